@@ -1,0 +1,108 @@
+#include "yoke/base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <vector>
+
+#include "yoke/base/error.h"
+
+namespace yoke {
+namespace {
+
+UniqueFd open_to_read(const std::filesystem::path& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) throw system_error(errno, "reading " + path.string());
+  return fd;
+}
+
+}  // namespace
+
+UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+void UniqueFd::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+Pipe make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw system_error(errno, "making a pipe");
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  const auto fd = open_to_read(path);
+  std::string text;
+  char buffer[16384];
+  while (true) {
+    const ssize_t count = read(fd.value(), buffer, sizeof buffer);
+    if (count == 0) return text;
+    if (count > 0) {
+      text.append(buffer, static_cast<size_t>(count));
+    } else if (errno != EINTR) {
+      throw system_error(errno, "reading " + path.string());
+    }
+  }
+}
+
+void write_all(int fd, std::span<const std::byte> bytes, const std::string& what) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(fd, bytes.data(), bytes.size());
+    if (count >= 0) {
+      bytes = bytes.subspan(static_cast<size_t>(count));
+    } else if (errno != EINTR) {
+      throw system_error(errno, "writing " + what);
+    }
+  }
+}
+
+void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write) {
+  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  std::string temporary = (folder / ("." + path.filename().string() + ".XXXXXX.tmp")).string();
+  UniqueFd fd(mkostemps(temporary.data(), 4, O_CLOEXEC));
+  if (!fd) throw system_error(errno, "writing " + path.string());
+  try {
+    write(fd.value());
+    const mode_t mask = umask(0);  // mkostemps makes 0600; a result is as readable as any file of this user
+    umask(mask);
+    if (fchmod(fd.value(), 0666 & ~mask) != 0 || fsync(fd.value()) != 0 || close(fd.release()) != 0 ||
+        rename(temporary.c_str(), path.c_str()) != 0) {
+      throw system_error(errno, "writing " + path.string());
+    }
+  } catch (...) {
+    unlink(temporary.c_str());
+    throw;
+  }
+  // The file is in place; without this the rename itself might not survive a power cut.
+  if (const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); directory) {
+    fsync(directory.value());
+  }
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const auto fd = open_to_read(path);
+  struct stat status {};
+  if (fstat(fd.value(), &status) != 0) throw system_error(errno, "reading " + path.string());
+  if (status.st_size == 0) return;
+  const auto size = static_cast<size_t>(status.st_size);
+  void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.value(), 0);
+  if (address == MAP_FAILED) throw system_error(errno, "mapping " + path.string());
+  bytes_ = {static_cast<const std::byte*>(address), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+}  // namespace yoke

@@ -1,0 +1,99 @@
+#include "yoke/base/file.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstring>
+
+#include "yoke/base/error.h"
+
+namespace yoke {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+class FileTest : public testing::Test {
+ protected:
+  FileTest() {
+    std::string pattern = (fs::temp_directory_path() / "yoke_file_test.XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~FileTest() override { fs::remove_all(folder_); }
+
+  size_t num_files() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(FileTest, ReplaceWritesAWholeReadableFile) {
+  const auto path = folder_ / "a";
+  replace_file(path, [](int fd) { write_all(fd, bytes_of("one"), "a"); });
+  replace_file(path, [](int fd) { write_all(fd, bytes_of("two"), "a"); });
+  EXPECT_EQ(read_file(path), "two");
+  EXPECT_EQ(num_files(), 1u);
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_NE(status.st_mode & S_IRGRP, 0u) << "as readable as umask allows, not mkstemp's 0600";
+}
+
+TEST_F(FileTest, AFailedReplaceKeepsTheOldFileAndLeavesNothing) {
+  const auto path = folder_ / "a";
+  replace_file(path, [](int fd) { write_all(fd, bytes_of("old"), "a"); });
+  EXPECT_THROW(replace_file(path,
+                            [](int fd) {
+                              write_all(fd, bytes_of("ne"), "a");
+                              throw std::runtime_error("half-way");
+                            }),
+               std::runtime_error);
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(num_files(), 1u);
+}
+
+TEST_F(FileTest, AFullDiskIsNamed) {
+  try {
+    replace_file(folder_ / "absent" / "a", [](int) {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+    EXPECT_THAT(error.what(), testing::HasSubstr("absent/a: No such file or directory"));
+  }
+  const UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
+  try {
+    write_all(full.value(), bytes_of("x"), "/dev/full");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+    EXPECT_STREQ(error.what(), "writing /dev/full: No space left on device");
+  }
+}
+
+TEST_F(FileTest, MapsWhatItReads) {
+  const auto path = folder_ / "a";
+  const std::string text(100'000, 'x');
+  replace_file(path, [&](int fd) { write_all(fd, bytes_of(text), "a"); });
+  const MappedFile mapped(path);
+  ASSERT_EQ(mapped.bytes().size(), text.size());
+  EXPECT_EQ(std::memcmp(mapped.bytes().data(), text.data(), text.size()), 0);
+  replace_file(path, [](int) {});
+  EXPECT_TRUE(MappedFile(path).bytes().empty());
+  EXPECT_THROW(MappedFile(folder_ / "absent"), Error);
+}
+
+TEST_F(FileTest, DescriptorsMoveAndClose) {
+  auto pipe = make_pipe();
+  const int number = pipe.read_end.value();
+  UniqueFd moved = std::move(pipe.read_end);
+  EXPECT_FALSE(pipe.read_end);
+  EXPECT_EQ(moved.value(), number);
+  moved.reset();
+  EXPECT_EQ(fcntl(number, F_GETFD), -1);
+}
+
+}  // namespace
+}  // namespace yoke

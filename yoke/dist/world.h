@@ -1,0 +1,77 @@
+// yoke/dist/world.h -- all ranks of a job, as one of them sees it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "yoke/base/rank_env.h"
+
+namespace c10d {
+class ProcessGroup;
+class Store;
+}  // namespace c10d
+
+namespace yoke::dist {
+
+struct WorldOptions {
+  /// How long a collective, or the meeting of all ranks, may wait for the others.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  /// Default: the GPU of this rank's local_rank when the GPU plug has loaded, else the CPU.
+  std::optional<c10::Device> device;
+};
+
+enum class ReduceOp { kSum, kMean, kMin, kMax };
+
+/// A rank's end of the process group: Gloo on the CPU, NCCL on CUDA.
+///
+/// Ranks    every member marked "collective" is called by all ranks in the same order, or the others wait.
+/// Threads  one thread at a time.
+/// Errors   kTimeout names the ranks that have not arrived at the collective; kUnavailable when a peer is gone.
+class World {
+ public:
+  /// Collective. Joins the job that the environment describes (rank_env.h); one rank when there is none.
+  explicit World(const WorldOptions& options = {});
+  explicit World(const RankEnv& rank, const WorldOptions& options = {});
+  /// Collective. For ranks that already share a store, as the threads of a test do.
+  World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const WorldOptions& options = {});
+  World(World&&) noexcept;
+  /// Leaves without waiting for anybody: what is right when an exception ends this rank. Call shutdown() otherwise.
+  ~World();
+
+  int64_t rank() const { return env_.rank; }
+  int64_t size() const { return env_.world_size; }
+  int64_t local_rank() const { return env_.local_rank; }
+  int64_t local_size() const { return env_.local_world_size; }
+  const RankEnv& env() const { return env_; }
+  c10::Device device() const;
+
+  void barrier();  ///< Collective.
+  void all_reduce(const at::Tensor& tensor,
+                  ReduceOp op = ReduceOp::kSum);               ///< Collective, in place; any shape, same on all.
+  void broadcast(const at::Tensor& tensor, int64_t root = 0);  ///< Collective, in place; contiguous.
+  at::Tensor all_gather(const at::Tensor& tensor);  ///< Collective. Any shape [...], same on all; gives [size, ...].
+
+  /// Collective. The orderly end: waits until every rank has come here, then closes connections, the server last.
+  void shutdown();
+
+  /// c10d's own, for what World does not wrap. Its failures carry no names: pass them to `explain`.
+  c10d::ProcessGroup& process_group() const;
+
+  /// Rethrows what a collective threw: a timeout or a lost peer becomes a yoke::Error that names the ranks which have
+  /// not arrived, by the sequence number that each rank keeps in the store; anything else is rethrown as it is.
+  [[noreturn]] void explain(std::exception_ptr error) const;
+
+ private:
+  struct Impl;
+  RankEnv env_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace yoke::dist
