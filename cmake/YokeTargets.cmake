@@ -43,7 +43,7 @@ function(yoke_library room)
   target_link_libraries(yoke_${room} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:yoke_flags>)
 endfunction()
 
-# yoke_test(ROOM SOURCES ... [LINK ...] [LABELS ...] [TIMEOUT seconds]): one GoogleTest program, one ctest entry a test.
+# yoke_test(ROOM SOURCES ... [LINK ...] [LABELS ...] [ENVIRONMENT A=b] [TIMEOUT seconds]): one GoogleTest program, one ctest entry a test.
 function(yoke_test room)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT YOKE_TESTS)
@@ -55,6 +55,11 @@ function(yoke_test room)
   add_executable(yoke_${room}_test ${ARG_SOURCES})
   target_include_directories(yoke_${room}_test PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(yoke_${room}_test PRIVATE ${ARG_LINK} yoke_flags GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(yoke_${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}")
+  set(properties TIMEOUT ${ARG_TIMEOUT})
+  foreach(name LABELS ENVIRONMENT)  # an empty value would swallow the next name
+    if(ARG_${name})
+      list(APPEND properties ${name} "${ARG_${name}}")
+    endif()
+  endforeach()
+  gtest_discover_tests(yoke_${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()
