@@ -1,0 +1,35 @@
+#include "fakes/run_ranks.h"
+
+#include <exception>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+namespace yoke::fakes {
+
+void run_ranks(int64_t num_ranks, const std::function<void(dist::World& world)>& body,
+               std::chrono::milliseconds timeout) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(num_ranks));
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        RankEnv env;
+        env.rank = env.local_rank = rank;
+        env.world_size = env.local_world_size = num_ranks;
+        dist::World world(env, store, {.timeout = timeout, .device = c10::Device(c10::kCPU)});
+        body(world);
+        world.shutdown();
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace yoke::fakes

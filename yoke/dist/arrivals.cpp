@@ -1,0 +1,93 @@
+#include "yoke/dist/arrivals.h"
+
+#include <fmt/format.h>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "yoke/base/environment.h"
+
+namespace yoke::dist {
+namespace {
+
+std::string key_of(int64_t rank) { return fmt::format("arrivals/{}", rank); }
+
+}  // namespace
+
+Arrivals::Arrivals(c10d::Store& store, int64_t rank, int64_t size, std::chrono::milliseconds interval,
+                   std::function<uint64_t()> sequence)
+    : store_(store.clone()),
+      rank_(rank),
+      size_(size),
+      interval_(interval),
+      sequence_(std::move(sequence)),
+      thread_([this] { publish_until_stopped(); }) {}
+
+Arrivals::~Arrivals() {
+  {
+    const std::lock_guard lock(stop_mutex_);
+    stop_ = true;
+  }
+  stop_changed_.notify_all();
+  thread_.join();
+}
+
+void Arrivals::publish_until_stopped() {
+  std::optional<uint64_t> published;
+  std::unique_lock lock(stop_mutex_);
+  while (!stop_) {
+    if (const uint64_t now = sequence_(); now != published) {
+      lock.unlock();
+      try {
+        const std::lock_guard store_lock(store_mutex_);
+        store_->set(key_of(rank_), std::to_string(now));
+        published = now;
+      } catch (const std::exception&) {
+        return;  // the store is gone, and with it whoever could ask
+      }
+      lock.lock();
+    }
+    stop_changed_.wait_for(lock, interval_, [this] { return stop_; });
+  }
+}
+
+std::string Arrivals::describe() const {
+  std::vector<std::optional<uint64_t>> others(static_cast<size_t>(size_));
+  try {
+    const std::lock_guard lock(store_mutex_);
+    for (int64_t rank = 0; rank < size_; ++rank) {
+      if (!store_->check({key_of(rank)})) continue;
+      const auto text = store_->get(key_of(rank));
+      others[static_cast<size_t>(rank)] = parse_int(std::string(text.begin(), text.end())).value_or(0);
+    }
+  } catch (const std::exception&) {
+    return "the ranks' store no longer answers, so rank 0 (or the launcher that serves it) is gone";
+  }
+  return describe_arrivals(sequence_(), rank_, others);
+}
+
+std::string describe_arrivals(uint64_t own, int64_t rank, const std::vector<std::optional<uint64_t>>& others) {
+  std::vector<int64_t> missing;
+  std::optional<uint64_t> last;
+  for (size_t other = 0; other < others.size(); ++other) {
+    if (static_cast<int64_t>(other) == rank || others[other].value_or(0) >= own) continue;
+    missing.push_back(static_cast<int64_t>(other));
+    last = std::min(last.value_or(own), others[other].value_or(0));
+  }
+  if (missing.empty()) return "all ranks have arrived, so the network between them is stuck or a rank has just died";
+  return fmt::format("{} {} not arrived ({} at collective {})", list_ranks(missing),
+                     missing.size() == 1 ? "has" : "have", missing.size() == 1 ? "it is" : "the last is", *last);
+}
+
+std::string list_ranks(const std::vector<int64_t>& ranks) {
+  constexpr size_t kMaxNamed = 8;
+  const size_t named = ranks.size() <= kMaxNamed ? ranks.size() : kMaxNamed / 2;
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (size_t i = 0; i < named; ++i) {
+    const bool is_last = i + 1 == ranks.size() && i > 0;
+    text += fmt::format("{} {}", i == 0 ? "" : is_last ? " and" : ",", ranks[i]);
+  }
+  if (named < ranks.size()) text += fmt::format(" and {} more", ranks.size() - named);
+  return text;
+}
+
+}  // namespace yoke::dist

@@ -1,0 +1,29 @@
+#include "yoke/dist/arrivals.h"
+
+#include <gtest/gtest.h>
+
+namespace yoke::dist {
+namespace {
+
+TEST(Arrivals, NamesWhoIsBehind) {
+  EXPECT_EQ(describe_arrivals(12, 0, {12, 11, 12}), "rank 1 has not arrived (it is at collective 11)");
+  EXPECT_EQ(describe_arrivals(12, 0, {12, 11, 9, 13}), "ranks 1 and 2 have not arrived (the last is at collective 9)");
+  EXPECT_EQ(describe_arrivals(1, 1, {std::nullopt, 1}), "rank 0 has not arrived (it is at collective 0)");
+}
+
+TEST(Arrivals, DoesNotBlameItselfOrTheArrived) {
+  // This rank's own number in the store may be a moment old.
+  EXPECT_EQ(describe_arrivals(12, 0, {11, 12}).find("not arrived"), std::string::npos);
+}
+
+TEST(Arrivals, ListsRanksForPeople) {
+  EXPECT_EQ(list_ranks({3}), "rank 3");
+  EXPECT_EQ(list_ranks({1, 2}), "ranks 1 and 2");
+  EXPECT_EQ(list_ranks({1, 2, 5}), "ranks 1, 2 and 5");
+  std::vector<int64_t> many(64);
+  for (int64_t i = 0; i < 64; ++i) many[static_cast<size_t>(i)] = i;
+  EXPECT_EQ(list_ranks(many), "ranks 0, 1, 2, 3 and 60 more");
+}
+
+}  // namespace
+}  // namespace yoke::dist

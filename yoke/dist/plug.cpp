@@ -1,0 +1,53 @@
+#include "yoke/dist/plug.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "yoke/base/cuda_driver.h"
+
+namespace yoke::dist {
+namespace {
+
+// Constant-initialised, so that a plug can register whatever the order of static constructors is.
+constinit const Plug* registered = nullptr;
+
+PlugStatus load_plug() {
+  const auto* wanted = std::getenv("YOKE_DEVICE");
+  if (wanted != nullptr && std::string_view(wanted) == "cpu") return {false, "YOKE_DEVICE=cpu"};
+  const auto driver = probe_cuda_driver();
+  if (driver.num_devices == 0) return {false, driver.reason};
+
+  std::filesystem::path file;
+  if (const auto* named = std::getenv("YOKE_PLUG")) {
+    file = named;
+  } else {
+    Dl_info self{};
+    dladdr(reinterpret_cast<const void*>(&register_plug), &self);
+    file = std::filesystem::path(self.dli_fname).replace_filename("libyoke_cuda.so");
+  }
+  // RTLD_GLOBAL: libtorch_cuda's symbols must be found by what is loaded after it. Never closed.
+  if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) return {true, dlerror()};
+  if (registered == nullptr) return {true, file.string() + " is not a plug of yoke: it registered nothing"};
+  return {};
+}
+
+const PlugStatus& status() {
+  static const PlugStatus result = load_plug();
+  return result;
+}
+
+__attribute__((constructor)) void load_plug_before_main() { status(); }
+
+}  // namespace
+
+void register_plug(const Plug& plug) {
+  if (registered == nullptr) registered = &plug;
+}
+
+const Plug* loaded_plug() { return registered; }
+
+const PlugStatus& plug_status() { return status(); }
+
+}  // namespace yoke::dist

@@ -1,0 +1,48 @@
+// yoke/dist/plug.h -- the seam between libyoke_dist and what needs a vendor's libtorch.
+//
+// The plug (libyoke_cuda.so) is loaded by a constructor of libyoke_dist, before main, when the driver shows a device.
+// It cannot be later: the first manual_seed, is_available or backward of a process asks libtorch for its device hooks
+// and keeps the answer, so a libtorch_cuda that comes afterwards is never seen.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
+
+namespace yoke::dist {
+
+/// What a vendor's plug offers. Registered by the plug's own constructor while it is being loaded.
+struct Plug {
+  const char* name;  ///< "cuda"
+  c10::DeviceType device_type;
+  int64_t (*num_devices)();
+  void (*set_device)(c10::DeviceIndex index);
+  /// Collective. The process group's backend for this device type.
+  c10::intrusive_ptr<c10d::Backend> (*make_backend)(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                                    std::chrono::milliseconds timeout);
+};
+
+/// `plug` must live for ever. The first one registered wins.
+void register_plug(const Plug& plug);
+
+/// The plug that has loaded; null when there is none.
+const Plug* loaded_plug();
+
+struct PlugStatus {
+  /// The driver shows devices, yet no plug could be loaded: training on the CPU would be a silent mistake.
+  bool missing = false;
+  std::string reason;  ///< Why there is no plug; empty when there is one.
+};
+
+/// YOKE_DEVICE=cpu in the environment asks for no plug; YOKE_PLUG names another file than libyoke_cuda.so.
+const PlugStatus& plug_status();
+
+}  // namespace yoke::dist

@@ -1,0 +1,103 @@
+#include "yoke/dist/store.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+
+namespace yoke::dist {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+bool accepts(const addrinfo& address) {
+  const UniqueFd socket(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
+  return socket && connect(socket.value(), address.ai_addr, address.ai_addrlen) == 0;
+}
+
+/// TCPStore's own client sleeps a second after a refused connection. Ranks start together, so the first try of most of
+/// them is refused: ask every few milliseconds until somebody listens, and only then let TCPStore connect.
+void wait_until_served(const RankEnv& rank, milliseconds timeout) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const auto port = std::to_string(rank.master_port);
+  if (const int status = getaddrinfo(rank.master_addr.c_str(), port.c_str(), &hints, &found); status != 0) {
+    throw Error(ErrorCode::kNotFound, "MASTER_ADDR '{}' cannot be resolved: {}", rank.master_addr,
+                gai_strerror(status));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
+  const auto deadline = steady_clock::now() + timeout;
+  for (milliseconds pause(1);; pause = std::min(pause * 2, milliseconds(50))) {
+    for (const auto* address = addresses.get(); address != nullptr; address = address->ai_next) {
+      if (accepts(*address)) return;
+    }
+    if (steady_clock::now() + pause > deadline) {
+      throw Error(ErrorCode::kTimeout, "rank {}: nobody serves the ranks' store at {}:{} ({} s); has {} started?",
+                  rank.rank, rank.master_addr, rank.master_port, std::chrono::duration<double>(timeout).count(),
+                  rank.agent_serves_store ? "the launcher" : "rank 0");
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+/// The socket that `yoke run` bound for rank 0, if it is still what it was: descriptors can be closed or reused by
+/// whatever ran between the launcher and this program.
+std::optional<int> inherited_socket(const RankEnv& rank) {
+  if (!rank.master_listen_fd) return std::nullopt;
+  const int fd = *rank.master_listen_fd;
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
+  if (address.ss_family != AF_INET || ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port) != rank.master_port) {
+    return std::nullopt;
+  }
+  unsetenv("YOKE_MASTER_LISTEN_FD");  // a second World of this process must not take it again
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return fd;
+}
+
+c10::intrusive_ptr<c10d::Store> connect_tcp(const RankEnv& rank, milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = rank.master_port;
+  options.timeout = timeout;
+  options.waitWorkers = false;
+  options.isServer = rank.rank == 0 && !rank.agent_serves_store;
+  if (options.isServer) {
+    options.masterListenFd = inherited_socket(rank);
+  } else {
+    wait_until_served(rank, timeout);
+  }
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(rank.master_addr, options);
+  } catch (const std::exception& error) {
+    if (options.isServer) {
+      throw Error(ErrorCode::kUnavailable,
+                  "rank 0 cannot serve the ranks' store on port {} (MASTER_PORT); is another job using it? {}",
+                  rank.master_port, error.what());
+    }
+    throw Error(ErrorCode::kUnavailable, "rank {} cannot join the ranks' store at {}:{}: {}", rank.rank,
+                rank.master_addr, rank.master_port, error.what());
+  }
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, milliseconds timeout) {
+  if (rank.world_size == 1 && !rank.agent_serves_store) return c10::make_intrusive<c10d::HashStore>();
+  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("yoke/{}/{}", rank.run_id, rank.restart_count),
+                                                connect_tcp(rank, timeout));
+}
+
+}  // namespace yoke::dist

@@ -1,0 +1,237 @@
+#include "yoke/dist/world.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstdlib>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/dist/arrivals.h"
+#include "yoke/dist/gloo.h"
+#include "yoke/dist/plug.h"
+#include "yoke/dist/store.h"
+
+namespace yoke::dist {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kShutdownPatience = std::chrono::seconds(30);
+
+c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
+  if (options.device) return *options.device;
+  if (const auto* plug = loaded_plug()) {
+    const int64_t num_devices = plug->num_devices();
+    if (num_devices == 0) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "the driver shows a device and libtorch does not (a {} plug is loaded): the driver may be older than "
+                  "libtorch needs; update it, or set YOKE_DEVICE=cpu to train on the CPU",
+                  plug->name);
+    }
+    // A launcher may show each rank its own device only (srun --gpus-per-task), or fewer devices than ranks.
+    return {plug->device_type, static_cast<c10::DeviceIndex>(rank.local_rank % num_devices)};
+  }
+  if (plug_status().missing) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "this machine has a GPU that yoke cannot use: {}; build yoke with its GPU plug, or set YOKE_DEVICE=cpu "
+                "to train on the CPU",
+                plug_status().reason);
+  }
+  return c10::kCPU;
+}
+
+/// Every rank says that it is here; if some never do, the others learn which.
+void wait_for_all(c10d::Store& store, const RankEnv& rank, milliseconds timeout) {
+  store.set(fmt::format("here/{}", rank.rank), std::string("1"));
+  std::vector<std::string> keys;
+  for (int64_t other = 0; other < rank.world_size; ++other) keys.push_back(fmt::format("here/{}", other));
+  try {
+    store.wait(keys, timeout);
+  } catch (const std::exception& error) {
+    std::vector<int64_t> missing;
+    try {
+      for (int64_t other = 0; other < rank.world_size; ++other) {
+        if (!store.check({keys[static_cast<size_t>(other)]})) missing.push_back(other);
+      }
+    } catch (const std::exception&) {
+      throw Error(ErrorCode::kUnavailable, "rank {}: the ranks' store at {}:{} no longer answers; rank 0 is gone",
+                  rank.rank, rank.master_addr, rank.master_port);
+    }
+    if (missing.empty()) throw;
+    throw Error(ErrorCode::kTimeout, "rank {}: {} {} not joined the job within {:g} s", rank.rank, list_ranks(missing),
+                missing.size() == 1 ? "has" : "have", std::chrono::duration<double>(timeout).count());
+  }
+}
+
+bool contains_any(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(), [&](auto word) { return text.find(word) != text.npos; });
+}
+
+}  // namespace
+
+struct World::Impl {
+  milliseconds timeout;
+  c10::Device device = c10::kCPU;
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Backend> backend;  ///< The one that `device` uses.
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  std::unique_ptr<Arrivals> arrivals;
+};
+
+World::World(const WorldOptions& options) : World(read_rank_env(Environment::of_process()), options) {}
+
+World::World(const RankEnv& rank, const WorldOptions& options)
+    : World(rank, connect_store(rank, options.timeout), options) {}
+
+World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const WorldOptions& options)
+    : env_(rank), impl_(std::make_unique<Impl>()) {
+  using c10d::ProcessGroup;
+  impl_->timeout = options.timeout;
+  impl_->device = choose_device(rank, options);
+  impl_->store = std::move(store);
+  const int rank_number = static_cast<int>(rank.rank);
+  const int size = static_cast<int>(rank.world_size);
+  if (size > 1) wait_for_all(*impl_->store, rank, options.timeout);
+
+  impl_->group = c10::make_intrusive<ProcessGroup>(impl_->store, rank_number, size);
+  // Gloo is there in every world: what lives on the CPU (indices, generator states) is gathered by it.
+  auto gloo = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", impl_->store), rank, options.timeout);
+  impl_->group->setBackend(c10::DeviceType::CPU, ProcessGroup::GLOO, gloo);
+  impl_->group->setDefaultBackend(ProcessGroup::GLOO);
+  impl_->backend = std::move(gloo);
+  if (impl_->device.type() != c10::DeviceType::CPU) {
+    const auto* plug = loaded_plug();
+    if (plug == nullptr || plug->device_type != impl_->device.type()) {
+      throw Error(ErrorCode::kFailedPrecondition, "device {} has no plug: {}", impl_->device.str(),
+                  plug_status().reason);
+    }
+    plug->set_device(impl_->device.index());
+    impl_->backend = plug->make_backend(c10::make_intrusive<c10d::PrefixStore>(plug->name, impl_->store), rank_number,
+                                        size, options.timeout);
+    impl_->group->setBackend(plug->device_type, ProcessGroup::NCCL, impl_->backend);
+    impl_->group->setDefaultBackend(ProcessGroup::NCCL);
+  }
+  // c10d's operators find a group by its name.
+  impl_->group->setGroupName(fmt::format("yoke-{}", static_cast<const void*>(impl_->group.get())));
+  if (size > 1) {
+    const auto interval = std::clamp<milliseconds>(options.timeout / 4, milliseconds(10), milliseconds(1000));
+    impl_->arrivals =
+        std::make_unique<Arrivals>(*impl_->store, rank.rank, rank.world_size, interval,
+                                   [backend = impl_->backend] { return backend->getSequenceNumberForGroup(); });
+  }
+}
+
+World::World(World&&) noexcept = default;
+
+World::~World() {
+  if (impl_ == nullptr || impl_->group == nullptr) return;
+  impl_->arrivals.reset();
+}
+
+c10::Device World::device() const { return impl_->device; }
+
+c10d::ProcessGroup& World::process_group() const { return *impl_->group; }
+
+void World::barrier() {
+  // One element through the device's own backend: c10d's barrier would need the device named to it.
+  all_reduce(at::empty({1}, at::TensorOptions().device(impl_->device)).zero_());
+}
+
+void World::all_reduce(const at::Tensor& tensor, ReduceOp op) {
+  c10d::AllreduceOptions options;
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMean: options.reduceOp = c10d::ReduceOp::SUM; break;  // Gloo has no mean
+    case ReduceOp::kMin: options.reduceOp = c10d::ReduceOp::MIN; break;
+    case ReduceOp::kMax: options.reduceOp = c10d::ReduceOp::MAX; break;
+  }
+  try {
+    std::vector<at::Tensor> tensors = {tensor};
+    impl_->group->allreduce(tensors, options)->wait();
+  } catch (...) {
+    explain(std::current_exception());
+  }
+  if (op == ReduceOp::kMean) tensor.div_(size());
+}
+
+void World::broadcast(const at::Tensor& tensor, int64_t root) {
+  try {
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    std::vector<at::Tensor> tensors = {tensor};
+    impl_->group->broadcast(tensors, options)->wait();
+  } catch (...) {
+    explain(std::current_exception());
+  }
+}
+
+at::Tensor World::all_gather(const at::Tensor& tensor) {
+  auto shape = tensor.sizes().vec();
+  shape.insert(shape.begin(), size());
+  auto result = at::empty(shape, tensor.options());
+  try {
+    std::vector<std::vector<at::Tensor>> outputs = {result.unbind(0)};
+    std::vector<at::Tensor> inputs = {tensor.contiguous()};
+    impl_->group->allgather(outputs, inputs)->wait();
+  } catch (...) {
+    explain(std::current_exception());
+  }
+  return result;
+}
+
+void World::explain(std::exception_ptr error) const {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& failure) {
+    const std::string_view text = failure.what();
+    const bool timed_out = contains_any(text, {"Timed out", "timed out", "timeout", "Timeout"});
+    const bool lost =
+        contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});
+    if (!impl_->arrivals || !(timed_out || lost)) throw;
+    const auto sequence = impl_->backend->getSequenceNumberForGroup();
+    const auto who = impl_->arrivals->describe();
+    if (timed_out) {
+      throw Error(ErrorCode::kTimeout, "rank {}: collective {} timed out after {:g} s: {}", rank(), sequence,
+                  std::chrono::duration<double>(impl_->timeout).count(), who);
+    }
+    throw Error(ErrorCode::kUnavailable, "rank {}: collective {} lost its connection to another rank: {}", rank(),
+                sequence, who);
+  }
+}
+
+void World::shutdown() {
+  if (impl_->group == nullptr) return;
+  auto& store = *impl_->store;
+  if (size() > 1) {
+    // Nobody closes a connection before all are done with it.
+    try {
+      if (store.add("leaving", 1) == size()) store.set("all_leaving", std::string("1"));
+      store.wait({"all_leaving"}, impl_->timeout);
+    } catch (...) {
+      explain(std::current_exception());
+    }
+  }
+  impl_->arrivals.reset();
+  impl_->backend->shutdown();
+  impl_->group.reset();
+  impl_->backend.reset();
+  if (size() > 1 && !env_.agent_serves_store) {
+    // Rank 0 serves the store: it goes last. It does not wait long for a rank that died on its way out.
+    if (rank() != 0) {
+      store.add("left", 1);
+    } else {
+      const auto deadline = steady_clock::now() + kShutdownPatience;
+      while (store.add("left", 0) < size() - 1 && steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    }
+  }
+  impl_->store.reset();
+}
+
+}  // namespace yoke::dist

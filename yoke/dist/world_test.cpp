@@ -1,0 +1,133 @@
+#include "yoke/dist/world.h"
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+
+namespace yoke::dist {
+namespace {
+
+using fakes::run_ranks;
+using std::chrono::milliseconds;
+
+TEST(World, OneRankNeedsNobody) {
+  World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
+  EXPECT_EQ(world.size(), 1);
+  const auto tensor = at::full({3}, 2.0);
+  world.all_reduce(tensor);
+  world.broadcast(tensor);
+  world.barrier();
+  EXPECT_TRUE(at::equal(tensor, at::full({3}, 2.0)));
+  EXPECT_TRUE(at::equal(world.all_gather(tensor), tensor.unsqueeze(0)));
+  world.shutdown();
+  world.shutdown();  // a second one has nothing to do
+}
+
+TEST(World, CollectivesGiveEveryRankTheSame) {
+  run_ranks(3, [](World& world) {
+    const auto sum = at::full({2, 2}, static_cast<double>(world.rank() + 1));
+    world.all_reduce(sum);
+    EXPECT_TRUE(at::equal(sum, at::full({2, 2}, 6.0)));
+    const auto mean = at::full({4}, static_cast<double>(world.rank()));
+    world.all_reduce(mean, ReduceOp::kMean);
+    EXPECT_TRUE(at::equal(mean, at::full({4}, 1.0)));
+    const auto low = at::full({1}, world.rank() + 5), high = low.clone();
+    world.all_reduce(low, ReduceOp::kMin);
+    world.all_reduce(high, ReduceOp::kMax);
+    EXPECT_EQ(low.item<int64_t>(), 5);
+    EXPECT_EQ(high.item<int64_t>(), 7);
+
+    const auto shared = world.rank() == 2 ? at::arange(6).reshape({2, 3}) : at::zeros({2, 3}, at::kLong);
+    world.broadcast(shared, 2);
+    EXPECT_TRUE(at::equal(shared, at::arange(6).reshape({2, 3})));
+    EXPECT_TRUE(at::equal(world.all_gather(at::full({2}, world.rank())), at::arange(3).unsqueeze(1).expand({3, 2})));
+  });
+}
+
+TEST(World, ABarrierHoldsUntilTheLastRankComes) {
+  std::atomic<int> arrived = 0;
+  run_ranks(4, [&](World& world) {
+    ++arrived;
+    world.barrier();
+    EXPECT_EQ(arrived.load(), 4);
+  });
+}
+
+TEST(World, ATimeoutNamesTheRankThatIsMissing) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int timed_out = 0;
+  std::vector<std::string> messages(3);
+  run_ranks(
+      3,
+      [&](World& world) {
+        const auto tensor = at::zeros({8});
+        for (int i = 0; i < 5; ++i) world.all_reduce(tensor);
+        std::unique_lock lock(mutex);
+        if (world.rank() == 1) {  // the one that hangs, until both others have given up
+          changed.wait(lock, [&] { return timed_out == 2; });
+          return;
+        }
+        lock.unlock();
+        try {
+          world.all_reduce(tensor);
+        } catch (const Error& error) {
+          lock.lock();
+          messages[static_cast<size_t>(world.rank())] = error.what();
+        }
+        if (!lock.owns_lock()) lock.lock();
+        ++timed_out;
+        changed.notify_all();
+      },
+      milliseconds(1500));
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(messages[static_cast<size_t>(rank)], testing::HasSubstr("rank 1 has not arrived"))
+        << "on rank " << rank;
+  }
+}
+
+TEST(World, ARankThatNeverJoinsIsNamed) {
+  RankEnv env;
+  env.world_size = env.local_world_size = 2;
+  try {
+    World world(env, c10::make_intrusive<c10d::HashStore>(),
+                {.timeout = milliseconds(500), .device = c10::Device(c10::kCPU)});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kTimeout);
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 has not joined the job within 0.5 s"));
+  }
+}
+
+TEST(World, AStoreThatNobodyServesIsNamed) {
+  RankEnv env;
+  env.rank = env.local_rank = 1;
+  env.world_size = env.local_world_size = 2;
+  env.master_port = 1;
+  try {
+    World world(env, {.timeout = milliseconds(200), .device = c10::Device(c10::kCPU)});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kTimeout);
+    EXPECT_THAT(error.what(), testing::HasSubstr("127.0.0.1:1"));
+  }
+}
+
+TEST(World, ADeviceWithoutAPlugIsRefused) {
+  EXPECT_THROW(World(RankEnv{}, {.device = c10::Device(c10::kCUDA, 0)}), Error);
+}
+
+}  // namespace
+}  // namespace yoke::dist
