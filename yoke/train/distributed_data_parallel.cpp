@@ -58,7 +58,6 @@ struct DistributedDataParallel::Impl {
   bool broadcast_buffers;
   std::vector<at::Tensor> buffers;
   std::shared_ptr<c10d::Reducer> reducer;
-  bool in_step = false;
 
   void broadcast(const std::vector<at::Tensor>& tensors) {
     if (tensors.empty() || world.size() == 1) return;
@@ -102,9 +101,6 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& model, dist:
 DistributedDataParallel::~DistributedDataParallel() = default;
 
 DistributedDataParallel::Step DistributedDataParallel::begin_step() {
-  if (impl_->in_step) {
-    throw Error(ErrorCode::kFailedPrecondition, "begin_step: the step before has not called backward");
-  }
   try {
     impl_->reducer->prepare_for_forward();
     impl_->reducer->rebuild_buckets();  // once, after the first step; before forward, where memory is lowest
@@ -112,14 +108,13 @@ DistributedDataParallel::Step DistributedDataParallel::begin_step() {
     impl_->world.explain(std::current_exception());
   }
   if (impl_->broadcast_buffers) sync_buffers();
-  impl_->in_step = true;
   return Step(*this);
 }
 
 void DistributedDataParallel::sync_buffers() { impl_->broadcast(impl_->buffers); }
 
 void DistributedDataParallel::Step::backward(const at::Tensor& loss) {
-  if (owner_ == nullptr || !owner_->impl_->in_step) {
+  if (owner_ == nullptr) {
     throw Error(ErrorCode::kFailedPrecondition, "Step::backward was called a second time; begin another step");
   }
   auto& impl = *std::exchange(owner_, nullptr)->impl_;
@@ -129,7 +124,6 @@ void DistributedDataParallel::Step::backward(const at::Tensor& loss) {
   } catch (...) {
     impl.world.explain(std::current_exception());
   }
-  impl.in_step = false;
 }
 
 }  // namespace yoke::train
