@@ -39,13 +39,13 @@ std::shared_ptr<c10d::Reducer> make_reducer(const NamedTensors& parameters, cons
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11
   return std::make_shared<c10d::Reducer>(
       std::move(tensors), std::move(buckets), group_of(world), expect_sparse, options.bucket_bytes,
-      /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/true, std::move(names), options.first_bucket_bytes,
+      /*find_unused_parameters=*/false, options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
 #else
   return std::make_shared<c10d::Reducer>(std::move(tensors), std::move(buckets), group_of(world), expect_sparse,
                                          options.bucket_bytes, /*find_unused_parameters=*/false,
-                                         /*gradient_as_bucket_view=*/true, std::move(names), options.first_bucket_bytes,
+                                         options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
                                          /*skip_all_reduce_unused_params=*/false,
                                          /*use_python_reducer=*/false);
 #endif

@@ -22,6 +22,9 @@ struct DistributedDataParallelOptions {
   /// Each begin_step copies rank 0's buffers (batch norm's running statistics) to all. Training does not read them:
   /// where speed counts, set this to false and call sync_buffers() before evaluation and checkpoints.
   bool broadcast_buffers = true;
+  /// Gradients live in the buckets themselves: no copy, and their memory once instead of twice. They must then be reset
+  /// to undefined by train::Sgd::zero_grad or Module::zero_grad; torch::optim's zero_grad detaches them and throws.
+  bool gradient_as_bucket_view = false;
 };
 
 /// Averages gradients over all ranks while backward still runs.
@@ -32,7 +35,6 @@ struct DistributedDataParallelOptions {
 ///
 /// Accumulation  call loss.backward() for all micro-batches but the last, and begin_step / step.backward for the last:
 ///               the sum is averaged once.
-/// Gradients     are views into buckets. Reset them to undefined (Optimizer::zero_grad()) or zero them in place.
 /// Shapes        every gradient keeps its parameter's shape and dtype; its value becomes the mean over ranks.
 /// Ranks         collective: all ranks construct it and take the same number of steps, or the others wait.
 /// Errors        InvalidArgument if parameters or buffers differ between ranks (names the first); Timeout if a rank

@@ -92,10 +92,14 @@ TEST(DistributedDataParallel, AnyNumberOfRanksGivesOneProcessesParameters) {
   }
 }
 
-TEST(DistributedDataParallel, SmallBucketsChangeNothing) {
-  const auto one = train_on(2, 10);
-  const auto many = train_on(2, 10, {.bucket_bytes = 256, .first_bucket_bytes = 128});
-  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(torch::equal(one[i], many[i])) << i;
+TEST(DistributedDataParallel, NoOptionChangesABit) {
+  const auto plain = train_on(2, 10);
+  const auto small = train_on(2, 10, {.bucket_bytes = 256, .first_bucket_bytes = 128});
+  const auto views = train_on(2, 10, {.gradient_as_bucket_view = true});
+  for (size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_TRUE(torch::equal(plain[i], small[i])) << i;
+    EXPECT_TRUE(torch::equal(plain[i], views[i])) << i;
+  }
 }
 
 TEST(DistributedDataParallel, TwoRunsAreEqualToTheLastBit) {
