@@ -9,7 +9,7 @@
 namespace yoke::device {
 
 struct CpuCount {
-  int64_t num_cpus = 1;        ///< Allowed by the affinity mask (taskset, cgroup cpuset, Slurm), not those of the machine.
+  int64_t num_cpus = 1;  ///< Allowed by the affinity mask (taskset, cgroup cpuset, Slurm), not those of the machine.
   int64_t num_numa_nodes = 1;  ///< Memory nodes that have at least one of the allowed processors.
 };
 

@@ -1,8 +1,11 @@
 #include "yoke/dist/world.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <cstring>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -20,6 +23,9 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kShutdownPatience = std::chrono::seconds(30);
+/// A lost connection is the echo of another rank's end. The launcher should hear of that one first, and will then end
+/// this rank before it can speak.
+constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
 
 c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
   if (options.device) return *options.device;
@@ -182,6 +188,20 @@ at::Tensor World::all_gather(const at::Tensor& tensor) {
   return result;
 }
 
+std::vector<std::string> World::all_gather_text(const std::string& text) {
+  // On the CPU, whatever the device: Gloo is in every world.
+  const auto lengths = all_gather(at::full({1}, static_cast<int64_t>(text.size()), at::kLong));     // [size, 1]
+  const auto padded = at::zeros({std::max<int64_t>(1, lengths.max().item<int64_t>())}, at::kByte);  // Gloo: not empty
+  std::memcpy(padded.data_ptr(), text.data(), text.size());
+  const auto all = all_gather(padded);  // [size, longest]
+  std::vector<std::string> texts;
+  for (int64_t rank = 0; rank < size(); ++rank) {
+    texts.emplace_back(static_cast<const char*>(all[rank].data_ptr()),
+                       static_cast<size_t>(lengths[rank].item<int64_t>()));
+  }
+  return texts;
+}
+
 void World::explain(std::exception_ptr error) const {
   try {
     std::rethrow_exception(error);
@@ -199,6 +219,7 @@ void World::explain(std::exception_ptr error) const {
       throw Error(ErrorCode::kTimeout, "rank {}: collective {} timed out after {:g} s: {}", rank(), sequence,
                   std::chrono::duration<double>(impl_->timeout).count(), who);
     }
+    std::this_thread::sleep_for(kEchoDelay);
     throw Error(ErrorCode::kUnavailable, "rank {}: collective {} lost its connection to another rank: {}", rank(),
                 sequence, who);
   }

@@ -10,6 +10,8 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "yoke/base/rank_env.h"
 
@@ -57,6 +59,7 @@ class World {
                   ReduceOp op = ReduceOp::kSum);               ///< Collective, in place; any shape, same on all.
   void broadcast(const at::Tensor& tensor, int64_t root = 0);  ///< Collective, in place; contiguous.
   at::Tensor all_gather(const at::Tensor& tensor);  ///< Collective. Any shape [...], same on all; gives [size, ...].
+  std::vector<std::string> all_gather_text(const std::string& text);  ///< Collective. Every rank's text, by rank.
 
   /// Collective. The orderly end: waits until every rank has come here, then closes connections, the server last.
   void shutdown();

@@ -56,6 +56,14 @@ TEST(World, CollectivesGiveEveryRankTheSame) {
   });
 }
 
+TEST(World, TextsOfAnyLengthAreGathered) {
+  run_ranks(3, [](World& world) {
+    const auto texts = world.all_gather_text(std::string(static_cast<size_t>(world.rank() * 5), 'x'));
+    EXPECT_EQ(texts, (std::vector<std::string>{"", "xxxxx", "xxxxxxxxxx"}));
+    EXPECT_EQ(world.all_gather_text("").size(), 3u);
+  });
+}
+
 TEST(World, ABarrierHoldsUntilTheLastRankComes) {
   std::atomic<int> arrived = 0;
   run_ranks(4, [&](World& world) {

@@ -276,20 +276,25 @@ Checkpoint CheckpointFolder::read(int64_t step) const {
 }
 
 std::optional<Checkpoint> CheckpointFolder::load_latest(const Warn& warn) const {
-  std::optional<Error> newest_error;
-  auto left = steps();
-  for (; !left.empty(); left.pop_back()) {
-    try {
-      return read(left.back());
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kNotFound) continue;  // pruned by a running writer, whose newest is read below
-      if (!newest_error) newest_error = error;
-      warn(fmt::format("refused {}", error.what()));
+  constexpr int kMaxAttempts = 4;
+  for (int attempt = 1;; ++attempt) {
+    std::optional<Error> newest_error;
+    bool vanished = false;
+    for (auto left = steps(); !left.empty() && !vanished; left.pop_back()) {
+      try {
+        return read(left.back());
+      } catch (const Error& error) {
+        // A running writer has pruned it since the listing, so there is a newer one: look again.
+        vanished = error.code() == ErrorCode::kNotFound && attempt < kMaxAttempts;
+        if (vanished) continue;
+        if (!newest_error) newest_error = error;
+        warn(fmt::format("refused {}", error.what()));
+      }
     }
-  }
-  if (newest_error)
+    if (vanished) continue;
+    if (!newest_error) return std::nullopt;
     throw Error(newest_error->code(), "no usable checkpoint in {}: {}", folder_.string(), newest_error->what());
-  return std::nullopt;
+  }
 }
 
 std::optional<Checkpoint> CheckpointFolder::load_latest(dist::World& world, const Warn& warn) const {

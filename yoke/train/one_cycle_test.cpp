@@ -29,7 +29,8 @@ TEST(OneCycle, EqualsPyTorch) {
       const double rounding = options.anneal == Anneal::kCos ? 1e-15 * options.max_lr : 0;
       ASSERT_NEAR(one_cycle_lr(step, options), expected, rounding) << "step " << step << " of " << entry.dump(-1);
       if (entry.contains("momentum")) {
-        ASSERT_NEAR(one_cycle_momentum(step, options), entry["momentum"][static_cast<size_t>(step)].get<double>(), 1e-15);
+        ASSERT_NEAR(one_cycle_momentum(step, options), entry["momentum"][static_cast<size_t>(step)].get<double>(),
+                    1e-15);
         ++num_momenta;
       }
     }

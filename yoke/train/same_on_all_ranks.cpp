@@ -1,37 +1,14 @@
 #include "yoke/train/same_on_all_ranks.h"
 
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstring>
 #include <sstream>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/world.h"
 
 namespace yoke::train {
-namespace {
-
-/// Every rank's text, through one all_gather of the padded bytes.
-std::vector<std::string> gather_texts(dist::World& world, const std::string& text) {
-  const auto length = at::full({1}, static_cast<int64_t>(text.size()));
-  const auto lengths = world.all_gather(length);  // [size, 1], int64
-  auto padded = at::zeros({lengths.max().item<int64_t>()}, at::kByte);
-  std::memcpy(padded.data_ptr(), text.data(), text.size());
-  const auto all = world.all_gather(padded);  // [size, longest], uint8
-  std::vector<std::string> texts;
-  for (int64_t rank = 0; rank < world.size(); ++rank) {
-    texts.emplace_back(reinterpret_cast<const char*>(all[rank].data_ptr()),
-                       static_cast<size_t>(lengths[rank].item<int64_t>()));
-  }
-  return texts;
-}
-
-}  // namespace
-
 std::string describe_tensors(const NamedTensors& tensors) {
   std::string text;
   for (const auto& [name, tensor] : tensors) {
@@ -56,7 +33,7 @@ std::string first_difference(const std::string& rank_zero, const std::string& ot
 
 void check_same_on_all_ranks(dist::World& world, const NamedTensors& tensors) {
   if (world.size() == 1) return;
-  const auto texts = gather_texts(world, describe_tensors(tensors));
+  const auto texts = world.all_gather_text(describe_tensors(tensors));
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
     throw Error(ErrorCode::kInvalidArgument, "the model differs between ranks: on rank {} {}", rank,

@@ -1,6 +1,7 @@
 #include "yoke/train/seed.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/rand.h>
@@ -87,7 +88,8 @@ TEST(Seed, FlushedDenormalsAreZeroInThreadsStartedLater) {
       tiny = smallest / 2;
     }).join();
     EXPECT_EQ(tiny, 0.0f);
-  }).join();
+  })
+      .join();
 }
 
 }  // namespace

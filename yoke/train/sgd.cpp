@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string_view>
 
@@ -78,8 +77,8 @@ void Sgd::step(double lr) {
     if (options_.momentum != 0) group.momentum_buffers.push_back(momentum_buffers_[i]);
   }
   for (const auto& [key, group] : groups) {
-    at::_fused_sgd_(group.parameters, group.gradients, group.momentum_buffers, options_.weight_decay,
-                    options_.momentum, lr, options_.dampening, options_.nesterov, options_.maximize,
+    at::_fused_sgd_(group.parameters, group.gradients, group.momentum_buffers, options_.weight_decay, options_.momentum,
+                    lr, options_.dampening, options_.nesterov, options_.maximize,
                     /*is_first_step=*/std::get<bool>(key));
   }
 }
@@ -95,17 +94,17 @@ void Sgd::zero_grad() {
   for (auto& [name, parameter] : parameters_) parameter.mutable_grad() = at::Tensor();
 }
 
-NamedTensors Sgd::state_dict() const {
-  NamedTensors state;
+std::map<std::string, at::Tensor> Sgd::state_dict() const {
+  std::map<std::string, at::Tensor> state;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (momentum_buffers_[i].defined()) {
-      state.emplace_back(std::string(kPrefix) + parameters_[i].first, momentum_buffers_[i]);
+      state.emplace(std::string(kPrefix) + parameters_[i].first, momentum_buffers_[i]);
     }
   }
   return state;
 }
 
-void Sgd::load_state_dict(const NamedTensors& state) {
+void Sgd::load_state_dict(const std::map<std::string, at::Tensor>& state) {
   const at::NoGradGuard no_grad;
   std::map<std::string, size_t> positions;
   for (size_t i = 0; i < parameters_.size(); ++i) positions[std::string(kPrefix) + parameters_[i].first] = i;
@@ -117,13 +116,11 @@ void Sgd::load_state_dict(const NamedTensors& state) {
                   options_.momentum == 0 ? " (this optimizer has no momentum)" : "");
     }
     const auto& parameter = parameters_[found->second].second;
-    auto& target = loaded[found->second];
-    if (target.defined()) throw Error(ErrorCode::kInvalidArgument, "SGD: state '{}' twice", name);
     if (!tensor.defined() || tensor.sizes() != parameter.sizes() || tensor.scalar_type() != parameter.scalar_type()) {
       throw Error(ErrorCode::kInvalidArgument, "SGD: state '{}' is {}, the parameter {}", name,
                   tensor.defined() ? shape_of(tensor) : "undefined", shape_of(parameter));
     }
-    target = at::empty_like(parameter).copy_(tensor);
+    loaded[found->second] = at::empty_like(parameter).copy_(tensor);
   }
   momentum_buffers_ = std::move(loaded);
 }

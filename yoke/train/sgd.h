@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,7 +33,8 @@ struct SgdOptions {
 class Sgd {
  public:
   /// Keeps references to the parameters: leaf tensors, dense, each under a name of its own.
-  /// Errors  kInvalidArgument: options outside their ranges, a name twice, a parameter undefined or not of a float dtype.
+  /// Errors  kInvalidArgument: options outside their ranges, a name twice, a parameter undefined or not of a float
+  /// dtype.
   Sgd(NamedTensors parameters, const SgdOptions& options);
 
   /// One update with learning rate `lr`; parameters without a gradient are left alone.
@@ -47,11 +49,11 @@ class Sgd {
 
   /// The momentum buffers under "momentum_buffer.NAME": empty without momentum, or before a parameter's first step.
   /// The tensors are the optimizer's own, not copies: write them out before the next step.
-  NamedTensors state_dict() const;
+  std::map<std::string, at::Tensor> state_dict() const;
 
   /// Takes over what state_dict gave, copying into tensors of the parameters' layout and device. All or nothing.
-  /// Errors  kInvalidArgument, naming the tensor: an unknown or repeated name, another shape or dtype.
-  void load_state_dict(const NamedTensors& state);
+  /// Errors  kInvalidArgument, naming the tensor: an unknown name, another shape or dtype.
+  void load_state_dict(const std::map<std::string, at::Tensor>& state);
 
   const NamedTensors& parameters() const { return parameters_; }
   const SgdOptions& options() const { return options_; }

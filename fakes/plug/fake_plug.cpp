@@ -1,0 +1,54 @@
+// A GPU plug without a GPU: registers with libtorch the way libtorch_cuda does (device hooks, device guard), so that
+// whether libtorch sees it depends on when it is loaded, exactly as with the real one. One device, `cuda:0`, whose
+// collectives are Gloo's. Tensors cannot be made on it.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <cstdio>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "yoke/dist/plug.h"
+
+namespace {
+
+// The name is what libtorch looks for.
+struct CUDAHooks : at::CUDAHooksInterface {
+  explicit CUDAHooks(at::CUDAHooksArgs) {}
+  void init() const override {}
+  bool hasCUDA() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(at::DeviceIndex) const override { return true; }
+  at::DeviceIndex deviceCount() const override { return 1; }
+  at::DeviceIndex getCurrentDevice() const override { return 0; }
+  const at::Generator& getDefaultGenerator(at::DeviceIndex) const override {
+    static const at::Generator generator = at::detail::createCPUGenerator();
+    return generator;
+  }
+};
+
+using at::CUDAHooksRegistry;
+using at::RegistererCUDAHooksRegistry;
+REGISTER_CUDA_HOOKS(CUDAHooks)
+C10_REGISTER_GUARD_IMPL(CUDA, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA>)
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                            std::chrono::milliseconds timeout) {
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, std::move(options));
+}
+
+constexpr yoke::dist::Plug kPlug = {
+    .name = "fake",
+    .device_type = c10::DeviceType::CUDA,
+    .num_devices = [] { return int64_t{at::detail::getCUDAHooks().deviceCount()}; },
+    .set_device = [](c10::DeviceIndex index) { std::printf("set_device %d\n", index); },
+    .has_bfloat16 = [](c10::DeviceIndex) { return true; },
+    .make_backend = make_gloo,
+};
+
+__attribute__((constructor)) void register_fake_plug() { yoke::dist::register_plug(kPlug); }
+
+}  // namespace

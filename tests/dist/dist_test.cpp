@@ -1,0 +1,158 @@
+// World as real processes, under everything that starts ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "tests/support/command.h"
+#include "yoke/base/error.h"
+
+namespace yoke {
+namespace {
+
+using test::Command;
+using test::milliseconds;
+using test::run;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> under_yoke(std::initializer_list<std::string> rest, int num_ranks = 2) {
+  std::vector<std::string> argv = {YOKE_COMMAND, "run", "-n", std::to_string(num_ranks), "--", YOKE_RANK_PROGRAM};
+  argv.insert(argv.end(), rest);
+  return argv;
+}
+
+TEST(Dist, RanksOfYokeRunMeet) {
+  const auto result = run({.argv = under_yoke({"sum"}, 3)});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_THAT(result.out, HasSubstr(fmt::format("rank {} of 3 local {} sum 6\n", rank, rank)));
+  }
+}
+
+TEST(Dist, AloneItIsAWorldOfOne) {
+  const auto result = run({.argv = {YOKE_RANK_PROGRAM, "sum"}, .without = {"RANK", "WORLD_SIZE"}});
+  EXPECT_EQ(result.out, "rank 0 of 1 local 0 sum 1\n") << result.err;
+}
+
+TEST(Dist, TwoJobsAtOnceDoNotMeet) {
+  Command first({.argv = under_yoke({"sum"})}), second({.argv = under_yoke({"sum"}, 3)});
+  const auto results = {first.wait(), second.wait()};
+  for (const auto& result : results) EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(results.begin()->out, HasSubstr("sum 3\n"));
+  EXPECT_THAT((results.begin() + 1)->out, HasSubstr("sum 6\n"));
+}
+
+// torchrun's agent serves the store, and rank 0 must not try to.
+TEST(Dist, RanksAreClientsOfAnAgentsStore) {
+  const auto store = c10::make_intrusive<c10d::TCPStore>(
+      "127.0.0.1", c10d::TCPStoreOptions{.port = 0, .isServer = true, .waitWorkers = false});
+  const auto start = [&](int rank) {
+    return std::make_unique<Command>(
+        test::CommandOptions{.argv = {YOKE_RANK_PROGRAM, "sum"},
+                             .environment = {{"RANK", std::to_string(rank)},
+                                             {"LOCAL_RANK", std::to_string(rank)},
+                                             {"WORLD_SIZE", "2"},
+                                             {"LOCAL_WORLD_SIZE", "2"},
+                                             {"MASTER_ADDR", "127.0.0.1"},
+                                             {"MASTER_PORT", std::to_string(store->getPort())},
+                                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}}});
+  };
+  const auto first = start(0), second = start(1);
+  for (const auto* command : {&first, &second}) {
+    const auto result = (*command)->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("sum 3\n"));
+  }
+}
+
+TEST(Dist, ARankThatThrowsEndsTheJob) {
+  const auto result = run({.argv = under_yoke({"throw", "1"})});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("no more rice"));
+  EXPECT_THAT(result.err, HasSubstr("rank 1"));
+}
+
+TEST(Dist, ARankThatIsKilledEndsTheJob) {
+  const auto result = run({.argv = under_yoke({"kill", "1"})});
+  EXPECT_EQ(result.exit_code, 137);
+  EXPECT_THAT(result.err, HasSubstr("rank 1"));
+  EXPECT_THAT(result.err, HasSubstr("SIGKILL"));
+}
+
+TEST(Dist, ARankThatHangsBeforeACollectiveIsNamed) {
+  const auto result = run({.argv = under_yoke({"hang", "2", "2000"}, 3)});
+  EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kTimeout)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 2 has not arrived (it is at collective 1)"));
+  EXPECT_THAT(result.err, Not(HasSubstr("unexpected")));
+}
+
+TEST(Dist, ARankThatNeverStartsIsNamed) {
+  const auto result =
+      run({.argv = {YOKE_RANK_PROGRAM, "sum", "700"},
+           .environment = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "0"}}});
+  EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kInvalidArgument));
+  EXPECT_THAT(result.err, HasSubstr("MASTER_PORT=0 is not a port"));
+}
+
+TEST(Dist, RanksOfMpirunMeet) {
+  if (!std::filesystem::exists("/usr/bin/mpirun")) GTEST_SKIP() << "no mpirun (package openmpi-bin)";
+  const auto result =
+      run({.argv = {"/usr/bin/mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", YOKE_RANK_PROGRAM, "sum"},
+           .without = {"RANK", "WORLD_SIZE"}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("rank 0 of 2 local 0 sum 3\n"));
+  EXPECT_THAT(result.out, HasSubstr("rank 1 of 2 local 1 sum 3\n"));
+}
+
+// Two nodes of a real Slurm, both on this host: their names do not resolve here, so MASTER_ADDR is set as a user would.
+TEST(Dist, RanksOfSrunMeet) {
+  for (const bool several_nodes : {false, true}) {
+    test::CommandOptions options{.argv = {YOKE_WITH_SLURM, "2", "srun", several_nodes ? "-N2" : "-N1", "-n2",
+                                          "--overcommit", YOKE_RANK_PROGRAM, "sum"},
+                                 .without = {"RANK", "WORLD_SIZE"}};
+    if (several_nodes) options.environment = {{"MASTER_ADDR", "127.0.0.1"}};
+    const auto result = run(options);
+    if (result.exit_code == 125) GTEST_SKIP() << result.err;
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("rank 0 of 2 local 0 sum 3\n"));
+    EXPECT_THAT(result.out, HasSubstr(several_nodes ? "rank 1 of 2 local 0 sum 3\n" : "rank 1 of 2 local 1 sum 3\n"));
+  }
+}
+
+TEST(Dist, ThePlugComesBeforeLibtorchIsAsked) {
+  const std::vector<std::pair<std::string, std::string>> fakes = {
+      {"LD_LIBRARY_PATH", YOKE_FAKES_DIR},
+      {"YOKE_FAKE_GPUS", "1"},
+      {"YOKE_PLUG", YOKE_FAKES_DIR "/libyoke_fake_plug.so"}};
+  const auto early = run({.argv = {YOKE_PLUG_PROGRAM}, .environment = fakes});
+  EXPECT_EQ(early.out, "libtorch sees 1\nset_device 0\ndevice cuda:0\n") << early.err;
+
+  // The same plug after the first backward: libtorch has kept its answer. This is what the order is for.
+  auto without_plug = fakes;
+  without_plug.emplace_back("YOKE_DEVICE", "cpu");
+  const auto late =
+      run({.argv = {YOKE_PLUG_PROGRAM, "--late", YOKE_FAKES_DIR "/libyoke_fake_plug.so"}, .environment = without_plug});
+  EXPECT_THAT(late.out, HasSubstr("libtorch sees 0\n")) << late.err;
+}
+
+TEST(Dist, WithoutAGpuNoPlugIsLoaded) {
+  const auto none = run({.argv = {YOKE_PLUG_PROGRAM},
+                         .environment = {{"YOKE_FAKE_GPUS", "0"},
+                                         {"LD_LIBRARY_PATH", YOKE_FAKES_DIR},
+                                         {"YOKE_PLUG", YOKE_FAKES_DIR "/libyoke_fake_plug.so"}}});
+  EXPECT_EQ(none.out, "libtorch sees 0\ndevice cpu\n") << none.err;
+}
+
+TEST(Dist, AGpuWithoutAPlugIsNotQuietlyTheCpu) {
+  const auto missing =
+      run({.argv = {YOKE_PLUG_PROGRAM},
+           .environment = {
+               {"YOKE_FAKE_GPUS", "1"}, {"LD_LIBRARY_PATH", YOKE_FAKES_DIR}, {"YOKE_PLUG", "/nonexistent/plug.so"}}});
+  EXPECT_THAT(missing.out, HasSubstr("error: this machine has a GPU that yoke cannot use: /nonexistent/plug.so"));
+  EXPECT_THAT(missing.out, HasSubstr("YOKE_DEVICE=cpu"));
+}
+
+}  // namespace
+}  // namespace yoke

@@ -1,0 +1,53 @@
+// One rank of a job, for the black-box tests of World.
+//
+//   rank_program sum [TIMEOUT_MS]       one all_reduce of rank + 1; prints it
+//   rank_program throw|kill|hang RANK [TIMEOUT_MS]   that rank fails between the first collective and the second
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/dist/world.h"
+
+namespace {
+
+double sum_over_ranks(yoke::dist::World& world) {
+  const auto tensor = at::full({1}, static_cast<double>(world.rank() + 1));
+  world.all_reduce(tensor);
+  return tensor.item<double>();
+}
+
+void fail(std::string_view how) {
+  if (how == "throw") throw std::runtime_error("no more rice");
+  if (how == "kill") kill(getpid(), SIGKILL);
+  while (true) pause();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view mode = argv[1];
+  const int64_t failing = mode == "sum" ? -1 : yoke::parse_int(argv[2]).value();
+  const int timeout_at = mode == "sum" ? 2 : 3;
+  const int64_t timeout = argc > timeout_at ? yoke::parse_int(argv[timeout_at]).value() : 60'000;
+  try {
+    yoke::dist::World world({.timeout = std::chrono::milliseconds(timeout)});
+    fmt::print("rank {} of {} local {} sum {}\n", world.rank(), world.size(), world.local_rank(),
+               sum_over_ranks(world));
+    std::fflush(stdout);
+    if (world.rank() == failing) fail(mode);
+    if (failing >= 0) sum_over_ranks(world);
+    world.shutdown();
+  } catch (const yoke::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return yoke::exit_status(error.code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "unexpected: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,180 @@
+// The command itself: its subcommands, help, spelling, completions, man pages, and what it finds beside it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/run/launch.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+Result yoke(std::vector<std::string> words) {
+  words.insert(words.begin(), kYoke);
+  return run({.argv = std::move(words)});
+}
+
+/// An installation with programs and recipes of the test's own.
+struct Prefix : TemporaryFolder {
+  Prefix() {
+    std::filesystem::create_directories(path("bin"));
+    std::filesystem::copy_file(kYoke, path("bin/yoke"));
+  }
+  Result yoke(std::vector<std::string> words, std::vector<std::pair<std::string, std::string>> environment = {}) const {
+    words.insert(words.begin(), path("bin/yoke"));
+    return run({.argv = std::move(words), .environment = std::move(environment)});
+  }
+};
+
+TEST(CommandLine, VersionAndHelp) {
+  EXPECT_EQ(yoke({"--version"}).out, "yoke " YOKE_TEST_VERSION "\n");
+  for (const auto& words : std::vector<std::vector<std::string>>{{"--help"},
+                                                                 {},
+                                                                 {"help"},
+                                                                 {"run", "--help"},
+                                                                 {"help", "run"},
+                                                                 {"train", "-h"},
+                                                                 {"new", "--help"},
+                                                                 {"completion", "--help"}}) {
+    const auto result = yoke(words);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.out, HasSubstr("Examples:\n"));
+    EXPECT_THAT(result.err, IsEmpty());
+  }
+}
+
+TEST(CommandLine, UnknownWordsAreSpellChecked) {
+  const auto command = yoke({"rnu", "-n", "2"});
+  EXPECT_EQ(command.exit_code, 64);
+  EXPECT_EQ(command.err, "yoke: no command `rnu`; did you mean `run`?; see `yoke --help`\n");
+  const auto option = yoke({"run", "--gracee", "3", "--", "true"});
+  EXPECT_EQ(option.exit_code, 64);
+  EXPECT_THAT(option.err, HasSubstr("run: unknown option --gracee; did you mean `--grace`?"));
+  EXPECT_THAT(yoke({"--verion"}).err, HasSubstr("did you mean `--version`?"));
+  EXPECT_EQ(yoke({"run", "--grace", "soon", "--", "true"}).exit_code, 64);
+  EXPECT_EQ(yoke({"new"}).exit_code, 64);
+  EXPECT_EQ(yoke({"completion", "tcsh"}).exit_code, 64);
+}
+
+TEST(CommandLine, ProgramsMayBeNamedLikeCommands) {
+  TemporaryFolder folder;
+  folder.write("train", "#!/bin/sh\necho mine $*\n", true);
+  const auto result = run({.argv = {kYoke, "run", "train", "run", "--help"},
+                           .environment = {{"PATH", folder.path() + ":" + getenv("PATH")}}});
+  EXPECT_EQ(result.out, "mine run --help\n") << result.err;
+}
+
+TEST(CommandLine, ProgramsBesideItAreCommands) {
+  Prefix prefix;
+  prefix.write("libexec/yoke/yoke-hello", "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 9\n", true);
+  const auto result = prefix.yoke({"hello", "-n", "--help", "two words", "--", ""});
+  EXPECT_EQ(result.exit_code, 9);
+  EXPECT_EQ(result.out, "<-n><--help><two words><--><>");
+  EXPECT_THAT(prefix.yoke({"--help"}).out, HasSubstr("Also installed: hello"));
+  EXPECT_THAT(prefix.yoke({"helo"}).err, HasSubstr("did you mean `hello`?"));
+
+  TemporaryFolder elsewhere;
+  elsewhere.write("yoke-hello", "#!/bin/sh\necho wrong\n", true);
+  elsewhere.write("yoke-other", "#!/bin/sh\necho other\n", true);
+  const auto path = elsewhere.path() + ":" + getenv("PATH");
+  EXPECT_EQ(prefix.yoke({"other"}, {{"PATH", path}}).out, "other\n");
+  EXPECT_EQ(prefix.yoke({"hello"}, {{"PATH", path}}).exit_code, 9) << "its own come first";
+}
+
+TEST(CommandLine, RecipesAreListedAndRun) {
+  Prefix prefix;
+  EXPECT_THAT(prefix.yoke({"train", "--list"}).out, HasSubstr("no recipes"));
+  prefix.write("libexec/yoke/recipes/demo/recipe.toml",
+               "name = \"demo\"\nsummary = \"Shows it\"\n[[option]]\nname = \"x\"\n");
+  prefix.write("libexec/yoke/recipes/demo/demo", "#!/bin/sh\necho \"$RANK/$WORLD_SIZE $*\"\n", true);
+  prefix.write("libexec/yoke/recipes/single/recipe.toml", "summary = \"Alone\"\nranks = 1\n");
+  prefix.write("libexec/yoke/recipes/single/single", "#!/bin/sh\necho $WORLD_SIZE\n", true);
+  EXPECT_EQ(prefix.yoke({"train", "--list"}).out, "demo    Shows it\nsingle  Alone\n");
+  const auto json = prefix.yoke({"train", "--list", "--json"}).out;
+  EXPECT_THAT(json, HasSubstr("\"name\": \"demo\""));
+  EXPECT_THAT(json, HasSubstr("\"ranks\": 1"));
+
+  const auto both = prefix.yoke({"train", "demo", "--epochs", "3", "-n", "2", "--out", "a b"});
+  EXPECT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_THAT(both.out, HasSubstr("\n")) << both.out;
+  EXPECT_THAT("\n" + both.out, HasSubstr("\n0/2 --epochs 3 --out a b\n")) << "rank 0 speaks for all";
+  EXPECT_THAT(both.out, HasSubstr("[1] 1/2 --epochs 3 --out a b\n"));
+  EXPECT_THAT(prefix.yoke({"train", "-n", "3", "demo"}).out, HasSubstr("[2] 2/3"));
+  EXPECT_EQ(prefix.yoke({"train", "demo", "--help"}).out, "0/1 --help\n") << "the recipe's own help";
+  EXPECT_EQ(prefix.yoke({"train", "single"}).out, "1\n");
+  EXPECT_THAT(prefix.yoke({"train", "demo"}, {{"LD_LIBRARY_PATH", YOKE_FAKES_FOLDER}, {"YOKE_FAKE_GPUS", "4"}}).out,
+              HasSubstr("[3] 3/4"));
+
+  const auto unknown = prefix.yoke({"train", "dmeo"});
+  EXPECT_EQ(unknown.exit_code, 66);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean `demo`?"));
+  prefix.write("libexec/yoke/recipes/demo/recipe.toml", "name = \n");
+  const auto torn = prefix.yoke({"train", "--list"});
+  EXPECT_EQ(torn.exit_code, 65);
+  EXPECT_THAT(torn.err, HasSubstr("demo/recipe.toml:1: "));
+}
+
+TEST(CommandLine, NewCopiesTheExample) {
+  Prefix prefix;
+  EXPECT_EQ(prefix.yoke({"new", prefix.path("mine")}).exit_code, 69) << "there is no example";
+  prefix.write("share/yoke/examples/first/CMakeLists.txt", "project(first)\n");
+  prefix.write("share/yoke/examples/first/src/main.cpp", "int main() {}\n");
+  const auto made = prefix.yoke({"new", prefix.path("mine")});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("cmake -B build -DCMAKE_PREFIX_PATH=" + prefix.path()));
+  EXPECT_TRUE(std::filesystem::exists(prefix.path("mine/src/main.cpp")));
+  const auto again = prefix.yoke({"new", prefix.path("mine")});
+  EXPECT_EQ(again.exit_code, 69);
+  EXPECT_THAT(again.err, HasSubstr("exists and is not an empty folder"));
+  std::filesystem::create_directory(prefix.path("empty"));
+  EXPECT_EQ(prefix.yoke({"new", prefix.path("empty")}).exit_code, 0);
+}
+
+/// What bash would offer for `words` with the cursor at the end of the last one.
+std::string complete(const std::string& words, int index) {
+  const auto script = "source <(\"$0\" completion bash); COMP_WORDS=(" + words +
+                      "); COMP_CWORD=" + std::to_string(index) + "; _yoke; echo \"${COMPREPLY[*]}\"";
+  const auto result = run({.argv = {"bash", "-c", script, kYoke}});
+  EXPECT_THAT(result.err, IsEmpty());
+  return result.out;
+}
+
+TEST(CommandLine, BashCompletes) {
+  EXPECT_EQ(complete("yoke r", 1), "run\n");
+  EXPECT_EQ(complete("yoke ''", 1), "run train new completion --version -h --help\n");
+  EXPECT_EQ(complete("yoke run --gr", 2), "--grace\n");
+  EXPECT_EQ(complete("yoke run -n ''", 3), "auto gpu cpu\n");
+  EXPECT_EQ(complete("yoke completion f", 2), "fish\n");
+  EXPECT_THAT(complete("yoke run ech", 2), HasSubstr("echo"));
+}
+
+TEST(CommandLine, ScriptsOfOtherShellsAreComplete) {
+  for (const char* shell : {"zsh", "fish"}) {
+    const auto script = yoke({"completion", shell});
+    EXPECT_EQ(script.exit_code, 0);
+    EXPECT_THAT(script.out, HasSubstr("nproc-per-node"));
+    EXPECT_THAT(script.out, Not(HasSubstr("yoke man"))) << "hidden";
+  }
+}
+
+TEST(CommandLine, ManPagesAreClean) {
+  TemporaryFolder folder;
+  for (const std::string command : {"", "run", "train", "new", "completion"}) {
+    const auto page = command.empty() ? yoke({"man"}) : yoke({"man", command});
+    EXPECT_EQ(page.exit_code, 0);
+    folder.write("page.1", page.out);
+    const auto shown = run({.argv = {"man", "--warnings", "-l", folder.path("page.1")},
+                            .environment = {{"MANWIDTH", "80"}, {"LC_ALL", "C.UTF-8"}, {"MAN_KEEP_FORMATTING", ""}}});
+    EXPECT_EQ(shown.exit_code, 0);
+    EXPECT_THAT(shown.err, IsEmpty()) << command;
+    EXPECT_THAT(shown.out, HasSubstr("EXAMPLES"));
+  }
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,167 @@
+// How a job ends: exit codes, reasons, signals, grace.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/run/launch.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::MatchesRegex;
+using testing::Not;
+
+TEST(Ending, SuccessIsSilent) {
+  const auto result = run(yoke_run({"-n", "3", "--", "true"}));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, IsEmpty());
+}
+
+TEST(Ending, TheFirstFailureGivesItsCode) {
+  const auto result = run(yoke_run_shell(3, "[ $RANK = 1 ] && exit 7; exec sleep 60"));
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_THAT(result.err,
+              MatchesRegex("yoke run: rank 1 \\(pid [0-9]+\\) exited with code 7; stopped the 2 other ranks\n"));
+}
+
+// A signal that reaches a rank between its fork and its exec must not be lost.
+TEST(Ending, AFailureBeforeTheOthersAreUpStopsThemToo) {
+  for (int round = 0; round < 20; ++round) {
+    const auto result = run(yoke_run_shell(8, "[ $RANK = 0 ] && exit 5; exec sleep 60"));
+    EXPECT_EQ(result.exit_code, 5);
+    ASSERT_THAT(result.err, Not(HasSubstr("SIGKILL")));
+  }
+}
+
+TEST(Ending, SignalsAre128AndTheirNumber) {
+  for (const auto& [signal, name] : {std::pair{SIGKILL, "SIGKILL"}, {SIGSEGV, "SIGSEGV"}, {SIGABRT, "SIGABRT"}}) {
+    const auto result =
+        run(yoke_run_shell(2, "ulimit -c 0; [ $RANK = 1 ] && kill -" + std::to_string(signal) + " $$; exec sleep 60"));
+    EXPECT_EQ(result.exit_code, 128 + signal);
+    EXPECT_THAT(result.err, HasSubstr(std::string("was killed by ") + name + "; stopped the 1 other rank\n"));
+  }
+}
+
+TEST(Ending, AMissingProgram) {
+  for (const char* num_ranks : {"1", "2"}) {
+    const auto missing = run(yoke_run({"-n", num_ranks, "--", "./absent-program"}));
+    EXPECT_EQ(missing.exit_code, 127);
+    EXPECT_EQ(missing.err, "yoke run: cannot run './absent-program': No such file or directory\n");
+  }
+  TemporaryFolder folder;
+  folder.write("data", "not a program\n");
+  const auto refused = run(yoke_run({"-n", "2", "--", folder.path("data")}));
+  EXPECT_EQ(refused.exit_code, 126);
+  EXPECT_THAT(refused.err, HasSubstr("Permission denied"));
+  const auto nothing = run(yoke_run({"-n", "2"}));
+  EXPECT_EQ(nothing.exit_code, 64);
+  EXPECT_THAT(nothing.err, HasSubstr("no program"));
+}
+
+TEST(Ending, ARankThatIgnoresTheSignalIsKilledAfterTheGrace) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto words = yoke_run({"-n", "2", "--grace", "0.3", "--", "sh", "-c",
+                         "if [ $RANK = 1 ]; then read x < ready; exit 3; fi; trap '' TERM; echo > ready; "
+                         "while :; do sleep 60; done"});
+  TemporaryFolder folder;
+  words.argv = {"sh",
+                "-c",
+                "mkfifo ready; exec \"$@\"",
+                "sh",
+                kYoke,
+                "run",
+                "-n",
+                "2",
+                "--grace",
+                "0.3",
+                "--",
+                "sh",
+                "-c",
+                words.argv.back()};
+  words.folder = folder.path();
+  const auto result = run(words);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("stopped the 1 other rank, 1 of them by SIGKILL after 0.3 s"));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(300));
+}
+
+TEST(Ending, SignalsAreForwarded) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    Command command(
+        yoke_run_shell(2, "trap 'echo seen; exit 0' INT TERM HUP QUIT; echo ready; while :; do sleep 0.01; done"));
+    ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
+    command.signal(signal);
+    const auto result = command.wait();
+    EXPECT_EQ(result.exit_code, 128 + signal);
+    EXPECT_THAT(result.out, HasSubstr("[0] seen\n"));
+    EXPECT_THAT(result.out, HasSubstr("[1] seen\n"));
+  }
+}
+
+TEST(Ending, UserSignalsAreForwardedAndTheJobGoesOn) {
+  Command command(
+      yoke_run_shell(2, "trap 'echo saved' USR1; trap 'exit 4' TERM; echo ready; while :; do sleep 0.01; done"));
+  ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
+  command.signal(SIGUSR1);
+  EXPECT_TRUE(command.wait_for_output("[0] saved") && command.wait_for_output("[1] saved"));
+  command.signal(SIGTERM);
+  EXPECT_EQ(command.wait().exit_code, 143);
+}
+
+TEST(Ending, CtrlCTwiceKillsAtOnce) {
+  Command command(yoke_run({"-n", "2", "--grace", "1000", "--", kRank, "tree", "stubborn"}));
+  ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
+  command.signal(SIGINT);
+  ASSERT_TRUE(command.wait_for_output("Ctrl-C kills at once")) << "after a second the user is told";
+  command.signal(SIGINT);
+  const auto result = command.wait(milliseconds(5000));
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.err, HasSubstr("yoke run: SIGINT; stopped 2 ranks, 2 of them by SIGKILL\n"));
+}
+
+TEST(Ending, NohupIsRespected) {
+  auto options = yoke_run_shell(2, "trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done");
+  options.argv.insert(options.argv.begin(), {"sh", "-c", "trap '' HUP; exec \"$@\"", "sh"});
+  Command command(options);
+  ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
+  command.signal(SIGHUP);
+  command.signal(SIGTERM);
+  EXPECT_EQ(command.wait().exit_code, 143);
+}
+
+// A rank that is a shell dies of the signal; the program below it must have its grace all the same.
+TEST(Ending, ProgramsBelowAShellHaveTheirGrace) {
+  Command command(
+      yoke_run_shell(2,
+                     "(trap 'sleep 0.3; echo saved; exit' TERM; echo ready; while :; do sleep 0.01; done) & "
+                     "wait; exit 0"));
+  ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
+  command.signal(SIGTERM);
+  const auto result = command.wait();
+  EXPECT_THAT(result.out, HasSubstr("[0] saved"));
+  EXPECT_THAT(result.out, HasSubstr("[1] saved"));
+}
+
+TEST(Ending, StartsInMilliseconds) {
+  const auto fastest = [](const std::vector<std::string>& argv) {
+    auto best = milliseconds::max();
+    for (int i = 0; i < 30; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      EXPECT_EQ(run({.argv = argv}).exit_code, 0);
+      best = std::min(best, std::chrono::ceil<milliseconds>(std::chrono::steady_clock::now() - begin));
+    }
+    return best.count();
+  };
+  EXPECT_LE(fastest({kYoke, "--version"}), kIsSanitized ? 1000 : 5);
+  EXPECT_LE(fastest({kYoke, "run", "-n", "2", "--", "true"}), kIsSanitized ? 2000 : 20);
+  const auto libraries = run({.argv = {"ldd", kYoke}});
+  EXPECT_EQ(libraries.exit_code, 0);
+  for (const char* heavy : {"torch", "c10", "cuda", "hwloc"}) EXPECT_THAT(libraries.out, Not(HasSubstr(heavy)));
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,172 @@
+// What a rank finds when it starts: torchrun's contract, its port, its arguments, its standard input.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <sstream>
+
+#include "tests/run/launch.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Key;
+using testing::Not;
+using testing::Pair;
+
+std::map<std::string, std::string> parse_environment(const std::string& text, const std::string& prefix) {
+  std::map<std::string, std::string> result;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(prefix)) continue;
+    const auto equals = line.find('=');
+    if (equals != line.npos) result[line.substr(prefix.size(), equals - prefix.size())] = line.substr(equals + 1);
+  }
+  return result;
+}
+
+TEST(Environment, HasEveryVariableOfTorchrun) {
+  auto options = yoke_run({"-n", "2", "env"});
+  options.without = {"OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING"};
+  options.environment = {{"MASTER_PORT", "1"}, {"MASTER_ADDR", "elsewhere"}, {"WORLD_SIZE", "99"}};
+  const auto result = run(options);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const std::string rank : {"0", "1"}) {
+    const auto environment = parse_environment(result.out, "[" + rank + "] ");
+    for (const auto& [name, value] : std::map<std::string, std::string>{{"RANK", rank},
+                                                                        {"LOCAL_RANK", rank},
+                                                                        {"WORLD_SIZE", "2"},
+                                                                        {"LOCAL_WORLD_SIZE", "2"},
+                                                                        {"GROUP_RANK", "0"},
+                                                                        {"GROUP_WORLD_SIZE", "1"},
+                                                                        {"ROLE_RANK", rank},
+                                                                        {"ROLE_NAME", "default"},
+                                                                        {"ROLE_WORLD_SIZE", "2"},
+                                                                        {"MASTER_ADDR", "127.0.0.1"},
+                                                                        {"TORCHELASTIC_RESTART_COUNT", "0"},
+                                                                        {"TORCHELASTIC_MAX_RESTARTS", "0"},
+                                                                        {"TORCHELASTIC_RUN_ID", "none"},
+                                                                        {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                                                        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}}) {
+      EXPECT_THAT(environment, Contains(Pair(name, value))) << "rank " << rank;
+    }
+    EXPECT_THAT(environment, AllOf(Contains(Key("OMP_NUM_THREADS")), Contains(Key("MASTER_PORT"))));
+    EXPECT_NE(environment.at("MASTER_PORT"), "1");
+  }
+  EXPECT_EQ(parse_environment(result.out, "[0] ")["MASTER_PORT"], parse_environment(result.out, "[1] ")["MASTER_PORT"]);
+}
+
+TEST(Environment, ThePortIsHeldAndRankZeroCanListen) {
+  const auto result = run(yoke_run({"-n", "2", "--", kRank, "port"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "[0] ok\n");
+}
+
+TEST(Environment, ASecondRunGetsAnotherPort) {
+  Command first(yoke_run_shell(2, "echo port=$MASTER_PORT; exec sleep 60"));
+  ASSERT_TRUE(first.wait_for_output("[0] port="));
+  const auto second = run(yoke_run_shell(2, "echo port=$MASTER_PORT"));
+  EXPECT_EQ(second.exit_code, 0);
+  const auto port = first.out().substr(first.out().find("port="), 10);
+  EXPECT_THAT(second.out, Not(HasSubstr(port)));
+  first.signal(SIGTERM);
+  EXPECT_EQ(first.wait().exit_code, 143);
+}
+
+TEST(Environment, AnAskedPortIsGivenOrNamed) {
+  Command holder(yoke_run_shell(1, "echo port=$MASTER_PORT; exec sleep 60"));
+  ASSERT_TRUE(holder.wait_for_output("\n"));
+  const auto port = holder.out().substr(5, holder.out().size() - 6);
+  const auto shared = run(yoke_run({"--master_port=" + port, "sh", "-c", "echo $MASTER_PORT"}));
+  EXPECT_EQ(shared.out, port + "\n") << "nobody listens on it yet";
+  const auto refused = run(yoke_run({"--master-port", "65536", "true"}));
+  EXPECT_EQ(refused.exit_code, 64);
+  EXPECT_THAT(refused.err, HasSubstr("65536"));
+}
+
+TEST(Environment, ArgumentsArriveAsTheyAre) {
+  const auto result = run(yoke_run({"-n", "1", "printf", "<%s>", "two words", "", "\xC3\xA4\xE2\x82\xAC\n", "-n", "--",
+                                    "*", "${local_rank}", "$HOME"}));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "<two words><><\xC3\xA4\xE2\x82\xAC\n><-n><--><*><0><$HOME>");
+}
+
+TEST(Environment, OnlyRankZeroReadsStandardInput) {
+  auto options = yoke_run_shell(2, "read line; echo \"got <$line>\"");
+  options.input = "hello\n";
+  const auto result = run(options);
+  EXPECT_THAT(result.out, HasSubstr("[0] got <hello>\n"));
+  EXPECT_THAT(result.out, HasSubstr("[1] got <>\n"));
+}
+
+TEST(Environment, RanksHaveTheirOwnLimitsAndSignals) {
+  auto options = yoke_run_shell(100, "echo $(ulimit -Sn) $(grep -E 'Sig(Blk|Ign)' /proc/self/status)");
+  options.argv.insert(options.argv.begin(), {"sh", "-c", "ulimit -Sn 100; exec \"$@\"", "sh"});
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("[99] 100 SigBlk: 0000000000000000 SigIgn: 0000000000000000\n"));
+}
+
+TEST(Environment, NumbersOfRanks) {
+  for (const char* wrong : {"0", "-5", "x", "", "1.5", "99999999999999999999"}) {
+    const auto result = run(yoke_run({"-n", wrong, "--", "true"}));
+    EXPECT_EQ(result.exit_code, 64) << wrong;
+    EXPECT_THAT(result.err, HasSubstr(std::string("-n ") + wrong)) << "and what is right:";
+    EXPECT_THAT(result.err, HasSubstr("auto, gpu or cpu"));
+  }
+  EXPECT_THAT(run(yoke_run({"--nproc_per_node=2", "echo", "x"})).out, HasSubstr("[1] x\n"));
+}
+
+TEST(Environment, AThousandRanks) {
+  const auto result = run(yoke_run({"-n", "1000", "--", "true"}));
+  // Where this user may not have so many processes, it must say so.
+  if (result.exit_code != 0) {
+    EXPECT_THAT(result.err, testing::AnyOf(HasSubstr("open files"), HasSubstr("limit on processes")));
+  }
+}
+
+TEST(Environment, TooFewOpenFilesIsNamed) {
+  auto options = yoke_run({"-n", "1000", "--", "true"});
+  options.file_limit = 512;
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 69);
+  EXPECT_THAT(result.err, HasSubstr("1000 ranks need 4032 open files and the limit is 512; start at most 120 ranks"));
+  options = yoke_run({"-n", "120", "--", "true"});
+  options.file_limit = 512;
+  EXPECT_EQ(run(options).exit_code, 0) << "and that is true";
+}
+
+TEST(Environment, GpusAreCountedByTheDriver) {
+  const auto count = [](const std::string& n, std::vector<std::pair<std::string, std::string>> environment) {
+    auto options = yoke_run({"-n", n, "--no-prefix", "--", "sh", "-c", "echo $WORLD_SIZE"});
+    environment.emplace_back("LD_LIBRARY_PATH", YOKE_FAKES_FOLDER);
+    options.environment = std::move(environment);
+    options.without = {"CUDA_VISIBLE_DEVICES"};
+    return run(options);
+  };
+  EXPECT_EQ(count("gpu", {{"YOKE_FAKE_GPUS", "3"}}).out, "3\n3\n3\n");
+  EXPECT_EQ(count("auto", {{"YOKE_FAKE_GPUS", "3"}, {"CUDA_VISIBLE_DEVICES", "2,0"}}).out, "2\n2\n");
+  for (const char* hidden : {"", "-1"}) {
+    const auto none = count("gpu", {{"YOKE_FAKE_GPUS", "3"}, {"CUDA_VISIBLE_DEVICES", hidden}});
+    EXPECT_EQ(none.exit_code, 69);
+    EXPECT_THAT(none.err, HasSubstr("the NVIDIA driver shows no device to this process"));
+  }
+  const auto cpus = count("cpu", {{"YOKE_FAKE_GPUS", "3"}});
+  const auto automatic = count("auto", {{"YOKE_FAKE_GPUS", "0"}});
+  EXPECT_EQ(automatic.out, cpus.out) << "without a GPU, auto is cpu";
+  EXPECT_THAT(automatic.out, Not(IsEmpty()));
+}
+
+TEST(Environment, ThePlanIsShownAndNothingStarted) {
+  const auto result = run(yoke_run({"-n", "2", "--plan", "--master-port", "4321", "--", "./absent", "${local_rank}"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\"MASTER_PORT\": \"4321\""));
+  EXPECT_THAT(result.out, HasSubstr("\"./absent\",\n      \"1\""));
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,146 @@
+// Nothing of a job outlives it, whoever is killed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <random>
+
+#include "tests/run/launch.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// What the guarantee says, and slack for a loaded machine under a sanitizer.
+constexpr milliseconds kSoon = milliseconds(kIsSanitized ? 10'000 : 1'000);
+
+struct Job {
+  explicit Job(CommandOptions options) : command((options.environment.emplace_back("YOKE_TEST_TAG", tag), options)) {}
+
+  void expect_nothing_left() const {
+    const auto gone = [&] { return processes_with_tag(tag).empty(); };
+    EXPECT_TRUE(wait_until(gone, kSoon)) << processes_with_tag(tag).size() << " processes are left";
+    for (const auto pid : processes_with_tag(tag)) kill(pid, SIGKILL);
+  }
+
+  std::string tag = new_tag();
+  Command command;
+};
+
+/// Ranks with children, grandchildren and daemons that ignore all signals, up and running.
+struct StubbornJob : Job {
+  StubbornJob() : Job(yoke_run({"-n", "2", "--", kRank, "tree", "stubborn"})) {
+    EXPECT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
+    EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag).size() >= 10; }));  // yoke, guardian, 2 x (rank and 3)
+  }
+};
+
+TEST(Orphans, NoneWhenTheLauncherIsKilled) {
+  StubbornJob job;
+  job.command.signal(SIGKILL);
+  job.expect_nothing_left();
+}
+
+TEST(Orphans, NoneWhenTheGuardianIsKilled) {
+  StubbornJob job;
+  const auto guardian = guardian_of(job.command.pid());
+  ASSERT_TRUE(guardian);
+  kill(*guardian, SIGKILL);
+  const auto result = job.command.wait();
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.err,
+              HasSubstr("yoke run: the guardian process (pid " + std::to_string(*guardian) + ") was killed"));
+  job.expect_nothing_left();
+}
+
+// A shell's background job is a child of the yoke that the shell becomes.
+TEST(Orphans, ProcessesOfBeforeAreNotOurs) {
+  auto options = yoke_run({"-n", "2", "--", kRank, "tree"});
+  options.argv.insert(options.argv.begin(), {"sh", "-c", "sleep 60 >&- 2>&- & echo before=$!.; exec \"$@\"", "sh"});
+  Command command(options);
+  ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
+  const auto guardian = guardian_of(command.pid());
+  ASSERT_TRUE(guardian);
+  kill(*guardian, SIGKILL);
+  EXPECT_EQ(command.wait().exit_code, 75);
+  const auto begin = command.out().find("before=") + 7;
+  const pid_t before = std::stoi(command.out().substr(begin, command.out().find('.') - begin));
+  EXPECT_EQ(kill(before, 0), 0) << "it was ended";
+  kill(before, SIGKILL);
+}
+
+TEST(Orphans, SchedulersMaySignalEveryProcess) {
+  Job job(yoke_run_shell(2, "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done"));
+  ASSERT_TRUE(job.command.wait_for_output("[0] ready") && job.command.wait_for_output("[1] ready"));
+  kill(*guardian_of(job.command.pid()), SIGTERM);
+  job.command.signal(SIGTERM);
+  const auto result = job.command.wait();
+  EXPECT_EQ(result.exit_code, 143);
+  EXPECT_THAT(result.out, HasSubstr("[0] saved"));
+  EXPECT_THAT(result.out, HasSubstr("[1] saved"));
+  job.expect_nothing_left();
+}
+
+TEST(Orphans, NoneAfterSuccess) {
+  Job job(yoke_run({"-n", "2", "--", kRank, "orphan"}));
+  EXPECT_EQ(job.command.wait().exit_code, 0);
+  EXPECT_THAT(processes_with_tag(job.tag), IsEmpty()) << "at once, not soon";
+}
+
+// Python's resource_tracker frees shared memory when its rank is gone: it must live that long.
+TEST(Orphans, HelpersMayCleanUpAfterTheirRank) {
+  Job job(yoke_run_shell(2, "(trap '' TERM; while kill -0 $$ 2>&-; do sleep 0.01; done; echo cleaned) & exit 0"));
+  const auto result = job.command.wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("[0] cleaned"));
+  EXPECT_THAT(result.out, HasSubstr("[1] cleaned"));
+}
+
+TEST(Orphans, NoneAfterAFailure) {
+  Job job(yoke_run_shell(
+      2, std::string("if [ $RANK = 1 ]; then ") + kRank + " orphan; exit 3; fi; exec " + kRank + " tree"));
+  EXPECT_EQ(job.command.wait().exit_code, 3);
+  EXPECT_THAT(processes_with_tag(job.tag), IsEmpty());
+}
+
+TEST(Orphans, RanksDieEvenIfBothAreKilledAtOnce) {
+  Job job(yoke_run({"-n", "2", "--", "sh", "-c", "echo ready; exec sleep 60"}));
+  ASSERT_TRUE(job.command.wait_for_output("[0] ready") && job.command.wait_for_output("[1] ready"));
+  const auto guardian = guardian_of(job.command.pid());
+  ASSERT_TRUE(guardian);
+  job.command.signal(SIGSTOP);  // it must not see its guardian's end
+  kill(*guardian, SIGKILL);
+  job.command.signal(SIGKILL);
+  job.expect_nothing_left();  // by their death signal; what they started may remain, and the docs say so
+}
+
+// Kills launcher or guardian at any moment, from before the first rank on.
+TEST(Orphans, KillCampaign) {
+  const int rounds = std::getenv("YOKE_LONG") != nullptr ? 500 : 10;
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < rounds && !HasFailure(); ++round) {
+    Job job(yoke_run({"-n", "2", "--", kRank, "tree", "stubborn"}));
+    const auto moment = std::chrono::microseconds(random() % 15'000);
+    const bool kill_guardian = random() % 2 == 0;
+    const auto until = std::chrono::steady_clock::now() + moment;
+    while (std::chrono::steady_clock::now() < until) {  // finer than any timer
+    }
+    if (const auto guardian = kill_guardian ? guardian_of(job.command.pid()) : std::nullopt) {
+      kill(*guardian, SIGKILL);
+      EXPECT_FALSE(job.command.wait().timed_out);
+    } else {
+      job.command.signal(SIGKILL);
+    }
+    job.expect_nothing_left();
+    if (HasFailure()) {
+      ADD_FAILURE() << "round " << round << ": killed the " << (kill_guardian ? "guardian" : "launcher") << " after "
+                    << moment.count() << " us";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace yoke::test

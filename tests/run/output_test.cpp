@@ -1,0 +1,160 @@
+// What the user sees of the ranks' output.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "tests/run/launch.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> result;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) result.push_back(line);
+  return result;
+}
+
+/// Checks that each line is one whole line of one rank; counts them.
+std::map<std::string, int> whole_lines(const std::string& text, size_t length) {
+  std::map<std::string, int> counts;
+  for (const auto& line : lines_of(text)) {
+    const auto end = line.find(']');
+    EXPECT_TRUE(line.starts_with("[") && end != line.npos) << line.substr(0, 60);
+    const auto rank = line.substr(1, end - 1);
+    const auto body = line.substr(end + 2);
+    EXPECT_EQ(body.size(), length - 1) << line.substr(0, 60);
+    EXPECT_TRUE(body.starts_with("r" + rank + "-") && body.ends_with("#")) << line.substr(0, 60);
+    ++counts[rank];
+  }
+  return counts;
+}
+
+TEST(Output, LinesOfEightRanksAreNeverTorn) {
+  constexpr int kLines = kIsSanitized ? 1'000 : 10'000;
+  const auto result = run(yoke_run({"-n", "8", "--", kRank, "lines", std::to_string(kLines), "500"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto counts = whole_lines(result.out, 500);
+  EXPECT_EQ(counts.size(), 8u);
+  for (const auto& [rank, count] : counts) EXPECT_EQ(count, kLines) << "rank " << rank;
+}
+
+TEST(Output, OneFileForOutputAndErrorIsNotTornEither) {
+  auto options = yoke_run({"-n", "2", "--", kRank, "stderr-and-stdout", "500"});
+  options.join_outputs = true;
+  const auto result = run(options);
+  const auto counts = whole_lines(result.out, 2000);
+  EXPECT_EQ(counts.at("0"), 1000);
+  EXPECT_EQ(counts.at("1"), 1000);
+}
+
+TEST(Output, ErrorsGoToStandardError) {
+  const auto result = run(yoke_run_shell(2, "echo out; echo err >&2"));
+  EXPECT_THAT(lines_of(result.out), testing::UnorderedElementsAre("[0] out", "[1] out"));
+  EXPECT_THAT(lines_of(result.err), testing::UnorderedElementsAre("[0] err", "[1] err"));
+}
+
+TEST(Output, TheLastLineNeedsNoEnd) {
+  EXPECT_EQ(run(yoke_run_shell(2, "[ $RANK = 1 ] && printf partial; true")).out, "[1] partial\n");
+}
+
+TEST(Output, OneRankWritesAsIfAlone) {
+  EXPECT_EQ(run(yoke_run_shell(1, "printf 'a\\rb'")).out, "a\rb");
+  EXPECT_EQ(run(yoke_run({"-n", "2", "--no-prefix", "--", "echo", "x"})).out, "x\nx\n");
+}
+
+TEST(Output, OfAProgressBarOnlyTheEndIsKept) {
+  EXPECT_EQ(run(yoke_run_shell(2, "[ $RANK = 0 ] && printf '1%%\\r50%%\\r100%%\\nend\\r\\n'; true")).out,
+            "[0] 100%\n[0] end\n");
+}
+
+TEST(Output, OnATerminalProgressIsALineThatMoves) {
+  auto options = yoke_run_shell(2, "[ $RANK = 0 ] || exit 0; printf '\\r 50%%'; read wait; echo; echo done");
+  options.on_terminal = true;
+  options.environment = {{"NO_COLOR", "1"}};
+  options.argv = {"sh", "-c",  "mkfifo \"$0\"; exec \"$@\" < \"$0\"",
+                  "",   kYoke, "run",
+                  "-n", "2",   "--",
+                  "sh", "-c",  options.argv.back()};
+  TemporaryFolder folder;
+  options.argv[3] = folder.path("input");
+  Command command(options);
+  const auto input = folder.path("input");
+  ASSERT_TRUE(wait_until([&] { return access(input.c_str(), F_OK) == 0; }));
+  const UniqueFd feed(open(input.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_TRUE(command.wait_for_output("[0]  50%")) << command.out();
+  EXPECT_THAT(command.out(), Not(HasSubstr("50%\r\n"))) << "it is not a line yet";
+  ASSERT_EQ(write(feed.value(), "\n", 1), 1);
+  const auto result = command.wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("\r\x1b[K[0]  50%\r\n"));
+  EXPECT_THAT(result.out, HasSubstr("[0] done\r\n"));
+}
+
+TEST(Output, ColoursOnTerminalsOnlyAndNotAgainstTheWill) {
+  auto options = yoke_run({"-n", "2", "--", "echo", "x"});
+  options.without = {"NO_COLOR"};
+  EXPECT_THAT(run(options).out, Not(HasSubstr("\x1b[")));
+  options.on_terminal = true;
+  EXPECT_THAT(run(options).out, HasSubstr("\x1b[32m[1]\x1b[0m x"));
+  options.environment = {{"NO_COLOR", "1"}};
+  EXPECT_THAT(run(options).out, Not(HasSubstr("\x1b[3")));
+}
+
+TEST(Output, RanksAreToldOfTheTerminal) {
+  auto options = yoke_run_shell(2, "echo terminal=$YOKE_TERMINAL.");
+  EXPECT_THAT(run(options).out, HasSubstr("[0] terminal=."));
+  options.on_terminal = true;
+  EXPECT_THAT(run(options).out, HasSubstr("terminal=1."));
+}
+
+TEST(Output, AReaderThatLeavesDoesNotEndTheJob) {
+  TemporaryFolder folder;
+  auto options = yoke_run_shell(2, "seq 100000; seq 100000 >&2; touch done-$RANK; exit $RANK");
+  options.folder = folder.path();
+  Command command(options);
+  ASSERT_TRUE(command.wait_for_output("\n"));
+  command.close_output();
+  EXPECT_EQ(command.wait().exit_code, 1) << "still supervised";
+  for (const char* file : {"done-0", "done-1"}) EXPECT_EQ(access(folder.path(file).c_str(), F_OK), 0) << file;
+}
+
+TEST(Output, ClosedStreamsAreNoReasonToFail) {
+  auto options = yoke_run_shell(2, "echo x; echo y >&2");
+  options.argv.insert(options.argv.begin(), {"sh", "-c", "exec \"$@\" <&- >&- 2>&-", "sh"});
+  EXPECT_EQ(run(options).exit_code, 0);
+}
+
+TEST(Output, AReaderThatDoesNotReadDoesNotBlockSignals) {
+  auto options = yoke_run_shell(2, "yes");
+  options.leave_unread = true;
+  Command command(options);
+  ASSERT_TRUE(wait_until([&] { return guardian_of(command.pid()).has_value(); }));
+  const auto full = [&] {  // the pipe is: the launcher waits for its reader
+    pollfd ready{STDIN_FILENO, 0, 0};
+    return poll(&ready, 1, 200) == 0;
+  };
+  full();
+  command.signal(SIGTERM);
+  // It may wait a moment for its reader, who never comes.
+  ASSERT_TRUE(wait_until([&] { return children_of(command.pid()).empty(); }, milliseconds(5000)));
+  EXPECT_EQ(command.wait().exit_code, 143);
+}
+
+TEST(Output, LongLinesAreCutAndNothingIsLost) {
+  const auto result = run(yoke_run_shell(2, "[ $RANK = 0 ] && head -c 3000000 /dev/zero | tr '\\0' x; true"));
+  EXPECT_EQ(lines_of(result.out).size(), 3u);
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), 'x'), 3'000'000);
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,56 @@
+// yoke/cli/command.h -- what every subcommand is given, and their list.
+#pragma once
+
+#include <filesystem>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/base/environment.h"
+
+namespace CLI {
+class App;
+}
+
+namespace yoke::cli {
+
+inline constexpr int kExitOk = 0;
+
+/// Where the parts of this installation, or of this build tree, are.
+struct Installation {
+  std::filesystem::path executable;
+  std::filesystem::path libexec;  ///< Programs `yoke-NAME`, and recipes/NAME.
+  std::filesystem::path share;    ///< examples/first
+};
+
+/// By /proc/self/exe, so that an installation may be moved.
+Installation find_installation();
+
+struct Context {
+  std::ostream& out;
+  Environment environment;
+  Installation installation;
+  /// The words that are not yoke's own: the program of `yoke run` and its arguments, the recipe of `yoke train` and
+  /// its.
+  std::vector<std::string> rest;
+  int exit_code = kExitOk;
+};
+
+/// Runs `yoke WORDS...` and returns its exit status.
+/// Errors  kInvalidArgument: what the user typed; whatever the command throws.
+int run_command_line(std::vector<std::string> words, Context& context);
+
+/// The whole command tree; completions and man pages are made from it.
+void add_commands(CLI::App& app, Context& context);
+
+void add_run(CLI::App& app, Context& context);
+void add_train(CLI::App& app, Context& context);
+void add_new(CLI::App& app, Context& context);
+void add_completion(CLI::App& app, Context& context);
+void add_man(CLI::App& app, Context& context);
+
+/// `text` formatted as the examples at the end of a command's help.
+std::string examples(std::string_view text);
+
+}  // namespace yoke::cli

@@ -1,0 +1,51 @@
+#include "yoke/cli/description.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace yoke::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+CommandDescription tree() {
+  CommandDescription root{"yoke", "Does it", "Examples:\n  yoke run x", {{{"--version"}, "", "Print it"}}, {}};
+  CommandDescription run{"run", "Start it's program", "Examples:\n  yoke run -n 2\n\nThe status.", {}, {}};
+  run.options.push_back({{"-n", "--nproc-per-node"}, "auto|gpu|N", "How many: [1]", "1"});
+  run.options.push_back({{"PROGRAM"}, "[ARG...]", "What", "", true});
+  root.commands = {run, {"completion", "Scripts", "", {{{"SHELL"}, "bash|zsh", "Which", "", true}}, {}}};
+  return root;
+}
+
+TEST(Description, OnlySmallLettersAreChoices) {
+  EXPECT_THAT((OptionDescription{{}, "auto|gpu|N"}.choices()), ElementsAre("auto", "gpu"));
+  EXPECT_TRUE((OptionDescription{{}, "SECONDS"}.choices().empty()));
+}
+
+TEST(Description, CompletionsKnowCommandsOptionsAndChoices) {
+  const auto bash = bash_completion(tree());
+  EXPECT_THAT(bash, HasSubstr("\"run completion --version\""));
+  EXPECT_THAT(bash, HasSubstr("-n|--nproc-per-node) COMPREPLY=($(compgen -W \"auto gpu\""));
+  EXPECT_THAT(bash, HasSubstr("\"bash zsh\""));
+  EXPECT_THAT(zsh_completion(tree()), HasSubstr("'--nproc-per-node[How many\\: \\[1\\]]:auto|gpu|N:(auto gpu)'"));
+  const auto fish = fish_completion(tree());
+  EXPECT_THAT(fish, HasSubstr("-s n -l nproc-per-node -x -a 'auto gpu'"));
+  EXPECT_THAT(fish, HasSubstr("'Start it'\\''s program'"));
+}
+
+TEST(Description, ManPagesHaveTheUsualSections) {
+  const auto root = tree();
+  const auto page = man_page(root, root.commands[0], "1.2");
+  EXPECT_THAT(page, HasSubstr(".TH YOKE\\-RUN 1 \"\" \"yoke 1.2\""));
+  EXPECT_THAT(page, HasSubstr("yoke\\-run \\- start it's program"));
+  EXPECT_THAT(page, HasSubstr("\\fB\\-n\\fR, \\fB\\-\\-nproc\\-per\\-node\\fR \\fIauto|gpu|N\\fR\n"));
+  EXPECT_THAT(page, HasSubstr("(default: 1)"));
+  EXPECT_THAT(page, HasSubstr(".SH EXAMPLES\n.nf\n  yoke run \\-n 2\n.fi\n.SH EXIT STATUS\nThe status.\n"));
+  EXPECT_THAT(man_page(root, root, "1.2"), HasSubstr(".SH COMMANDS\n.TP\n\\fBrun\\fR\n"));
+  EXPECT_THAT(man_page(root, root, "1.2"), Not(HasSubstr("EXIT STATUS")));
+}
+
+}  // namespace
+}  // namespace yoke::cli

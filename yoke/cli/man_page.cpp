@@ -1,0 +1,97 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "yoke/cli/description.h"
+
+namespace yoke::cli {
+namespace {
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+/// Text that roff prints as it is: dashes that can be copied, no commands at the beginning of lines.
+std::string roff(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if ((c == '.' || c == '\'') && (result.empty() || result.back() == '\n')) result += "\\&";
+    if (c == '-') {
+      result += "\\-";
+    } else if (c == '\\') {
+      result += "\\e";
+    } else if (c == '`') {
+      result += "\\(ga";
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string synopsis(const CommandDescription& root, const CommandDescription& command) {
+  const bool is_root = &root == &command;
+  std::string line =
+      is_root ? ".B yoke\n[\\fIOPTION\\fR...]\n" : fmt::format(".B yoke {}\n[\\fIOPTION\\fR...]\n", roff(command.name));
+  if (is_root) line += "\\fICOMMAND\\fR [\\fIARG\\fR...]\n";
+  for (const auto& option : command.options) {
+    if (!option.is_positional) continue;
+    line += fmt::format("\\fI{}\\fR", roff(option.names.front()));
+    if (option.value.starts_with("[")) line += " " + roff(option.value);
+    line += '\n';
+  }
+  return line;
+}
+
+std::string option_entry(const OptionDescription& option) {
+  std::vector<std::string> names;
+  for (const auto& name : option.names) {
+    names.push_back(option.is_positional ? fmt::format("\\fI{}\\fR", roff(name))
+                                         : fmt::format("\\fB{}\\fR", roff(name)));
+  }
+  auto entry = fmt::format(".TP\n{}", fmt::join(names, ", "));
+  if (!option.value.empty()) entry += fmt::format(" \\fI{}\\fR", roff(option.value));
+  entry += '\n' + roff(option.text);
+  if (!option.default_value.empty()) entry += fmt::format(" (default: {})", roff(option.default_value));
+  return entry + ".\n";
+}
+
+/// "Examples:" becomes a section of lines as they are; what follows an empty line is text again.
+std::string examples_section(const std::string& footer) {
+  constexpr std::string_view kTitle = "Examples:\n";
+  if (!footer.starts_with(kTitle)) return "";
+  const auto end = footer.find("\n\n");
+  auto section = fmt::format(".SH EXAMPLES\n.nf\n{}\n.fi\n", roff(footer.substr(kTitle.size(), end - kTitle.size())));
+  if (end != footer.npos) section += ".SH EXIT STATUS\n" + roff(footer.substr(end + 2)) + "\n";
+  return section;
+}
+
+}  // namespace
+
+std::string man_page(const CommandDescription& root, const CommandDescription& command, const std::string& version) {
+  const bool is_root = &root == &command;
+  const auto name = is_root ? root.name : root.name + "-" + command.name;
+  auto text = command.text;
+  if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  auto page = fmt::format(".TH {} 1 \"\" \"yoke {}\" \"yoke\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n{}",
+                          upper(roff(name)), version, roff(name), roff(text), synopsis(root, command));
+  if (is_root) {
+    page += ".SH COMMANDS\n";
+    for (const auto& one : root.commands) page += fmt::format(".TP\n\\fB{}\\fR\n{}.\n", roff(one.name), roff(one.text));
+  }
+  page += ".SH OPTIONS\n";
+  for (const auto& option : command.options) page += option_entry(option);
+  page += examples_section(command.footer);
+  page += ".SH SEE ALSO\n";
+  std::vector<std::string> others;
+  if (!is_root) others.push_back(".BR yoke (1)");
+  for (const auto& one : root.commands) {
+    if (&one != &command && one.name != command.name)
+      others.push_back(fmt::format(".BR {} (1)", roff("yoke-" + one.name)));
+  }
+  return page + fmt::format("{}\n", fmt::join(others, ",\n"));
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,104 @@
+// `yoke train`: run a recipe, a complete training that comes with yoke, on every device of this machine.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/num_ranks.h"
+#include "yoke/cli/recipes.h"
+#include "yoke/cli/words.h"
+#include "yoke/launch/supervisor.h"
+
+namespace yoke::cli {
+namespace {
+
+struct Args {
+  std::string num_ranks;
+  bool list = false;
+  bool json = false;
+};
+
+void print_list(const Args& args, Context& context) {
+  const auto recipes = list_recipes(context.installation);
+  if (args.json) {
+    auto json = nlohmann::ordered_json::array();
+    for (const auto& recipe : recipes) {
+      nlohmann::ordered_json one{{"name", recipe.name}, {"summary", recipe.summary}};
+      if (recipe.ranks) one["ranks"] = *recipe.ranks;
+      json.push_back(std::move(one));
+    }
+    context.out << json.dump(2) << '\n';
+    return;
+  }
+  size_t width = 0;
+  for (const auto& recipe : recipes) width = std::max(width, recipe.name.size());
+  for (const auto& recipe : recipes) context.out << fmt::format("{:<{}}  {}\n", recipe.name, width, recipe.summary);
+  if (recipes.empty()) {
+    context.out << fmt::format("no recipes in {}\n", (context.installation.libexec / "recipes").string());
+  }
+}
+
+bool only_asks_for_help(const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; });
+}
+
+int64_t choose_num_ranks(const std::string& text, const Recipe& recipe, const std::vector<std::string>& words) {
+  const auto count_gpus = [] { return device::count_gpus(); };
+  if (only_asks_for_help(words)) return 1;
+  if (!text.empty()) return parse_num_ranks(text, device::count_cpus(), count_gpus);
+  return recipe.ranks ? *recipe.ranks : default_num_ranks(device::count_cpus(), count_gpus);
+}
+
+int run(const Args& args, Context& context) {
+  if (args.list) {
+    print_list(args, context);
+    return kExitOk;
+  }
+  if (context.rest.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "train: which recipe? See `yoke train --list`");
+  }
+  auto words = context.rest;
+  const auto recipe = find_recipe(context.installation, words.front());
+  words.erase(words.begin());
+  const auto num_ranks = extract_option(words, "-n", "--nproc-per-node").value_or(args.num_ranks);
+
+  launch::LaunchSpec spec;
+  spec.name = "yoke train";
+  spec.argv = {recipe.program.string()};
+  spec.argv.insert(spec.argv.end(), words.begin(), words.end());
+  spec.environment = context.environment;
+  spec.num_ranks = choose_num_ranks(num_ranks, recipe, words);
+  spec.prefix = launch::Prefix::kAllButRankZero;
+  return launch::launch(spec);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Context& context) {
+  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto recipe = std::make_shared<std::vector<std::string>>();
+  auto* cmd = app.add_subcommand("train", "Train a network that comes with yoke");
+  cmd->add_option("-n,--nproc-per-node", args->num_ranks,
+                  "Ranks, as in `yoke run`; otherwise one for each GPU, or without any one for each memory node and at "
+                  "least two")
+      ->type_name("auto|gpu|cpu|N");
+  cmd->add_flag("--list", args->list, "List the recipes");
+  cmd->add_flag("--json", args->json, "With --list: as JSON");
+  cmd->add_option("RECIPE", *recipe, "Which one; every other word after it is the recipe's own")
+      ->type_name("[ARG...]")
+      ->expected(0, -1);
+  cmd->footer(
+      examples("  yoke train --list                           what there is\n"
+               "  yoke train fashion-mnist                    on every device\n"
+               "  yoke train fashion-mnist -n 2 --epochs 1    two ranks, one epoch\n"
+               "  yoke train fashion-mnist --help             the recipe's own options"));
+  cmd->callback([args, recipe, &context] { context.exit_code = run(*args, context); });
+}
+
+}  // namespace yoke::cli

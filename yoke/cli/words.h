@@ -1,0 +1,29 @@
+// yoke/cli/words.h -- which words of a command line are the command's own, and which the program's that it starts.
+//
+// Done before CLI11 sees them: everything from the program on must pass unread, even what looks like our options.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace yoke::cli {
+
+struct Words {
+  std::vector<std::string> own;
+  std::vector<std::string> rest;
+};
+
+/// `own` ends before the first word that is neither an option nor an option's value, or before "--" (dropped).
+/// `takes_value("-n")`: whether that option of the command has one. Underscores in names of long options become dashes:
+/// torchrun accepts both.
+Words split_words(const std::vector<std::string>& words, const std::function<bool(std::string_view)>& takes_value);
+
+/// Removes "-n V", "-n4" (a number), "--NAME V" and "--NAME=V" from `words`, up to a "--"; the last value, if there was
+/// any. Errors  kInvalidArgument when the value is missing.
+std::optional<std::string> extract_option(std::vector<std::string>& words, std::string_view short_name,
+                                          std::string_view long_name);
+
+}  // namespace yoke::cli

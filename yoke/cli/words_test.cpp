@@ -1,0 +1,56 @@
+#include "yoke/cli/words.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "yoke/base/error.h"
+
+namespace yoke::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using List = std::vector<std::string>;
+
+Words split(const List& words) {
+  return split_words(words, [](std::string_view name) { return name == "-n" || name == "--grace"; });
+}
+
+TEST(Words, EverythingFromTheProgramOnIsItsOwn) {
+  const auto words = split({"-n", "2", "./train", "-n", "5", "--", "--grace"});
+  EXPECT_THAT(words.own, ElementsAre("-n", "2"));
+  EXPECT_THAT(words.rest, ElementsAre("./train", "-n", "5", "--", "--grace"));
+}
+
+TEST(Words, TwoDashesEndTheOptions) {
+  const auto words = split({"--no-prefix", "--", "--odd-program", "x y"});
+  EXPECT_THAT(words.own, ElementsAre("--no-prefix"));
+  EXPECT_THAT(words.rest, ElementsAre("--odd-program", "x y"));
+}
+
+TEST(Words, ValuesMayLookLikeAnything) {
+  EXPECT_THAT(split({"-n", "-5", "p"}).own, ElementsAre("-n", "-5"));
+  EXPECT_THAT(split({"-n4", "p"}).rest, ElementsAre("p"));
+  EXPECT_THAT(split({"--grace=3", "p"}).rest, ElementsAre("p"));
+  EXPECT_THAT(split({"-n"}).own, ElementsAre("-n"));
+  EXPECT_THAT(split({}).rest, IsEmpty());
+}
+
+TEST(Words, UnderscoresAreDashesInNamesOnly) {
+  EXPECT_THAT(split({"--master_port=a_b", "p"}).own, ElementsAre("--master-port=a_b"));
+  EXPECT_THAT(split({"--x", "p_q"}).rest, ElementsAre("p_q"));
+}
+
+TEST(Words, ExtractsOneOptionFromAmongOthers) {
+  List words = {"--epochs", "3", "-n", "2", "--nproc_per_node=4", "-no", "--", "-n", "9"};
+  EXPECT_EQ(extract_option(words, "-n", "--nproc-per-node"), "4");
+  EXPECT_THAT(words, ElementsAre("--epochs", "3", "-no", "--", "-n", "9"));
+  EXPECT_EQ(extract_option(words, "-n", "--nproc-per-node"), std::nullopt);
+  List short_form = {"-n8"};
+  EXPECT_EQ(extract_option(short_form, "-n", "--nproc-per-node"), "8");
+  List incomplete = {"-n"};
+  EXPECT_THROW(extract_option(incomplete, "-n", "--nproc-per-node"), Error);
+}
+
+}  // namespace
+}  // namespace yoke::cli

@@ -1,0 +1,133 @@
+#include "yoke/launch/group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <csignal>
+
+namespace yoke::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+using Order = Group::Decision::Order;
+
+constexpr Group::Time kStart{seconds(1000)};
+constexpr int exit_with(int code) { return code << 8; }  // as wait(2) has it
+
+Group group_of(int64_t num_ranks) {
+  Group group({.program = "./train", .num_ranks = num_ranks, .grace = seconds(10)});
+  for (int64_t rank = 0; rank < num_ranks; ++rank) group.on_started(rank);
+  return group;
+}
+
+TEST(Group, SuccessHasNothingToSay) {
+  auto group = group_of(2);
+  EXPECT_EQ(group.on_exited(1, 11, 0, kStart).order, Order::kNone);
+  EXPECT_EQ(group.on_exited(0, 10, 0, kStart).order, Order::kNone);
+  EXPECT_EQ(group.exit_code(), 0);
+  EXPECT_EQ(group.reason(), "");
+}
+
+TEST(Group, TheFirstFailureIsTheOneThatCounts) {
+  auto group = group_of(3);
+  const auto decision = group.on_exited(1, 11, exit_with(7), kStart);
+  EXPECT_EQ(decision.order, Order::kSignal);
+  EXPECT_EQ(decision.signal, SIGTERM);
+  EXPECT_EQ(group.on_exited(0, 10, SIGTERM, kStart).order, Order::kNone);
+  EXPECT_EQ(group.on_exited(2, 12, exit_with(1), kStart).order, Order::kNone);
+  EXPECT_EQ(group.exit_code(), 7);
+  EXPECT_EQ(group.reason(), "yoke run: rank 1 (pid 11) exited with code 7; stopped the 2 other ranks");
+}
+
+TEST(Group, NamesTheSignal) {
+  auto group = group_of(2);
+  group.on_exited(1, 123, SIGKILL, kStart);
+  EXPECT_EQ(group.exit_code(), 137);
+  EXPECT_EQ(group.reason(), "yoke run: rank 1 (pid 123) was killed by SIGKILL; stopped the 1 other rank");
+  EXPECT_EQ(signal_name(SIGRTMIN + 5), "signal " + std::to_string(SIGRTMIN + 5));
+}
+
+TEST(Group, WaitsForTheGraceThenKills) {
+  auto group = group_of(3);
+  group.on_exited(0, 10, exit_with(1), kStart);
+  group.on_exited(1, 11, SIGTERM, kStart);
+  ASSERT_EQ(group.next_time(), kStart + seconds(1));
+  const auto notice = group.on_time(kStart + seconds(1));
+  EXPECT_EQ(notice.order, Order::kNone);
+  EXPECT_THAT(notice.notice, HasSubstr("waiting up to 9.0 s for 1 rank to stop"));
+  ASSERT_EQ(group.next_time(), kStart + seconds(10));
+  EXPECT_EQ(group.on_time(kStart + seconds(10)).order, Order::kKill);
+  EXPECT_EQ(group.next_time(), std::nullopt);
+  group.on_exited(2, 12, SIGKILL, kStart + seconds(10));
+  EXPECT_EQ(group.exit_code(), 1);
+  EXPECT_EQ(group.reason(),
+            "yoke run: rank 0 (pid 10) exited with code 1; stopped the 2 other ranks, 1 of them by SIGKILL after 10 s");
+}
+
+TEST(Group, ASignalStopsAllAndTheSecondInterruptKills) {
+  auto group = group_of(2);
+  const auto first = group.on_signal(SIGINT, kStart);
+  EXPECT_EQ(first.order, Order::kSignal);
+  EXPECT_EQ(first.signal, SIGINT);
+  EXPECT_EQ(group.on_signal(SIGINT, kStart).order, Order::kKill);
+  EXPECT_EQ(group.on_signal(SIGINT, kStart).order, Order::kNone);
+  EXPECT_EQ(group.exit_code(), 130);
+  EXPECT_EQ(group.reason(), "yoke run: SIGINT; stopped 2 ranks, 2 of them by SIGKILL");
+}
+
+TEST(Group, ASignalCountsEvenIfTheRanksEndWell) {
+  auto group = group_of(2);
+  EXPECT_EQ(group.on_signal(SIGTERM, kStart).order, Order::kSignal);
+  EXPECT_EQ(group.on_signal(SIGTERM, kStart).order, Order::kSignal) << "only Ctrl-C is impatient";
+  group.on_exited(0, 10, 0, kStart);
+  group.on_exited(1, 11, exit_with(3), kStart);
+  EXPECT_EQ(group.exit_code(), 143);
+}
+
+TEST(Group, RanksThatAreStillStartingAreCountedToo) {
+  Group group({.num_ranks = 2});
+  group.on_started(0);
+  group.on_signal(SIGTERM, kStart);
+  group.on_started(1);
+  EXPECT_EQ(group.reason(), "yoke run: SIGTERM; stopped 2 ranks");
+}
+
+TEST(Group, UserSignalsArePassedOnAndNothingEnds) {
+  auto group = group_of(1);
+  EXPECT_EQ(group.on_signal(SIGUSR1, kStart).order, Order::kForward);
+  EXPECT_EQ(group.next_time(), std::nullopt);
+  EXPECT_EQ(group.exit_code(), 0);
+}
+
+TEST(Group, AProgramThatCannotBeRunHasTheShellsCodes) {
+  auto missing = group_of(2);
+  missing.on_cannot_run(0, ENOENT, kStart);
+  missing.on_exited(0, 10, exit_with(127), kStart);
+  missing.on_cannot_run(1, ENOENT, kStart);
+  EXPECT_EQ(missing.exit_code(), 127);
+  EXPECT_EQ(missing.reason(), "yoke run: cannot run './train': No such file or directory");
+  auto refused = group_of(1);
+  refused.on_cannot_run(0, EACCES, kStart);
+  EXPECT_EQ(refused.exit_code(), 126);
+}
+
+TEST(Group, SaysThatTheGuardianWasKilled) {
+  auto group = group_of(2);
+  group.on_guardian_lost(99);
+  EXPECT_NE(group.exit_code(), 0);
+  EXPECT_THAT(group.reason(), HasSubstr("the guardian process (pid 99) was killed; stopped the 2 other ranks"));
+}
+
+TEST(Group, NamesWhatCannotBeKilled) {
+  auto group = group_of(1);
+  group.on_left_behind(41);
+  group.on_left_behind(42);
+  EXPECT_THAT(group.reason(), HasSubstr("SIGKILL does not end them"));
+  EXPECT_THAT(group.reason(), HasSubstr("pid 41, 42"));
+}
+
+}  // namespace
+}  // namespace yoke::launch

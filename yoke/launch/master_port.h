@@ -1,0 +1,22 @@
+// yoke/launch/master_port.h -- the port where rank 0 will serve the ranks' store, taken before it is announced.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "yoke/base/file.h"
+
+namespace yoke::launch {
+
+/// Bound to 127.0.0.1 with SO_REUSEADDR, and not listening. So the kernel gives the port to nobody else who asks for
+/// any; rank 0 listens on this very socket if it is a yoke program (it inherits it), and a program that knows nothing
+/// of it can bind the port again, since whoever serves torch's store sets SO_REUSEADDR too.
+struct MasterPort {
+  UniqueFd socket;  ///< Close-on-exec, above the three standard streams.
+  uint16_t port = 0;
+};
+
+/// `wanted`: unset for any free port. Errors  kUnavailable, naming the port, when it is taken.
+MasterPort take_master_port(std::optional<uint16_t> wanted);
+
+}  // namespace yoke::launch

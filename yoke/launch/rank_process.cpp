@@ -1,0 +1,58 @@
+#include "yoke/launch/rank_process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+namespace yoke::launch {
+namespace {
+
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> result;
+  result.reserve(words.size() + 1);
+  for (const auto& word : words) result.push_back(const_cast<char*>(word.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+/// What the launcher changed for itself, as it was. Signals that were ignored when it started (nohup) stay so.
+void restore_signals() {
+  signal(SIGPIPE, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+/// Only calls that are safe between fork and exec.
+[[noreturn]] void become_rank(const RankPlan& plan, const StartOptions& options, char** argv, char** environment,
+                              pid_t guardian) {
+  setsid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != guardian) _exit(1);  // it died before the death signal was in place
+  if (options.null_fd >= 0) dup2(options.null_fd, STDIN_FILENO);
+  if (options.out_fd >= 0) dup2(options.out_fd, STDOUT_FILENO);
+  if (options.err_fd >= 0) dup2(options.err_fd, STDERR_FILENO);
+  for (const int fd : plan.inherited_fds) fcntl(fd, F_SETFD, 0);
+  setrlimit(RLIMIT_NOFILE, &options.file_limit);
+  restore_signals();
+  execvpe(argv[0], argv, environment);
+  const ExecFailure failure{static_cast<int32_t>(plan.rank), errno};
+  const bool told = write(options.failures, &failure, sizeof failure) == sizeof failure;
+  _exit(told && failure.error_number == ENOENT ? 127 : 126);
+}
+
+}  // namespace
+
+pid_t start_rank(const RankPlan& plan, const StartOptions& options) {
+  auto argv = pointers(plan.argv);
+  auto environment = pointers(plan.environment);
+  const pid_t guardian = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) become_rank(plan, options, argv.data(), environment.data(), guardian);
+  return pid;
+}
+
+}  // namespace yoke::launch

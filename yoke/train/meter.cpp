@@ -1,0 +1,122 @@
+#include "yoke/train/meter.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <limits>
+
+#include "yoke/base/error.h"
+#include "yoke/dist/world.h"
+
+namespace yoke::train {
+namespace {
+
+constexpr double kMaxWeight = 9007199254740992.0;  // 2^53: up to here float64 counts exactly
+
+double ratio(double sum, double weight) {
+  return weight == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / weight;
+}
+
+/// float64 [meters, 2] on the device, sums and weights, without waiting for it.
+at::Tensor stack_totals(std::initializer_list<const Meter*> meters, c10::Device device) {
+  if (meters.size() == 0) return at::zeros({0, 2}, at::TensorOptions(at::kDouble).device(device));
+  std::vector<at::Tensor> sums;
+  auto weights = at::empty({static_cast<int64_t>(meters.size())}, at::kDouble);
+  auto* weight = weights.data_ptr<double>();
+  for (const auto* meter : meters) {
+    sums.push_back(meter->sum().to(device));
+    *weight++ = static_cast<double>(meter->weight());
+  }
+  return at::stack({at::stack(sums), weights.to(device)}, 1);
+}
+
+}  // namespace
+
+double Meter::read() const { return ratio(sum().item<double>(), static_cast<double>(weight_)); }
+
+double Meter::read(dist::World& world) const { return read_all(world, {this})[0]; }
+
+void Meter::reset() {
+  sum_ = at::Tensor();
+  weight_ = 0;
+}
+
+at::Tensor Meter::sum() const { return sum_.defined() ? sum_ : at::zeros({}, at::kDouble); }
+
+at::Tensor Meter::state() const { return stack_totals({this}, at::kCPU)[0]; }
+
+void Meter::load_state(const at::Tensor& state) {
+  const bool fits = state.defined() && state.scalar_type() == at::kDouble && state.dim() == 1 && state.size(0) == 2;
+  const double weight = fits ? state[1].item<double>() : -1;
+  if (!(weight >= 0 && weight <= kMaxWeight && std::floor(weight) == weight)) {
+    throw Error(ErrorCode::kInvalidArgument, "a meter's state is float64 [2], a sum and a count");
+  }
+  sum_ = state[0].cpu().clone();
+  weight_ = static_cast<int64_t>(weight);
+}
+
+void Meter::accumulate(const at::Tensor& value, int64_t scale, int64_t weight) {
+  const c10::NoGradGuard no_grad;
+  if (!sum_.defined()) {
+    sum_ = at::zeros({}, value.options().dtype(at::kDouble).requires_grad(false));
+  } else if (sum_.device() != value.device()) {
+    sum_ = sum_.to(value.device());  // a state that was loaded, or a model that has moved
+  }
+  sum_.add_(value.reshape({}), scale);  // in float64, whatever the value's dtype
+  weight_ += weight;
+}
+
+void Mean::add(const at::Tensor& value, int64_t weight) {
+  if (value.numel() != 1 || weight < 0) {
+    throw Error(ErrorCode::kInvalidArgument, "Mean takes one value and a weight of at least 0, not {} values and {}",
+                value.numel(), weight);
+  }
+  accumulate(value, weight, weight);
+}
+
+void Accuracy::add(const at::Tensor& logits, const at::Tensor& target) {
+  if (logits.dim() != 2 || target.dim() != 1 || logits.size(0) != target.size(0) || logits.size(1) == 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "Accuracy takes logits [N, C] and target [N], not {} and {} dimensions of {} and {} elements",
+                logits.dim(), target.dim(), logits.numel(), target.numel());
+  }
+  const c10::NoGradGuard no_grad;
+  accumulate(logits.argmax(1).eq(target).sum(), 1, target.size(0));
+}
+
+std::vector<double> read_all(dist::World& world, std::initializer_list<const Meter*> meters) {
+  auto totals = stack_totals(meters, world.device());
+  world.all_reduce(totals);
+  totals = totals.cpu();
+  std::vector<double> means;
+  for (int64_t i = 0; i < totals.size(0); ++i)
+    means.push_back(ratio(totals[i][0].item<double>(), totals[i][1].item<double>()));
+  return means;
+}
+
+at::Tensor gather_meters(dist::World& world, std::initializer_list<const Meter*> meters) {
+  return world.all_gather(stack_totals(meters, world.device())).cpu().transpose(0, 1).contiguous();
+}
+
+void restore_meters(const dist::World& world, std::initializer_list<Meter*> meters, const at::Tensor& states) {
+  if (!states.defined() || states.dim() != 3 || states.size(0) != static_cast<int64_t>(meters.size()) ||
+      states.size(1) == 0) {
+    throw Error(ErrorCode::kInvalidArgument, "these are not the states of {} meters", meters.size());
+  }
+  int64_t i = 0;
+  for (auto* meter : meters) {
+    const auto rows = states[i++];  // [ranks, 2]
+    if (rows.size(0) == world.size()) {
+      meter->load_state(rows[world.rank()]);
+    } else if (world.rank() == 0) {
+      meter->load_state(rows.sum(0));
+    } else {
+      meter->reset();
+    }
+  }
+}
+
+}  // namespace yoke::train

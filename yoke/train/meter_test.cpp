@@ -1,0 +1,129 @@
+#include "yoke/train/meter.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+
+namespace yoke::train {
+namespace {
+
+at::Tensor scalar(double value, at::ScalarType dtype = at::kFloat) { return at::full({}, value, dtype); }
+
+TEST(Meter, MeanIsThatOfAllSamplesWhateverTheBatches) {
+  Mean mean;
+  EXPECT_TRUE(std::isnan(mean.read()));
+  mean.add(scalar(2), 6);
+  mean.add(at::full({1, 1}, 5.0, at::kBFloat16), 2);
+  mean.add(scalar(100), 0);
+  EXPECT_DOUBLE_EQ(mean.read(), (2.0 * 6 + 5 * 2) / 8);
+  EXPECT_EQ(mean.weight(), 8);
+  mean.reset();
+  EXPECT_TRUE(std::isnan(mean.read()));
+}
+
+// Float32 would stand still at 2^24.
+TEST(Meter, SumsInFloat64) {
+  Mean mean;
+  mean.add(scalar(1), int64_t{1} << 24);
+  for (int i = 0; i < 100; ++i) mean.add(scalar(2), 1);
+  EXPECT_EQ(mean.sum().scalar_type(), at::kDouble);
+  EXPECT_EQ(mean.sum().item<double>(), 16777416.0);
+}
+
+TEST(Meter, KeepsNoGraphAndNoReference) {
+  Mean mean;
+  auto loss = at::ones({}, at::TensorOptions(at::kDouble).requires_grad(true));
+  mean.add(loss, 1);
+  EXPECT_FALSE(mean.sum().requires_grad());
+  loss.detach().fill_(7);
+  EXPECT_EQ(mean.read(), 1);
+}
+
+TEST(Meter, AccuracyCountsTheLargestLogit) {
+  const auto logits = at::tensor({1.0, 2.0, 0.0, 9.0, 1.0, 1.0, 3.0, 3.0, 0.0}).reshape({3, 3}).to(at::kBFloat16);
+  Accuracy accuracy;
+  accuracy.add(logits, at::tensor({1, 2, 0}, at::kLong));
+  EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 3);  // the tie goes to the first
+  accuracy.add(logits, at::tensor({0, 1, 1}, at::kLong));
+  EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 6);
+}
+
+TEST(Meter, RefusesWhatDoesNotFit) {
+  Mean mean;
+  EXPECT_THROW(mean.add(at::zeros({2}), 1), Error);
+  EXPECT_THROW(mean.add(scalar(1), -1), Error);
+  Accuracy accuracy;
+  EXPECT_THROW(accuracy.add(at::zeros({2, 3}), at::zeros({3}, at::kLong)), Error);
+  EXPECT_THROW(accuracy.add(at::zeros({3}), at::zeros({3}, at::kLong)), Error);
+  EXPECT_THROW(accuracy.add(at::zeros({2, 0}), at::zeros({2}, at::kLong)), Error);
+  EXPECT_THROW(mean.load_state(at::Tensor()), Error);
+  EXPECT_THROW(mean.load_state(at::zeros({2})), Error);
+  EXPECT_THROW(mean.load_state(at::tensor({1.0, -1.0}, at::kDouble)), Error);
+  EXPECT_THROW(mean.load_state(at::tensor({1.0, std::nan("")}, at::kDouble)), Error);
+  EXPECT_THROW(mean.load_state(at::tensor({1.0, 1e300}, at::kDouble)), Error);
+}
+
+// Oracle: N ranks must report what one process reports on all the samples.
+TEST(Meter, RanksTogetherReportWhatOneProcessDoes) {
+  fakes::run_ranks(3, [](dist::World& world) {
+    Mean loss, unused;
+    Accuracy accuracy;
+    for (int64_t i = 0; i <= world.rank(); ++i) loss.add(scalar(static_cast<double>(10 * world.rank() + i)), i + 1);
+    accuracy.add(at::tensor({0.0, 1.0}).reshape({1, 2}), at::full({1}, world.rank() == 0 ? 0 : 1, at::kLong));
+    const auto figures = read_all(world, {&loss, &accuracy, &unused});
+    // Rank 0: 0 x1. Rank 1: 10 x1, 11 x2. Rank 2: 20 x1, 21 x2, 22 x3.
+    EXPECT_DOUBLE_EQ(figures.at(0), (10 + 22 + 20 + 42 + 66) / 10.0);
+    EXPECT_DOUBLE_EQ(figures.at(1), 2.0 / 3);
+    EXPECT_TRUE(std::isnan(figures.at(2)));
+    EXPECT_DOUBLE_EQ(loss.read(world), figures[0]);
+    EXPECT_TRUE(read_all(world, {}).empty());
+  });
+}
+
+// Oracle: an epoch that was cut in two reports the figures of one that was not, on the same number of ranks or another.
+TEST(Meter, AResumedEpochReportsTheSame) {
+  at::Tensor states;
+  double uncut = 0;
+  fakes::run_ranks(3, [&](dist::World& world) {
+    Mean loss;
+    Accuracy accuracy;
+    loss.add(scalar(0.1 * static_cast<double>(world.rank() + 1)), 7);
+    accuracy.add(at::ones({2, 1}), at::zeros({2}, at::kLong));
+    const auto gathered = gather_meters(world, {&loss, &accuracy});
+    EXPECT_EQ(gathered.sizes(), (std::vector<int64_t>{2, 3, 2}));
+    loss.add(scalar(0.7), 3);
+    const double mean = loss.read(world);
+    if (world.rank() == 0) {
+      states = gathered;
+      uncut = mean;
+    }
+  });
+  fakes::run_ranks(3, [&](dist::World& world) {
+    Mean loss;
+    Accuracy accuracy;
+    restore_meters(world, {&loss, &accuracy}, states);
+    EXPECT_EQ(accuracy.weight(), 2);
+    loss.add(scalar(0.7), 3);
+    EXPECT_EQ(loss.read(world), uncut);
+    EXPECT_THROW(restore_meters(world, {&loss}, states), Error);
+  });
+  fakes::run_ranks(2, [&](dist::World& world) {
+    Mean loss;
+    Accuracy accuracy;
+    restore_meters(world, {&loss, &accuracy}, states);
+    if (world.rank() == 0) loss.add(scalar(0.7), 9);
+    EXPECT_NEAR(loss.read(world), uncut, 1e-7);
+    EXPECT_EQ(accuracy.read(world), 1);
+  });
+}
+
+}  // namespace
+}  // namespace yoke::train
