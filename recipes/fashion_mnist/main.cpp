@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 
 #include "recipes/fashion_mnist/model.h"
@@ -216,7 +217,7 @@ void train_network(Options options, const CLI::App& app) {
   }
   std::optional<Report> report;
   if (is_first) report.emplace(out, step / steps_per_epoch);
-  const bool watched = world.env().source != RankSource::kNone || isatty(STDOUT_FILENO) == 1;
+  const bool watched = isatty(STDOUT_FILENO) == 1 || std::getenv("YOKE_TERMINAL") != nullptr;
   Progress progress(is_first && watched, options.num_epochs, steps_per_epoch, samples_per_step, step);
   Figures test;
   if (step == total_steps) test = evaluate(network, data.test, world, precision);

@@ -28,8 +28,8 @@ class Report {
   std::ofstream csv_;
 };
 
-/// One line that replaces itself, at most five times a second, where somebody can see it: on a terminal, or under a
-/// launcher, which knows what to do with it.
+/// One line that replaces itself, at most five times a second, where somebody can see it: on a terminal, or under
+/// `yoke run` on one (YOKE_TERMINAL), which keeps it apart from the other ranks' lines.
 class Progress {
  public:
   Progress(bool visible, int64_t num_epochs, int64_t steps_per_epoch, int64_t samples_per_step, int64_t first_step);

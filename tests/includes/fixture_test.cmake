@@ -1,0 +1,10 @@
+# The check must fail on fixture/, for the very lines of expected.txt.
+set(here "${CMAKE_CURRENT_LIST_DIR}")
+execute_process(COMMAND "${PYTHON}" "${CHECK}" "${here}/fixture" OUTPUT_VARIABLE found RESULT_VARIABLE status
+                ERROR_QUIET)
+file(READ "${here}/expected.txt" expected)
+if(status EQUAL 0)
+  message(FATAL_ERROR "check-includes accepted the fixture")
+elseif(NOT found STREQUAL expected)
+  message(FATAL_ERROR "check-includes found\n${found}and not\n${expected}")
+endif()

@@ -1,0 +1,234 @@
+// `yoke train fashion-mnist` as a user meets it, on a small data set made here: ten kinds of noisy stripes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <zlib.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "tests/support/command.h"
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+
+namespace yoke {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Command;
+using test::CommandOptions;
+using test::Result;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+void write_gz(const fs::path& path, const std::string& bytes) {
+  gzFile file = gzopen(path.c_str(), "wb1");
+  gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
+  gzclose(file);
+}
+
+std::string header(std::initializer_list<uint32_t> words) {
+  std::string text;
+  for (const uint32_t word : words) {
+    for (int shift = 24; shift >= 0; shift -= 8) text.push_back(static_cast<char>(word >> shift & 0xff));
+  }
+  return text;
+}
+
+void write_split(const fs::path& folder, const std::string& prefix, uint32_t count) {
+  std::mt19937 random(count);
+  std::string images = header({0x803, count, 28, 28}), labels = header({0x801, count});
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t kind = i % 10;
+    for (uint32_t row = 0; row < 28; ++row) {
+      for (uint32_t column = 0; column < 28; ++column) {
+        const bool bright = (row * (kind % 4 + 1) + column * (kind / 4 + 1)) / 3 % 3 == 0;
+        images.push_back(static_cast<char>((bright ? 150 : 20) + random() % 60));
+      }
+    }
+    labels.push_back(static_cast<char>(kind));
+  }
+  write_gz(folder / (prefix + "-images-idx3-ubyte.gz"), images);
+  write_gz(folder / (prefix + "-labels-idx1-ubyte.gz"), labels);
+}
+
+class FashionMnist : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shared_ = std::make_unique<test::TemporaryFolder>();
+    write_split(data(), "train", 5200);  // 20 steps of 256, and a rest that is dropped
+    write_split(data(), "t10k", 1000);
+  }
+  static void TearDownTestSuite() { shared_.reset(); }
+  static fs::path data() { return shared_->path(); }
+
+  CommandOptions training(std::vector<std::string> words, const fs::path& from = data()) const {
+    std::vector<std::string> argv = {YOKE_COMMAND, "train", "fashion-mnist", "-n", "2", "--data", from.string()};
+    argv.insert(argv.end(), words.begin(), words.end());
+    return {.argv = argv, .folder = folder_.path()};
+  }
+  Result train(const std::vector<std::string>& words) const { return test::run(training(words)); }
+
+  fs::path file(const std::string& name) const { return fs::path(folder_.path()) / name; }
+
+  test::TemporaryFolder folder_;
+  static std::unique_ptr<test::TemporaryFolder> shared_;
+};
+std::unique_ptr<test::TemporaryFolder> FashionMnist::shared_;
+
+constexpr const char* kLast = "checkpoint-000000000040.safetensors";  // two epochs
+
+TEST_F(FashionMnist, TrainsAndLeavesWhatItPromises) {
+  const auto result = train({"--epochs", "2"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, ContainsRegex("fashion-mnist: 2 ranks on the CPU, 2 x 128 samples a step"));
+  EXPECT_THAT(result.out, ContainsRegex("\n +1 +[0-9.]+ +[0-9.]+ +[0-9.]+ "));
+  EXPECT_THAT(result.out, ContainsRegex("\ntest accuracy (1\\.0000|0\\.9[0-9]+)\n")) << "stripes are easy";
+  EXPECT_THAT(result.out, HasSubstr("yoke train fashion-mnist --resume --out runs/fashion-mnist -n 2\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("\r"))) << "no progress line in a file";
+  EXPECT_EQ(result.err, "");
+  EXPECT_TRUE(fs::exists(file("runs/fashion-mnist") / kLast));
+  const auto csv = read_file(file("runs/fashion-mnist/metrics.csv"));
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3) << csv;
+  EXPECT_THAT(csv, testing::StartsWith("epoch,train_loss,test_loss,test_accuracy,"));
+}
+
+TEST_F(FashionMnist, AnyNumberOfRanksLearnsTheSame) {
+  for (const auto* num_ranks : {"1", "3"}) {
+    auto options = training({"--epochs", "2", "--out", std::string("ranks-") + num_ranks});
+    options.argv[4] = num_ranks;
+    const auto result = test::run(options);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, ContainsRegex("\ntest accuracy (1\\.0000|0\\.9[0-9]+)\n")) << num_ranks << " ranks";
+  }
+}
+
+TEST_F(FashionMnist, ShowsProgressOnATerminal) {
+  auto options = training({"--epochs", "1"});
+  options.on_terminal = true;
+  EXPECT_THAT(test::run(options).out, ContainsRegex("epoch 1/1  step [0-9]+/20  loss [0-9.]+  [0-9.]+ ?k? samples/s"));
+}
+
+// Oracle: a run that was killed in the middle of an epoch and resumed ends with the very file of one that was not.
+TEST_F(FashionMnist, AKilledRunResumesToTheSameBits) {
+  const std::vector<std::string> exact = {"--epochs", "2", "--precision", "fp32", "--deterministic"};
+  auto words = exact;
+  words.insert(words.end(), {"--out", "whole"});
+  const auto whole = train(words);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+
+  words = exact;
+  words.insert(words.end(), {"--out", "killed", "--checkpoint-every", "7"});
+  Command command(training(words));
+  const auto middle = file("killed/checkpoint-000000000027.safetensors");  // 7 steps into the second epoch
+  const auto later = file("killed/checkpoint-000000000028.safetensors");
+  ASSERT_TRUE(command.wait_until([&] { return fs::exists(middle) || fs::exists(later); }));
+  command.signal(SIGKILL);
+  EXPECT_EQ(command.wait().exit_code, 137);
+  ASSERT_FALSE(fs::exists(file("killed") / kLast)) << "it was too fast to be killed; nothing was tested";
+
+  const auto resumed = train({"--resume", "--out", "killed"});  // everything else comes from the checkpoint
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, ContainsRegex("resumed from killed/checkpoint-0+[0-9]+.safetensors at epoch 2, step [1-9]"));
+  EXPECT_TRUE(read_file(file("killed") / kLast) == read_file(file("whole") / kLast));
+
+  // The last column but two of each line are times.
+  const auto figures = [&](const char* run) {
+    std::istringstream lines(read_file(file(run) / "metrics.csv"));
+    std::string all;
+    for (std::string line; std::getline(lines, line);)
+      all += line.substr(0, line.rfind(',', line.rfind(',') - 1)) + "\n";
+    return all;
+  };
+  EXPECT_EQ(figures("killed"), figures("whole"));
+}
+
+TEST_F(FashionMnist, ATornCheckpointIsNamedAndTheOneBeforeUsed) {
+  ASSERT_EQ(train({"--epochs", "2", "--out", "torn"}).exit_code, 0);
+  fs::resize_file(file("torn") / kLast, fs::file_size(file("torn") / kLast) / 2);
+  const auto result = train({"--resume", "--out", "torn"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr(kLast));
+  EXPECT_THAT(result.out, HasSubstr("resumed from torn/checkpoint-000000000020.safetensors at epoch 2, step 0"));
+}
+
+TEST_F(FashionMnist, ResumingAFinishedRunTestsItAgain) {
+  const auto first = train({"--epochs", "1", "--out", "done"});
+  const auto again = train({"--epochs", "1", "--out", "done", "--resume"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  const auto line = [](const std::string& out) { return out.substr(out.find("test accuracy "), 20); };
+  EXPECT_EQ(line(again.out), line(first.out));
+}
+
+TEST_F(FashionMnist, RefusesWhatWouldSpoilARun) {
+  ASSERT_EQ(train({"--epochs", "1", "--out", "mine"}).exit_code, 0);
+  const auto again = train({"--epochs", "1", "--out", "mine"});
+  EXPECT_EQ(again.exit_code, exit_status(ErrorCode::kFailedPrecondition));
+  EXPECT_THAT(again.err, HasSubstr("mine holds the checkpoints of another run; add --resume"));
+
+  const auto changed = train({"--epochs", "9", "--out", "mine", "--resume"});
+  EXPECT_EQ(changed.exit_code, exit_status(ErrorCode::kInvalidArgument));
+  EXPECT_THAT(changed.err, HasSubstr("--epochs 9 was given, but the run to resume was started with 1"));
+
+  const auto absent = train({"--out", "nowhere", "--resume"});
+  EXPECT_EQ(absent.exit_code, exit_status(ErrorCode::kNotFound));
+  EXPECT_THAT(absent.err, HasSubstr("there is no folder nowhere"));
+}
+
+TEST_F(FashionMnist, BadDataIsNamed) {
+  const auto missing = test::run(training({"--epochs", "1"}, "/nonexistent"));
+  EXPECT_EQ(missing.exit_code, exit_status(ErrorCode::kNotFound));
+  EXPECT_THAT(missing.err, HasSubstr("in /nonexistent;"));
+  EXPECT_THAT(missing.err, HasSubstr("dataset-fashion-mnist"));
+
+  const auto copy = file("data");
+  fs::copy(data(), copy);
+  const auto images = copy / "train-images-idx3-ubyte.gz";
+  fs::resize_file(images, fs::file_size(images) - 1000);
+  const auto truncated = test::run(training({"--epochs", "1"}, copy));
+  EXPECT_EQ(truncated.exit_code, exit_status(ErrorCode::kDataLoss));
+  EXPECT_THAT(truncated.err, HasSubstr(images.string()));
+}
+
+TEST_F(FashionMnist, TwoRunsAtOnceStayApart) {
+  Command first(training({"--epochs", "1"})), second(training({"--epochs", "1"}));
+  EXPECT_EQ(first.wait().exit_code, 0);
+  EXPECT_EQ(second.wait().exit_code, 0);
+  EXPECT_TRUE(fs::exists(file("runs/fashion-mnist/metrics.csv")));
+  EXPECT_TRUE(fs::exists(file("runs/fashion-mnist-2/metrics.csv")));
+}
+
+TEST_F(FashionMnist, AFullDiskKeepsTheCheckpointBeforeAndSaysSo) {
+  const auto disk = file("disk");
+  fs::create_directory(disk);
+  // Room for two checkpoints of 3.2 MiB, not for a third beside them.
+  if (mount("yoke", disk.c_str(), "tmpfs", 0, "size=8m") != 0) GTEST_SKIP() << "cannot mount a small disk here";
+  const auto result = train({"--epochs", "3", "--out", "disk/run"});
+  EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kUnavailable));
+  EXPECT_THAT(result.err, HasSubstr("disk/run/checkpoint-000000000060.safetensors"));
+  EXPECT_THAT(result.err, HasSubstr("No space left on device"));
+  EXPECT_TRUE(fs::exists(disk / "run" / kLast));
+  EXPECT_EQ(mount(nullptr, disk.c_str(), nullptr, MS_REMOUNT, "size=64m"), 0);
+  const auto resumed = train({"--resume", "--out", "disk/run"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr(kLast));
+  EXPECT_EQ(umount(disk.c_str()), 0);
+}
+
+TEST_F(FashionMnist, HasHelpAndIsListed) {
+  const auto help = test::run({.argv = {YOKE_COMMAND, "train", "fashion-mnist", "--help"}});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("Examples:"));
+  EXPECT_THAT(help.out, HasSubstr("--deterministic"));
+  const auto list = test::run({.argv = {YOKE_COMMAND, "train", "--list"}});
+  EXPECT_THAT(list.out, HasSubstr("fashion-mnist  Ten kinds of clothes"));
+  const auto typo = train({"--epoch", "1"});
+  EXPECT_NE(typo.exit_code, 0);
+  EXPECT_THAT(typo.err, HasSubstr("--epoch"));
+}
+
+}  // namespace
+}  // namespace yoke
