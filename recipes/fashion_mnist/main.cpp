@@ -18,6 +18,7 @@
 #include "yoke/dist/world.h"
 #include "yoke/train/autocast.h"
 #include "yoke/train/checkpoint.h"
+#include "yoke/train/cpu_speed.h"
 #include "yoke/train/distributed_data_parallel.h"
 #include "yoke/train/idx.h"
 #include "yoke/train/loader.h"
@@ -110,6 +111,7 @@ void check_or_adopt(const train::CheckpointState& state, const char* name, std::
 
 void train_network(Options options, const CLI::App& app) {
   train::flush_denormals();
+  train::keep_freed_memory();
   dist::World world;
   const bool is_first = world.rank() == 0;
   const auto say = [is_first](const std::string& text) {

@@ -29,6 +29,4 @@ void seed(const SeedOptions& options) {
   at::manual_seed(stream);
 }
 
-bool flush_denormals() { return at::globalContext().setFlushDenormal(true); }
-
 }  // namespace yoke::train

@@ -30,9 +30,4 @@ void seed(const SeedOptions& options);
 /// Source  Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
 uint64_t rank_seed(uint64_t seed, int64_t rank);
 
-/// Lets the CPU treat numbers under 1e-38 as 0: they appear once a training has converged and make its steps several
-/// times slower. It holds for the calling thread and those it starts later: call it first in main.
-/// False when this CPU cannot.
-bool flush_denormals();
-
 }  // namespace yoke::train

@@ -1,0 +1,13 @@
+// Command to first all-reduce: what bench/peers/first_all_reduce.py does, on yoke.
+#include <ATen/ops/ones.h>
+
+#include "yoke/dist/world.h"
+
+int main() {
+  yoke::dist::World world;
+  const auto tensor = at::ones({1});
+  world.all_reduce(tensor);
+  const bool right = tensor.item<float>() == static_cast<float>(world.size());
+  world.shutdown();
+  return right ? 0 : 1;
+}

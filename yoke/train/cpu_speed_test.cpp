@@ -1,0 +1,49 @@
+#include "yoke/train/cpu_speed.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+namespace yoke::train {
+namespace {
+
+TEST(CpuSpeed, FlushedDenormalsAreZeroInThreadsStartedLater) {
+  std::thread([] {  // a thread of its own: the setting cannot leak into other tests
+    if (!flush_denormals()) GTEST_SKIP() << "this CPU cannot flush denormals";
+    float tiny = 1;
+    std::thread([&tiny] {
+      volatile float smallest = std::numeric_limits<float>::min();
+      tiny = smallest / 2;
+    }).join();
+    EXPECT_EQ(tiny, 0.0f);
+  })
+      .join();
+}
+
+long page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+TEST(CpuSpeed, MemoryThatWasFreedComesBackWithoutPageFaults) {
+  if (!keep_freed_memory()) GTEST_SKIP() << "this malloc is not glibc's";
+  constexpr size_t kBytes = 16 << 20;
+  const auto use = [] {
+    void* memory = std::malloc(kBytes);
+    std::memset(memory, 1, kBytes);
+    asm volatile("" : : "r"(memory) : "memory");
+    std::free(memory);
+  };
+  use();
+  const long before = page_faults();
+  for (int i = 0; i < 10; ++i) use();
+  EXPECT_LT(page_faults() - before, 1000) << "16 MiB are 4096 pages, each time";
+}
+
+}  // namespace
+}  // namespace yoke::train
