@@ -1,19 +1,15 @@
 // yoke/train/same_on_all_ranks.h -- do all ranks hold tensors of the same names, shapes and types?
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <string>
-#include <utility>
-#include <vector>
+
+#include "yoke/train/named_tensors.h"
 
 namespace yoke::dist {
 class World;
 }
 
 namespace yoke::train {
-
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// Collective. Compares names, shapes, dtypes and requires_grad, in order, with those of rank 0; not the values.
 /// Errors  InvalidArgument on every rank, with the same text: the first rank that differs and the first difference.

@@ -5,13 +5,11 @@
 
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
-namespace yoke::train {
+#include "yoke/train/named_tensors.h"
 
-/// What `module.named_parameters().pairs()` gives.
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+namespace yoke::train {
 
 struct SgdOptions {
   double momentum = 0;

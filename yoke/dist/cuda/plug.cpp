@@ -1,10 +1,10 @@
 // libyoke_cuda.so: what needs libtorch_cuda, loaded only where there is a GPU (plug.h).
+#include "yoke/dist/plug.h"
+
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-
-#include "yoke/dist/plug.h"
 
 namespace {
 
