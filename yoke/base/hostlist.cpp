@@ -58,7 +58,7 @@ class Parser {
   std::string parse_literal() {
     const size_t end = std::min(text_.find_first_of("[],", position_), text_.size());
     if (end == position_) fail("unexpected ']'");
-    const std::string literal(text_.substr(position_, end - position_));
+    std::string literal(text_.substr(position_, end - position_));
     position_ = end;
     return literal;
   }
