@@ -1,15 +1,16 @@
 """The best Python twin of the recipe fashion-mnist: the same network and schedule, written for speed.
 
-    torchrun --nproc-per-node 2 fashion_mnist_twin.py [--epochs 5] [--seed 0] [--global-batch 256] [--precision bf16|fp32]
-                                                      [--sync ddp|flat]
+    torchrun --nproc-per-node 2 fashion_mnist_twin.py [--epochs 5] [--seed 0] [--global-batch 256]
+                                                      [--precision bf16|fp32] [--sync ddp|flat]
 
-What someone who knows PyTorch well can do on CPU ranks: one thread each; bfloat16 autocast and channels_last; fused SGD;
-images kept as bytes, a whole batch gathered and normalised at once; gradients as views of DDP's buckets; buffers averaged
-before an evaluation instead of broadcast in every step; the evaluation cut over the ranks; nothing read back within an
-epoch; freed memory kept by malloc (a third of a step went into page faults); no garbage collection during the imports;
-no torchvision; no interpreter teardown. `--sync flat` goes further: one all-reduce of a flat gradient and the optimizer's
-operator itself, because DistributedDataParallel and torch.optim import torch._dynamo (about a second for every rank).
-Its results are the same to the last bit. Rank 0 prints a line per epoch and last `test accuracy 0.9123`.
+What someone who knows PyTorch well can do on CPU ranks: one thread each; bfloat16 autocast and channels_last;
+fused SGD; images kept as bytes, a whole batch gathered and normalised at once; gradients as views of DDP's buckets;
+buffers averaged before an evaluation instead of broadcast in every step; the evaluation cut over the ranks; nothing
+read back within an epoch; freed memory kept by malloc (a third of a step went into page faults); no garbage
+collection during the imports; no torchvision; no interpreter teardown. `--sync flat` goes further: one all-reduce of
+a flat gradient and the optimizer's operator itself, because DistributedDataParallel and torch.optim import
+torch._dynamo (about a second for every rank). On two ranks its results are the same to the last bit.
+Rank 0 prints a line per epoch and last `test accuracy 0.9123`.
 """
 import argparse
 import ctypes

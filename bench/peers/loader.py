@@ -2,9 +2,9 @@
 
     python loader.py [--workers 2] [--batch 256] [--variant torchvision|tensors|batched]...
 
-Three ways to write it, one JSON object: `torchvision` as torchvision.datasets.FashionMNIST does it (PIL image, ToTensor,
-Normalize), `tensors` a TensorDataset of normalised images, `batched` one gather per batch, which few users write. Each
-is measured over a first epoch, which starts the workers, and a second one with the same workers.
+Three ways to write it, one JSON object: `torchvision` as torchvision.datasets.FashionMNIST does it (PIL image,
+ToTensor, Normalize), `tensors` a TensorDataset of normalised images, `batched` one gather per batch, which few users
+write. Each is measured over a first epoch, which starts the workers, and a second one with the same workers.
 """
 import argparse
 import json

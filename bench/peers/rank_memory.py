@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 rank_memory.py
 
-The script a user would write (DDP, a small CNN, random batches of 64), a few steps, then /proc/self/status. VmRSS counts
-pages shared with other processes in each of them; RssAnon is what every further rank costs. MB is 10^6 bytes.
+The script a user would write (DDP, a small CNN, random batches of 64), a few steps, then /proc/self/status. VmRSS
+counts pages shared with other processes in each of them; RssAnon is what every further rank costs. MB is 10^6 bytes.
 """
 import json
 import os

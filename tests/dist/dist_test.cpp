@@ -81,6 +81,15 @@ TEST(Dist, ARankThatIsKilledEndsTheJob) {
   EXPECT_THAT(result.err, HasSubstr("SIGKILL"));
 }
 
+// Rank 0 serves the store: its end breaks the others' connections to it, and must still be what is reported.
+TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {
+  for (int i = 0; i < 3; ++i) {
+    const auto result = run({.argv = under_yoke({"throw", "0"})});
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("rank 0 (pid")) << result.err;
+  }
+}
+
 TEST(Dist, ARankThatHangsBeforeACollectiveIsNamed) {
   const auto result = run({.argv = under_yoke({"hang", "2", "2000"}, 3)});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kTimeout)) << result.err;

@@ -1,6 +1,6 @@
 // One rank of a job, for the black-box tests of World.
 //
-//   rank_program sum [TIMEOUT_MS]       one all_reduce of rank + 1; prints it
+//   rank_program sum [TIMEOUT_MS]       one all_reduce of rank + 1; prints it. Then the same in a second World
 //   rank_program throw|kill|hang RANK [TIMEOUT_MS]   that rank fails between the first collective and the second
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
@@ -43,6 +43,11 @@ int main(int argc, char** argv) {
     if (world.rank() == failing) fail(mode);
     if (failing >= 0) sum_over_ranks(world);
     world.shutdown();
+    if (mode == "sum") {
+      yoke::dist::World second({.timeout = std::chrono::milliseconds(timeout)});
+      if (sum_over_ranks(second) != static_cast<double>(second.size() * (second.size() + 1) / 2)) return 3;
+      second.shutdown();
+    }
   } catch (const yoke::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return yoke::exit_status(error.code());

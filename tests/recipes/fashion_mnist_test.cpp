@@ -204,8 +204,8 @@ TEST_F(FashionMnist, TwoRunsAtOnceStayApart) {
 TEST_F(FashionMnist, AFullDiskKeepsTheCheckpointBeforeAndSaysSo) {
   const auto disk = file("disk");
   fs::create_directory(disk);
-  // Room for two checkpoints of 3.2 MiB, not for a third beside them.
-  if (mount("yoke", disk.c_str(), "tmpfs", 0, "size=8m") != 0) GTEST_SKIP() << "cannot mount a small disk here";
+  // Room for two checkpoints of 2.4 MiB, not for a third beside them.
+  if (mount("yoke", disk.c_str(), "tmpfs", 0, "size=6m") != 0) GTEST_SKIP() << "cannot mount a small disk here";
   const auto result = train({"--epochs", "3", "--out", "disk/run"});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kUnavailable));
   EXPECT_THAT(result.err, HasSubstr("disk/run/checkpoint-000000000060.safetensors"));

@@ -2,13 +2,15 @@
 
     torchrun --nproc-per-node 2 record_ddp_trajectory.py [--bucket-cap-mb MB] [--steps N] [--out FILE]
 
-Two Gloo ranks, one thread each, fp32, a small CNN without batch norm or dropout, plain SGD with momentum. The batch of
-a rank at a step comes from a generator seeded with 1000 * rank + step: first the images, then the labels. Losses and
-sums are hexadecimal floats, parameters the CRC-32 of their little-endian float32 bytes. Bits depend on the CPU model
-and on the thread count: equal ones are promised only on one machine. Elsewhere compare the losses within a tolerance:
-the labels are noise, so rounding grows. Other kernels on the machine of the record (AVX2, SSE4.1) moved the losses by at
-most 1e-5 in the first 12 steps, 6e-4 in the first 20 and 6e-3 in all 100; the losses of the two ranks differ by up to
-5e-2. `--bucket-cap-mb 0.1` makes several buckets; the sums of two ranks do not depend on how the gradients are cut.
+Two Gloo ranks, one thread each, fp32, a small CNN without batch norm or dropout, plain SGD with momentum. The batch
+of a rank at a step comes from a generator seeded with 1000 * rank + step: first the images, then the labels. Losses
+and sums are hexadecimal floats, parameters the CRC-32 of their little-endian float32 bytes.
+
+Bits depend on the CPU model and on the thread count: equal ones are promised only on one machine. Elsewhere compare
+the losses within a tolerance; the labels are noise, so rounding grows. Other kernels on the machine of the record
+(AVX2, SSE4.1) moved the losses by at most 1e-5 in the first 12 steps, 6e-4 in the first 20 and 6e-3 in all 100; the
+losses of the two ranks differ by up to 5e-2. `--bucket-cap-mb 0.1` makes several buckets; the sums of two ranks do not
+depend on how the gradients are cut.
 """
 import argparse
 import json
@@ -42,7 +44,8 @@ def batch(rank, step):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bucket-cap-mb", type=float, help="default: PyTorch's own, 25 MB after a first one of 1 MB")
+    parser.add_argument("--bucket-cap-mb", type=float,
+                        help="default: PyTorch's own, 25 MB after a first one of 1 MB")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--out", help="default: standard output")
     args = parser.parse_args()

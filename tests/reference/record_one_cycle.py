@@ -2,8 +2,8 @@
 
     python record_one_cycle.py > one_cycle.json
 
-`lr[i]` is the rate that step i of `total_steps` trains with. `momentum` likewise, where it is cycled (from `max_momentum`
-down to `base_momentum` and back, by PyTorch's defaults 0.95 and 0.85).
+`lr[i]` is the rate that step i of `total_steps` trains with. `momentum` likewise, where it is cycled (from
+`max_momentum` down to `base_momentum` and back, by PyTorch's defaults 0.95 and 0.85).
 """
 import itertools
 import json

@@ -25,7 +25,8 @@ def ranks(n, world, shuffle, drop_last, seed, epoch):
 
 
 cases = []
-for n, world, shuffle, drop_last in itertools.product((1, 7, 10, 64, 103), (1, 2, 3, 4, 8), (False, True), (False, True)):
+grid = itertools.product((1, 7, 10, 64, 103), (1, 2, 3, 4, 8), (False, True), (False, True))
+for n, world, shuffle, drop_last in grid:
     for seed, epoch in itertools.product((0, 42), (0, 1, 5)) if shuffle else [(0, 0)]:
         case = (n, world, shuffle, drop_last, seed, epoch)
         cases.append({"case": list(case), "ranks": ranks(*case)})

@@ -119,7 +119,10 @@ TEST(Output, RanksAreToldOfTheTerminal) {
 
 TEST(Output, AReaderThatLeavesDoesNotEndTheJob) {
   TemporaryFolder folder;
-  auto options = yoke_run_shell(2, "seq 100000; seq 100000 >&2; touch done-$RANK; exit $RANK");
+  auto options =
+      yoke_run_shell(2,
+                     "seq 100000; seq 100000 >&2; touch done-$RANK; until [ -e done-0 ]; do sleep 0.01; done; "
+                     "exit $RANK");  // rank 1's failure must not end rank 0 before it is done
   options.folder = folder.path();
   Command command(options);
   ASSERT_TRUE(command.wait_for_output("\n"));

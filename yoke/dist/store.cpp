@@ -6,7 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -92,12 +95,25 @@ c10::intrusive_ptr<c10d::Store> connect_tcp(const RankEnv& rank, milliseconds ti
   }
 }
 
+/// One connection (and on rank 0 one server) for the whole process: a program may make one World after another, and a
+/// rank that is quick must not join the server of the last one while rank 0 is closing it.
+c10::intrusive_ptr<c10d::Store> connection_of_process(const RankEnv& rank, milliseconds timeout) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, uint16_t>, c10::intrusive_ptr<c10d::Store>> connections;
+  const std::lock_guard lock(mutex);
+  auto& connection = connections[{rank.master_addr, rank.master_port}];
+  if (!connection) connection = connect_tcp(rank, timeout);
+  return connection;
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, milliseconds timeout) {
   if (rank.world_size == 1 && !rank.agent_serves_store) return c10::make_intrusive<c10d::HashStore>();
-  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("yoke/{}/{}", rank.run_id, rank.restart_count),
-                                                connect_tcp(rank, timeout));
+  static std::atomic<int> num_worlds = 0;  // all ranks count alike
+  return c10::make_intrusive<c10d::PrefixStore>(
+      fmt::format("yoke/{}/{}/{}", rank.run_id, rank.restart_count, num_worlds++),
+      connection_of_process(rank, timeout));
 }
 
 }  // namespace yoke::dist

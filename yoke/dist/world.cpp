@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstring>
@@ -139,7 +140,12 @@ World::~World() {
 
 c10::Device World::device() const { return impl_->device; }
 
-c10d::ProcessGroup& World::process_group() const { return *impl_->group; }
+c10d::ProcessGroup& World::process_group() const {
+  if (impl_ == nullptr || impl_->group == nullptr) {
+    throw Error(ErrorCode::kFailedPrecondition, "this World has been shut down; nothing can be sent through it");
+  }
+  return *impl_->group;
+}
 
 void World::barrier() {
   // One element through the device's own backend: c10d's barrier would need the device named to it.
@@ -156,7 +162,7 @@ void World::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   }
   try {
     std::vector<at::Tensor> tensors = {tensor};
-    impl_->group->allreduce(tensors, options)->wait();
+    process_group().allreduce(tensors, options)->wait();
   } catch (...) {
     explain(std::current_exception());
   }
@@ -168,7 +174,7 @@ void World::broadcast(const at::Tensor& tensor, int64_t root) {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     std::vector<at::Tensor> tensors = {tensor};
-    impl_->group->broadcast(tensors, options)->wait();
+    process_group().broadcast(tensors, options)->wait();
   } catch (...) {
     explain(std::current_exception());
   }
@@ -181,7 +187,7 @@ at::Tensor World::all_gather(const at::Tensor& tensor) {
   try {
     std::vector<std::vector<at::Tensor>> outputs = {result.unbind(0)};
     std::vector<at::Tensor> inputs = {tensor.contiguous()};
-    impl_->group->allgather(outputs, inputs)->wait();
+    process_group().allgather(outputs, inputs)->wait();
   } catch (...) {
     explain(std::current_exception());
   }
@@ -210,7 +216,9 @@ void World::explain(std::exception_ptr error) const {
   } catch (const std::exception& failure) {
     const std::string_view text = failure.what();
     const bool timed_out = contains_any(text, {"Timed out", "timed out", "timeout", "Timeout"});
+    // Gloo says it in words, c10d's store by type.
     const bool lost =
+        dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr ||
         contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});
     if (!impl_->arrivals || !(timed_out || lost)) throw;
     const auto sequence = impl_->backend->getSequenceNumberForGroup();
@@ -226,7 +234,7 @@ void World::explain(std::exception_ptr error) const {
 }
 
 void World::shutdown() {
-  if (impl_->group == nullptr) return;
+  if (impl_ == nullptr || impl_->group == nullptr) return;
   auto& store = *impl_->store;
   if (size() > 1) {
     // Nobody closes a connection before all are done with it.
@@ -241,15 +249,12 @@ void World::shutdown() {
   impl_->backend->shutdown();
   impl_->group.reset();
   impl_->backend.reset();
-  if (size() > 1 && !env_.agent_serves_store) {
-    // Rank 0 serves the store: it goes last. It does not wait long for a rank that died on its way out.
-    if (rank() != 0) {
-      store.add("left", 1);
-    } else {
-      const auto deadline = steady_clock::now() + kShutdownPatience;
-      while (store.add("left", 0) < size() - 1 && steady_clock::now() < deadline) {
-        std::this_thread::sleep_for(milliseconds(1));
-      }
+  if (size() > 1 && !env_.agent_serves_store && rank() != 0) store.add("left", 1);
+  if (size() > 1 && !env_.agent_serves_store && rank() == 0) {
+    // Rank 0's process serves the store: it ends last. It does not wait long for a rank that died on its way out.
+    const auto deadline = steady_clock::now() + kShutdownPatience;
+    while (store.add("left", 0) < size() - 1 && steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(1));
     }
   }
   impl_->store.reset();

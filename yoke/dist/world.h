@@ -61,7 +61,8 @@ class World {
   at::Tensor all_gather(const at::Tensor& tensor);  ///< Collective. Any shape [...], same on all; gives [size, ...].
   std::vector<std::string> all_gather_text(const std::string& text);  ///< Collective. Every rank's text, by rank.
 
-  /// Collective. The orderly end: waits until every rank has come here, then closes connections, the server last.
+  /// Collective. The orderly end: waits until every rank has come here, then closes connections; rank 0's process,
+  /// which serves the store, returns last.
   void shutdown();
 
   /// c10d's own, for what World does not wrap. Its failures carry no names: pass them to `explain`.

@@ -33,6 +33,7 @@ TEST(World, OneRankNeedsNobody) {
   EXPECT_TRUE(at::equal(world.all_gather(tensor), tensor.unsqueeze(0)));
   world.shutdown();
   world.shutdown();  // a second one has nothing to do
+  EXPECT_THROW(world.barrier(), Error);
 }
 
 TEST(World, CollectivesGiveEveryRankTheSame) {
