@@ -213,16 +213,18 @@ void train_network(Options options, const CLI::App& app) {
   say(fmt::format("fashion-mnist: {} rank{} on {}, {} x {} samples a step, {}{}, into {}", world.size(),
                   world.size() == 1 ? "" : "s", world.device().is_cpu() ? "the CPU" : "GPUs", world.size(), batch_size,
                   options.precision, options.deterministic ? ", deterministic" : "", out.string()));
+  const bool is_finished = step == total_steps;
   if (resumed) {
-    say(fmt::format("resumed from {} at epoch {}, step {}", resumed->path.string(), step / steps_per_epoch + 1,
-                    step % steps_per_epoch));
+    say(is_finished ? fmt::format("{} is the end of that run: testing it again", resumed->path.string())
+                    : fmt::format("resumed from {} at epoch {}, step {}", resumed->path.string(),
+                                  step / steps_per_epoch + 1, step % steps_per_epoch));
   }
   std::optional<Report> report;
-  if (is_first) report.emplace(out, step / steps_per_epoch);
+  if (is_first && !is_finished) report.emplace(out, step / steps_per_epoch);
   const bool watched = isatty(STDOUT_FILENO) == 1 || std::getenv("YOKE_TERMINAL") != nullptr;
   Progress progress(is_first && watched, options.num_epochs, steps_per_epoch, samples_per_step, step);
   Figures test;
-  if (step == total_steps) test = evaluate(network, data.test, world, precision);
+  if (is_finished) test = evaluate(network, data.test, world, precision);
 
   for (int64_t epoch = step / steps_per_epoch; epoch < options.num_epochs; ++epoch) {
     const auto start = steady_clock::now();

@@ -159,8 +159,9 @@ TEST_F(FashionMnist, ResumingAFinishedRunTestsItAgain) {
   const auto first = train({"--epochs", "1", "--out", "done"});
   const auto again = train({"--epochs", "1", "--out", "done", "--resume"});
   EXPECT_EQ(again.exit_code, 0) << again.err;
-  const auto line = [](const std::string& out) { return out.substr(out.find("test accuracy "), 20); };
+  const auto line = [](const std::string& out) { return out.substr(out.rfind("test accuracy "), 20); };
   EXPECT_EQ(line(again.out), line(first.out));
+  EXPECT_THAT(again.out, HasSubstr("done/checkpoint-000000000020.safetensors is the end of that run"));
 }
 
 TEST_F(FashionMnist, RefusesWhatWouldSpoilARun) {
