@@ -63,9 +63,10 @@ TEST(Ending, AMissingProgram) {
 
 TEST(Ending, ARankThatIgnoresTheSignalIsKilledAfterTheGrace) {
   const auto begin = std::chrono::steady_clock::now();
-  auto words = yoke_run({"-n", "2", "--grace", "0.3", "--", "sh", "-c",
-                         "if [ $RANK = 1 ]; then read x < ready; exit 3; fi; trap '' TERM; echo > ready; "
-                         "while :; do sleep 60; done"});
+  const std::string script =
+      "if [ $RANK = 1 ]; then read x < ready; exit 3; fi; trap '' TERM; echo > ready; "
+      "while :; do sleep 60; done";
+  auto words = yoke_run({"-n", "2", "--grace", "0.3", "--", "sh", "-c", script});
   TemporaryFolder folder;
   words.argv = {"sh",
                 "-c",
