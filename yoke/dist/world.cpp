@@ -57,7 +57,7 @@ void wait_for_all(c10d::Store& store, const RankEnv& rank, milliseconds timeout)
   for (int64_t other = 0; other < rank.world_size; ++other) keys.push_back(fmt::format("here/{}", other));
   try {
     store.wait(keys, timeout);
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     std::vector<int64_t> missing;
     try {
       for (int64_t other = 0; other < rank.world_size; ++other) {
@@ -133,10 +133,7 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
 
 World::World(World&&) noexcept = default;
 
-World::~World() {
-  if (impl_ == nullptr || impl_->group == nullptr) return;
-  impl_->arrivals.reset();
-}
+World::~World() = default;  // Impl's members go in reverse order: the thread of Arrivals before what it asks
 
 c10::Device World::device() const { return impl_->device; }
 

@@ -9,6 +9,7 @@
 #include "yoke/dist/world.h"
 
 namespace yoke::train {
+
 std::string describe_tensors(const NamedTensors& tensors) {
   std::string text;
   for (const auto& [name, tensor] : tensors) {
