@@ -44,8 +44,17 @@ int run_command_line(std::vector<std::string> words, Context& context);
 /// The whole command tree; completions and man pages are made from it.
 void add_commands(CLI::App& app, Context& context);
 
+void add_devices(CLI::App& app, Context& context);
+void add_doctor(CLI::App& app, Context& context);
+void add_kill(CLI::App& app, Context& context);
+void add_metrics(CLI::App& app, Context& context);
+void add_ps(CLI::App& app, Context& context);
 void add_run(CLI::App& app, Context& context);
+void add_top(CLI::App& app, Context& context);
+void add_topo(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
+void add_visible(CLI::App& app, Context& context);
+void add_watch(CLI::App& app, Context& context);
 void add_new(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
 void add_man(CLI::App& app, Context& context);

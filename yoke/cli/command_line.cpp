@@ -32,7 +32,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
 }
 
 bool is_command(const CLI::App& app, const std::string& name) {
-  return !app.get_subcommands([&](const CLI::App* sub) { return sub->get_name() == name; }).empty();
+  return !app.get_subcommands([&](const CLI::App* sub) { return sub->check_name(name); }).empty();
 }
 
 bool takes_value(const CLI::App& command, std::string_view name) {
@@ -60,7 +60,7 @@ bool takes_value(const CLI::App& command, std::string_view name) {
 void parse(CLI::App& app, const std::string& name, const std::vector<std::string>& words, Context& context) {
   CLI::App& command = name.empty() ? app : *app.get_subcommand(name);
   // A command with a PROGRAM gives it all words from the first that is not an option.
-  const bool starts_programs = name == "run" || name == "train";
+  const bool starts_programs = name == "run" || name == "train" || name == "visible" || name == "watch";
   auto own = words;
   if (starts_programs) {
     auto split = split_words(words, [&](std::string_view option) { return takes_value(command, option); });
@@ -83,13 +83,23 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
 void add_commands(CLI::App& app, Context& context) {
   app.set_version_flag("--version", "yoke " YOKE_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
+  add_devices(app, context);
+  add_doctor(app, context);
+  add_kill(app, context);
+  add_metrics(app, context);
+  add_ps(app, context);
   add_run(app, context);
+  add_top(app, context);
+  add_topo(app, context);
   add_train(app, context);
+  add_visible(app, context);
+  add_watch(app, context);
   add_new(app, context);
   add_completion(app, context);
   add_man(app, context);
   app.footer([&context] {
     std::string text = examples(
+        "  yoke devices                        what is in this machine, and who uses it\n"
         "  yoke train fashion-mnist            train a network on every device of this machine\n"
         "  yoke run -n 2 -- ./train            start your own program, two ranks\n"
         "  yoke new my-training                begin a program of your own\n"

@@ -38,7 +38,9 @@ std::vector<int> parse_cpu_list(std::string_view text) {
     const auto dash = item.find('-');
     const auto first = parse_int(item.substr(0, dash));
     const auto last = dash == item.npos ? first : parse_int(item.substr(dash + 1));
-    if (!first || !last || *first < 0 || *last > 1 << 20) continue;
+    constexpr size_t kMost = 1 << 20;
+    if (!first || !last || *first < 0 || *last >= static_cast<int64_t>(kMost)) continue;
+    if (result.size() > kMost) break;  // no list of processors
     for (auto cpu = *first; cpu <= *last; ++cpu) result.push_back(static_cast<int>(cpu));
   }
   return result;

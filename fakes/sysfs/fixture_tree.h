@@ -1,0 +1,46 @@
+// fakes/sysfs/fixture_tree.h -- a folder of files that is gone afterwards.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace yoke::fakes {
+
+class FixtureTree {
+ public:
+  FixtureTree() {
+    auto name = (std::filesystem::temp_directory_path() / "yoke-test-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  /// A copy of these folders of a machine that make-sysroot has made, to be changed.
+  FixtureTree(const std::filesystem::path& machine, const std::vector<std::string>& folders) : FixtureTree() {
+    namespace fs = std::filesystem;
+    for (const auto& folder : folders) {
+      fs::create_directories((path_ / folder).parent_path());
+      fs::copy(machine / folder, path_ / folder, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    }
+  }
+  FixtureTree(const FixtureTree&) = delete;
+  FixtureTree& operator=(const FixtureTree&) = delete;
+  ~FixtureTree() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+
+  const std::filesystem::path& path() const { return path_; }
+
+  void write(const std::string& file, const std::string& text) const {
+    std::filesystem::create_directories((path_ / file).parent_path());
+    std::ofstream(path_ / file) << text;
+  }
+  void remove(const std::string& file) const { std::filesystem::remove_all(path_ / file); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace yoke::fakes

@@ -1,0 +1,260 @@
+// `yoke devices` as its users meet it, on machines whose driver is a fake.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+
+#include "tests/devices/fake_machine.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+using testing::StartsWith;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+/// Columns, where every character but those of UTF-8's continuation takes one.
+size_t width_of(const std::string& line) {
+  return static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto began = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+TEST(Devices, TheTableShowsEightGpusAndTheCpu) {
+  const auto result = yoke_on("eight_a100", {"devices"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  const auto lines = lines_of(result.out);
+  ASSERT_THAT(lines, SizeIs(10)) << result.out;
+  EXPECT_EQ(lines[0], "  #  device                 state  util           memory  temp  power  users");
+  EXPECT_THAT(lines[1], StartsWith("  0  NVIDIA A100-SXM4-80GB  busy    98%  69.6 / 80.0 GiB  67 C  387 W  "));
+  EXPECT_THAT(lines[4], HasSubstr("  ?")) << "a process of another PID namespace is somebody's";
+  EXPECT_THAT(lines[5], HasSubstr("  free     0%   0.0 / 80.0 GiB  "));
+  EXPECT_THAT(lines[9], StartsWith("cpu  "));
+  EXPECT_EQ(yoke_on("eight_a100", {"ls"}).out.substr(0, 80), result.out.substr(0, 80));
+}
+
+TEST(Devices, JsonHasTheContractsKeysAndNullForWhatIsNotKnown) {
+  const auto gpus = gpus_of(yoke_on("eight_a100", {"devices", "--json"}));
+  ASSERT_THAT(gpus, SizeIs(8));
+  EXPECT_EQ(gpus[0].at("index"), 0);
+  EXPECT_EQ(gpus[0].at("vendor"), "nvidia");
+  EXPECT_EQ(gpus[0].at("state"), "busy");
+  EXPECT_EQ(gpus[0].at("utilization_percent"), 98);
+  EXPECT_EQ(gpus[0].at("power_mw"), 387412);
+  EXPECT_EQ(gpus[0].at("throttle_reasons"), Json({"power cap"}));
+  ASSERT_THAT(gpus[0].at("processes"), SizeIs(1));
+  EXPECT_EQ(gpus[0].at("processes")[0].at("pid"), 1);
+  EXPECT_EQ(gpus[0].at("processes")[0].at("user"), "root");
+  EXPECT_EQ(gpus[0].at("links").size(), 12U);
+  const auto& foreign = gpus[3].at("processes").at(0);
+  EXPECT_EQ(foreign.at("pid"), 4194300);
+  EXPECT_TRUE(foreign.at("user").is_null());
+
+  const auto unknown = gpus_of(yoke_on("unsupported", {"devices", "--json"}));
+  ASSERT_THAT(unknown, SizeIs(1));
+  for (const char* key : {"memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes", "fan_percent"}) {
+    EXPECT_TRUE(unknown[0].at(key).is_null()) << key;
+  }
+}
+
+TEST(Devices, AGpuThatHangsIsOneRow) {
+  Result result;
+  const double seconds = seconds_of([&] { result = yoke_on("hung", {"devices"}); });
+  EXPECT_GE(seconds, 1);
+  EXPECT_LT(seconds, 3) << "the deadline is 1 s; the GPU hangs for 20";
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("\n  5  NVIDIA GPU             no answer     -"));
+  EXPECT_THAT(result.out, HasSubstr("\n  6  NVIDIA A100-SXM4-80GB  free "));
+  EXPECT_THAT(result.err, HasSubstr("device 5: the driver has not answered for 1.0 s"));
+  const double sooner = seconds_of([&] { result = yoke_on("hung", {"devices", "--deadline", "0.1", "--json"}); });
+  EXPECT_LT(sooner, 1);
+  EXPECT_EQ(gpus_of(result)[5].at("state"), "no answer");
+  EXPECT_EQ(gpus_of(result)[7].at("state"), "free");
+}
+
+TEST(Devices, ADriverThatHangsAtItsStartIsALine) {
+  const TemporaryFolder folder;
+  folder.write("state.json", R"({"devices": 2, "hang_s": {"nvmlInit_v2": 20}})");
+  Result result;
+  const double seconds =
+      seconds_of([&] { result = yoke_on(folder.path("state.json"), {"devices", "--deadline", "0.2"}); });
+  EXPECT_LT(seconds, 3);
+  EXPECT_EQ(result.exit_code, 66);
+  EXPECT_THAT(result.out, HasSubstr("\ncpu  "));
+  EXPECT_THAT(result.err, HasSubstr("the driver has not answered for 0."));
+}
+
+TEST(Devices, ALostGpuIsOneRow) {
+  const auto result = yoke_on("lost", {"devices"});
+  EXPECT_THAT(result.out, HasSubstr("\n  2  NVIDIA GPU             lost      -"));
+  EXPECT_THAT(result.err, HasSubstr("device 2: the GPU is lost (fallen off the bus)"));
+  EXPECT_THAT(gpus_of(yoke_on("lost", {"devices", "--json"})), SizeIs(8));
+}
+
+TEST(Devices, WithoutAGpuThereIsTheCpuAndTheReason) {
+  const auto none = yoke_on("", {"devices"});
+  EXPECT_EQ(none.exit_code, 66);
+  EXPECT_THAT(lines_of(none.out), SizeIs(2));
+  EXPECT_THAT(none.out, HasSubstr("\ncpu  "));
+  EXPECT_THAT(none.err, AllOf(StartsWith("yoke: no GPU: no NVIDIA driver (libnvidia-ml.so.1 is not installed); no AMD"),
+                              HasSubstr("\n")));
+  EXPECT_THAT(lines_of(none.err), SizeIs(1));
+  const auto mismatch = yoke_on("version_mismatch", {"devices"});
+  EXPECT_EQ(mismatch.exit_code, 66);
+  EXPECT_THAT(mismatch.err, HasSubstr("driver and library have different versions (reboot"));
+  EXPECT_EQ(yoke_on("", {"devices", "--vendor", "cpu"}).exit_code, 0) << "found what was asked for";
+}
+
+TEST(Devices, MigInstancesStandUnderTheirParent) {
+  const auto result = yoke_on("mig", {"devices"});
+  EXPECT_THAT(result.out, HasSubstr("\n  0  NVIDIA A100-SXM4-80GB "));
+  EXPECT_THAT(result.out, HasSubstr("\n0:0  MIG 3g.40gb "));
+  EXPECT_THAT(result.out, HasSubstr("\n  1  NVIDIA A100-SXM4-80GB "));
+  const auto gpus = gpus_of(yoke_on("mig", {"devices", "--json"}));
+  ASSERT_THAT(gpus, SizeIs(2));
+  EXPECT_THAT(gpus[0].at("instances"), SizeIs(3));
+  EXPECT_THAT(gpus[0].at("instances")[0].at("uuid"), StartsWith("MIG-"));
+  EXPECT_THAT(gpus[0].at("processes"), IsEmpty()) << "they are listed with their instance";
+  EXPECT_THAT(yoke_on("mig", {"devices", "-i", "0:1"}).out, HasSubstr("MIG GPU instance"));
+}
+
+TEST(Devices, OldDriversLackFunctionsNotDevices) {
+  auto options = on_machine("old_driver", {"devices", "--json"}, YOKE_FAKES_FOLDER "/old");
+  const auto gpus = gpus_of(run(options));
+  ASSERT_THAT(gpus, Not(IsEmpty()));
+  EXPECT_FALSE(gpus[0].at("memory_used_bytes").is_null());
+  EXPECT_TRUE(gpus[0].at("memory_reserved_bytes").is_null()) << "version 1 does not tell it apart";
+  EXPECT_FALSE(gpus[0].at("processes").empty());
+}
+
+TEST(Devices, AHundredProcessesFit80Columns) {
+  const auto result = yoke_on("many_processes", {"devices"});
+  const auto lines = lines_of(result.out);
+  EXPECT_THAT(lines, SizeIs(18));
+  for (const auto& line : lines) EXPECT_LE(width_of(line), 80U) << line;
+}
+
+TEST(Devices, NamesOfDevicesAreHarmless) {
+  const TemporaryFolder folder;
+  folder.write("state.json", "{\"devices\": 1, \"defaults\": {\"name\": \"GPU \\u001b[2J\\u001b]0;x\\u0007\\nZ\"}}");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"devices"}, {"devices", "-L"}, {"devices", "-i", "0"}, {"devices", "--csv"}, {"devices", "--json"}}) {
+    const auto result = yoke_on(folder.path("state.json"), words);
+    EXPECT_THAT(result.out, AllOf(HasSubstr("GPU "), Not(HasSubstr("\x1b")), Not(HasSubstr("\x07"))));
+  }
+}
+
+TEST(Devices, ListsChoosesAndExplains) {
+  EXPECT_THAT(lines_of(yoke_on("eight_a100", {"devices", "-L"}).out)[1],
+              AllOf(HasSubstr("GPU-"), HasSubstr("0000:"), HasSubstr("NVIDIA A100")));
+  const auto csv = lines_of(yoke_on("eight_a100", {"devices", "--csv"}).out);
+  EXPECT_THAT(csv[0], StartsWith("id,vendor,name,uuid,pci_bus_id,state,utilization_percent,memory_used_bytes,"));
+  EXPECT_THAT(csv, SizeIs(10));
+  const auto page = yoke_on("eight_a100", {"devices", "-i", "0", "2"});
+  EXPECT_THAT(page.out, AllOf(HasSubstr("Device 0: NVIDIA"), HasSubstr("Device 2: NVIDIA"), Not(HasSubstr("Device 1"))));
+  EXPECT_THAT(page.out, AllOf(HasSubstr("held back by              power cap"), HasSubstr("nvlink 11"), HasSubstr("ECC")));
+  EXPECT_THAT(gpus_of(yoke_on("eight_a100", {"devices", "--json", "-i", "7"})), SizeIs(1));
+  const auto absent = yoke_on("eight_a100", {"devices", "-i", "8"});
+  EXPECT_EQ(absent.exit_code, 66);
+  EXPECT_EQ(absent.err, "yoke: there is no device `8` here; there are: 0, 1, 2, 3, 4, 5, 6, 7, cpu\n");
+  EXPECT_EQ(yoke_on("eight_a100", {"devices", "--csv", "--json"}).exit_code, 64);
+  EXPECT_EQ(yoke_on("eight_a100", {"devices", "--deadline", "0"}).exit_code, 64);
+  EXPECT_EQ(yoke_on("eight_a100", {"devices", "--vendor", "intel"}).exit_code, 64);
+}
+
+TEST(Devices, ARecordingShowsTheSameMachine) {
+  const TemporaryFolder folder;
+  const auto file = folder.path("machine.jsonl");
+  EXPECT_EQ(yoke_on("mig", {"devices", "--record", file}).exit_code, 0);
+  const auto live = Json::parse(yoke_on("mig", {"devices", "--json", "--vendor", "nvidia"}).out);
+  const auto again = yoke_on("", {"devices", "--json", "--replay", file});
+  EXPECT_EQ(again.exit_code, 0);
+  auto replayed = Json::parse(again.out);
+  EXPECT_EQ(replayed.at("devices")[0].at("instances")[0].at("memory_used_bytes"),
+            live.at("devices")[0].at("instances")[0].at("memory_used_bytes"));
+  EXPECT_EQ(replayed.at("devices")[0].at("instances")[0].at("uuid"), live.at("devices")[0].at("instances")[0].at("uuid"));
+  EXPECT_EQ(replayed.at("devices").size(), live.at("devices").size() + 1);
+
+  folder.write("torn.jsonl", "{\"time_seconds\": 1, \"devi");
+  const auto torn = yoke_on("", {"devices", "--replay", folder.path("torn.jsonl")});
+  EXPECT_EQ(torn.exit_code, 65);
+  EXPECT_THAT(torn.err, HasSubstr("torn.jsonl, line 1"));
+  EXPECT_EQ(yoke_on("", {"devices", "--replay", folder.path("absent")}).exit_code, 66);
+  EXPECT_THAT(yoke_on("", {"devices", "--record", "/no/such/folder/x"}).err, HasSubstr("/no/such/folder/x"));
+}
+
+TEST(Devices, WatchingRepaintsATerminalAndMarksWhatChanged) {
+  const TemporaryFolder folder;
+  const auto state = [&](int percent) {
+    folder.write("next.json", R"({"devices": 1, "defaults": {"utilization_percent": {"gpu": )" + std::to_string(percent) + "}}}");
+    std::filesystem::rename(folder.path("next.json"), folder.path("state.json"));
+  };
+  state(11);
+  auto options = on_machine(folder.path("state.json"), {"devices", "--watch", "0.05"});
+  options.on_terminal = true;
+  Command command(options);
+  ASSERT_TRUE(command.wait_for_output(" 11%"));
+  state(77);
+  ASSERT_TRUE(command.wait_for_output("\x1b[7m77\x1b[27m%")) << command.out();
+  command.signal(SIGINT);
+  EXPECT_EQ(command.wait().exit_code, 128 + SIGINT);
+
+  Command plain(on_machine(folder.path("state.json"), {"devices", "--watch", "0.05"}));
+  ASSERT_TRUE(plain.wait_until([&] { return lines_of(plain.out()).size() > 8; }));
+  plain.signal(SIGTERM);
+  const auto result = plain.wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(result.out, Not(HasSubstr("\x1b")));
+}
+
+TEST(Devices, NothingIsLeftWhenItIsKilled) {
+  auto options = on_machine("eight_a100", {"devices", "--watch", "0.05"});
+  const auto tag = new_tag();
+  options.environment.emplace_back("YOKE_TEST_TAG", tag);
+  Command command(options);
+  ASSERT_TRUE(command.wait_for_output("NVIDIA"));
+  EXPECT_THAT(processes_with_tag(tag), SizeIs(2));
+  command.signal(SIGKILL);
+  command.wait();
+  EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag).empty(); }));
+}
+
+TEST(Devices, AFullDiskIsAnError) {
+  auto options = on_machine("eight_a100", {"-c", "exec \"$0\" devices > /dev/full", YOKE_COMMAND});
+  options.argv[0] = "/bin/sh";
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.err, HasSubstr("writing the output"));
+}
+
+TEST(Devices, PermissionIsARow) {
+  const TemporaryFolder folder;
+  folder.write("state.json", R"({"devices": 2, "overrides": {"1": {"error": "no_permission"}}})");
+  const auto result = yoke_on(folder.path("state.json"), {"devices"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("no permission"));
+  EXPECT_THAT(result.err, HasSubstr("device 1: "));
+}
+
+}  // namespace
+}  // namespace yoke::test

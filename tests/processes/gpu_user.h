@@ -1,0 +1,62 @@
+// tests/processes/gpu_user.h -- real processes that the fake driver believes to use its GPUs.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/devices/fake_machine.h"
+
+namespace yoke::test {
+
+/// A process of the test's own, until the end of the test.
+class GpuUser {
+ public:
+  explicit GpuUser(CommandOptions options) : command_(std::move(options)) {}
+  explicit GpuUser(std::vector<std::string> argv = {"sleep", "1000"})
+      : GpuUser(CommandOptions{.argv = std::move(argv)}) {}
+
+  /// A shell that runs `script`, which says "ready".
+  static CommandOptions shell(const std::string& script) { return {.argv = {"sh", "-c", script}}; }
+  bool wait_until_ready() { return command_.wait_for_output("ready"); }
+
+  pid_t pid() const { return command_.pid(); }
+  /// It is not waited for: after its end it stays, as a zombie.
+  bool is_running() const {
+    siginfo_t info = {};
+    return waitid(P_PID, static_cast<id_t>(pid()), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_pid == 0;
+  }
+  Command& command() { return command_; }
+
+ private:
+  Command command_;
+};
+
+/// GPUs with these PIDs on them, the memory of each 1 GiB more than of the one before.
+class FakeMachine {
+ public:
+  explicit FakeMachine(const std::vector<std::vector<pid_t>>& pids_by_device) {
+    Json state = {{"devices", pids_by_device.size()}};
+    for (size_t device = 0; device < pids_by_device.size(); ++device) {
+      auto processes = Json::array();
+      for (const auto pid : pids_by_device[device]) {
+        processes.push_back({{"pid", pid}, {"memory_mib", 1024 * (processes.size() + 1)}, {"sm", 90}});
+      }
+      state["overrides"][std::to_string(device)]["processes"] = processes;
+    }
+    folder_.write("state.json", state.dump());
+  }
+
+  const TemporaryFolder& folder() const { return folder_; }
+  std::string state() const { return folder_.path("state.json"); }
+  CommandOptions yoke(std::vector<std::string> words) const { return on_machine(state(), std::move(words)); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+}  // namespace yoke::test

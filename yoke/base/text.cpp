@@ -1,0 +1,110 @@
+#include "yoke/base/text.h"
+
+#include <algorithm>
+#include <array>
+
+namespace yoke {
+namespace {
+
+struct Range {
+  char32_t first, last;
+};
+
+// Unicode 15: combining marks, joiners and variation selectors of the common scripts.
+constexpr std::array kZeroWidth = {Range{0x300, 0x36F},     Range{0x483, 0x489},   Range{0x591, 0x5BD},
+                                   Range{0x610, 0x61A},     Range{0x64B, 0x65F},   Range{0x200B, 0x200D},
+                                   Range{0x20D0, 0x20FF},   Range{0xFE00, 0xFE0F}, Range{0xFE20, 0xFE2F},
+                                   Range{0xE0100, 0xE01EF}};
+// East Asian Width W and F, emoji among them.
+constexpr std::array kDoubleWidth = {Range{0x1100, 0x115F},   Range{0x2E80, 0x303E},   Range{0x3041, 0x33FF},
+                                     Range{0x3400, 0x4DBF},   Range{0x4E00, 0x9FFF},   Range{0xA000, 0xA4CF},
+                                     Range{0xAC00, 0xD7A3},   Range{0xF900, 0xFAFF},   Range{0xFE30, 0xFE6F},
+                                     Range{0xFF00, 0xFF60},   Range{0xFFE0, 0xFFE6},   Range{0x1F300, 0x1F64F},
+                                     Range{0x1F680, 0x1F6FF}, Range{0x1F900, 0x1FAFF}, Range{0x20000, 0x3FFFD}};
+// What changes how the rest of a line is shown: direction marks and overrides, line separators, C1 controls.
+constexpr std::array kHarmful = {Range{0x00, 0x1F},     Range{0x7F, 0x9F},     Range{0x61C, 0x61C},
+                                 Range{0x200E, 0x200F}, Range{0x2028, 0x202E}, Range{0x2060, 0x206F},
+                                 Range{0xFEFF, 0xFEFF}, Range{0xFFF9, 0xFFFB}, Range{0xE0000, 0xE007F}};
+
+template <size_t n>
+bool is_in(const std::array<Range, n>& ranges, char32_t code) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [code](const Range& range) { return code >= range.first && code <= range.last; });
+}
+
+/// The character at the front of `text` and its length in bytes; length 0 when it is not UTF-8.
+struct Decoded {
+  char32_t code = 0;
+  size_t length = 0;
+};
+
+Decoded decode(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return {byte(0), 1};
+  const size_t length = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
+  if (byte(0) < 0xC2 || byte(0) > 0xF4 || text.size() < length) return {};
+  char32_t code = byte(0) & (0x7F >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {};
+    code = code << 6 | (byte(i) & 0x3F);
+  }
+  constexpr std::array<char32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
+  if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return {};
+  return {code, length};
+}
+
+int64_t width_of(char32_t code) {
+  if (code < 0x300) return 1;
+  return is_in(kZeroWidth, code) ? 0 : is_in(kDoubleWidth, code) ? 2 : 1;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const auto [code, length] = decode(text);
+    if (code == '\n' || code == '\t') {
+      result += ' ';
+    } else if (length == 0 || is_in(kHarmful, code)) {
+      result += '?';
+    } else {
+      result += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<size_t>(1, length));
+  }
+  return result;
+}
+
+int64_t display_width(std::string_view text) {
+  int64_t width = 0;
+  while (!text.empty()) {
+    const auto [code, length] = decode(text);
+    width += width_of(code);
+    text.remove_prefix(std::max<size_t>(1, length));
+  }
+  return width;
+}
+
+std::string fit(std::string_view text, int64_t width) {
+  if (display_width(text) <= width) return std::string(text);
+  if (width <= 0) return "";
+  int64_t used = 0;
+  size_t end = 0;
+  while (end < text.size()) {
+    const auto [code, length] = decode(text.substr(end));
+    if (used + width_of(code) > width - 1) break;
+    used += width_of(code);
+    end += std::max<size_t>(1, length);
+  }
+  return std::string(text.substr(0, end)) + "…";
+}
+
+std::string pad(std::string_view text, int64_t width, Align align) {
+  auto result = fit(text, width);
+  const auto missing = static_cast<size_t>(std::max<int64_t>(0, width - display_width(result)));
+  return align == Align::kLeft ? result + std::string(missing, ' ') : std::string(missing, ' ') + result;
+}
+
+}  // namespace yoke

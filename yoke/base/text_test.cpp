@@ -1,0 +1,45 @@
+#include "yoke/base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace yoke {
+namespace {
+
+TEST(Text, MakesHarmlessWhatATerminalWouldObey) {
+  EXPECT_EQ(printable("plain αβ 文"), "plain αβ 文");
+  EXPECT_EQ(printable("a\x1b[31mred\x1b]0;title\x07"), "a?[31mred?]0;title?");
+  EXPECT_EQ(printable("tab\tline\nend\r"), "tab line end?");
+  EXPECT_EQ(printable("c1 \xc2\x9b[2J"), "c1 ?[2J") << "U+009B is an escape sequence's start to some terminals";
+  EXPECT_EQ(printable("over\xe2\x80\xae"
+                      "ride"),
+            "over?ride");
+  EXPECT_EQ(printable(std::string_view("nul\0byte", 8)), "nul?byte");
+}
+
+TEST(Text, ReplacesWhatIsNotUtf8) {
+  EXPECT_EQ(printable("\xff\xfe"), "??");
+  EXPECT_EQ(printable("\xc3"), "?") << "cut short";
+  EXPECT_EQ(printable("\xc0\xaf"), "??") << "overlong";
+  EXPECT_EQ(printable("\xed\xa0\x80"), "???") << "a surrogate";
+  EXPECT_EQ(printable("\xf5\x80\x80\x80"), "????") << "beyond Unicode";
+}
+
+TEST(Text, KnowsWidths) {
+  EXPECT_EQ(display_width("abc"), 3);
+  EXPECT_EQ(display_width("文字"), 4);
+  EXPECT_EQ(display_width("e\xcc\x81"), 1);
+}
+
+TEST(Text, CutsAndPads) {
+  EXPECT_EQ(fit("abcdef", 6), "abcdef");
+  EXPECT_EQ(fit("abcdef", 4), "abc…");
+  EXPECT_EQ(fit("文字文字", 4), "文…") << "half of a wide character is not shown";
+  EXPECT_EQ(fit("abc", 0), "");
+  EXPECT_EQ(pad("ab", 4), "ab  ");
+  EXPECT_EQ(pad("ab", 4, Align::kRight), "  ab");
+  EXPECT_EQ(pad("文字", 4), "文字");
+  EXPECT_EQ(pad("abcdef", 4), "abc…");
+}
+
+}  // namespace
+}  // namespace yoke

@@ -1,0 +1,120 @@
+#include "yoke/cli/attempt.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+
+namespace yoke::cli {
+namespace {
+
+volatile pid_t child_of_attempt = -1;
+
+/// What the terminal sends reaches the child without us; what a process sends to us alone is passed on.
+void pass_on(int signal, siginfo_t* info, void* /*context*/) {
+  const int saved = errno;
+  if (info->si_code <= 0 && child_of_attempt > 0) kill(child_of_attempt, signal);
+  errno = saved;
+}
+
+constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+/// While it lives, signals go to the child.
+class Forwarding {
+ public:
+  Forwarding() {
+    struct sigaction action = {};
+    action.sa_sigaction = pass_on;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    for (size_t i = 0; i < kPassedOn.size(); ++i) {
+      sigaction(kPassedOn[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler != SIG_IGN) sigaction(kPassedOn[i], &action, nullptr);  // nohup stays nohup
+    }
+  }
+  Forwarding(const Forwarding&) = delete;
+  Forwarding& operator=(const Forwarding&) = delete;
+  ~Forwarding() { restore(); }
+
+  void restore() {
+    for (size_t i = 0; i < kPassedOn.size(); ++i) sigaction(kPassedOn[i], &before_[i], nullptr);
+  }
+
+ private:
+  std::array<struct sigaction, kPassedOn.size()> before_ = {};
+};
+
+int report(Context& context, const std::string& message, int status) {
+  context.out.flush();
+  context.out.clear();  // said once
+  std::cerr << "yoke: " << message << std::endl;
+  return status;
+}
+
+}  // namespace
+
+int report_errors(Context& context, const std::function<int()>& work) {
+  try {
+    const int status = work();
+    errno = 0;  // where an earlier write failed, flushing does nothing and there is no reason to be had
+    if (!context.out.flush()) {
+      throw errno != 0 ? system_error(errno, "writing the output")
+                       : Error(ErrorCode::kUnavailable, "writing the output failed; is there space left?");
+    }
+    return status;
+  } catch (const Error& error) {
+    return report(context, error.what(), exit_status(error.code()));
+  } catch (const std::exception& error) {
+    return report(context, fmt::format("internal error: {}", error.what()), exit_status(ErrorCode::kInternal));
+  }
+}
+
+int attempt_in_child(Context& context, const std::function<int(const std::function<void(int)>& finish)>& work) {
+  auto pipe = make_pipe();
+  context.out.flush();
+  Forwarding forwarding;  // before the fork: no signal is lost between the two
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw system_error(errno, "starting a process that asks the drivers");
+  if (child == 0) {
+    forwarding.restore();
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(128 + SIGTERM);
+    const auto finish = [&](int status) {
+      context.out.flush();
+      std::cerr.flush();
+      [[maybe_unused]] const ssize_t written = write(pipe.write_end.value(), &status, sizeof status);
+      _exit(status);
+    };
+    const int status = report_errors(context, [&] { return work(finish); });
+    context.out.flush();
+    std::exit(status);  // with the checks of sanitizers, which _exit would leave out
+  }
+  child_of_attempt = child;
+  pipe.write_end.reset();
+
+  int status = 0;
+  ssize_t count = 0;
+  do {
+    count = read(pipe.read_end.value(), &status, sizeof status);
+  } while (count < 0 && errno == EINTR);
+  if (count == sizeof status) {
+    child_of_attempt = -1;
+    return status;  // not waited for
+  }
+  int result = 0;
+  while (waitpid(child, &result, 0) < 0 && errno == EINTR) {
+  }
+  child_of_attempt = -1;
+  return WIFSIGNALED(result) ? 128 + WTERMSIG(result) : WEXITSTATUS(result);
+}
+
+}  // namespace yoke::cli

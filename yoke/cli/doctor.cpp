@@ -1,0 +1,142 @@
+// `yoke doctor`: what keeps programs from using this machine's devices well, and what to do about it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/text.h"
+#include "yoke/cli/attempt.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/device_options.h"
+#include "yoke/device/doctor.h"
+#include "yoke/device/doctor_system.h"
+#include "yoke/device/worker.h"
+
+namespace yoke::cli {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr auto kRuntimeDeadline = std::chrono::seconds(10);  // eight GPUs without persistence mode take that long
+constexpr auto kTorchDeadline = std::chrono::seconds(5);
+constexpr auto kFilesDeadline = std::chrono::seconds(2);
+
+struct Args {
+  DeviceOptions device;
+  bool json = false;
+};
+
+/// Asks something that may hang, on a thread of its own.
+template <typename T>
+class Question {
+ public:
+  explicit Question(std::function<T()> ask) : worker_([ask = std::move(ask), answer = answer_] { *answer = ask(); }) {
+    worker_.request();
+  }
+
+  /// nullopt: not in time.
+  std::optional<T> answer(device::Worker::Clock::time_point deadline) {
+    return worker_.wait_until(deadline) ? *answer_ : std::nullopt;
+  }
+  bool is_stuck() const { return worker_.is_busy(); }
+
+ private:
+  std::shared_ptr<std::optional<T>> answer_ = std::make_shared<std::optional<T>>();
+  device::Worker worker_;
+};
+
+device::TorchPlaces torch_places(const Args& args, const Context& context) {
+  const auto& environment = context.environment;
+  const auto build_tree = context.installation.executable.parent_path() / "../../..";
+  return {.torch_dir = environment.value_or("YOKE_TORCH_DIR", ""),
+          .torch_cmake = environment.value_or("Torch_DIR", ""),
+          .deps = environment.value_or("YOKE_DEPS_DIR", (build_tree / ".deps").string()),
+          .ask_python = args.device.sysroot.empty()};
+}
+
+std::string to_text(const std::vector<device::Finding>& findings, bool is_coloured) {
+  size_t width = 0;
+  for (const auto& finding : findings) width = std::max(width, finding.id.size());
+  std::string text;
+  for (const auto& finding : findings) {
+    const auto status = pad(name(finding.status), 4);
+    const auto* colour = finding.status == device::Status::kOk     ? "32"
+                         : finding.status == device::Status::kWarn ? "33"
+                         : finding.status == device::Status::kFail ? "31"
+                                                                   : "2";
+    text += is_coloured ? fmt::format("\x1b[{}m{}\x1b[0m", colour, status) : status;
+    text += fmt::format("  {}  ", pad(finding.id, static_cast<int64_t>(width)));
+    if (!finding.devices.empty()) text += fmt::format("device {}: ", fmt::join(finding.devices, ", "));
+    text += printable(finding.found);
+    if (!finding.advice.empty()) text += " -- " + printable(finding.advice);
+    text += '\n';
+  }
+  return text;
+}
+
+int print(const std::vector<device::Finding>& findings, const Args& args, Context& context) {
+  if (args.json) {
+    auto all = nlohmann::ordered_json::array();
+    for (const auto& finding : findings) all.push_back(to_json(finding));
+    context.out << nlohmann::ordered_json{{"findings", all}}.dump(2) << '\n';
+  } else {
+    const bool is_coloured = isatty(STDOUT_FILENO) != 0 && context.environment.value_or("NO_COLOR", "").empty();
+    context.out << to_text(findings, is_coloured);
+  }
+  const auto has_failed = [](const auto& finding) { return finding.status == device::Status::kFail; };
+  return std::any_of(findings.begin(), findings.end(), has_failed) ? kExitFailed : kExitOk;
+}
+
+int run(const Args& args, Context& context) {
+  const device::Want want{.details = true};
+  if (!args.device.replay.empty()) {
+    return with_source(args.device, context, [&](device::Source& source) {
+      return print(device::findings({.snapshot = source.sample(want), .has_devices_alone = true}), args, context);
+    });
+  }
+  return attempt_in_child(context, [&](const std::function<void(int)>& finish) {
+    device::Observations observations{.environment = context.environment};
+    const std::filesystem::path sysroot = args.device.sysroot.empty() ? "/" : args.device.sysroot;
+    // Before there are threads: it forks.
+    if (sysroot == "/") observations.runtime = device::count_gpus(kRuntimeDeadline);
+
+    const auto now = device::Worker::Clock::now();
+    Question<device::System> system([=, environment = context.environment] { return device::read_system(sysroot, environment); });
+    Question<device::KernelLog> kernel_log([=] { return device::read_kernel_log(sysroot); });
+    Question<std::vector<device::TorchInstall>> torches(
+        [places = torch_places(args, context)] { return device::find_torch_installs(places); });
+    const auto source = open_source(args.device);
+    observations.snapshot = source->sample(want);
+    observations.system = system.answer(now + kFilesDeadline);
+    observations.kernel_log = kernel_log.answer(now + kFilesDeadline);
+    observations.torches = torches.answer(now + kTorchDeadline);
+
+    const int status = print(device::findings(observations), args, context);
+    if (source->has_stuck_worker() || system.is_stuck() || kernel_log.is_stuck() || torches.is_stuck()) finish(status);
+    return status;
+  });
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Context& context) {
+  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto* cmd = app.add_subcommand("doctor", "Look for what keeps programs from using the devices well");
+  cmd->add_flag("--json", args->json, "Print JSON");
+  add_device_options(*cmd, args->device);
+  cmd->footer(
+      examples("  yoke doctor                              a line for each thing looked at\n"
+               "  yoke doctor | grep -v ^ok                what is wrong\n"
+               "  yoke doctor --json | jq -r '.findings[] | select(.status == \"fail\") | .found'\n"
+               "\n"
+               "Needs no root, changes nothing, and takes at most 20 s where a driver hangs.\n"
+               "Exit status: 1 if something fails; 0 if not, with warnings too."));
+  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,337 @@
+// `yoke kill`: end processes on devices: shown, asked, signalled, waited for.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/device_options.h"
+#include "yoke/cli/device_views.h"
+#include "yoke/cli/kill_plan.h"
+#include "yoke/device/process_signal.h"
+
+namespace yoke::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+using device::ProcessHandle;
+using std::chrono::milliseconds;
+
+struct Args {
+  DeviceOptions device;
+  std::vector<int64_t> pids;
+  std::vector<std::string> devices;
+  bool mine = false;
+  bool with_any = false;
+  bool yes = false;
+  bool force = false;
+  bool json = false;
+  double wait_s = 10;
+  std::string signal = "TERM";
+
+  milliseconds wait() const { return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(wait_s)); }
+};
+
+/// A process that may be ended, held so that its PID cannot come to mean another one; then what became of it.
+struct Victim {
+  KillTarget target;
+  std::optional<ProcessHandle> handle;
+  std::string result = "refused";  ///< "ended", "killed" (by SIGKILL after another), "signaled", "survived", "refused"
+};
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name);
+}
+
+std::string describe(const KillTarget& target) {
+  const auto& info = target.process.info;
+  if (info.name.empty()) return fmt::format("process {}", target.pid);
+  return fmt::format("process {} ({}, {})", target.pid, printable(info.user), fit(printable(info.name), 40));
+}
+
+void report_refusal(const KillTarget& target) {
+  std::cerr << fmt::format("yoke: {} {}\n", describe(target), printable(target.refusal->reason));
+}
+
+KillAsker asker() {
+  KillAsker asker{.pid = getpid()};
+  for (int64_t pid = getppid(); pid > 1 && asker.ancestors.insert(pid).second;) {
+    pid = device::describe_process(pid).parent_pid.value_or(0);
+  }
+  return asker;
+}
+
+/// Holds the process, and asks the kernel whether it may be signalled.
+Victim hold(KillTarget target) {
+  Victim victim{.target = std::move(target)};
+  auto& refusal = victim.target.refusal;
+  if (refusal) return victim;
+  try {
+    victim.handle.emplace(victim.target.pid, *victim.target.process.info.start_ticks);
+    if (victim.handle->wait_for_end(milliseconds(0))) {
+      victim.result = "ended";  // a zombie
+      return victim;
+    }
+    victim.handle->signal(0);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) {
+      victim.result = "ended";  // since it was listed
+    } else if (error.code() == ErrorCode::kPermissionDenied) {
+      refusal = {error.code(),
+                 fmt::format("belongs to {}; only that user or root may end it", victim.target.process.info.user)};
+    } else {
+      refusal = {error.code(), error.what()};
+    }
+  }
+  return victim;
+}
+
+bool is_open(const Victim& victim) { return victim.result == "refused" && !victim.target.refusal; }
+
+bool ask(const std::string& question) {
+  if (isatty(STDIN_FILENO) == 0) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "kill: standard input is no terminal to ask on, and nothing was sent; --yes does not ask");
+  }
+  std::cerr << question << " [y/N] " << std::flush;
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
+}
+
+void send(std::vector<Victim>& victims, int signal) {
+  for (auto& victim : victims) {
+    if (!is_open(victim)) continue;
+    try {
+      victim.handle->signal(signal);
+      // A stopped process does not hear it otherwise.
+      if (is_ending(signal) && signal != SIGKILL) victim.handle->signal(SIGCONT);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kNotFound) {
+        victim.result = "ended";
+      } else {
+        victim.target.refusal = {error.code(), error.what()};
+      }
+    }
+  }
+}
+
+/// Until all have ended or `limit` is over; those that have are `result` then.
+void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::string& result) {
+  const bool has_screen = isatty(STDERR_FILENO) != 0;
+  const auto until = Clock::now() + limit;
+  bool has_shown = false;
+  for (;;) {
+    int64_t left = 0;
+    for (auto& victim : victims) {
+      if (is_open(victim) && victim.handle->wait_for_end(milliseconds(0))) victim.result = result;
+      left += is_open(victim) ? 1 : 0;
+    }
+    const auto time = std::chrono::ceil<milliseconds>(until - Clock::now());
+    if (left == 0 || time.count() <= 0) break;
+    if (has_screen && limit - time > milliseconds(500)) {
+      std::cerr << fmt::format("\rwaiting for {} of {} processes, {:.0f} s left\x1b[K", left, victims.size(),
+                               std::ceil(std::chrono::duration<double>(time).count()))
+                << std::flush;
+      has_shown = true;
+    }
+    const auto first = std::find_if(victims.begin(), victims.end(), is_open);
+    first->handle->wait_for_end(std::min(time, milliseconds(100)));
+  }
+  if (has_shown) std::cerr << "\r\x1b[K" << std::flush;
+}
+
+std::string why_it_lives(const Victim& victim, const Args& args, int signal) {
+  const auto info = device::describe_process(victim.target.pid);
+  if (info.state == 'D') {
+    return "waits inside the kernel (state D), where no signal reaches it; it ends when its driver or file system "
+           "answers";
+  }
+  const auto time = format_duration(std::chrono::duration<double>(args.wait_s));
+  if (args.force || signal == SIGKILL) return fmt::format("did not end within {} after SIGKILL", time);
+  return fmt::format("did not end within {} after {}; --force sends SIGKILL then", time, signal_name(signal));
+}
+
+void end(std::vector<Victim>& victims, const Args& args, int signal) {
+  send(victims, signal);
+  if (is_ending(signal) && args.wait_s > 0) {
+    wait_for_end(victims, args.wait(), "ended");
+    if (args.force && std::any_of(victims.begin(), victims.end(), is_open)) {
+      send(victims, SIGKILL);
+      wait_for_end(victims, args.wait(), "killed");
+    }
+  }
+  for (auto& victim : victims) {
+    if (!is_open(victim)) continue;
+    if (!is_ending(signal) || args.wait_s <= 0) {
+      victim.result = "signaled";
+    } else {
+      victim.result = "survived";
+      victim.target.refusal = {ErrorCode::kTimeout, why_it_lives(victim, args, signal)};
+    }
+  }
+}
+
+Json to_json(const std::vector<Victim>& victims, int signal) {
+  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
+  Json json = {{"signal", signal}, {"processes", Json::array()}};
+  for (const auto& victim : victims) {
+    const auto& info = victim.target.process.info;
+    json["processes"].push_back(
+        {{"pid", victim.target.pid},
+         {"user", text(info.user)},
+         {"command", text(info.command)},
+         {"devices", victim.target.devices},
+         {"result", victim.result},
+         {"reason", victim.target.refusal ? Json(victim.target.refusal->reason) : Json(nullptr)}});
+  }
+  return json;
+}
+
+void report(const std::vector<Victim>& victims, const Args& args, int signal, Context& context) {
+  if (args.json) {
+    context.out << to_json(victims, signal).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    return;
+  }
+  for (const auto& victim : victims) {
+    const auto what = victim.result == "ended"      ? std::string("ended")
+                      : victim.result == "killed"   ? std::string("ended by SIGKILL")
+                      : victim.result == "signaled" ? "got " + signal_name(signal)
+                                                    : std::string();
+    if (!what.empty()) context.out << fmt::format("{} {}\n", describe(victim.target), what);
+  }
+  context.out.flush();
+  for (const auto& victim : victims) {
+    if (victim.result == "survived") report_refusal(victim.target);
+  }
+}
+
+int status_of(const std::vector<Victim>& victims) {
+  for (const auto& victim : victims) {
+    if (victim.target.refusal) return exit_status(victim.target.refusal->code);
+  }
+  return kExitOk;
+}
+
+std::string table_of(const std::vector<Victim>& victims, std::chrono::system_clock::time_point now, int64_t width) {
+  std::vector<DeviceUse> uses;
+  for (const auto& victim : victims) {
+    if (!is_open(victim)) continue;
+    const auto& devices = victim.target.devices;
+    uses.push_back({devices.empty() ? "-" : fmt::format("{}", fmt::join(devices, ",")), "", victim.target.process});
+  }
+  return to_text(process_table(uses, now, CommandText::kShort), width);
+}
+
+std::string question(const std::vector<Victim>& victims, const Args& args, int signal) {
+  const auto count = std::count_if(victims.begin(), victims.end(), is_open);
+  const auto whom = count == 1 ? std::string("this process") : fmt::format("these {} processes", count);
+  const auto then = args.force ? fmt::format(", and SIGKILL to what is left after {}",
+                                             format_duration(std::chrono::duration<double>(args.wait_s)))
+                               : std::string();
+  return fmt::format("Send {} to {}{}?", signal_name(signal), whom, then);
+}
+
+int work(device::Source& source, const Args& args, int signal, Context& context) {
+  const auto snapshot = source.sample({.origins = true});
+  const KillRequest request{.pids = args.pids,
+                            .devices = args.devices,
+                            .uid = args.mine ? std::optional<int64_t>(geteuid()) : std::nullopt,
+                            .with_any = args.with_any};
+  auto targets = plan_kill(request, snapshot, asker(), [](int64_t pid) { return device::describe_process(pid); });
+  std::vector<Victim> victims;
+  std::transform(targets.begin(), targets.end(), std::back_inserter(victims), hold);
+  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke: " << note << '\n';
+  for (const auto& victim : victims) {
+    if (victim.target.refusal) report_refusal(victim.target);
+  }
+  if (std::any_of(victims.begin(), victims.end(), is_open)) {
+    if (!device::is_first_pid_namespace()) {
+      std::cerr << "yoke: this container counts processes in its own way and the driver may not: "
+                   "make sure that these are the ones you mean\n";
+    }
+    const auto table = table_of(victims, snapshot.time, output_width(context));
+    if (args.json) {
+      std::cerr << table;
+    } else {
+      context.out << table << std::flush;
+    }
+    if (!args.yes && !ask(question(victims, args, signal))) {
+      std::cerr << "yoke: nothing was sent\n";
+      return 1;
+    }
+    end(victims, args, signal);
+  } else if (victims.empty() && !args.json) {
+    context.out << "no process to end\n";
+  }
+  report(victims, args, signal, context);
+  return status_of(victims);
+}
+
+int run(const Args& args, Context& context) {
+  const int signal = parse_signal(args.signal);
+  if (args.pids.empty() && args.devices.empty() && !args.mine) {
+    throw Error(ErrorCode::kInvalidArgument, "kill: whom? Name PIDs, or --device ID, or --mine; see `yoke ps`");
+  }
+  if (!args.pids.empty() && (!args.devices.empty() || args.mine)) {
+    throw Error(ErrorCode::kInvalidArgument, "kill: name PIDs, or choose by --device and --mine, but not both");
+  }
+  if (args.with_any && args.pids.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "kill: --any is for PIDs, and none is named");
+  }
+  if (args.force && !is_ending(signal)) {
+    throw Error(ErrorCode::kInvalidArgument, "kill: --force follows a signal that ends processes, which {} does not",
+                signal_name(signal));
+  }
+  return with_source(args.device, context, [&](device::Source& source) { return work(source, args, signal, context); });
+}
+
+}  // namespace
+
+void add_kill(CLI::App& app, Context& context) {
+  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto* cmd = app.add_subcommand("kill", "End processes on devices");
+  cmd->add_option("PID", args->pids, "Processes, as `yoke ps` lists them")->type_name("PID...")->expected(0, -1);
+  cmd->add_option("-d,--device", args->devices, "All processes on these devices: indices, 0:1 for MIG, UUIDs")
+      ->type_name("ID...");
+  cmd->add_flag("--mine", args->mine, "Your own processes alone: on all devices, or on those of --device");
+  cmd->add_flag("--any", args->with_any, "PIDs that are on no device, too");
+  cmd->add_flag("-y,--yes", args->yes, "Do not ask");
+  cmd->add_option("--wait", args->wait_s, "How long to wait for their end; 0: not at all")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 86'400.0).description(""))
+      ->capture_default_str();
+  cmd->add_flag("--force", args->force, "Send SIGKILL to what has not ended by then");
+  cmd->add_option("-s,--signal", args->signal, "What to send instead: a name or a number")
+      ->type_name("SIGNAL")
+      ->capture_default_str();
+  cmd->add_flag("--json", args->json, "Print what became of each as JSON");
+  add_device_options(*cmd, args->device);
+  // The processes of another time or machine cannot be ended.
+  for (const char* option : {"--replay", "--sysroot"}) cmd->remove_option(cmd->get_option(option));
+  cmd->footer(
+      examples("  yoke kill 4121               ask, send SIGTERM, wait up to 10 s\n"
+               "  yoke kill --device 0 --mine  your processes on device 0\n"
+               "  yoke kill --mine --yes --force --wait 30\n"
+               "  yoke kill 4121 --signal USR1\n"
+               "\n"
+               "This command, its parents and PID 1 are left alone; a parent that is named is not.\n"
+               "Exit status: 0 when all have ended; else that of the first that has not: 124 still\n"
+               "running, 77 somebody else's, 69 not on a device, 66 not there; 1 when the answer was no."));
+  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,77 @@
+// `yoke metrics`: what the devices and their processes are doing, for Prometheus; once, or as a server.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <iostream>
+#include <memory>
+
+#include "yoke/base/error.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/device_options.h"
+#include "yoke/web/prometheus.h"
+#include "yoke/web/server.h"
+
+namespace yoke::cli {
+namespace {
+
+// Links and the PCIe traffic (which takes NVML 40 ms to measure) are left to `yoke topo` and `yoke devices -i`.
+constexpr device::Want kWant{.details = true, .process_utilization = true, .origins = true};
+
+struct Args {
+  DeviceOptions device;
+  CLI::Option* serve = nullptr;
+  std::string address;
+  double max_age_s = 1;
+};
+
+void serve(const Args& args, const web::Address& address, device::Source& source, Context& context) {
+  web::ServerOptions options{.address = address};
+  options.max_age = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(args.max_age_s));
+  web::Server server(options, [&] { return source.sample(kWant); });
+  context.out << server.url() << std::endl;
+  if (!address.is_loopback()) {
+    std::cerr << "yoke metrics: other machines can read this: there is no password and no encryption" << std::endl;
+  }
+  server.run();
+}
+
+int run(const Args& args, Context& context) {
+  const auto address = web::parse_address(args.address);
+  return with_source(args.device, context, [&](device::Source& source) {
+    if (args.serve->count() > 0) {
+      serve(args, address, source, context);
+    } else {
+      context.out << web::to_prometheus(source.sample(kWant));
+    }
+    return kExitOk;
+  });
+}
+
+}  // namespace
+
+void add_metrics(CLI::App& app, Context& context) {
+  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto* cmd = app.add_subcommand("metrics", "Print or serve what the devices are doing, for Prometheus");
+  args->serve = cmd->add_option("--serve", args->address,
+                                "Serve /metrics and /devices.json until stopped; unless given at 127.0.0.1:19477, where "
+                                "only this machine can read them. Port 0: any free one")
+                    ->type_name("ADDR:PORT")
+                    ->expected(0, 1);
+  cmd->add_option("--max-age", args->max_age_s, "Answer with a sample that is no older; else take a new one")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->capture_default_str();
+  add_device_options(*cmd, args->device);
+  cmd->footer(
+      examples("  yoke metrics                        once\n"
+               "  yoke metrics --serve                for a Prometheus on this machine\n"
+               "  yoke metrics --serve 10.1.2.3:9400  for others, too: without a password\n"
+               "  curl -s localhost:19477/devices.json\n"
+               "\n"
+               "The server ends with status 0 on SIGTERM and Ctrl-C."));
+  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+}
+
+}  // namespace yoke::cli

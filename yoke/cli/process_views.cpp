@@ -1,0 +1,142 @@
+#include "yoke/cli/process_views.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "yoke/base/format.h"
+
+namespace yoke::cli {
+namespace {
+
+using device::DeviceProcess;
+using device::ProcessInfo;
+using std::chrono::system_clock;
+
+constexpr const char* kUnknown = "-";
+
+std::optional<std::chrono::duration<double>> age_of(const ProcessInfo& info, system_clock::time_point now) {
+  if (!info.started_at) return std::nullopt;
+  return std::max<std::chrono::duration<double>>(std::chrono::seconds(0), now - *info.started_at);
+}
+
+/// As nvidia-smi writes it: "C", "G", "C+G", "M".
+std::string type_letters(const std::string& type) {
+  std::string letters;
+  bool is_first = true;
+  for (const char c : type) {
+    if (is_first || c == '+') letters += is_first ? static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c) : c;
+    is_first = c == '+';
+  }
+  return letters.empty() ? kUnknown : letters;
+}
+
+std::string number(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
+
+/// A column of the table; one in which nothing is known is left out.
+struct Field {
+  Column column;
+  std::function<std::string(const DeviceUse&)> text;
+  bool is_optional = false;
+};
+
+Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& fields) {
+  Table table;
+  table.rows.resize(uses.size());
+  for (const auto& field : fields) {
+    std::vector<std::string> cells;
+    for (const auto& use : uses) cells.push_back(field.text(use));
+    const auto is_known = [](const std::string& cell) { return !cell.empty() && cell != kUnknown; };
+    if (field.is_optional && std::none_of(cells.begin(), cells.end(), is_known)) continue;
+    table.columns.push_back(field.column);
+    for (size_t i = 0; i < cells.size(); ++i) table.rows[i].push_back(std::move(cells[i]));
+  }
+  return table;
+}
+
+}  // namespace
+
+std::vector<DeviceUse> uses_of(const device::Snapshot& snapshot, const std::vector<std::string>& devices) {
+  std::vector<const device::Device*> chosen;
+  for (const auto& id : devices) chosen.push_back(&find_device(snapshot, id));
+  const auto is_chosen = [&](const device::Device& device) {
+    return devices.empty() || std::find(chosen.begin(), chosen.end(), &device) != chosen.end();
+  };
+  std::vector<DeviceUse> uses;
+  const auto add = [&](const device::Device& device, const std::string& id) {
+    const auto first = static_cast<std::ptrdiff_t>(uses.size());
+    for (const auto& process : device.processes) uses.push_back({id, device.facts.uuid, process});
+    std::stable_sort(uses.begin() + first, uses.end(), [](const DeviceUse& a, const DeviceUse& b) {
+      return a.process.memory_bytes.value_or(-1) > b.process.memory_bytes.value_or(-1);
+    });
+  };
+  for (const auto& device : snapshot.devices) {
+    const bool is_whole_chosen = is_chosen(device);
+    if (is_whole_chosen) add(device, id_of(device));
+    for (const auto& instance : device.instances) {
+      if (is_whole_chosen || is_chosen(instance)) add(instance, fmt::format("{}:{}", device.index, instance.index));
+    }
+  }
+  return uses;
+}
+
+std::string command_text(const ProcessInfo& info, CommandText which) {
+  if (info.command.empty()) return fmt::format("({})", info.reason.empty() ? "not known" : info.reason);
+  if (which == CommandText::kWhole || info.name.empty()) return info.command;
+  for (auto at = info.command.find(info.name); at != std::string::npos; at = info.command.find(info.name, at + 1)) {
+    if (at == 0 || info.command[at - 1] == '/' || info.command[at - 1] == ' ') return info.command.substr(at);
+  }
+  return info.command;
+}
+
+std::string age_text(const ProcessInfo& info, system_clock::time_point now) {
+  const auto age = age_of(info, now);
+  return age ? format_duration(*age) : kUnknown;
+}
+
+Table process_table(const std::vector<DeviceUse>& uses, system_clock::time_point now, CommandText which) {
+  const std::vector<Field> fields = {
+      {{"#", Align::kRight}, [](const DeviceUse& use) { return use.device_id; }},
+      {{"user", Align::kLeft, 6},
+       [](const DeviceUse& use) { return use.process.info.user.empty() ? "?" : use.process.info.user; }},
+      {{"pid", Align::kRight}, [](const DeviceUse& use) { return fmt::format("{}", use.process.pid); }},
+      {{"type"}, [](const DeviceUse& use) { return type_letters(use.process.type); }},
+      {{"memory", Align::kRight},
+       [](const DeviceUse& use) {
+         return use.process.memory_bytes ? format_bytes(*use.process.memory_bytes) : std::string(kUnknown);
+       }},
+      {{"util", Align::kRight},
+       [](const DeviceUse& use) {
+         const auto& percent = use.process.utilization_percent;
+         return percent ? fmt::format("{}%", *percent) : std::string(kUnknown);
+       },
+       true},
+      {{"age", Align::kRight}, [&](const DeviceUse& use) { return age_text(use.process.info, now); }},
+      {{"origin", Align::kLeft, 10}, [](const DeviceUse& use) { return label(use.process.origin); }, true},
+      {{"command", Align::kLeft, 12}, [&](const DeviceUse& use) { return command_text(use.process.info, which); }}};
+  return make_table(uses, fields);
+}
+
+Table process_csv(const std::vector<DeviceUse>& uses, system_clock::time_point now) {
+  const std::vector<Field> fields = {
+      {{"device"}, [](const DeviceUse& use) { return use.device_id; }},
+      {{"device_uuid"}, [](const DeviceUse& use) { return use.device_uuid; }},
+      {{"user"}, [](const DeviceUse& use) { return use.process.info.user; }},
+      {{"pid"}, [](const DeviceUse& use) { return fmt::format("{}", use.process.pid); }},
+      {{"type"}, [](const DeviceUse& use) { return use.process.type; }},
+      {{"memory_bytes"}, [](const DeviceUse& use) { return number(use.process.memory_bytes); }},
+      {{"utilization_percent"}, [](const DeviceUse& use) { return number(use.process.utilization_percent); }},
+      {{"age_seconds"},
+       [&](const DeviceUse& use) {
+         const auto age = age_of(use.process.info, now);
+         return age ? fmt::format("{:.0f}", age->count()) : std::string();
+       }},
+      {{"origin"}, [](const DeviceUse& use) { return label(use.process.origin); }},
+      {{"name"}, [](const DeviceUse& use) { return use.process.info.name; }},
+      {{"command"}, [](const DeviceUse& use) { return use.process.info.command; }},
+      {{"reason"}, [](const DeviceUse& use) { return use.process.info.reason; }}};
+  return make_table(uses, fields);
+}
+
+}  // namespace yoke::cli

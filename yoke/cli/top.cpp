@@ -1,0 +1,84 @@
+// `yoke top`: devices, the machine and its processes, live on a page of the terminal.
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/device_options.h"
+#include "yoke/device/json.h"
+#include "yoke/tui/app.h"
+
+namespace yoke::cli {
+namespace {
+
+struct Args {
+  DeviceOptions device;
+  double interval_s = 1;
+  bool once = false;
+  bool json = false;
+  bool readonly = false;
+};
+
+tui::AppOptions to_options(const Args& args) {
+  if (!(args.interval_s >= 0.1 && args.interval_s <= 86'400)) {
+    throw Error(ErrorCode::kInvalidArgument, "top: --interval {}: give seconds from 0.1 on", args.interval_s);
+  }
+  tui::AppOptions options;
+  options.sampling.interval =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(args.interval_s));
+  if (!args.device.sysroot.empty()) options.sampling.sysroot = args.device.sysroot;
+  options.sampling.is_recording = !args.device.replay.empty();
+  // The processes below another root are not those that a signal would reach.
+  options.is_readonly = args.readonly || !args.device.sysroot.empty();
+  return options;
+}
+
+int print_json(device::Source& source, Context& context) {
+  device::Want want = device::Want::everything();
+  want.pcie_throughput = false;
+  context.out << device::to_json(source.sample(want)).dump(2) << '\n';
+  return kExitOk;
+}
+
+int run(const Args& args, Context& context) {
+  const auto options = to_options(args);
+  return with_source(args.device, context, [&](device::Source& source) {
+    if (args.json) return print_json(source, context);
+    const auto glyphs = tui::prepare_locale(context.environment);
+    if (!args.once && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0) {
+      if (auto terminal = tui::Terminal::open(context.environment)) {
+        return tui::run(source, std::move(terminal), glyphs, options);
+      }
+      std::cerr << "yoke: top: this terminal (TERM=" << printable(context.environment.value_or("TERM", ""))
+                << ") cannot show a page that changes; printing it once\n";
+    }
+    context.out << tui::print_once(source, options.sampling, glyphs, output_width(context));
+    return kExitOk;
+  });
+}
+
+}  // namespace
+
+void add_top(CLI::App& app, Context& context) {
+  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto* cmd = app.add_subcommand("top", "Watch devices and their processes on a live page");
+  cmd->add_option("--interval", args->interval_s, "Between two samples")->type_name("SECONDS")->capture_default_str();
+  cmd->add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
+  cmd->add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
+  cmd->add_flag("--readonly", args->readonly, "End no processes");
+  add_device_options(*cmd, args->device);
+  cmd->footer(
+      examples("  yoke top                        ? shows the keys, q leaves\n"
+               "  yoke top --readonly             for a screen that others can touch\n"
+               "  yoke top --once                 one page, for a mail or a log\n"
+               "  yoke top --replay bug.jsonl     what `yoke devices --record bug.jsonl --watch` has recorded"));
+  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+}
+
+}  // namespace yoke::cli

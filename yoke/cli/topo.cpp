@@ -1,0 +1,86 @@
+// `yoke topo`: how the devices, network cards and processors of this machine lie to each other.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/device_options.h"
+#include "yoke/cli/device_views.h"
+#include "yoke/cli/topology_views.h"
+
+namespace yoke::cli {
+namespace {
+
+struct Args {
+  DeviceOptions device;
+  bool json = false;
+  std::string topology;
+  std::string svg;
+};
+
+void print(const device::Topology& topology, const std::vector<device::Device>& devices, const Args& args,
+           Context& context) {
+  const auto matrix = link_matrix(topology, devices);
+  if (!args.svg.empty()) {
+    std::ofstream file(args.svg);
+    file << topology_svg(topology, matrix);
+    file.close();
+    if (!file) throw system_error(errno, "topo: writing " + args.svg);
+  }
+  if (args.json) {
+    context.out << topology_json(topology, matrix).dump(2) << '\n';
+  } else if (args.svg.empty()) {
+    context.out << topology_text(topology, matrix, output_width(context));
+  }
+}
+
+int run(const Args& args, Context& context) {
+  device::Topology topology;
+  // A recording is of another machine or another day; this machine's processors say nothing about it.
+  if (!args.topology.empty() || args.device.replay.empty()) {
+    device::TopologyOptions options{.xml_file = args.topology};
+    if (!args.device.sysroot.empty()) options.sysroot = args.device.sysroot;
+    topology = load_topology(options);
+  }
+  if (!args.topology.empty() && args.device.replay.empty()) {
+    print(topology, devices_of(topology), args, context);
+    return kExitOk;
+  }
+  if (!args.device.vendor.empty()) {
+    std::erase_if(topology.devices, [](const auto& known) { return known.kind == device::PciDevice::Kind::kGpu; });
+  }
+  return with_source(args.device, context, [&](device::Source& source) {
+    const auto snapshot = source.sample({.processes = false, .links = true});
+    print(topology, snapshot.devices, args, context);
+    context.out.flush();
+    for (const auto& note : device_notes(snapshot)) std::cerr << "yoke: " << note << '\n';
+    return kExitOk;
+  });
+}
+
+}  // namespace
+
+void add_topo(CLI::App& app, Context& context) {
+  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto* cmd = app.add_subcommand("topo", "Show how devices, network cards and processors are connected");
+  cmd->add_flag("--json", args->json, "Print JSON");
+  cmd->add_option("--svg", args->svg, "Write a drawing to FILE instead")->type_name("FILE");
+  cmd->add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
+      ->type_name("FILE");
+  add_device_options(*cmd, args->device);
+  cmd->footer(
+      examples("  yoke topo                                the matrix of links, and what is beside which NUMA node\n"
+               "  yoke topo --svg machine.svg              a drawing for a page about the machine\n"
+               "  yoke topo --topology lumi.xml            of a machine that is not here\n"
+               "  yoke topo --json | jq '.connections[] | select(.kind == \"NV\")'"));
+  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,41 @@
+// yoke/device/history.h -- the last values of one reading, for graphs and reports.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <vector>
+
+namespace yoke::device {
+
+/// A ring: beyond its capacity the oldest samples go.
+class History {
+ public:
+  using Time = std::chrono::system_clock::time_point;
+
+  struct Sample {
+    Time time;
+    std::optional<double> value;  ///< nullopt: asked for, and not known.
+
+    bool operator==(const Sample&) const = default;
+  };
+
+  explicit History(size_t capacity = 600) : capacity_(capacity) {}
+
+  void push(Time time, std::optional<double> value);
+
+  /// Oldest first.
+  const std::deque<Sample>& samples() const { return samples_; }
+
+  /// The samples that are at most `length` older than the newest one.
+  std::vector<Sample> window(std::chrono::duration<double> length) const;
+
+  bool operator==(const History&) const = default;
+
+ private:
+  size_t capacity_;
+  std::deque<Sample> samples_;
+};
+
+}  // namespace yoke::device

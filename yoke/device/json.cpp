@@ -1,0 +1,259 @@
+#include "yoke/device/json.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "yoke/base/error.h"
+
+namespace yoke::device {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// One table for both directions: a member and its key. Its order is that of the output.
+template <typename Struct, typename Value>
+using Field = std::pair<const char*, Value Struct::*>;
+
+constexpr Field<Readings, std::optional<int64_t>> kNumbers[] = {
+    {"memory_total_bytes", &Readings::memory_total_bytes},
+    {"memory_used_bytes", &Readings::memory_used_bytes},
+    {"memory_free_bytes", &Readings::memory_free_bytes},
+    {"memory_reserved_bytes", &Readings::memory_reserved_bytes},
+    {"utilization_percent", &Readings::utilization_percent},
+    {"memory_utilization_percent", &Readings::memory_utilization_percent},
+    {"encoder_utilization_percent", &Readings::encoder_utilization_percent},
+    {"decoder_utilization_percent", &Readings::decoder_utilization_percent},
+    {"temperature_celsius", &Readings::temperature_celsius},
+    {"memory_temperature_celsius", &Readings::memory_temperature_celsius},
+    {"fan_percent", &Readings::fan_percent},
+    {"power_mw", &Readings::power_mw},
+    {"power_limit_mw", &Readings::power_limit_mw},
+    {"energy_mj", &Readings::energy_mj},
+    {"clock_sm_mhz", &Readings::clock_sm_mhz},
+    {"clock_memory_mhz", &Readings::clock_memory_mhz},
+    {"clock_graphics_mhz", &Readings::clock_graphics_mhz},
+    {"clock_video_mhz", &Readings::clock_video_mhz},
+    {"pcie_generation", &Readings::pcie_generation},
+    {"pcie_width", &Readings::pcie_width},
+    {"pcie_replays", &Readings::pcie_replays},
+    {"pcie_rx_bytes_per_second", &Readings::pcie_rx_bytes_per_second},
+    {"pcie_tx_bytes_per_second", &Readings::pcie_tx_bytes_per_second},
+    {"ecc_corrected_volatile", &Readings::ecc_corrected_volatile},
+    {"ecc_uncorrected_volatile", &Readings::ecc_uncorrected_volatile},
+    {"ecc_corrected_aggregate", &Readings::ecc_corrected_aggregate},
+    {"ecc_uncorrected_aggregate", &Readings::ecc_uncorrected_aggregate},
+    {"retired_pages", &Readings::retired_pages},
+    {"remapped_rows", &Readings::remapped_rows},
+};
+constexpr Field<Readings, std::optional<bool>> kFlags[] = {
+    {"persistence_mode", &Readings::persistence_mode}, {"ecc_enabled", &Readings::ecc_enabled},
+    {"mig_enabled", &Readings::mig_enabled},           {"display_active", &Readings::display_active},
+    {"retirement_pending", &Readings::retirement_pending},
+};
+constexpr Field<Readings, std::optional<std::string>> kModes[] = {
+    {"performance_state", &Readings::performance_state},
+    {"compute_mode", &Readings::compute_mode},
+};
+constexpr Field<Facts, std::string> kNames[] = {
+    {"uuid", &Facts::uuid},
+    {"name", &Facts::name},
+    {"pci_bus_id", &Facts::pci_bus_id},
+    {"serial", &Facts::serial},
+    {"vbios", &Facts::vbios},
+    {"brand", &Facts::brand},
+    {"architecture", &Facts::architecture},
+    {"compute_capability", &Facts::compute_capability},
+    {"target", &Facts::target},
+    {"cpu_affinity", &Facts::cpu_affinity},
+};
+constexpr Field<Facts, std::optional<int64_t>> kFactNumbers[] = {
+    {"vendor_index", &Facts::vendor_index},
+    {"minor_number", &Facts::minor_number},
+    {"numa_node", &Facts::numa_node},
+    {"gpu_instance", &Facts::gpu_instance},
+    {"compute_instance", &Facts::compute_instance},
+    {"power_limit_min_mw", &Facts::power_limit_min_mw},
+    {"power_limit_max_mw", &Facts::power_limit_max_mw},
+    {"power_limit_default_mw", &Facts::power_limit_default_mw},
+    {"clock_sm_max_mhz", &Facts::clock_sm_max_mhz},
+    {"clock_memory_max_mhz", &Facts::clock_memory_max_mhz},
+    {"pcie_generation_max", &Facts::pcie_generation_max},
+    {"pcie_width_max", &Facts::pcie_width_max},
+    {"temperature_slowdown_celsius", &Facts::temperature_slowdown_celsius},
+    {"temperature_shutdown_celsius", &Facts::temperature_shutdown_celsius},
+    {"num_packages", &Facts::num_packages},
+    {"num_numa_nodes", &Facts::num_numa_nodes},
+    {"num_cores", &Facts::num_cores},
+    {"num_cpus", &Facts::num_cpus},
+    {"num_allowed_cpus", &Facts::num_allowed_cpus},
+};
+
+/// JSON is UTF-8; bytes that are not are replaced one by one. Nothing else changes: escape sequences are escaped anyway.
+Json text(const std::string& value) {
+  if (value.empty()) return nullptr;
+  return Json::parse(Json(value).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+template <typename T>
+Json value(const std::optional<T>& known) {
+  return known ? Json(*known) : Json(nullptr);
+}
+Json value(const std::optional<std::string>& known) { return known ? text(*known) : Json(nullptr); }
+
+template <typename T>
+void get(const Json& json, const char* key, T& target) {
+  const auto found = json.find(key);
+  if (found != json.end() && !found->is_null()) target = found->get<T>();
+}
+template <typename T>
+void get(const Json& json, const char* key, std::optional<T>& target) {
+  const auto found = json.find(key);
+  if (found != json.end() && !found->is_null()) target = found->get<T>();
+}
+
+template <typename Enum>
+Enum enum_named(const std::string& text, std::initializer_list<Enum> all) {
+  for (const auto candidate : all) {
+    if (name(candidate) == text) return candidate;
+  }
+  throw Error(ErrorCode::kDataLoss, "`{}` is not known", text);
+}
+
+DeviceProcess process_from_json(const Json& json) {
+  DeviceProcess process;
+  get(json, "pid", process.pid);
+  get(json, "type", process.type);
+  get(json, "memory_bytes", process.memory_bytes);
+  get(json, "utilization_percent", process.utilization_percent);
+  get(json, "gpu_instance", process.gpu_instance);
+  get(json, "compute_instance", process.compute_instance);
+  read_json(json, process.info);
+  if (const auto origin = json.find("origin"); origin != json.end() && origin->is_object()) {
+    read_json(*origin, process.origin);
+  }
+  return process;
+}
+
+Device device_from_json(const Json& json) {
+  Device device;
+  get(json, "index", device.index);
+  device.vendor = enum_named(json.at("vendor").get<std::string>(), {Vendor::kNvidia, Vendor::kAmd, Vendor::kCpu});
+  device.state = enum_named(json.at("state").get<std::string>(),
+                            {State::kFree, State::kBusy, State::kLost, State::kNoAnswer, State::kNoPermission, State::kError});
+  get(json, "reason", device.reason);
+  for (const auto& [key, member] : kNames) get(json, key, device.facts.*member);
+  for (const auto& [key, member] : kFactNumbers) get(json, key, device.facts.*member);
+  for (const auto& [key, member] : kNumbers) get(json, key, device.readings.*member);
+  for (const auto& [key, member] : kFlags) get(json, key, device.readings.*member);
+  for (const auto& [key, member] : kModes) get(json, key, device.readings.*member);
+  get(json, "throttle_reasons", device.readings.throttle_reasons);
+  for (const auto& process : json.value("processes", Json::array())) {
+    device.processes.push_back(process_from_json(process));
+  }
+  if (const auto links = json.find("links"); links != json.end() && links->is_array()) {
+    auto& all = device.links.emplace();
+    for (const auto& one : *links) {
+      auto& link = all.emplace_back();
+      get(one, "number", link.number);
+      get(one, "kind", link.kind);
+      get(one, "is_active", link.is_active);
+      get(one, "remote_pci_bus_id", link.remote_pci_bus_id);
+    }
+  }
+  for (const auto& instance : json.value("instances", Json::array())) {
+    device.instances.push_back(device_from_json(instance));
+  }
+  return device;
+}
+
+}  // namespace
+
+Json to_json(const DeviceProcess& process) {
+  Json json;
+  json["pid"] = process.pid;
+  write_json(process.info, json);
+  json["type"] = process.type;
+  json["memory_bytes"] = value(process.memory_bytes);
+  json["utilization_percent"] = value(process.utilization_percent);
+  json["gpu_instance"] = value(process.gpu_instance);
+  json["compute_instance"] = value(process.compute_instance);
+  json["origin"] = nullptr;
+  if (process.origin != Origin{}) write_json(process.origin, json["origin"] = Json::object());
+  return json;
+}
+
+Json to_json(const Device& device) {
+  Json json;
+  json["index"] = device.index;
+  json["vendor"] = name(device.vendor);
+  json["state"] = name(device.state);
+  json["reason"] = text(device.reason);
+  for (const auto& [key, member] : kNames) json[key] = text(device.facts.*member);
+  for (const auto& [key, member] : kNumbers) json[key] = value(device.readings.*member);
+  for (const auto& [key, member] : kFlags) json[key] = value(device.readings.*member);
+  for (const auto& [key, member] : kModes) json[key] = value(device.readings.*member);
+  json["throttle_reasons"] = value(device.readings.throttle_reasons);
+  for (const auto& [key, member] : kFactNumbers) json[key] = value(device.facts.*member);
+  json["links"] = nullptr;
+  if (device.links) {
+    json["links"] = Json::array();
+    for (const auto& link : *device.links) {
+      json["links"].push_back({{"number", link.number},
+                               {"kind", link.kind},
+                               {"is_active", link.is_active},
+                               {"remote_pci_bus_id", text(link.remote_pci_bus_id)}});
+    }
+  }
+  json["processes"] = Json::array();
+  for (const auto& process : device.processes) json["processes"].push_back(to_json(process));
+  json["instances"] = Json::array();
+  for (const auto& instance : device.instances) json["instances"].push_back(to_json(instance));
+  return json;
+}
+
+Json to_json(const Snapshot& snapshot) {
+  const auto since_epoch = snapshot.time.time_since_epoch();
+  Json json;
+  json["time_seconds"] = std::chrono::duration<double>(since_epoch).count();
+  json["host"] = text(snapshot.host);
+  json["backends"] = Json::array();
+  for (const auto& report : snapshot.backends) {
+    json["backends"].push_back({{"backend", report.backend},
+                                {"is_available", report.is_available},
+                                {"reason", text(report.reason)},
+                                {"driver_version", text(report.driver_version)},
+                                {"api_version", text(report.api_version)}});
+  }
+  json["devices"] = Json::array();
+  for (const auto& device : snapshot.devices) json["devices"].push_back(to_json(device));
+  return json;
+}
+
+Snapshot snapshot_from_json(std::string_view line) {
+  try {
+    const auto json = Json::parse(line);
+    Snapshot snapshot;
+    const auto seconds = json.at("time_seconds").get<double>();
+    if (!(seconds >= 0 && seconds < 1e11)) throw Error(ErrorCode::kDataLoss, "time_seconds is no time");
+    snapshot.time += std::chrono::microseconds(std::llround(seconds * 1e6));  // more does not fit a double
+    get(json, "host", snapshot.host);
+    for (const auto& one : json.value("backends", Json::array())) {
+      auto& report = snapshot.backends.emplace_back();
+      get(one, "backend", report.backend);
+      get(one, "is_available", report.is_available);
+      get(one, "reason", report.reason);
+      get(one, "driver_version", report.driver_version);
+      get(one, "api_version", report.api_version);
+    }
+    for (const auto& device : json.at("devices")) snapshot.devices.push_back(device_from_json(device));
+    return snapshot;
+  } catch (const Json::exception& error) {
+    throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: {}", error.what());
+  }
+}
+
+}  // namespace yoke::device

@@ -1,0 +1,202 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <utility>
+
+#include "yoke/base/format.h"
+#include "yoke/device/backend.h"
+#include "yoke/device/source.h"
+#include "yoke/device/worker.h"
+
+namespace yoke::device {
+namespace {
+
+/// What a worker and the one who asks it exchange. Shared, because a stuck worker outlives the source.
+template <typename Answer>
+struct Exchange {
+  std::mutex mutex;
+  Want want;
+  Answer answer;
+
+  void put(const Answer& value) {
+    const std::lock_guard lock(mutex);
+    answer = value;
+  }
+  Answer take() {
+    const std::lock_guard lock(mutex);
+    return answer;
+  }
+};
+
+/// One device and its worker.
+class DeviceReader {
+ public:
+  DeviceReader(std::shared_ptr<Backend> backend, int64_t number, const std::filesystem::path& proc)
+      : vendor_(backend->vendor()), worker_([backend = std::move(backend), number, proc, exchange = exchange_] {
+          Device device;
+          device.vendor = backend->vendor();
+          Want want;
+          {
+            const std::lock_guard lock(exchange->mutex);
+            want = exchange->want;
+          }
+          const auto publish = [&](const Device& partial) { exchange->put(partial); };
+          backend->read(number, want, device, publish);
+          if (want.processes) {
+            // /proc/PID of a process that hangs in a driver may hang as well.
+            publish(device);
+            describe_processes(device, want, proc);
+          }
+          publish(device);
+        }) {}
+
+  void request(const Want& want) {
+    if (worker_.is_busy()) return;
+    {
+      const std::lock_guard lock(exchange_->mutex);
+      exchange_->want = want;
+      exchange_->answer.reset();
+    }
+    is_asked_ = true;
+    worker_.request();
+  }
+
+  /// What was read by `deadline`, all or the first part; else a device that says that there is no answer.
+  Device collect(Worker::Clock::time_point deadline) {
+    if (std::exchange(is_asked_, false)) {
+      worker_.wait_until(deadline);
+      if (auto device = exchange_->take()) {
+        last_facts_ = device->facts;
+        return *std::move(device);
+      }
+    }
+    Device silent{.vendor = vendor_, .state = State::kNoAnswer, .facts = last_facts_};
+    silent.reason = fmt::format("the driver has not answered for {}", format_duration(worker_.busy_for()));
+    if (vendor_ == Vendor::kNvidia && last_facts_.uuid.empty()) {
+      silent.reason += "; without persistence mode a sleeping GPU takes some seconds (--deadline waits longer)";
+    }
+    return silent;
+  }
+
+  bool is_stuck() const { return worker_.is_busy(); }
+
+ private:
+  static void describe_processes(Device& device, const Want& want, const std::filesystem::path& proc);
+
+  const Vendor vendor_;
+  std::shared_ptr<Exchange<std::optional<Device>>> exchange_ = std::make_shared<Exchange<std::optional<Device>>>();
+  bool is_asked_ = false;  ///< In this sample; false when it is still busy with an earlier one.
+  Facts last_facts_;
+  Worker worker_;
+};
+
+void DeviceReader::describe_processes(Device& device, const Want& want, const std::filesystem::path& proc) {
+  for (auto& process : device.processes) {
+    process.info = describe_process(process.pid, proc);
+    if (want.origins) process.origin = origin_of_process(process.pid, proc);
+  }
+  for (auto& instance : device.instances) describe_processes(instance, want, proc);
+}
+
+/// One backend: opened by a worker, then a reader for each of its devices.
+class BackendReader {
+ public:
+  BackendReader(std::unique_ptr<Backend> backend, std::filesystem::path proc)
+      : backend_(std::move(backend)), proc_(std::move(proc)), opener_([backend = backend_, exchange = exchange_] {
+          exchange->put(backend->open());
+        }) {
+    opener_.request();
+  }
+
+  void wait_for_open(Worker::Clock::time_point deadline) {
+    if (is_open_) return;
+    // Given up once: later samples only look.
+    if (has_timed_out_) deadline = Worker::Clock::now();
+    if (!opener_.wait_until(deadline)) {
+      has_timed_out_ = true;
+      return;
+    }
+    is_open_ = true;
+    for (int64_t i = 0; i < backend_->num_devices(); ++i) {
+      devices_.push_back(std::make_unique<DeviceReader>(backend_, i, proc_));
+    }
+  }
+
+  void request(const Want& want) {
+    for (const auto& device : devices_) device->request(want);
+  }
+
+  void collect(Worker::Clock::time_point deadline, Snapshot& snapshot) {
+    for (const auto& reader : devices_) {
+      auto& device = snapshot.devices.emplace_back(reader->collect(deadline));
+      device.index = static_cast<int64_t>(snapshot.devices.size()) - 1;
+    }
+    if (is_open_) {
+      snapshot.backends.push_back(exchange_->take());
+      return;
+    }
+    auto& report = snapshot.backends.emplace_back();
+    report.backend = backend_->name();
+    report.reason = fmt::format("the driver has not answered for {}", format_duration(opener_.busy_for()));
+  }
+
+  bool is_stuck() const {
+    const auto is_stuck = [](const auto& device) { return device->is_stuck(); };
+    return !is_open_ || std::any_of(devices_.begin(), devices_.end(), is_stuck);
+  }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  const std::filesystem::path proc_;
+  std::shared_ptr<Exchange<BackendReport>> exchange_ = std::make_shared<Exchange<BackendReport>>();
+  Worker opener_;
+  bool is_open_ = false;
+  bool has_timed_out_ = false;
+  std::vector<std::unique_ptr<DeviceReader>> devices_;
+};
+
+class LiveSource : public Source {
+ public:
+  explicit LiveSource(const SourceOptions& options) : deadline_(options.deadline) {
+    const auto proc = options.sysroot / "proc";
+    const auto add = [&](std::unique_ptr<Backend> backend) {
+      backends_.push_back(std::make_unique<BackendReader>(std::move(backend), proc));
+    };
+    if (options.with_nvml) add(make_nvml_backend(options.sysroot));
+    if (options.with_amdgpu) add(make_amdgpu_backend(options.sysroot));
+    if (options.with_cpu) add(make_cpu_backend(options.sysroot));
+  }
+
+  Snapshot sample(const Want& want) override {
+    const auto deadline = Worker::Clock::now() + deadline_;
+    Snapshot snapshot{.time = std::chrono::system_clock::now()};
+    std::array<char, 256> host = {};
+    if (gethostname(host.data(), host.size() - 1) == 0) snapshot.host = host.data();
+    // A backend that does not open must leave the others time to read: it gets half.
+    for (const auto& backend : backends_) backend->wait_for_open(deadline - deadline_ / 2);
+    for (const auto& backend : backends_) backend->request(want);
+    for (const auto& backend : backends_) backend->collect(deadline, snapshot);
+    return snapshot;
+  }
+
+  bool has_stuck_worker() const override {
+    return std::any_of(backends_.begin(), backends_.end(), [](const auto& backend) { return backend->is_stuck(); });
+  }
+
+ private:
+  const std::chrono::milliseconds deadline_;
+  std::vector<std::unique_ptr<BackendReader>> backends_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> make_live_source(const SourceOptions& options) { return std::make_unique<LiveSource>(options); }
+
+Snapshot sample(const Want& want, const SourceOptions& options) { return make_live_source(options)->sample(want); }
+
+std::vector<Device> list(const SourceOptions& options) { return sample({.processes = false}, options).devices; }
+
+}  // namespace yoke::device

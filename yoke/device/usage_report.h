@@ -1,0 +1,109 @@
+// yoke/device/usage_report.h -- how well a program used its devices, from samples taken while it ran.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/device/device.h"
+
+namespace yoke::device {
+
+using Seconds = std::chrono::duration<double>;
+
+/// A part of the run; a long run has longer ones. nullopt: not known at that time.
+struct UsageBin {
+  std::optional<double> utilization_percent, memory_percent;
+
+  bool operator==(const UsageBin&) const = default;
+};
+
+/// Of one device, over the whole run unless it says otherwise.
+struct DeviceUsage {
+  std::string id, uuid, name;
+  bool was_used = false;     ///< A process of the program was seen on it.
+  Seconds unknown{0};        ///< Time without a reading of utilisation.
+  std::optional<double> mean_percent, p5_percent, p50_percent, p95_percent;  ///< Utilisation.
+  std::optional<double> under_goal_percent;  ///< Share of the time in which it was below the goal.
+  Seconds first_used{0}, last_used{0};       ///< Since the start. REQUIRES: was_used.
+  std::optional<double> mean_while_used_percent;
+  std::optional<int64_t> memory_peak_bytes, memory_total_bytes;  ///< Of all its users.
+  std::optional<int64_t> program_memory_peak_bytes;              ///< Of the program's processes.
+  std::optional<int64_t> mean_power_mw, peak_power_mw;
+  std::optional<int64_t> energy_mj;
+  bool is_energy_counted = false;  ///< By the device; else power times time.
+  std::map<std::string, double> throttled_percent;  ///< Share of the time by reason; idleness is none.
+  Seconds bin{0};
+  std::vector<UsageBin> timeline;
+};
+
+struct UsageReport {
+  Seconds duration{0};
+  int64_t num_samples = 0;
+  double goal_percent = 90;
+  std::vector<DeviceUsage> devices;  ///< Those that the program used; if it used none, all that were watched.
+};
+
+/// Takes as much memory after a week as after an hour.
+class UsageRecorder {
+ public:
+  struct Options {
+    double goal_percent = 90;
+    Seconds interval{0.5};
+    /// Which devices to watch, by the ids that `snapshot` gives them ("3", "0:1", "cpu"); unset: all GPUs.
+    std::function<bool(const std::string& id)> is_watched;
+  };
+  explicit UsageRecorder(Options options) : options_(std::move(options)) {}
+
+  /// What was so from the sample before until `time` after the start. `is_ours(pid)`: one of the program's processes.
+  /// After a gap (the machine or this process slept) only the last part counts as known.
+  void add(Seconds time, const Snapshot& snapshot, const std::function<bool(int64_t pid)>& is_ours);
+
+  UsageReport report(Seconds duration) const;
+
+ private:
+  struct Sum {
+    double total = 0, seconds = 0;
+    void add(double value, double weight) {
+      total += value * weight;
+      seconds += weight;
+    }
+    std::optional<double> mean() const { return seconds > 0 ? std::optional(total / seconds) : std::nullopt; }
+  };
+  struct Bin {
+    Sum utilization, memory;
+  };
+  struct Track {
+    Device last;  ///< With its identity; without processes.
+    bool was_used = false;
+    Seconds first_used{0}, last_used{0};
+    std::array<double, 101> seconds_at = {};  ///< By whole percent of utilisation.
+    double unknown = 0;
+    Sum utilization, utilization_in_use, power;
+    std::optional<int64_t> memory_peak, memory_total, program_memory_peak, power_peak;
+    std::optional<int64_t> first_energy, last_energy;
+    bool energy_is_continuous = true;
+    std::map<std::string, double> throttled;
+    double throttle_known = 0;
+    double bin_seconds = 0;
+    std::vector<Bin> bins;
+  };
+
+  void add(Seconds time, double known, double gap, const Device& device, const std::string& id,
+           const std::function<bool(int64_t pid)>& is_ours);
+  static void add_to_timeline(Track& track, Seconds time, double weight);
+  DeviceUsage usage_of(const std::string& id, const Track& track) const;
+
+  Options options_;
+  std::optional<Seconds> last_time_;
+  int64_t num_samples_ = 0;
+  std::vector<std::string> order_;
+  std::map<std::string, Track> tracks_;
+};
+
+}  // namespace yoke::device

@@ -1,0 +1,30 @@
+// yoke/tui/ancestors.h -- the parents of processes, read without waiting for one that hangs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "yoke/device/device.h"
+#include "yoke/device/worker.h"
+
+namespace yoke::tui {
+
+using Processes = std::map<int64_t, device::ProcessInfo>;  ///< By PID.
+
+class AncestorReader {
+ public:
+  explicit AncestorReader(const std::filesystem::path& proc);
+
+  /// The parents of all processes in `snapshot`, up to the first one; what was read before when /proc does not answer.
+  Processes read(const device::Snapshot& snapshot, std::chrono::milliseconds limit);
+
+ private:
+  struct Exchange;
+  std::shared_ptr<Exchange> exchange_;
+  device::Worker worker_;
+};
+
+}  // namespace yoke::tui

@@ -1,0 +1,333 @@
+// Devices: a line or a block each.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "yoke/base/format.h"
+#include "yoke/tui/view.h"
+
+namespace yoke::tui {
+namespace {
+
+using device::Device;
+using device::State;
+using device::Vendor;
+
+/// The part of a name that tells devices apart: "A100-SXM4-80GB", "1g.10gb" of a MIG instance.
+std::string short_name(const Device& device) {
+  std::string_view name = device.facts.name;
+  if (const auto profile = name.find(" MIG "); profile != name.npos) return std::string(name.substr(profile + 5));
+  for (const std::string_view vendor : {"NVIDIA ", "AMD ", "Intel(R) ", "Tesla "}) {
+    if (name.starts_with(vendor)) name.remove_prefix(vendor.size());
+  }
+  if (!name.empty()) return std::string(name);
+  return device.vendor == Vendor::kCpu ? "CPU" : "GPU";
+}
+
+std::string gib(int64_t bytes) {
+  const auto value = static_cast<double>(bytes) / (1 << 30);
+  return value < 999.95 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
+}
+
+std::string memory_text(const device::Readings& readings) {
+  if (!readings.memory_used_bytes) return "-";
+  if (!readings.memory_total_bytes) return gib(*readings.memory_used_bytes);
+  return gib(*readings.memory_used_bytes) + "/" + gib(*readings.memory_total_bytes);
+}
+
+std::optional<double> utilization(const device::Readings& readings) {
+  if (!readings.utilization_percent) return std::nullopt;
+  return static_cast<double>(*readings.utilization_percent);
+}
+
+std::string percent_text(const device::Readings& readings) {
+  return readings.utilization_percent ? fmt::format("{}%", *readings.utilization_percent) : "-";
+}
+
+int64_t watts(int64_t milliwatts) { return (milliwatts + 500) / 1000; }
+
+std::string power_text(const device::Readings& readings) {
+  if (!readings.power_mw) return "";
+  if (!readings.power_limit_mw) return fmt::format("{}W", watts(*readings.power_mw));
+  return fmt::format("{}/{}W", watts(*readings.power_mw), watts(*readings.power_limit_mw));
+}
+
+std::string temperature_text(const device::Readings& readings, Glyphs glyphs) {
+  if (!readings.temperature_celsius) return "";
+  return fmt::format("{}{}C", *readings.temperature_celsius, glyphs == Glyphs::kAscii ? " " : "°");
+}
+
+Style temperature_style(const Device& device) {
+  if (!device.readings.temperature_celsius) return Style::kDim;
+  constexpr int64_t kUsualSlowdown = 95, kNear = 8;
+  const auto slowdown = device.facts.temperature_slowdown_celsius.value_or(kUsualSlowdown);
+  const auto temperature = *device.readings.temperature_celsius;
+  return temperature >= slowdown ? Style::kBad : temperature >= slowdown - kNear ? Style::kWarning : Style::kNormal;
+}
+
+/// What keeps the clocks down and is worth a word: being idle is not.
+std::string slowed_by(const device::Readings& readings) {
+  std::vector<std::string> reasons;
+  for (const auto& reason : readings.throttle_reasons.value_or(std::vector<std::string>{})) {
+    if (reason != "idle" && reason != "application clocks" && reason != "display clocks") reasons.push_back(reason);
+  }
+  return fmt::format("{}", fmt::join(reasons, ", "));
+}
+
+bool is_readable(const Device& device) { return device.state == State::kFree || device.state == State::kBusy; }
+
+std::string state_text(const Device& device) {
+  std::string text(name(device.state));
+  return device.reason.empty() ? text : text + ": " + device.reason;
+}
+
+Style state_style(const Device& device) {
+  switch (device.state) {
+    case State::kFree: return Style::kGood;
+    case State::kBusy: return Style::kNormal;
+    case State::kLost:
+    case State::kError: return Style::kBad;
+    case State::kNoAnswer:
+    case State::kNoPermission: return Style::kWarning;
+  }
+  return Style::kNormal;
+}
+
+/// Whose processes are on it, most memory first; or that it is free.
+std::string use_text(const Device& device) {
+  std::map<std::string, int64_t> bytes;
+  const auto add = [&](const Device& one) {
+    for (const auto& process : one.processes) {
+      bytes[process.info.user.empty() ? "?" : process.info.user] += process.memory_bytes.value_or(0);
+    }
+  };
+  add(device);
+  for (const auto& instance : device.instances) add(instance);
+  std::vector<std::pair<int64_t, std::string>> users;
+  for (const auto& [user, sum] : bytes) users.emplace_back(-sum, user);
+  std::sort(users.begin(), users.end());
+  std::string text;
+  for (const auto& [sum, user] : users) text += (text.empty() ? "" : ",") + user;
+  return text.empty() && device.vendor != Vendor::kCpu ? std::string(name(device.state)) : text;
+}
+
+Style use_style(const Device& device) {
+  return device.state == State::kFree && device.vendor != Vendor::kCpu ? Style::kGood : Style::kNormal;
+}
+
+std::string cpus_text(const device::Facts& facts) {
+  if (!facts.num_cpus) return "";
+  if (!facts.num_allowed_cpus || facts.num_allowed_cpus == facts.num_cpus) return fmt::format("{} CPUs", *facts.num_cpus);
+  return fmt::format("{} of {} CPUs", *facts.num_allowed_cpus, *facts.num_cpus);
+}
+
+const DeviceHistory& history_of(const Model& model, const std::string& id) {
+  static const DeviceHistory kNone;
+  const auto found = model.histories.find(id);
+  return found == model.histories.end() ? kNone : found->second;
+}
+
+struct Span {
+  int64_t x = 0, width = 0;
+};
+
+/// Where the parts of a one-line device are; a part of width 0 is left out.
+struct LineFields {
+  Span id, name, utilization_bar, percent, memory_bar, memory, temperature, power, clock, use, graph;
+};
+
+LineFields line_fields(int64_t width, int64_t id_width, const Model& model) {
+  LineFields fields;
+  const auto from = [&](int64_t at_least, int64_t wanted) { return width >= at_least ? wanted : 0; };
+  fields.id.width = id_width;
+  fields.name.width = width >= 140 ? 22 : width >= 100 ? 18 : width >= 72 ? 14 : width >= 60 ? 9 : 0;
+  fields.percent.width = from(16, 4);
+  fields.memory.width = width >= 44 ? 11 : from(30, 5);
+  fields.temperature.width = from(50, 4);
+  fields.power.width = width >= 74 ? 10 : from(64, 5);
+  fields.use.width = width >= 130 ? 16 : from(100, 10);
+  fields.clock.width = shows_clocks(model) ? from(130, 7) : 0;
+  fields.graph.width = model.is_plain ? 0 : width >= 150 ? 24 : from(120, 12);
+  const std::array in_order = {&fields.id,     &fields.name,        &fields.utilization_bar, &fields.percent,
+                               &fields.memory_bar, &fields.memory,  &fields.temperature,     &fields.power,
+                               &fields.clock,  &fields.use,         &fields.graph};
+  int64_t used = 1;
+  for (const auto* span : in_order) used += span->width > 0 ? span->width + 1 : 0;
+  const auto bar = (width - used - 2) / 2;
+  if (bar >= 3) {
+    fields.utilization_bar.width = fields.memory_bar.width = std::min<int64_t>(bar, 40);
+  }
+  int64_t x = 1;
+  for (auto* span : in_order) {
+    span->x = x;
+    if (span->width > 0) x += span->width + 1;
+  }
+  return fields;
+}
+
+class DeviceView {
+ public:
+  DeviceView(Canvas& canvas, const Model& model, const Layout& layout)
+      : canvas_(canvas), model_(model), id_width_(layout.id_width) {}
+
+  void draw_heading(int64_t x, int64_t y, int64_t width) const {
+    const auto fields = fields_for(width);
+    canvas_.put({x, y}, std::string(static_cast<size_t>(width), ' '), Style::kHeading);
+    const auto title = [&](const Span& span, const char* text, Align align) {
+      put(span, x, y, text, align, Style::kHeading);
+    };
+    title(fields.id, "#", Align::kRight);
+    title(fields.name, "DEVICE", Align::kLeft);
+    title({fields.utilization_bar.x, fields.utilization_bar.width + 1 + fields.percent.width}, "UTILIZATION", Align::kLeft);
+    title({fields.memory_bar.x, fields.memory_bar.width + 1 + fields.memory.width}, "MEMORY GiB", Align::kLeft);
+    title(fields.temperature, "TEMP", Align::kRight);
+    title(fields.power, "POWER", Align::kRight);
+    title(fields.clock, "CLOCK", Align::kRight);
+    title(fields.use, "USERS", Align::kLeft);
+    title(fields.graph, "HISTORY", Align::kLeft);
+  }
+
+  void draw(const DevicePlace& place) const {
+    if (place.rect.height <= 1) {
+      draw_line(place);
+    } else {
+      draw_block(place);
+    }
+  }
+
+ private:
+  LineFields fields_for(int64_t width) const { return line_fields(width, id_width_, model_); }
+
+  void put(const Span& span, int64_t x, int64_t y, std::string_view text, Align align, Style style) const {
+    if (span.width > 0) canvas_.put({x + span.x, y}, pad(printable(text), span.width, align), style);
+  }
+
+  void draw_line(const DevicePlace& place) const {
+    const auto& device = *place.device;
+    const auto& readings = device.readings;
+    const auto fields = fields_for(place.rect.width);
+    const auto x = place.rect.x, y = place.rect.y;
+    put(fields.id, x, y, place.id, Align::kRight, Style::kStrong);
+    put(fields.name, x, y, short_name(device), Align::kLeft, Style::kNormal);
+    if (!is_readable(device)) {
+      const auto start = x + fields.utilization_bar.x;
+      canvas_.put({start, y}, fit(printable(state_text(device)), x + place.rect.width - start), state_style(device));
+      return;
+    }
+    draw_bar(canvas_, {x + fields.utilization_bar.x, y},
+             {fields.utilization_bar.width, utilization(readings), Style::kUtilization}, model_.glyphs);
+    put(fields.percent, x, y, percent_text(readings), Align::kRight, Style::kNormal);
+    draw_bar(canvas_, {x + fields.memory_bar.x, y}, {fields.memory_bar.width, memory_percent(readings), Style::kMemory},
+             model_.glyphs);
+    const bool is_narrow = fields.memory.width < 11;
+    put(fields.memory, x, y,
+        is_narrow && readings.memory_used_bytes ? gib(*readings.memory_used_bytes) : memory_text(readings),
+        Align::kRight, Style::kNormal);
+    put(fields.temperature, x, y, temperature_text(readings, model_.glyphs), Align::kRight, temperature_style(device));
+    const bool has_limit = fields.power.width >= 10 || !readings.power_mw;
+    put(fields.power, x, y, has_limit ? power_text(readings) : fmt::format("{}W", watts(*readings.power_mw)),
+        Align::kRight, Style::kNormal);
+    if (readings.clock_sm_mhz) {
+      put(fields.clock, x, y, fmt::format("{}MHz", *readings.clock_sm_mhz), Align::kRight,
+          slowed_by(readings).empty() ? Style::kNormal : Style::kWarning);
+    }
+    put(fields.use, x, y, use_text(device), Align::kLeft, use_style(device));
+    draw_graph(canvas_, {x + fields.graph.x, y, fields.graph.width, 1}, history_of(model_, place.id).utilization,
+               {Style::kUtilization}, model_.glyphs);
+  }
+
+  struct Part {
+    std::string text;
+    Style style = Style::kNormal;
+  };
+
+  /// Right-aligned in line `y`, as many of `parts` as fit, the first ones above all.
+  void draw_parts(const std::vector<Part>& parts, int64_t left, int64_t right, int64_t y) const {
+    constexpr int64_t kBetween = 3;
+    for (const auto& part : parts) {
+      const auto width = display_width(part.text);
+      if (width == 0) continue;
+      if (right - width < left) return;
+      canvas_.put({right - width, y}, part.text, part.style);
+      right -= width + kBetween;
+    }
+  }
+
+  std::vector<Part> parts_of(const Device& device) const {
+    const auto& readings = device.readings;
+    const auto slowed = slowed_by(readings);
+    const auto slowed_style = slowed.find("slowdown") != slowed.npos || slowed.find("brake") != slowed.npos
+                                  ? Style::kBad
+                                  : Style::kWarning;
+    std::string clocks;
+    if (readings.clock_sm_mhz) clocks = fmt::format("{} MHz", *readings.clock_sm_mhz);
+    if (readings.clock_sm_mhz && device.facts.clock_sm_max_mhz) {
+      clocks = fmt::format("{}/{} MHz", *readings.clock_sm_mhz, *device.facts.clock_sm_max_mhz);
+    }
+    if (device.vendor == Vendor::kCpu) {
+      return {{temperature_text(readings, model_.glyphs), temperature_style(device)},
+              {power_text(readings)},
+              {cpus_text(device.facts), Style::kDim}};
+    }
+    return {{temperature_text(readings, model_.glyphs), temperature_style(device)},
+            {power_text(readings)},
+            {fit(printable(use_text(device)), 24), use_style(device)},
+            {printable(slowed), slowed_style},
+            {clocks}};
+  }
+
+  void draw_block(const DevicePlace& place) const {
+    const auto& device = *place.device;
+    const auto& readings = device.readings;
+    const auto x = place.rect.x, y = place.rect.y, width = place.rect.width;
+    put({1, id_width_}, x, y, place.id, Align::kRight, Style::kStrong);
+    const auto indent = id_width_ + 2;
+    const auto title = fit(printable(short_name(device)), width - indent);
+    const auto name_end = canvas_.put({x + indent, y}, title, Style::kStrong);
+    if (!is_readable(device)) {
+      canvas_.put({x + indent, y + 1}, fit(printable(state_text(device)), width - indent), state_style(device));
+      return;
+    }
+    draw_parts(parts_of(device), name_end + 2, x + width - 1, y);
+
+    // Two halves, utilisation and memory: a bar over its history.
+    constexpr int64_t kPercent = 6, kMemory = 16, kBetween = 2;
+    const auto left_width = (width - indent - kBetween) / 2 - 4, right_width = width - indent - kBetween - left_width - 1;
+    const auto left = x + indent, right = left + left_width + kBetween;
+    const auto left_bar = left_width - kPercent, right_bar = right_width - kMemory;
+    draw_bar(canvas_, {left, y + 1}, {left_bar, utilization(readings), Style::kUtilization}, model_.glyphs);
+    put({0, kPercent}, left + left_bar, y + 1, percent_text(readings), Align::kRight, Style::kNormal);
+    draw_bar(canvas_, {right, y + 1}, {right_bar, memory_percent(readings), Style::kMemory}, model_.glyphs);
+    put({0, kMemory}, right + right_bar, y + 1, memory_text(readings) + " GiB", Align::kRight, Style::kNormal);
+    const auto& history = history_of(model_, place.id);
+    const auto height = place.rect.height - 2;
+    draw_graph(canvas_, {left, y + 2, left_bar, height}, history.utilization, {Style::kUtilization}, model_.glyphs);
+    draw_graph(canvas_, {right, y + 2, right_bar, height}, history.memory, {.style = Style::kMemory, .is_filled = false},
+               model_.glyphs);
+  }
+
+  Canvas& canvas_;
+  const Model& model_;
+  int64_t id_width_;
+};
+
+}  // namespace
+
+void draw_devices(Canvas& canvas, const Model& model, const Layout& layout) {
+  const DeviceView view(canvas, model, layout);
+  for (const auto& place : layout.devices) {
+    if (layout.device_heading && place.rect.y == *layout.device_heading + 1) {
+      view.draw_heading(place.rect.x, *layout.device_heading, place.rect.width);
+    }
+    view.draw(place);
+  }
+  if (layout.note) {
+    const auto note = missing_gpu_note(model.sample->snapshot);
+    canvas.put({1, *layout.note}, fit(printable(note), model.size.width - 1), Style::kDim);
+  }
+}
+
+}  // namespace yoke::tui

@@ -1,0 +1,91 @@
+#include "yoke/tui/graph.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace yoke::tui {
+namespace {
+
+/// How many of `height` levels are filled: something for all that is not zero when it is printed.
+int64_t levels(double percent, int64_t height) {
+  if (!(percent >= 0.5)) return 0;
+  return std::clamp<int64_t>(std::llround(percent / 100 * static_cast<double>(height)), 1, height);
+}
+
+/// The dots of one column of a graph: from `low` to `high`, counted from 1 at the bottom; high 0: none.
+struct Dots {
+  int64_t low = 1, high = 0;
+
+  bool has(int64_t dot) const { return dot >= low && dot <= high; }
+};
+
+/// A Braille character: its dots are bits, from the bottom up.
+std::string braille(const Dots& left, const Dots& right, int64_t below) {
+  constexpr std::array<uint32_t, 4> kLeft = {0x40, 0x04, 0x02, 0x01}, kRight = {0x80, 0x20, 0x10, 0x08};
+  uint32_t code = 0x2800;
+  for (size_t i = 0; i < kLeft.size(); ++i) {
+    const auto dot = below + 1 + static_cast<int64_t>(i);
+    if (left.has(dot)) code |= kLeft[i];
+    if (right.has(dot)) code |= kRight[i];
+  }
+  if (code == 0x2800) return " ";
+  return {static_cast<char>(0xE0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3F)),
+          static_cast<char>(0x80 | (code & 0x3F))};
+}
+
+constexpr int64_t kAsciiLevels = 3;  ///< In a cell.
+
+const char* ascii(const Dots& dots, int64_t below, bool is_filled) {
+  const auto top = std::min(dots.high - below, kAsciiLevels);
+  if (top < 1 || dots.low > below + kAsciiLevels) return " ";
+  constexpr std::array kFilled = {".", ":", "|"}, kLine = {"_", "-", "\""};
+  const bool goes_through = dots.high > below + kAsciiLevels;
+  return is_filled || goes_through ? kFilled[static_cast<size_t>(top - 1)] : kLine[static_cast<size_t>(top - 1)];
+}
+
+}  // namespace
+
+void draw_bar(Canvas& canvas, Point at, const Bar& bar, Glyphs glyphs) {
+  if (bar.width <= 0) return;
+  const auto halves = levels(bar.percent.value_or(0), bar.width * 2);
+  const bool is_ascii = glyphs == Glyphs::kAscii;
+  for (int64_t i = 0; i < bar.width; ++i) {
+    const auto filled = std::clamp<int64_t>(halves - 2 * i, 0, 2);
+    const Point point{at.x + i, at.y};
+    if (filled == 0) {
+      canvas.put(point, is_ascii ? "." : "─", Style::kDim);
+    } else {
+      canvas.put(point, is_ascii ? "#" : filled == 2 ? "━" : "╸", bar.style);
+    }
+  }
+}
+
+void draw_graph(Canvas& canvas, const Rect& where, const device::History& history, const Graph& graph, Glyphs glyphs) {
+  const auto& samples = history.samples();
+  const bool is_ascii = glyphs == Glyphs::kAscii;
+  const int64_t per_cell = is_ascii ? 1 : 2, dots_per_cell = is_ascii ? kAsciiLevels : 4;
+  const auto num_samples = static_cast<int64_t>(samples.size());
+  const auto level_at = [&](int64_t column) -> int64_t {  // 0: no sample, or not known
+    const auto i = num_samples - where.width * per_cell + column;
+    if (i < 0 || i >= num_samples || !samples[static_cast<size_t>(i)].value) return 0;
+    return std::max<int64_t>(1, levels(*samples[static_cast<size_t>(i)].value, where.height * dots_per_cell));
+  };
+  const auto dots_at = [&](int64_t column) -> Dots {
+    const auto level = level_at(column);
+    if (graph.is_filled || level == 0) return {1, level};
+    const auto before = level_at(column - 1);  // a line is drawn from there
+    return before == 0 ? Dots{level, level} : Dots{std::min(level, before + 1), std::max(level, before - 1)};
+  };
+  for (int64_t x = 0; x < where.width; ++x) {
+    const auto left = dots_at(x * per_cell), right = is_ascii ? left : dots_at(x * 2 + 1);
+    const bool is_zero = left.high <= 1 && right.high <= 1;
+    for (int64_t row = 0; row < where.height; ++row) {
+      const auto below = row * dots_per_cell;
+      const auto text = is_ascii ? std::string(ascii(left, below, graph.is_filled)) : braille(left, right, below);
+      if (text != " ") canvas.put({where.x + x, where.y + where.height - 1 - row}, text, is_zero ? Style::kDim : graph.style);
+    }
+  }
+}
+
+}  // namespace yoke::tui

@@ -1,0 +1,55 @@
+// yoke/tui/layout.h -- where everything is on the page: for drawing it, and for finding what the mouse points at. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/text.h"
+#include "yoke/tui/model.h"
+
+namespace yoke::tui {
+
+/// A device's place: a line, or a block with graphs.
+struct DevicePlace {
+  const device::Device* device = nullptr;  ///< In the model's snapshot.
+  std::string id;
+  Rect rect;
+};
+
+enum class ProcessField { kPid, kUser, kDevice, kMemory, kUtilization, kAge, kOrigin, kCommand };
+
+struct ProcessColumn {
+  ProcessField field = ProcessField::kPid;
+  const char* title = "";
+  std::optional<SortBy> sort_by;
+  Align align = Align::kLeft;
+  int64_t x = 0, width = 0;
+};
+
+struct Layout {
+  std::vector<DevicePlace> devices;  ///< Those that are on the page.
+  int64_t id_width = 1;              ///< Of the longest id, shown or not.
+  int64_t num_gpus = 0;              ///< All of them, with instances.
+  int64_t num_gpus_shown = 0;
+  int64_t first_device = 0;  ///< Model::first_device, brought within bounds.
+  std::optional<int64_t> device_heading;  ///< Line of the titles over one-line devices.
+  std::optional<int64_t> note;            ///< Line that says why there is no GPU.
+  std::vector<ProcessColumn> columns;     ///< Empty when processes are not shown.
+  std::optional<int64_t> process_heading;
+  Rect processes;
+  std::optional<int64_t> footer;
+};
+
+Layout layout_of(const Model& model);
+
+/// Columns of the process list in a page of this width. What is in none is not read.
+std::vector<ProcessColumn> process_columns(const Model& model);
+
+/// Whether a page of this size has room for clocks and what slows them.
+bool shows_clocks(const Model& model);
+
+/// Why no GPU is shown; empty when one is.
+std::string missing_gpu_note(const device::Snapshot& snapshot);
+
+}  // namespace yoke::tui

@@ -1,0 +1,139 @@
+// yoke/tui/model.h -- all that the page is made from, as a value, and what can happen to it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "yoke/device/device.h"
+#include "yoke/device/history.h"
+#include "yoke/tui/canvas.h"
+#include "yoke/tui/graph.h"
+#include "yoke/tui/host.h"
+
+namespace yoke::tui {
+
+/// What a sampler reads for one page.
+struct Sample {
+  device::Snapshot snapshot;
+  Host host;
+  std::map<int64_t, device::ProcessInfo> ancestors;  ///< By PID: the parents of processes, for the tree.
+  bool has_processes = true;                         ///< They were read.
+  bool is_last = false;                              ///< Of a recording.
+};
+
+/// Used of total.
+std::optional<double> memory_percent(const device::Readings& readings);
+
+struct DeviceHistory {
+  device::History utilization, memory;  ///< Percent.
+};
+
+enum class SortBy { kPid, kUser, kDevice, kMemory, kUtilization, kAge };
+
+/// A process and no later one of the same number.
+struct ProcessKey {
+  int64_t pid = 0;
+  std::optional<int64_t> start_ticks;
+
+  auto operator<=>(const ProcessKey&) const = default;
+};
+
+struct KillRequest {
+  ProcessKey process;
+  bool is_forced = false;  ///< SIGKILL instead of SIGTERM.
+  std::string what;        ///< "4121 train.py (ada)"
+};
+
+/// What the line that is being typed at the bottom is for.
+enum class Prompt { kNone, kText, kUser, kKill };
+
+struct Message {
+  std::string text;
+  Style style = Style::kNormal;
+  int64_t samples_left = 0;  ///< It goes by itself when so many samples have come.
+};
+
+struct Model {
+  // Set at the start.
+  std::string user;  ///< Whose processes stand out.
+  Glyphs glyphs = Glyphs::kUnicode;
+  bool is_readonly = false;
+  bool is_recording = false;
+  bool is_plain = false;  ///< A page to be printed: without keys and graphs.
+  Size size{80, 24};
+
+  // What was read.
+  std::optional<Sample> sample;
+  std::map<std::string, DeviceHistory> histories;  ///< By id, "0:1" of a MIG instance.
+
+  // What the user chose.
+  SortBy sort_by = SortBy::kDevice;
+  bool is_reversed = false;
+  bool is_tree = false;
+  bool is_compact = false;           ///< One line for each device however much room there is.
+  bool shows_processes = true;
+  bool shows_help = false;
+  std::optional<bool> shows_origins;  ///< Not chosen: where there is room.
+  std::string text_filter, user_filter;
+
+  // Where the user is.
+  std::optional<ProcessKey> selected;
+  std::string selected_device;  ///< Of that row: a process may have several.
+  int64_t first_row = 0;        ///< Of the process list.
+  int64_t first_device = 0;     ///< Of the device lines, where they do not all fit.
+  int64_t command_offset = 0;
+  int64_t first_help_line = 0;
+  Prompt prompt = Prompt::kNone;
+  std::string before_prompt;  ///< What the filter was, for Escape.
+  Message message;
+
+  // Ending processes.
+  std::optional<KillRequest> asked;      ///< Waits for "y".
+  std::optional<KillRequest> requested;  ///< For the app to do, which answers with KillAnswer.
+  std::set<ProcessKey> terminated;       ///< Got SIGTERM: the next request is SIGKILL.
+
+  bool has_quit = false;
+};
+
+// What can happen.
+enum class Key {
+  kCharacter, kUp, kDown, kLeft, kRight, kPageUp, kPageDown, kHome, kEnd, kEnter, kEscape, kBackspace, kTab, kBackTab
+};
+struct KeyEvent {
+  Key key = Key::kCharacter;
+  std::string text;  ///< The character, in UTF-8.
+};
+struct MouseEvent {
+  enum class What { kClick, kWheelUp, kWheelDown };
+  What what = What::kClick;
+  Point at;
+};
+struct ResizeEvent {
+  Size size;
+};
+struct SampleEvent {
+  Sample sample;
+};
+struct KillAnswer {
+  KillRequest request;
+  std::string error;  ///< Empty: the signal was sent.
+};
+using Event = std::variant<KeyEvent, MouseEvent, ResizeEvent, SampleEvent, KillAnswer>;
+
+/// The next page after `event`. Pure.
+Model update(Model model, const Event& event);
+
+/// What must be read for the page as it is. Pure.
+struct WantOfPage {
+  device::Want devices;
+  bool ancestors = false;
+};
+WantOfPage want_of(const Model& model);
+
+}  // namespace yoke::tui

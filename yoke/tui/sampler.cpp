@@ -1,0 +1,133 @@
+#include "yoke/tui/sampler.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "yoke/base/error.h"
+
+namespace yoke::tui {
+namespace {
+
+constexpr std::chrono::milliseconds kAncestorLimit(200);
+
+Sample read_sample(device::Source& source, const SamplerOptions& options, const WantOfPage& want,
+                   std::optional<AncestorReader>& ancestors) {
+  Sample sample{.snapshot = source.sample(want.devices)};
+  sample.has_processes = want.devices.processes;
+  if (options.is_recording) return sample;  // of another machine, perhaps
+  sample.host = read_host(options.sysroot);
+  if (want.ancestors) {
+    if (!ancestors) ancestors.emplace(options.sysroot / "proc");
+    sample.ancestors = ancestors->read(sample.snapshot, kAncestorLimit);
+  }
+  return sample;
+}
+
+bool is_more(const WantOfPage& now, const WantOfPage& before) {
+  const auto& a = now.devices;
+  const auto& b = before.devices;
+  return (a.processes && !b.processes) || (a.details && !b.details) || (a.origins && !b.origins) ||
+         (a.process_utilization && !b.process_utilization) || (now.ancestors && !before.ancestors);
+}
+
+}  // namespace
+
+Sample take_sample(device::Source& source, const SamplerOptions& options, const WantOfPage& want) {
+  std::optional<AncestorReader> ancestors;
+  return read_sample(source, options, want, ancestors);
+}
+
+Sampler::Sampler(device::Source& source, const SamplerOptions& options, const WantOfPage& want)
+    : source_(source), options_(options), ready_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), want_(want) {
+  if (!ready_) throw system_error(errno, "making an eventfd");
+  thread_ = std::thread([this] { run(); });
+}
+
+Sampler::~Sampler() {
+  {
+    const std::lock_guard lock(mutex_);
+    must_stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Sampler::set_want(const WantOfPage& want) {
+  const std::lock_guard lock(mutex_);
+  is_more_wanted_ = is_more_wanted_ || is_more(want, want_);
+  want_ = want;
+  if (is_more_wanted_) changed_.notify_all();
+}
+
+std::optional<Sample> Sampler::take() {
+  uint64_t count = 0;
+  [[maybe_unused]] const auto size = read(ready_.value(), &count, sizeof count);
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw Error(ErrorCode::kInternal, "sampling the devices: {}", *failure_);
+  return std::exchange(latest_, std::nullopt);
+}
+
+void Sampler::deliver(Sample sample) {
+  {
+    const std::lock_guard lock(mutex_);
+    latest_ = std::move(sample);
+  }
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto size = write(ready_.value(), &one, sizeof one);
+}
+
+bool Sampler::pause_until(Clock::time_point time, bool wakes_on_want) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, time, [&] { return must_stop_ || (wakes_on_want && is_more_wanted_); });
+  is_more_wanted_ = false;
+  return !must_stop_;
+}
+
+void Sampler::run() noexcept {
+  try {
+    options_.is_recording ? play_recording() : sample_live();
+  } catch (const std::exception& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      failure_ = error.what();
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const auto size = write(ready_.value(), &one, sizeof one);
+  }
+}
+
+void Sampler::sample_live() {
+  std::optional<AncestorReader> ancestors;
+  auto next = Clock::now();
+  do {
+    WantOfPage want;
+    {
+      const std::lock_guard lock(mutex_);
+      want = want_;
+    }
+    deliver(read_sample(source_, options_, want, ancestors));
+    next = std::max(next + options_.interval, Clock::now());
+  } while (pause_until(next, true));
+}
+
+void Sampler::play_recording() {
+  auto sample = take_sample(source_, options_, {.devices = device::Want::everything()});
+  deliver(sample);
+  for (;;) {
+    auto upcoming = take_sample(source_, options_, {.devices = device::Want::everything()});
+    if (upcoming.snapshot.time == sample.snapshot.time) break;
+    constexpr std::chrono::milliseconds kShortest(20), kLongest(10'000);  // whatever the recording says
+    const auto pause = std::chrono::duration_cast<std::chrono::milliseconds>(upcoming.snapshot.time - sample.snapshot.time);
+    if (!pause_until(Clock::now() + std::clamp(pause, kShortest, kLongest), false)) return;
+    sample = std::move(upcoming);
+    deliver(sample);
+  }
+  sample.is_last = true;
+  deliver(std::move(sample));
+}
+
+}  // namespace yoke::tui

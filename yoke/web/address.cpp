@@ -1,0 +1,69 @@
+#include "yoke/web/address.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+
+namespace yoke::web {
+namespace {
+
+bool is_ipv4(const std::string& text) {
+  in_addr ignored = {};
+  return inet_pton(AF_INET, text.c_str(), &ignored) == 1;
+}
+
+bool is_ipv6(const std::string& text) {
+  in6_addr ignored = {};
+  return inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
+}
+
+/// Host and port of "[::1]:80", "host:80", "host", ":80", each possibly empty.
+struct Split {
+  std::string host, port;
+};
+
+Split split(std::string_view text) {
+  if (text.starts_with('[')) {
+    const auto end = text.find(']');
+    if (end == text.npos) return {std::string(text), ""};
+    const auto rest = text.substr(end + 1);
+    return {std::string(text.substr(1, end - 1)), std::string(rest.starts_with(':') ? rest.substr(1) : rest)};
+  }
+  const auto colon = text.rfind(':');
+  if (colon == text.npos || text.find(':') != colon) return {std::string(text), ""};
+  return {std::string(text.substr(0, colon)), std::string(text.substr(colon + 1))};
+}
+
+}  // namespace
+
+bool Address::is_loopback() const { return host.starts_with("127.") || host == "::1"; }
+
+std::string Address::to_string() const {
+  return host.find(':') == host.npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+}
+
+Address parse_address(std::string_view text) {
+  Address address;
+  auto [host, port] = split(text);
+  if (port.empty() && !host.empty() && host.find_first_not_of("0123456789") == host.npos) std::swap(host, port);
+  if (host == "localhost") host = address.host;
+  if (!host.empty()) address.host = host;
+  const auto number = port.empty() ? address.port : parse_int(port).value_or(-1);
+  if ((!is_ipv4(address.host) && !is_ipv6(address.host)) || number < 0 || number > 65535) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "`{}` is no place to listen: give ADDR:PORT with an IP address in numbers, like 127.0.0.1:19477 or "
+                "[::1]:19477, or a PORT alone",
+                text);
+  }
+  address.port = static_cast<uint16_t>(number);
+  return address;
+}
+
+bool is_local_host_header(std::string_view header) {
+  const auto host = split(header).host;
+  return host.empty() || host == "localhost" || is_ipv4(host) || is_ipv6(host);
+}
+
+}  // namespace yoke::web

@@ -1,0 +1,202 @@
+#include "yoke/web/prometheus.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <vector>
+
+namespace yoke::web {
+namespace {
+
+using device::Device;
+using device::DeviceProcess;
+using device::Snapshot;
+using device::State;
+using device::Vendor;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+Device gpu(int64_t index) {
+  Device device{.index = index, .vendor = Vendor::kNvidia, .state = State::kBusy};
+  device.facts.name = "NVIDIA A100-SXM4-80GB";
+  device.facts.uuid = "GPU-" + std::to_string(index);
+  device.facts.pci_bus_id = "0000:c1:00.0";
+  return device;
+}
+
+/// All that a device may tell, and two processes.
+Device talkative_gpu(int64_t index) {
+  auto device = gpu(index);
+  auto& r = device.readings;
+  r.memory_total_bytes = 85'899'345'920;
+  r.memory_used_bytes = 1'073'741'824;
+  r.memory_free_bytes = 84'000'000'000;
+  r.memory_reserved_bytes = 600'000'000;
+  r.utilization_percent = 97;
+  r.memory_utilization_percent = r.encoder_utilization_percent = r.decoder_utilization_percent = r.fan_percent = 30;
+  r.temperature_celsius = r.memory_temperature_celsius = 61;
+  r.power_mw = 300'123;
+  r.power_limit_mw = 400'000;
+  r.energy_mj = 9'007'199'254'740'993;
+  r.clock_sm_mhz = r.clock_memory_mhz = r.clock_graphics_mhz = r.clock_video_mhz = 1410;
+  r.pcie_generation = 4;
+  r.pcie_width = 16;
+  r.pcie_replays = r.retired_pages = r.remapped_rows = 0;
+  r.ecc_corrected_volatile = r.ecc_uncorrected_volatile = r.ecc_corrected_aggregate = r.ecc_uncorrected_aggregate = 1;
+  r.persistence_mode = r.ecc_enabled = r.display_active = r.retirement_pending = true;
+  r.mig_enabled = false;
+  r.throttle_reasons = {"power cap", "idle", "power cap"};
+  device.facts.clock_sm_max_mhz = device.facts.clock_memory_max_mhz = 1410;
+  device.facts.pcie_generation_max = 4;
+  device.facts.pcie_width_max = 16;
+  for (const int64_t pid : {4121, 77}) {
+    DeviceProcess process{.pid = pid, .type = "compute", .memory_bytes = 1'000'000, .utilization_percent = 40};
+    process.info.user = "ada";
+    process.info.name = "train.py";
+    process.info.command = "python train.py --password secret";
+    process.info.started_at = std::chrono::system_clock::time_point(std::chrono::seconds(1'700'000'000));
+    device.processes.push_back(process);
+  }
+  return device;
+}
+
+Snapshot full_snapshot() {
+  Snapshot snapshot;
+  snapshot.backends = {{.backend = "nvml", .is_available = true, .driver_version = "580.65.06", .api_version = "13.0"},
+                       {.backend = "amdgpu", .reason = "no AMD GPU"}};
+  for (int64_t i = 0; i < 8; ++i) snapshot.devices.push_back(talkative_gpu(i));
+  auto instance = talkative_gpu(0);
+  instance.facts.uuid = "MIG-0";
+  snapshot.devices[3].instances = {instance};
+  snapshot.devices[4].processes.push_back(snapshot.devices[4].processes[0]);  // listed twice
+  snapshot.devices.push_back({.index = 8, .vendor = Vendor::kCpu});
+  return snapshot;
+}
+
+TEST(Prometheus, WritesNumbersInBaseUnits) {
+  const Snapshot snapshot{.devices = {talkative_gpu(2)}};
+  const auto text = to_prometheus(snapshot);
+  for (const auto* line : {
+           "yoke_device_info{device=\"2\",uuid=\"GPU-2\",vendor=\"nvidia\",name=\"NVIDIA A100-SXM4-80GB\","
+           "pci_bus_id=\"0000:c1:00.0\"} 1\n",
+           "yoke_device_up{device=\"2\",uuid=\"GPU-2\"} 1\n",
+           "yoke_device_state{device=\"2\",uuid=\"GPU-2\",state=\"busy\"} 1\n",
+           "yoke_device_state{device=\"2\",uuid=\"GPU-2\",state=\"lost\"} 0\n",
+           "# TYPE yoke_device_memory_total_bytes gauge\n",
+           "yoke_device_memory_total_bytes{device=\"2\",uuid=\"GPU-2\"} 85899345920\n",
+           "yoke_device_utilization_ratio{device=\"2\",uuid=\"GPU-2\"} 0.97\n",
+           "yoke_device_power_watts{device=\"2\",uuid=\"GPU-2\"} 300.123\n",
+           "# TYPE yoke_device_energy_joules_total counter\n",
+           "yoke_device_clock_hertz{device=\"2\",uuid=\"GPU-2\",clock=\"sm\"} 1410000000\n",
+           "yoke_device_mig_enabled{device=\"2\",uuid=\"GPU-2\"} 0\n",
+           "yoke_device_throttled{device=\"2\",uuid=\"GPU-2\"} 1\n",
+           "yoke_device_throttle_reason{device=\"2\",uuid=\"GPU-2\",reason=\"power cap\"} 1\n",
+           "yoke_device_processes{device=\"2\",uuid=\"GPU-2\"} 2\n",
+           "yoke_device_process_memory_bytes{device=\"2\",uuid=\"GPU-2\",pid=\"4121\",user=\"ada\","
+           "command=\"train.py\"} 1000000\n",
+           "yoke_device_process_start_time_seconds{device=\"2\",uuid=\"GPU-2\",pid=\"77\",user=\"ada\","
+           "command=\"train.py\"} 1700000000\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("secret"))) << "arguments are nobody else's business";
+}
+
+TEST(Prometheus, WhatIsNotKnownIsAbsent) {
+  auto lost = gpu(0);
+  lost.state = State::kLost;
+  const auto text = to_prometheus({.devices = {lost}});
+  EXPECT_THAT(text, HasSubstr("yoke_device_up{device=\"0\",uuid=\"GPU-0\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("state=\"lost\"} 1\n"));
+  for (const auto& line : lines_of(text)) {
+    EXPECT_TRUE(line.find("yoke_device_info") != line.npos || line.find("yoke_device_up") != line.npos ||
+                line.find("yoke_device_state") != line.npos)
+        << line;
+  }
+  EXPECT_EQ(to_prometheus({}), "");
+}
+
+TEST(Prometheus, JobAndContainerAreLabels) {
+  auto device = gpu(0);
+  DeviceProcess process{.pid = 5, .memory_bytes = 1};
+  process.origin.slurm = device::SlurmJob{.job_id = 4100};
+  process.origin.container = device::Container{.runtime = "docker", .id = "3f2a91c04b7e0123456789"};
+  device.processes = {process};
+  EXPECT_THAT(to_prometheus({.devices = {device}}),
+              HasSubstr("pid=\"5\",slurm_job=\"4100\",container=\"3f2a91c04b7e\"} 1\n"));
+}
+
+// promtool does not see duplicates, and Prometheus refuses the whole scrape for one.
+TEST(Prometheus, NoSampleComesTwiceAndNamesStayTogether) {
+  std::set<std::string> samples, types, closed;
+  std::string current;
+  for (const auto& line : lines_of(to_prometheus(full_snapshot()))) {
+    if (line.starts_with("# TYPE ")) {
+      EXPECT_TRUE(types.insert(line.substr(7, line.find(' ', 7) - 7)).second) << line;
+    }
+    if (line.starts_with("#")) continue;
+    EXPECT_TRUE(samples.insert(line.substr(0, line.rfind(' '))).second) << line;
+    const auto name = line.substr(0, line.find('{'));
+    EXPECT_TRUE(types.contains(name)) << line;
+    if (name != current) {
+      EXPECT_TRUE(closed.insert(name).second) << name << " comes in two places";
+    }
+    current = name;
+  }
+  EXPECT_GT(samples.size(), 300U);
+}
+
+TEST(Prometheus, NamesFollowTheConventions) {
+  std::map<std::string, std::string> types;
+  for (const auto& line : lines_of(to_prometheus(full_snapshot()))) {
+    std::istringstream words(line);
+    std::string hash, kind, name, type;
+    words >> hash >> kind >> name >> type;
+    if (hash == "#" && kind == "TYPE") types[name] = type;
+  }
+  EXPECT_GT(types.size(), 40U);
+  for (const auto& [name, type] : types) {
+    EXPECT_TRUE(name.starts_with("yoke_")) << name;
+    EXPECT_EQ(name.ends_with("_total"), type == "counter") << name;
+    for (const auto* unit : {"percent", "_mw", "_mhz", "_mj", "milli", "kilo", "mega"}) {
+      EXPECT_EQ(name.find(unit), name.npos) << name << " is not in a base unit";
+    }
+  }
+}
+
+TEST(Prometheus, HostileTextStaysInItsLabel) {
+  EXPECT_EQ(label_value("a\"b\\c\nd", 100), "a\\\"b\\\\c d");
+  EXPECT_EQ(label_value("\x1b[31m\xff", 100), "?[31m?");
+  EXPECT_EQ(label_value(std::string(1000, 'x'), 64).size(), 64U);
+  EXPECT_EQ(label_value("ééé", 5), "éé") << "cut between characters";
+  EXPECT_EQ(label_value(std::string(100, '"'), 3), "\\\"\\\"\\\"") << "cut before escaping";
+
+  auto device = gpu(0);
+  DeviceProcess process{.pid = 5, .memory_bytes = 1};
+  process.info.name = "\"} 1\nyoke_device_up{device=\"9\"} 1\n";
+  device.processes = {process};
+  EXPECT_THAT(to_prometheus({.devices = {device}}), Not(HasSubstr("\nyoke_device_up{device=\"9\"")));
+}
+
+TEST(Prometheus, PromtoolFindsNothing) {
+  if (std::system("command -v promtool >/dev/null 2>&1") != 0) GTEST_SKIP() << "no promtool";
+  const auto file = testing::TempDir() + "yoke-metrics-" + std::to_string(getpid());
+  std::ofstream(file) << to_prometheus(full_snapshot());
+  EXPECT_EQ(std::system(("promtool check metrics <" + file).c_str()), 0);
+  std::remove(file.c_str());
+}
+
+}  // namespace
+}  // namespace yoke::web

@@ -1,0 +1,70 @@
+#include "yoke/web/samples.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "yoke/device/json.h"
+#include "yoke/web/prometheus.h"
+
+namespace yoke::web {
+
+std::shared_ptr<const std::string> Sample::metrics() {
+  if (!metrics_) metrics_ = std::make_shared<std::string>(to_prometheus(snapshot_));
+  return metrics_;
+}
+
+std::shared_ptr<const std::string> Sample::json() {
+  if (!json_) {
+    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+    json_ = std::make_shared<std::string>(to_json(snapshot_).dump(-1, ' ', false, kReplace) + "\n");
+  }
+  return json_;
+}
+
+Samples::Samples(std::function<device::Snapshot()> sample, std::chrono::milliseconds max_age,
+                 std::function<void(std::function<void()>)> post)
+    : sample_(std::move(sample)), max_age_(max_age), post_(std::move(post)), thread_([this] { work(); }) {}
+
+void Samples::get(Callback callback) {
+  if (waiting_.empty() && last_ && Sample::Clock::now() - last_->begun() <= max_age_) return callback(last_.get());
+  waiting_.push_back(std::move(callback));
+  if (waiting_.size() > 1) return;
+  const std::lock_guard lock(mutex_);
+  is_wanted_ = true;
+  changed_.notify_one();
+}
+
+void Samples::deliver(std::shared_ptr<Sample> sample) {
+  last_ = std::move(sample);
+  for (const auto& callback : std::exchange(waiting_, {})) callback(last_.get());
+}
+
+void Samples::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return is_wanted_ || is_stopped_; });
+    if (is_stopped_) return;
+    is_wanted_ = false;
+    lock.unlock();
+    std::shared_ptr<Sample> sample;
+    try {
+      const auto begun = Sample::Clock::now();
+      sample = std::make_shared<Sample>(sample_(), begun);
+    } catch (const std::exception&) {  // those who wait are told; the next request tries again
+    }
+    post_([this, sample] { deliver(sample); });
+    lock.lock();
+  }
+}
+
+void Samples::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    changed_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+  waiting_.clear();
+}
+
+}  // namespace yoke::web

@@ -1,0 +1,255 @@
+#include "yoke/web/server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+
+namespace yoke::web {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+using Clock = std::chrono::steady_clock;
+
+/// A server in a thread of the test.
+class Served {
+ public:
+  explicit Served(std::function<device::Snapshot()> sample, ServerOptions options = {})
+      : server_(
+            [&] {
+              options.address.port = 0;
+              return options;
+            }(),
+            std::move(sample)),
+        thread_([this] { server_.run(); }) {}
+  Served(const Served&) = delete;
+  Served& operator=(const Served&) = delete;
+  ~Served() {
+    server_.stop();
+    thread_.join();
+  }
+
+  std::string url() const { return server_.url(); }
+
+  UniqueFd connect() const {
+    const auto url = server_.url();
+    const auto colon = url.rfind(':');
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(std::stoi(url.substr(colon + 1))));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+      throw system_error(errno, "connecting");
+    }
+    return fd;
+  }
+
+ private:
+  Server server_;
+  std::thread thread_;
+};
+
+void send_text(const UniqueFd& fd, std::string_view text) {
+  while (!text.empty()) {
+    const auto count = ::send(fd.value(), text.data(), text.size(), MSG_NOSIGNAL);
+    if (count <= 0) return;
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+/// All until the server hangs up.
+std::string receive(const UniqueFd& fd, milliseconds limit = seconds(10)) {
+  std::string text;
+  const auto until = Clock::now() + limit;
+  while (Clock::now() < until) {
+    pollfd poll_fd{fd.value(), POLLIN, 0};
+    if (poll(&poll_fd, 1, 100) <= 0) continue;
+    char buffer[65536];
+    const auto count = recv(fd.value(), buffer, sizeof buffer, 0);
+    if (count <= 0) return text;
+    text.append(buffer, static_cast<size_t>(count));
+  }
+  return text + "(still open)";
+}
+
+std::string ask(const Served& served, std::string_view request) {
+  const auto fd = served.connect();
+  send_text(fd, request);
+  return receive(fd);
+}
+
+std::string get(const Served& served, const std::string& path) {
+  return ask(served, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+}
+
+device::Snapshot one_gpu() {
+  device::Snapshot snapshot;
+  snapshot.devices.push_back({.index = 0, .vendor = device::Vendor::kNvidia});
+  snapshot.devices[0].readings.utilization_percent = 42;
+  return snapshot;
+}
+
+TEST(Server, ServesMetricsAndJson) {
+  const Served served(one_gpu);
+  EXPECT_THAT(served.url(), testing::MatchesRegex("http://127.0.0.1:[1-9][0-9]*/metrics"));
+  const auto metrics = get(served, "/metrics");
+  EXPECT_THAT(metrics, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(metrics, HasSubstr("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+  EXPECT_THAT(metrics, HasSubstr("\nyoke_device_utilization_ratio{device=\"0\"} 0.42\n"));
+  EXPECT_THAT(get(served, "/metrics?name=x"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  const auto json = get(served, "/devices.json");
+  EXPECT_THAT(json, HasSubstr("Content-Type: application/json\r\n"));
+  EXPECT_THAT(json, HasSubstr("\"utilization_percent\":42,"));
+  EXPECT_THAT(get(served, "/"), HasSubstr("/metrics"));
+}
+
+TEST(Server, RefusesTheRest) {
+  const Served served(one_gpu);
+  EXPECT_THAT(get(served, "/etc/passwd"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(get(served, "//metrics"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(ask(served, "DELETE /metrics HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(ask(served, "POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(ask(served, "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n"), StartsWith("HTTP/1.1 403 "));
+  EXPECT_THAT(ask(served, "\x16\x03\x01\x02hello, is this TLS?\r\n\r\n"), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(ask(served, "GET /metrics HTTP/1.1\r\nX: " + std::string(10'000, 'x') + "\r\n\r\n"),
+              StartsWith("HTTP/1.1 431 "));
+  EXPECT_THAT(ask(served, "GET /" + std::string(1'000'000, 'x')), StartsWith("HTTP/1.1 431 "));
+  const auto head = ask(served, "HEAD /metrics HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_TRUE(head.ends_with("\r\n\r\n")) << head;
+}
+
+TEST(Server, OneSampleForAllWhoAskAtTheSameTime) {
+  std::atomic<int> num_samples = 0;
+  const Served served([&] {
+    ++num_samples;
+    std::this_thread::sleep_for(milliseconds(200));  // a driver at work
+    return one_gpu();
+  });
+  std::vector<UniqueFd> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.push_back(served.connect());
+    send_text(clients.back(), "GET /metrics HTTP/1.1\r\n\r\n");
+  }
+  for (const auto& client : clients) EXPECT_THAT(receive(client), HasSubstr(" 200 OK"));
+  EXPECT_EQ(num_samples, 1);
+}
+
+TEST(Server, AnOldSampleIsTakenAnew) {
+  std::atomic<int> num_samples = 0;
+  ServerOptions options;
+  options.max_age = milliseconds(0);
+  const Served served([&] { return ++num_samples, one_gpu(); }, options);
+  get(served, "/metrics");
+  get(served, "/metrics");
+  EXPECT_EQ(num_samples, 2);
+}
+
+TEST(Server, AFailingSampleIsAnAnswer) {
+  std::atomic<int> num_samples = 0;
+  const Served served([&]() -> device::Snapshot {
+    if (++num_samples == 1) throw Error(ErrorCode::kUnavailable, "no descriptors");
+    return one_gpu();
+  });
+  EXPECT_THAT(get(served, "/metrics"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(get(served, "/metrics"), StartsWith("HTTP/1.1 200 "));
+}
+
+// A timeout for each read would let a client that sends a byte now and then stay for ever.
+TEST(Server, AClientThatDripsIsCutOff) {
+  ServerOptions options;
+  options.request_deadline = milliseconds(300);
+  const Served served(one_gpu, options);
+  const auto client = served.connect();
+  send_text(client, "GET /metrics HTTP/1.1\r\nX: ");
+  const auto begun = Clock::now();
+  pollfd poll_fd{client.value(), POLLIN, 0};
+  while (poll(&poll_fd, 1, 20) == 0) send_text(client, "x");
+  EXPECT_LT(Clock::now() - begun, seconds(5));
+  EXPECT_THAT(receive(client), IsEmpty());
+}
+
+TEST(Server, SlowClientsDoNotKeepOthersOut) {
+  ServerOptions options;
+  options.max_connections = 8;
+  options.request_deadline = seconds(60);
+  const Served served(one_gpu, options);
+  std::vector<UniqueFd> slow;
+  for (int i = 0; i < 40; ++i) {
+    slow.push_back(served.connect());
+    send_text(slow.back(), "GET /met");
+  }
+  const auto begun = Clock::now();
+  EXPECT_THAT(get(served, "/metrics"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_LT(Clock::now() - begun, seconds(5));
+}
+
+TEST(Server, MoreClientsThanConnectionsWaitForTheirTurn) {
+  ServerOptions options;
+  options.max_connections = 4;
+  options.max_age = milliseconds(0);
+  const Served served(
+      [] {
+        std::this_thread::sleep_for(milliseconds(20));
+        return one_gpu();
+      },
+      options);
+  std::vector<std::thread> threads;
+  std::atomic<int> num_served = 0;
+  for (int i = 0; i < 40; ++i) {
+    threads.emplace_back([&] { num_served += get(served, "/metrics").starts_with("HTTP/1.1 200") ? 1 : 0; });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(num_served, 40);
+}
+
+TEST(Server, StopsWhileAnswering) {
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<bool> is_sampling = false;
+    std::vector<UniqueFd> clients;
+    const Served served([&] {
+      is_sampling = true;
+      std::this_thread::sleep_for(milliseconds(5));
+      return one_gpu();
+    });
+    for (int n = 0; n < 10; ++n) {
+      clients.push_back(served.connect());
+      send_text(clients.back(), "GET /metrics HTTP/1.1\r\n\r\n");
+    }
+    while (!is_sampling) std::this_thread::yield();
+  }
+}
+
+TEST(Server, ATakenPortIsAnErrorThatSaysSo) {
+  const Served served(one_gpu);
+  ServerOptions options;
+  const auto url = served.url();
+  options.address = parse_address(url.substr(7, url.size() - 7 - std::string_view("/metrics").size()));
+  try {
+    const Server second(options, one_gpu);
+    FAIL() << "two servers on one port";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+    EXPECT_THAT(error.what(), HasSubstr("is taken by another program"));
+  }
+  options.address = parse_address("192.0.2.1:9");  // of nobody
+  EXPECT_THROW(Server(options, one_gpu), Error);
+}
+
+}  // namespace
+}  // namespace yoke::web
