@@ -96,8 +96,9 @@ TEST(Devices, ADriverThatHangsAtItsStartIsALine) {
   const TemporaryFolder folder;
   folder.write("state.json", R"({"devices": 2, "hang_s": {"nvmlInit_v2": 20}})");
   Result result;
-  const double seconds =
-      seconds_of([&] { result = yoke_on(folder.path("state.json"), {"devices", "--deadline", "0.2"}); });
+  const double seconds = seconds_of([&] {
+    result = yoke_on(folder.path("state.json"), {"devices", "--deadline", "0.2"});
+  });
   EXPECT_LT(seconds, 3);
   EXPECT_EQ(result.exit_code, 66);
   EXPECT_THAT(result.out, HasSubstr("\ncpu  "));
@@ -157,8 +158,11 @@ TEST(Devices, AHundredProcessesFit80Columns) {
 TEST(Devices, NamesOfDevicesAreHarmless) {
   const TemporaryFolder folder;
   folder.write("state.json", "{\"devices\": 1, \"defaults\": {\"name\": \"GPU \\u001b[2J\\u001b]0;x\\u0007\\nZ\"}}");
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"devices"}, {"devices", "-L"}, {"devices", "-i", "0"}, {"devices", "--csv"}, {"devices", "--json"}}) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"devices"},
+                                                {"devices", "-L"},
+                                                {"devices", "-i", "0"},
+                                                {"devices", "--csv"},
+                                                {"devices", "--json"}}) {
     const auto result = yoke_on(folder.path("state.json"), words);
     EXPECT_THAT(result.out, AllOf(HasSubstr("GPU "), Not(HasSubstr("\x1b")), Not(HasSubstr("\x07"))));
   }
@@ -171,8 +175,10 @@ TEST(Devices, ListsChoosesAndExplains) {
   EXPECT_THAT(csv[0], StartsWith("id,vendor,name,uuid,pci_bus_id,state,utilization_percent,memory_used_bytes,"));
   EXPECT_THAT(csv, SizeIs(10));
   const auto page = yoke_on("eight_a100", {"devices", "-i", "0", "2"});
-  EXPECT_THAT(page.out, AllOf(HasSubstr("Device 0: NVIDIA"), HasSubstr("Device 2: NVIDIA"), Not(HasSubstr("Device 1"))));
-  EXPECT_THAT(page.out, AllOf(HasSubstr("held back by              power cap"), HasSubstr("nvlink 11"), HasSubstr("ECC")));
+  EXPECT_THAT(page.out,
+              AllOf(HasSubstr("Device 0: NVIDIA"), HasSubstr("Device 2: NVIDIA"), Not(HasSubstr("Device 1"))));
+  EXPECT_THAT(page.out,
+              AllOf(HasSubstr("held back by              power cap"), HasSubstr("nvlink 11"), HasSubstr("ECC")));
   EXPECT_THAT(gpus_of(yoke_on("eight_a100", {"devices", "--json", "-i", "7"})), SizeIs(1));
   const auto absent = yoke_on("eight_a100", {"devices", "-i", "8"});
   EXPECT_EQ(absent.exit_code, 66);
@@ -192,7 +198,8 @@ TEST(Devices, ARecordingShowsTheSameMachine) {
   auto replayed = Json::parse(again.out);
   EXPECT_EQ(replayed.at("devices")[0].at("instances")[0].at("memory_used_bytes"),
             live.at("devices")[0].at("instances")[0].at("memory_used_bytes"));
-  EXPECT_EQ(replayed.at("devices")[0].at("instances")[0].at("uuid"), live.at("devices")[0].at("instances")[0].at("uuid"));
+  EXPECT_EQ(replayed.at("devices")[0].at("instances")[0].at("uuid"),
+            live.at("devices")[0].at("instances")[0].at("uuid"));
   EXPECT_EQ(replayed.at("devices").size(), live.at("devices").size() + 1);
 
   folder.write("torn.jsonl", "{\"time_seconds\": 1, \"devi");
@@ -206,7 +213,8 @@ TEST(Devices, ARecordingShowsTheSameMachine) {
 TEST(Devices, WatchingRepaintsATerminalAndMarksWhatChanged) {
   const TemporaryFolder folder;
   const auto state = [&](int percent) {
-    folder.write("next.json", R"({"devices": 1, "defaults": {"utilization_percent": {"gpu": )" + std::to_string(percent) + "}}}");
+    folder.write("next.json",
+                 R"({"devices": 1, "defaults": {"utilization_percent": {"gpu": )" + std::to_string(percent) + "}}}");
     std::filesystem::rename(folder.path("next.json"), folder.path("state.json"));
   };
   state(11);

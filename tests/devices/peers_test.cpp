@@ -54,7 +54,8 @@ std::vector<Pair> against_gpustat(const Json& ours, const Json& theirs) {
       {"power W", whole(ours["power_mw"], 1000), theirs["power.draw"]},
       {"power limit W", whole(ours["power_limit_mw"], 1000), theirs["enforced.power.limit"]},
   };
-  for (const auto& [name, key] : {std::pair{"memory_used_bytes", "memory.used"}, {"memory_total_bytes", "memory.total"}}) {
+  for (const auto& [name, key] :
+       {std::pair{"memory_used_bytes", "memory.used"}, {"memory_total_bytes", "memory.total"}}) {
     pairs.push_back({key, whole(ours[name], 1 << 20), theirs[key]});
   }
   return pairs;
@@ -81,7 +82,8 @@ std::vector<Pair> against_nvitop(const Json& ours, const Json& theirs) {
       {"display", onoff(ours["display_active"]), known(theirs["display_active"])},
       {"mig", onoff(ours["mig_enabled"]), known(theirs["mig_mode"])},
       {"compute mode",
-       text_of(ours["compute_mode"], {{"exclusive_process", "exclusive process"}, {"exclusive_thread", "exclusive thread"}}),
+       text_of(ours["compute_mode"],
+               {{"exclusive_process", "exclusive process"}, {"exclusive_thread", "exclusive thread"}}),
        known(theirs["compute_mode"])},
       {"uncorrected ECC", ours["ecc_uncorrected_volatile"], known(theirs["total_volatile_uncorrected_ecc_errors"])},
       {"SM clock", ours["clock_sm_mhz"], known(theirs["sm_clock"])},
@@ -91,7 +93,8 @@ std::vector<Pair> against_nvitop(const Json& ours, const Json& theirs) {
   };
   // Where GPU and processor share their memory, nvitop shows the machine's; yoke has it in the row of the CPU.
   if (ours["memory_total_bytes"].is_null()) {
-    std::erase_if(pairs, [](const Pair& pair) { return pair.name.starts_with("memory_") && pair.name != "memory_utilization"; });
+    std::erase_if(
+        pairs, [](const Pair& pair) { return pair.name.starts_with("memory_") && pair.name != "memory_utilization"; });
   }
   if (theirs["bus_id"].is_string()) {  // "00000000:C1:00.0"
     pairs.push_back({"bus id", ours["pci_bus_id"], theirs["bus_id"].get<std::string>().substr(4)});

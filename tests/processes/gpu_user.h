@@ -3,9 +3,11 @@
 
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -16,7 +18,10 @@ namespace yoke::test {
 /// A process of the test's own, until the end of the test.
 class GpuUser {
  public:
-  explicit GpuUser(CommandOptions options) : command_(std::move(options)) {}
+  explicit GpuUser(CommandOptions options) : command_(std::move(options)) {
+    const auto own_name = name_of(getpid());
+    wait_until([&] { return name_of(pid()) != own_name; });  // it has become the program
+  }
   explicit GpuUser(std::vector<std::string> argv = {"sleep", "1000"})
       : GpuUser(CommandOptions{.argv = std::move(argv)}) {}
 
@@ -33,20 +38,28 @@ class GpuUser {
   Command& command() { return command_; }
 
  private:
+  static std::string name_of(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+    std::string name;
+    std::getline(file, name);
+    return name;
+  }
+
   Command command_;
 };
 
 /// GPUs with these PIDs on them, the memory of each 1 GiB more than of the one before.
 class FakeMachine {
  public:
-  explicit FakeMachine(const std::vector<std::vector<pid_t>>& pids_by_device) {
+  FakeMachine(std::initializer_list<std::vector<pid_t>> pids_by_device) {
     Json state = {{"devices", pids_by_device.size()}};
-    for (size_t device = 0; device < pids_by_device.size(); ++device) {
+    int device = 0;
+    for (const auto& pids : pids_by_device) {
       auto processes = Json::array();
-      for (const auto pid : pids_by_device[device]) {
+      for (const auto pid : pids) {
         processes.push_back({{"pid", pid}, {"memory_mib", 1024 * (processes.size() + 1)}, {"sm", 90}});
       }
-      state["overrides"][std::to_string(device)]["processes"] = processes;
+      state["overrides"][std::to_string(device++)]["processes"] = processes;
     }
     folder_.write("state.json", state.dump());
   }

@@ -40,6 +40,16 @@ TEST(CommandLine, VersionAndHelp) {
                                                                  {"help", "run"},
                                                                  {"train", "-h"},
                                                                  {"new", "--help"},
+                                                                 {"devices", "--help"},
+                                                                 {"ls", "--help"},
+                                                                 {"doctor", "--help"},
+                                                                 {"kill", "--help"},
+                                                                 {"metrics", "--help"},
+                                                                 {"ps", "--help"},
+                                                                 {"top", "--help"},
+                                                                 {"topo", "--help"},
+                                                                 {"visible", "--help"},
+                                                                 {"watch", "--help"},
                                                                  {"completion", "--help"}}) {
     const auto result = yoke(words);
     EXPECT_EQ(result.exit_code, 0);
@@ -146,7 +156,8 @@ std::string complete(const std::string& words, int index) {
 
 TEST(CommandLine, BashCompletes) {
   EXPECT_EQ(complete("yoke r", 1), "run\n");
-  EXPECT_EQ(complete("yoke ''", 1), "run train new completion --version -h --help\n");
+  EXPECT_EQ(complete("yoke ''", 1),
+            "devices doctor kill metrics ps run top topo train visible watch new completion --version -h --help\n");
   EXPECT_EQ(complete("yoke run --gr", 2), "--grace\n");
   EXPECT_EQ(complete("yoke run -n ''", 3), "auto gpu cpu\n");
   EXPECT_EQ(complete("yoke completion f", 2), "fish\n");
@@ -164,7 +175,8 @@ TEST(CommandLine, ScriptsOfOtherShellsAreComplete) {
 
 TEST(CommandLine, ManPagesAreClean) {
   TemporaryFolder folder;
-  for (const std::string command : {"", "run", "train", "new", "completion"}) {
+  for (const std::string command : {"", "completion", "devices", "doctor", "kill", "metrics", "new", "ps", "run", "top",
+                                    "topo", "train", "visible", "watch"}) {
     const auto page = command.empty() ? yoke({"man"}) : yoke({"man", command});
     EXPECT_EQ(page.exit_code, 0);
     folder.write("page.1", page.out);

@@ -42,7 +42,7 @@ Processes processes_of(const Tmux& tmux) {
 }
 
 void expect_a_terminal_as_before(const Tmux& tmux) {
-  EXPECT_TRUE(tmux.shows(" echo ")) << "what is typed can be seen again\n" << tmux.text();
+  EXPECT_TRUE(tmux.shows("typing shows")) << "\n" << tmux.text();
   EXPECT_THAT(tmux.text(), Not(HasSubstr("? help"))) << "the page has gone";
   tmux.type("echo a''live\r");
   EXPECT_TRUE(tmux.shows("alive"));
@@ -66,9 +66,10 @@ TEST_F(TopEnding, ByCtrlC) {
   ASSERT_TRUE(tmux.shows("A100-SXM4-80GB"));
   tmux.press({"C-c"});
   EXPECT_TRUE(tmux.no_longer_shows("? help"));
-  tmux.type("echo a''live; stty -a | grep -o ' echo '\r");  // bash does not run the rest of a line after Ctrl-C
+  tmux.type("echo a''live; stty -a | grep -q ' echo ' && echo ty''ping shows\r");  // bash does not run the rest of a
+                                                                                   // line after Ctrl-C
   EXPECT_TRUE(tmux.shows("alive"));
-  EXPECT_TRUE(tmux.shows(" echo "));
+  EXPECT_TRUE(tmux.shows("typing shows"));
 }
 
 TEST_F(TopEnding, ByACrash) {
@@ -87,9 +88,9 @@ TEST_F(TopEnding, WhenWhatStartedItIsKilled) {
   const auto processes = processes_of(tmux);
   if (processes.command == processes.page) return;  // nothing in between
   kill(processes.command, SIGKILL);
-  EXPECT_TRUE(tmux.shows("left with 137")) << tmux.text();
-  EXPECT_TRUE(wait_until([&] { return kill(processes.page, 0) != 0; }));
-  tmux.type("stty sane; echo a''live\r");
+  EXPECT_TRUE(wait_until([&] { return kill(processes.page, 0) != 0; })) << "nobody would end it";
+  EXPECT_TRUE(tmux.no_longer_shows("A100-SXM4-80GB"));
+  tmux.type("echo a''live\r");
   EXPECT_TRUE(tmux.shows("alive"));
 }
 
@@ -110,9 +111,9 @@ TEST_F(TopEnding, CtrlZStopsAndFgContinues) {
     tmux.press({"C-z"});
     ASSERT_TRUE(tmux.shows("Stopped")) << tmux.text();
     EXPECT_THAT(tmux.text(), Not(HasSubstr("A100-SXM4-80GB")));
-    tmux.type("stty -a | grep -o ' echo '; echo a''live\r");
+    tmux.type("stty -a | grep -q ' echo ' && echo ty''ping shows; echo a''live\r");
     EXPECT_TRUE(tmux.shows("alive"));
-    EXPECT_THAT(tmux.text(), HasSubstr(" echo "));
+    EXPECT_THAT(tmux.text(), HasSubstr("typing shows"));
     tmux.type("fg\r");
     ASSERT_TRUE(tmux.shows("A100-SXM4-80GB")) << tmux.text();
     EXPECT_THAT(tmux.text(), AllOf(HasSubstr("? help"), Not(HasSubstr("Stopped"))));
@@ -124,6 +125,20 @@ TEST_F(TopEnding, CtrlZStopsAndFgContinues) {
   }
   tmux.press({"q"});
   EXPECT_TRUE(tmux.no_longer_shows("A100-SXM4-80GB"));
+}
+
+TEST_F(TopEnding, StoppedByForceItContinuesToo) {
+  const Tmux tmux({.environment = machine_.environment(), .command = yoke_top()});
+  ASSERT_TRUE(tmux.shows("A100-SXM4-80GB"));
+  const auto processes = processes_of(tmux);
+  kill(processes.page, SIGSTOP);
+  kill(processes.command, SIGSTOP);
+  tmux.type("stty sane; clear; echo a''live\r");
+  ASSERT_TRUE(tmux.shows("alive"));
+  tmux.type("fg\r");
+  ASSERT_TRUE(tmux.shows("A100-SXM4-80GB")) << tmux.text();
+  tmux.press({"?"});
+  EXPECT_TRUE(tmux.shows("Keys")) << "without Enter";
 }
 
 }  // namespace

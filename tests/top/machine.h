@@ -64,7 +64,9 @@ class Machine {
   }
 
   std::vector<std::pair<std::string, std::string>> environment() const {
-    return {{"LD_LIBRARY_PATH", YOKE_FAKES_FOLDER}, {"YOKE_FAKE_NVML", folder_.path("state.json")}, {"LC_ALL", "C.UTF-8"},
+    return {{"LD_LIBRARY_PATH", YOKE_FAKES_FOLDER},
+            {"YOKE_FAKE_NVML", folder_.path("state.json")},
+            {"LC_ALL", "C.UTF-8"},
             {"NO_COLOR", ""}};
   }
 
@@ -74,7 +76,8 @@ class Machine {
 
 /// yoke top WORDS, and then what became of it and of the terminal.
 inline std::string yoke_top(const std::string& words = "") {
-  return fmt::format("clear; {} top {}; echo \"left with $?\"; stty -a | grep -o ' echo '", kYoke, words);
+  return fmt::format("clear; {} top {}; echo \"left with $?\"; stty -a | grep -q ' echo ' && echo 'typing shows'",
+                     kYoke, words);
 }
 
 }  // namespace yoke::test

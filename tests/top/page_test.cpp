@@ -1,4 +1,5 @@
 // `yoke top` in a terminal: keys, mouse, sizes, kinds of terminals.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@ namespace yoke::test {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -87,7 +89,8 @@ TEST_F(TopPage, TheTreeHasParents) {
   ASSERT_TRUE(tmux.shows("apple 1000"));
   tmux.press({"t"});
   EXPECT_TRUE(tmux.shows("└─ apple 1000")) << tmux.text();
-  EXPECT_THAT(tmux.text(), HasSubstr("yoke_top_test")) << "which started it";
+  EXPECT_THAT(tmux.text(), ContainsRegex(fmt::format(" {} .*\n +{} .*└─ apple", getpid(), processes[0].pid())))
+      << "under what started it";
   tmux.press({"t"});
   EXPECT_TRUE(tmux.no_longer_shows("└─ apple"));
 }
@@ -98,15 +101,17 @@ TEST_F(TopPage, FollowsTheSizeOfTheTerminal) {
   const Tmux tmux({.environment = machine.environment(), .command = yoke_top()});
   ASSERT_TRUE(tmux.shows("apple 1000"));
   tmux.resize(40, 10);
-  ASSERT_TRUE(wait_until([&] { return line_of(tmux.text(), "? help") == 9; })) << tmux.text();
-  EXPECT_THAT(tmux.text(), AllOf(HasSubstr("   1 "), HasSubstr("MEMORY COMMAND"), HasSubstr("1 process")));
+  ASSERT_TRUE(tmux.shows("MEMORY COMMAND")) << tmux.text();
+  EXPECT_EQ(line_of(tmux.text(), "? help"), 9);
+  EXPECT_THAT(tmux.text(), AllOf(HasSubstr("   1 "), HasSubstr("apple"), HasSubstr("1 process")));
   tmux.resize(12, 4);
   EXPECT_TRUE(tmux.no_longer_shows("COMMAND"));
   tmux.resize(120, 40);
-  EXPECT_TRUE(wait_until([&] { return line_of(tmux.text(), "? help") == 39; })) << tmux.text();
+  EXPECT_TRUE(tmux.shows("ORIGIN"));
   tmux.resize(80, 24);
-  EXPECT_TRUE(wait_until([&] { return line_of(tmux.text(), "? help") == 23; })) << tmux.text();
-  EXPECT_THAT(tmux.text(), AllOf(HasSubstr("A100-SXM4-80GB"), HasSubstr("apple 1000"), Not(HasSubstr("ORIGIN"))));
+  EXPECT_TRUE(tmux.no_longer_shows("ORIGIN"));
+  EXPECT_EQ(line_of(tmux.text(), "? help"), 23) << tmux.text();
+  EXPECT_THAT(tmux.text(), AllOf(HasSubstr("A100-SXM4-80GB"), HasSubstr("apple 1000")));
 }
 
 TEST_F(TopPage, EndsAProcessAfterAQuestion) {
@@ -115,12 +120,12 @@ TEST_F(TopPage, EndsAProcessAfterAQuestion) {
   const Tmux tmux({.environment = machine.environment(), .command = yoke_top()});
   ASSERT_TRUE(tmux.shows("apple 1000"));
   tmux.press({"Down", "k"});
-  ASSERT_TRUE(tmux.shows(fmt::format("y: send SIGTERM to {} apple 1000", processes[0].pid()))) << tmux.text();
+  ASSERT_TRUE(tmux.shows(fmt::format("send SIGTERM to {} apple (", processes[0].pid()))) << tmux.text();
   tmux.press({"n"});
   ASSERT_TRUE(tmux.shows("nothing was sent"));
   EXPECT_EQ(processes[0].ended_by(), 0);
   tmux.press({"k"});
-  ASSERT_TRUE(tmux.shows("y: send"));
+  ASSERT_TRUE(tmux.shows("send SIGTERM"));
   tmux.press({"y"});
   EXPECT_TRUE(tmux.shows("sent SIGTERM to"));
   EXPECT_TRUE(wait_until([&] { return processes[0].ended_by() == SIGTERM; }));
@@ -133,12 +138,12 @@ TEST_F(TopPage, TheSecondTimeItIsSigkill) {
   const Tmux tmux({.environment = machine.environment(), .command = yoke_top()});
   ASSERT_TRUE(tmux.shows("stubborn 1000"));
   tmux.press({"Down", "k"});
-  ASSERT_TRUE(tmux.shows("y: send SIGTERM"));
+  ASSERT_TRUE(tmux.shows("send SIGTERM"));
   tmux.press({"y"});
   ASSERT_TRUE(tmux.shows("k again sends SIGKILL"));
   EXPECT_EQ(processes[0].ended_by(), 0);
   tmux.press({"k"});
-  ASSERT_TRUE(tmux.shows("y: send SIGKILL"));
+  ASSERT_TRUE(tmux.shows("send SIGKILL to"));
   tmux.press({"y"});
   EXPECT_TRUE(wait_until([&] { return processes[0].ended_by() == SIGKILL; }));
 }
@@ -148,8 +153,10 @@ TEST_F(TopPage, ReadonlyEndsNothing) {
   const Machine machine(1, processes);
   const Tmux tmux({.environment = machine.environment(), .command = yoke_top("--readonly")});
   ASSERT_TRUE(tmux.shows("apple 1000"));
-  tmux.press({"Down", "k", "y", "k", "y"});
-  EXPECT_TRUE(tmux.shows("started with --readonly"));
+  tmux.press({"Down", "k"});
+  ASSERT_TRUE(tmux.shows("started with --readonly"));
+  tmux.press({"y", "r"});
+  ASSERT_TRUE(tmux.no_longer_shows("started with --readonly"));
   EXPECT_EQ(processes[0].ended_by(), 0);
 }
 
@@ -166,15 +173,19 @@ TEST_F(TopPage, TheMouseSortsAndSelects) {
   EXPECT_TRUE(stands_above(tmux, "apple 1000", "berry 1000")) << "by PID\n" << tmux.text();
   click(50, line_of(tmux.text(), "berry 1000"));
   tmux.press({"k"});
-  EXPECT_TRUE(tmux.shows(fmt::format("y: send SIGTERM to {}", processes[1].pid()))) << tmux.text();
+  EXPECT_TRUE(tmux.shows(fmt::format("send SIGTERM to {}", processes[1].pid()))) << tmux.text();
 }
 
 TEST_F(TopPage, NastyNamesAreShownHarmless) {
-  const auto processes = sleepers({"\x1b]2;owned\a\x1b[2J\x1b[31mred", "\xff\xfe\xc3" "x", "学習\u202e"});
+  const auto processes = sleepers({"\x1b]2;owned\a\x1b[2J\x1b[31mred",
+                                   "\xff\xfe\xc3"
+                                   "x",
+                                   "学習\u202e"});
   const Machine machine(1, processes, R"({"defaults": {"name": "NVIDIA \u001b[2J"}})");
   const Tmux tmux({.environment = machine.environment(), .command = yoke_top()});
   ASSERT_TRUE(tmux.shows("?]2;owned??[2J?[31mred 1000")) << tmux.text();
-  EXPECT_THAT(tmux.text(), AllOf(HasSubstr("???x 1000"), HasSubstr("学習? 1000"), HasSubstr(" 0 ?[2J"), HasSubstr("? help")));
+  EXPECT_THAT(tmux.text(),
+              AllOf(HasSubstr("???x 1000"), HasSubstr("学習? 1000"), HasSubstr(" 0 ?[2J"), HasSubstr("? help")));
   EXPECT_THAT(tmux.title(), Not(HasSubstr("owned")));
 }
 

@@ -76,7 +76,8 @@ TEST(TopPrinted, ARecordingIsShownWithItsTime) {
   auto options = top(machine, {"--record", folder.path("machine.jsonl")});
   options.argv[1] = "devices";
   ASSERT_EQ(run(options).exit_code, 0);
-  const auto result = run({.argv = {kYoke, "top", "--replay", folder.path("machine.jsonl")}, .environment = {{"LC_ALL", "C"}}});
+  const auto result =
+      run({.argv = {kYoke, "top", "--replay", folder.path("machine.jsonl")}, .environment = {{"LC_ALL", "C"}}});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("recording of 20"), HasSubstr("   1 A100")));
   expect_plain(result.out);

@@ -13,8 +13,8 @@ Tmux::Tmux(const TmuxOptions& options) {
   for (const auto& [name, value] : options.environment) script += fmt::format("export {}='{}'\n", name, value);
   script += fmt::format("export TERM='{}'\n", options.term);
   folder_.write("rc", script);
-  run({"-f", "/dev/null", "new-session", "-d", "-x", std::to_string(options.width), "-y", std::to_string(options.height),
-       fmt::format("exec bash --noprofile --rcfile '{}' -i", folder_.path("rc"))});
+  run({"-f", "/dev/null", "new-session", "-d", "-x", std::to_string(options.width), "-y",
+       std::to_string(options.height), fmt::format("exec bash --noprofile --rcfile '{}' -i", folder_.path("rc"))});
   if (!shows("shell$")) throw std::runtime_error("the shell in tmux does not start");
   type(options.command + "\r");
 }

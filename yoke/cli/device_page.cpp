@@ -51,9 +51,10 @@ class Page {
 void add_links(Page& page, const std::vector<device::Link>& links) {
   page.section("Links");
   for (const auto& link : links) {
-    page.add(fmt::format("{} {}", link.kind, link.number),
-             !link.is_active ? "inactive"
-                             : link.remote_pci_bus_id.empty() ? "active" : "active, to " + link.remote_pci_bus_id);
+    page.add(fmt::format("{} {}", link.kind, link.number), !link.is_active ? "inactive"
+                                                           : link.remote_pci_bus_id.empty()
+                                                               ? "active"
+                                                               : "active, to " + link.remote_pci_bus_id);
   }
 }
 

@@ -84,10 +84,9 @@ Table device_table(const device::Snapshot& snapshot) {
 
 Table device_csv(const device::Snapshot& snapshot) {
   Table table;
-  for (const char* title :
-       {"id", "vendor", "name", "uuid", "pci_bus_id", "state", "utilization_percent", "memory_used_bytes",
-        "memory_total_bytes", "memory_reserved_bytes", "temperature_celsius", "power_mw", "power_limit_mw",
-        "num_processes", "users"}) {
+  for (const char* title : {"id", "vendor", "name", "uuid", "pci_bus_id", "state", "utilization_percent",
+                            "memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes", "temperature_celsius",
+                            "power_mw", "power_limit_mw", "num_processes", "users"}) {
     table.columns.push_back({title});
   }
   for_each(snapshot, [&](const Device& device, const std::string& id) {

@@ -137,7 +137,8 @@ int watch(device::Source& source, const Args& args, Context& context, std::ostre
       context.out << text << (args.json || args.csv ? "" : "\n") << std::flush;
     }
     if (!context.out) return kExitOk;  // the reader has gone
-    const auto interval = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(args.watch_s));
+    const auto interval =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(args.watch_s));
     next = std::max(next + interval, std::chrono::steady_clock::now());
     const auto pause = std::chrono::ceil<std::chrono::milliseconds>(next - std::chrono::steady_clock::now());
     poll(nullptr, 0, static_cast<int>(std::max<int64_t>(1, pause.count())));

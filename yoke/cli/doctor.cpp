@@ -1,4 +1,6 @@
 // `yoke doctor`: what keeps programs from using this machine's devices well, and what to do about it.
+#include "yoke/device/doctor.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -14,7 +16,6 @@
 #include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
-#include "yoke/device/doctor.h"
 #include "yoke/device/doctor_system.h"
 #include "yoke/device/worker.h"
 
@@ -106,7 +107,8 @@ int run(const Args& args, Context& context) {
     if (sysroot == "/") observations.runtime = device::count_gpus(kRuntimeDeadline);
 
     const auto now = device::Worker::Clock::now();
-    Question<device::System> system([=, environment = context.environment] { return device::read_system(sysroot, environment); });
+    Question<device::System> system(
+        [=, environment = context.environment] { return device::read_system(sysroot, environment); });
     Question<device::KernelLog> kernel_log([=] { return device::read_kernel_log(sysroot); });
     Question<std::vector<device::TorchInstall>> torches(
         [places = torch_places(args, context)] { return device::find_torch_installs(places); });

@@ -143,8 +143,9 @@ void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::s
     const auto time = std::chrono::ceil<milliseconds>(until - Clock::now());
     if (left == 0 || time.count() <= 0) break;
     if (has_screen && limit - time > milliseconds(500)) {
-      std::cerr << fmt::format("\rwaiting for {} of {} processes, {:.0f} s left\x1b[K", left, victims.size(),
-                               std::ceil(std::chrono::duration<double>(time).count()))
+      const auto seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
+      std::cerr << fmt::format("\rwaiting for {} {}, {} s left\x1b[K", left, left == 1 ? "process" : "processes",
+                               seconds)
                 << std::flush;
       has_shown = true;
     }
@@ -155,14 +156,13 @@ void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::s
 }
 
 std::string why_it_lives(const Victim& victim, const Args& args, int signal) {
-  const auto info = device::describe_process(victim.target.pid);
-  if (info.state == 'D') {
-    return "waits inside the kernel (state D), where no signal reaches it; it ends when its driver or file system "
-           "answers";
-  }
   const auto time = format_duration(std::chrono::duration<double>(args.wait_s));
-  if (args.force || signal == SIGKILL) return fmt::format("did not end within {} after SIGKILL", time);
-  return fmt::format("did not end within {} after {}; --force sends SIGKILL then", time, signal_name(signal));
+  if (!args.force && signal != SIGKILL) {
+    return fmt::format("did not end within {} after {}; --force sends SIGKILL then", time, signal_name(signal));
+  }
+  const bool is_held = device::describe_process(victim.target.pid).state == 'D';
+  return fmt::format("did not end within {} after SIGKILL{}", time,
+                     is_held ? ": it waits inside the kernel (state D), until its driver or file system answers" : "");
 }
 
 void end(std::vector<Victim>& victims, const Args& args, int signal) {

@@ -54,11 +54,12 @@ int run(const Args& args, Context& context) {
 void add_metrics(CLI::App& app, Context& context) {
   auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("metrics", "Print or serve what the devices are doing, for Prometheus");
-  args->serve = cmd->add_option("--serve", args->address,
-                                "Serve /metrics and /devices.json until stopped; unless given at 127.0.0.1:19477, where "
-                                "only this machine can read them. Port 0: any free one")
-                    ->type_name("ADDR:PORT")
-                    ->expected(0, 1);
+  args->serve =
+      cmd->add_option("--serve", args->address,
+                      "Serve /metrics and /devices.json until stopped; unless given at 127.0.0.1:19477, where "
+                      "only this machine can read them. Port 0: any free one")
+          ->type_name("ADDR:PORT")
+          ->expected(0, 1);
   cmd->add_option("--max-age", args->max_age_s, "Answer with a sample that is no older; else take a new one")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 3600.0).description(""))

@@ -10,7 +10,6 @@
 namespace yoke::cli {
 namespace {
 
-using device::DeviceProcess;
 using device::ProcessInfo;
 using std::chrono::system_clock;
 
@@ -45,8 +44,8 @@ Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& f
   Table table;
   table.rows.resize(uses.size());
   for (const auto& field : fields) {
-    std::vector<std::string> cells;
-    for (const auto& use : uses) cells.push_back(field.text(use));
+    std::vector<std::string> cells(uses.size());
+    std::transform(uses.begin(), uses.end(), cells.begin(), field.text);
     const auto is_known = [](const std::string& cell) { return !cell.empty() && cell != kUnknown; };
     if (field.is_optional && std::none_of(cells.begin(), cells.end(), is_known)) continue;
     table.columns.push_back(field.column);
@@ -58,8 +57,9 @@ Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& f
 }  // namespace
 
 std::vector<DeviceUse> uses_of(const device::Snapshot& snapshot, const std::vector<std::string>& devices) {
-  std::vector<const device::Device*> chosen;
-  for (const auto& id : devices) chosen.push_back(&find_device(snapshot, id));
+  std::vector<const device::Device*> chosen(devices.size());
+  std::transform(devices.begin(), devices.end(), chosen.begin(),
+                 [&](const std::string& id) { return &find_device(snapshot, id); });
   const auto is_chosen = [&](const device::Device& device) {
     return devices.empty() || std::find(chosen.begin(), chosen.end(), &device) != chosen.end();
   };

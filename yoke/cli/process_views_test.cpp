@@ -3,18 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 namespace yoke::cli {
 namespace {
 
 using device::DeviceProcess;
-using device::ProcessInfo;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 using testing::SizeIs;
-using testing::StartsWith;
 
 const auto kNow = std::chrono::system_clock::time_point(std::chrono::hours(500'000));
 
@@ -39,8 +37,8 @@ device::Snapshot machine() {
 }
 
 std::vector<int64_t> pids_of(const std::vector<DeviceUse>& uses) {
-  std::vector<int64_t> pids;
-  for (const auto& use : uses) pids.push_back(use.process.pid);
+  std::vector<int64_t> pids(uses.size());
+  std::transform(uses.begin(), uses.end(), pids.begin(), [](const DeviceUse& use) { return use.process.pid; });
   return pids;
 }
 

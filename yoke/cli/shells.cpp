@@ -1,5 +1,5 @@
-// Completion scripts. Each knows two things that the tree does not say: words after `yoke run`'s options are a command
-// of the shell, and the recipes of `yoke train` are asked from `yoke train --list`.
+// Completion scripts. Each knows two things that the tree does not say: words after the options of `yoke run` and
+// its like are a command of the shell, and the recipes of `yoke train` are asked from `yoke train --list`.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -35,6 +35,10 @@ std::string quoted(std::string text) {
   return "'" + text + "'";
 }
 
+bool starts_any_program(const CommandDescription& command) {
+  return command.name == "run" || command.name == "visible" || command.name == "watch";
+}
+
 constexpr auto kRecipes = "yoke train --list 2>/dev/null | cut -d' ' -f1";
 
 std::string bash_case(const CommandDescription& command) {
@@ -45,7 +49,7 @@ std::string bash_case(const CommandDescription& command) {
                           fmt::join(option.names, "|"), fmt::join(option.choices(), " "));
   }
   std::string words;
-  if (command.name == "run") {
+  if (starts_any_program(command)) {
     words = "COMPREPLY=($(compgen -c -f -- \"$cur\"))";
   } else if (command.name == "train") {
     words = fmt::format("COMPREPLY=($(compgen -W \"$({})\" -- \"$cur\"))", kRecipes);
@@ -107,7 +111,7 @@ std::string zsh_completion(const CommandDescription& root) {
         arguments += fmt::format(" \\\n        {}", quoted(name + "[" + zsh_escaped(option.text) + "]" + value));
       }
     }
-    if (command.name == "run") {
+    if (starts_any_program(command)) {
       arguments += " \\\n        '(-)1:program:_command_names -e' '*::argument:_normal'";
     } else if (command.name == "train") {
       arguments += fmt::format(" \\\n        \"1:recipe:($({}))\" '*:argument:_files'", kRecipes);
@@ -150,7 +154,7 @@ std::string fish_completion(const CommandDescription& root) {
         lines += fmt::format(" -x -a {}", quoted(fmt::format("{}", fmt::join(option.choices(), " "))));
       lines += fmt::format(" -d {}\n", quoted(option.text));
     }
-    if (command.name == "run") {
+    if (starts_any_program(command)) {
       lines += fmt::format("complete -c yoke {} -F -a '(__fish_complete_subcommand)'\n", when);
     } else if (command.name == "train") {
       lines += fmt::format("complete -c yoke {} -a \"({})\"\n", when, kRecipes);

@@ -4,6 +4,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -50,14 +51,24 @@ int run(const Args& args, Context& context) {
     topology = load_topology(options);
   }
   if (!args.topology.empty() && args.device.replay.empty()) {
-    print(topology, devices_of(topology), args, context);
+    const auto gpus = devices_of(topology);
+    print(topology, gpus, args, context);
+    if (gpus.size() > 1) {
+      context.out.flush();
+      std::cerr << "yoke: a topology file has no NVLink and no Infinity Fabric; --replay adds those of a recording "
+                   "made there\n";
+    }
     return kExitOk;
-  }
-  if (!args.device.vendor.empty()) {
-    std::erase_if(topology.devices, [](const auto& known) { return known.kind == device::PciDevice::Kind::kGpu; });
   }
   return with_source(args.device, context, [&](device::Source& source) {
     const auto snapshot = source.sample({.processes = false, .links = true});
+    if (!args.device.vendor.empty()) {  // GPUs of the others are silent because nobody asked them
+      std::erase_if(topology.devices, [&](const device::PciDevice& known) {
+        return known.kind == device::PciDevice::Kind::kGpu &&
+               std::none_of(snapshot.devices.begin(), snapshot.devices.end(),
+                            [&](const device::Device& device) { return device.facts.pci_bus_id == known.pci_bus_id; });
+      });
+    }
     print(topology, snapshot.devices, args, context);
     context.out.flush();
     for (const auto& note : device_notes(snapshot)) std::cerr << "yoke: " << note << '\n';

@@ -34,10 +34,9 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-se
 .gpu{fill:#dafbe1;stroke:#1a7f37}.amd{fill:#ffe5e0;stroke:#cf222e}.pci{fill:#f6f8fa;stroke:#8c959f;stroke-dasharray:4 3}
 .nic{fill:#ddf4ff;stroke:#0969da}.wire{fill:none;stroke:#59636e;stroke-width:1.5}.bar{stroke:#59636e;stroke-width:4}
 .nv{fill:none;stroke:#1a7f37}.xgmi{fill:none;stroke:#cf222e}.on{stroke:#fff;stroke-width:4;paint-order:stroke}
-.sw{fill:#dafbe1;stroke:#1a7f37}
 @media (prefers-color-scheme:dark){
 text{fill:#f0f6fc}.m{fill:#9198a1}.page{fill:#0d1117;stroke:#3d444d}.pkg{fill:#151b23;stroke:#656c76}
-.node{fill:#0d1117;stroke:#656c76}.gpu,.sw{fill:#0f2d17;stroke:#3fb950}.amd{fill:#3c1418;stroke:#f85149}
+.node{fill:#0d1117;stroke:#656c76}.gpu{fill:#0f2d17;stroke:#3fb950}.amd{fill:#3c1418;stroke:#f85149}
 .pci{fill:#151b23;stroke:#656c76}.nic{fill:#0c2d54;stroke:#4493f8}.wire,.bar{stroke:#9198a1}.nv{stroke:#3fb950}
 .xgmi{stroke:#f85149}.on{stroke:#0d1117}}
 </style>
@@ -95,18 +94,19 @@ class Drawing {
     for (const auto& column : columns_) depth = std::max(depth, depth_of(column.root, true));
     chip_offset_ = kTitleHeight + kNodeHeight + 3 * kGap + kLevel * static_cast<double>(depth + 1);
     side_height_ = chip_offset_ + kChipHeight;
-    const auto arcs = find_arcs();
-    const auto switched = find_switched();
+    auto arcs = find_arcs();
+    auto bar = find_switched();
+    if (bar.ends.empty()) bar = take_mesh(arcs);
     const bool has_below =
         std::any_of(columns_.begin(), columns_.end(), [](const Column& column) { return column.is_below; });
-    lane_height_ = lane_height(arcs, !switched.empty(), has_below);
+    lane_height_ = lane_height(arcs, !bar.ends.empty(), has_below);
     height_ = top() + side_height_ + lane_height_ + (has_below ? side_height_ : 0) + kMargin;
 
     draw_packages();
     for (const auto& column : columns_)
       draw_branch(column, column.root, column.x + column.width / 2, kTitleHeight + kNodeHeight + kGap, 0);
     for (size_t i = 0; i < places_.size(); ++i) draw_chip(i);
-    draw_switch(switched);
+    draw_bar(bar);
     draw_arcs(arcs);
     draw_legend();
     text("b", kMargin, kMargin + 12, xml_text(title));
@@ -316,16 +316,36 @@ class Drawing {
     return arcs;
   }
 
-  /// GPUs on NVSwitches, with their number of links.
-  std::map<size_t, int64_t> find_switched() const {
-    std::map<size_t, int64_t> links;
+  /// What connects each of several GPUs with each.
+  struct Bar {
+    std::string title;
+    std::map<size_t, std::string> ends;  ///< GPU -> what stands beside its line.
+  };
+
+  Bar find_switched() const {
+    Bar bar{"NVSwitch", {}};
     for (size_t a = 0; a < places_.size(); ++a) {
       for (size_t b = 0; b < places_.size(); ++b) {
         const auto& connection = matrix_.connections[a][b];
-        if (connection.kind == Connection::Kind::kNvlink && !is_direct(a, b)) links[a] = connection.count;
+        if (connection.kind == Connection::Kind::kNvlink && !is_direct(a, b)) bar.ends[a] = label(connection);
       }
     }
-    return links;
+    return bar;
+  }
+
+  /// Many GPUs of which each two have the same links are a bar as well: so many arcs would show nothing.
+  static Bar take_mesh(std::vector<Arc>& arcs) {
+    Bar bar;
+    for (const auto& arc : arcs) {
+      bar.ends[arc.a];
+      bar.ends[arc.b];
+      if (arc.connection != arcs.front().connection) return {};
+    }
+    const auto count = bar.ends.size();
+    if (count < 5 || arcs.size() != count * (count - 1) / 2) return {};
+    bar.title = fmt::format("{} between each two", label(arcs.front().connection));
+    arcs.clear();
+    return bar;
   }
 
   bool crosses(const Arc& arc) const { return places_[arc.a].is_below != places_[arc.b].is_below; }
@@ -334,7 +354,7 @@ class Drawing {
   /// How far an arc between neighbours on one side bends; the longest bends most.
   double bend(const Arc& arc) const { return 26 + std::min(length(arc), 900.0) / 4.5; }
 
-  double lane_height(const std::vector<Arc>& arcs, bool has_switch, bool has_below) const {
+  double lane_height(const std::vector<Arc>& arcs, bool has_bar, bool has_below) const {
     double bends[] = {0, 0};
     bool any_crosses = false;
     for (const auto& arc : arcs) {
@@ -344,27 +364,29 @@ class Drawing {
     }
     double height = bends[0] + bends[1] + (arcs.empty() ? 0 : 20);
     if (any_crosses) height = std::max(height, 160.0);
-    if (has_switch) height = std::max(height, has_below ? 5 * kLevel : 3 * kLevel + 8);
+    if (has_bar) height = std::max(height, has_below ? 5 * kLevel : 3 * kLevel + 8);
     return std::max(height, 30.0);
   }
 
-  void draw_switch(const std::map<size_t, int64_t>& links) {
-    if (links.empty()) return;
+  void draw_bar(const Bar& bar) {
+    if (bar.ends.empty()) return;
     const double height = 28;
     const bool has_below =
-        std::any_of(links.begin(), links.end(), [&](const auto& link) { return places_[link.first].is_below; });
+        std::any_of(bar.ends.begin(), bar.ends.end(), [&](const auto& end) { return places_[end.first].is_below; });
     const double y = top() + side_height_ + (has_below ? (lane_height_ - height) / 2 : 2 * kLevel);
     double least = 1e9, most = 0;
-    for (const auto& [number, count] : links) {
+    for (const auto& [number, beside] : bar.ends) {
       const auto& place = places_[number];
       const double from = link_y(number), to = place.is_below ? y + height : y;
-      body_ += fmt::format("<path class=\"nv\" stroke-width=\"4\" d=\"M{:.1f} {:.1f}V{:.1f}\"/>\n", place.x, from, to);
-      text("on c", place.x + 22, (from + to) / 2 + 4, fmt::format("NV{}", count));
+      const auto* kind = matrix_.endpoints[number].links.front().kind == "nvlink" ? "nv" : "xgmi";
+      body_ +=
+          fmt::format("<path class=\"{}\" stroke-width=\"4\" d=\"M{:.1f} {:.1f}V{:.1f}\"/>\n", kind, place.x, from, to);
+      if (!beside.empty()) text("on c", place.x + 22, (from + to) / 2 + 4, beside);
       least = std::min(least, place.x);
       most = std::max(most, place.x);
     }
-    box("sw", least - kChipWidth / 2, y, most - least + kChipWidth, height);
-    text("b c", (least + most) / 2, y + 19, "NVSwitch");
+    box("node", least - kChipWidth / 2, y, most - least + kChipWidth, height);
+    text("b c", (least + most) / 2, y + 19, bar.title);
   }
 
   /// Where on its chip an arc ends: so that the arcs of a chip do not cross each other there.

@@ -144,7 +144,7 @@ std::string topology_text(const Topology& topology, const LinkMatrix& matrix, in
   std::string text;
   if (const auto line = machine_line(topology); !line.empty()) {
     text += line + '\n';
-    if (topology.allowed_cpus != topology.cpus) {
+    if (!topology.allowed_cpus.empty() && topology.allowed_cpus != topology.cpus) {
       text += fmt::format("This process may use CPUs {}\n", printable(topology.allowed_cpus));
     }
     text += '\n';

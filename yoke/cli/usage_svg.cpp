@@ -46,7 +46,8 @@ std::string text_at(double x, double y, const char* style, const std::string& co
 }
 
 std::string line_at(const char* style, double x1, double y1, double x2, double y2) {
-  return fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", style, x1, y1, x2, y2);
+  return fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", style, x1, y1,
+                     x2, y2);
 }
 
 struct Step {
@@ -93,7 +94,8 @@ std::string path_of(const std::vector<Step>& steps, double bottom, bool is_fille
     }
     const double y = bottom - kPlotHeight * std::clamp(*step.percent, 0.0, 100.0) / 100;
     if (!is_drawing && is_filled) path += fmt::format("M{:.1f} {:.1f}", kLeft + step.begin, bottom);
-    path += fmt::format("{}{:.1f} {:.1f}H{:.1f}", is_drawing || is_filled ? 'L' : 'M', kLeft + step.begin, y, kLeft + step.end);
+    path += fmt::format("{}{:.1f} {:.1f}H{:.1f}", is_drawing || is_filled ? 'L' : 'M', kLeft + step.begin, y,
+                        kLeft + step.end);
     is_drawing = true;
     right = kLeft + step.end;
   }
@@ -103,8 +105,8 @@ std::string path_of(const std::vector<Step>& steps, double bottom, bool is_fille
 
 /// A round number of seconds that divides `duration` into at most eight parts.
 double tick_seconds(double duration) {
-  for (const double tick : {0.1, 0.2, 0.5, 1., 2., 5., 10., 15., 30., 60., 120., 300., 600., 900., 1800., 3600., 7200.,
-                            14'400., 21'600., 43'200.}) {
+  for (const double tick : {0.1,  0.2,  0.5,  1.,   2.,    5.,    10.,   15.,     30.,     60.,
+                            120., 300., 600., 900., 1800., 3600., 7200., 14'400., 21'600., 43'200.}) {
     if (duration / tick <= 8) return tick;
   }
   return 86'400 * std::ceil(duration / 8 / 86'400);
@@ -121,7 +123,8 @@ std::string summary_of(const DeviceUsage& usage, double goal_percent) {
   if (usage.p50_percent) {
     add(fmt::format("p5 {:.0f}, p50 {:.0f}, p95 {:.0f} %", *usage.p5_percent, *usage.p50_percent, *usage.p95_percent));
   }
-  if (usage.under_goal_percent) add(fmt::format("{:.0f} % of the time under {:.4g} %", *usage.under_goal_percent, goal_percent));
+  if (usage.under_goal_percent)
+    add(fmt::format("{:.0f} % of the time under {:.4g} %", *usage.under_goal_percent, goal_percent));
   if (usage.memory_peak_bytes) add("memory up to " + format_bytes(*usage.memory_peak_bytes));
   if (usage.mean_power_mw) add(fmt::format("{:.0f} W", static_cast<double>(*usage.mean_power_mw) / 1e3));
   return text;
@@ -130,7 +133,9 @@ std::string summary_of(const DeviceUsage& usage, double goal_percent) {
 std::string panel(const DeviceUsage& usage, const UsageReport& report, double top) {
   const double duration = std::max(1e-3, report.duration.count());
   const double plot_top = top + 36, bottom = plot_top + kPlotHeight;
-  auto svg = text_at(kLeft, top + 10, "b", xml_text(fmt::format("{}  {}", usage.id, usage.name), kPlotWidth));
+  auto svg =
+      text_at(kLeft, top + 10, "b",
+              xml_text(fmt::format("Device {}{}{}", usage.id, usage.name.empty() ? "" : ": ", usage.name), kPlotWidth));
   svg += text_at(kLeft, top + 26, "m", xml_text(summary_of(usage, report.goal_percent), kPlotWidth));
   for (const int percent : {0, 50, 100}) {
     const double y = bottom - kPlotHeight * percent / 100;
@@ -156,10 +161,12 @@ std::string panel(const DeviceUsage& usage, const UsageReport& report, double to
 std::string usage_svg(const UsageReport& report, const UsageNotes& notes) {
   const double notes_height = 16 * static_cast<double>(notes.sentences.size());
   const double height = kTop + kPanelHeight * static_cast<double>(report.devices.size()) + notes_height + 12;
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n", kWidth, height);
+  std::string svg =
+      fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n",
+                  kWidth, height);
   svg += kStyle;
-  svg += fmt::format("<rect class=\"page\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n", kWidth - 1, height - 1);
+  svg += fmt::format("<rect class=\"page\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n", kWidth - 1,
+                     height - 1);
   svg += text_at(kLeft, 26, "b", xml_text(notes.program, kPlotWidth - 120));
   svg += text_at(kLeft + kPlotWidth, 26, "m r", format_duration(report.duration));
   // The key.

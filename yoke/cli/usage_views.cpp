@@ -13,7 +13,6 @@
 namespace yoke::cli {
 namespace {
 
-using device::DeviceUsage;
 using device::UsageReport;
 using Json = nlohmann::ordered_json;
 
@@ -21,7 +20,9 @@ std::string percent(const std::optional<double>& value) { return value ? fmt::fo
 
 std::string bytes_of(const std::optional<int64_t>& value) { return value ? format_bytes(*value) : "?"; }
 
-std::string watts(const std::optional<int64_t>& mw) { return mw ? fmt::format("{:.0f} W", static_cast<double>(*mw) / 1e3) : "?"; }
+std::string watts(const std::optional<int64_t>& mw) {
+  return mw ? fmt::format("{:.0f} W", static_cast<double>(*mw) / 1e3) : "?";
+}
 
 std::string energy(const std::optional<int64_t>& mj) {
   if (!mj) return "?";

@@ -12,7 +12,7 @@ namespace yoke::cli {
 
 /// What is to be said beside the numbers.
 struct UsageNotes {
-  std::string program;                ///< As the user typed it, or "process 4121".
+  std::string program;  ///< As the user typed it, or "process 4121".
   std::vector<std::string> sentences;
 };
 

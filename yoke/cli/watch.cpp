@@ -11,35 +11,24 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <csignal>
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <thread>
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
+#include "yoke/cli/usage_sampling.h"
 #include "yoke/cli/usage_views.h"
 #include "yoke/cli/watched_program.h"
 #include "yoke/device/process_info.h"
-#include "yoke/device/usage_report.h"
-#include "yoke/device/visibility.h"
 
 namespace yoke::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using device::Snapshot;
-using device::Vendor;
-
-constexpr device::Want kWant{.details = true};
 
 struct Args {
   DeviceOptions device;
@@ -50,148 +39,24 @@ struct Args {
   bool json = false;
 };
 
-/// The processes of the program: `root`, those below it, and those that were there once.
-class Family {
- public:
-  explicit Family(int64_t root) : root_(root) {}
-
-  bool contains(int64_t pid) {
-    const auto info = device::describe_process(pid);
-    if (!info.is_visible.value_or(false)) return false;
-    const std::pair key(pid, info.start_ticks.value_or(0));
-    if (known_.contains(key)) return true;
-    const bool is_ours = pid == root_ || descends(info.parent_pid.value_or(0));
-    if (is_ours) known_.insert(key);
-    return is_ours;
-  }
-
- private:
-  /// What the program abandoned becomes a child of this process.
-  bool descends(int64_t pid) const {
-    for (int depth = 0; pid > 1 && depth < 100; ++depth) {
-      if (pid == root_ || pid == self_) return true;
-      pid = device::describe_process(pid).parent_pid.value_or(0);
-    }
-    return false;
-  }
-
-  const int64_t root_;
-  const int64_t self_ = getpid();
-  std::set<std::pair<int64_t, int64_t>> known_;
-};
-
-/// Ids of the GPUs that a program with this environment sees; of the CPU where there is no GPU.
-std::set<std::string> visible_ids(const Environment& environment, const Snapshot& snapshot) {
-  std::set<std::string> ids;
-  for (const auto& device : visibility(environment, snapshot).devices) {
-    if (!device.ordinal) continue;
-    ids.insert(device.instance ? fmt::format("{}:{}", device.index, *device.instance) : fmt::format("{}", device.index));
-  }
-  const auto is_gpu = [](const auto& device) { return device.vendor != Vendor::kCpu; };
-  if (std::none_of(snapshot.devices.begin(), snapshot.devices.end(), is_gpu)) ids.insert("cpu");
-  return ids;
+UsageSamplingOptions sampling_options(const Args& args, const Context& context, int64_t pid) {
+  return {.pid = pid,
+          .interval = device::Seconds(args.interval_s),
+          .goal_percent = args.goal_percent,
+          .environment = context.environment};
 }
 
-/// Samples on a thread of its own, so that signals and the program's end are handled at once whatever a driver does.
-class Sampling {
- public:
-  Sampling(device::Source& source, const Args& args, const Environment& environment, int64_t pid)
-      : source_(source), interval_(args.interval_s), family_(pid), begun_(Clock::now()) {
-    // The first sample is from before the program's first instruction: what the energy is counted from.
-    const auto first = source.sample(kWant);
-    backends_ = first.backends;
-    const auto visible = visible_ids(environment, first);
-    has_gpu_ = !visible.contains("cpu");
-    device::UsageRecorder::Options options{.goal_percent = args.goal_percent, .interval = interval_};
-    // Devices that variables hide are watched too: a program may set them for its children.
-    options.is_watched = [visible, this](const std::string& id) { return has_gpu_ ? id != "cpu" : visible.contains(id); };
-    visible_ = visible;
-    recorder_ = std::make_unique<device::UsageRecorder>(options);
-    begun_ = Clock::now();
-    add(device::Seconds(0), first);
-  }
-  Sampling(const Sampling&) = delete;
-  Sampling& operator=(const Sampling&) = delete;
-  ~Sampling() { stop(); }
-
-  void start() {
-    begun_ = Clock::now();
-    thread_ = std::thread([this] { work(); });
-  }
-
-  /// The last sample, then the end. Takes as long as the drivers' deadline at most.
-  void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_stopped_ = true;
-      changed_.notify_one();
-    }
-    if (thread_.joinable()) thread_.join();
-  }
-
-  // After stop().
-  device::UsageReport report() const {
-    auto report = recorder_->report(duration_);
-    const auto& all = report.devices;
-    const bool is_any_used = std::any_of(all.begin(), all.end(), [](const auto& usage) { return usage.was_used; });
-    if (!is_any_used && has_gpu_) std::erase_if(report.devices, [&](const auto& usage) { return !visible_.contains(usage.id); });
-    return report;
-  }
-  bool has_gpu() const { return has_gpu_; }
-  bool has_seen_strangers() const { return has_seen_strangers_; }
-  const std::vector<device::BackendReport>& backends() const { return backends_; }
-
- private:
-  void add(device::Seconds time, const Snapshot& snapshot) {
-    for (const auto& device : snapshot.devices) {
-      for (const auto& process : device.processes) {
-        has_seen_strangers_ = has_seen_strangers_ || process.info.is_visible == false;
-      }
-    }
-    recorder_->add(time, snapshot, [this](int64_t pid) { return family_.contains(pid); });
-  }
-
-  void work() {
-    auto next = begun_;
-    for (bool is_last = false; !is_last;) {
-      next += std::chrono::duration_cast<Clock::duration>(interval_);
-      next = std::max(next, Clock::now());
-      std::unique_lock lock(mutex_);
-      is_last = changed_.wait_until(lock, next, [this] { return is_stopped_; });
-      lock.unlock();
-      duration_ = Clock::now() - begun_;
-      try {
-        add(duration_, source_.sample(kWant));
-      } catch (const std::exception&) {  // out of memory or descriptors: a gap in the record, no more
-      }
-    }
-  }
-
-  device::Source& source_;
-  const device::Seconds interval_;
-  Family family_;
-  std::set<std::string> visible_;
-  bool has_gpu_ = true;
-  bool has_seen_strangers_ = false;
-  std::vector<device::BackendReport> backends_;
-  std::unique_ptr<device::UsageRecorder> recorder_;
-  Clock::time_point begun_;
-  device::Seconds duration_{0};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_stopped_ = false;
-  std::thread thread_;
-};
-
-UsageNotes notes_of(const Sampling& sampling, const device::UsageReport& report, const std::string& program) {
+UsageNotes notes_of(const UsageSampling& sampling, const device::UsageReport& report, const std::string& program) {
   UsageNotes notes{.program = program};
   const bool is_any_used =
       std::any_of(report.devices.begin(), report.devices.end(), [](const auto& usage) { return usage.was_used; });
   if (!sampling.has_gpu()) {
     notes.sentences.push_back("no GPU here; the numbers are of the machine's processors, whoever used them");
   } else if (!is_any_used) {
-    notes.sentences.push_back(fmt::format("the program was seen on no GPU{}; the numbers are of those visible to it, whoever used them",
-                                          sampling.has_seen_strangers() ? " (processes of another PID namespace, as of containers, cannot be told apart)" : ""));
+    notes.sentences.push_back(fmt::format(
+        "the program was seen on no GPU{}; the numbers are of those visible to it, whoever used them",
+        sampling.has_seen_strangers() ? " (processes of another PID namespace, as of containers, cannot be told apart)"
+                                      : ""));
   }
   for (auto& sentence : remarks(report)) notes.sentences.push_back(std::move(sentence));
   return notes;
@@ -214,7 +79,7 @@ void write_file(const std::string& file, const std::string& text) {
   if (!stream) throw system_error(errno, "watch: writing " + file);
 }
 
-void print_report(const Sampling& sampling, const Args& args, const std::string& program, const Context& context) {
+void print_report(const UsageSampling& sampling, const Args& args, const std::string& program, const Context& context) {
   const auto report = sampling.report();
   const auto notes = notes_of(sampling, report, program);
   if (!args.svg.empty()) write_file(args.svg, usage_svg(report, notes));
@@ -222,7 +87,7 @@ void print_report(const Sampling& sampling, const Args& args, const std::string&
                               : usage_text(report, notes, args.output.empty() ? error_width(context) : 100);
   if (!args.output.empty()) return write_file(args.output, text);
   // After what the program printed, whatever state it left the line in.
-  std::cerr << "\n" << text << std::flush;
+  std::cerr << (args.json ? "" : "\nyoke watch: ") << text << std::flush;
 }
 
 /// Until the program has ended; nullopt: this process is to end, and to leave the program alone.
@@ -248,7 +113,7 @@ int watch_program(const Args& args, Context& context, const std::function<void(i
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   SignalMessages messages;
   const auto source = open_source(args.device);
-  Sampling sampling(*source, args, context.environment, program.pid());
+  UsageSampling sampling(*source, sampling_options(args, context, program.pid()));
   if (const int error = program.start(); error != 0) {
     const auto failure = system_error(error, "watch: cannot run " + argv[0]);
     std::cerr << "yoke: " << failure.what() << std::endl;
@@ -269,10 +134,11 @@ int watch_program(const Args& args, Context& context, const std::function<void(i
 
 int watch_process(const Args& args, Context& context, const std::function<void(int)>& finish) {
   const auto info = device::describe_process(args.pid);
-  if (!info.is_visible.value_or(false)) throw Error(ErrorCode::kNotFound, "watch: there is no process {} here", args.pid);
+  if (!info.is_visible.value_or(false))
+    throw Error(ErrorCode::kNotFound, "watch: there is no process {} here", args.pid);
   SignalMessages messages;
   const auto source = open_source(args.device);
-  Sampling sampling(*source, args, context.environment, args.pid);
+  UsageSampling sampling(*source, sampling_options(args, context, args.pid));
   sampling.start();
   const auto is_there = [&] {
     const auto now = device::describe_process(args.pid);

@@ -42,6 +42,7 @@ constexpr std::array kSignals = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGU
 
 WatchedProgram::WatchedProgram(const std::vector<std::string>& argv) {
   std::vector<char*> words;
+  words.reserve(argv.size() + 1);
   for (const auto& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   auto go = make_pipe();

@@ -1,5 +1,5 @@
-// yoke/cli/watched_program.h -- a program started as the shell would, beside this one: same terminal, same process group,
-// same streams.
+// yoke/cli/watched_program.h -- a program started as the shell would, beside this one: same terminal, same process
+// group, same streams.
 #pragma once
 
 #include <sys/types.h>

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "fakes/sysfs/fixture_tree.h"
 #include "yoke/device/amdgpu_card.h"
@@ -54,7 +55,7 @@ std::vector<Device> read_all(const fs::path& sysroot, const Want& want = Want::e
 template <typename Get>
 auto each(const std::vector<Device>& devices, const Get& get) {
   std::vector<std::decay_t<decltype(get(devices[0]))>> result;
-  for (const auto& device : devices) result.push_back(get(device));
+  std::transform(devices.begin(), devices.end(), std::back_inserter(result), get);
   return result;
 }
 

@@ -68,7 +68,7 @@ void Card::read_identity(Facts& facts) const {
   const auto name = card_name(device_id, read_number(folder_ / "revision").value_or(0), sysroot_);
   facts.name = name ? *name : !product.empty() ? product : fmt::format("AMD 0x{:04x}", device_id);
   const auto id = text_of(folder_ / "unique_id");
-  if (facts.uuid.empty() && id.size() == 16 && id.find_first_not_of("0") != id.npos) facts.uuid = "GPU-" + id;
+  if (facts.uuid.empty() && id.size() == 16 && id.find_first_not_of('0') != id.npos) facts.uuid = "GPU-" + id;
   if (!facts.minor_number) {
     const auto nodes = numbered(folder_ / "drm", "renderD");
     if (!nodes.empty()) facts.minor_number = nodes.front().first;

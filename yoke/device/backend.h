@@ -11,8 +11,9 @@
 
 namespace yoke::device {
 
-/// Any call may block for ever, as drivers do: the Sampler calls open() on one thread, then read() on one thread for each
-/// device, never two at once for the same device. Nothing is thrown: what fails is in the report or in Device::state.
+/// Any call may block for ever, as drivers do: the Sampler calls open() on one thread, then read() on one thread for
+/// each device, never two at once for the same device. Nothing is thrown: what fails is in the report or in
+/// Device::state.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -25,7 +26,8 @@ class Backend {
   /// REQUIRES: open() has returned.
   virtual int64_t num_devices() const = 0;
 
-  /// Fills `device`, which holds only vendor and index. Slow parts come last, with `publish(device)` called before each.
+  /// Fills `device`, which holds only vendor and index. Slow parts come last, with `publish(device)` called before
+  /// each.
   virtual void read(int64_t number, const Want& want, Device& device,
                     const std::function<void(const Device&)>& publish) noexcept = 0;
 };

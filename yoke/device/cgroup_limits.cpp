@@ -54,8 +54,10 @@ void read_v2(const fs::path& group, CgroupLimits& limits) {
       lower(limits.cpus, cpus_of(parse_number(cpu->substr(0, space)), parse_number(cpu->substr(space + 1))));
     }
   }
-  lower_memory(limit_in(group / "memory.max"), group / "memory.current", group / "memory.stat", "inactive_file", limits);
-  if (const auto most = limit_in(group / "pids.max"); most && (!limits.max_processes || *most < *limits.max_processes)) {
+  lower_memory(limit_in(group / "memory.max"), group / "memory.current", group / "memory.stat", "inactive_file",
+               limits);
+  if (const auto most = limit_in(group / "pids.max");
+      most && (!limits.max_processes || *most < *limits.max_processes)) {
     limits.max_processes = most;
     limits.num_processes = limit_in(group / "pids.current");
   }

@@ -11,7 +11,7 @@ namespace yoke::device {
 struct CgroupLimits {
   std::optional<double> cpus;  ///< Time of so many processors.
   std::optional<int64_t> memory_bytes;
-  std::optional<int64_t> memory_used_bytes;  ///< Of memory_bytes; without files that the kernel can drop.
+  std::optional<int64_t> memory_used_bytes;             ///< Of memory_bytes; without files that the kernel can drop.
   std::optional<int64_t> num_processes, max_processes;  ///< Threads count.
   int64_t num_out_of_memory_kills = 0;
 

@@ -31,7 +31,8 @@ class Root {
 
 TEST(CgroupLimits, NoneWhereNothingIsSaid) {
   EXPECT_EQ(Root().read(), CgroupLimits());
-  EXPECT_EQ(Root().write("proc/self/cgroup", "0::/a\n").write("sys/fs/cgroup/a/memory.max", "max\n").read(), CgroupLimits());
+  EXPECT_EQ(Root().write("proc/self/cgroup", "0::/a\n").write("sys/fs/cgroup/a/memory.max", "max\n").read(),
+            CgroupLimits());
 }
 
 TEST(CgroupLimits, TheTightestGroupOfVersion2Counts) {
@@ -56,16 +57,17 @@ TEST(CgroupLimits, TheTightestGroupOfVersion2Counts) {
 }
 
 TEST(CgroupLimits, Version1AndItsWordsForUnlimited) {
-  const auto limits = Root()
-                          .write("proc/self/cgroup", "4:memory:/job\n2:cpu,cpuacct:/job\n1:pids:/\n")
-                          .write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
-                          .write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1073741824\n")
-                          .write("sys/fs/cgroup/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n")
-                          .write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n")
-                          .write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
-                          .write("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "400000\n")
-                          .write("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n")
-                          .read();
+  const auto limits =
+      Root()
+          .write("proc/self/cgroup", "4:memory:/job\n2:cpu,cpuacct:/job\n1:pids:/\n")
+          .write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+          .write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1073741824\n")
+          .write("sys/fs/cgroup/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n")
+          .write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n")
+          .write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
+          .write("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "400000\n")
+          .write("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n")
+          .read();
   EXPECT_EQ(limits.memory_bytes, 1073741824);
   EXPECT_EQ(limits.num_out_of_memory_kills, 7);
   EXPECT_EQ(limits.cpus, 4);

@@ -143,6 +143,8 @@ TEST(CpuFiles, Names) {
   EXPECT_EQ(cpu_name("processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\n"), "Intel(R) Xeon(R)");
   EXPECT_EQ(cpu_name("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n"), "POWER9, altivec supported");
   EXPECT_EQ(cpu_name("processor\t: 0\nCPU implementer\t: 0x41\n"), "CPU");
+  EXPECT_EQ(cpu_name("model name\t: AMD EPYC 7A53 64-Core Processor                \n"),
+            "AMD EPYC 7A53 64-Core Processor");
   EXPECT_EQ(cpu_name("model name\t: "), "CPU");
 }
 

@@ -42,7 +42,9 @@ std::string cpu_name(std::string_view cpuinfo) {
   for (const auto* key : {"model name", "Model", "cpu"}) {  // x86; ARM boards; POWER
     const auto value = find_line(cpuinfo, key);
     const auto colon = value ? value->find(": ") : value->npos;
-    if (value && colon != value->npos && colon + 2 < value->size()) return std::string(value->substr(colon + 2));
+    if (!value || colon == value->npos) continue;
+    const auto name = value->substr(colon + 2);
+    if (const auto last = name.find_last_not_of(' '); last != name.npos) return std::string(name.substr(0, last + 1));
   }
   return "CPU";
 }

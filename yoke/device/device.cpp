@@ -14,7 +14,8 @@ namespace {
 /// "00000000:C1:00.0" and "c1:00.0" mean "0000:c1:00.0".
 std::string normal_bus_id(std::string_view text) {
   std::string id(text);
-  std::transform(id.begin(), id.end(), id.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::transform(id.begin(), id.end(), id.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   const auto colon = id.find(':');
   if (colon == 2) return "0000:" + id;
   return colon == 8 && id.starts_with("0000") ? id.substr(4) : id;
@@ -28,30 +29,21 @@ bool has_beginning(std::string_view uuid, std::string_view beginning) {
 
 std::string_view name(Vendor vendor) {
   switch (vendor) {
-    case Vendor::kNvidia:
-      return "nvidia";
-    case Vendor::kAmd:
-      return "amd";
-    case Vendor::kCpu:
-      return "cpu";
+    case Vendor::kNvidia: return "nvidia";
+    case Vendor::kAmd: return "amd";
+    case Vendor::kCpu: return "cpu";
   }
   return "";
 }
 
 std::string_view name(State state) {
   switch (state) {
-    case State::kFree:
-      return "free";
-    case State::kBusy:
-      return "busy";
-    case State::kLost:
-      return "lost";
-    case State::kNoAnswer:
-      return "no answer";
-    case State::kNoPermission:
-      return "no permission";
-    case State::kError:
-      return "error";
+    case State::kFree: return "free";
+    case State::kBusy: return "busy";
+    case State::kLost: return "lost";
+    case State::kNoAnswer: return "no answer";
+    case State::kNoPermission: return "no permission";
+    case State::kError: return "error";
   }
   return "";
 }

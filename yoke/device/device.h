@@ -36,13 +36,13 @@ struct Facts {
   std::string uuid;        ///< "GPU-..." or "MIG-..."; of the CPU empty.
   std::string pci_bus_id;  ///< "0000:c1:00.0", as sysfs writes it: domain of four digits, small letters.
   std::string serial, vbios, architecture, brand;
-  std::string compute_capability;           ///< NVIDIA: "9.0".
-  std::string target;                       ///< AMD: "gfx90a".
-  std::optional<int64_t> vendor_index;      ///< NVML's index; of AMD the position among KFD's GPUs.
-  std::optional<int64_t> minor_number;      ///< /dev/nvidiaN, /dev/dri/renderDN
+  std::string compute_capability;       ///< NVIDIA: "9.0".
+  std::string target;                   ///< AMD: "gfx90a".
+  std::optional<int64_t> vendor_index;  ///< NVML's index; of AMD the position among KFD's GPUs.
+  std::optional<int64_t> minor_number;  ///< /dev/nvidiaN, /dev/dri/renderDN
   std::optional<int64_t> numa_node;
   std::optional<int64_t> gpu_instance, compute_instance;  ///< Of a MIG instance.
-  std::string cpu_affinity;                 ///< The processors beside it, as "0-31,64-95".
+  std::string cpu_affinity;                               ///< The processors beside it, as "0-31,64-95".
   std::optional<int64_t> power_limit_min_mw, power_limit_max_mw, power_limit_default_mw;
   std::optional<int64_t> clock_sm_max_mhz, clock_memory_max_mhz;
   std::optional<int64_t> pcie_generation_max, pcie_width_max;
@@ -92,7 +92,7 @@ struct DeviceProcess {
 /// A connection of a device to another one, or to a switch.
 struct Link {
   int64_t number = 0;
-  std::string kind;               ///< "nvlink", "xgmi"
+  std::string kind;  ///< "nvlink", "xgmi"
   bool is_active = false;
   std::string remote_pci_bus_id;  ///< Of the device or switch at the other end; empty when unknown.
 
@@ -153,8 +153,8 @@ std::string id_of(const Device& device);
 /// Errors  kNotFound with what there is; kInvalidArgument when several match.
 const Device& find_device(const Snapshot& snapshot, std::string_view id);
 
-/// kFree or kBusy by what was read: busy with a process that computes, or, beyond what processes account for, over 1 GiB
-/// of memory held. Graphics alone (a desktop) leaves a device free.
+/// kFree or kBusy by what was read: busy with a process that computes, or, beyond what processes account for, over 1
+/// GiB of memory held. Graphics alone (a desktop) leaves a device free.
 State state_by_use(const Device& device);
 
 }  // namespace yoke::device

@@ -1,7 +1,8 @@
 #include "yoke/device/doctor.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "yoke/device/doctor_checks.h"
@@ -55,7 +56,10 @@ std::vector<Finding> findings(const Observations& observations) {
     return result;
   }
   if (!observations.system) {
-    result.push_back({"files", Status::kFail, {}, "the files of drivers in /proc and /sys did not answer in time",
+    result.push_back({"files",
+                      Status::kFail,
+                      {},
+                      "the files of drivers in /proc and /sys did not answer in time",
                       "a driver or a file system hangs: look at `dmesg` and at `ps` for processes in state D"});
   }
   check_gpus(observations, result);

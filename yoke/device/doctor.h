@@ -45,13 +45,13 @@ struct System {
   CgroupLimits cgroup;
   bool is_contained = false;  ///< In a container or a Slurm job, which may show a part of the machine alone.
   bool has_infiniband = false;
-  std::optional<int64_t> shared_memory_bytes, shared_memory_free_bytes;  ///< /dev/shm
+  std::optional<int64_t> shared_memory_bytes, shared_memory_free_bytes;          ///< /dev/shm
   std::optional<int64_t> max_locked_bytes, max_open_files, hard_max_open_files;  ///< -1: unlimited.
 };
 
 struct Observations {
-  Snapshot snapshot;                 ///< With processes and details.
-  bool has_devices_alone = false;    ///< A recording: of the machine nothing else is known.
+  Snapshot snapshot;               ///< With processes and details.
+  bool has_devices_alone = false;  ///< A recording: of the machine nothing else is known.
   Environment environment;
   std::optional<GpuCount> runtime;  ///< GPUs that CUDA's or HIP's runtime shows to a program started here.
   // nullopt: did not answer in time.

@@ -36,9 +36,10 @@ void check_states(const std::vector<NamedDevice>& gpus, Findings& findings) {
       failed.add(id, text);
     }
   }
-  failed.report("state", Status::kFail,
-                "see `dmesg`; `sudo nvidia-smi --gpu-reset -i ID` (no program may use it) or a reboot may bring it back", "",
-                findings);
+  failed.report(
+      "state", Status::kFail,
+      "see `dmesg`; `sudo nvidia-smi --gpu-reset -i ID` (no program may use it) or a reboot may bring it back", "",
+      findings);
   forbidden.report("state", Status::kFail, "ask the administrator; a Slurm job sees its own GPUs alone", "", findings);
 }
 
@@ -48,7 +49,8 @@ void check_persistence(const std::vector<NamedDevice>& gpus, Findings& findings)
   for (const auto& [id, device, is_instance] : gpus) {
     const auto& mode = device->readings.persistence_mode;
     is_known = is_known || mode.has_value();
-    if (mode == false && !is_instance) off.add(id, "persistence mode is off: the first program to use the GPU waits for a second or two");
+    if (mode == false && !is_instance)
+      off.add(id, "persistence mode is off: the first program to use the GPU waits for a second or two");
   }
   off.report("persistence-mode", Status::kWarn, "start nvidia-persistenced, or `sudo nvidia-smi -pm 1` after each boot",
              is_known ? "on" : "", findings);
@@ -83,8 +85,10 @@ void check_throttling(const std::vector<NamedDevice>& gpus, Findings& findings) 
     is_known = true;
     for (const auto& reason : *readings.throttle_reasons) {
       if (reason.find("slowdown") != reason.npos || reason == "power brake") {
-        const auto temperature = readings.temperature_celsius ? fmt::format(" at {} °C", *readings.temperature_celsius) : "";
-        hot.add(id, fmt::format("clocks are held down: {}{}", reason, reason.find("thermal") != reason.npos ? temperature : ""));
+        const auto temperature =
+            readings.temperature_celsius ? fmt::format(" at {} °C", *readings.temperature_celsius) : "";
+        hot.add(id, fmt::format("clocks are held down: {}{}", reason,
+                                reason.find("thermal") != reason.npos ? temperature : ""));
       }
     }
     // At its power limit a GPU is as fast as it was bought; below it, somebody has set it lower.
@@ -104,7 +108,8 @@ void check_memory_errors(const std::vector<NamedDevice>& gpus, Findings& finding
   for (const auto& [id, device, is_instance] : gpus) {
     const auto& readings = device->readings;
     is_known = is_known || readings.ecc_uncorrected_volatile.has_value();
-    const auto recent = readings.ecc_uncorrected_volatile.value_or(0), ever = readings.ecc_uncorrected_aggregate.value_or(0);
+    const auto recent = readings.ecc_uncorrected_volatile.value_or(0),
+               ever = readings.ecc_uncorrected_aggregate.value_or(0);
     if (recent > 0) {
       now.add(id, fmt::format("{} memory errors that could not be corrected since the driver was loaded", recent));
     } else if (ever > 0) {
@@ -112,11 +117,12 @@ void check_memory_errors(const std::vector<NamedDevice>& gpus, Findings& finding
     }
     if (readings.retirement_pending == true) pending.add(id, "bad memory waits for a reset to be taken out of service");
   }
-  now.report("ecc", Status::kFail, "results since then may be wrong: reset the GPU; if it comes again, have it replaced",
+  now.report("ecc", Status::kFail,
+             "results since then may be wrong: reset the GPU; if it comes again, have it replaced",
              is_known ? "no uncorrected memory errors since the driver was loaded" : "", findings);
   before.report("ecc-history", Status::kWarn, "have it replaced if the number grows", "", findings);
-  pending.report("retired-memory", Status::kWarn, "`sudo nvidia-smi --gpu-reset -i ID` when no program uses it, or reboot", "",
-                 findings);
+  pending.report("retired-memory", Status::kWarn,
+                 "`sudo nvidia-smi --gpu-reset -i ID` when no program uses it, or reboot", "", findings);
 }
 
 void check_pcie(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -138,7 +144,8 @@ void check_pcie(const std::vector<NamedDevice>& gpus, Findings& findings) {
                                *facts.pcie_generation_max));
     }
   }
-  narrow.report("pcie", Status::kWarn, "seat the card anew, look at riser and slot; some boards share lanes between slots",
+  narrow.report("pcie", Status::kWarn,
+                "seat the card anew, look at riser and slot; some boards share lanes between slots",
                 is_known ? "links have all their lanes" : "", findings);
   slow.report("pcie-speed", Status::kWarn, "look at the BIOS's setting for the slot, and at the riser", "", findings);
 }
@@ -150,8 +157,8 @@ void check_mig(const std::vector<NamedDevice>& gpus, Findings& findings) {
       empty.add(id, "MIG mode is on, and no instance is made: programs cannot use it");
     }
   }
-  empty.report("mig", Status::kFail, "make instances (`sudo nvidia-smi mig -cgi 0 -C`), or switch MIG off (`-mig 0`)", "",
-               findings);
+  empty.report("mig", Status::kFail, "make instances (`sudo nvidia-smi mig -cgi 0 -C`), or switch MIG off (`-mig 0`)",
+               "", findings);
 }
 
 }  // namespace
@@ -170,7 +177,9 @@ void check_devices(const Observations& observations, Findings& findings) {
 void check_kernel_log(const Observations& observations, Findings& findings) {
   if (!has_vendor(observations, Vendor::kNvidia) && !has_vendor(observations, Vendor::kAmd)) return;
   if (!observations.kernel_log || !observations.kernel_log->reason.empty()) {
-    findings.push_back({"kernel-log", Status::kSkip, {},
+    findings.push_back({"kernel-log",
+                        Status::kSkip,
+                        {},
                         fmt::format("the kernel's messages cannot be read: {}",
                                     observations.kernel_log ? observations.kernel_log->reason : "no answer in time"),
                         "`sudo dmesg | grep -E 'NVRM: Xid|amdgpu.*reset'` shows errors of GPUs"});
@@ -196,16 +205,19 @@ void check_kernel_log(const Observations& observations, Findings& findings) {
     if (const auto xid = kind.last.xid) {
       const auto meaning = meaning_of_xid(*xid);
       if (meaning.is_hardware) finding.status = Status::kFail;
-      finding.found = fmt::format("{}: Xid {} ({}), {}{} ago: {}", key.first, *xid, meaning.text, times, ago, kind.last.text);
-      finding.advice = meaning.is_hardware ? "reset the GPU or reboot; if it comes again, have it replaced"
-                                           : "most often the fault of a program; if it comes with every program, of the GPU";
+      finding.found =
+          fmt::format("{}: Xid {} ({}), {}{} ago: {}", key.first, *xid, meaning.text, times, ago, kind.last.text);
+      finding.advice = meaning.is_hardware
+                           ? "reset the GPU or reboot; if it comes again, have it replaced"
+                           : "most often the fault of a program; if it comes with every program, of the GPU";
     } else {
       finding.found = fmt::format("{}: {}{} ago: {}", key.first, times, ago, kind.last.text);
       finding.advice = "programs on it have lost their work; if it comes again, look at cooling and driver";
     }
     findings.push_back(std::move(finding));
   }
-  if (kinds.empty()) findings.push_back({"kernel-log", Status::kOk, {}, "no errors of GPUs in the kernel's messages", ""});
+  if (kinds.empty())
+    findings.push_back({"kernel-log", Status::kOk, {}, "no errors of GPUs in the kernel's messages", ""});
 }
 
 }  // namespace yoke::device

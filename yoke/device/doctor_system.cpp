@@ -72,7 +72,8 @@ std::string owner_of(const fs::path& path) {
 std::vector<DeviceNode> device_nodes(const fs::path& sysroot) {
   std::vector<std::string> paths;
   for (const auto& name : names_in(sysroot / "dev")) {
-    const bool is_numbered = name.starts_with("nvidia") && name.size() > 6 && name.find_first_not_of("0123456789", 6) == name.npos;
+    const bool is_numbered =
+        name.starts_with("nvidia") && name.size() > 6 && name.find_first_not_of("0123456789", 6) == name.npos;
     if (is_numbered || name == "nvidiactl" || name == "nvidia-uvm" || name == "kfd") paths.push_back("/dev/" + name);
   }
   for (const auto& name : names_in(sysroot / "dev/dri")) {
@@ -88,9 +89,7 @@ std::vector<DeviceNode> device_nodes(const fs::path& sysroot) {
   return nodes;
 }
 
-std::optional<int64_t> as_limit(rlim_t limit) {
-  return limit == RLIM_INFINITY ? -1 : static_cast<int64_t>(limit);
-}
+std::optional<int64_t> as_limit(rlim_t limit) { return limit == RLIM_INFINITY ? -1 : static_cast<int64_t>(limit); }
 
 void read_limits_of_process(System& system) {
   rlimit limit = {};

@@ -50,8 +50,10 @@ constexpr Field<Readings, std::optional<int64_t>> kNumbers[] = {
     {"remapped_rows", &Readings::remapped_rows},
 };
 constexpr Field<Readings, std::optional<bool>> kFlags[] = {
-    {"persistence_mode", &Readings::persistence_mode}, {"ecc_enabled", &Readings::ecc_enabled},
-    {"mig_enabled", &Readings::mig_enabled},           {"display_active", &Readings::display_active},
+    {"persistence_mode", &Readings::persistence_mode},
+    {"ecc_enabled", &Readings::ecc_enabled},
+    {"mig_enabled", &Readings::mig_enabled},
+    {"display_active", &Readings::display_active},
     {"retirement_pending", &Readings::retirement_pending},
 };
 constexpr Field<Readings, std::optional<std::string>> kModes[] = {
@@ -92,7 +94,8 @@ constexpr Field<Facts, std::optional<int64_t>> kFactNumbers[] = {
     {"num_allowed_cpus", &Facts::num_allowed_cpus},
 };
 
-/// JSON is UTF-8; bytes that are not are replaced one by one. Nothing else changes: escape sequences are escaped anyway.
+/// JSON is UTF-8; bytes that are not are replaced one by one. Nothing else changes: escape sequences are escaped
+/// anyway.
 Json text(const std::string& value) {
   if (value.empty()) return nullptr;
   return Json::parse(Json(value).dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -142,8 +145,9 @@ Device device_from_json(const Json& json) {
   Device device;
   get(json, "index", device.index);
   device.vendor = enum_named(json.at("vendor").get<std::string>(), {Vendor::kNvidia, Vendor::kAmd, Vendor::kCpu});
-  device.state = enum_named(json.at("state").get<std::string>(),
-                            {State::kFree, State::kBusy, State::kLost, State::kNoAnswer, State::kNoPermission, State::kError});
+  device.state =
+      enum_named(json.at("state").get<std::string>(),
+                 {State::kFree, State::kBusy, State::kLost, State::kNoAnswer, State::kNoPermission, State::kError});
   get(json, "reason", device.reason);
   for (const auto& [key, member] : kNames) get(json, key, device.facts.*member);
   for (const auto& [key, member] : kFactNumbers) get(json, key, device.facts.*member);

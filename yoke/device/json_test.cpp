@@ -43,8 +43,9 @@ TEST(Json, ARecordingsLineGivesTheSnapshotBack) {
 
 TEST(Json, HasTheKeysOfTheContract) {
   const auto device = to_json(everything()).at("devices").at(0);
-  for (const char* key : {"index", "uuid", "vendor", "name", "pci_bus_id", "state", "memory_total_bytes", "memory_used_bytes",
-                          "memory_reserved_bytes", "utilization_percent", "temperature_celsius", "power_mw", "processes"}) {
+  for (const char* key :
+       {"index", "uuid", "vendor", "name", "pci_bus_id", "state", "memory_total_bytes", "memory_used_bytes",
+        "memory_reserved_bytes", "utilization_percent", "temperature_celsius", "power_mw", "processes"}) {
     EXPECT_TRUE(device.contains(key)) << key;
   }
   EXPECT_EQ(device.at("vendor"), "nvidia");
@@ -71,8 +72,8 @@ TEST(Json, BytesThatAreNotUtf8AreReplaced) {
 }
 
 TEST(Json, WhatIsNoSnapshotIsRefused) {
-  for (const char* line : {"", "{", "[]", "{}", "null", R"({"time_seconds": 1})", R"({"time_seconds": 1, "devices": 3})",
-                           R"({"time_seconds": 1, "devices": [{"index": 0}]})",
+  for (const char* line : {"", "{", "[]", "{}", "null", R"({"time_seconds": 1})",
+                           R"({"time_seconds": 1, "devices": 3})", R"({"time_seconds": 1, "devices": [{"index": 0}]})",
                            R"({"time_seconds": 1, "devices": [{"index": 0, "vendor": "nokia", "state": "free"}]})",
                            R"({"time_seconds": 1e300, "devices": []})", R"({"time_seconds": "x", "devices": []})"}) {
     try {

@@ -32,7 +32,8 @@ std::string bus_id(std::string_view text) {
   constexpr std::string_view kForm = "0000:00:00";
   if (text.size() != kForm.size() || text.find_first_not_of("0123456789abcdefABCDEF:") != text.npos) return "";
   std::string id(text);
-  std::transform(id.begin(), id.end(), id.begin(), [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c; });
+  std::transform(id.begin(), id.end(), id.begin(),
+                 [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c; });
   return id + ".0";
 }
 

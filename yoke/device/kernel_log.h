@@ -12,9 +12,9 @@
 namespace yoke::device {
 
 struct KernelEvent {
-  std::string pci_bus_id;           ///< "0000:3b:00.0"
-  std::optional<int64_t> xid;       ///< NVIDIA's number of the error; nullopt: amdgpu.
-  std::string text;                 ///< As the kernel wrote it; any bytes.
+  std::string pci_bus_id;      ///< "0000:3b:00.0"
+  std::optional<int64_t> xid;  ///< NVIDIA's number of the error; nullopt: amdgpu.
+  std::string text;            ///< As the kernel wrote it; any bytes.
   std::chrono::microseconds since_boot{0};
 
   bool operator==(const KernelEvent&) const = default;

@@ -33,10 +33,11 @@ TEST(KernelLog, ReadsResetsOfAmdgpu) {
 }
 
 TEST(KernelLog, WhatDoesNotParseIsLeftOut) {
-  for (const auto* text : {"", "\n", "NVRM: Xid (PCI:0000:3b:00): 79", "4,1,2;NVRM: Xid (PCI:0000:3b:00): 79",
-                           "4,1,x,-;NVRM: Xid (PCI:0000:3b:00): 79, gone", "4,1,2,-;NVRM: Xid (PCI:0000:3b:00)",
-                           "4,1,2,-;NVRM: Xid (\x1b[31m): 79, gone", "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): many",
-                           "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 99999999999999999999, x", " 4,1,2,-;NVRM: Xid (0000:3b:00): 79"}) {
+  for (const auto* text :
+       {"", "\n", "NVRM: Xid (PCI:0000:3b:00): 79", "4,1,2;NVRM: Xid (PCI:0000:3b:00): 79",
+        "4,1,x,-;NVRM: Xid (PCI:0000:3b:00): 79, gone", "4,1,2,-;NVRM: Xid (PCI:0000:3b:00)",
+        "4,1,2,-;NVRM: Xid (\x1b[31m): 79, gone", "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): many",
+        "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 99999999999999999999, x", " 4,1,2,-;NVRM: Xid (0000:3b:00): 79"}) {
     EXPECT_TRUE(parse_kernel_log(text).empty()) << text;
   }
   EXPECT_EQ(parse_kernel_log("4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79").size(), 1U) << "without a line feed";

@@ -77,7 +77,8 @@ TEST(LibraryFile, ReadsTheCacheOfThisMachine) {
 }
 
 TEST(LibraryFile, TakesTheEntryOfThisProcessor) {
-  const auto cache = make_cache({{0x0003, "libcuda.so.1", "/lib32/libcuda.so.1"}, {kFlags, "libcuda.so.1", "/lib64/libcuda.so.1"}});
+  const auto cache =
+      make_cache({{0x0003, "libcuda.so.1", "/lib32/libcuda.so.1"}, {kFlags, "libcuda.so.1", "/lib64/libcuda.so.1"}});
   EXPECT_EQ(path_in_loader_cache(cache, "libcuda.so.1"), "/lib64/libcuda.so.1");
   EXPECT_EQ(path_in_loader_cache("old form" + cache, "libcuda.so.1"), "/lib64/libcuda.so.1");
   EXPECT_EQ(path_in_loader_cache(cache, "libcuda.so"), "");
@@ -85,7 +86,8 @@ TEST(LibraryFile, TakesTheEntryOfThisProcessor) {
 
 TEST(LibraryFile, ATornCacheHasNothing) {
   const auto cache = make_cache({{kFlags, "libcuda.so.1", "/lib64/libcuda.so.1"}});
-  for (size_t size = 0; size + 1 < cache.size(); ++size) EXPECT_EQ(path_in_loader_cache(cache.substr(0, size), "libcuda.so.1"), "");
+  for (size_t size = 0; size + 1 < cache.size(); ++size)
+    EXPECT_EQ(path_in_loader_cache(cache.substr(0, size), "libcuda.so.1"), "");
   auto far = cache;
   far[48 + 4] = far[48 + 5] = far[48 + 6] = far[48 + 7] = '\xff';
   EXPECT_EQ(path_in_loader_cache(far, "libcuda.so.1"), "");
@@ -98,7 +100,9 @@ TEST(LibraryFile, TheVersionIsThatOfTheFileBehindTheLinks) {
   root.link("usr/lib64/libnvidia-ml.so.1", "/usr/lib64/real/libnvidia-ml.so.575.51.03");
   root.write("usr/lib64/real/libnvidia-ml.so.575.51.03");
   root.write("opt/rocm/lib/libamdhip64.so");
-  const auto find = [&](const char* name) { return find_library(name, root.path(), "/nonexistent", {"/opt/rocm/lib"}); };
+  const auto find = [&](const char* name) {
+    return find_library(name, root.path(), "/nonexistent", {"/opt/rocm/lib"});
+  };
   EXPECT_EQ(find("libcuda.so.1"), (LibraryFile{"/usr/lib64/libcuda.so.1", "580.65.06"}));
   EXPECT_EQ(find("libnvidia-ml.so.1"), (LibraryFile{"/usr/lib64/libnvidia-ml.so.1", "575.51.03"}));
   EXPECT_EQ(find("libamdhip64.so"), (LibraryFile{"/opt/rocm/lib/libamdhip64.so", ""}));

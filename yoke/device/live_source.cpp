@@ -105,9 +105,9 @@ void DeviceReader::describe_processes(Device& device, const Want& want, const st
 class BackendReader {
  public:
   BackendReader(std::unique_ptr<Backend> backend, std::filesystem::path proc)
-      : backend_(std::move(backend)), proc_(std::move(proc)), opener_([backend = backend_, exchange = exchange_] {
-          exchange->put(backend->open());
-        }) {
+      : backend_(std::move(backend)),
+        proc_(std::move(proc)),
+        opener_([backend = backend_, exchange = exchange_] { exchange->put(backend->open()); }) {
     opener_.request();
   }
 

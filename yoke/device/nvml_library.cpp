@@ -13,26 +13,17 @@ static_assert(sizeof(ProcessSample) == 32 && sizeof(Temperature) == 12 && sizeof
 
 std::string describe(int status) {
   switch (status) {
-    case kNotSupported:
-      return "not supported";
-    case kNoPermission:
-      return "no permission";
-    case kDriverNotLoaded:
-      return "the NVIDIA driver is not loaded";
-    case kGpuIsLost:
-      return "the GPU is lost (fallen off the bus)";
-    case kResetRequired:
-      return "the GPU needs a reset";
-    case kOperatingSystem:
-      return "the operating system or a cgroup blocks the GPU's device file";
+    case kNotSupported: return "not supported";
+    case kNoPermission: return "no permission";
+    case kDriverNotLoaded: return "the NVIDIA driver is not loaded";
+    case kGpuIsLost: return "the GPU is lost (fallen off the bus)";
+    case kResetRequired: return "the GPU needs a reset";
+    case kOperatingSystem: return "the operating system or a cgroup blocks the GPU's device file";
     case kVersionMismatch:
       return "driver and library have different versions (reboot, or reload the driver, after an update)";
-    case kFunctionNotFound:
-      return "the library lacks this function";
-    case kGpuNotFound:
-      return "there is no GPU";
-    default:
-      return fmt::format("NVML error {}", status);
+    case kFunctionNotFound: return "the library lacks this function";
+    case kGpuNotFound: return "there is no GPU";
+    default: return fmt::format("NVML error {}", status);
   }
 }
 
@@ -71,8 +62,9 @@ std::string load(const std::string& file, Library& library) {
   if (opened == nullptr) {
     // "NAME: cannot open shared object file: No such file or directory": said shorter; anything else as it is.
     const std::string reason = dlerror();
-    return reason.find("No such file") != std::string::npos ? fmt::format("no NVIDIA driver ({} is not installed)", file)
-                                                            : reason;
+    return reason.find("No such file") != std::string::npos
+               ? fmt::format("no NVIDIA driver ({} is not installed)", file)
+               : reason;
   }
   const Symbols symbols(opened);
   symbols.bind(library.init, {"nvmlInit_v2", "nvmlInit"});

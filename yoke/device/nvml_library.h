@@ -1,7 +1,7 @@
 // yoke/device/nvml_library.h -- NVIDIA's management library, found by name at run time: types and a table of symbols.
 //
-// Declared here and not by nvml.h, so that yoke builds on a machine without any of NVIDIA's. Layouts and numbers are the
-// library's ABI (nvml.h of CUDA 12.9 and 13.0); a function that a driver lacks is a null pointer.
+// Declared here and not by nvml.h, so that yoke builds on a machine without any of NVIDIA's. Layouts and numbers are
+// the library's ABI (nvml.h of CUDA 12.9 and 13.0); a function that a driver lacks is a null pointer.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace yoke::device::nvml {
 namespace {
 
 constexpr int64_t kMib = 1 << 20;
-constexpr uint32_t kNone = 0xFFFFFFFF;            // "no instance", and N/A in 32 bits
+constexpr uint32_t kNone = 0xFFFFFFFF;             // "no instance", and N/A in 32 bits
 constexpr uint64_t kUnknownMemory = ~uint64_t{0};  // NVML_VALUE_NOT_AVAILABLE
 constexpr int64_t kLargestPid = 1 << 22;           // Linux's PID_MAX_LIMIT
 constexpr size_t kLargestEntry = 32;
@@ -36,29 +36,17 @@ constexpr std::array kReasons = {
 };
 
 std::string architecture_name(int64_t number) {
-  constexpr std::array kNames = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"};
+  constexpr std::array kNames = {"Kepler", "Maxwell", "Pascal", "Volta",    "Turing",
+                                 "Ampere", "Ada",     "Hopper", "Blackwell"};
   const auto i = number - 2;
   return i >= 0 && i < static_cast<int64_t>(kNames.size()) ? kNames[static_cast<size_t>(i)] : "";
 }
 
 std::string brand_name(int64_t number) {
-  constexpr std::array kNames = {"",
-                                 "Quadro",
-                                 "Tesla",
-                                 "NVS",
-                                 "GRID",
-                                 "GeForce",
-                                 "Titan",
-                                 "NVIDIA vApps",
-                                 "NVIDIA vPC",
-                                 "NVIDIA vCS",
-                                 "NVIDIA RTX vWS",
-                                 "NVIDIA Cloud Gaming",
-                                 "Quadro RTX",
-                                 "NVIDIA RTX",
-                                 "NVIDIA",
-                                 "GeForce RTX",
-                                 "Titan RTX"};
+  constexpr std::array kNames = {
+      "",           "Quadro",       "Tesla",      "NVS",         "GRID",           "GeForce",
+      "Titan",      "NVIDIA vApps", "NVIDIA vPC", "NVIDIA vCS",  "NVIDIA RTX vWS", "NVIDIA Cloud Gaming",
+      "Quadro RTX", "NVIDIA RTX",   "NVIDIA",     "GeForce RTX", "Titan RTX"};
   return number >= 0 && number < static_cast<int64_t>(kNames.size()) ? kNames[static_cast<size_t>(number)] : "";
 }
 
@@ -73,7 +61,9 @@ bool is_plausible(const Process& process) { return process.pid > 0 && process.pi
 /// "0-31,64-95" of a bit mask.
 std::string cpu_list(const std::vector<unsigned long>& mask) {
   constexpr size_t kBits = 8 * sizeof(unsigned long);
-  const auto is_set = [&](size_t cpu) { return cpu < mask.size() * kBits && (mask[cpu / kBits] >> cpu % kBits & 1) != 0; };
+  const auto is_set = [&](size_t cpu) {
+    return cpu < mask.size() * kBits && (mask[cpu / kBits] >> cpu % kBits & 1) != 0;
+  };
   std::string list;
   for (size_t first = 0; first < mask.size() * kBits; ++first) {
     if (!is_set(first)) continue;
@@ -100,7 +90,9 @@ std::vector<Process> parse_processes(const std::vector<std::byte>& buffer, size_
     }
     return processes;
   };
-  const auto is_whole = [](const std::vector<Process>& all) { return std::all_of(all.begin(), all.end(), is_plausible); };
+  const auto is_whole = [](const std::vector<Process>& all) {
+    return std::all_of(all.begin(), all.end(), is_plausible);
+  };
   auto processes = parse(form == ProcessForm::kV1 ? 16 : sizeof(Process));
   if (form != ProcessForm::kV1 && !is_whole(processes)) {
     if (auto larger = parse(kLargestEntry); is_whole(larger)) processes = std::move(larger);
@@ -136,9 +128,8 @@ std::optional<int64_t> Reader::threshold(int which) {
 
 std::optional<int64_t> Reader::ecc(int error_type, int counter_type) {
   uint64_t count = 0;
-  return call(library_.ecc_errors, error_type, counter_type, &count)
-             ? std::optional(static_cast<int64_t>(count))
-             : std::nullopt;
+  return call(library_.ecc_errors, error_type, counter_type, &count) ? std::optional(static_cast<int64_t>(count))
+                                                                     : std::nullopt;
 }
 
 void Reader::read_identity(Facts& facts) {
@@ -244,9 +235,8 @@ void Reader::read_details(Readings& readings) {
   bool has_retired = false;
   for (const int cause : {0, 1}) {
     uint32_t pages = 0;  // asking with room for none gives the number
-    const int status = library_.retired_pages == nullptr
-                           ? static_cast<int>(kFunctionNotFound)
-                           : library_.retired_pages(handle_, cause, &pages, nullptr);
+    const int status = library_.retired_pages == nullptr ? static_cast<int>(kFunctionNotFound)
+                                                         : library_.retired_pages(handle_, cause, &pages, nullptr);
     if (status == kSuccess || status == kInsufficientSize) {
       has_retired = true;
       retired += pages;

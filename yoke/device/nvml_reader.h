@@ -58,9 +58,9 @@ class Reader {
 /// "0000:c1:00.0"
 std::string pci_bus_id(const Pci& pci);
 
-/// Entries of a process list as the driver wrote them: 24 bytes each, 16 in version 1, and 32 from some 535 drivers, which
-/// is found by looking: no process has the number 0, or one above Linux's limit.
-/// REQUIRES: `buffer` holds 32 bytes for each of `count`.
+/// Entries of a process list as the driver wrote them: 24 bytes each, 16 in version 1, and 32 from some 535 drivers,
+/// which is found by looking: no process has the number 0, or one above Linux's limit. REQUIRES: `buffer` holds 32
+/// bytes for each of `count`.
 std::vector<Process> parse_processes(const std::vector<std::byte>& buffer, size_t count, ProcessForm form);
 
 }  // namespace yoke::device::nvml

@@ -170,17 +170,17 @@ std::string short_command(std::string_view cmdline) {
 ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc) try {
   ProcessInfo info;
   const ProcessFolder folder(pid, proc);
-  info.is_visible = folder.is_there();
-  if (!folder.is_there()) {
+  if (folder.is_there()) info.uid = folder.owner();
+  info.is_visible = info.uid.has_value();  // with hidepid=2 even a folder that opens may have no owner
+  if (!info.uid) {
     info.reason = "not in this PID namespace, hidden by hidepid, or just ended";
     return info;
   }
-  info.uid = folder.owner();
-  if (info.uid) info.user = user_name(*info.uid);
+  info.user = user_name(*info.uid);
   const auto text = folder.read("stat", kStatBytes);
   const auto stat = text ? parse_process_stat(*text) : std::nullopt;
   if (!stat) {
-    info.reason = info.uid ? "hidden by hidepid, or just ended" : "just ended";
+    info.reason = "hidden by hidepid, or just ended";
     return info;
   }
   info.parent_pid = stat->parent_pid;

@@ -171,12 +171,12 @@ TEST(ProcessInfo, BelowAnotherRoot) {
   const auto info = describe_process(21, proc);
   EXPECT_EQ(info.name, "x.py");
   EXPECT_THAT(info.command, testing::StartsWith("python x.py aaa"));
-  EXPECT_EQ(info.command.size(), 64 << 10) << "and no more";
+  EXPECT_EQ(info.command.size(), size_t{64} << 10) << "and no more";
   EXPECT_EQ(info.start_ticks, 98765);
   const auto started = std::chrono::system_clock::from_time_t(1'700'000'000) +
-                       std::chrono::milliseconds(98765 * 1000 / sysconf(_SC_CLK_TCK));
+                       std::chrono::milliseconds(int64_t{98765} * 1000 / sysconf(_SC_CLK_TCK));
   EXPECT_EQ(info.started_at, started);
-  EXPECT_EQ(info.cpu_time, std::chrono::milliseconds(46 * 1000 / sysconf(_SC_CLK_TCK)));
+  EXPECT_EQ(info.cpu_time, std::chrono::milliseconds(int64_t{46} * 1000 / sysconf(_SC_CLK_TCK)));
   EXPECT_EQ(info.resident_bytes, 42 * sysconf(_SC_PAGESIZE));
   // As with hidepid=1: the folder is there, what is in it is not.
   const auto closed = describe_process(22, proc);

@@ -73,7 +73,10 @@ std::optional<Container> started_by(const Arguments& arguments) {
   }
   for (const auto& [title, runtime] :
        {std::pair{"Apptainer runtime parent", "apptainer"}, std::pair{"Singularity runtime parent", "singularity"}}) {
-    if (arguments[0].starts_with(title)) return Container{.runtime = runtime};
+    if (!arguments[0].starts_with(title)) continue;
+    const auto colon = arguments[0].find(": ");
+    const auto image = colon == std::string_view::npos ? std::string_view() : arguments[0].substr(colon + 2);
+    return Container{.runtime = runtime, .name = std::string(image)};
   }
   return std::nullopt;
 }

@@ -38,7 +38,8 @@ std::unique_ptr<Source> make_replay_source(const std::filesystem::path& file) {
     }
   }
   if (snapshots.empty()) {
-    throw Error(ErrorCode::kDataLoss, "recording {} is empty; make one with `yoke devices --record FILE`", file.string());
+    throw Error(ErrorCode::kDataLoss, "recording {} is empty; make one with `yoke devices --record FILE`",
+                file.string());
   }
   return std::make_unique<ReplaySource>(std::move(snapshots));
 }

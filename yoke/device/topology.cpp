@@ -94,6 +94,13 @@ class Variable {
   std::optional<std::string> before_;
 };
 
+std::string hwloc_list(const Hwloc& hwloc, hwloc_const_bitmap_t bitmap) {
+  char* text = nullptr;
+  if (bitmap == nullptr || hwloc.to_list(&text, bitmap) < 0) return {};
+  const std::unique_ptr<char, void (*)(void*)> owner(text, &std::free);
+  return text;
+}
+
 /// Fills a Topology from hwloc's.
 class Reader {
  public:
@@ -102,13 +109,13 @@ class Reader {
   Topology read() {
     Topology result;
     const auto* machine = hwloc_.object(topology_, 0, 0);
-    result.cpus = list(machine->complete_cpuset);
-    result.allowed_cpus = list(hwloc_.allowed_cpuset(topology_));
+    result.cpus = list(machine->cpuset);
     result.num_cores = static_cast<int64_t>(objects(HWLOC_OBJ_CORE).size());
     result.num_cpus = static_cast<int64_t>(objects(HWLOC_OBJ_PU).size());
     for (const auto* object : objects(HWLOC_OBJ_PACKAGE)) {
-      result.packages.push_back(
-          {.number = object->os_index, .name = info(object, "CPUModel"), .cpus = list(object->cpuset)});
+      auto name = info(object, "CPUModel");
+      name.erase(name.find_last_not_of(' ') + 1);
+      result.packages.push_back({.number = object->os_index, .name = std::move(name), .cpus = list(object->cpuset)});
     }
     for (const auto* object : objects(HWLOC_OBJ_NUMANODE)) {
       NumaNode node{.number = object->os_index, .cpus = list(object->cpuset)};
@@ -145,12 +152,7 @@ class Reader {
     return result;
   }
 
-  std::string list(hwloc_const_bitmap_t bitmap) const {
-    char* text = nullptr;
-    if (bitmap == nullptr || hwloc_.to_list(&text, bitmap) < 0) return {};
-    const std::unique_ptr<char, void (*)(void*)> owner(text, &std::free);
-    return text;
-  }
+  std::string list(hwloc_const_bitmap_t bitmap) const { return hwloc_list(hwloc_, bitmap); }
 
   static std::string info(const hwloc_obj* object, std::string_view name) {
     for (unsigned i = 0; i < object->infos_count; ++i) {
@@ -225,6 +227,7 @@ Topology load_topology(const TopologyOptions& options) {
   const auto hwloc = open_hwloc();
   // Its plugins ask drivers, which may take seconds, or hang.
   const Variable no_plugins("HWLOC_PLUGINS_PATH", "/dev/null");
+  const Variable no_warnings("HWLOC_HIDE_ERRORS", "2");  // of firmware that contradicts itself; hwloc copes with it
   std::optional<Variable> root;
   if (!is_file && options.sysroot != "/") root.emplace("HWLOC_FSROOT", options.sysroot.c_str());
 
@@ -243,9 +246,10 @@ Topology load_topology(const TopologyOptions& options) {
   auto result = Reader(hwloc, made).read();
   if (is_file) return result;
   std::erase_if(result.devices, [&](const PciDevice& device) { return is_virtual(device, options.sysroot); });
-  // hwloc knows cpusets; affinity masks (taskset, Slurm) lie within them.
+  // Affinity masks (taskset, Slurm) lie within the cpusets, which are all that hwloc knows.
   const auto status = read_text(options.sysroot / "proc/self/status").value_or("");
-  if (const auto allowed = find_line(status, "Cpus_allowed_list:")) result.allowed_cpus = std::string(*allowed);
+  const auto allowed = find_line(status, "Cpus_allowed_list:");
+  result.allowed_cpus = allowed ? std::string(*allowed) : hwloc_list(hwloc, hwloc.allowed_cpuset(made));
   return result;
 }
 

@@ -58,7 +58,8 @@ struct Topology {
   std::vector<NumaNode> numa_nodes;  ///< In order of their numbers.
   std::vector<Cache> caches;         ///< The largest level first.
   int64_t num_cores = 0, num_cpus = 0;
-  std::string cpus, allowed_cpus;  ///< Of the machine, and those that this process may use.
+  std::string cpus;
+  std::string allowed_cpus;        ///< What this process may use of them; empty for the file of another machine.
   std::vector<PciDevice> devices;  ///< In order of their bus ids.
 
   bool operator==(const Topology&) const = default;

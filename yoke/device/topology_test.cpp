@@ -74,6 +74,8 @@ TEST(Topology, AFileAndTheMachineItIsOfSayTheSame) {
     auto from_file = recorded(name), from_machine = fake(name);
     from_file.caches.clear();  // the files have the largest alone
     from_machine.caches.clear();
+    EXPECT_EQ(from_machine.allowed_cpus, from_machine.cpus) << name;
+    from_machine.allowed_cpus.clear();
     EXPECT_EQ(from_file, from_machine) << name;
   }
 }

@@ -17,7 +17,7 @@ struct TorchInstall {
   std::string hip_version;   ///< "6.4.43482"
   bool has_cuda = false;     ///< lib/libtorch_cuda.so is there.
   bool has_hip = false;
-  std::string nccl_path;     ///< Its own libnccl.so.2 or librccl.so; empty: none.
+  std::string nccl_path;  ///< Its own libnccl.so.2 or librccl.so; empty: none.
 
   bool operator==(const TorchInstall&) const = default;
 };
@@ -29,10 +29,10 @@ std::optional<TorchInstall> read_torch_install(const std::filesystem::path& fold
 std::string value_in_version_py(std::string_view text, std::string_view name);
 
 struct TorchPlaces {
-  std::string torch_dir;   ///< YOKE_TORCH_DIR
-  std::string torch_cmake; ///< Torch_DIR: .../torch/share/cmake/Torch
-  std::string deps;        ///< Where scripts/setup puts what it downloads.
-  bool ask_python = true;  ///< Start `python3` and ask where its torch is. Takes as long as it does.
+  std::string torch_dir;    ///< YOKE_TORCH_DIR
+  std::string torch_cmake;  ///< Torch_DIR: .../torch/share/cmake/Torch
+  std::string deps;         ///< Where scripts/setup puts what it downloads.
+  bool ask_python = true;   ///< Start `python3` and ask where its torch is. Takes as long as it does.
 };
 
 /// Those that yoke's build would find, in its order, each once.

@@ -75,7 +75,8 @@ TEST(TorchInstall, EachIsFoundOnceAndByItsFirstName) {
   folder.write("deps/python/torch/lib/libtorch_cpu.so");
   folder.write("deps/python/torch/share/cmake/Torch/TorchConfig.cmake");
   const auto deps = (folder.path() / "deps").string();
-  const auto found = find_torch_installs({.torch_cmake = deps + "/python/torch/share/cmake/Torch", .deps = deps, .ask_python = false});
+  const auto found =
+      find_torch_installs({.torch_cmake = deps + "/python/torch/share/cmake/Torch", .deps = deps, .ask_python = false});
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].from, "Torch_DIR");
   EXPECT_EQ(find_torch_installs({.torch_dir = "/nonexistent", .ask_python = false}).size(), 0U);

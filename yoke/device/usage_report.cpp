@@ -35,7 +35,8 @@ std::optional<double> percentile(const std::array<double, 101>& seconds_at, doub
 
 }  // namespace
 
-void UsageRecorder::add(Seconds time, const Snapshot& snapshot, const std::function<bool(int64_t pid)>& is_ours) {
+void UsageRecorder::add(Seconds time, const Snapshot& snapshot,
+                        const std::function<bool(const DeviceProcess&)>& is_ours) {
   const double elapsed = last_time_ ? std::max(0.0, (time - *last_time_).count()) : 0;
   const double known = std::min(elapsed, kLongestGap * options_.interval.count());
   last_time_ = time;
@@ -52,7 +53,7 @@ void UsageRecorder::add(Seconds time, const Snapshot& snapshot, const std::funct
 }
 
 void UsageRecorder::add(Seconds time, double known, double gap, const Device& device, const std::string& id,
-                        const std::function<bool(int64_t pid)>& is_ours) {
+                        const std::function<bool(const DeviceProcess&)>& is_ours) {
   if (!tracks_.contains(id)) order_.push_back(id);
   auto& track = tracks_[id];
   const auto& readings = device.readings;
@@ -63,7 +64,7 @@ void UsageRecorder::add(Seconds time, double known, double gap, const Device& de
   bool is_in_use = false;
   std::optional<int64_t> program_memory;
   for (const auto& process : device.processes) {
-    if (!is_ours(process.pid)) continue;
+    if (!is_ours(process)) continue;
     is_in_use = true;
     if (process.memory_bytes) program_memory = program_memory.value_or(0) + *process.memory_bytes;
   }
@@ -122,9 +123,9 @@ void UsageRecorder::add_to_timeline(Track& track, Seconds time, double weight) {
   const auto& readings = track.last.readings;
   if (readings.utilization_percent) bin.utilization.add(static_cast<double>(*readings.utilization_percent), weight);
   if (readings.memory_used_bytes && readings.memory_total_bytes.value_or(0) > 0) {
-    bin.memory.add(100.0 * static_cast<double>(*readings.memory_used_bytes) /
-                       static_cast<double>(*readings.memory_total_bytes),
-                   weight);
+    bin.memory.add(
+        100.0 * static_cast<double>(*readings.memory_used_bytes) / static_cast<double>(*readings.memory_total_bytes),
+        weight);
   }
 }
 
@@ -166,7 +167,8 @@ DeviceUsage UsageRecorder::usage_of(const std::string& id, const Track& track) c
 
 UsageReport UsageRecorder::report(Seconds duration) const {
   UsageReport report{.duration = duration, .num_samples = num_samples_, .goal_percent = options_.goal_percent};
-  const bool is_any_used = std::any_of(tracks_.begin(), tracks_.end(), [](const auto& entry) { return entry.second.was_used; });
+  const bool is_any_used =
+      std::any_of(tracks_.begin(), tracks_.end(), [](const auto& entry) { return entry.second.was_used; });
   for (const auto& id : order_) {
     const auto& track = tracks_.at(id);
     if (track.was_used || !is_any_used) report.devices.push_back(usage_of(id, track));

@@ -26,8 +26,8 @@ struct UsageBin {
 /// Of one device, over the whole run unless it says otherwise.
 struct DeviceUsage {
   std::string id, uuid, name;
-  bool was_used = false;     ///< A process of the program was seen on it.
-  Seconds unknown{0};        ///< Time without a reading of utilisation.
+  bool was_used = false;  ///< A process of the program was seen on it.
+  Seconds unknown{0};     ///< Time without a reading of utilisation.
   std::optional<double> mean_percent, p5_percent, p50_percent, p95_percent;  ///< Utilisation.
   std::optional<double> under_goal_percent;  ///< Share of the time in which it was below the goal.
   Seconds first_used{0}, last_used{0};       ///< Since the start. REQUIRES: was_used.
@@ -36,7 +36,7 @@ struct DeviceUsage {
   std::optional<int64_t> program_memory_peak_bytes;              ///< Of the program's processes.
   std::optional<int64_t> mean_power_mw, peak_power_mw;
   std::optional<int64_t> energy_mj;
-  bool is_energy_counted = false;  ///< By the device; else power times time.
+  bool is_energy_counted = false;                   ///< By the device; else power times time.
   std::map<std::string, double> throttled_percent;  ///< Share of the time by reason; idleness is none.
   Seconds bin{0};
   std::vector<UsageBin> timeline;
@@ -60,9 +60,9 @@ class UsageRecorder {
   };
   explicit UsageRecorder(Options options) : options_(std::move(options)) {}
 
-  /// What was so from the sample before until `time` after the start. `is_ours(pid)`: one of the program's processes.
+  /// What was so from the sample before until `time` after the start. `is_ours`: whether it is one of the program's.
   /// After a gap (the machine or this process slept) only the last part counts as known.
-  void add(Seconds time, const Snapshot& snapshot, const std::function<bool(int64_t pid)>& is_ours);
+  void add(Seconds time, const Snapshot& snapshot, const std::function<bool(const DeviceProcess&)>& is_ours);
 
   UsageReport report(Seconds duration) const;
 
@@ -95,7 +95,7 @@ class UsageRecorder {
   };
 
   void add(Seconds time, double known, double gap, const Device& device, const std::string& id,
-           const std::function<bool(int64_t pid)>& is_ours);
+           const std::function<bool(const DeviceProcess&)>& is_ours);
   static void add_to_timeline(Track& track, Seconds time, double weight);
   DeviceUsage usage_of(const std::string& id, const Track& track) const;
 

@@ -36,7 +36,7 @@ Snapshot snapshot_of(const std::vector<Reading>& gpus) {
   return snapshot;
 }
 
-const auto kIsOurs = [](int64_t pid) { return pid == 42; };
+const auto kIsOurs = [](const DeviceProcess& process) { return process.pid == 42; };
 
 /// A sample of one device every second, from 0 on.
 UsageReport report_of(const std::vector<Reading>& readings, UsageRecorder::Options options = {}) {
@@ -97,7 +97,8 @@ TEST(UsageReport, WhatTheDriverDoesNotTellIsUnknown) {
 }
 
 TEST(UsageReport, EnergyIsCountedByTheDeviceOrIntegrated) {
-  const auto counted = report_of({{1, 100'000, 5'000'000}, {1, 100'000, 5'150'000}, {1, 300'000, 5'500'000}}).devices[0];
+  const auto counted =
+      report_of({{1, 100'000, 5'000'000}, {1, 100'000, 5'150'000}, {1, 300'000, 5'500'000}}).devices[0];
   EXPECT_TRUE(counted.is_energy_counted);
   EXPECT_EQ(counted.energy_mj, 500'000);
   EXPECT_EQ(counted.mean_power_mw, 200'000);
@@ -153,7 +154,8 @@ TEST(UsageReport, MigInstancesAreDevices) {
 }
 
 TEST(UsageReport, ThrottlingBesideIdleness) {
-  const auto usage = report_of({{1}, {.utilization_percent = 1, .throttle_reasons = std::vector<std::string>{"idle"}},
+  const auto usage = report_of({{1},
+                                {.utilization_percent = 1, .throttle_reasons = std::vector<std::string>{"idle"}},
                                 {.utilization_percent = 1, .throttle_reasons = std::vector<std::string>{"power cap"}},
                                 {.utilization_percent = 1, .throttle_reasons = std::vector<std::string>{}},
                                 {.utilization_percent = 1, .throttle_reasons = std::vector<std::string>{"power cap"}}})

@@ -19,7 +19,8 @@ namespace {
 KillAnswer perform(const KillRequest& request, const std::filesystem::path& sysroot) {
   KillAnswer answer{.request = request};
   try {
-    const device::ProcessHandle process(request.process.pid, request.process.start_ticks.value_or(-1), sysroot / "proc");
+    const device::ProcessHandle process(request.process.pid, request.process.start_ticks.value_or(-1),
+                                        sysroot / "proc");
     process.signal(request.is_forced ? SIGKILL : SIGTERM);
   } catch (const Error& error) {
     answer.error = error.what();

@@ -16,8 +16,8 @@ struct AppOptions {
   bool is_readonly = false;
 };
 
-/// Shows `source` until the user leaves. Returns the exit status: 128 + the signal that ended it, else 0. The terminal is
-/// given back first of all; then the sample that is being taken is waited for.
+/// Shows `source` until the user leaves. Returns the exit status: 128 + the signal that ended it, else 0. The terminal
+/// is given back first of all; then the sample that is being taken is waited for.
 int run(device::Source& source, std::unique_ptr<Terminal> terminal, Glyphs glyphs, const AppOptions& options);
 
 /// One page as text, `width` columns.

@@ -96,7 +96,7 @@ Style state_style(const Device& device) {
   return Style::kNormal;
 }
 
-/// Whose processes are on it, most memory first; or that it is free.
+/// Whose processes are on it, most memory first; or that it is free. REQUIRES: the processes were read.
 std::string use_text(const Device& device) {
   std::map<std::string, int64_t> bytes;
   const auto add = [&](const Device& one) {
@@ -106,11 +106,10 @@ std::string use_text(const Device& device) {
   };
   add(device);
   for (const auto& instance : device.instances) add(instance);
-  std::vector<std::pair<int64_t, std::string>> users;
-  for (const auto& [user, sum] : bytes) users.emplace_back(-sum, user);
-  std::sort(users.begin(), users.end());
+  std::vector<std::pair<std::string, int64_t>> users(bytes.begin(), bytes.end());
+  std::stable_sort(users.begin(), users.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (const auto& [sum, user] : users) text += (text.empty() ? "" : ",") + user;
+  for (const auto& [user, sum] : users) text += (text.empty() ? "" : ",") + user;
   return text.empty() && device.vendor != Vendor::kCpu ? std::string(name(device.state)) : text;
 }
 
@@ -120,7 +119,8 @@ Style use_style(const Device& device) {
 
 std::string cpus_text(const device::Facts& facts) {
   if (!facts.num_cpus) return "";
-  if (!facts.num_allowed_cpus || facts.num_allowed_cpus == facts.num_cpus) return fmt::format("{} CPUs", *facts.num_cpus);
+  if (!facts.num_allowed_cpus || facts.num_allowed_cpus == facts.num_cpus)
+    return fmt::format("{} CPUs", *facts.num_cpus);
   return fmt::format("{} of {} CPUs", *facts.num_allowed_cpus, *facts.num_cpus);
 }
 
@@ -151,9 +151,9 @@ LineFields line_fields(int64_t width, int64_t id_width, const Model& model) {
   fields.use.width = width >= 130 ? 16 : from(100, 10);
   fields.clock.width = shows_clocks(model) ? from(130, 7) : 0;
   fields.graph.width = model.is_plain ? 0 : width >= 150 ? 24 : from(120, 12);
-  const std::array in_order = {&fields.id,     &fields.name,        &fields.utilization_bar, &fields.percent,
-                               &fields.memory_bar, &fields.memory,  &fields.temperature,     &fields.power,
-                               &fields.clock,  &fields.use,         &fields.graph};
+  const std::array in_order = {
+      &fields.id,          &fields.name,  &fields.utilization_bar, &fields.percent, &fields.memory_bar, &fields.memory,
+      &fields.temperature, &fields.power, &fields.clock,           &fields.use,     &fields.graph};
   int64_t used = 1;
   for (const auto* span : in_order) used += span->width > 0 ? span->width + 1 : 0;
   const auto bar = (width - used - 2) / 2;
@@ -181,7 +181,8 @@ class DeviceView {
     };
     title(fields.id, "#", Align::kRight);
     title(fields.name, "DEVICE", Align::kLeft);
-    title({fields.utilization_bar.x, fields.utilization_bar.width + 1 + fields.percent.width}, "UTILIZATION", Align::kLeft);
+    title({fields.utilization_bar.x, fields.utilization_bar.width + 1 + fields.percent.width}, "UTILIZATION",
+          Align::kLeft);
     title({fields.memory_bar.x, fields.memory_bar.width + 1 + fields.memory.width}, "MEMORY GiB", Align::kLeft);
     title(fields.temperature, "TEMP", Align::kRight);
     title(fields.power, "POWER", Align::kRight);
@@ -234,7 +235,7 @@ class DeviceView {
       put(fields.clock, x, y, fmt::format("{}MHz", *readings.clock_sm_mhz), Align::kRight,
           slowed_by(readings).empty() ? Style::kNormal : Style::kWarning);
     }
-    put(fields.use, x, y, use_text(device), Align::kLeft, use_style(device));
+    if (model_.sample->has_processes) put(fields.use, x, y, use_text(device), Align::kLeft, use_style(device));
     draw_graph(canvas_, {x + fields.graph.x, y, fields.graph.width, 1}, history_of(model_, place.id).utilization,
                {Style::kUtilization}, model_.glyphs);
   }
@@ -259,9 +260,8 @@ class DeviceView {
   std::vector<Part> parts_of(const Device& device) const {
     const auto& readings = device.readings;
     const auto slowed = slowed_by(readings);
-    const auto slowed_style = slowed.find("slowdown") != slowed.npos || slowed.find("brake") != slowed.npos
-                                  ? Style::kBad
-                                  : Style::kWarning;
+    const auto slowed_style =
+        slowed.find("slowdown") != slowed.npos || slowed.find("brake") != slowed.npos ? Style::kBad : Style::kWarning;
     std::string clocks;
     if (readings.clock_sm_mhz) clocks = fmt::format("{} MHz", *readings.clock_sm_mhz);
     if (readings.clock_sm_mhz && device.facts.clock_sm_max_mhz) {
@@ -274,11 +274,12 @@ class DeviceView {
     }
     return {{temperature_text(readings, model_.glyphs), temperature_style(device)},
             {power_text(readings)},
-            {fit(printable(use_text(device)), 24), use_style(device)},
+            {model_.sample->has_processes ? fit(printable(use_text(device)), 24) : "", use_style(device)},
             {printable(slowed), slowed_style},
             {clocks}};
   }
 
+  /// Two halves, utilisation and memory: each a bar over its history.
   void draw_block(const DevicePlace& place) const {
     const auto& device = *place.device;
     const auto& readings = device.readings;
@@ -287,26 +288,27 @@ class DeviceView {
     const auto indent = id_width_ + 2;
     const auto title = fit(printable(short_name(device)), width - indent);
     const auto name_end = canvas_.put({x + indent, y}, title, Style::kStrong);
-    if (!is_readable(device)) {
-      canvas_.put({x + indent, y + 1}, fit(printable(state_text(device)), width - indent), state_style(device));
-      return;
-    }
-    draw_parts(parts_of(device), name_end + 2, x + width - 1, y);
 
-    // Two halves, utilisation and memory: a bar over its history.
     constexpr int64_t kPercent = 6, kMemory = 16, kBetween = 2;
-    const auto left_width = (width - indent - kBetween) / 2 - 4, right_width = width - indent - kBetween - left_width - 1;
+    const auto left_width = (width - indent - kBetween) / 2 - 4;
+    const auto right_width = width - indent - kBetween - left_width - 1;
     const auto left = x + indent, right = left + left_width + kBetween;
     const auto left_bar = left_width - kPercent, right_bar = right_width - kMemory;
-    draw_bar(canvas_, {left, y + 1}, {left_bar, utilization(readings), Style::kUtilization}, model_.glyphs);
-    put({0, kPercent}, left + left_bar, y + 1, percent_text(readings), Align::kRight, Style::kNormal);
-    draw_bar(canvas_, {right, y + 1}, {right_bar, memory_percent(readings), Style::kMemory}, model_.glyphs);
-    put({0, kMemory}, right + right_bar, y + 1, memory_text(readings) + " GiB", Align::kRight, Style::kNormal);
-    const auto& history = history_of(model_, place.id);
+    if (is_readable(device)) {
+      draw_parts(parts_of(device), name_end + 2, x + width - 1, y);
+      draw_bar(canvas_, {left, y + 1}, {left_bar, utilization(readings), Style::kUtilization}, model_.glyphs);
+      put({0, kPercent}, left + left_bar, y + 1, percent_text(readings), Align::kRight, Style::kNormal);
+      draw_bar(canvas_, {right, y + 1}, {right_bar, memory_percent(readings), Style::kMemory}, model_.glyphs);
+      const auto memory = readings.memory_used_bytes ? memory_text(readings) + " GiB" : "-";
+      put({0, kMemory}, right + right_bar, y + 1, memory, Align::kRight, Style::kNormal);
+    } else {
+      canvas_.put({left, y + 1}, fit(printable(state_text(device)), width - indent), state_style(device));
+    }
+    const auto& history = history_of(model_, place.id);  // of a silent device too: what it did before
     const auto height = place.rect.height - 2;
     draw_graph(canvas_, {left, y + 2, left_bar, height}, history.utilization, {Style::kUtilization}, model_.glyphs);
-    draw_graph(canvas_, {right, y + 2, right_bar, height}, history.memory, {.style = Style::kMemory, .is_filled = false},
-               model_.glyphs);
+    draw_graph(canvas_, {right, y + 2, right_bar, height}, history.memory,
+               {.style = Style::kMemory, .is_filled = false}, model_.glyphs);
   }
 
   Canvas& canvas_;

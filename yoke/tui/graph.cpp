@@ -83,7 +83,8 @@ void draw_graph(Canvas& canvas, const Rect& where, const device::History& histor
     for (int64_t row = 0; row < where.height; ++row) {
       const auto below = row * dots_per_cell;
       const auto text = is_ascii ? std::string(ascii(left, below, graph.is_filled)) : braille(left, right, below);
-      if (text != " ") canvas.put({where.x + x, where.y + where.height - 1 - row}, text, is_zero ? Style::kDim : graph.style);
+      if (text != " ")
+        canvas.put({where.x + x, where.y + where.height - 1 - row}, text, is_zero ? Style::kDim : graph.style);
     }
   }
 }

@@ -17,7 +17,8 @@ TEST(Host, SwapIsWhatIsNotFree) {
 }
 
 TEST(Host, WhatIsNotToldIsNotKnown) {
-  for (const char* text : {"", "SwapTotal: 5 kB\n", "SwapTotal: x\nSwapFree: 1 kB\n", "SwapTotal: 1 kB\nSwapFree: 2 kB\n"}) {
+  for (const char* text :
+       {"", "SwapTotal: 5 kB\n", "SwapTotal: x\nSwapFree: 1 kB\n", "SwapTotal: 1 kB\nSwapFree: 2 kB\n"}) {
     EXPECT_EQ(parse_meminfo(text), Host{}) << text;
   }
   EXPECT_EQ(read_host("/nonexistent"), Host{});

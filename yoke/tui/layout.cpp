@@ -141,7 +141,8 @@ int64_t place_devices(const Model& model, int64_t y, int64_t rows, Layout& layou
   const auto cpus = groups_of(snapshot, true), gpus = groups_of(snapshot, false);
   for (const auto* groups : {&cpus, &gpus}) {
     for (const auto& group : *groups) {
-      for (const auto& line : group.lines) layout.id_width = std::max(layout.id_width, static_cast<int64_t>(line.id.size()));
+      for (const auto& line : group.lines)
+        layout.id_width = std::max(layout.id_width, static_cast<int64_t>(line.id.size()));
     }
   }
   for (const auto& group : gpus) layout.num_gpus += static_cast<int64_t>(group.lines.size());
@@ -190,11 +191,18 @@ std::vector<ProcessColumn> process_columns(const Model& model) {
   columns.push_back({ProcessField::kPid, "PID", SortBy::kPid, Align::kRight, 0, 7});
   columns.push_back({ProcessField::kUser, "USER", SortBy::kUser, Align::kLeft, 0, is_wide(100) ? 12 : 8});
   columns.push_back({ProcessField::kDevice, "DEV", SortBy::kDevice, Align::kLeft, 0, 4});
-  columns.push_back({ProcessField::kMemory, "MEMORY", SortBy::kMemory, Align::kRight, 0, 9});
+  columns.push_back({ProcessField::kMemory, "MEMORY", SortBy::kMemory, Align::kRight, 0, 10});
   if (is_wide(56)) columns.push_back({ProcessField::kUtilization, "UTIL", SortBy::kUtilization, Align::kRight, 0, 5});
   if (is_wide(64)) columns.push_back({ProcessField::kAge, "AGE", SortBy::kAge, Align::kRight, 0, 9});
   if (model.shows_origins.value_or(is_wide(110))) {
-    columns.push_back({ProcessField::kOrigin, "ORIGIN", {}, Align::kLeft, 0, is_wide(110) ? 24 : 16});
+    columns.push_back({ProcessField::kOrigin,
+                       "ORIGIN",
+                       {},
+                       Align::kLeft,
+                       0,
+                       is_wide(140)   ? 24
+                       : is_wide(110) ? 20
+                                      : 16});
   }
   columns.push_back({ProcessField::kCommand, "COMMAND", {}, Align::kLeft, 0, 0});
   int64_t x = 0;
@@ -221,7 +229,7 @@ Layout layout_of(const Model& model) {
   return layout;
 }
 
-bool shows_clocks(const Model& model) { return model.size.width >= 110 && !model.shows_help; }
+bool shows_clocks(const Model& model) { return model.size.width >= 110; }
 
 std::string missing_gpu_note(const device::Snapshot& snapshot) {
   std::string reasons;

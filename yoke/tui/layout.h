@@ -32,7 +32,7 @@ struct Layout {
   int64_t id_width = 1;              ///< Of the longest id, shown or not.
   int64_t num_gpus = 0;              ///< All of them, with instances.
   int64_t num_gpus_shown = 0;
-  int64_t first_device = 0;  ///< Model::first_device, brought within bounds.
+  int64_t first_device = 0;               ///< Model::first_device, brought within bounds.
   std::optional<int64_t> device_heading;  ///< Line of the titles over one-line devices.
   std::optional<int64_t> note;            ///< Line that says why there is no GPU.
   std::vector<ProcessColumn> columns;     ///< Empty when processes are not shown.

@@ -15,7 +15,8 @@ inline constexpr int64_t kGib = int64_t{1} << 30;
 inline constexpr std::chrono::system_clock::time_point kNoon{std::chrono::seconds(1795176000)};
 
 inline device::DeviceProcess make_process(int64_t pid, const std::string& user, const std::string& command) {
-  device::DeviceProcess process{.pid = pid, .type = "compute", .memory_bytes = pid * kGib / 1000, .utilization_percent = pid % 100};
+  device::DeviceProcess process{
+      .pid = pid, .type = "compute", .memory_bytes = pid * kGib / 1000, .utilization_percent = pid % 100};
   process.info.is_visible = true;
   process.info.uid = 1000 + user.size();
   process.info.user = user;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -41,7 +42,10 @@ struct ProcessKey {
   int64_t pid = 0;
   std::optional<int64_t> start_ticks;
 
-  auto operator<=>(const ProcessKey&) const = default;
+  bool operator==(const ProcessKey&) const = default;
+  bool operator<(const ProcessKey& other) const {
+    return std::tie(pid, start_ticks) < std::tie(other.pid, other.start_ticks);
+  }
 };
 
 struct KillRequest {
@@ -76,7 +80,7 @@ struct Model {
   SortBy sort_by = SortBy::kDevice;
   bool is_reversed = false;
   bool is_tree = false;
-  bool is_compact = false;           ///< One line for each device however much room there is.
+  bool is_compact = false;  ///< One line for each device however much room there is.
   bool shows_processes = true;
   bool shows_help = false;
   std::optional<bool> shows_origins;  ///< Not chosen: where there is room.
@@ -103,7 +107,20 @@ struct Model {
 
 // What can happen.
 enum class Key {
-  kCharacter, kUp, kDown, kLeft, kRight, kPageUp, kPageDown, kHome, kEnd, kEnter, kEscape, kBackspace, kTab, kBackTab
+  kCharacter,
+  kUp,
+  kDown,
+  kLeft,
+  kRight,
+  kPageUp,
+  kPageDown,
+  kHome,
+  kEnd,
+  kEnter,
+  kEscape,
+  kBackspace,
+  kTab,
+  kBackTab
 };
 struct KeyEvent {
   Key key = Key::kCharacter;

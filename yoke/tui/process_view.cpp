@@ -23,7 +23,9 @@ std::string_view skip(std::string_view text, int64_t columns) {
 }
 
 std::string text_of(const ProcessRow& row, ProcessField field) {
-  const auto or_unknown = [](const auto& value, const auto& format) { return value ? format(*value) : std::string("-"); };
+  const auto or_unknown = [](const auto& value, const auto& format) {
+    return value ? format(*value) : std::string("-");
+  };
   switch (field) {
     case ProcessField::kPid: return fmt::format("{}", row.key.pid);
     case ProcessField::kUser: return row.user.empty() ? "?" : row.user;
@@ -49,7 +51,8 @@ void draw_heading(Canvas& canvas, const Model& model, const Layout& layout) {
     std::string title = column.title;
     if (is_chosen && model.glyphs == Glyphs::kAscii) title += model.is_reversed ? "^" : "v";
     if (is_chosen && model.glyphs == Glyphs::kUnicode) title += model.is_reversed ? "▴" : "▾";
-    canvas.put({column.x, y}, pad(title, column.width, column.align), is_chosen ? Style::kChosenHeading : Style::kHeading);
+    canvas.put({column.x, y}, pad(title, column.width, column.align),
+               is_chosen ? Style::kChosenHeading : Style::kHeading);
   }
 }
 
@@ -57,10 +60,9 @@ void draw_row(Canvas& canvas, const Model& model, const Layout& layout, const Pr
   for (const auto& column : layout.columns) {
     auto text = printable(text_of(row, column.field));
     if (column.field == ProcessField::kCommand) text = skip(text, model.command_offset);
-    const bool is_name = column.field == ProcessField::kUser || column.field == ProcessField::kCommand;
-    const auto style = row.device.empty() || !row.is_visible ? Style::kDim
-                       : is_name && row.is_mine              ? Style::kStrong
-                                                             : Style::kNormal;
+    const auto style = row.device.empty() || !row.is_visible                ? Style::kDim
+                       : column.field == ProcessField::kUser && row.is_mine ? Style::kStrong
+                                                                            : Style::kNormal;
     canvas.put({column.x, y}, pad(text, column.width, column.align), style);
   }
 }

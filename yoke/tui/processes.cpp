@@ -15,7 +15,6 @@ namespace yoke::tui {
 namespace {
 
 using device::Device;
-using device::DeviceProcess;
 using device::ProcessInfo;
 
 /// A process on its device, or on its devices together.
@@ -47,7 +46,7 @@ std::string device_names(const std::vector<std::pair<int64_t, int64_t>>& devices
 }
 
 ProcessRow row_of(int64_t pid, const ProcessInfo& info, const Model& model) {
-  ProcessRow row{.key = {pid, info.start_ticks}, .user = info.user};
+  ProcessRow row{.key = {pid, info.start_ticks}, .user = info.user, .name = info.name};
   row.command = !info.command.empty() ? info.command : info.name;
   if (row.command.empty() && !info.reason.empty()) row.command = "(" + info.reason + ")";
   if (info.started_at) {
@@ -104,7 +103,8 @@ bool is_above(const Entry& a, const Entry& b, const Model& model) {
   const auto chosen = [&]() -> std::partial_ordering {
     switch (model.sort_by) {
       case SortBy::kPid: return x.key.pid <=> y.key.pid;
-      case SortBy::kUser: return x.user.empty() != y.user.empty() ? x.user.empty() <=> y.user.empty() : x.user <=> y.user;
+      case SortBy::kUser:
+        return x.user.empty() != y.user.empty() ? x.user.empty() <=> y.user.empty() : x.user <=> y.user;
       case SortBy::kDevice: return a.devices <=> b.devices;
       case SortBy::kMemory: return y.memory_bytes <=> x.memory_bytes;
       case SortBy::kUtilization: return y.utilization_percent <=> x.utilization_percent;
@@ -112,7 +112,7 @@ bool is_above(const Entry& a, const Entry& b, const Model& model) {
     }
     return std::partial_ordering::equivalent;
   }();
-  if (chosen != 0) return model.is_reversed ? chosen > 0 : chosen < 0;
+  if (std::is_neq(chosen)) return model.is_reversed ? std::is_gt(chosen) : std::is_lt(chosen);
   return std::tie(a.devices, y.memory_bytes, x.key.pid) < std::tie(b.devices, x.memory_bytes, y.key.pid);
 }
 
@@ -210,7 +210,9 @@ std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) 
     for (auto child = below.rbegin(); child != below.rend(); ++child) {
       const bool is_last = child == below.rbegin();
       steps.push_back({*child, start + (is_ascii ? (is_last ? "`- " : "|- ") : (is_last ? "└─ " : "├─ ")),
-                       start + (is_last ? "   " : is_ascii ? "|  " : "│  ")});
+                       start + (is_last    ? "   "
+                                : is_ascii ? "|  "
+                                           : "│  ")});
     }
   }
   return rows;
@@ -251,7 +253,7 @@ std::optional<int64_t> selected_row(const Model& model, const std::vector<Proces
 
 std::string describe(const ProcessRow& row) {
   const auto user = row.user.empty() ? std::string("unknown user") : printable(row.user);
-  return fmt::format("{} {} ({})", row.key.pid, fit(printable(row.command), 40), user);
+  return fmt::format("{} {} ({})", row.key.pid, fit(printable(row.name), 24), fit(user, 16));
 }
 
 }  // namespace yoke::tui

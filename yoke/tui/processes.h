@@ -22,6 +22,7 @@ struct ProcessRow {
   std::optional<std::chrono::duration<double>> age;
   std::string origin;
   std::string branch;   ///< Lines of the tree before the command.
+  std::string name;     ///< Short.
   std::string command;  ///< Or why there is none, in brackets.
   bool is_mine = false;
   bool is_visible = false;  ///< Its number means the same process here.
@@ -37,7 +38,7 @@ ProcessList process_list(const Model& model);
 /// Where the selected row is; nullopt when it has gone, or nothing is selected.
 std::optional<int64_t> selected_row(const Model& model, const std::vector<ProcessRow>& rows);
 
-/// "4121 train.py (ada)", harmless, for questions and messages.
+/// "4121 train.py (ada)", harmless and not long, for questions and messages.
 std::string describe(const ProcessRow& row);
 
 }  // namespace yoke::tui

@@ -20,7 +20,9 @@ std::vector<int64_t> pids(const Model& model) {
 /// PIDs 1000..1003; 1000 and 1002 of ada on device 0, the others of grace on device 1.
 Model four_processes() { return make_model({80, 24}, make_sample(2, 4)); }
 
-TEST(ProcessList, IsSortedByDeviceThenMemory) { EXPECT_THAT(pids(four_processes()), ElementsAre(1002, 1000, 1003, 1001)); }
+TEST(ProcessList, IsSortedByDeviceThenMemory) {
+  EXPECT_THAT(pids(four_processes()), ElementsAre(1002, 1000, 1003, 1001));
+}
 
 TEST(ProcessList, SortsByWhatIsChosen) {
   auto model = four_processes();
@@ -167,7 +169,8 @@ TEST(ProcessTree, ADeepOneStaysReadable) {
 
 TEST(ProcessList, DescriptionsAreHarmless) {
   auto sample = make_sample(1);
-  sample.snapshot.devices[0].processes.push_back(make_process(5, "ada", "a\x1b]0;title\a" + std::string(500, 'x')));
+  sample.snapshot.devices[0].processes.push_back(
+      make_process(5, "ada", "a\x1b]0;title\a" + std::string(500, 'x') + " argument"));
   const auto rows = process_list(make_model({80, 24}, sample)).rows;
   const auto text = describe(rows.at(0));
   EXPECT_EQ(text.find('\x1b'), std::string::npos);

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <clocale>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -35,7 +36,7 @@ std::array<char, 512> reset_text = {};
 volatile sig_atomic_t reset_length = 0;
 
 constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-constexpr std::array kNoted = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP};
+constexpr std::array kNoted = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP, SIGCONT};
 constexpr std::array kCrashes = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 std::array<struct sigaction, kCrashes.size()> crash_actions_before = {};
 
@@ -66,7 +67,7 @@ void set_handler(int number, void (*handler)(int), struct sigaction* before) {
 /// A terminfo string without its "$<5>" pauses.
 std::string capability(const char* name) {
   const char* text = tigetstr(name);
-  if (text == nullptr || text == reinterpret_cast<const char*>(-1)) return "";
+  if (text == nullptr || reinterpret_cast<intptr_t>(text) == -1) return "";  // -1: no capability of this name
   std::string result;
   for (std::string_view rest = text; !rest.empty();) {
     const auto pause = rest.starts_with("$<") ? rest.find('>') : rest.npos;
@@ -231,7 +232,8 @@ Glyphs prepare_locale(const Environment& environment) {
     auto name = environment.value_or("LC_ALL", "");
     if (name.empty()) name = environment.value_or("LC_CTYPE", "");
     if (name.empty()) name = environment.value_or("LANG", "");
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(toupper(c)); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(toupper(c)); });
     const bool means_utf8 = name.ends_with("UTF-8") || name.ends_with("UTF8");
     if (!means_utf8 || setlocale(LC_CTYPE, "C.UTF-8") == nullptr) return Glyphs::kAscii;
   }
@@ -262,6 +264,12 @@ struct Terminal::Impl {
     set_handler(SIGTSTP, SIG_DFL, &before);
     kill(0, SIGTSTP);  // returns when continued, or at once where nobody could continue us
     sigaction(SIGTSTP, &before, nullptr);
+    enter_again();
+  }
+
+  /// Somebody else had the terminal: the next draw() sets up everything anew.
+  void enter_again() {
+    endwin();
     resize();
     clearok(curscr, TRUE);
   }
@@ -343,6 +351,8 @@ std::optional<Terminal::Input> Terminal::next() {
     if (std::find(kEnding.begin(), kEnding.end(), number) != kEnding.end()) return Input{.ending_signal = number};
     if (number == SIGTSTP) {
       impl_->stop();
+    } else if (number == SIGCONT) {
+      impl_->enter_again();
     } else {
       impl_->resize();
     }

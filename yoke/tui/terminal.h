@@ -15,8 +15,8 @@ namespace yoke::tui {
 /// (a name that ssh brought along) becomes C.UTF-8.
 Glyphs prepare_locale(const Environment& environment);
 
-/// Standard input and output as a page. One at a time. However the process ends, except by SIGKILL, the terminal is left
-/// as it was.
+/// Standard input and output as a page. One at a time. However the process ends, except by SIGKILL, the terminal is
+/// left as it was.
 class Terminal {
  public:
   /// nullptr when this terminal cannot place its cursor (TERM=dumb), or is not known. REQUIRES: prepare_locale().
@@ -31,7 +31,7 @@ class Terminal {
 
   struct Input {
     std::optional<Event> event;
-    int ending_signal = 0;  ///< The process was told to end, by a signal or by Ctrl-C.
+    int ending_signal = 0;   ///< The process was told to end, by a signal or by Ctrl-C.
     bool must_draw = false;  ///< What is shown is gone: it was stopped and continued, or Ctrl-L was pressed.
   };
   /// What has happened since; nullopt when nothing more has. Does not wait.

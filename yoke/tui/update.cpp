@@ -25,17 +25,28 @@ void select(Model& model, const ProcessRow& row) {
   model.selected_device = row.device;
 }
 
-/// Moves the list so that the selected row is in it.
+int64_t list_height(const Model& model) { return std::max<int64_t>(1, layout_of(model).processes.height); }
+
+void scroll_to(Model& model, int64_t first_row, int64_t num_rows) {
+  model.first_row = std::clamp<int64_t>(first_row, 0, std::max<int64_t>(0, num_rows - list_height(model)));
+}
+
+/// Moves the list so that the selected row is in it; what has gone is no longer selected.
 void show_selected(Model& model) {
   const auto rows = process_list(model).rows;
-  const auto height = std::max<int64_t>(1, layout_of(model).processes.height);
-  const auto count = static_cast<int64_t>(rows.size());
+  auto first = model.first_row;
   if (const auto row = selected_row(model, rows)) {
-    model.first_row = std::clamp(model.first_row, *row - height + 1, *row);
+    first = std::clamp(first, *row - list_height(model) + 1, *row);
   } else {
     model.selected.reset();
   }
-  model.first_row = std::clamp<int64_t>(model.first_row, 0, std::max<int64_t>(0, count - height));
+  scroll_to(model, first, static_cast<int64_t>(rows.size()));
+}
+
+bool is_selection_in_sight(const Model& model) {
+  if (!model.selected) return false;
+  const auto row = selected_row(model, process_list(model).rows);
+  return row && *row >= model.first_row && *row < model.first_row + list_height(model);
 }
 
 /// Selects `distance` rows further; when nothing is selected, from beyond that end of what is seen.
@@ -163,7 +174,10 @@ void press_character(Model& model, char character) {
     case 'q':
     case 'Q': model.has_quit = true; break;
     case '?':
-    case 'h': model.shows_help = true; model.first_help_line = 0; break;
+    case 'h':
+      model.shows_help = true;
+      model.first_help_line = 0;
+      break;
     case '/':
     case 'f': start_prompt(model, Prompt::kText); break;
     case 'u': start_prompt(model, Prompt::kUser); break;
@@ -194,7 +208,8 @@ void press_character(Model& model, char character) {
 void press_in_help(Model& model, const KeyEvent& event) {
   const auto last = std::max<int64_t>(0, num_help_lines() - model.size.height + 1);
   if (event.key == Key::kDown || event.key == Key::kPageDown) {
-    model.first_help_line = std::min(last, model.first_help_line + (event.key == Key::kDown ? 1 : model.size.height - 1));
+    model.first_help_line =
+        std::min(last, model.first_help_line + (event.key == Key::kDown ? 1 : model.size.height - 1));
   } else if (event.key == Key::kUp || event.key == Key::kPageUp) {
     model.first_help_line -= event.key == Key::kUp ? 1 : model.size.height - 1;
     model.first_help_line = std::max<int64_t>(0, model.first_help_line);
@@ -209,7 +224,7 @@ void press(Model& model, const KeyEvent& event) {
   if (model.prompt == Prompt::kKill) return answer_kill_question(model, event);
   if (model.prompt != Prompt::kNone) return type(model, event);
   model.message = {};
-  const auto page = std::max<int64_t>(1, layout_of(model).processes.height);
+  const auto page = list_height(model);
   constexpr int64_t kFar = int64_t{1} << 40;
   constexpr int64_t kCommandStep = 8, kLongestCommand = 10'000;
   switch (event.key) {
@@ -230,7 +245,11 @@ void press(Model& model, const KeyEvent& event) {
 }
 
 void point(Model& model, const MouseEvent& event) {
-  if (model.shows_help) return press_in_help(model, {event.what == MouseEvent::What::kWheelDown ? Key::kDown : event.what == MouseEvent::What::kWheelUp ? Key::kUp : Key::kEscape, ""});
+  if (model.shows_help)
+    return press_in_help(model, {event.what == MouseEvent::What::kWheelDown ? Key::kDown
+                                 : event.what == MouseEvent::What::kWheelUp ? Key::kUp
+                                                                            : Key::kEscape,
+                                 ""});
   if (model.prompt != Prompt::kNone) return;
   const auto layout = layout_of(model);
   if (event.what != MouseEvent::What::kClick) {
@@ -238,9 +257,7 @@ void point(Model& model, const MouseEvent& event) {
     const auto step = event.what == MouseEvent::What::kWheelUp ? -kStep : kStep;
     const bool is_on_devices = !layout.process_heading || event.at.y < *layout.process_heading;
     if (is_on_devices) return scroll_devices(model, step);
-    const auto count = static_cast<int64_t>(process_list(model).rows.size());
-    model.first_row = std::clamp<int64_t>(model.first_row + step, 0, std::max<int64_t>(0, count - layout.processes.height));
-    return;
+    return scroll_to(model, model.first_row + step, static_cast<int64_t>(process_list(model).rows.size()));
   }
   model.message = {};
   if (layout.process_heading == event.at.y) {
@@ -276,17 +293,14 @@ void remember(Model& model) {
 }
 
 void take_sample(Model& model, const Sample& sample) {
+  const bool was_in_sight = is_selection_in_sight(model);
   model.sample = sample;
   remember(model);
   if (model.message.samples_left > 0 && --model.message.samples_left == 0) model.message = {};
-  if (model.selected) {
-    const auto rows = process_list(model).rows;
-    // A list that moves under the hand is no help: what was selected and has ended leaves no selection.
-    if (!selected_row(model, rows)) model.selected.reset();
-  }
-  const auto layout = layout_of(model);
-  const auto count = static_cast<int64_t>(process_list(model).rows.size());
-  model.first_row = std::clamp<int64_t>(model.first_row, 0, std::max<int64_t>(0, count - layout.processes.height));
+  if (was_in_sight) return show_selected(model);  // else what the user scrolled to stays
+  const auto rows = process_list(model).rows;
+  if (!selected_row(model, rows)) model.selected.reset();
+  scroll_to(model, model.first_row, static_cast<int64_t>(rows.size()));
 }
 
 }  // namespace
@@ -316,7 +330,7 @@ WantOfPage want_of(const Model& model) {
   WantOfPage want;
   want.devices.processes = false;
   want.devices.details = shows_clocks(model);
-  for (const auto& column : model.shows_help ? std::vector<ProcessColumn>{} : process_columns(model)) {
+  for (const auto& column : process_columns(model)) {
     want.devices.processes = true;
     want.devices.origins |= column.field == ProcessField::kOrigin;
     want.devices.process_utilization |= column.field == ProcessField::kUtilization;

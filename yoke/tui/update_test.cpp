@@ -52,6 +52,21 @@ TEST(Update, TheSelectionStaysWithItsProcess) {
   EXPECT_EQ(selected_pid(model), 0) << "it has ended; nothing else is chosen in its place";
 }
 
+TEST(Update, TheListFollowsAProcessThatMoves) {
+  auto model = press(press(machine(100), "P"), Key::kDown);
+  auto sample = make_sample(2, 100);
+  const auto pid = selected_pid(model);
+  for (auto& device : sample.snapshot.devices) {
+    for (auto& process : device.processes) {
+      if (process.pid == pid) process.utilization_percent = 0;
+    }
+  }
+  EXPECT_GT(update(model, SampleEvent{sample}).first_row, 50) << "it is in sight";
+  const auto at = Point{5, layout_of(model).processes.y};
+  for (int i = 0; i < 10; ++i) model = wheel(std::move(model), MouseEvent::What::kWheelDown, at);
+  EXPECT_EQ(update(model, SampleEvent{sample}).first_row, 30) << "it was not in sight, and the user reads";
+}
+
 TEST(Update, AProcessOfTheSameNumberIsAnotherOne) {
   auto model = press(machine(), Key::kDown);
   auto sample = make_sample(2, 4);
@@ -148,7 +163,8 @@ TEST(Update, WhatMustNotBeKilledIsNotAskedFor) {
   EXPECT_THAT(press(model, "k").message.text, HasSubstr("recording"));
   auto sample = make_sample(1, 1);
   sample.snapshot.devices[0].processes[0].info.is_visible = false;
-  EXPECT_FALSE(press(press(make_model({80, 24}, sample), Key::kDown), "ky").requested) << "its number is another's here";
+  EXPECT_FALSE(press(press(make_model({80, 24}, sample), Key::kDown), "ky").requested)
+      << "its number is another's here";
 }
 
 TEST(Update, MessagesGoByThemselves) {

@@ -39,8 +39,8 @@ void draw_title(Canvas& canvas, const Model& model, const Layout& layout) {
   const auto& snapshot = model.sample->snapshot;
   auto right = clock_text(model);
   if (layout.num_gpus_shown < layout.num_gpus) {
-    right = fmt::format("GPU {}-{} of {} [ ]   {}", layout.first_device + 1, layout.first_device + layout.num_gpus_shown,
-                        layout.num_gpus, right);
+    right = fmt::format("GPU {}-{} of {} [ ]   {}", layout.first_device + 1,
+                        layout.first_device + layout.num_gpus_shown, layout.num_gpus, right);
   }
   const auto host = fit(printable(snapshot.host.empty() ? "yoke top" : snapshot.host), std::max<int64_t>(8, width / 3));
   auto x = canvas.put({1, 0}, host, Style::kTitle);
@@ -117,8 +117,10 @@ void draw_footer(Canvas& canvas, const Model& model, int64_t y) {
     case Prompt::kKill:
       if (model.asked) {
         const auto signal = model.asked->is_forced ? "SIGKILL" : "SIGTERM";
-        canvas.put({1, y}, fit(fmt::format("y: send {} to {}   any other key: do not", signal, model.asked->what),
-                               width - 1), Style::kWarning);
+        const auto question = fmt::format("send {} to {}?", signal, model.asked->what);
+        const auto x = canvas.put({1, y}, fit(question, std::max<int64_t>(12, width - 16)), Style::kWarning);
+        canvas.put({canvas.put({x + 3, y}, "y", Style::kKey) + 1, y}, "yes", Style::kDim);
+        canvas.put({canvas.put({x + 10, y}, "n", Style::kKey) + 1, y}, "no", Style::kDim);
       }
       return;
     case Prompt::kNone: break;

@@ -91,7 +91,8 @@ TEST(View, DevicesNeverOverlapAndStayAboveTheProcesses) {
       for (size_t i = 0; i < layout.devices.size(); ++i) {
         const auto& rect = layout.devices[i].rect;
         EXPECT_GE(rect.y, 1);
-        EXPECT_LE(rect.y + rect.height, *layout.process_heading) << gpus << " GPUs, " << size.width << "x" << size.height;
+        EXPECT_LE(rect.y + rect.height, *layout.process_heading)
+            << gpus << " GPUs, " << size.width << "x" << size.height;
         EXPECT_LE(rect.x + rect.width, size.width);
         for (size_t j = 0; j < i; ++j) {
           const auto& other = layout.devices[j].rect;
@@ -155,7 +156,8 @@ TEST(View, InstancesStandUnderTheirParent) {
   }
   for (const Size size : {Size{80, 24}, Size{80, 14}}) {
     const auto lines = lines_of(make_model(size, sample));
-    const auto first = std::find_if(lines.begin(), lines.end(), [](const auto& line) { return line.starts_with(" 0:0 3g.40gb "); });
+    const auto first =
+        std::find_if(lines.begin(), lines.end(), [](const auto& line) { return line.starts_with(" 0:0 3g.40gb "); });
     ASSERT_NE(first, lines.end());
     EXPECT_THAT(*(first + 1), StartsWith(" 0:1 3g.40gb "));
     EXPECT_THAT(*first, HasSubstr("───    - ")) << "not known is not zero";
@@ -200,7 +202,8 @@ TEST(View, NastyNamesAreHarmless) {
   auto& gpu = sample.snapshot.devices[0];
   gpu.facts.name = "NVIDIA \x1b[31mRED\x1b[0m";
   sample.snapshot.host = "host\x1b]0;owned\a\r\n";
-  gpu.processes.push_back(make_process(7, "\x1b[2Jada", "\x1b]52;c;cm0gLXJm\a\xff\xfe 学習\u202e" + std::string(100'000, 'A')));
+  gpu.processes.push_back(
+      make_process(7, "\x1b[2Jada", "\x1b]52;c;cm0gLXJm\a\xff\xfe 学習\u202e" + std::string(100'000, 'A')));
   gpu.processes.back().origin.systemd_unit = "\x1b[5mblink";
   for (const Size size : {Size{80, 24}, Size{160, 50}}) {
     for (const std::string keys : {"", "t", "/A", "u\x1b"}) {
@@ -209,7 +212,8 @@ TEST(View, NastyNamesAreHarmless) {
       EXPECT_EQ(text.find("\u202e"), text.npos);
       EXPECT_EQ(text.find('\xff'), text.npos);
       EXPECT_THAT(text, HasSubstr("?[31mRED"));
-      EXPECT_THAT(lines_of(text), Each(testing::Truly([&](const auto& line) { return display_width(line) <= size.width; })));
+      EXPECT_THAT(lines_of(text),
+                  Each(testing::Truly([&](const auto& line) { return display_width(line) <= size.width; })));
     }
   }
 }
@@ -291,7 +295,7 @@ TEST(View, QuestionsAndWhatIsTypedStandAtTheBottom) {
   auto model = press(make_model({80, 24}, make_sample(1, 2)), "/run 1");
   EXPECT_THAT(lines_of(model).back(), StartsWith(" find: run 1"));
   model = press(press(press(std::move(model), Key::kEnter), Key::kDown), "k");
-  EXPECT_THAT(lines_of(model).back(), StartsWith(" y: send SIGTERM to 1001 python train.py --run 1 (grace)"));
+  EXPECT_THAT(lines_of(model).back(), " send SIGTERM to 1001 python (grace)?   y yes  n no");
   model = press(std::move(model), "n");
   EXPECT_EQ(lines_of(model).back(), " nothing was sent");
 }

@@ -29,8 +29,8 @@ TEST(Address, WhatIsMissingIsLoopbackAndTheUsualPort) {
 }
 
 TEST(Address, RefusesWhatItCannotListenOn) {
-  for (const auto* text : {"gpu01:9000", "10.1.2.3:65536", "10.1.2.3:-1", "10.1.2.3:http", "1.2.3", "99999", "[::1", "[::1]x:9",
-                           "::1:x", "10.1.2.3 :9", "http://127.0.0.1:9000"}) {
+  for (const auto* text : {"gpu01:9000", "10.1.2.3:65536", "10.1.2.3:-1", "10.1.2.3:http", "1.2.3", "99999", "[::1",
+                           "[::1]x:9", "::1:x", "10.1.2.3 :9", "http://127.0.0.1:9000"}) {
     EXPECT_THROW(parse_address(text), Error) << text;
   }
 }
@@ -44,7 +44,8 @@ TEST(Address, KnowsLoopback) {
 }
 
 TEST(Address, NamesOfOtherSitesAreNoLocalHost) {
-  for (const auto* host : {"", "localhost", "localhost:19477", "127.0.0.1", "127.0.0.1:19477", "[::1]:19477", "10.0.0.7:1"}) {
+  for (const auto* host :
+       {"", "localhost", "localhost:19477", "127.0.0.1", "127.0.0.1:19477", "[::1]:19477", "10.0.0.7:1"}) {
     EXPECT_TRUE(is_local_host_header(host)) << host;
   }
   for (const auto* host : {"evil.example", "evil.example:19477", "localhost.evil.example", "127.0.0.1.evil.example"}) {

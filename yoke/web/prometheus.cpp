@@ -116,8 +116,8 @@ constexpr Quantity<Readings> kReadings[] = {
     {"ecc_errors_total", "counter", "Memory errors since the driver was loaded.", &Readings::ecc_corrected_volatile, 1,
      1, ",severity=\"corrected\""},
     {"ecc_errors_total", "counter", "", &Readings::ecc_uncorrected_volatile, 1, 1, ",severity=\"uncorrected\""},
-    {"ecc_lifetime_errors_total", "counter", "Memory errors in the device's life.",
-     &Readings::ecc_corrected_aggregate, 1, 1, ",severity=\"corrected\""},
+    {"ecc_lifetime_errors_total", "counter", "Memory errors in the device's life.", &Readings::ecc_corrected_aggregate,
+     1, 1, ",severity=\"corrected\""},
     {"ecc_lifetime_errors_total", "counter", "", &Readings::ecc_uncorrected_aggregate, 1, 1,
      ",severity=\"uncorrected\""},
     {"retired_pages", "gauge", "Pages of memory taken out of service.", &Readings::retired_pages},
@@ -185,8 +185,8 @@ void add_identity(const Snapshot& snapshot, const std::vector<Unit>& units, Expo
   for (const auto& unit : units) exposition.sample(unit.labels, unit.is_up() ? 1 : 0);
   exposition.family("yoke_device_state", "gauge", "1 for the state that the device is in, 0 for the others.");
   for (const auto& unit : units) {
-    for (const auto state : {State::kFree, State::kBusy, State::kLost, State::kNoAnswer, State::kNoPermission,
-                             State::kError}) {
+    for (const auto state :
+         {State::kFree, State::kBusy, State::kLost, State::kNoAnswer, State::kNoPermission, State::kError}) {
       exposition.sample(unit.labels + more_label("state", name(state)), unit.device.state == state ? 1 : 0);
     }
   }

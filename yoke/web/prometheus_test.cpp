@@ -88,28 +88,30 @@ Snapshot full_snapshot() {
 TEST(Prometheus, WritesNumbersInBaseUnits) {
   const Snapshot snapshot{.devices = {talkative_gpu(2)}};
   const auto text = to_prometheus(snapshot);
-  for (const auto* line : {
-           "yoke_device_info{device=\"2\",uuid=\"GPU-2\",vendor=\"nvidia\",name=\"NVIDIA A100-SXM4-80GB\","
-           "pci_bus_id=\"0000:c1:00.0\"} 1\n",
-           "yoke_device_up{device=\"2\",uuid=\"GPU-2\"} 1\n",
-           "yoke_device_state{device=\"2\",uuid=\"GPU-2\",state=\"busy\"} 1\n",
-           "yoke_device_state{device=\"2\",uuid=\"GPU-2\",state=\"lost\"} 0\n",
-           "# TYPE yoke_device_memory_total_bytes gauge\n",
-           "yoke_device_memory_total_bytes{device=\"2\",uuid=\"GPU-2\"} 85899345920\n",
-           "yoke_device_utilization_ratio{device=\"2\",uuid=\"GPU-2\"} 0.97\n",
-           "yoke_device_power_watts{device=\"2\",uuid=\"GPU-2\"} 300.123\n",
-           "# TYPE yoke_device_energy_joules_total counter\n",
-           "yoke_device_clock_hertz{device=\"2\",uuid=\"GPU-2\",clock=\"sm\"} 1410000000\n",
-           "yoke_device_mig_enabled{device=\"2\",uuid=\"GPU-2\"} 0\n",
-           "yoke_device_throttled{device=\"2\",uuid=\"GPU-2\"} 1\n",
-           "yoke_device_throttle_reason{device=\"2\",uuid=\"GPU-2\",reason=\"power cap\"} 1\n",
-           "yoke_device_processes{device=\"2\",uuid=\"GPU-2\"} 2\n",
-           "yoke_device_process_memory_bytes{device=\"2\",uuid=\"GPU-2\",pid=\"4121\",user=\"ada\","
-           "command=\"train.py\"} 1000000\n",
-           "yoke_device_process_start_time_seconds{device=\"2\",uuid=\"GPU-2\",pid=\"77\",user=\"ada\","
-           "command=\"train.py\"} 1700000000\n",
+  const std::string device = "{device=\"2\",uuid=\"GPU-2\"";
+  const auto process = [&](const char* pid) {
+    return device + ",pid=\"" + pid + "\",user=\"ada\",command=\"train.py\"} ";
+  };
+  for (const auto& line : {
+           "yoke_device_info" + device +
+               ",vendor=\"nvidia\",name=\"NVIDIA A100-SXM4-80GB\",pci_bus_id=\"0000:c1:00.0\"} 1",
+           "yoke_device_up" + device + "} 1",
+           "yoke_device_state" + device + ",state=\"busy\"} 1",
+           "yoke_device_state" + device + ",state=\"lost\"} 0",
+           std::string("# TYPE yoke_device_memory_total_bytes gauge"),
+           "yoke_device_memory_total_bytes" + device + "} 85899345920",
+           "yoke_device_utilization_ratio" + device + "} 0.97",
+           "yoke_device_power_watts" + device + "} 300.123",
+           std::string("# TYPE yoke_device_energy_joules_total counter"),
+           "yoke_device_clock_hertz" + device + ",clock=\"sm\"} 1410000000",
+           "yoke_device_mig_enabled" + device + "} 0",
+           "yoke_device_throttled" + device + "} 1",
+           "yoke_device_throttle_reason" + device + ",reason=\"power cap\"} 1",
+           "yoke_device_processes" + device + "} 2",
+           "yoke_device_process_memory_bytes" + process("4121") + "1000000",
+           "yoke_device_process_start_time_seconds" + process("77") + "1700000000",
        }) {
-    EXPECT_THAT(text, HasSubstr(line));
+    EXPECT_THAT(lines_of(text), testing::Contains(line));
   }
   EXPECT_THAT(text, Not(HasSubstr("secret"))) << "arguments are nobody else's business";
 }
@@ -173,6 +175,16 @@ TEST(Prometheus, NamesFollowTheConventions) {
     for (const auto* unit : {"percent", "_mw", "_mhz", "_mj", "milli", "kilo", "mega"}) {
       EXPECT_EQ(name.find(unit), name.npos) << name << " is not in a base unit";
     }
+  }
+}
+
+TEST(Prometheus, EveryNameIsInTheDocumentation) {
+  std::ifstream file(YOKE_DOCS "/metrics.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  for (const auto& line : lines_of(to_prometheus(full_snapshot()))) {
+    if (!line.starts_with("# TYPE ")) continue;
+    const auto name = line.substr(7, line.find(' ', 7) - 7);
+    EXPECT_THAT(page, HasSubstr("`" + name + "`"));
   }
 }
 

@@ -112,7 +112,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     const std::string target(request.target());
     const auto path = target.substr(0, target.find('?'));
-    if (path == "/") return respond(http::status::ok, "text/plain; charset=utf-8", std::make_shared<std::string>(kIndex));
+    if (path == "/")
+      return respond(http::status::ok, "text/plain; charset=utf-8", std::make_shared<std::string>(kIndex));
     if (path != "/metrics" && path != "/devices.json") {
       return refuse(http::status::not_found, "there are /metrics and /devices.json");
     }
@@ -185,8 +186,8 @@ struct Server::Impl {
     desk.options = options;
     desk.options.max_connections = raise_file_limit(options.max_connections);
     desk.is_loopback = options.address.is_loopback();
-    desk.samples = std::make_shared<Samples>(
-        std::move(sample), options.max_age, [this](std::function<void()> work) { net::post(io, std::move(work)); });
+    desk.samples = std::make_shared<Samples>(std::move(sample), options.max_age,
+                                             [this](std::function<void()> work) { net::post(io, std::move(work)); });
     desk.on_free = [this] {
       if (std::exchange(is_full, false)) accept();
     };
@@ -209,8 +210,8 @@ struct Server::Impl {
     if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
     if (!error) return;
     if (error == net::error::address_in_use) {
-      throw Error(ErrorCode::kUnavailable, "{} is taken by another program; give another port, or port 0 for a free one",
-                  address.to_string());
+      throw Error(ErrorCode::kUnavailable,
+                  "{} is taken by another program; give another port, or port 0 for a free one", address.to_string());
     }
     throw system_error(error.value(), "listening on " + address.to_string());
   }
@@ -272,6 +273,8 @@ void Server::run() {
   impl_->signals.async_wait([this](error_code error, int) {
     if (!error) impl_->io.stop();
   });
+  // The first sample is the slow one: drivers wake up, and one that hangs is waited for.
+  impl_->desk.samples->get([](Sample*) {});
   impl_->accept();
   impl_->io.run();
 }

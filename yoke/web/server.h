@@ -14,7 +14,7 @@ namespace yoke::web {
 
 struct ServerOptions {
   Address address;
-  std::chrono::milliseconds max_age = std::chrono::seconds(1);  ///< An older sample is taken anew.
+  std::chrono::milliseconds max_age = std::chrono::seconds(1);             ///< An older sample is taken anew.
   std::chrono::milliseconds request_deadline = std::chrono::seconds(2);    ///< For a client to send all of a request.
   std::chrono::milliseconds response_deadline = std::chrono::seconds(10);  ///< For a client to take all of a response.
   size_t max_connections = 1024;  ///< Less where the limit of open files is low.

@@ -1,0 +1,21 @@
+// A recording comes by mail: whatever its lines hold is refused with an Error, or is a snapshot that survives being
+// written and read again, and that can be shown.
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "yoke/base/error.h"
+#include "yoke/device/json.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
+  using namespace yoke::device;
+  Snapshot snapshot;
+  try {
+    snapshot = snapshot_from_json({reinterpret_cast<const char*>(data), size});
+  } catch (const yoke::Error&) {
+    return 0;
+  }
+  if (snapshot_from_json(to_json(snapshot).dump()) != snapshot) std::abort();
+  for (const auto& device : snapshot.devices) (void)state_by_use(device);
+  return 0;
+}

@@ -1,0 +1,291 @@
+// `yoke metrics` as its users meet it: Prometheus, people with curl, and clients that mean no good.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "tests/devices/fake_machine.h"
+
+namespace yoke::test {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+using Clock = std::chrono::steady_clock;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+/// One request of many, without waiting.
+class Client {
+ public:
+  explicit Client(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd_.value(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 && errno != EINPROGRESS)
+      fd_.reset();
+  }
+
+  pollfd wish() const { return {fd_.value(), static_cast<short>(request_.empty() ? POLLIN : POLLOUT), 0}; }
+  bool is_done() const { return !fd_; }
+  void ask(std::string request) { request_ = std::move(request); }
+  void hang_up() { fd_.reset(); }
+  const std::string& response() const { return response_; }
+
+  /// Whether all of a 200 has come.
+  bool is_served() const {
+    const auto body = response_.find("\r\n\r\n");
+    const auto length = response_.find("Content-Length: ");
+    return response_.starts_with("HTTP/1.1 200 ") && body != response_.npos && length != response_.npos &&
+           std::stoul(response_.substr(length + 16)) == response_.size() - body - 4;
+  }
+
+  void go_on() {
+    char buffer[65536];
+    const ssize_t count = request_.empty() ? recv(fd_.value(), buffer, sizeof buffer, 0)
+                                           : send(fd_.value(), request_.data(), request_.size(), MSG_NOSIGNAL);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count <= 0) return fd_.reset();
+    if (request_.empty()) {
+      response_.append(buffer, static_cast<size_t>(count));
+    } else {
+      request_.erase(0, static_cast<size_t>(count));
+    }
+  }
+
+ private:
+  UniqueFd fd_;
+  std::string request_, response_;
+};
+
+void serve_all(std::vector<Client>& clients, milliseconds limit = seconds(30)) {
+  const auto until = Clock::now() + limit;
+  while (Clock::now() < until) {
+    std::vector<pollfd> wishes;
+    std::vector<Client*> owners;
+    for (auto& client : clients) {
+      if (client.is_done()) continue;
+      wishes.push_back(client.wish());
+      owners.push_back(&client);
+    }
+    if (wishes.empty()) return;
+    poll(wishes.data(), wishes.size(), 100);
+    for (size_t i = 0; i < wishes.size(); ++i) {
+      if (wishes[i].revents != 0) owners[i]->go_on();
+    }
+  }
+}
+
+/// `yoke metrics --serve` on a free port.
+class Server {
+ public:
+  explicit Server(const std::string& state, std::vector<std::string> more = {})
+      : command_(options(state, std::move(more))) {
+    EXPECT_TRUE(command_.wait_for_output("/metrics\n")) << command_.err();
+    const auto colon = command_.out().rfind(':');
+    port_ = static_cast<uint16_t>(std::stoi(command_.out().substr(colon + 1)));
+  }
+
+  Command& command() { return command_; }
+  uint16_t port() const { return port_; }
+
+  std::string ask(const std::string& request) const {
+    std::vector<Client> clients;
+    clients.emplace_back(port_);
+    clients[0].ask(request);
+    serve_all(clients);
+    return clients[0].response();
+  }
+  std::string get(const std::string& path) const { return ask("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"); }
+
+  /// How many of so many scrapes at the same time were served.
+  int64_t scrape(size_t count) const {
+    std::vector<Client> clients;
+    for (size_t i = 0; i < count; ++i) {
+      clients.emplace_back(port_);
+      clients.back().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    }
+    serve_all(clients);
+    return std::count_if(clients.begin(), clients.end(), [](const Client& client) { return client.is_served(); });
+  }
+
+  /// Resident memory of the process that serves: the command, or its child where a driver might hang.
+  int64_t resident_kib() const {
+    int64_t most = 0;
+    auto pids = children_of(command_.pid());
+    pids.push_back(command_.pid());
+    for (const auto pid : pids) {
+      std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+      for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("VmRSS:")) most = std::max<int64_t>(most, std::stoll(line.substr(6)));
+      }
+    }
+    return most;
+  }
+
+ private:
+  static CommandOptions options(const std::string& state, std::vector<std::string> more) {
+    std::vector<std::string> words = {"metrics", "--serve", "127.0.0.1:0"};
+    words.insert(words.end(), more.begin(), more.end());
+    return on_machine(state, std::move(words));
+  }
+
+  Command command_;
+  uint16_t port_ = 0;
+};
+
+TEST(Metrics, EveryStateIsValid) {
+  for (const auto* state :
+       {"eight_a100", "lost", "many_processes", "mig", "throttled", "unsupported", "version_mismatch"}) {
+    const auto result = yoke_on(state, {"metrics"});
+    EXPECT_EQ(result.exit_code, 0) << state << result.err;
+    std::set<std::string> samples;
+    for (const auto& line : lines_of(result.out)) {
+      if (!line.starts_with("#")) {
+        EXPECT_TRUE(samples.insert(line.substr(0, line.rfind(' '))).second) << state << ": " << line;
+      }
+    }
+    EXPECT_THAT(result.out, HasSubstr("\nyoke_device_up{device=\"cpu\"} 1\n")) << state;
+  }
+  EXPECT_THAT(yoke_on("", {"metrics"}).out, HasSubstr("yoke_backend_up{backend=\"nvml\"} 0\n"));
+}
+
+TEST(Metrics, PromtoolFindsNothing) {
+  if (std::system("command -v promtool >/dev/null 2>&1") != 0) GTEST_SKIP() << "no promtool";
+  const TemporaryFolder folder;
+  for (const auto* state : {"eight_a100", "mig", "many_processes"}) {
+    folder.write("metrics", yoke_on(state, {"metrics"}).out);
+    const auto checked = run({.argv = {"sh", "-c", "promtool check metrics <" + folder.path("metrics")}});
+    EXPECT_EQ(checked.exit_code, 0) << state << ": " << checked.out << checked.err;
+  }
+}
+
+TEST(Metrics, NumbersAreThoseOfDevices) {
+  const auto metrics = yoke_on("eight_a100", {"metrics"}).out;
+  for (const auto& gpu : gpus_of(yoke_on("eight_a100", {"devices", "--json"}))) {
+    const auto labels = "{device=\"" + std::to_string(gpu.at("index").get<int>()) + "\",uuid=\"" +
+                        gpu.at("uuid").get<std::string>() + "\"} ";
+    EXPECT_THAT(metrics, HasSubstr("\nyoke_device_memory_used_bytes" + labels +
+                                   std::to_string(gpu.at("memory_used_bytes").get<int64_t>()) + "\n"));
+    EXPECT_THAT(metrics, HasSubstr("\nyoke_device_temperature_celsius" + labels +
+                                   std::to_string(gpu.at("temperature_celsius").get<int64_t>()) + "\n"));
+    EXPECT_THAT(metrics, HasSubstr("\nyoke_device_up" + labels + "1\n"));
+  }
+}
+
+TEST(Metrics, ServesUntilItIsToldToStop) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Server server("eight_a100");
+    EXPECT_THAT(server.command().out(), testing::MatchesRegex("http://127.0.0.1:[0-9]+/metrics\n"));
+    EXPECT_THAT(server.get("/metrics"), HasSubstr("yoke_device_utilization_ratio{device=\"7\""));
+    const auto json = server.get("/devices.json");
+    EXPECT_EQ(Json::parse(json.substr(json.find("\r\n\r\n") + 4)).at("devices").size(), 9U);
+    server.command().signal(signal);
+    const auto result = server.command().wait();
+    EXPECT_EQ(result.exit_code, 0) << signal;
+    EXPECT_THAT(result.err, IsEmpty());
+  }
+}
+
+TEST(Metrics, NothingServesOnWhenItIsKilled) {
+  Server server("eight_a100");
+  server.command().signal(SIGKILL);
+  server.command().wait();
+  EXPECT_TRUE(wait_until([&] { return server.scrape(1) == 0; }));
+}
+
+TEST(Metrics, OthersMayReadOnlyWhenAsked) {
+  Command command(on_machine("eight_a100", {"metrics", "--serve", "0.0.0.0:0"}));
+  EXPECT_TRUE(command.wait_for_output("other machines can read this"));
+  const auto taken = [] {
+    Server server("eight_a100");
+    return run(on_machine("eight_a100", {"metrics", "--serve", std::to_string(server.port())}));
+  }();
+  EXPECT_EQ(taken.exit_code, 75);
+  EXPECT_THAT(taken.err, HasSubstr("is taken by another program; give another port"));
+  const auto wrong = yoke_on("eight_a100", {"metrics", "--serve", "gpu01:9000"});
+  EXPECT_EQ(wrong.exit_code, 64);
+  EXPECT_THAT(wrong.err, HasSubstr("`gpu01:9000` is no place to listen"));
+}
+
+TEST(Metrics, AHungGpuIsARowAndNoMore) {
+  Server server("hung");
+  const auto begun = Clock::now();
+  const auto first = server.get("/metrics");
+  EXPECT_LT(Clock::now() - begun, seconds(3)) << "the deadline is one";
+  EXPECT_THAT(first, HasSubstr("yoke_device_up{device=\"5\"} 0\n"));
+  EXPECT_THAT(first, HasSubstr("state=\"no answer\"} 1\n"));
+  EXPECT_THAT(first, HasSubstr("yoke_device_utilization_ratio{device=\"6\""));
+  server.command().signal(SIGTERM);
+  EXPECT_EQ(server.command().wait(seconds(10)).exit_code, 0) << "and it ends with a driver that does not";
+}
+
+TEST(Metrics, AThousandScrapesAtOnceAgainAndAgainDoNotGrowIt) {
+  Server server("eight_a100");
+  ASSERT_EQ(server.scrape(1000), 1000);
+  ASSERT_EQ(server.scrape(1000), 1000);
+  const auto before = server.resident_kib();
+  const int rounds = std::getenv("YOKE_LONG") != nullptr ? 100 : 4;
+  for (int i = 0; i < rounds; ++i) ASSERT_EQ(server.scrape(1000), 1000);
+  EXPECT_LT(server.resident_kib(), before + 16 * int64_t{1024});
+}
+
+TEST(Metrics, SlowClientsAndThoseWhoNeverReadDoNotKeepPrometheusOut) {
+  Server server("eight_a100", {"--max-age", "0"});
+  std::vector<Client> slow;
+  for (int i = 0; i < 200; ++i) {
+    slow.emplace_back(server.port());
+    slow.back().ask(i % 2 == 0 ? "GET /met" : "GET /devices.json HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    slow.back().go_on();
+  }
+  for (int i = 0; i < 5; ++i) {
+    const auto begun = Clock::now();
+    EXPECT_EQ(server.scrape(1), 1);
+    EXPECT_LT(Clock::now() - begun, seconds(3));
+  }
+}
+
+TEST(Metrics, OversizedRequestsAreRefusedAndCostNothing) {
+  Server server("eight_a100");
+  server.scrape(100);
+  const auto before = server.resident_kib();
+  std::string headers = "GET /metrics HTTP/1.1\r\n";
+  while (headers.size() < 20'000'000) headers += "X-Header-Of-No-Use: " + std::string(4000, 'x') + "\r\n";
+  EXPECT_THAT(server.ask("GET /metrics HTTP/1.1\r\nX: " + std::string(9000, 'x') + "\r\n\r\n"),
+              StartsWith("HTTP/1.1 431 "));
+  for (int i = 0; i < 5; ++i) server.ask(headers);
+  EXPECT_THAT(server.ask("POST /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n"), StartsWith("HTTP/1.1 413 "));
+  EXPECT_EQ(server.scrape(1), 1);
+  EXPECT_LT(server.resident_kib(), before + 8 * int64_t{1024});
+}
+
+TEST(Metrics, ARecordingIsServedToo) {
+  TemporaryFolder folder;
+  ASSERT_EQ(yoke_on("eight_a100", {"devices", "--record", folder.path("a.jsonl")}).exit_code, 0);
+  const auto result = yoke_on("", {"metrics", "--replay", folder.path("a.jsonl")});
+  EXPECT_THAT(result.out, HasSubstr("yoke_device_up{device=\"7\""));
+  EXPECT_EQ(yoke_on("", {"metrics", "--replay", folder.path("b.jsonl")}).exit_code, 66);
+}
+
+}  // namespace
+}  // namespace yoke::test

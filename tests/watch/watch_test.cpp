@@ -1,0 +1,245 @@
+// `yoke watch`: what it does to a program (nothing), and what it tells of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/devices/fake_machine.h"
+
+namespace yoke::test {
+namespace {
+
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+std::string slurp(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// A machine of four GPUs whose state a shell program changes: `use PID PERCENT` puts that process on device 1.
+struct Machine : TemporaryFolder {
+  Machine() { write("state.json", R"({"devices": 4})"); }
+
+  std::string use() const {
+    return "use() { echo \"{\\\"devices\\\": 4, \\\"overrides\\\": {\\\"1\\\": {\\\"utilization_percent\\\": "
+           "{\\\"gpu\\\": $2}, "
+           "\\\"memory_mib\\\": {\\\"used\\\": 4096}, \\\"power_mw\\\": 200000, \\\"processes\\\": [{\\\"pid\\\": $1, "
+           "\\\"memory_mib\\\": 4000, \\\"sm\\\": $2}]}}}\" > " +
+           path("new.json") + "; mv " + path("new.json") + " " + path("state.json") + "; }; ";
+  }
+
+  CommandOptions watch(std::vector<std::string> words) const {
+    words.insert(words.begin(), {"watch", "--interval", "0.05"});
+    return on_machine(path("state.json"), std::move(words));
+  }
+  CommandOptions watch_shell(const std::string& script, std::vector<std::string> options = {}) const {
+    options.insert(options.end(), {"--", "sh", "-c", script});
+    return watch(std::move(options));
+  }
+  Json report_of(const std::string& script) const {
+    const auto result = run(watch_shell(script, {"--json", "-o", path("report.json")}));
+    EXPECT_THAT(result.err, IsEmpty());
+    return Json::parse(slurp(path("report.json")));
+  }
+};
+
+TEST(Watch, TheProgramIsAsItWouldBeWithoutIt) {
+  const Machine machine;
+  auto options = machine.watch_shell("cat; echo to-error >&2; exit 3");
+  options.input = "from input\n";
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.out, "from input\n");
+  EXPECT_THAT(result.err, StartsWith("to-error\n\nyoke watch: sh -c cat"));
+  EXPECT_EQ(run(machine.watch_shell("kill -USR1 $$")).exit_code, 128 + SIGUSR1);
+  EXPECT_EQ(run(machine.watch({"--", "true"})).exit_code, 0);
+  EXPECT_EQ(run(machine.watch({"echo", "--pid", "--json"})).out, "--pid --json\n") << "its words are its own";
+}
+
+TEST(Watch, AProgramThatCannotRunSaysSo) {
+  const Machine machine;
+  const auto missing = run(machine.watch({"--", "no-such-program"}));
+  EXPECT_EQ(missing.exit_code, 127);
+  EXPECT_EQ(missing.err, "yoke: watch: cannot run no-such-program: No such file or directory\n");
+  EXPECT_EQ(run(machine.watch({"--", "/"})).exit_code, 126);
+  EXPECT_EQ(run(machine.watch({})).exit_code, 64);
+  EXPECT_EQ(run(machine.watch({"--pid", "1", "--", "true"})).exit_code, 64);
+}
+
+TEST(Watch, MistakesAreFoundBeforeTheProgramRuns) {
+  const Machine machine;
+  for (const auto& [option, value] : {std::pair{"-o", "/no/such/folder/x"},
+                                      {"--svg", "/no/such/folder/x"},
+                                      {"--vendor", "intel"},
+                                      {"--interval", "0"},
+                                      {"--goal", "101"},
+                                      {"--deadline", "-1"}}) {
+    const auto result = run(machine.watch_shell("touch " + machine.path("ran"), {option, value}));
+    EXPECT_NE(result.exit_code, 0) << option;
+    EXPECT_THAT(result.err, StartsWith("yoke: ")) << option;
+    EXPECT_FALSE(std::filesystem::exists(machine.path("ran"))) << option;
+  }
+}
+
+TEST(Watch, ReportsTheDeviceThatTheProgramUsed) {
+  const Machine machine;
+  const auto json = machine.report_of(machine.use() + "use $$ 96; sleep 1.2; use $$ 20; sleep 0.4");
+  ASSERT_EQ(json["devices"].size(), 1U) << json;
+  const auto& device = json["devices"][0];
+  EXPECT_EQ(device["id"], "1");
+  EXPECT_TRUE(device["was_used"]);
+  EXPECT_EQ(device["p50_utilization_percent"], 96);
+  EXPECT_NEAR(device["mean_utilization_percent"].get<double>(), 76, 12);
+  EXPECT_NEAR(device["under_goal_percent"].get<double>(), 25, 15);
+  EXPECT_EQ(device["memory_peak_bytes"], int64_t{4096} << 20);
+  EXPECT_EQ(device["program_memory_peak_bytes"], int64_t{4000} << 20);
+  EXPECT_EQ(device["peak_power_mw"], 200'000);
+  EXPECT_GT(device["energy_mj"].get<int64_t>(), 0);
+  EXPECT_GT(device["timeline_utilization_percent"].size(), 10U);
+  EXPECT_NEAR(json["duration_seconds"].get<double>(), 1.6, 0.5);
+}
+
+TEST(Watch, GrandchildrenAndWhatWasAbandonedAreTheProgramsToo) {
+  const Machine machine;
+  const auto grandchild = machine.report_of(machine.use() + "sh -c 'sleep 1; :' & use $! 50; wait");
+  EXPECT_EQ(grandchild["devices"].size(), 1U) << grandchild;
+  // Its parent ends at once, and it has a session of its own.
+  const auto orphan = machine.report_of(machine.use() + "(setsid sleep 1 & echo $! >" + machine.path("pid") +
+                                        "); sleep 0.1; use $(cat " + machine.path("pid") + ") 50; sleep 0.6");
+  EXPECT_EQ(orphan["devices"].size(), 1U) << orphan;
+}
+
+TEST(Watch, SaysThatNoDeviceWasUsed) {
+  const Machine machine;
+  const auto idle = run(machine.watch_shell("sleep 0.3"));
+  EXPECT_THAT(idle.err, HasSubstr("the program was seen on no GPU; the numbers are of those visible to it"));
+  EXPECT_THAT(idle.err, HasSubstr("a run this short says little"));
+  const auto other = machine.report_of(machine.use() + "use 1 90; sleep 0.3");
+  EXPECT_EQ(other["devices"].size(), 4U) << "somebody else's process is not the program's";
+  EXPECT_FALSE(other["devices"][1]["was_used"]);
+
+  auto hidden = machine.watch_shell("sleep 0.2", {"--json"});
+  hidden.environment.emplace_back("CUDA_VISIBLE_DEVICES", "2,3");
+  EXPECT_EQ(Json::parse(run(hidden).err)["devices"].size(), 2U);
+  EXPECT_THAT(run(on_machine("", {"watch", "--", "true"})).err, HasSubstr("no GPU here"));
+}
+
+TEST(Watch, SignalsOfOtherProcessesArePassedOn) {
+  const Machine machine;
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+    Command command(
+        machine.watch_shell("trap 'echo caught; exit 5' TERM INT USR1; echo ready; while :; do sleep 0.02; done"));
+    ASSERT_TRUE(command.wait_for_output("ready\n"));
+    command.signal(signal);
+    const auto result = command.wait();
+    EXPECT_EQ(result.exit_code, 5) << signal;
+    EXPECT_EQ(result.out, "ready\ncaught\n") << signal;
+    EXPECT_THAT(result.err, HasSubstr("yoke watch: sh")) << "the report comes all the same";
+  }
+}
+
+TEST(Watch, AHungDriverDelaysNeitherSignalsNorTheProgram) {
+  Command command(on_machine("hung", {"watch", "--", "sh", "-c",
+                                      "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.02; done"}));
+  ASSERT_TRUE(command.wait_for_output("ready\n"));
+  command.signal(SIGTERM);
+  const auto result = command.wait(seconds(5));
+  EXPECT_EQ(result.exit_code, 5);
+}
+
+// Ctrl-C reaches all in the terminal's foreground: the program must get it once, and the report must come.
+TEST(Watch, CtrlCIsTheProgramsOnce) {
+  const Machine machine;
+  constexpr auto kProgram =
+      "import signal as s\n"
+      "s.pthread_sigmask(s.SIG_BLOCK, [s.SIGINT])\n"
+      "print('ready', flush=True)\n"
+      "s.sigwaitinfo([s.SIGINT])\n"
+      "print('first', flush=True)\n"
+      "print('interrupted', 'twice' if s.sigtimedwait([s.SIGINT], 0.5) else 'once')\n";
+  auto options = machine.watch({"--", "python3", "-c", kProgram});
+  // The one that would pass it on is stopped meanwhile: two signals at the same time would look like one.
+  constexpr auto kTerminal =
+      "import os, pty, signal, sys\n"
+      "pid, fd = pty.fork()\n"
+      "if pid == 0: os.execvp(sys.argv[1], sys.argv[1:])\n"
+      "text = b''\n"
+      "def read_until(word):\n"
+      "    global text\n"
+      "    while word not in text:\n"
+      "        try: part = os.read(fd, 4096)\n"
+      "        except OSError: return\n"
+      "        text += part\n"
+      "read_until(b'ready')\n"
+      "worker = int(open(f'/proc/{pid}/task/{pid}/children').read())\n"
+      "os.kill(worker, signal.SIGSTOP)\n"
+      "os.write(fd, b'\x03')\n"
+      "read_until(b'first')\n"
+      "os.kill(worker, signal.SIGCONT)\n"
+      "read_until(b'no such text')\n"
+      "print(text.decode()); sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n";
+  options.argv.insert(options.argv.begin(), {"python3", "-c", kTerminal});
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("interrupted once"), HasSubstr("yoke watch: python3")));
+}
+
+TEST(Watch, KillingItLeavesTheProgramAlone) {
+  const Machine machine;
+  const auto tag = new_tag();
+  auto options = machine.watch_shell("trap 'echo hurt' TERM HUP; echo ready; sleep 1; echo finished; touch " +
+                                     machine.path("done"));
+  options.environment.emplace_back("YOKE_TEST_TAG", tag);
+  {
+    Command command(options);
+    ASSERT_TRUE(command.wait_for_output("ready\n"));
+    command.signal(SIGKILL);
+    EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(machine.path("done")); }));
+    command.wait_until([&] { return command.out().find("finished") != std::string::npos; });
+    EXPECT_EQ(command.out(), "ready\nfinished\n");
+  }
+  EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag).empty(); })) << "and nothing of it stays";
+}
+
+TEST(Watch, AProcessThatRunsAlready) {
+  const Machine machine;
+  Command program({.argv = {"sh", "-c", machine.use() + "use $$ 70; sleep 0.5"}});
+  const auto result = run(machine.watch({"--pid", std::to_string(program.pid()), "--json"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto json = Json::parse(result.err);
+  EXPECT_THAT(json["program"].get<std::string>(), StartsWith("process " + std::to_string(program.pid())));
+  ASSERT_EQ(json["devices"].size(), 1U);
+  EXPECT_EQ(json["devices"][0]["id"], "1");
+
+  Command endless({.argv = {"sleep", "60"}});
+  Command watching(machine.watch({"--pid", std::to_string(endless.pid())}));
+  EXPECT_FALSE(watching.wait_until([&] { return !watching.err().empty(); }, milliseconds(500)));
+  watching.signal(SIGINT);
+  const auto stopped = watching.wait();
+  EXPECT_EQ(stopped.exit_code, 0);
+  EXPECT_THAT(stopped.err, HasSubstr("yoke watch: process "));
+  EXPECT_EQ(run(machine.watch({"--pid", "4194304"})).exit_code, 66);
+}
+
+TEST(Watch, DrawsThePicture) {
+  const Machine machine;
+  run(machine.watch_shell(machine.use() + "use $$ 96; sleep 0.5", {"--svg", machine.path("use.svg")}));
+  const auto svg = slurp(machine.path("use.svg"));
+  EXPECT_THAT(svg, AllOf(StartsWith("<svg "), HasSubstr("Device 1: NVIDIA A100"), testing::EndsWith("</svg>\n")));
+  const auto parsed = run(
+      {.argv = {"python3", "-c", "import sys, xml.dom.minidom as x; x.parse(sys.argv[1])", machine.path("use.svg")}});
+  EXPECT_EQ(parsed.exit_code, 0) << parsed.err;
+}
+
+}  // namespace
+}  // namespace yoke::test

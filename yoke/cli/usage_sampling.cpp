@@ -1,0 +1,113 @@
+#include "yoke/cli/usage_sampling.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "yoke/device/process_info.h"
+#include "yoke/device/sysfs.h"
+#include "yoke/device/visibility.h"
+
+namespace yoke::cli {
+namespace {
+
+using device::Snapshot;
+using device::Vendor;
+
+constexpr device::Want kWant{.details = true};
+
+/// Ids of the GPUs that a program with this environment sees; of the CPU where there is no GPU.
+std::set<std::string> visible_ids(const Environment& environment, const Snapshot& snapshot) {
+  std::set<std::string> ids;
+  for (const auto& device : visibility(environment, snapshot).devices) {
+    if (!device.ordinal) continue;
+    ids.insert(device.instance ? fmt::format("{}:{}", device.index, *device.instance)
+                               : fmt::format("{}", device.index));
+  }
+  const auto is_gpu = [](const auto& device) { return device.vendor != Vendor::kCpu; };
+  if (std::none_of(snapshot.devices.begin(), snapshot.devices.end(), is_gpu)) ids.insert("cpu");
+  return ids;
+}
+
+}  // namespace
+
+bool Family::contains(const device::DeviceProcess& process) {
+  if (!process.info.is_visible.value_or(false)) return false;
+  const auto [known, is_new] = known_.try_emplace({process.pid, process.info.start_ticks.value_or(0)}, false);
+  if (is_new) known->second = descends(process.pid);
+  return known->second;
+}
+
+bool Family::descends(int64_t pid) const {
+  const int64_t self = getpid();  // what the program abandons becomes a child of this process
+  for (int depth = 0; pid > 1 && depth < 100; ++depth) {
+    if (pid == root_ || pid == self) return true;
+    const auto stat = device::parse_process_stat(device::read_text(fmt::format("/proc/{}/stat", pid)).value_or(""));
+    if (!stat) return false;
+    pid = stat->parent_pid;
+  }
+  return false;
+}
+
+UsageSampling::UsageSampling(device::Source& source, UsageSamplingOptions options)
+    : source_(source), options_(std::move(options)), family_(options_.pid) {
+  // The very first sample may take long, for drivers wake up and are asked for names: energy is counted from the next.
+  source.sample(kWant);
+  const auto first = source.sample(kWant);
+  visible_ = visible_ids(options_.environment, first);
+  has_gpu_ = !visible_.contains("cpu");
+  device::UsageRecorder::Options recording{.goal_percent = options_.goal_percent, .interval = options_.interval};
+  // GPUs that variables hide are watched too: a program may set them anew for its children.
+  recording.is_watched = [has_gpu = has_gpu_](const std::string& id) { return (id != "cpu") == has_gpu; };
+  recorder_ = std::make_unique<device::UsageRecorder>(recording);
+  add(device::Seconds(0), first);
+}
+
+void UsageSampling::start() {
+  begun_ = Clock::now();
+  thread_ = std::thread([this] { work(); });
+}
+
+void UsageSampling::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    changed_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+device::UsageReport UsageSampling::report() const {
+  auto report = recorder_->report(duration_);
+  const auto& all = report.devices;
+  const bool is_any_used = std::any_of(all.begin(), all.end(), [](const auto& usage) { return usage.was_used; });
+  if (!is_any_used && has_gpu_) {
+    std::erase_if(report.devices, [&](const auto& usage) { return !visible_.contains(usage.id); });
+  }
+  return report;
+}
+
+void UsageSampling::add(device::Seconds time, const Snapshot& snapshot) {
+  recorder_->add(time, snapshot, [this](const device::DeviceProcess& process) {
+    has_seen_strangers_ = has_seen_strangers_ || process.info.is_visible == false;
+    return family_.contains(process);
+  });
+}
+
+void UsageSampling::work() {
+  auto next = begun_;
+  for (bool is_last = false; !is_last;) {
+    next = std::max(next + std::chrono::duration_cast<Clock::duration>(options_.interval), Clock::now());
+    std::unique_lock lock(mutex_);
+    is_last = changed_.wait_until(lock, next, [this] { return is_stopped_; });
+    lock.unlock();
+    duration_ = Clock::now() - begun_;
+    try {
+      add(duration_, source_.sample(kWant));
+    } catch (const std::exception&) {  // out of memory or descriptors: a gap in the record, no more
+    }
+  }
+}
+
+}  // namespace yoke::cli
