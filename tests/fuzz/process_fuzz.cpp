@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "yoke/base/text.h"
-#include "yoke/device/process_info.h"
-#include "yoke/device/process_origin.h"
+#include "yoke/device/process/info.h"
+#include "yoke/device/process/origin.h"
 
 namespace {
 

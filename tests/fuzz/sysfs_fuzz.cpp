@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "yoke/device/amdgpu_card.h"
-#include "yoke/device/amdgpu_kfd.h"
-#include "yoke/device/cpu_count.h"
-#include "yoke/device/cpu_files.h"
+#include "yoke/device/amdgpu/card.h"
+#include "yoke/device/amdgpu/kfd.h"
+#include "yoke/device/cpu/count.h"
+#include "yoke/device/cpu/files.h"
 #include "yoke/device/sysfs.h"
 
 namespace {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "yoke/base/error.h"
-#include "yoke/device/visibility.h"
-#include "yoke/device/visibility_rules.h"
-#include "yoke/device/visibility_set.h"
+#include "yoke/device/visibility/rules.h"
+#include "yoke/device/visibility/set.h"
+#include "yoke/device/visibility/visibility.h"
 
 namespace {
 

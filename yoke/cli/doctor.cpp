@@ -1,5 +1,5 @@
 // `yoke doctor`: what keeps programs from using this machine's devices well, and what to do about it.
-#include "yoke/device/doctor.h"
+#include "yoke/device/doctor/doctor.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,7 +16,7 @@
 #include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
-#include "yoke/device/doctor_system.h"
+#include "yoke/device/doctor/system.h"
 #include "yoke/device/worker.h"
 
 namespace yoke::cli {

@@ -19,7 +19,7 @@
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
 #include "yoke/cli/kill_plan.h"
-#include "yoke/device/process_signal.h"
+#include "yoke/device/process/signal.h"
 
 namespace yoke::cli {
 namespace {

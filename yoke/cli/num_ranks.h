@@ -5,7 +5,7 @@
 #include <functional>
 #include <string_view>
 
-#include "yoke/device/cpu_count.h"
+#include "yoke/device/cpu/count.h"
 #include "yoke/device/gpu_count.h"
 
 namespace yoke::cli {

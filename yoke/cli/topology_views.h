@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "yoke/device/connections.h"
+#include "yoke/device/topology/connections.h"
 
 namespace yoke::cli {
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "yoke/device/process_info.h"
+#include "yoke/device/process/info.h"
 #include "yoke/device/sysfs.h"
-#include "yoke/device/visibility.h"
+#include "yoke/device/visibility/visibility.h"
 
 namespace yoke::cli {
 namespace {

@@ -18,8 +18,8 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
-#include "yoke/device/visibility.h"
-#include "yoke/device/visibility_set.h"
+#include "yoke/device/visibility/set.h"
+#include "yoke/device/visibility/visibility.h"
 
 namespace yoke::cli {
 namespace {

@@ -25,7 +25,7 @@
 #include "yoke/cli/usage_sampling.h"
 #include "yoke/cli/usage_views.h"
 #include "yoke/cli/watched_program.h"
-#include "yoke/device/process_info.h"
+#include "yoke/device/process/info.h"
 
 namespace yoke::cli {
 namespace {

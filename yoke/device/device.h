@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "yoke/device/process_info.h"
-#include "yoke/device/process_origin.h"
+#include "yoke/device/process/info.h"
+#include "yoke/device/process/origin.h"
 
 namespace yoke::device {
 

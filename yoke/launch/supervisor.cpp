@@ -12,7 +12,7 @@
 #include <csignal>
 
 #include "yoke/base/error.h"
-#include "yoke/device/cpu_count.h"
+#include "yoke/device/cpu/count.h"
 #include "yoke/launch/descendants.h"
 #include "yoke/launch/group.h"
 #include "yoke/launch/guardian.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/device/process_signal.h"
+#include "yoke/device/process/signal.h"
 #include "yoke/tui/view.h"
 
 namespace yoke::tui {

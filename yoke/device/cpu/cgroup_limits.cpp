@@ -1,0 +1,125 @@
+#include "yoke/device/cpu/cgroup_limits.h"
+
+#include <algorithm>
+#include <functional>
+#include <sstream>
+#include <string>
+
+#include "yoke/device/sysfs.h"
+
+namespace yoke::device {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// nullopt: not there, "max", or -1.
+std::optional<int64_t> limit_in(const fs::path& path) {
+  const auto number = read_number(path);
+  return number && *number >= 0 ? number : std::nullopt;
+}
+
+template <typename T>
+void lower(std::optional<T>& least, const std::optional<T>& limit) {
+  if (limit && (!least || *limit < *least)) least = limit;
+}
+
+std::optional<double> cpus_of(const std::optional<int64_t>& quota, const std::optional<int64_t>& period) {
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return static_cast<double>(*quota) / static_cast<double>(*period);
+}
+
+/// The kernel counts files that it keeps in memory while there is room; those not in use lately it gives back at once.
+void lower_memory(const std::optional<int64_t>& limit, const fs::path& used, const fs::path& stat, const char* files,
+                  CgroupLimits& limits) {
+  if (!limit || (limits.memory_bytes && *limits.memory_bytes <= *limit)) return;
+  limits.memory_bytes = limit;
+  limits.memory_used_bytes = read_number(used);
+  const auto parts = parse_properties(read_text(stat).value_or(""));
+  const auto droppable = parts.find(files);
+  if (limits.memory_used_bytes && droppable != parts.end()) {
+    limits.memory_used_bytes = std::max<int64_t>(0, *limits.memory_used_bytes - droppable->second);
+  }
+}
+
+void count_kills(const fs::path& file, CgroupLimits& limits) {
+  const auto counts = parse_properties(read_text(file).value_or(""));
+  const auto kills = counts.find("oom_kill");
+  if (kills != counts.end()) limits.num_out_of_memory_kills = std::max(limits.num_out_of_memory_kills, kills->second);
+}
+
+void read_v2(const fs::path& group, CgroupLimits& limits) {
+  if (const auto cpu = read_text(group / "cpu.max")) {
+    const auto space = cpu->find(' ');
+    if (space != cpu->npos) {
+      lower(limits.cpus, cpus_of(parse_number(cpu->substr(0, space)), parse_number(cpu->substr(space + 1))));
+    }
+  }
+  lower_memory(limit_in(group / "memory.max"), group / "memory.current", group / "memory.stat", "inactive_file",
+               limits);
+  if (const auto most = limit_in(group / "pids.max");
+      most && (!limits.max_processes || *most < *limits.max_processes)) {
+    limits.max_processes = most;
+    limits.num_processes = limit_in(group / "pids.current");
+  }
+  count_kills(group / "memory.events", limits);
+}
+
+void read_v1(const std::string& controller, const fs::path& group, CgroupLimits& limits) {
+  if (controller == "cpu") {
+    lower(limits.cpus, cpus_of(limit_in(group / "cpu.cfs_quota_us"), limit_in(group / "cpu.cfs_period_us")));
+  } else if (controller == "memory") {
+    constexpr int64_t kUnlimited = int64_t{1} << 60;  // the kernel writes almost 2^63 for none
+    const auto limit = limit_in(group / "memory.limit_in_bytes");
+    if (limit && *limit < kUnlimited) {
+      lower_memory(limit, group / "memory.usage_in_bytes", group / "memory.stat", "total_inactive_file", limits);
+    }
+    count_kills(group / "memory.oom_control", limits);
+  } else if (controller == "pids") {
+    const auto most = limit_in(group / "pids.max");
+    if (most && (!limits.max_processes || *most < *limits.max_processes)) {
+      limits.max_processes = most;
+      limits.num_processes = limit_in(group / "pids.current");
+    }
+  }
+}
+
+/// Calls `visit` for the group at `path` below `mount`, and for all above it. In a container the path may be the
+/// host's, which is not there: then the mount itself is the group.
+void climb(const fs::path& mount, const std::string& path, const std::function<void(const fs::path&)>& visit) {
+  auto group = (mount / fs::path(path).relative_path()).lexically_normal();
+  while (group.string().starts_with(mount.string() + "/")) {
+    visit(group);
+    group = group.parent_path();
+  }
+  visit(mount);
+}
+
+}  // namespace
+
+CgroupLimits read_cgroup_limits(const fs::path& sysroot) {
+  CgroupLimits limits;
+  const auto mount = (sysroot / "sys/fs/cgroup").lexically_normal();
+  const auto groups = read_text(sysroot / "proc/self/cgroup").value_or("");
+  for (const auto line : lines_of(groups)) {  // number:controllers:path
+    const auto first = line.find(':');
+    const auto second = first == line.npos ? line.npos : line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string controllers(line.substr(first + 1, second - first - 1));
+    const std::string path(line.substr(second + 1));
+    if (controllers.empty()) {
+      for (const auto& folder : {mount, mount / "unified"}) {
+        climb(folder, path, [&](const fs::path& group) { read_v2(group, limits); });
+      }
+      continue;
+    }
+    std::istringstream names(controllers);
+    for (std::string name; std::getline(names, name, ',');) {
+      for (const auto& folder : {mount / name, mount / controllers}) {
+        climb(folder, path, [&](const fs::path& group) { read_v1(name, group, limits); });
+      }
+    }
+  }
+  return limits;
+}
+
+}  // namespace yoke::device

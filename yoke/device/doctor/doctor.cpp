@@ -1,0 +1,90 @@
+#include "yoke/device/doctor/doctor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "yoke/device/doctor/checks.h"
+
+namespace yoke::device {
+
+std::string_view name(Status status) {
+  switch (status) {
+    case Status::kOk: return "ok";
+    case Status::kWarn: return "warn";
+    case Status::kFail: return "fail";
+    case Status::kSkip: return "skip";
+  }
+  return "";
+}
+
+std::vector<NamedDevice> gpus_of(const Snapshot& snapshot) {
+  std::vector<NamedDevice> gpus;
+  for (const auto& device : snapshot.devices) {
+    if (device.vendor == Vendor::kCpu) continue;
+    gpus.push_back({id_of(device), &device});
+    for (const auto& instance : device.instances) {
+      gpus.push_back({fmt::format("{}:{}", id_of(device), instance.index), &instance, true});
+    }
+  }
+  return gpus;
+}
+
+bool has_vendor(const Observations& observations, Vendor vendor) {
+  const auto is_of_it = [&](const auto& gpu) { return gpu.vendor == vendor; };
+  const auto& devices = observations.snapshot.devices;
+  if (std::any_of(devices.begin(), devices.end(), is_of_it)) return true;
+  if (!observations.system) return false;
+  if (vendor == Vendor::kNvidia && !observations.system->nvidia_module_version.empty()) return true;
+  if (vendor == Vendor::kAmd && observations.system->has_kfd) return true;
+  const auto& on_bus = observations.system->pci_gpus;
+  return std::any_of(on_bus.begin(), on_bus.end(), is_of_it);
+}
+
+const BackendReport* backend_of(const Snapshot& snapshot, std::string_view name) {
+  for (const auto& backend : snapshot.backends) {
+    if (backend.backend == name) return &backend;
+  }
+  return nullptr;
+}
+
+std::vector<Finding> findings(const Observations& observations) {
+  Findings result;
+  if (observations.has_devices_alone) {
+    check_devices(observations, result);
+    return result;
+  }
+  if (!observations.system) {
+    result.push_back({"files",
+                      Status::kFail,
+                      {},
+                      "the files of drivers in /proc and /sys did not answer in time",
+                      "a driver or a file system hangs: look at `dmesg` and at `ps` for processes in state D"});
+  }
+  check_gpus(observations, result);
+  check_nvidia_driver(observations, result);
+  check_amd_driver(observations, result);
+  check_permissions(observations, result);
+  check_visibility(observations, result);
+  check_runtime(observations, result);
+  check_torch(observations, result);
+  check_collectives(observations, result);
+  check_devices(observations, result);
+  check_kernel_log(observations, result);
+  check_limits(observations, result);
+  return result;
+}
+
+nlohmann::ordered_json to_json(const Finding& finding) {
+  using Json = nlohmann::ordered_json;
+  constexpr auto kReplace = Json::error_handler_t::replace;
+  const auto text = [](const std::string& value) { return Json::parse(Json(value).dump(-1, ' ', false, kReplace)); };
+  return {{"id", finding.id},
+          {"status", name(finding.status)},
+          {"devices", finding.devices},
+          {"found", text(finding.found)},
+          {"advice", finding.advice.empty() ? Json(nullptr) : text(finding.advice)}};
+}
+
+}  // namespace yoke::device

@@ -1,0 +1,79 @@
+// yoke/device/doctor/doctor.h -- what stands between this machine and its devices: what was observed, and what follows.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/device/cpu/cgroup_limits.h"
+#include "yoke/device/device.h"
+#include "yoke/device/doctor/kernel_log.h"
+#include "yoke/device/doctor/library_file.h"
+#include "yoke/device/doctor/torch_install.h"
+#include "yoke/device/gpu_count.h"
+
+namespace yoke::device {
+
+/// A GPU as the PCI bus shows it, whatever drivers say.
+struct PciGpu {
+  std::string pci_bus_id;
+  Vendor vendor = Vendor::kNvidia;
+  std::string kernel_driver;  ///< "nvidia", "amdgpu", "nouveau", "vfio-pci"; empty: none has it.
+  std::string iommu_type;     ///< "identity", "DMA", "DMA-FQ"; empty without an IOMMU.
+};
+
+/// A file in /dev through which programs reach a GPU.
+struct DeviceNode {
+  std::string path;
+  bool is_usable = false;  ///< This user may read and write it.
+  std::string owner;       ///< "root:video, mode 660"
+};
+
+/// What files of this machine tell.
+struct System {
+  std::vector<PciGpu> pci_gpus;
+  std::string nvidia_module_version;  ///< Of the loaded kernel module.
+  bool has_kfd = false;               ///< amdgpu's compute interface.
+  LibraryFile nvml, cuda, hip, nccl, rccl;
+  std::string rocm_version;
+  std::vector<DeviceNode> nodes;
+  CgroupLimits cgroup;
+  bool is_contained = false;  ///< In a container or a Slurm job, which may show a part of the machine alone.
+  bool has_infiniband = false;
+  std::optional<int64_t> shared_memory_bytes, shared_memory_free_bytes;          ///< /dev/shm
+  std::optional<int64_t> max_locked_bytes, max_open_files, hard_max_open_files;  ///< -1: unlimited.
+};
+
+struct Observations {
+  Snapshot snapshot;               ///< With processes and details.
+  bool has_devices_alone = false;  ///< A recording: of the machine nothing else is known.
+  Environment environment;
+  std::optional<GpuCount> runtime;  ///< GPUs that CUDA's or HIP's runtime shows to a program started here.
+  // nullopt: did not answer in time.
+  std::optional<System> system;
+  std::optional<std::vector<TorchInstall>> torches;
+  std::optional<KernelLog> kernel_log;
+};
+
+enum class Status { kOk, kWarn, kFail, kSkip };
+std::string_view name(Status status);  ///< "ok", "warn", "fail", "skip"
+
+struct Finding {
+  std::string id;  ///< "persistence-mode"; does not change between versions. docs/doctor.md has them all.
+  Status status = Status::kOk;
+  std::vector<std::string> devices;  ///< Those it is about, as id_of() has them; empty: the machine.
+  std::string found;                 ///< Any bytes.
+  std::string advice;                ///< What to do; empty with kOk.
+};
+
+/// In the order in which one would look: driver first.
+std::vector<Finding> findings(const Observations& observations);
+
+nlohmann::ordered_json to_json(const Finding& finding);
+
+}  // namespace yoke::device

@@ -1,0 +1,131 @@
+// What the machine lets this process have.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "yoke/base/format.h"
+#include "yoke/device/doctor/checks.h"
+
+namespace yoke::device {
+namespace {
+
+constexpr int64_t kGibibyte = int64_t{1} << 30;
+
+void check_cpu(const Observations& observations, Findings& findings) {
+  const auto& devices = observations.snapshot.devices;
+  const auto cpu = std::find_if(devices.begin(), devices.end(), [](const auto& d) { return d.vendor == Vendor::kCpu; });
+  const auto& quota = observations.system->cgroup.cpus;
+  std::string found;
+  if (cpu != devices.end() && cpu->facts.num_cpus && cpu->facts.num_allowed_cpus) {
+    found = fmt::format("{} of {} processors may be used", *cpu->facts.num_allowed_cpus, *cpu->facts.num_cpus);
+  }
+  if (quota) found += fmt::format("{}a cgroup allows the time of {:.1f}", found.empty() ? "" : "; ", *quota);
+  if (found.empty()) return;
+  // Programs count processors, and a quota does not show in that count: they start too many threads, which then wait.
+  const bool is_trap =
+      quota && cpu != devices.end() && cpu->facts.num_cpus && *quota < 0.9 * static_cast<double>(*cpu->facts.num_cpus);
+  if (is_trap) {
+    findings.push_back({"cpu",
+                        Status::kWarn,
+                        {},
+                        found,
+                        fmt::format("programs that count processors start too many threads: set OMP_NUM_THREADS={:.0f}",
+                                    std::max(1.0, *quota))});
+  } else {
+    findings.push_back({"cpu", Status::kOk, {}, found, ""});
+  }
+}
+
+void check_cgroup(const CgroupLimits& cgroup, Findings& findings) {
+  if (cgroup.num_out_of_memory_kills > 0) {
+    findings.push_back(
+        {"memory",
+         Status::kWarn,
+         {},
+         fmt::format("{} processes of this cgroup were killed for want of memory{}", cgroup.num_out_of_memory_kills,
+                     cgroup.memory_bytes ? "; its limit is " + format_bytes(*cgroup.memory_bytes) : ""),
+         "ask for more memory (Slurm: --mem; docker: --memory), or use less: fewer loader workers"});
+  } else if (cgroup.memory_bytes) {
+    findings.push_back({"memory", Status::kOk, {}, "a cgroup allows " + format_bytes(*cgroup.memory_bytes), ""});
+  }
+  if (!cgroup.max_processes) return;
+  const auto left = *cgroup.max_processes - cgroup.num_processes.value_or(0);
+  if (left < 512) {
+    findings.push_back(
+        {"processes",
+         Status::kWarn,
+         {},
+         fmt::format("a cgroup allows {} processes and threads, of which {} are left", *cgroup.max_processes,
+                     std::max<int64_t>(0, left)),
+         "raise it (docker: --pids-limit; systemd: TasksMax=): a training with loader workers takes hundreds"});
+  } else {
+    findings.push_back({"processes", Status::kOk, {}, fmt::format("a cgroup allows {}", *cgroup.max_processes), ""});
+  }
+}
+
+void check_process_limits(const System& system, Findings& findings) {
+  if (system.shared_memory_bytes) {
+    const auto found = fmt::format("/dev/shm has {}, {} free", format_bytes(*system.shared_memory_bytes),
+                                   format_bytes(system.shared_memory_free_bytes.value_or(0)));
+    if (*system.shared_memory_bytes < kGibibyte ||
+        system.shared_memory_free_bytes.value_or(kGibibyte) < kGibibyte / 4) {
+      findings.push_back(
+          {"shared-memory",
+           Status::kWarn,
+           {},
+           found,
+           "loader workers and NCCL need more: docker run --ipc=host or --shm-size=8g; or remove what is "
+           "left in /dev/shm"});
+    } else {
+      findings.push_back({"shared-memory", Status::kOk, {}, found, ""});
+    }
+  }
+  if (system.max_open_files && system.hard_max_open_files) {
+    const auto soft = *system.max_open_files, hard = *system.hard_max_open_files;
+    const auto found = fmt::format("a program may open {} files", soft < 0 ? "any number of" : fmt::format("{}", soft));
+    if (soft >= 0 && soft < 1024) {
+      findings.push_back({"open-files",
+                          Status::kWarn,
+                          {},
+                          found,
+                          hard < 0 || hard > soft ? "`ulimit -n 4096`" : "raise it in /etc/security/limits.conf"});
+    } else {
+      findings.push_back({"open-files", Status::kOk, {}, found, ""});
+    }
+  }
+  if (system.has_infiniband && system.max_locked_bytes && *system.max_locked_bytes >= 0) {
+    findings.push_back({"locked-memory",
+                        Status::kWarn,
+                        {},
+                        fmt::format("a program may lock {} of memory, and InfiniBand locks what it sends",
+                                    format_bytes(*system.max_locked_bytes)),
+                        "set memlock to unlimited in /etc/security/limits.conf (docker: --ulimit memlock=-1)"});
+  }
+}
+
+void check_iommu(const System& system, Findings& findings) {
+  std::vector<std::string> translated;
+  for (const auto& gpu : system.pci_gpus) {
+    const bool is_ours = gpu.kernel_driver == "nvidia" || gpu.kernel_driver == "amdgpu";
+    if (is_ours && gpu.iommu_type.starts_with("DMA")) translated.push_back(gpu.pci_bus_id);
+  }
+  if (translated.size() < 2) return;
+  findings.push_back({"iommu",
+                      Status::kWarn,
+                      {},
+                      fmt::format("an IOMMU translates what {} GPUs send over PCIe", translated.size()),
+                      "transfers between GPUs may be slow or hang: boot with iommu=pt"});
+}
+
+}  // namespace
+
+void check_limits(const Observations& observations, Findings& findings) {
+  if (!observations.system) return;
+  check_cpu(observations, findings);
+  check_cgroup(observations.system->cgroup, findings);
+  check_process_limits(*observations.system, findings);
+  check_iommu(*observations.system, findings);
+}
+
+}  // namespace yoke::device

@@ -1,0 +1,134 @@
+#include "yoke/device/doctor/system.h"
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <pwd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "yoke/device/sysfs.h"
+
+namespace yoke::device {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+std::string text_of(const fs::path& path) { return read_text(path).value_or(""); }
+
+/// Names in a folder, in order; none when it is not there.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<PciGpu> pci_gpus(const fs::path& sysroot) {
+  std::vector<PciGpu> gpus;
+  const auto all = sysroot / "sys/bus/pci/devices";
+  for (const auto& id : names_in(all)) {
+    const auto vendor = text_of(all / id / "vendor");
+    const auto kind = text_of(all / id / "class");
+    // 0x03: display controllers; 0x12: processing accelerators, as the Instinct series says of itself.
+    const bool is_gpu = kind.starts_with("0x03") || kind.starts_with("0x12");
+    if (!is_gpu || (vendor != "0x10de" && vendor != "0x1002")) continue;
+    PciGpu gpu{.pci_bus_id = id, .vendor = vendor == "0x10de" ? Vendor::kNvidia : Vendor::kAmd};
+    std::error_code error;
+    gpu.kernel_driver = fs::read_symlink(all / id / "driver", error).filename().string();
+    gpu.iommu_type = text_of(all / id / "iommu_group/type");
+    gpus.push_back(std::move(gpu));
+  }
+  return gpus;
+}
+
+std::string owner_of(const fs::path& path) {
+  struct stat status = {};
+  if (stat(path.c_str(), &status) != 0) return "";
+  std::array<char, 4096> buffer = {};
+  passwd user = {};
+  passwd* found_user = nullptr;
+  getpwuid_r(status.st_uid, &user, buffer.data(), buffer.size(), &found_user);
+  const auto user_name = found_user != nullptr ? std::string(user.pw_name) : fmt::format("{}", status.st_uid);
+  group group_entry = {};
+  group* found_group = nullptr;
+  getgrgid_r(status.st_gid, &group_entry, buffer.data(), buffer.size(), &found_group);
+  const auto group_name = found_group != nullptr ? std::string(group_entry.gr_name) : fmt::format("{}", status.st_gid);
+  return fmt::format("{}:{}, mode {:o}", user_name, group_name, status.st_mode & 07777);
+}
+
+std::vector<DeviceNode> device_nodes(const fs::path& sysroot) {
+  std::vector<std::string> paths;
+  for (const auto& name : names_in(sysroot / "dev")) {
+    const bool is_numbered =
+        name.starts_with("nvidia") && name.size() > 6 && name.find_first_not_of("0123456789", 6) == name.npos;
+    if (is_numbered || name == "nvidiactl" || name == "nvidia-uvm" || name == "kfd") paths.push_back("/dev/" + name);
+  }
+  for (const auto& name : names_in(sysroot / "dev/dri")) {
+    if (name.starts_with("renderD")) paths.push_back("/dev/dri/" + name);
+  }
+  std::vector<DeviceNode> nodes;
+  for (const auto& path : paths) {
+    const auto file = sysroot / path.substr(1);
+    DeviceNode node{.path = path, .is_usable = access(file.c_str(), R_OK | W_OK) == 0};
+    if (!node.is_usable) node.owner = owner_of(file);
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+std::optional<int64_t> as_limit(rlim_t limit) { return limit == RLIM_INFINITY ? -1 : static_cast<int64_t>(limit); }
+
+void read_limits_of_process(System& system) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) system.max_locked_bytes = as_limit(limit.rlim_cur);
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    system.max_open_files = as_limit(limit.rlim_cur);
+    system.hard_max_open_files = as_limit(limit.rlim_max);
+  }
+  struct statvfs shm = {};
+  if (statvfs("/dev/shm", &shm) == 0) {
+    system.shared_memory_bytes = static_cast<int64_t>(shm.f_blocks * shm.f_frsize);
+    system.shared_memory_free_bytes = static_cast<int64_t>(shm.f_bavail * shm.f_frsize);
+  }
+}
+
+}  // namespace
+
+System read_system(const fs::path& sysroot, const Environment& environment) {
+  System system;
+  system.pci_gpus = pci_gpus(sysroot);
+  system.nvidia_module_version = text_of(sysroot / "sys/module/nvidia/version");
+  system.has_kfd = is_there(sysroot / "sys/class/kfd/kfd");
+  const auto library_path = environment.value_or("LD_LIBRARY_PATH", "");
+  const auto rocm = environment.value_or("ROCM_PATH", "/opt/rocm");
+  const auto find = [&](std::string_view name) { return find_library(name, sysroot, library_path, {rocm + "/lib"}); };
+  system.nvml = find("libnvidia-ml.so.1");
+  system.cuda = find("libcuda.so.1");
+  system.hip = find("libamdhip64.so");
+  system.nccl = find("libnccl.so.2");
+  system.rccl = find("librccl.so.1");
+  system.rocm_version = text_of(sysroot / fs::path(rocm).relative_path() / ".info/version");
+  system.nodes = device_nodes(sysroot);
+  system.cgroup = read_cgroup_limits(sysroot);
+  system.is_contained = is_there(sysroot / ".dockerenv") || is_there(sysroot / "run/.containerenv") ||
+                        environment.contains("SLURM_JOB_ID") || environment.contains("APPTAINER_CONTAINER") ||
+                        environment.contains("KUBERNETES_SERVICE_HOST");
+  system.has_infiniband = !names_in(sysroot / "sys/class/infiniband").empty();
+  if (sysroot == "/") read_limits_of_process(system);
+  return system;
+}
+
+}  // namespace yoke::device

@@ -1,0 +1,180 @@
+#include "yoke/device/backend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/device/nvml/reader.h"
+
+namespace yoke::device {
+namespace {
+
+using nvml::Handle;
+using nvml::Library;
+using nvml::Reader;
+
+class NvmlBackend : public Backend {
+ public:
+  NvmlBackend(std::filesystem::path sysroot, std::string file) : sysroot_(std::move(sysroot)), file_(std::move(file)) {}
+
+  std::string_view name() const override { return "nvml"; }
+  Vendor vendor() const override { return Vendor::kNvidia; }
+  int64_t num_devices() const override { return static_cast<int64_t>(devices_.size()); }
+
+  BackendReport open() noexcept override {
+    BackendReport report{.backend = std::string(name())};
+    report.reason = nvml::load(file_, library_);
+    if (!report.reason.empty()) return report;
+    if (const int status = library_.init(); status != nvml::kSuccess) {
+      report.reason = "NVIDIA: " + nvml::describe(status);
+      return report;
+    }
+    std::array<char, 96> version = {};
+    if (library_.driver_version != nullptr && library_.driver_version(version.data(), version.size() - 1) == 0) {
+      report.driver_version = version.data();
+    }
+    int cuda = 0;
+    if (library_.cuda_version != nullptr && library_.cuda_version(&cuda) == nvml::kSuccess) {
+      report.api_version = fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10);
+    }
+    uint32_t count = 0;
+    if (const int status = library_.count(&count); status != nvml::kSuccess) {
+      report.reason = "NVIDIA: the driver does not count its GPUs: " + nvml::describe(status);
+      return report;
+    }
+    devices_.resize(std::min<uint32_t>(count, 4096));
+    report.is_available = true;
+    if (count == 0) report.reason = "the NVIDIA driver has no GPU";
+    return report;
+  }
+
+  void read(int64_t number, const Want& want, Device& device,
+            const std::function<void(const Device&)>& publish) noexcept override {
+    auto& known = devices_[static_cast<size_t>(number)];
+    device.facts.vendor_index = number;
+    if (known.handle == nullptr) {
+      const int status = library_.handle_by_index(static_cast<uint32_t>(number), &known.handle);
+      if (status != nvml::kSuccess) {
+        known.handle = nullptr;
+        device.facts = known.facts;
+        device.facts.vendor_index = number;
+        set_failure(status, device);
+        return;
+      }
+    }
+    read_unit(known, want, device);
+    if (device.state == State::kLost) {
+      known.handle = nullptr;  // it may come back as another
+      return;
+    }
+    read_instances(known, want, device);
+    device.state = state_by_use(device);
+    if (!want.pcie_throughput) return;
+    publish(device);
+    Reader(library_, known.handle).read_pcie_throughput(device.readings);
+  }
+
+ private:
+  /// What is kept of a device, or MIG device, between samples.
+  struct Known {
+    Handle handle = nullptr;
+    Facts facts;
+    bool has_identity = false;
+    bool has_details = false;
+  };
+
+  static void set_failure(int status, Device& device) {
+    const bool is_lost = status == nvml::kGpuIsLost || status == nvml::kResetRequired;
+    const bool is_forbidden = status == nvml::kNoPermission || status == nvml::kOperatingSystem;
+    device.state = is_lost ? State::kLost : is_forbidden ? State::kNoPermission : State::kError;
+    device.reason = nvml::describe(status);
+  }
+
+  void read_unit(Known& known, const Want& want, Device& device) {
+    Reader reader(library_, known.handle);
+    const auto vendor_index = device.facts.vendor_index;
+    if (!known.has_identity) {
+      reader.read_identity(known.facts);
+      known.has_identity = reader.loss() == nvml::kSuccess;
+    }
+    if (want.details && !known.has_details) {
+      reader.read_details(known.facts);
+      read_sysfs(known.facts);
+      known.has_details = reader.loss() == nvml::kSuccess;
+    }
+    device.facts = known.facts;
+    device.facts.vendor_index = vendor_index;
+    if (reader.loss() == nvml::kSuccess) reader.read_basics(device.readings);
+    if (reader.loss() == nvml::kSuccess && want.details) reader.read_details(device.readings);
+    if (reader.loss() == nvml::kSuccess && want.processes) device.processes = reader.read_processes();
+    if (reader.loss() == nvml::kSuccess && want.processes && want.process_utilization && !device.processes.empty()) {
+      reader.read_process_utilization(device.processes);
+    }
+    if (reader.loss() == nvml::kSuccess && want.links) device.links = reader.read_links();
+    if (reader.loss() == nvml::kSuccess) return;
+    // What a lost GPU still answers is not to be believed.
+    device.readings = {};
+    device.processes.clear();
+    device.links.reset();
+    set_failure(reader.loss(), device);
+  }
+
+  void read_instances(const Known& known, const Want& want, Device& device) {
+    Reader parent(library_, known.handle);
+    device.readings.mig_enabled = parent.is_mig_enabled();
+    if (!device.readings.mig_enabled.value_or(false)) return;
+    for (const auto handle : parent.mig_handles()) {
+      Known instance{.handle = handle};  // handles are reused for other instances: nothing of them is kept
+      auto& child = device.instances.emplace_back();
+      child.vendor = device.vendor;
+      child.index = static_cast<int64_t>(device.instances.size()) - 1;
+      child.facts.vendor_index = child.index;
+      Want of_instance = want;
+      of_instance.links = false;
+      read_unit(instance, of_instance, child);
+      if (child.state == State::kLost) continue;
+      Reader reader(library_, handle);
+      child.facts.gpu_instance = reader.gpu_instance();
+      child.facts.compute_instance = reader.compute_instance();
+      child.facts.pci_bus_id = device.facts.pci_bus_id;
+      child.state = state_by_use(child);
+      // A process is listed once: with the instance that it runs in.
+      std::erase_if(device.processes, [&](const DeviceProcess& process) {
+        const bool is_of_child = process.gpu_instance && process.gpu_instance == child.facts.gpu_instance &&
+                                 process.compute_instance == child.facts.compute_instance;
+        const auto same = [&](const DeviceProcess& other) { return other.pid == process.pid; };
+        const bool is_listed = std::any_of(child.processes.begin(), child.processes.end(), same);
+        if (is_of_child && !is_listed) child.processes.push_back(process);
+        return is_of_child || (is_listed && !process.gpu_instance);
+      });
+    }
+  }
+
+  void read_sysfs(Facts& facts) const {
+    if (facts.pci_bus_id.empty()) return;
+    try {
+      auto text = read_file(sysroot_ / "sys/bus/pci/devices" / facts.pci_bus_id / "numa_node");
+      text.erase(text.find_last_not_of('\n') + 1);
+      if (const auto node = parse_int(text); node && *node >= 0) facts.numa_node = node;
+    } catch (const Error&) {  // not told here
+    }
+  }
+
+  const std::filesystem::path sysroot_;
+  const std::string file_;
+  Library library_ = {};
+  std::vector<Known> devices_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_nvml_backend(const std::filesystem::path& sysroot, const std::string& library) {
+  return std::make_unique<NvmlBackend>(sysroot, library);
+}
+
+}  // namespace yoke::device

@@ -1,0 +1,185 @@
+#include "yoke/device/process/cgroup_path.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "yoke/base/environment.h"
+
+namespace yoke::device {
+namespace {
+
+bool is_hexadecimal(std::string_view text) { return text.find_first_not_of("0123456789abcdef") == text.npos; }
+
+bool is_container_id(std::string_view text) { return text.size() == 64 && is_hexadecimal(text); }
+
+/// Takes `end` off, if it is there.
+bool strip_end(std::string_view& text, std::string_view end) {
+  if (!text.ends_with(end)) return false;
+  text.remove_suffix(end.size());
+  return true;
+}
+
+/// systemd writes a "-" of a name as "\x2d".
+std::string unescape(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const bool is_dash = text.starts_with("\\x2d");
+    result += is_dash ? '-' : text[0];
+    text.remove_prefix(is_dash ? 4 : 1);
+  }
+  return result;
+}
+
+/// "docker-ID.scope", "libpod-ID.scope", "crio-ID", "...slice:cri-containerd:ID": runtime and id; not the monitors
+/// beside them ("libpod-conmon-ID.scope").
+std::optional<Container> named_container(std::string_view segment) {
+  strip_end(segment, ".scope");
+  if (segment.size() <= 64 || !is_container_id(segment.substr(segment.size() - 64))) return std::nullopt;
+  const auto id = segment.substr(segment.size() - 64);
+  auto before = segment.substr(0, segment.size() - 65);
+  before = before.substr(before.find_last_of(':') == before.npos ? 0 : before.find_last_of(':') + 1);
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kRuntimes = {{
+      {"docker", "docker"},
+      {"libpod", "podman"},
+      {"libpod-payload", "podman"},
+      {"crio", "cri-o"},
+      {"cri-containerd", "containerd"},
+      {"nerdctl", "containerd"},
+      {"containerd", "containerd"},
+      {"libcontainer", "container"},
+  }};
+  for (const auto& [prefix, runtime] : kRuntimes) {
+    if (before == prefix) return Container{.runtime = std::string(runtime), .id = std::string(id)};
+  }
+  return std::nullopt;
+}
+
+/// "pod<UID>" and "kubepods-burstable-pod<UID>.slice", where systemd's "_" stands for "-"; UIDs of static pods are 32
+/// digits without them.
+std::string pod_uid(std::string_view segment) {
+  segment = segment.substr(0, segment.find(':'));
+  strip_end(segment, ".slice");
+  const auto start = segment.rfind("pod");
+  if (start == segment.npos || (start > 0 && segment[start - 1] != '-')) return "";
+  std::string uid(segment.substr(start + 3));
+  std::replace(uid.begin(), uid.end(), '_', '-');
+  const bool is_plain = uid.size() == 32 && is_hexadecimal(uid);
+  const bool is_uuid = uid.size() == 36 && uid.find_first_not_of("0123456789abcdef-") == uid.npos;
+  return is_plain || is_uuid ? uid : "";
+}
+
+/// Reads a path from its root to its end; what comes later is further inside.
+class PathReader {
+ public:
+  explicit PathReader(std::string_view path) {
+    while (!path.empty()) {
+      const auto end = std::min(path.find('/'), path.size());
+      if (end > 0) take(path.substr(0, end));
+      path.remove_prefix(std::min(end + 1, path.size()));
+    }
+    if (container && !pod_uid_.empty()) {
+      container->pod_uid = pod_uid_;
+      container->runtime = "kubernetes";
+    }
+  }
+
+  std::optional<Container> container;
+  std::optional<SlurmJob> slurm;
+  bool is_tmux = false;
+  std::string unit, session;
+
+ private:
+  void take(std::string_view segment) {
+    take_container(segment);
+    take_slurm(segment);
+    take_systemd(segment);
+    before_ = segment;
+  }
+
+  void take_container(std::string_view segment) {
+    if (auto uid = pod_uid(segment); !uid.empty()) pod_uid_ = std::move(uid);
+    if (is_container_id(segment)) {
+      container = Container{.runtime = before_ == "docker" ? "docker" : "container", .id = std::string(segment)};
+    } else if (auto named = named_container(segment)) {
+      container = std::move(named);
+    } else if (before_ == "lxc" || before_ == "lxc.payload") {
+      container = Container{.runtime = "lxc", .id = std::string(segment)};
+    } else if (constexpr std::string_view kPayload = "lxc.payload."; segment.starts_with(kPayload)) {
+      container = Container{.runtime = "lxc", .id = std::string(segment.substr(kPayload.size()))};
+    } else if (constexpr std::string_view kMachine = "machine-"; segment.starts_with(kMachine)) {
+      auto name = segment.substr(kMachine.size());  // systemd-nspawn's and libvirt's
+      if (strip_end(name, ".scope")) container = Container{.runtime = "machine", .id = unescape(name)};
+    }
+  }
+
+  // /slurm/uid_1000/job_1/step_0 and /slurm_NODE/...; /system.slice/slurmstepd.scope/job_1/step_0/user/task_0 and
+  // /system.slice/NODE_slurmstepd.scope/...
+  void take_slurm(std::string_view segment) {
+    is_slurm_ |= segment == "slurm" || segment.starts_with("slurm") || segment.ends_with("slurmstepd.scope");
+    if (!is_slurm_) return;
+    if (segment.starts_with("job_")) {
+      const auto job = parse_int(segment.substr(4));
+      if (job && *job > 0) slurm = SlurmJob{.job_id = *job};
+    } else if (slurm && segment.starts_with("step_")) {
+      slurm->step = slurm_step_name(segment);
+    }
+  }
+
+  void take_systemd(std::string_view segment) {
+    auto name = segment;
+    if (name.starts_with("session-") && strip_end(name, ".scope")) {
+      session = name.substr(8);
+    } else if (name.starts_with("tmux-spawn-")) {
+      is_tmux = true;
+    } else if (name.ends_with(".service")
+                   ? !name.starts_with("user@")
+                   : name.ends_with(".scope") && name != "init.scope" && !name.starts_with("vte-spawn-")) {
+      unit = unescape(name);
+    }
+  }
+
+  std::string_view before_;
+  std::string pod_uid_;
+  bool is_slurm_ = false;
+};
+
+}  // namespace
+
+std::string slurm_step_name(std::string_view text) {
+  if (text.starts_with("step_")) text.remove_prefix(5);
+  // SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT and SLURM_INTERACTIVE_STEP of slurm.h; the batch step's was -2 up to 20.02
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSpecial = {{
+      {"4294967291", "batch"},
+      {"4294967294", "batch"},
+      {"4294967292", "extern"},
+      {"4294967290", "interactive"},
+  }};
+  for (const auto& [number, name] : kSpecial) {
+    if (text == number) return std::string(name);
+  }
+  return std::string(text);
+}
+
+Origin parse_cgroup(std::string_view text) {
+  Origin origin;
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const auto first = line.find(':');
+    const auto second = first == line.npos ? first : line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const auto controllers = line.substr(first + 1, second - first - 1);
+    PathReader path(line.substr(second + 1));
+    // Of hybrid hierarchies only some know the container or the job.
+    if (path.container && !origin.container) origin.container = std::move(path.container);
+    if (path.slurm && (!origin.slurm || origin.slurm->step.empty())) origin.slurm = std::move(path.slurm);
+    if (controllers != "name=systemd" && !controllers.empty()) continue;
+    if (origin.systemd_unit.empty()) origin.systemd_unit = std::move(path.unit);
+    if (origin.login_session.empty()) origin.login_session = std::move(path.session);
+    if (path.is_tmux && !origin.tmux) origin.tmux.emplace();
+  }
+  return origin;
+}
+
+}  // namespace yoke::device

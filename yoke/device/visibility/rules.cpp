@@ -1,0 +1,94 @@
+#include "yoke/device/visibility/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace yoke::device {
+
+std::string_view name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kVisible: return "visible";
+    case Verdict::kDuplicate: return "duplicate";
+    case Verdict::kInvalid: return "invalid";
+    case Verdict::kOutOfRange: return "out of range";
+    case Verdict::kAmbiguous: return "ambiguous";
+    case Verdict::kUnusable: return "unusable";
+    case Verdict::kIgnored: return "ignored";
+    case Verdict::kCancelled: return "cancelled";
+    case Verdict::kNotRead: return "not read";
+    case Verdict::kUnknown: return "unknown";
+  }
+  return "unknown";
+}
+
+bool is_mig(const Device& gpu) { return gpu.readings.mig_enabled.value_or(false) || !gpu.instances.empty(); }
+
+std::vector<std::string> split_list(std::string_view text, bool keep_last) {
+  std::vector<std::string> tokens;
+  if (text.empty()) return tokens;
+  size_t begin = 0;
+  while (true) {
+    const auto end = text.find(',', begin);
+    if (end == std::string_view::npos) break;
+    tokens.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (keep_last || begin < text.size()) tokens.emplace_back(text.substr(begin));
+  return tokens;
+}
+
+std::string entry_number(size_t position) { return fmt::format("entry {}", position + 1); }
+
+void ListReader::add(Entry entry) {
+  auto& entries = selection.entries;
+  if (ended_) {
+    entry.verdict = Verdict::kNotRead;
+    entry.why = why_not_read_;
+    entries.push_back(std::move(entry));
+    return;
+  }
+  if (entry.verdict != Verdict::kVisible) {
+    ended_ = true;
+    entry.why += "; this ends the list";
+    entries.push_back(std::move(entry));
+    return;
+  }
+  const auto first = std::find_if(entries.begin(), entries.end(), [&](const Entry& earlier) {
+    return earlier.verdict == Verdict::kVisible && earlier.unit == entry.unit;
+  });
+  if (first == entries.end()) {
+    selection.units.push_back(*entry.unit);
+    entries.push_back(std::move(entry));
+    return;
+  }
+  entry.verdict = Verdict::kDuplicate;
+  entry.why = fmt::format("the same as {}", entry_number(static_cast<size_t>(first - entries.begin())));
+  if (duplicates_ == Duplicates::kAreSkipped) {
+    entry.why += ", and skipped";
+    entries.push_back(std::move(entry));
+    return;
+  }
+  ended_ = true;
+  if (duplicates_ == Duplicates::kEndTheList) entry.why += "; this ends the list";
+  if (duplicates_ == Duplicates::kHideAll) entry.why += "; a duplicate hides every device";
+  entries.push_back(std::move(entry));
+  if (duplicates_ == Duplicates::kHideAll) cancel(entries.size() - 1);
+}
+
+void ListReader::end(std::string why) {
+  ended_ = true;
+  why_not_read_ = std::move(why);
+}
+
+void ListReader::cancel(size_t cause) {
+  selection.units.clear();
+  for (auto& entry : selection.entries) {
+    if (entry.verdict != Verdict::kVisible && entry.verdict != Verdict::kDuplicate) continue;
+    if (&entry == &selection.entries[cause]) continue;
+    entry.verdict = Verdict::kCancelled;
+    entry.why = fmt::format("{} hides every device", entry_number(cause));
+  }
+}
+
+}  // namespace yoke::device
