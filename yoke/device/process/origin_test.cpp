@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 namespace yoke::device {
 namespace {
@@ -265,7 +267,11 @@ TEST(ProcessOrigin, ReadsARealProcess) {
   char* const environment[] = {tmux.data(), rank.data(), world.data(), nullptr};
   pid_t pid = 0;
   ASSERT_EQ(posix_spawnp(&pid, "sleep", nullptr, nullptr, arguments, environment), 0);
-  const auto origin = origin_of_process(pid);
+  auto origin = origin_of_process(pid);
+  for (int i = 0; i < 1000 && !origin.torch_rank; ++i) {  // the spawn is over a moment before its environment shows
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    origin = origin_of_process(pid);
+  }
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
   EXPECT_EQ(origin.torch_rank, (TorchRank{1, 2, ""}));
