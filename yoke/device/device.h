@@ -25,7 +25,7 @@ enum class State {
   kBusy,          ///< Somebody uses it, or holds its memory.
   kLost,          ///< The driver has lost it (fallen off the bus).
   kNoAnswer,      ///< The driver did not answer within the deadline.
-  kNoPermission,  ///< It is there, and this user may not look at it.
+  kNoPermission,  ///< It is there, and this user may not use it.
   kError,         ///< The driver refused for another reason; see Device::reason.
 };
 std::string_view name(State state);  ///< "free", "busy", "lost", "no answer", "no permission", "error"
