@@ -161,7 +161,8 @@ TEST(Ending, StartsInMilliseconds) {
   EXPECT_LE(fastest({kYoke, "run", "-n", "2", "--", "true"}), kIsSanitized ? 2000 : 20);
   const auto libraries = run({.argv = {"ldd", kYoke}});
   EXPECT_EQ(libraries.exit_code, 0);
-  for (const char* heavy : {"torch", "c10", "cuda", "hwloc"}) EXPECT_THAT(libraries.out, Not(HasSubstr(heavy)));
+  for (const char* heavy : {"libtorch", "libc10", "libcuda", "libhwloc"})
+    EXPECT_THAT(libraries.out, Not(HasSubstr(heavy)));
 }
 
 }  // namespace

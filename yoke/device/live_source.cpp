@@ -34,8 +34,9 @@ struct Exchange {
 /// One device and its worker.
 class DeviceReader {
  public:
-  DeviceReader(std::shared_ptr<Backend> backend, int64_t number, const std::filesystem::path& proc)
-      : vendor_(backend->vendor()), worker_([backend = std::move(backend), number, proc, exchange = exchange_] {
+  DeviceReader(const std::shared_ptr<Crew>& crew, std::shared_ptr<Backend> backend, int64_t number,
+               const std::filesystem::path& proc)
+      : vendor_(backend->vendor()), worker_(crew, [backend = std::move(backend), number, proc, exchange = exchange_] {
           Device device;
           device.vendor = backend->vendor();
           Want want;
@@ -104,10 +105,11 @@ void DeviceReader::describe_processes(Device& device, const Want& want, const st
 /// One backend: opened by a worker, then a reader for each of its devices.
 class BackendReader {
  public:
-  BackendReader(std::unique_ptr<Backend> backend, std::filesystem::path proc)
-      : backend_(std::move(backend)),
+  BackendReader(const std::shared_ptr<Crew>& crew, std::unique_ptr<Backend> backend, std::filesystem::path proc)
+      : crew_(crew),
+        backend_(std::move(backend)),
         proc_(std::move(proc)),
-        opener_([backend = backend_, exchange = exchange_] { exchange->put(backend->open()); }) {
+        opener_(crew, [backend = backend_, exchange = exchange_] { exchange->put(backend->open()); }) {
     opener_.request();
   }
 
@@ -121,7 +123,7 @@ class BackendReader {
     }
     is_open_ = true;
     for (int64_t i = 0; i < backend_->num_devices(); ++i) {
-      devices_.push_back(std::make_unique<DeviceReader>(backend_, i, proc_));
+      devices_.push_back(std::make_unique<DeviceReader>(crew_, backend_, i, proc_));
     }
   }
 
@@ -149,6 +151,7 @@ class BackendReader {
   }
 
  private:
+  const std::shared_ptr<Crew> crew_;
   std::shared_ptr<Backend> backend_;
   const std::filesystem::path proc_;
   std::shared_ptr<Exchange<BackendReport>> exchange_ = std::make_shared<Exchange<BackendReport>>();
@@ -163,7 +166,7 @@ class LiveSource : public Source {
   explicit LiveSource(const SourceOptions& options) : deadline_(options.deadline) {
     const auto proc = options.sysroot / "proc";
     const auto add = [&](std::unique_ptr<Backend> backend) {
-      backends_.push_back(std::make_unique<BackendReader>(std::move(backend), proc));
+      backends_.push_back(std::make_unique<BackendReader>(crew_, std::move(backend), proc));
     };
     if (options.with_nvml) add(make_nvml_backend(options.sysroot));
     if (options.with_amdgpu) add(make_amdgpu_backend(options.sysroot));
@@ -188,6 +191,7 @@ class LiveSource : public Source {
 
  private:
   const std::chrono::milliseconds deadline_;
+  const std::shared_ptr<Crew> crew_ = std::make_shared<Crew>();
   std::vector<std::unique_ptr<BackendReader>> backends_;
 };
 

@@ -1,23 +1,39 @@
-// yoke/device/worker.h -- a thread that does one kind of work when asked, and may get stuck in it for ever.
+// yoke/device/worker.h -- work that may get stuck for ever, on threads that one can leave behind.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <thread>
+#include <utility>
 
 namespace yoke::device {
 
-/// Does `work` once for each request, on a thread of its own. Thread-safe only in itself: one thread asks.
+/// Threads that many workers share: few as long as work is short, one for each worker when all of it gets stuck. For
+/// most devices answer at once, and 64 threads would take longer to start and end than to read 64 devices.
+class Crew {
+ public:
+  Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+  ~Crew();  ///< Ends the threads, and leaves those behind that are stuck. What has not begun never will.
+
+ private:
+  friend class Worker;
+  struct Shared;
+  void hire(size_t count);
+  std::shared_ptr<Shared> shared_;
+};
+
+/// Does `work` once for each request, on a thread of the crew. Thread-safe only in itself: one thread asks.
 class Worker {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `work` is kept alive by the thread and must own, or share, all that it uses: it may outlive the Worker.
-  explicit Worker(std::function<void()> work);
+  /// `work` is kept alive by its thread and must own, or share, all that it uses: it may outlive Worker and Crew.
+  Worker(std::shared_ptr<Crew> crew, std::function<void()> work);
+  explicit Worker(std::function<void()> work) : Worker(std::make_shared<Crew>(), std::move(work)) {}
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
-  ~Worker();  ///< Ends the thread, or, when it is stuck, leaves it behind.
 
   /// Asks for one more round. REQUIRES: not is_busy().
   void request();
@@ -25,13 +41,14 @@ class Worker {
   bool is_busy() const;
   /// True when the last request is done; false at `deadline`. A worker that was busy before is not worth waiting for.
   bool wait_until(Clock::time_point deadline);
-  /// How long the current round has taken. REQUIRES: is_busy().
+  /// How long ago the current round was asked for. REQUIRES: is_busy().
   Clock::duration busy_for() const;
 
  private:
-  struct Shared;
-  std::shared_ptr<Shared> shared_;
-  std::thread thread_;
+  friend class Crew;
+  struct Job;
+  std::shared_ptr<Crew> crew_;
+  std::shared_ptr<Job> job_;
 };
 
 }  // namespace yoke::device

@@ -4,6 +4,10 @@
 
 #include <atomic>
 #include <future>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
 
 namespace yoke::device {
 namespace {
@@ -38,6 +42,56 @@ TEST(Worker, OneThatIsStuckIsLeftBehind) {
   }  // returns although the thread is stuck
   released->set_value();
   EXPECT_EQ(end.wait_for(10s), std::future_status::ready);
+}
+
+TEST(Crew, HasAThreadForEachWhenAllAreStuck) {
+  constexpr int kNum = 40;
+  const auto num_running = std::make_shared<std::atomic<int>>(0);
+  const auto crew = std::make_shared<Crew>();
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int i = 0; i < kNum; ++i) {
+    workers.push_back(std::make_unique<Worker>(crew, [num_running] {
+      ++*num_running;
+      while (*num_running < kNum) std::this_thread::sleep_for(1ms);  // each waits for all others to run
+    }));
+  }
+  for (const auto& worker : workers) worker->request();
+  for (const auto& worker : workers) EXPECT_TRUE(worker->wait_until(Worker::Clock::now() + 20s));
+}
+
+TEST(Crew, TheStuckDoNotKeepOthersWaiting) {
+  const auto released = std::make_shared<std::promise<void>>();
+  const auto crew = std::make_shared<Crew>();
+  const auto wait = [future = released->get_future().share()] { future.wait(); };
+  std::vector<std::unique_ptr<Worker>> stuck;
+  for (int i = 0; i < 8; ++i) stuck.push_back(std::make_unique<Worker>(crew, wait));
+  std::atomic<int> rounds = 0;
+  Worker quick(crew, [&] { ++rounds; });
+  for (const auto& worker : stuck) worker->request();
+  for (int i = 1; i <= 3; ++i) {
+    quick.request();
+    ASSERT_TRUE(quick.wait_until(Worker::Clock::now() + 20s));
+    EXPECT_EQ(rounds, i);
+  }
+  EXPECT_TRUE(stuck[7]->is_busy());
+  released->set_value();
+  for (const auto& worker : stuck) EXPECT_TRUE(worker->wait_until(Worker::Clock::now() + 20s));
+}
+
+TEST(Crew, ThreadsAreFewWhenWorkIsShort) {
+  const auto crew = std::make_shared<Crew>();
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int i = 0; i < 64; ++i) {
+    workers.push_back(std::make_unique<Worker>(crew, [&] {
+      const std::lock_guard lock(mutex);
+      threads.insert(std::this_thread::get_id());
+    }));
+  }
+  for (const auto& worker : workers) worker->request();
+  for (const auto& worker : workers) ASSERT_TRUE(worker->wait_until(Worker::Clock::now() + 20s));
+  EXPECT_LT(threads.size(), 32U);
 }
 
 TEST(Worker, EndsWithoutEverBeingAsked) {
