@@ -100,6 +100,8 @@ void add_commands(CLI::App& app, Context& context) {
   app.footer([&context] {
     std::string text = examples(
         "  yoke devices                        what is in this machine, and who uses it\n"
+        "  yoke top                            the same, live\n"
+        "  yoke doctor                         what is wrong with it, and what to do\n"
         "  yoke train fashion-mnist            train a network on every device of this machine\n"
         "  yoke run -n 2 -- ./train            start your own program, two ranks\n"
         "  yoke new my-training                begin a program of your own\n"
