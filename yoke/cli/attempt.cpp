@@ -1,6 +1,7 @@
 #include "yoke/cli/attempt.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -104,6 +105,8 @@ int attempt_in_child(Context& context, const std::function<int(const std::functi
   int status = 0;
   ssize_t count = 0;
   do {
+    pollfd news{pipe.read_end.value(), POLLIN, 0};
+    poll(&news, 1, -1);  // TSan of GCC 12 keeps signals back in read(), and not in poll()
     count = read(pipe.read_end.value(), &status, sizeof status);
   } while (count < 0 && errno == EINTR);
   if (count == sizeof status) {

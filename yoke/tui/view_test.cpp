@@ -113,9 +113,14 @@ TEST(View, OfAnySize) {
   sample.snapshot.devices[2].reason = "fallen off the bus";
   sample.snapshot.devices[3].instances = {make_gpu(0), make_gpu(1)};
   const auto model = make_model({80, 24}, sample);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr int64_t kStep = 4;  // a minute otherwise
+#else
+  constexpr int64_t kStep = 1;
+#endif
   for (const std::string keys : {"", "t", "?", "c", "p", "po", "/x", "u", "]]"}) {
-    for (int64_t width = 0; width <= 170; width += width < 20 ? 1 : 13) {
-      for (int64_t height = 0; height <= 50; height += height < 14 ? 1 : 9) {
+    for (int64_t width = 0; width <= 170; width += width < 20 ? kStep : 13) {
+      for (int64_t height = 0; height <= 50; height += height < 14 ? kStep : 9) {
         auto resized = press(update(model, ResizeEvent{{width, height}}), keys);
         resized = press(press(resized, Key::kDown), "k");
         const auto canvas = view(resized);
