@@ -12,6 +12,7 @@
 #include <exception>
 #include <string_view>
 
+#include "yoke/base/error_file.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/distributed_data_parallel.h"
 #include "yoke/train/loader.h"
@@ -100,6 +101,7 @@ int main(int argc, char** argv) {
     train(epochs);
   } catch (const std::exception& error) {  // yoke::Error and libtorch's own
     std::fprintf(stderr, "first: %s\n", error.what());
+    yoke::record_failure(error);  // the launcher shows the cause first
     return 1;
   }
 }

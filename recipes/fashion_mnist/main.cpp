@@ -14,6 +14,7 @@
 #include "recipes/fashion_mnist/report.h"
 #include "recipes/fashion_mnist/run_folder.h"
 #include "yoke/base/error.h"
+#include "yoke/base/error_file.h"
 #include "yoke/base/format.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/autocast.h"
@@ -304,9 +305,11 @@ int run(int argc, char** argv) {
     return 0;
   } catch (const Error& error) {
     fmt::print(stderr, "fashion-mnist: {}\n", error.what());
+    record_failure(error);
     return exit_status(error.code());
   } catch (const std::exception& error) {
     fmt::print(stderr, "fashion-mnist: unexpected error: {}\n", error.what());
+    record_failure(error);
     return exit_status(ErrorCode::kInternal);
   }
 }

@@ -156,8 +156,9 @@ std::string complete(const std::string& words, int index) {
 
 TEST(CommandLine, BashCompletes) {
   EXPECT_EQ(complete("yoke r", 1), "run\n");
-  EXPECT_EQ(complete("yoke ''", 1),
-            "devices doctor kill metrics ps run top topo train visible watch new completion --version -h --help\n");
+  EXPECT_EQ(
+      complete("yoke ''", 1),
+      "bind devices doctor kill metrics ps run top topo train visible watch new completion --version -h --help\n");
   EXPECT_EQ(complete("yoke run --gr", 2), "--grace\n");
   EXPECT_EQ(complete("yoke run -n ''", 3), "auto gpu cpu\n");
   EXPECT_EQ(complete("yoke completion f", 2), "fish\n");

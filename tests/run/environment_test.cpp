@@ -162,7 +162,8 @@ TEST(Environment, GpusAreCountedByTheDriver) {
 }
 
 TEST(Environment, ThePlanIsShownAndNothingStarted) {
-  const auto result = run(yoke_run({"-n", "2", "--plan", "--master-port", "4321", "--", "./absent", "${local_rank}"}));
+  const auto result =
+      run(yoke_run({"-n", "2", "--plan", "--json", "--master-port", "4321", "--", "./absent", "${local_rank}"}));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("\"MASTER_PORT\": \"4321\""));
   EXPECT_THAT(result.out, HasSubstr("\"./absent\",\n      \"1\""));

@@ -159,5 +159,18 @@ TEST(Output, LongLinesAreCutAndNothingIsLost) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), 'x'), 3'000'000);
 }
 
+TEST(Output, ATerminalSaysHowTheJobIs) {
+  auto options = yoke_run_shell(2, "sleep 1.5; echo done");
+  options.on_terminal = true;
+  const auto result = run(options);
+  EXPECT_THAT(result.out, HasSubstr("yoke run: 2 of 2 ranks up, 1.0 s"));
+  EXPECT_THAT(result.out, testing::EndsWith("\x1b[K")) << "and it is taken away at the end: " << result.out;
+  options.on_terminal = false;
+  EXPECT_THAT(run(options).err, testing::IsEmpty());
+  auto quiet = yoke_run({"-n", "2", "-q", "--", "sleep", "1.5"});
+  quiet.on_terminal = true;
+  EXPECT_THAT(run(quiet).out, testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace yoke::test

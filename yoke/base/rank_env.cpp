@@ -65,6 +65,7 @@ RankEnv from_torchrun(const Environment& environment) {
   result.restart_count = environment.find_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
   result.max_restarts = environment.find_int("TORCHELASTIC_MAX_RESTARTS").value_or(0);
   result.run_id = environment.value_or("TORCHELASTIC_RUN_ID", "none");
+  result.role = environment.value_or("ROLE_NAME", "default");
   result.agent_serves_store = environment.value_or("TORCHELASTIC_USE_AGENT_STORE", "False") == "True";
   if (const auto fd = environment.find_int("YOKE_MASTER_LISTEN_FD"); fd && result.rank == 0) {
     result.master_listen_fd = static_cast<int>(*fd);
@@ -175,7 +176,7 @@ void write_rank_env(const RankEnv& rank, Environment& environment) {
   set("GROUP_RANK", rank.node_rank);
   set("GROUP_WORLD_SIZE", rank.num_nodes);
   set("ROLE_RANK", rank.rank);
-  set("ROLE_NAME", "default");
+  set("ROLE_NAME", rank.role);
   set("ROLE_WORLD_SIZE", rank.world_size);
   set("MASTER_ADDR", rank.master_addr);
   set("MASTER_PORT", rank.master_port);

@@ -34,6 +34,7 @@ struct RankEnv {
   int64_t restart_count = 0;
   int64_t max_restarts = 0;
   std::string run_id = "none";
+  std::string role = "default";  ///< torchrun's; there is one in a job.
 };
 
 /// Reads, in this order: torchrun's and yoke's variables, an srun step, Open MPI's mpirun, PMI (MPICH, Intel MPI).

@@ -44,6 +44,7 @@ int run_command_line(std::vector<std::string> words, Context& context);
 /// The whole command tree; completions and man pages are made from it.
 void add_commands(CLI::App& app, Context& context);
 
+void add_bind(CLI::App& app, Context& context);
 void add_devices(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_kill(CLI::App& app, Context& context);

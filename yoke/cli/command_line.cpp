@@ -83,6 +83,7 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
 void add_commands(CLI::App& app, Context& context) {
   app.set_version_flag("--version", "yoke " YOKE_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
+  add_bind(app, context);
   add_devices(app, context);
   add_doctor(app, context);
   add_kill(app, context);

@@ -4,13 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 
 #include "yoke/base/error.h"
 
 namespace yoke::cli {
-namespace {
-
 std::optional<std::filesystem::path> find_program(const std::string& file, const Context& context) {
   std::vector<std::filesystem::path> folders = {context.installation.libexec};
   const auto path = context.environment.value_or("PATH", "/usr/local/bin:/usr/bin:/bin");
@@ -26,8 +23,6 @@ std::optional<std::filesystem::path> find_program(const std::string& file, const
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 void exec_external(const std::string& name, const std::vector<std::string>& arguments, const Context& context) {
   if (name.find('/') != name.npos) return;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "yoke/base/cuda_driver.h"
+#include "yoke/base/error_file.h"
 
 namespace yoke::dist {
 namespace {
@@ -38,7 +39,10 @@ const PlugStatus& status() {
   return result;
 }
 
-__attribute__((constructor)) void load_plug_before_main() { status(); }
+__attribute__((constructor)) void before_main() {
+  record_uncaught_exceptions();
+  status();
+}
 
 }  // namespace
 

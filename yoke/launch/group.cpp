@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <system_error>
 
@@ -22,8 +23,6 @@ std::string ranks(int64_t count) { return fmt::format("{} rank{}", count, count 
 
 std::string message_of(int error_number) { return std::generic_category().message(error_number); }
 
-bool only_forwarded(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
-
 }  // namespace
 
 std::string signal_name(int signal) {
@@ -31,29 +30,36 @@ std::string signal_name(int signal) {
   return fmt::format("signal {}", signal);
 }
 
+bool Group::ends_job(int signal) const {
+  return std::find(options_.stop_signals.begin(), options_.stop_signals.end(), signal) != options_.stop_signals.end();
+}
+
 Group::Decision Group::on_signal(int signal, Time now) {
-  if (only_forwarded(signal)) return {Order::kForward, signal};
-  if (state_ == State::kKilled) return {};
-  if (state_ == State::kStopping) {
+  if (!ends_job(signal)) return {Order::kForward, signal};
+  is_told_to_end_ = true;
+  if (attempt_.state == State::kKilled) return {};
+  if (attempt_.state == State::kStopping) {
     if (signal != SIGINT) return {Order::kSignal, signal};
-    state_ = State::kKilled;  // a second Ctrl-C
-    num_killed_ = static_cast<int64_t>(alive_.size());
+    attempt_.state = State::kKilled;  // a second Ctrl-C
+    attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
     return {Order::kKill};
   }
   by_signal_ = true;
-  exit_code_ = 128 + signal;
-  cause_ = signal_name(signal);
+  attempt_.exit_code = 128 + signal;
+  attempt_.cause = signal_name(signal);
   return stop(signal, now);
 }
 
 Group::Decision Group::on_started(int64_t rank) {
-  alive_.insert(rank);
-  if (state_ != State::kRunning && counts_stopped_) ++num_stopped_;  // the news of its start came late
+  attempt_.alive.insert(rank);
+  if (attempt_.state != State::kRunning && attempt_.counts_stopped)
+    ++attempt_.num_stopped;  // the news of its start came late
   return {};
 }
 
 Group::Decision Group::on_exited(int64_t rank, int pid, int wait_status, Time now) {
-  alive_.erase(rank);
+  attempt_.alive.erase(rank);
+  if (wait_status != 0 && attempt_.state == State::kRunning) attempt_.failure = {rank, pid, wait_status};
   if (WIFSIGNALED(wait_status)) {
     const int signal = WTERMSIG(wait_status);
     return fail(128 + signal, fmt::format("rank {} (pid {}) was killed by {}", rank, pid, signal_name(signal)), now);
@@ -64,12 +70,12 @@ Group::Decision Group::on_exited(int64_t rank, int pid, int wait_status, Time no
 }
 
 Group::Decision Group::on_cannot_run(int64_t rank, int error_number, Time now) {
-  alive_.erase(rank);
+  attempt_.alive.erase(rank);
   const int code = error_number == ENOENT ? 127 : 126;  // as every shell
   auto decision = fail(code, fmt::format("cannot run '{}': {}", options_.program, message_of(error_number)), now);
   if (decision.order == Order::kSignal) {  // the others do not run it either
-    counts_stopped_ = false;
-    num_stopped_ = 0;
+    attempt_.counts_stopped = false;
+    attempt_.num_stopped = 0;
   }
   return decision;
 }
@@ -88,63 +94,75 @@ Group::Decision Group::on_left_behind(int pid) {
 }
 
 Group::Decision Group::on_guardian_lost(int pid) {
-  if (cause_.empty()) {
-    exit_code_ = exit_status(ErrorCode::kUnavailable);
-    cause_ = fmt::format("the guardian process (pid {}) was killed", pid);
-    num_stopped_ = static_cast<int64_t>(alive_.size());
+  if (attempt_.cause.empty()) {
+    attempt_.exit_code = exit_status(ErrorCode::kUnavailable);
+    attempt_.cause = fmt::format("the guardian process (pid {}) was killed", pid);
+    attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
   }
-  num_killed_ = static_cast<int64_t>(alive_.size());
-  state_ = State::kKilled;
+  attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
+  attempt_.state = State::kKilled;
   return {};
 }
 
 Group::Decision Group::fail(int exit_code, std::string cause, Time now) {
-  if (state_ != State::kRunning) return {};  // a consequence of the first failure, or of our own signal
-  exit_code_ = exit_code;
-  cause_ = std::move(cause);
+  if (attempt_.state != State::kRunning) return {};  // a consequence of the first failure, or of our own signal
+  attempt_.exit_code = exit_code;
+  attempt_.cause = std::move(cause);
   return stop(SIGTERM, now);
 }
 
 Group::Decision Group::stop(int signal, Time now) {
-  state_ = State::kStopping;
-  num_stopped_ = static_cast<int64_t>(alive_.size());
-  stopped_at_ = now;
+  attempt_.state = State::kStopping;
+  attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
+  attempt_.stopped_at = now;
   return {Order::kSignal, signal};
 }
 
 std::optional<Group::Time> Group::next_time() const {
-  if (state_ != State::kStopping) return std::nullopt;
-  const auto end = stopped_at_ + options_.grace;
-  return noticed_ ? end : std::min<Time>(end, stopped_at_ + kNoticeAfter);
+  if (attempt_.state != State::kStopping) return std::nullopt;
+  const auto end = attempt_.stopped_at + options_.grace;
+  return attempt_.noticed ? end : std::min<Time>(end, attempt_.stopped_at + kNoticeAfter);
 }
 
 Group::Decision Group::on_time(Time now) {
-  if (state_ != State::kStopping) return {};
-  const auto left = stopped_at_ + options_.grace - now;
+  if (attempt_.state != State::kStopping) return {};
+  const auto left = attempt_.stopped_at + options_.grace - now;
   if (left.count() > 0) {
-    noticed_ = true;
+    attempt_.noticed = true;
     return {Order::kNone, 0,
-            fmt::format("{}: {}; waiting up to {} for {} to stop; Ctrl-C kills at once", options_.name, cause_,
+            fmt::format("{}: {}; waiting up to {} for {} to stop; Ctrl-C kills at once", options_.name, attempt_.cause,
                         format_duration(left),
-                        alive_.empty() ? "what the ranks started" : ranks(static_cast<int64_t>(alive_.size())))};
+                        attempt_.alive.empty() ? "what the ranks started"
+                                               : ranks(static_cast<int64_t>(attempt_.alive.size())))};
   }
-  state_ = State::kKilled;
-  grace_is_over_ = true;
-  num_killed_ = static_cast<int64_t>(alive_.size());
+  attempt_.state = State::kKilled;
+  attempt_.grace_is_over = true;
+  attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
   return {Order::kKill};
+}
+
+std::optional<std::string> Group::begin_again() {
+  if (!attempt_.failure || is_told_to_end_ || num_restarts_ >= options_.max_restarts) return std::nullopt;
+  ++num_restarts_;
+  auto notice =
+      fmt::format("{}; starting all ranks again, restart {} of {}", reason(), num_restarts_, options_.max_restarts);
+  attempt_ = {};
+  left_behind_.clear();  // said
+  return notice;
 }
 
 std::string Group::reason() const {
   std::string line;
-  if (!cause_.empty()) {
-    line = fmt::format("{}: {}", options_.name, cause_);
-    if (num_stopped_ > 0) {
-      line += by_signal_ ? fmt::format("; stopped {}", ranks(num_stopped_))
-                         : fmt::format("; stopped the {} other rank{}", num_stopped_, num_stopped_ == 1 ? "" : "s");
+  if (!attempt_.cause.empty()) {
+    line = fmt::format("{}: {}", options_.name, attempt_.cause);
+    if (attempt_.num_stopped > 0) {
+      line += by_signal_ ? fmt::format("; stopped {}", ranks(attempt_.num_stopped))
+                         : fmt::format("; stopped the {} other rank{}", attempt_.num_stopped,
+                                       attempt_.num_stopped == 1 ? "" : "s");
     }
-    if (num_killed_ > 0) {
-      line += fmt::format(", {} of them by SIGKILL", num_killed_);
-      if (grace_is_over_) line += fmt::format(" after {}", format_duration(options_.grace));
+    if (attempt_.num_killed > 0) {
+      line += fmt::format(", {} of them by SIGKILL", attempt_.num_killed);
+      if (attempt_.grace_is_over) line += fmt::format(" after {}", format_duration(options_.grace));
     }
   }
   if (!left_behind_.empty()) {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace yoke::launch {
 
@@ -14,10 +17,19 @@ struct GroupOptions {
   std::string program;            ///< argv[0], for messages.
   int64_t num_ranks = 1;
   std::chrono::milliseconds grace{10'000};
+  int64_t max_restarts = 0;
+  std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< To the launcher; others are passed on.
+};
+
+/// A rank that failed.
+struct Failure {
+  int64_t rank = 0;
+  int pid = 0;
+  int wait_status = 0;
 };
 
 /// The ranks live and end together: the first failure, or a signal to the launcher, stops all of them, with a grace
-/// between the polite signal and SIGKILL.
+/// between the polite signal and SIGKILL. After a failure they may begin again, all of them.
 class Group {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -42,27 +54,44 @@ class Group {
   Decision on_time(Time now);             ///< REQUIRES: now >= *next_time().
   std::optional<Time> next_time() const;  ///< When on_time has something to do.
 
-  /// Once all ranks are gone.
-  int exit_code() const { return exit_code_; }
+  // Once all ranks are gone:
+
+  /// Whether to start all ranks again, since one failed and restarts are left; then the group is as new, and `notice`
+  /// says why.
+  std::optional<std::string> begin_again();
+
+  int exit_code() const { return attempt_.exit_code; }
   std::string reason() const;  ///< One line; empty after success.
+  int64_t num_alive() const { return static_cast<int64_t>(attempt_.alive.size()); }
+  int64_t num_restarts() const { return num_restarts_; }
+  const std::optional<Failure>& failure() const { return attempt_.failure; }  ///< The first of this attempt.
 
  private:
   enum class State { kRunning, kStopping, kKilled };
   Decision fail(int exit_code, std::string cause, Time now);
   Decision stop(int signal, Time now);
+  bool ends_job(int signal) const;
+
+  /// From one start of all ranks to their end.
+  struct Attempt {
+    State state = State::kRunning;
+    std::set<int64_t> alive;
+    int exit_code = 0;
+    std::string cause;  ///< Why it ended; empty while nothing is wrong.
+    std::optional<Failure> failure;
+    int64_t num_stopped = 0;  ///< Ranks that were alive when the group was stopped.
+    int64_t num_killed = 0;   ///< Of these, the ones that did not go by themselves.
+    bool counts_stopped = true;
+    bool grace_is_over = false;
+    bool noticed = false;
+    Time stopped_at;
+  };
 
   GroupOptions options_;
-  State state_ = State::kRunning;
-  std::set<int64_t> alive_;
-  int exit_code_ = 0;
-  std::string cause_;        ///< Why the group ended; empty while nothing is wrong.
-  int64_t num_stopped_ = 0;  ///< Ranks that were alive when the group was stopped.
-  int64_t num_killed_ = 0;   ///< Of these, the ones that did not go by themselves.
-  bool counts_stopped_ = true;
-  bool by_signal_ = false;  ///< Stopped by a signal to the launcher.
-  bool grace_is_over_ = false;
-  bool noticed_ = false;
-  Time stopped_at_;
+  Attempt attempt_;
+  int64_t num_restarts_ = 0;
+  bool is_told_to_end_ = false;  ///< By a signal to the launcher, whatever else happened.
+  bool by_signal_ = false;       ///< And that was the first thing.
   std::string left_behind_;
 };
 

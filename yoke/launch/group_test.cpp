@@ -129,5 +129,86 @@ TEST(Group, NamesWhatCannotBeKilled) {
   EXPECT_THAT(group.reason(), HasSubstr("pid 41, 42"));
 }
 
+Group restarting_group(int64_t max_restarts) {
+  Group group({.program = "./train", .num_ranks = 2, .max_restarts = max_restarts});
+  group.on_started(0);
+  group.on_started(1);
+  return group;
+}
+
+TEST(Group, BeginsAgainAfterAFailureAsOftenAsItMay) {
+  auto group = restarting_group(2);
+  for (int restart = 1; restart <= 2; ++restart) {
+    EXPECT_EQ(group.on_exited(1, 11, exit_with(7), kStart).order, Order::kSignal);
+    group.on_exited(0, 10, SIGTERM, kStart);
+    ASSERT_TRUE(group.failure());
+    EXPECT_EQ(group.failure()->rank, 1);
+    const auto notice = group.begin_again();
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(*notice,
+              "yoke run: rank 1 (pid 11) exited with code 7; stopped the 1 other rank; starting all ranks again, "
+              "restart " +
+                  std::to_string(restart) + " of 2");
+    EXPECT_EQ(group.num_restarts(), restart);
+    EXPECT_EQ(group.exit_code(), 0);
+    EXPECT_EQ(group.reason(), "");
+    EXPECT_EQ(group.next_time(), std::nullopt);
+    group.on_started(0);
+    group.on_started(1);
+  }
+  group.on_exited(0, 12, SIGSEGV, kStart);
+  group.on_exited(1, 13, SIGTERM, kStart);
+  EXPECT_FALSE(group.begin_again());
+  EXPECT_EQ(group.exit_code(), 139);
+}
+
+TEST(Group, SuccessAfterARestartIsSuccess) {
+  auto group = restarting_group(1);
+  group.on_exited(0, 10, exit_with(1), kStart);
+  group.on_exited(1, 11, SIGTERM, kStart);
+  ASSERT_TRUE(group.begin_again());
+  group.on_started(0);
+  group.on_started(1);
+  group.on_exited(0, 12, 0, kStart);
+  group.on_exited(1, 13, 0, kStart);
+  EXPECT_FALSE(group.begin_again());
+  EXPECT_EQ(group.exit_code(), 0);
+  EXPECT_EQ(group.reason(), "");
+}
+
+TEST(Group, DoesNotBeginAgainWhenToldToStop) {
+  auto told_first = restarting_group(3);
+  told_first.on_signal(SIGTERM, kStart);
+  told_first.on_exited(0, 10, SIGTERM, kStart);
+  told_first.on_exited(1, 11, SIGTERM, kStart);
+  EXPECT_FALSE(told_first.begin_again());
+  EXPECT_EQ(told_first.exit_code(), 143);
+
+  auto told_while_stopping = restarting_group(3);
+  told_while_stopping.on_exited(0, 10, exit_with(5), kStart);
+  told_while_stopping.on_signal(SIGTERM, kStart);
+  told_while_stopping.on_exited(1, 11, SIGTERM, kStart);
+  EXPECT_FALSE(told_while_stopping.begin_again());
+  EXPECT_EQ(told_while_stopping.exit_code(), 5);
+}
+
+// Neither the program nor the machine gets better by trying again.
+TEST(Group, DoesNotBeginAgainWhatCannotRun) {
+  auto group = restarting_group(3);
+  group.on_cannot_run(0, ENOENT, kStart);
+  group.on_exited(1, 11, exit_with(127), kStart);
+  EXPECT_FALSE(group.begin_again());
+  auto lost = restarting_group(3);
+  lost.on_guardian_lost(99);
+  EXPECT_FALSE(lost.begin_again());
+}
+
+TEST(Group, StopsForTheSignalsThatItIsToldTo) {
+  Group group({.program = "./train", .num_ranks = 1, .stop_signals = {SIGUSR1}});
+  group.on_started(0);
+  EXPECT_EQ(group.on_signal(SIGUSR2, kStart).order, Order::kForward);
+  EXPECT_EQ(group.on_signal(SIGUSR1, kStart).order, Order::kSignal);
+}
+
 }  // namespace
 }  // namespace yoke::launch

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <optional>
 #include <unordered_map>
 
@@ -48,9 +50,18 @@ class Guardian {
       tell({.kind = Message::Kind::kLeftBehind, .pid = process.pid});
     }
     tell({.kind = Message::Kind::kDone});
+    await_release();
   }
 
  private:
+  void await_release() {
+    while (const auto message = receive_message(options_.control.value())) {
+      if (message->kind == Message::Kind::kRelease) return;
+    }
+    std::error_code ignored;
+    if (!options_.folder.empty()) std::filesystem::remove_all(options_.folder, ignored);
+  }
+
   void tell(const Message& message) const { send_message(options_.control.value(), message); }
 
   void detach() {
@@ -70,14 +81,18 @@ class Guardian {
   }
 
   void start() {
+    if (!options_.folder.empty()) mkdir(options_.folder.c_str(), 0700);  // of the first attempt, it is there already
     auto failures = make_pipe();
     const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
     const auto& plans = *options_.ranks;
     for (size_t i = 0; i < plans.size(); ++i) {
       const auto rank = static_cast<int32_t>(plans[i].rank);
       auto& output = options_.outputs[i];
-      const pid_t pid = start_rank(plans[i], {.out_fd = output.out.value(),
-                                              .err_fd = output.err.value(),
+      const auto fd_of = [&](const StreamPlan& stream, const UniqueFd& fd) {
+        return fd || stream.is_own ? fd.value() : null.value();
+      };
+      const pid_t pid = start_rank(plans[i], {.out_fd = fd_of(plans[i].out, output.out),
+                                              .err_fd = fd_of(plans[i].err, output.err),
                                               .null_fd = plans[i].inherits_stdin ? -1 : null.value(),
                                               .failures = failures.write_end.value(),
                                               .file_limit = options_.file_limit});

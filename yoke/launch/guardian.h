@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <string>
 #include <vector>
 
 #include "yoke/base/file.h"
@@ -10,7 +11,7 @@
 
 namespace yoke::launch {
 
-/// The ends of a rank's output pipes that it writes to; none where it inherits the launcher's.
+/// What a rank writes to, a pipe or a file; none: as its plan says, the launcher's own or /dev/null.
 struct RankOutput {
   UniqueFd out;
   UniqueFd err;
@@ -22,10 +23,12 @@ struct GuardianOptions {
   UniqueFd control;                    ///< Its end of the protocol's socket pair.
   rlimit file_limit{};                 ///< What the ranks get, whatever the launcher raised its own to.
   std::vector<int> close_after_start;  ///< Held for ranks only (the master's socket).
+  std::string folder;  ///< Made at the start, and removed if the launcher is gone at the end; empty: none.
 };
 
 /// Runs the ranks and does what it is told; at the launcher's end of file, and after the last rank, it ends all that is
-/// left of them: children that were orphaned, daemons with sessions of their own. One thread, no decisions.
+/// left of them: children that were orphaned, daemons with sessions of their own. Then it waits to be released, so that
+/// somebody is there at each moment to tidy up. One thread, no decisions.
 /// REQUIRES: called in a fresh fork of the launcher, which has one thread.
 [[noreturn]] void guard(GuardianOptions options);
 

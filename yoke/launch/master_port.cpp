@@ -2,34 +2,72 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "yoke/base/error.h"
 
 namespace yoke::launch {
 
-MasterPort take_master_port(std::optional<uint16_t> wanted) {
-  MasterPort result{UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+namespace {
+
+/// IPv4, as Gloo and torch's store take it most reliably; IPv6 where there is nothing else.
+struct Resolved {
+  sockaddr_storage address{};
+  socklen_t size = 0;
+};
+
+Resolved resolve(const std::string& name) {
+  const addrinfo hints{.ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) {
+    throw Error(ErrorCode::kNotFound, "the master address {}: {}", name, gai_strerror(error));
+  }
+  const auto* best = found;
+  for (const auto* one = found; one != nullptr; one = one->ai_next) {
+    if (one->ai_family == AF_INET) {
+      best = one;
+      break;
+    }
+  }
+  Resolved result{.size = best->ai_addrlen};
+  std::memcpy(&result.address, best->ai_addr, best->ai_addrlen);
+  freeaddrinfo(found);
+  return result;
+}
+
+in_port_t& port_of(sockaddr_storage& address) {
+  return address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                       : reinterpret_cast<sockaddr_in&>(address).sin_port;
+}
+
+}  // namespace
+
+MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted) {
+  auto resolved = resolve(address);
+  MasterPort result{UniqueFd(socket(resolved.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   const int fd = result.socket.value();
   if (fd < 0) throw system_error(errno, "making the master's socket");
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(wanted.value_or(0));
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-    if (!wanted) throw system_error(errno, "taking a free port on 127.0.0.1");
-    const auto error = system_error(errno, fmt::format("taking master port {}", *wanted));
+  port_of(resolved.address) = htons(wanted.value_or(0));
+  auto* const generic = reinterpret_cast<sockaddr*>(&resolved.address);
+  if (bind(fd, generic, resolved.size) != 0) {
+    const int error_number = errno;
+    if (error_number == EADDRNOTAVAIL) {
+      throw Error(ErrorCode::kNotFound, "the master address {} is not an address of this machine", address);
+    }
+    const auto error = system_error(error_number, wanted ? fmt::format("taking master port {}", *wanted)
+                                                         : fmt::format("taking a free port on {}", address));
+    if (!wanted) throw error;
     throw Error(error.code(), "{}; without --master-port a free one is taken", error.what());
   }
-  socklen_t size = sizeof address;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  result.port = ntohs(address.sin_port);
+  getsockname(fd, generic, &resolved.size);
+  result.port = ntohs(port_of(resolved.address));
   return result;
 }
 

@@ -3,12 +3,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "yoke/base/file.h"
 
 namespace yoke::launch {
 
-/// Bound to 127.0.0.1 with SO_REUSEADDR, and not listening. So the kernel gives the port to nobody else who asks for
+/// Bound with SO_REUSEADDR, and not listening. So the kernel gives the port to nobody else who asks for
 /// any; rank 0 listens on this very socket if it is a yoke program (it inherits it), and a program that knows nothing
 /// of it can bind the port again, since whoever serves torch's store sets SO_REUSEADDR too.
 struct MasterPort {
@@ -16,7 +17,8 @@ struct MasterPort {
   uint16_t port = 0;
 };
 
-/// `wanted`: unset for any free port. Errors  kUnavailable, naming the port, when it is taken.
-MasterPort take_master_port(std::optional<uint16_t> wanted);
+/// `address`: of this machine, a name or a number; `wanted`: unset for any free port.
+/// Errors  kUnavailable, naming the port, when it is taken; kNotFound: the address is not this machine's.
+MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted);
 
 }  // namespace yoke::launch

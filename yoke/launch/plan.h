@@ -9,26 +9,49 @@
 
 namespace yoke::launch {
 
-/// What must be known about this node.
+/// What must be known about this node, and about this start of the job.
 struct NodeFacts {
-  int64_t num_cpus = 1;        ///< That the ranks may use together.
+  Binding binding;             ///< bind_here(): CPUs and threads of each rank.
   uint16_t master_port = 0;    ///< Already bound by the launcher.
   int master_listen_fd = -1;   ///< The bound socket.
   bool on_a_terminal = false;  ///< Whether the launcher's standard output is one.
+  int64_t restart_count = 0;
+  std::string log_folder;    ///< Of this attempt; empty: no files of what ranks print.
+  std::string error_folder;  ///< For the ranks' error files; empty: none. Not used where there is a log folder.
+};
+
+/// Where what a rank prints goes.
+struct StreamPlan {
+  enum class To { kLauncher, kNowhere };
+  To to = To::kLauncher;
+  std::string file;          ///< And into this file; empty: none.
+  bool is_own = false;       ///< The launcher's descriptor itself: terminal, pipe or file.
+  bool is_filtered = false;  ///< Its lines are looked at for those that LogOptions' filters want.
+
+  bool is_piped() const { return to == To::kLauncher && !is_own; }
+  bool operator==(const StreamPlan&) const = default;
 };
 
 /// One process, completely: supervisor and guardian add nothing to it.
 struct RankPlan {
   int64_t rank = 0;
+  int64_t local_rank = 0;
   std::vector<std::string> argv;
   std::vector<std::string> environment;  ///< "NAME=value"
   std::vector<int> inherited_fds;
-  bool inherits_stdin = false;   ///< Else /dev/null.
-  bool inherits_output = false;  ///< Else its output goes through the launcher, line by line.
-  std::string prefix;            ///< Of its lines.
+  bool inherits_stdin = false;  ///< Else /dev/null.
+  CpuSet cpus;                  ///< That it may use; empty: as the launcher.
+  CpuSet memory_nodes;          ///< To be preferred for its memory; empty: as the launcher.
+  StreamPlan out, err;
+  std::string prefix;      ///< Of its lines.
+  std::string error_file;  ///< Where it may say why it failed (yoke/base/error_file.h); empty: nowhere.
 };
 
-/// Errors  kInvalidArgument: no program, or no rank.
+/// Errors  kInvalidArgument: no program, or no rank, or fewer visible GPUs than virtual_local_rank takes.
 std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts);
+
+/// Looks at this machine and divides it among the ranks, as `spec` wants it.
+/// Errors  kInvalidArgument: masks that do not fit.
+Binding bind_here(const LaunchSpec& spec);
 
 }  // namespace yoke::launch

@@ -13,6 +13,7 @@ struct Message {
     kSignal,   ///< value: to the process group of every rank; the group is to end.
     kForward,  ///< value: the same, and the group goes on.
     kKill,     ///< End everything now.
+    kRelease,  ///< After kDone: the launcher looks after what is to be removed.
     // guardian to launcher
     kStarted,      ///< rank, pid
     kCannotRun,    ///< rank, value: errno of exec

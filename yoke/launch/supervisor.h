@@ -1,25 +1,18 @@
 // yoke/launch/supervisor.h -- carries out a plan: processes, signals, output. What to do is Group's decision.
 #pragma once
 
-#include <vector>
-
-#include "yoke/base/file.h"
-#include "yoke/launch/plan.h"
 #include "yoke/launch/spec.h"
 
 namespace yoke::launch {
 
-/// Runs the ranks to their end and returns the exit status of the job: 0; the code of the first rank that failed,
-/// 128+signal for a signal; 128+signal if the launcher was told to stop; 126 or 127 if the program cannot be run. The
-/// reason is printed on standard error, in one line.
+/// Runs the ranks to their end, again if one fails and restarts are left, and returns the exit status of the job: 0;
+/// the code of the first rank that failed, 128+signal for a signal; 128+signal if the launcher was told to stop; 126 or
+/// 127 if the program cannot be run. The reason is printed on standard error, in one line.
 ///
 /// Blocks the signals that it handles for good, raises RLIMIT_NOFILE, and becomes a child subreaper: the process is
-/// expected to end afterwards. `held` are descriptors for the ranks, closed here once they have them.
-/// Errors  kFailedPrecondition: the limit of open files is too low. kUnavailable: no pipe, no process.
+/// expected to end afterwards.
+/// Errors  kFailedPrecondition: the limit of open files is too low. kUnavailable: no pipe, no process, no port.
 /// REQUIRES: one thread; descriptors 0, 1 and 2 are open.
-int supervise(const LaunchSpec& spec, const std::vector<RankPlan>& ranks, std::vector<UniqueFd> held);
-
-/// The same from a spec alone: takes a port, plans, supervises.
 int launch(const LaunchSpec& spec);
 
 }  // namespace yoke::launch

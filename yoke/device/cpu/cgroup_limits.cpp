@@ -47,13 +47,19 @@ void count_kills(const fs::path& file, CgroupLimits& limits) {
   if (kills != counts.end()) limits.num_out_of_memory_kills = std::max(limits.num_out_of_memory_kills, kills->second);
 }
 
+std::optional<double> cpus_of_v2(const fs::path& group) {
+  const auto text = read_text(group / "cpu.max");
+  const auto space = text ? text->find(' ') : std::string::npos;
+  if (space == std::string::npos) return std::nullopt;
+  return cpus_of(parse_number(text->substr(0, space)), parse_number(text->substr(space + 1)));
+}
+
+std::optional<double> cpus_of_v1(const fs::path& group) {
+  return cpus_of(limit_in(group / "cpu.cfs_quota_us"), limit_in(group / "cpu.cfs_period_us"));
+}
+
 void read_v2(const fs::path& group, CgroupLimits& limits) {
-  if (const auto cpu = read_text(group / "cpu.max")) {
-    const auto space = cpu->find(' ');
-    if (space != cpu->npos) {
-      lower(limits.cpus, cpus_of(parse_number(cpu->substr(0, space)), parse_number(cpu->substr(space + 1))));
-    }
-  }
+  lower(limits.cpus, cpus_of_v2(group));
   lower_memory(limit_in(group / "memory.max"), group / "memory.current", group / "memory.stat", "inactive_file",
                limits);
   if (const auto most = limit_in(group / "pids.max");
@@ -66,7 +72,7 @@ void read_v2(const fs::path& group, CgroupLimits& limits) {
 
 void read_v1(const std::string& controller, const fs::path& group, CgroupLimits& limits) {
   if (controller == "cpu") {
-    lower(limits.cpus, cpus_of(limit_in(group / "cpu.cfs_quota_us"), limit_in(group / "cpu.cfs_period_us")));
+    lower(limits.cpus, cpus_of_v1(group));
   } else if (controller == "memory") {
     constexpr int64_t kUnlimited = int64_t{1} << 60;  // the kernel writes almost 2^63 for none
     const auto limit = limit_in(group / "memory.limit_in_bytes");
@@ -94,10 +100,9 @@ void climb(const fs::path& mount, const std::string& path, const std::function<v
   visit(mount);
 }
 
-}  // namespace
-
-CgroupLimits read_cgroup_limits(const fs::path& sysroot) {
-  CgroupLimits limits;
+/// The groups of this process: `read_v2(group)` for those of version 2, `read_v1(controller, group)` for the others.
+void visit_groups(const fs::path& sysroot, const std::function<void(const fs::path&)>& read_v2,
+                  const std::function<void(const std::string&, const fs::path&)>& read_v1) {
   const auto mount = (sysroot / "sys/fs/cgroup").lexically_normal();
   const auto groups = read_text(sysroot / "proc/self/cgroup").value_or("");
   for (const auto line : lines_of(groups)) {  // number:controllers:path
@@ -108,18 +113,37 @@ CgroupLimits read_cgroup_limits(const fs::path& sysroot) {
     const std::string path(line.substr(second + 1));
     if (controllers.empty()) {
       for (const auto& folder : {mount, mount / "unified"}) {
-        climb(folder, path, [&](const fs::path& group) { read_v2(group, limits); });
+        climb(folder, path, read_v2);
       }
       continue;
     }
     std::istringstream names(controllers);
     for (std::string name; std::getline(names, name, ',');) {
       for (const auto& folder : {mount / name, mount / controllers}) {
-        climb(folder, path, [&](const fs::path& group) { read_v1(name, group, limits); });
+        climb(folder, path, [&](const fs::path& group) { read_v1(name, group); });
       }
     }
   }
+}
+
+}  // namespace
+
+CgroupLimits read_cgroup_limits(const fs::path& sysroot) {
+  CgroupLimits limits;
+  visit_groups(
+      sysroot, [&](const fs::path& group) { read_v2(group, limits); },
+      [&](const std::string& controller, const fs::path& group) { read_v1(controller, group, limits); });
   return limits;
+}
+
+std::optional<double> read_cgroup_cpus(const fs::path& sysroot) {
+  std::optional<double> cpus;
+  visit_groups(
+      sysroot, [&](const fs::path& group) { lower(cpus, cpus_of_v2(group)); },
+      [&](const std::string& controller, const fs::path& group) {
+        if (controller == "cpu") lower(cpus, cpus_of_v1(group));
+      });
+  return cpus;
 }
 
 }  // namespace yoke::device

@@ -21,4 +21,7 @@ struct CgroupLimits {
 /// Reads /proc/self/cgroup and /sys/fs/cgroup below `sysroot`. What is not there does not limit.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& sysroot = "/");
 
+/// CgroupLimits::cpus alone, for who has no time for the rest.
+std::optional<double> read_cgroup_cpus(const std::filesystem::path& sysroot = "/");
+
 }  // namespace yoke::device

@@ -23,7 +23,11 @@ class Root {
     std::ofstream(path_ / file) << text;
     return *this;
   }
-  CgroupLimits read() const { return read_cgroup_limits(path_); }
+  CgroupLimits read() const {
+    const auto limits = read_cgroup_limits(path_);
+    EXPECT_EQ(read_cgroup_cpus(path_), limits.cpus);
+    return limits;
+  }
 
  private:
   fs::path path_;

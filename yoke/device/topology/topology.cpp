@@ -133,6 +133,7 @@ class Reader {
       const auto& cache = caches.front()->attr->cache;
       result.caches.push_back({cache.depth, static_cast<int64_t>(caches.size()), static_cast<int64_t>(cache.size)});
     }
+    read_cores(result);
     for (const auto* object : objects(HWLOC_OBJ_PCI_DEVICE)) {
       if (auto device = pci_device(object)) result.devices.push_back(*std::move(device));
     }
@@ -150,6 +151,23 @@ class Reader {
       result.push_back(hwloc_.object(topology_, depth, i));
     }
     return result;
+  }
+
+  void read_cores(Topology& result) const {
+    auto cores = objects(HWLOC_OBJ_CORE);
+    if (cores.empty()) cores = objects(HWLOC_OBJ_PU);  // some virtual machines tell of no cores
+    for (const auto* core : cores) {
+      result.cores.push_back(list(core->cpuset));
+      const hwloc_obj* cache = nullptr;
+      for (const auto* object = core->parent; object != nullptr; object = object->parent) {
+        if (object->type >= HWLOC_OBJ_L1CACHE && object->type <= HWLOC_OBJ_L5CACHE) cache = object;
+      }
+      if (cache == nullptr) continue;
+      auto cpus = list(cache->cpuset);
+      if (result.last_level_caches.empty() || result.last_level_caches.back() != cpus) {
+        result.last_level_caches.push_back(std::move(cpus));
+      }
+    }
   }
 
   std::string list(hwloc_const_bitmap_t bitmap) const { return hwloc_list(hwloc_, bitmap); }

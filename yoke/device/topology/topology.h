@@ -55,8 +55,10 @@ struct PciDevice {
 
 struct Topology {
   std::vector<Package> packages;
-  std::vector<NumaNode> numa_nodes;  ///< In order of their numbers.
-  std::vector<Cache> caches;         ///< The largest level first.
+  std::vector<NumaNode> numa_nodes;            ///< In order of their numbers.
+  std::vector<Cache> caches;                   ///< The largest level first.
+  std::vector<std::string> last_level_caches;  ///< The CPUs of each.
+  std::vector<std::string> cores;              ///< The hardware threads of each.
   int64_t num_cores = 0, num_cpus = 0;
   std::string cpus;
   std::string allowed_cpus;        ///< What this process may use of them; empty for the file of another machine.

@@ -1,0 +1,145 @@
+// Restarts, log files and what is said of a failure.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "tests/run/launch.h"
+
+namespace yoke::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+/// yoke run OPTIONS -- sh -c SCRIPT, with a TMPDIR that must be empty afterwards.
+Result run_in(const TemporaryFolder& folder, std::vector<std::string> options, const std::string& script) {
+  fs::create_directories(folder.path("tmp"));
+  options.insert(options.end(), {"--", "sh", "-c", script});
+  auto command = yoke_run(std::move(options));
+  command.environment = {{"TMPDIR", folder.path("tmp")}, {"F", folder.path()}};
+  auto result = run(command);
+  EXPECT_TRUE(fs::is_empty(folder.path("tmp"))) << "something was left in TMPDIR";
+  return result;
+}
+
+TEST(Restart, AllRanksBeginAgainUntilOneSucceeds) {
+  const TemporaryFolder folder;
+  const auto result = run_in(folder, {"-n", "3", "--max-restarts", "3"},
+                             "echo $RANK $MASTER_PORT >> $F/ran-$TORCHELASTIC_RESTART_COUNT;"
+                             "if [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ]; then exit 7; fi;"
+                             "if [ $TORCHELASTIC_RESTART_COUNT -lt 2 ]; then exec sleep 60; fi");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* restart : {"1 of 3", "2 of 3"}) {
+    EXPECT_THAT(result.err, HasSubstr(std::string("exited with code 7; stopped the 2 other ranks; starting all ranks "
+                                                  "again, restart ") +
+                                      restart));
+  }
+  EXPECT_THAT(text_of(folder.path("ran-2")), AllOf(HasSubstr("0 "), HasSubstr("1 "), HasSubstr("2 ")));
+  EXPECT_FALSE(fs::exists(folder.path("ran-3")));
+}
+
+TEST(Restart, TheLastFailureGivesItsCode) {
+  const TemporaryFolder folder;
+  const auto result = run_in(folder, {"-n", "2", "--max-restarts", "2", "--quiet"},
+                             "[ $RANK = 1 ] || exec sleep 60; exit $((10 + TORCHELASTIC_RESTART_COUNT))");
+  EXPECT_EQ(result.exit_code, 12);
+  EXPECT_THAT(result.err, AllOf(Not(HasSubstr("again")), HasSubstr("exited with code 12; stopped the 1 other rank\n")));
+}
+
+TEST(Restart, ASignalEndsTheJobAndNotTheAttempt) {
+  Command command(yoke_run({"-n", "2", "--max-restarts", "9", "--", "sh", "-c", "echo up; exec sleep 60"}));
+  ASSERT_TRUE(command.wait_until([&] { return command.out().size() >= 14; }));
+  command.signal(SIGTERM);
+  const auto result = command.wait();
+  EXPECT_EQ(result.exit_code, 143);
+  EXPECT_EQ(result.out.size(), 14U) << result.out;
+}
+
+// Whatever it was doing: between two attempts, too, nothing stays.
+TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
+  const int rounds = std::getenv("YOKE_LONG") != nullptr ? 500 : 10;
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < rounds && !HasFailure(); ++round) {
+    const TemporaryFolder folder;
+    auto options =
+        yoke_run({"-n", "2", "--max-restarts", "1000000", "--", "sh", "-c", "[ $RANK = 1 ] || exec sleep 60; exit 1"});
+    const auto tag = new_tag();
+    options.environment = {{"TMPDIR", folder.path()}, {"YOKE_TEST_TAG", tag}};
+    Command command(options);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 30'000);
+    while (std::chrono::steady_clock::now() < until) {  // finer than any timer
+    }
+    if (random() % 2 == 0) {
+      // If it was that of the attempt before, the job goes on; else the launcher tidies up.
+      if (const auto guardian = guardian_of(command.pid())) kill(*guardian, SIGKILL);
+      command.wait_until([] { return false; }, milliseconds(500));
+    }
+    command.signal(SIGKILL);
+    EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag).empty(); })) << "round " << round;
+    EXPECT_TRUE(wait_until([&] { return fs::is_empty(folder.path()); })) << "round " << round;
+  }
+}
+
+TEST(Logs, AreWhereTorchrunHasThem) {
+  const TemporaryFolder folder;
+  const auto result = run_in(
+      folder, {"-n", "2", "--log-dir", folder.path("logs"), "--tee", "1", "--redirects", "1:2", "--rdzv-id", "a/b"},
+      "echo out $RANK; echo err $RANK >&2; printf no-end");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("[0] out 0\n"), HasSubstr("[1] out 1\n"), HasSubstr("[1] no-end\n")));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("[0] err 0\n"), Not(HasSubstr("err 1")), HasSubstr("logs are in ")));
+  std::vector<fs::path> runs(fs::directory_iterator(folder.path("logs")), {});
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_THAT(runs[0].filename().string(), testing::StartsWith("a_b_"));
+  const auto attempt = runs[0] / "attempt_0";
+  EXPECT_EQ(text_of(attempt / "0/stdout.log"), "out 0\nno-end") << "as it was written, without prefix";
+  EXPECT_EQ(text_of(attempt / "1/stderr.log"), "err 1\n");
+  EXPECT_FALSE(fs::exists(attempt / "0/stderr.log"));
+}
+
+TEST(Logs, AFolderThatCannotBeIsSaidBeforeAnythingRuns) {
+  const auto result = run(yoke_run({"--log-dir", "/proc/nothing", "--tee", "3", "--", "echo", "ran"}));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("making the log folder /proc/nothing"));
+  EXPECT_EQ(result.out, "");
+}
+
+constexpr const char* kExplain =
+    "echo '{\"message\": {\"message\": \"ValueError: sizes differ\", \"extraInfo\": "
+    "{\"py_callstack\": \"\", \"timestamp\": \"1790000000\"}}}' > $TORCHELASTIC_ERROR_FILE;";
+
+TEST(Failure, TheRankThatExplainsIsTheCause) {
+  const TemporaryFolder folder;
+  const auto result = run_in(folder, {"-n", "2"},
+                             std::string("if [ $RANK = 1 ]; then ") + kExplain +
+                                 " touch $F/written; exec sleep 60; fi;"
+                                 "until [ -e $F/written ]; do sleep 0.01; done; exit 9");
+  EXPECT_THAT(result.err, AllOf(HasSubstr("yoke run: rank 1 failed: ValueError: sizes differ\nyoke run: rank 0 (pid "),
+                                EndsWith("exited with code 9; stopped the 1 other rank\n")));
+  EXPECT_EQ(result.exit_code, 9) << "of the one whose end was seen first";
+}
+
+TEST(Failure, LinesThatAreOutOfSightAreShownAgain) {
+  const TemporaryFolder folder;
+  const auto result = run_in(folder, {"-n", "2"},
+                             "if [ $RANK = 1 ]; then echo why it failed >&2; sleep 0.3; exit 1; fi;"
+                             "sleep 0.1; seq 100; exec sleep 60");
+  EXPECT_THAT(result.err, HasSubstr("yoke run: the last lines of rank 1:\n  why it failed\n"));
+  const auto short_one = run_in(folder, {"-n", "2"}, "[ $RANK = 1 ] || exec sleep 60; echo why; exit 1");
+  EXPECT_THAT(short_one.err, Not(HasSubstr("last lines")));
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,57 @@
+"""One rank, for `contract`: says what it was given, prints, and ends as it is told. Standard library only.
+
+    worker.py REPORTS MODE [ARGUMENT...]
+"""
+import json
+import os
+import signal
+import sys
+import time
+
+reports, mode = sys.argv[1:3]
+rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+with open(f"{reports}/{attempt}-{rank}.json", "w") as file:
+    json.dump({"argv": sys.argv[3:], "environment": dict(os.environ), "is_module": __spec__ is not None,
+               "folder": os.getcwd()}, file)
+# In one write each: torchrun tears lines.
+sys.stdout.write(f"out of {rank} loss\n")
+sys.stderr.write(f"err of {rank} loss\n")
+
+
+def others_started():
+    count = int(os.environ["WORLD_SIZE"])
+    while sum(name.startswith(attempt + "-") for name in os.listdir(reports)) < count:
+        time.sleep(0.01)
+
+
+def explain():
+    """As torch's @record does for an exception."""
+    message = {"message": f"ValueError: rank {rank} has it", "extraInfo": {
+        "py_callstack": "Traceback (most recent call last):\nValueError\n", "timestamp": str(int(time.time()))}}
+    with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as error_file:
+        json.dump({"message": message}, error_file)
+
+
+if mode == "wait-for-term":
+    ended = []
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
+others_started()
+if mode == "fail" and rank == "1":
+    sys.exit(3)
+elif mode == "fail-once" and rank == "0" and attempt == "0":
+    sys.exit(3)
+elif mode == "explain" and rank == "1":
+    explain()
+    sys.exit(1)
+elif mode == "kill" and rank == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+elif mode == "wait-for-term":
+    if rank == "1":
+        sys.exit(3)
+    while not ended:
+        time.sleep(0.01)
+    with open(f"{reports}/terminated-{rank}", "w"):
+        pass
+    sys.exit(0)
+if mode != "ok" and (mode, attempt != "0") != ("fail-once", True):
+    time.sleep(60)  # for the others' failure to end it

@@ -1,0 +1,56 @@
+// yoke/base/cpu_set.h -- a set of CPUs (or of NUMA nodes) as a value, in the two forms in which the world writes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace yoke {
+
+/// Numbers from 0. A CPU is what Linux calls so: one hardware thread.
+class CpuSet {
+ public:
+  /// Linux is built for at most 8192.
+  static constexpr int64_t kMaxCpus = 65'536;
+
+  CpuSet() = default;
+  CpuSet(std::initializer_list<int64_t> cpus);
+
+  /// "0-3,8", as the kernel writes lists; empty text is the empty set. nullopt: anything else, or over kMaxCpus.
+  static std::optional<CpuSet> parse_list(std::string_view text);
+  /// "0xff", "ff00", with any number of digits, as Slurm's mask_cpu.
+  static std::optional<CpuSet> parse_mask(std::string_view text);
+
+  std::string to_list() const;  ///< "0-3,8"
+  std::string to_mask() const;  ///< "0x10f"
+
+  /// REQUIRES: 0 <= cpu < kMaxCpus.
+  void add(int64_t cpu);
+  bool contains(int64_t cpu) const;
+  bool empty() const { return words_.empty(); }
+  int64_t size() const;
+  std::optional<int64_t> first() const;
+  std::vector<int64_t> to_vector() const;
+
+  bool intersects(const CpuSet& other) const;
+  bool is_subset_of(const CpuSet& other) const;
+
+  CpuSet& operator|=(const CpuSet& other);
+  CpuSet& operator&=(const CpuSet& other);
+  CpuSet& operator-=(const CpuSet& other);
+  friend CpuSet operator|(CpuSet a, const CpuSet& b) { return a |= b; }
+  friend CpuSet operator&(CpuSet a, const CpuSet& b) { return a &= b; }
+  friend CpuSet operator-(CpuSet a, const CpuSet& b) { return a -= b; }
+  bool operator==(const CpuSet&) const = default;
+
+ private:
+  void trim();
+
+  std::vector<uint64_t> words_;  ///< The last one is not 0, so that equal sets are equal vectors.
+};
+
+}  // namespace yoke

@@ -1,0 +1,36 @@
+// yoke/base/error_file.h -- how a rank tells its launcher why it failed: torchrun's error.json.
+//
+// The launcher names a file in TORCHELASTIC_ERROR_FILE; a rank that fails writes it, in C++ or Python; the launcher
+// shows the earliest one, for the others mostly fail because of it. Format:
+// torch/distributed/elastic/multiprocessing/errors.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace yoke {
+
+struct ErrorReport {
+  std::string message;                         ///< One line: "RuntimeError: sizes differ".
+  std::string traceback;                       ///< Several lines; empty when there is none.
+  std::chrono::system_clock::time_point time;  ///< Whole seconds.
+};
+
+/// nullopt when there is no such file, or none that can be understood: it is a hint, never worth failing for.
+std::optional<ErrorReport> read_error_file(const std::filesystem::path& path);
+
+/// Replaces `path` as a whole. False when it cannot be written: who is failing already has nobody to tell.
+bool write_error_file(const std::filesystem::path& path, const ErrorReport& report) noexcept;
+
+/// Tells the launcher why this rank fails, if it wants to know: for a program that catches its errors itself. The first
+/// call counts. `type` is that of the exception: "yoke::Error".
+void record_failure(const std::string& type, const std::string& message) noexcept;
+void record_failure(const std::exception& error) noexcept;  ///< The same, by its own type.
+
+/// From now on an exception that nobody catches is recorded, before the program ends as it would have.
+void record_uncaught_exceptions();
+
+}  // namespace yoke

@@ -1,0 +1,230 @@
+// `yoke bind`: which CPUs, memory and threads each rank gets, here or on a machine that is not here.
+#include "yoke/launch/bind.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/base/table.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/num_ranks.h"
+#include "yoke/device/topology/locality.h"
+#include "yoke/device/visible_gpus.h"
+
+namespace yoke::cli {
+namespace {
+
+struct Args {
+  std::string topology, sysroot;
+  std::string num_ranks;
+  std::string mode = "auto";
+  std::string devices;
+  std::string cpus;
+  std::string format = "table";
+  bool json = false;
+};
+
+/// CPUs, and the GPUs that ranks get in this order.
+struct Machine {
+  device::CpuLocality cpus;
+  std::vector<device::DeviceLocality> gpus;
+};
+
+Machine load_machine(const Args& args, const Environment& environment) {
+  if (!args.topology.empty() && !args.sysroot.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "bind: --topology and --sysroot are two machines; give one of them");
+  }
+  if (!args.topology.empty()) {
+    const auto topology = device::load_topology({.xml_file = args.topology});
+    return {device::cpu_locality(topology), device::gpu_localities(topology)};
+  }
+  if (args.sysroot.empty()) return {device::read_cpu_locality(), device::visible_gpus(environment)};
+  if (!std::filesystem::is_directory(args.sysroot)) {
+    throw Error(ErrorCode::kNotFound, "bind: --sysroot {}: no such folder", args.sysroot);
+  }
+  // The variables here say nothing about that machine.
+  return {device::read_cpu_locality(args.sysroot), device::visible_gpus({}, args.sysroot)};
+}
+
+/// "C1:00.0" -> "0000:c1:00.0"
+std::string to_bus_id(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::count(text.begin(), text.end(), ':') == 1 ? "0000:" + text : text;
+}
+
+device::DeviceLocality find_gpu(const std::string& name, const Machine& machine, const Args& args) {
+  const auto& gpus = machine.gpus;
+  const auto number = parse_int(name);
+  if (number && *number >= 0 && *number < static_cast<int64_t>(gpus.size())) return gpus[static_cast<size_t>(*number)];
+  const auto found = std::find_if(gpus.begin(), gpus.end(), [id = to_bus_id(name)](const device::DeviceLocality& gpu) {
+    return gpu.pci_bus_id == id;
+  });
+  if (found != gpus.end()) return *found;
+  // Of a machine without its driver the bus is left.
+  if (args.topology.empty() && !number) {
+    const std::filesystem::path sysroot = args.sysroot.empty() ? "/" : args.sysroot;
+    const auto is_id = [](unsigned char c) { return std::isxdigit(c) != 0 || c == ':' || c == '.'; };
+    if (std::all_of(name.begin(), name.end(), is_id)) {
+      if (auto gpu = device::read_device_locality(to_bus_id(name), sysroot)) return *std::move(gpu);
+    }
+  }
+  std::vector<std::string> ids;
+  ids.reserve(gpus.size());
+  for (const auto& gpu : gpus) ids.push_back(gpu.pci_bus_id);
+  throw Error(ErrorCode::kNotFound, "bind: --devices: there is no GPU {}; {}", name,
+              ids.empty() ? "no GPU is known here; give PCI bus ids, or none"
+                          : fmt::format("there are 0 to {}: {}", ids.size() - 1, fmt::join(ids, ", ")));
+}
+
+void choose_gpus(const Args& args, Machine& machine) {
+  if (args.devices.empty()) return;
+  std::vector<device::DeviceLocality> chosen;
+  if (args.devices != "none") {
+    std::string_view rest = args.devices;
+    for (bool is_last = false; !is_last;) {
+      const auto comma = rest.find(',');
+      is_last = comma == rest.npos;
+      chosen.push_back(find_gpu(std::string(rest.substr(0, comma)), machine, args));
+      if (!is_last) rest.remove_prefix(comma + 1);
+    }
+  }
+  machine.gpus = std::move(chosen);
+}
+
+int64_t num_ranks(const Args& args, const Machine& machine) {
+  const device::CpuCount cpus{
+      .num_cpus = machine.cpus.allowed.size(),
+      .num_numa_nodes = std::count_if(machine.cpus.nodes.begin(), machine.cpus.nodes.end(),
+                                      [&](const auto& node) { return node.cpus.intersects(machine.cpus.allowed); })};
+  const auto count_gpus = [&] {
+    return device::GpuCount{static_cast<int64_t>(machine.gpus.size()), "none is known of that machine"};
+  };
+  return args.num_ranks.empty() ? default_num_ranks(cpus, count_gpus)
+                                : parse_num_ranks(args.num_ranks, cpus, count_gpus);
+}
+
+std::string nodes_of(const device::CpuLocality& machine, const CpuSet& cpus) {
+  CpuSet nodes;
+  for (const auto& node : machine.nodes) {
+    if (node.cpus.intersects(cpus)) nodes.add(node.number);
+  }
+  return nodes.to_list();
+}
+
+using Devices = std::vector<std::optional<device::DeviceLocality>>;
+
+std::string to_table(const launch::Binding& binding, const Devices& devices, const device::CpuLocality& machine) {
+  Table table{{{"RANK", Align::kRight}, {"DEVICE"}, {"NODE"}, {"CPUS"}, {"MASK"}, {"THREADS", Align::kRight}}, {}};
+  for (size_t rank = 0; rank < binding.ranks.size(); ++rank) {
+    const auto& one = binding.ranks[rank];
+    table.rows.push_back({std::to_string(rank), devices[rank] ? devices[rank]->pci_bus_id : "-",
+                          nodes_of(machine, one.cpus), one.cpus.to_list(), one.cpus.to_mask(),
+                          std::to_string(one.num_threads)});
+  }
+  return to_text(table, kUnlimitedWidth);  // masks are to be copied
+}
+
+std::string to_json(const launch::Binding& binding, const Devices& devices, const device::CpuLocality& machine) {
+  using Json = nlohmann::ordered_json;
+  auto ranks = Json::array();
+  for (size_t rank = 0; rank < binding.ranks.size(); ++rank) {
+    const auto& one = binding.ranks[rank];
+    ranks.push_back({{"rank", rank},
+                     {"device", devices[rank] ? Json(devices[rank]->pci_bus_id) : Json()},
+                     {"numa_nodes", nodes_of(machine, one.cpus)},
+                     {"cpus", one.cpus.to_list()},
+                     {"mask", one.cpus.to_mask()},
+                     {"memory_nodes", one.memory_nodes.empty() ? Json() : Json(one.memory_nodes.to_list())},
+                     {"num_threads", one.num_threads}});
+  }
+  const Json json = {{"is_bound", binding.is_bound},
+                     {"reason", binding.reason},
+                     {"warnings", binding.warnings},
+                     {"allowed_cpus", machine.allowed.to_list()},
+                     {"ranks", ranks}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+std::string to_slurm(const launch::Binding& binding) {
+  std::vector<std::string> masks;
+  for (const auto& rank : binding.ranks) masks.push_back(rank.cpus.to_mask());
+  return fmt::format("--cpu-bind=mask_cpu:{}\n", fmt::join(masks, ","));
+}
+
+int run(const Args& args, Context& context) {
+  const auto mode = launch::parse_bind_mode(args.mode);
+  if (args.format != "table" && args.format != "mask") {
+    throw Error(ErrorCode::kInvalidArgument, "bind: --format {}: there are table and mask", args.format);
+  }
+  auto machine = load_machine(args, context.environment);
+  if (!args.cpus.empty()) {
+    const auto allowed = CpuSet::parse_list(args.cpus);
+    if (!allowed || allowed->empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "bind: --cpus {}: give a list of CPUs as 1-7,9-15", args.cpus);
+    }
+    machine.cpus = device::restrict(std::move(machine.cpus), *allowed);
+  }
+  choose_gpus(args, machine);
+
+  Devices devices(static_cast<size_t>(num_ranks(args, machine)));
+  for (size_t rank = 0; rank < devices.size() && !machine.gpus.empty(); ++rank) {
+    devices[rank] = machine.gpus[rank % machine.gpus.size()];
+  }
+  const auto binding = launch::plan_binding(mode, machine.cpus, devices);
+  if (args.json) {
+    context.out << to_json(binding, devices, machine.cpus);
+    return kExitOk;
+  }
+  context.out << (args.format == "mask" ? to_slurm(binding) : to_table(binding, devices, machine.cpus));
+  context.out.flush();
+  std::cerr << "yoke: " << binding.reason << '\n';
+  for (const auto& warning : binding.warnings) std::cerr << "yoke: warning: " << warning << '\n';
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_bind(CLI::App& app, Context& context) {
+  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto* cmd = app.add_subcommand("bind", "Show which CPUs and memory each rank would get");
+  cmd->add_option("-n,--nproc-per-node", args->num_ranks,
+                  "Ranks, as for `yoke run`; without it one for each GPU, or for each NUMA node")
+      ->type_name("auto|gpu|cpu|N");
+  cmd->add_option("--bind", args->mode,
+                  "Where a rank gets its CPUs: by auto, within one NUMA node, socket or last-level cache, everywhere, "
+                  "or given for each rank as mask:0xfe,0xfe00 or cpus:1-7,9-15")
+      ->type_name("auto|none|node|socket|cache|MASKS")
+      ->capture_default_str();
+  cmd->add_option(
+         "--devices", args->devices,
+         "GPUs of rank 0, 1...: numbers or PCI bus ids between commas, or none; otherwise all that are visible. "
+         "More ranks than GPUs begin again with the first")
+      ->type_name("LIST");
+  cmd->add_option("--cpus", args->cpus, "Only these may be used, for example those that a job got")->type_name("LIST");
+  cmd->add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
+      ->type_name("FILE");
+  cmd->add_option("--sysroot", args->sysroot, "Read proc and sys below DIR")->type_name("DIR");
+  cmd->add_option("--format", args->format, "mask: as an option of Slurm's srun")
+      ->type_name("table|mask")
+      ->capture_default_str();
+  cmd->add_flag("--json", args->json, "Print JSON");
+  cmd->footer(
+      examples("  yoke bind                                     what `yoke run` would do here\n"
+               "  yoke bind -n 4 --devices none                 four ranks that compute on CPUs\n"
+               "  yoke bind --topology lumi.xml -n 8            on a machine that is not here\n"
+               "  yoke bind --topology lumi.xml -n 8 --cpus 1-7,9-15,17-23,25-31,33-39,41-47,49-55,57-63\n"
+               "  srun $(yoke bind -n 8 --format mask) ./train  let Slurm bind"));
+  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,236 @@
+#include "yoke/cli/run_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <random>
+
+#include "yoke/base/error.h"
+#include "yoke/cli/external.h"
+#include "yoke/cli/kill_plan.h"
+#include "yoke/cli/num_ranks.h"
+
+namespace yoke::cli {
+namespace {
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t from = 0; from <= text.size() && !text.empty();) {
+    const auto end = std::min(text.find(',', from), text.size());
+    parts.push_back(text.substr(from, end - from));
+    from = end + 1;
+  }
+  return parts;
+}
+
+int64_t to_number(const std::string& text, const char* option) {
+  const auto number = parse_int(text);
+  if (number) return *number;
+  throw Error(ErrorCode::kInvalidArgument, "run: {} {}: this is no number", option, text);
+}
+
+launch::StreamChoice to_streams(const std::string& text, const char* option) {
+  try {
+    return launch::StreamChoice(text);
+  } catch (const Error& error) {
+    throw Error(error.code(), "run: {}: {}", option, error.what());
+  }
+}
+
+launch::LogOptions to_logs(const RunOptions& options, const Environment& environment) {
+  launch::LogOptions logs;
+  logs.folder = options.log_dir;
+  logs.redirects = to_streams(options.redirects, "--redirects");
+  logs.tee = to_streams(options.tee, "--tee");
+  for (const auto& rank : split(options.local_ranks_filter)) {
+    logs.shown_local_ranks.insert(to_number(rank, "--local-ranks-filter"));
+  }
+  logs.out_filters = split(options.duplicate_stdout_filters);
+  logs.err_filters = split(options.duplicate_stderr_filters);
+  logs.prefix_template = environment.value_or("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "");
+  return logs;
+}
+
+/// "MIN:MAX" or "N".
+void check_nodes(const RunOptions& options) {
+  const auto colon = options.nnodes.find(':');
+  const auto least = to_number(options.nnodes.substr(0, colon), "--nnodes");
+  const auto most = colon == options.nnodes.npos ? least : to_number(options.nnodes.substr(colon + 1), "--nnodes");
+  if (least < 1 || most < least) {
+    throw Error(ErrorCode::kInvalidArgument, "run: --nnodes {}: give N, or MIN:MAX with 1 <= MIN <= MAX",
+                options.nnodes);
+  }
+  if (most > 1) {
+    throw Error(ErrorCode::kInvalidArgument, "run: --nnodes {}: only one node is possible yet", options.nnodes);
+  }
+  if (options.node_rank != 0) {
+    throw Error(ErrorCode::kInvalidArgument, "run: --node-rank {}: there is one node, and its rank is 0",
+                options.node_rank);
+  }
+}
+
+/// Where rank 0 serves the ranks' store: for one node an endpoint of any rendezvous is just that.
+void set_master(const RunOptions& options, launch::LaunchSpec& spec) {
+  spec.master_addr = options.master_addr;
+  if (options.master_port != 0) spec.master_port = options.master_port;
+  if (options.rdzv_endpoint.empty() || options.standalone) return;
+  const auto colon = options.rdzv_endpoint.rfind(':');
+  auto host = options.rdzv_endpoint.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const auto port = colon == options.rdzv_endpoint.npos
+                        ? 0
+                        : to_number(options.rdzv_endpoint.substr(colon + 1), "--rdzv-endpoint's port");
+  if (host.empty() || port < 0 || port > 65'535) {
+    throw Error(ErrorCode::kInvalidArgument, "run: --rdzv-endpoint {}: give HOST:PORT", options.rdzv_endpoint);
+  }
+  spec.master_addr = host;
+  if (port != 0) spec.master_port = static_cast<uint16_t>(port);
+}
+
+/// From which torchrun takes the default of an option: PET_SOME_OPTION.
+std::string variable_of(const CLI::Option& option) {
+  auto name = "PET_" + option.get_lnames().front();
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  return name;
+}
+
+/// torchrun's words for --bind's.
+std::string bind_of_torchrun(const RunOptions& options) {
+  const auto& word = options.numa_binding;
+  if (word == "node" || word == "socket") return word;
+  if (word == "exclusive") return "auto";  // disjoint CPUs of the device's node
+  if (word == "core-complex") return "cache";
+  throw Error(ErrorCode::kInvalidArgument, "run: --numa-binding {}: there are node, socket, exclusive and core-complex",
+              word);
+}
+
+std::string random_id() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+std::string find_python(const Context& context) {
+  if (const auto named = context.environment.find("PYTHON_EXEC")) return *named;
+  for (const char* name : {"python", "python3"}) {  // an active environment has both, a bare Debian the second
+    if (const auto found = find_program(name, context)) return found->string();
+  }
+  throw Error(ErrorCode::kFailedPrecondition,
+              "run: there is no python on the PATH; activate an environment, or name one in PYTHON_EXEC");
+}
+
+}  // namespace
+
+std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
+                                    const std::function<std::string()>& python) {
+  if (words.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "run: no program; for example `yoke run -n 2 -- ./train --epochs 5`");
+  }
+  if (options.module && options.no_python) {
+    throw Error(ErrorCode::kInvalidArgument, "run: --module is Python's, and --no-python says that this is not");
+  }
+  const bool is_script = options.run_path || words.front().ends_with(".py");
+  if (options.no_python || (!options.module && !is_script)) return words;
+  std::vector<std::string> result = {python(), "-u"};
+  if (options.module) result.emplace_back("-m");
+  result.insert(result.end(), words.begin(), words.end());
+  return result;
+}
+
+launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
+  launch::LaunchSpec spec;
+  spec.argv = program_of(context.rest, options, [&] { return find_python(context); });
+  spec.environment = context.environment;
+  check_nodes(options);
+  if (!options.logs_specs.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "run: --logs-specs {}: it names Python code, which yoke does not load",
+                options.logs_specs);
+  }
+  set_master(options, spec);
+  spec.num_ranks = parse_num_ranks(options.nproc_per_node, device::count_cpus(), [] { return device::count_gpus(); });
+  spec.grace = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(options.grace_seconds));
+  spec.max_restarts = options.max_restarts;
+  spec.role = options.role;
+  spec.run_id = options.standalone ? random_id() : options.rdzv_id;
+  spec.virtual_local_rank = options.virtual_local_rank;
+  spec.bind = launch::parse_bind_mode(options.numa_binding.empty() ? options.bind : bind_of_torchrun(options));
+  if (!options.signals_to_handle.empty()) {
+    spec.stop_signals.clear();
+    for (const auto& name : split(options.signals_to_handle)) spec.stop_signals.push_back(parse_signal(name));
+  }
+  if (options.no_prefix) spec.prefix = launch::Prefix::kNone;
+  spec.quiet = options.quiet;
+  spec.logs = to_logs(options, context.environment);
+  return spec;
+}
+
+void add_run_options(CLI::App& command, RunOptions& options) {
+  const auto option = [&](const std::string& names, auto& target, const char* type, const std::string& text) {
+    auto* added = command.add_option(names, target, text)->type_name(type);
+    return added->envname(variable_of(*added));
+  };
+  const auto flag = [&](const std::string& names, bool& target, const std::string& text) {
+    auto* added = command.add_flag(names, target, text);
+    return added->envname(variable_of(*added));
+  };
+  option(
+      "-n,--nproc-per-node", options.nproc_per_node, "auto|gpu|cpu|N",
+      "Ranks: a number; gpu, one for each GPU; cpu, one for each processor; auto, gpu where there is one and else cpu")
+      ->capture_default_str();
+  option("--max-restarts", options.max_restarts, "N", "How often all ranks are started again after one failed")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->capture_default_str();
+  command.add_option("--grace", options.grace_seconds, "Time between asking the ranks to stop and killing them")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->capture_default_str();
+  option("--signals-to-handle", options.signals_to_handle, "NAMES",
+         "Signals that end the job; otherwise SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on");
+  command.add_option("--bind", options.bind, "CPUs of each rank: auto, those nearest to its GPU; see `yoke bind`")
+      ->type_name("auto|none|node|socket|cache|mask:LIST|cpus:LIST")
+      ->capture_default_str();
+  option("--numa-binding", options.numa_binding, "node|socket|exclusive|core-complex", "torchrun's words for --bind");
+  flag("--virtual-local-rank", options.virtual_local_rank,
+       "Each rank sees one GPU, its device 0, and has local rank 0");
+
+  flag("-m,--module", options.module, "The program is a Python module: python -u -m PROGRAM");
+  flag("--no-python", options.no_python, "The program is not Python's, although its name ends in .py");
+  flag("--run-path", options.run_path, "The program is a Python script, although its name does not end in .py");
+
+  option("--log-dir", options.log_dir, "DIR",
+         "Folder for logs and error files: DIR/ID_XXXXXX/attempt_N/LOCAL-RANK/{stdout.log,stderr.log,error.json}");
+  option("-r,--redirects", options.redirects, "0..3|RANK:0..3,...",
+         "What goes into logs and not on the screen: 1 standard output, 2 standard error, 3 both")
+      ->capture_default_str();
+  option("-t,--tee", options.tee, "0..3|RANK:0..3,...", "What goes into logs and on the screen")->capture_default_str();
+  option("--local-ranks-filter", options.local_ranks_filter, "RANKS", "Show these local ranks alone: 0,1");
+  option("--duplicate-stdout-filters", options.duplicate_stdout_filters, "TEXTS",
+         "Lines of --tee with one of these texts, of all ranks, also into filtered_stdout.log");
+  option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS", "The same of standard error");
+  command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
+  command.add_flag("-q,--quiet", options.quiet, "Say nothing but why the job failed");
+
+  option("--master-port", options.master_port, "PORT", "Port of the ranks' store; otherwise a free one")
+      ->check(CLI::Range(1, 65535).description(""));
+  option("--master-addr", options.master_addr, "ADDRESS", "Address of the ranks' store")->capture_default_str();
+  option("--nnodes", options.nnodes, "N|MIN:MAX", "Nodes; one is possible yet")->capture_default_str();
+  option("--node-rank", options.node_rank, "N", "This node among them")->capture_default_str();
+  option("--rdzv-endpoint", options.rdzv_endpoint, "HOST:PORT", "On one node: address and port of the ranks' store");
+  option("--rdzv-id", options.rdzv_id, "ID", "Name of the job, TORCHELASTIC_RUN_ID")->capture_default_str();
+  option("--role", options.role, "NAME", "ROLE_NAME of the ranks")->capture_default_str();
+  flag("--standalone", options.standalone, "A job of this node alone, with a name of its own");
+
+  constexpr const char* kNoEffect = "torchrun's; accepted, without effect here";
+  option("--rdzv-backend", options.rdzv_backend, "NAME", kNoEffect);
+  option("--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...", kNoEffect);
+  option("--local-addr", options.local_addr, "ADDRESS", kNoEffect);
+  option("--monitor-interval", options.monitor_interval, "SECONDS", kNoEffect);
+  option("--start-method", options.start_method, "NAME", kNoEffect);
+  option("--event-log-handler", options.event_log_handler, "NAME", kNoEffect);
+  command.add_option("--logs-specs", options.logs_specs)->type_name("NAME")->group("");
+}
+
+}  // namespace yoke::cli
