@@ -1,6 +1,7 @@
 // What a rank finds when it starts: torchrun's contract, its port, its arguments, its standard input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <map>
 #include <sstream>
@@ -167,6 +168,28 @@ TEST(Environment, ThePlanIsShownAndNothingStarted) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("\"MASTER_PORT\": \"4321\""));
   EXPECT_THAT(result.out, HasSubstr("\"./absent\",\n      \"1\""));
+}
+
+TEST(Environment, EachRankHasItsCpus) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  std::vector<std::string> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(std::to_string(cpu));
+  }
+  const auto &first = cpus.front(), &last = cpus.back();
+  const auto show = std::vector<std::string>{"--", "grep", "-h", "Cpus_allowed_list", "/proc/self/status"};
+  auto words = std::vector<std::string>{"-n", "2", "--bind", "cpus:" + last + "," + first};
+  words.insert(words.end(), show.begin(), show.end());
+  const auto bound = run(yoke_run(words));
+  EXPECT_EQ(bound.exit_code, 0) << bound.err;
+  EXPECT_THAT(bound.out, AllOf(HasSubstr("[0] Cpus_allowed_list:\t" + last + "\n"),
+                               HasSubstr("[1] Cpus_allowed_list:\t" + first + "\n")));
+  words[3] = "none";
+  const auto unbound = run(yoke_run(words)).out;
+  const auto own = run({.argv = {show.begin() + 1, show.end()}}).out;
+  EXPECT_THAT(unbound, AllOf(HasSubstr("[0] " + own), HasSubstr("[1] " + own)));
+  EXPECT_EQ(run(yoke_run({"-n", "2", "--bind", "cpus:9999,9998", "true"})).exit_code, 64);
 }
 
 }  // namespace

@@ -91,8 +91,7 @@ void print_report(const UsageSampling& sampling, const Args& args, const std::st
 }
 
 /// Until the program has ended; nullopt: this process is to end, and to leave the program alone.
-std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages) {
-  const pid_t parent = getppid();
+std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, pid_t parent) {
   while (true) {
     program.reap();
     if (const auto status = program.status()) return status;
@@ -109,6 +108,7 @@ std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages) {
 
 int watch_program(const Args& args, Context& context, const std::function<void(int)>& finish) {
   const auto& argv = context.rest;
+  const pid_t parent = getppid();  // before the program runs: from then on it may be killed at any moment
   WatchedProgram program(argv);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   SignalMessages messages;
@@ -120,7 +120,7 @@ int watch_program(const Args& args, Context& context, const std::function<void(i
     return error == ENOENT ? 127 : 126;
   }
   sampling.start();
-  const auto status = wait_for(program, messages);
+  const auto status = wait_for(program, messages, parent);
   if (!status) _exit(128 + SIGTERM);
   sampling.stop();
   const int written = report_errors(context, [&] {
