@@ -121,7 +121,7 @@ int parse_signal(std::string_view text) {
   }
   const auto number = parse_int(text);
   if (number && *number > 0 && *number <= SIGRTMAX) return static_cast<int>(*number);
-  throw Error(ErrorCode::kInvalidArgument, "kill: there is no signal `{}`; there are {} and numbers", printable(text),
+  throw Error(ErrorCode::kInvalidArgument, "there is no signal `{}`; there are {} and numbers", printable(text),
               fmt::join(names, ", "));
 }
 

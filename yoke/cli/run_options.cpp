@@ -181,7 +181,7 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       "Ranks: a number; gpu, one for each GPU; cpu, one for each processor; auto, gpu where there is one and else cpu")
       ->capture_default_str();
   option("--max-restarts", options.max_restarts, "N", "How often all ranks are started again after one failed")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(CLI::Range(0, 1'000'000).description(""))
       ->capture_default_str();
   command.add_option("--grace", options.grace_seconds, "Time between asking the ranks to stop and killing them")
       ->type_name("SECONDS")

@@ -45,7 +45,7 @@ std::string make_run_folder(const LogOptions& logs, const std::string& run_id) {
   }
   auto name = run_id;
   std::replace(name.begin(), name.end(), '/', '_');
-  return make_unique_folder(std::filesystem::absolute(base) / (name + "_"));
+  return make_unique_folder(std::filesystem::absolute(base).lexically_normal() / (name + "_"));
 }
 
 std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, int64_t num_ranks) {

@@ -80,14 +80,16 @@ void Output::read_and_write(const std::vector<pollfd>& polls, size_t first, bool
 void Output::read(Stream& stream, bool writers_are_gone) {
   auto& pipe = stream.source.pipe;
   if (!pipe) return;
+  const ssize_t count = ::read(pipe.value(), buffer_.data(), buffer_.size());
+  const int error_number = count < 0 ? errno : 0;
+  const std::string_view bytes(buffer_.data(), static_cast<size_t>(std::max<ssize_t>(0, count)));
+  copy(stream, bytes);  // first: what it may have to say empties the sink's lines
   auto& lines = stream.sink->lines();
   const auto before = lines.size();
-  const ssize_t count = ::read(pipe.value(), buffer_.data(), buffer_.size());
   if (count > 0) {
-    const std::string_view bytes(buffer_.data(), static_cast<size_t>(count));
-    copy(stream, bytes);
     stream.lines.feed(bytes, lines);
-  } else if (count == 0 || (errno != EINTR && errno != EAGAIN) || (errno == EAGAIN && writers_are_gone)) {
+  } else if (count == 0 || (error_number != EINTR && error_number != EAGAIN) ||
+             (error_number == EAGAIN && writers_are_gone)) {
     stream.lines.finish(lines);
     pipe.reset();
   }
@@ -97,7 +99,7 @@ void Output::read(Stream& stream, bool writers_are_gone) {
 
 void Output::copy(Stream& stream, std::string_view bytes) {
   auto& file = stream.source.copy;
-  if (!file) return;
+  if (!file || bytes.empty()) return;
   try {
     write_all(file.value(), std::as_bytes(std::span(bytes)), fmt::format("the log of rank {}", stream.rank));
   } catch (const Error& error) {
@@ -109,6 +111,7 @@ void Output::copy(Stream& stream, std::string_view bytes) {
 /// Whole lines that a stream has just added.
 void Output::note_lines(const Stream& stream, std::string_view lines) {
   auto& tail = tails_[stream.rank];
+  std::string complaint;
   while (!lines.empty()) {
     const auto end = lines.find('\n');
     const auto line = lines.substr(0, end).substr(stream.lines.prefix().size());
@@ -121,8 +124,12 @@ void Output::note_lines(const Stream& stream, std::string_view lines) {
     const auto is_wanted = [&](const std::string& text) { return line.find(text) != line.npos; };
     if (std::none_of(filter->texts.begin(), filter->texts.end(), is_wanted)) continue;
     const auto whole = fmt::format("{}{}\n", stream.plain_prefix, line);
-    if (write(filter->file.value(), whole.data(), whole.size()) < 0) filter->file.reset();
+    if (write(filter->file.value(), whole.data(), whole.size()) < 0) {
+      complaint = system_error(errno, "writing the log of filtered lines").what();
+      filter->file.reset();
+    }
   }
+  if (!complaint.empty()) say(complaint);  // now that `lines` is no longer needed
 }
 
 std::vector<std::string> Output::lost_lines(int64_t rank) const {
