@@ -1,7 +1,9 @@
 // yoke/cli/command.h -- what every subcommand is given, and their list.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -11,6 +13,9 @@
 
 namespace CLI {
 class App;
+}
+namespace yoke::launch {
+class Channel;
 }
 
 namespace yoke::cli {
@@ -27,6 +32,12 @@ struct Installation {
 /// By /proc/self/exe, so that an installation may be moved.
 Installation find_installation();
 
+/// `yoke agent`: a command of another host is carried out here, as a node of its job.
+struct AgentRole {
+  launch::Channel& channel;          ///< To the head.
+  std::optional<int64_t> num_ranks;  ///< Instead of what the command says.
+};
+
 struct Context {
   std::ostream& out;
   Environment environment;
@@ -35,6 +46,8 @@ struct Context {
   /// its.
   std::vector<std::string> rest;
   int exit_code = kExitOk;
+  std::vector<std::string> words = {};  ///< The whole command line.
+  const AgentRole* agent = nullptr;     ///< Null: an ordinary command.
 };
 
 /// Runs `yoke WORDS...` and returns its exit status.
@@ -44,6 +57,7 @@ int run_command_line(std::vector<std::string> words, Context& context);
 /// The whole command tree; completions and man pages are made from it.
 void add_commands(CLI::App& app, Context& context);
 
+void add_agent(CLI::App& app, Context& context);
 void add_bind(CLI::App& app, Context& context);
 void add_devices(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);

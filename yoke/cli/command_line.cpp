@@ -83,6 +83,7 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
 void add_commands(CLI::App& app, Context& context) {
   app.set_version_flag("--version", "yoke " YOKE_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
+  add_agent(app, context);
   add_bind(app, context);
   add_devices(app, context);
   add_doctor(app, context);
@@ -115,6 +116,7 @@ void add_commands(CLI::App& app, Context& context) {
 }
 
 int run_command_line(std::vector<std::string> words, Context& context) {
+  context.words = words;
   CLI::App app("Takes one neural network from one device to all of them", "yoke");
   app.require_subcommand(0, 1);
   add_commands(app, context);

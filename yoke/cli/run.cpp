@@ -7,11 +7,15 @@
 #include <CLI/Formatter.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 
 #include "yoke/base/table.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
+#include "yoke/cli/run_nodes.h"
 #include "yoke/cli/run_options.h"
+#include "yoke/launch/agent.h"
 #include "yoke/launch/plan.h"
 #include "yoke/launch/supervisor.h"
 
@@ -66,7 +70,9 @@ int show_plan(const launch::LaunchSpec& spec, const Args& args, Context& context
   // Port and folder are made at the start: 0 where no port was asked for.
   const auto ranks = launch::plan(
       spec, {.binding = binding,
-             .master_port = spec.master_port.value_or(0),
+             .place = {.world_size = spec.num_ranks,
+                       .master_addr = spec.master_addr,
+                       .master_port = spec.master_port.value_or(0)},
              .log_folder = has_files ? fmt::format("{}/{}_XXXXXX/attempt_0", spec.logs.folder, spec.run_id) : ""});
   if (args.json) {
     constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;  // arguments may be any bytes
@@ -78,9 +84,37 @@ int show_plan(const launch::LaunchSpec& spec, const Args& args, Context& context
   return kExitOk;
 }
 
+/// Variables of a login, or of a host, which the agent's own are better than.
+bool belongs_to_a_host(const std::string& name) {
+  for (const std::string_view beginning : {"SSH_", "XDG_", "DBUS_", "LC_TERMINAL", "TMUX"}) {
+    if (name.starts_with(beginning)) return true;
+  }
+  static const std::set<std::string_view> kNames = {
+      "HOME", "USER", "LOGNAME", "SHELL", "MAIL", "HOSTNAME", "HOST", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY",
+      "WINDOWID", "STY", "PWD", "OLDPWD", "_", "SHLVL", "YOKE_JOB_TOKEN"};
+  return kNames.contains(name);
+}
+
+/// This very command, for `yoke agent`.
+nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context) {
+  auto environment = nlohmann::json::object();
+  for (const auto& variable : context.environment.to_strings()) {
+    const auto equals = variable.find('=');
+    const auto name = variable.substr(0, equals);
+    if (!belongs_to_a_host(name)) environment[name] = variable.substr(equals + 1);
+  }
+  return {{"words", context.words},
+          {"environment", std::move(environment)},
+          {"folder", std::filesystem::current_path().string()},
+          {"silence_ms", nodes.silence.count()}};
+}
+
 int run(const Args& args, Context& context) {
-  const auto spec = to_spec(args.options, context);
-  return args.plan ? show_plan(spec, args, context) : launch::launch(spec);
+  auto spec = to_spec(args.options, context);
+  if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
+  const auto nodes = to_nodes(args.options, context, spec);
+  if (args.plan) return show_plan(spec, args, context);
+  return launch::launch(spec, nodes, nodes.hosts.empty() ? nlohmann::json() : to_launch(nodes, context));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "yoke/cli/run_options.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -12,25 +13,10 @@
 #include "yoke/cli/external.h"
 #include "yoke/cli/kill_plan.h"
 #include "yoke/cli/num_ranks.h"
+#include "yoke/cli/run_nodes.h"
 
 namespace yoke::cli {
 namespace {
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t from = 0; from <= text.size() && !text.empty();) {
-    const auto end = std::min(text.find(',', from), text.size());
-    parts.push_back(text.substr(from, end - from));
-    from = end + 1;
-  }
-  return parts;
-}
-
-int64_t to_number(const std::string& text, const char* option) {
-  const auto number = parse_int(text);
-  if (number) return *number;
-  throw Error(ErrorCode::kInvalidArgument, "run: {} {}: this is no number", option, text);
-}
 
 launch::StreamChoice to_streams(const std::string& text, const char* option) {
   try {
@@ -52,42 +38,6 @@ launch::LogOptions to_logs(const RunOptions& options, const Environment& environ
   logs.err_filters = split(options.duplicate_stderr_filters);
   logs.prefix_template = environment.value_or("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "");
   return logs;
-}
-
-/// "MIN:MAX" or "N".
-void check_nodes(const RunOptions& options) {
-  const auto colon = options.nnodes.find(':');
-  const auto least = to_number(options.nnodes.substr(0, colon), "--nnodes");
-  const auto most = colon == options.nnodes.npos ? least : to_number(options.nnodes.substr(colon + 1), "--nnodes");
-  if (least < 1 || most < least) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --nnodes {}: give N, or MIN:MAX with 1 <= MIN <= MAX",
-                options.nnodes);
-  }
-  if (most > 1) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --nnodes {}: only one node is possible yet", options.nnodes);
-  }
-  if (options.node_rank != 0) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --node-rank {}: there is one node, and its rank is 0",
-                options.node_rank);
-  }
-}
-
-/// Where rank 0 serves the ranks' store: for one node an endpoint of any rendezvous is just that.
-void set_master(const RunOptions& options, launch::LaunchSpec& spec) {
-  spec.master_addr = options.master_addr;
-  if (options.master_port != 0) spec.master_port = options.master_port;
-  if (options.rdzv_endpoint.empty() || options.standalone) return;
-  const auto colon = options.rdzv_endpoint.rfind(':');
-  auto host = options.rdzv_endpoint.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  const auto port = colon == options.rdzv_endpoint.npos
-                        ? 0
-                        : to_number(options.rdzv_endpoint.substr(colon + 1), "--rdzv-endpoint's port");
-  if (host.empty() || port < 0 || port > 65'535) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --rdzv-endpoint {}: give HOST:PORT", options.rdzv_endpoint);
-  }
-  spec.master_addr = host;
-  if (port != 0) spec.master_port = static_cast<uint16_t>(port);
 }
 
 /// From which torchrun takes the default of an option: PET_SOME_OPTION.
@@ -144,13 +94,19 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   launch::LaunchSpec spec;
   spec.argv = program_of(context.rest, options, [&] { return find_python(context); });
   spec.environment = context.environment;
-  check_nodes(options);
   if (!options.logs_specs.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "run: --logs-specs {}: it names Python code, which yoke does not load",
                 options.logs_specs);
   }
-  set_master(options, spec);
-  spec.num_ranks = parse_num_ranks(options.nproc_per_node, device::count_cpus(), [] { return device::count_gpus(); });
+  if (!options.master_addr.empty()) spec.master_addr = options.master_addr;
+  if (options.master_port != 0) spec.master_port = options.master_port;
+  spec.num_ranks = context.agent != nullptr && context.agent->num_ranks
+                       ? *context.agent->num_ranks
+                       : parse_num_ranks(options.nproc_per_node, device::count_cpus(), [] { return device::count_gpus(); });
+  const auto store = context.installation.libexec / "yoke-store";
+  if (access(store.c_str(), X_OK) == 0) spec.store_program = store.string();
+  spec.on_a_terminal = isatty(STDOUT_FILENO) == 1;
+  spec.environment.erase("YOKE_JOB_TOKEN");  // none of the ranks' business
   spec.grace = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(options.grace_seconds));
   spec.max_restarts = options.max_restarts;
   spec.role = options.role;
@@ -213,20 +169,37 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
   command.add_flag("-q,--quiet", options.quiet, "Say nothing but why the job failed");
 
+  command.add_option("--hosts", options.hosts, "Run on these hosts, reached by ssh: a,b,c or n[01-04]; a:2 has 2 ranks")
+      ->type_name("HOSTS");
+  command.add_option("--hostfile", options.hostfile, "The same from a file: a host in each line, slots=N behind it")
+      ->type_name("FILE")
+      ->excludes("--hosts");
+  command.add_option("--ssh", options.ssh, "How hosts are reached: ssh and options for it")
+      ->type_name("WORDS")
+      ->capture_default_str();
+  command.add_option("--remote-yoke", options.remote_yoke, "Where yoke is on the hosts, if not where it is here")
+      ->type_name("PATH");
+  option("--nnodes", options.nnodes, "N|MIN:MAX", "Nodes; the same command is started on each, by hand, srun or mpirun");
+  option("--node-rank", options.node_rank, "N", "This node among them; 0 is the head");
+  option("--rdzv-endpoint", options.rdzv_endpoint, "HOST:PORT", "Where nodes meet: an address of the head; port 29400");
+  option("--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...",
+         "join_timeout=600, last_call_timeout=30 (seconds), is_host=1 (this node is the head); others have no effect");
+  command
+      .add_option("--heartbeat-timeout", options.heartbeat_timeout_seconds,
+                  "A node that says nothing for so long is lost")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(2.0, 1e6).description(""))
+      ->capture_default_str();
+  option("--local-addr", options.local_addr, "ADDRESS", "Where other nodes reach this one");
+  option("--master-addr", options.master_addr, "ADDRESS", "Address of the ranks' store; otherwise that of rank 0's node");
   option("--master-port", options.master_port, "PORT", "Port of the ranks' store; otherwise a free one")
       ->check(CLI::Range(1, 65535).description(""));
-  option("--master-addr", options.master_addr, "ADDRESS", "Address of the ranks' store")->capture_default_str();
-  option("--nnodes", options.nnodes, "N|MIN:MAX", "Nodes; one is possible yet")->capture_default_str();
-  option("--node-rank", options.node_rank, "N", "This node among them")->capture_default_str();
-  option("--rdzv-endpoint", options.rdzv_endpoint, "HOST:PORT", "On one node: address and port of the ranks' store");
   option("--rdzv-id", options.rdzv_id, "ID", "Name of the job, TORCHELASTIC_RUN_ID")->capture_default_str();
   option("--role", options.role, "NAME", "ROLE_NAME of the ranks")->capture_default_str();
   flag("--standalone", options.standalone, "A job of this node alone, with a name of its own");
 
   constexpr const char* kNoEffect = "torchrun's; accepted, without effect here";
   option("--rdzv-backend", options.rdzv_backend, "NAME", kNoEffect);
-  option("--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...", kNoEffect);
-  option("--local-addr", options.local_addr, "ADDRESS", kNoEffect);
   option("--monitor-interval", options.monitor_interval, "SECONDS", kNoEffect);
   option("--start-method", options.start_method, "NAME", kNoEffect);
   option("--event-log-handler", options.event_log_handler, "NAME", kNoEffect);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,16 +31,21 @@ struct RunOptions {
   std::string duplicate_stdout_filters;
   std::string duplicate_stderr_filters;
 
-  std::string nnodes = "1";
-  int64_t node_rank = 0;
+  std::string nnodes;  ///< Empty: 1, or as srun and mpirun say.
+  std::optional<int64_t> node_rank;
   std::string rdzv_backend = "static";
   std::string rdzv_endpoint;
   std::string rdzv_id = "none";
   std::string rdzv_conf;
   bool standalone = false;
-  std::string master_addr = "127.0.0.1";
+  std::string master_addr;
   uint16_t master_port = 0;
   std::string local_addr;
+  std::string hosts;
+  std::string hostfile;
+  std::string ssh = "ssh";
+  std::string remote_yoke;
+  double heartbeat_timeout_seconds = 15;
 
   std::string signals_to_handle;
   std::string bind = "auto";

@@ -34,12 +34,28 @@ bool Group::ends_job(int signal) const {
   return std::find(options_.stop_signals.begin(), options_.stop_signals.end(), signal) != options_.stop_signals.end();
 }
 
-Group::Decision Group::on_signal(int signal, Time now) {
+void Group::begin(int64_t num_ranks, std::vector<std::string> hosts) {
+  options_.num_ranks = num_ranks;
+  hosts_ = std::move(hosts);
+}
+
+/// "rank 3 (pid 4121 on b)"
+std::string Group::describe(int64_t rank, int pid) const {
+  const auto index = static_cast<size_t>(rank);
+  const auto host = index < hosts_.size() ? " on " + hosts_[index] : "";
+  return fmt::format("rank {} (pid {}{})", rank, pid, host);
+}
+
+Group::Decision Group::on_signal(int signal, Time now, int source) {
   if (!ends_job(signal)) return {Order::kForward, signal};
+  const bool is_second = signal == SIGINT && !interrupted_.insert(source).second;
+  const bool is_first = !is_told_to_end_;
   is_told_to_end_ = true;
   if (attempt_.state == State::kKilled) return {};
   if (attempt_.state == State::kStopping) {
-    if (signal != SIGINT) return {Order::kSignal, signal};
+    if (signal != SIGINT) return source == 0 || is_first ? Decision{Order::kSignal, signal} : Decision{};
+    // A Ctrl-C while the ranks are stopping for another reason is one that does not want to wait.
+    if (!is_second && !is_first) return {};
     attempt_.state = State::kKilled;  // a second Ctrl-C
     attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
     return {Order::kKill};
@@ -59,14 +75,17 @@ Group::Decision Group::on_started(int64_t rank) {
 
 Group::Decision Group::on_exited(int64_t rank, int pid, int wait_status, Time now) {
   attempt_.alive.erase(rank);
-  if (wait_status != 0 && attempt_.state == State::kRunning) attempt_.failure = {rank, pid, wait_status};
+  if (wait_status != 0 && attempt_.state == State::kRunning) {
+    attempt_.failure = {rank, pid, wait_status};
+    attempt_.again = Attempt::Again::kCounted;
+  }
   if (WIFSIGNALED(wait_status)) {
     const int signal = WTERMSIG(wait_status);
-    return fail(128 + signal, fmt::format("rank {} (pid {}) was killed by {}", rank, pid, signal_name(signal)), now);
+    return fail(128 + signal, fmt::format("{} was killed by {}", describe(rank, pid), signal_name(signal)), now);
   }
   const int code = WEXITSTATUS(wait_status);
   if (code == 0) return {};
-  return fail(code, fmt::format("rank {} (pid {}) exited with code {}", rank, pid, code), now);
+  return fail(code, fmt::format("{} exited with code {}", describe(rank, pid), code), now);
 }
 
 Group::Decision Group::on_cannot_run(int64_t rank, int error_number, Time now) {
@@ -94,6 +113,7 @@ Group::Decision Group::on_left_behind(int pid) {
 }
 
 Group::Decision Group::on_guardian_lost(int pid) {
+  attempt_.again = Attempt::Again::kNo;
   if (attempt_.cause.empty()) {
     attempt_.exit_code = exit_status(ErrorCode::kUnavailable);
     attempt_.cause = fmt::format("the guardian process (pid {}) was killed", pid);
@@ -101,7 +121,36 @@ Group::Decision Group::on_guardian_lost(int pid) {
   }
   attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
   attempt_.state = State::kKilled;
-  return {};
+  return {Order::kKill};  // for ranks of other nodes
+}
+
+Group::Decision Group::on_store_ended(int pid, int wait_status, Time now) {
+  if (attempt_.state == State::kRunning) attempt_.again = Attempt::Again::kCounted;
+  const auto how = WIFSIGNALED(wait_status) ? fmt::format("was killed by {}", signal_name(WTERMSIG(wait_status)))
+                                            : fmt::format("exited with code {}", WEXITSTATUS(wait_status));
+  return fail(exit_status(ErrorCode::kUnavailable),
+              fmt::format("the process that serves the ranks' store (pid {}) {}", pid, how), now);
+}
+
+Group::Decision Group::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node, bool is_planned,
+                                    Time now) {
+  for (const auto rank : ranks_of_node) attempt_.alive.erase(rank);
+  if (attempt_.state == State::kRunning) {
+    attempt_.again = is_planned ? Attempt::Again::kFree : Attempt::Again::kCounted;
+  }
+  return fail(exit_status(ErrorCode::kUnavailable), why, now);
+}
+
+Group::Decision Group::on_node_leaving(const std::string& why, int signal, Time now) {
+  if (attempt_.state != State::kRunning) return {};
+  attempt_.again = Attempt::Again::kFree;
+  attempt_.exit_code = 128 + signal;
+  attempt_.cause = why;
+  return stop(signal, now);
+}
+
+Group::Decision Group::on_refused(int exit_code, const std::string& why, Time now) {
+  return fail(exit_code, why, now);
 }
 
 Group::Decision Group::fail(int exit_code, std::string cause, Time now) {
@@ -142,10 +191,12 @@ Group::Decision Group::on_time(Time now) {
 }
 
 std::optional<std::string> Group::begin_again() {
-  if (!attempt_.failure || is_told_to_end_ || num_restarts_ >= options_.max_restarts) return std::nullopt;
-  ++num_restarts_;
-  auto notice =
-      fmt::format("{}; starting all ranks again, restart {} of {}", reason(), num_restarts_, options_.max_restarts);
+  const bool is_counted = attempt_.again == Attempt::Again::kCounted;
+  if (attempt_.again == Attempt::Again::kNo || is_told_to_end_) return std::nullopt;
+  if (is_counted && num_restarts_ >= options_.max_restarts) return std::nullopt;
+  ++num_starts_;
+  auto notice = reason() + "; starting all ranks again";
+  if (is_counted) notice += fmt::format(", restart {} of {}", ++num_restarts_, options_.max_restarts);
   attempt_ = {};
   left_behind_.clear();  // said
   return notice;

@@ -201,6 +201,10 @@ TEST(Group, DoesNotBeginAgainWhatCannotRun) {
   auto lost = restarting_group(3);
   lost.on_guardian_lost(99);
   EXPECT_FALSE(lost.begin_again());
+  auto late = restarting_group(3);
+  late.on_exited(1, 11, exit_with(1), kStart);
+  late.on_guardian_lost(99);
+  EXPECT_FALSE(late.begin_again()) << "although a rank failed before it";
 }
 
 TEST(Group, StopsForTheSignalsThatItIsToldTo) {

@@ -17,6 +17,7 @@
 #include <unordered_map>
 
 #include "yoke/launch/descendants.h"
+#include "yoke/launch/plan_codec.h"
 #include "yoke/launch/protocol.h"
 #include "yoke/launch/rank_process.h"
 
@@ -30,38 +31,39 @@ constexpr std::chrono::seconds kPatience{10};
 /// killed at once they would leave shared memory behind.
 constexpr std::chrono::milliseconds kCourtesy{300};
 
+/// What the launcher wrote into a memfd.
+std::string read_whole(int fd) {
+  std::string text;
+  char buffer[1 << 16];
+  ssize_t count = 0;
+  while ((count = pread(fd, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0) {
+    text.append(buffer, static_cast<size_t>(count));
+  }
+  return text;
+}
+
+/// What arrives for one rank.
+struct Streams {
+  UniqueFd in, out, err;
+};
+
 class Guardian {
  public:
   explicit Guardian(GuardianOptions options) : options_(std::move(options)) {}
 
   void run() {
     detach();
-    start();
-    while (is_launcher_there_ && !is_over()) {
-      pollfd polls[] = {
-          {options_.control.value(), POLLIN, 0}, {child_signals_.value(), POLLIN, 0}, {failures_.value(), POLLIN, 0}};
-      // A child of a child that ends tells nobody: while waiting for the last of a stopped group, look now and then.
-      poll(polls, 3, ranks_.empty() ? 50 : -1);
-      if (polls[0].revents != 0) obey();
-      if (polls[2].revents != 0) tell_failures();  // before its exit: the cause first
-      reap();
-    }
-    for (const auto& process : end_descendants({}, kPatience)) {
-      tell({.kind = Message::Kind::kLeftBehind, .pid = process.pid});
-    }
-    tell({.kind = Message::Kind::kDone});
-    await_release();
-  }
-
- private:
-  void await_release() {
-    while (const auto message = receive_message(options_.control.value())) {
-      if (message->kind == Message::Kind::kRelease) return;
+    std::vector<UniqueFd> descriptors;
+    while (const auto message = receive_message(options_.control.value(), &descriptors)) {
+      if (message->kind == Message::Kind::kStart) run_ranks(message->value, std::move(descriptors));
+      descriptors.clear();
+      if (!is_launcher_there_) break;  // anything else is for ranks that have ended
     }
     std::error_code ignored;
     if (!options_.folder.empty()) std::filesystem::remove_all(options_.folder, ignored);
   }
 
+ private:
   void tell(const Message& message) const { send_message(options_.control.value(), message); }
 
   void detach() {
@@ -77,38 +79,93 @@ class Guardian {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
+    close_descriptors();
     child_signals_ = UniqueFd(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+    null_ = UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC));
+    for (const int stream : {0, 1, 2}) dup2(null_.value(), stream);
+    if (!options_.folder.empty()) mkdir(options_.folder.c_str(), 0700);
   }
 
-  void start() {
-    if (!options_.folder.empty()) mkdir(options_.folder.c_str(), 0700);  // of the first attempt, it is there already
+  /// The launcher's sockets and pipes: who waits for their end must not have to wait for ours.
+  void close_descriptors() {
+    auto keep = options_.keep_open;
+    keep.push_back(options_.control.value());
+    std::sort(keep.begin(), keep.end());
+    unsigned first = 3;
+    for (const int fd : keep) {
+      if (fd < static_cast<int>(first)) continue;
+      if (fd > static_cast<int>(first)) close_range(first, static_cast<unsigned>(fd) - 1, 0);
+      first = static_cast<unsigned>(fd) + 1;
+    }
+    close_range(first, ~0U, 0);
+  }
+
+  /// From a start to the end of all that came of it.
+  void run_ranks(int32_t num_plans, std::vector<UniqueFd> descriptors) {
+    is_stopping_ = must_kill_ = false;
+    courtesy_until_.reset();
+    groups_.clear();
+    start(num_plans, std::move(descriptors));
+    while (is_launcher_there_ && !is_over()) {
+      pollfd polls[] = {
+          {options_.control.value(), POLLIN, 0}, {child_signals_.value(), POLLIN, 0}, {failures_.value(), POLLIN, 0}};
+      // A child of a child that ends tells nobody: while waiting for the last of a stopped group, look now and then.
+      poll(polls, 3, ranks_.empty() ? 50 : -1);
+      if (polls[0].revents != 0) obey();
+      if (polls[2].revents != 0) tell_failures();  // before its exit: the cause first
+      reap();
+      if (ranks_.empty() && store_ > 0) kill(store_, SIGKILL);  // it has nothing to save
+    }
+    for (const auto& process : end_descendants({}, kPatience)) {
+      tell({.kind = Message::Kind::kLeftBehind, .pid = process.pid});
+    }
+    ranks_.clear();
+    store_ = -1;
+    tell({.kind = Message::Kind::kDone});
+  }
+
+  void start(int32_t num_plans, std::vector<UniqueFd> descriptors) {
+    std::vector<Streams> streams(static_cast<size_t>(num_plans));
+    for (auto& one : streams) {
+      std::vector<UniqueFd> received;
+      const auto message = receive_message(options_.control.value(), &received);
+      if (!message) {
+        is_launcher_there_ = false;
+        return;
+      }
+      auto next = received.begin();
+      if ((message->value & kStandardInput) != 0) one.in = std::move(*next++);
+      if ((message->value & kStandardOutput) != 0) one.out = std::move(*next++);
+      if ((message->value & kStandardError) != 0) one.err = std::move(*next++);
+    }
+    const auto plans = decode_plans(read_whole(descriptors.front().value()));
+    const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
     auto failures = make_pipe();
-    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    const auto& plans = *options_.ranks;
     for (size_t i = 0; i < plans.size(); ++i) {
-      const auto rank = static_cast<int32_t>(plans[i].rank);
-      auto& output = options_.outputs[i];
-      const auto fd_of = [&](const StreamPlan& stream, const UniqueFd& fd) {
-        return fd || stream.is_own ? fd.value() : null.value();
-      };
-      const pid_t pid = start_rank(plans[i], {.out_fd = fd_of(plans[i].out, output.out),
-                                              .err_fd = fd_of(plans[i].err, output.err),
-                                              .null_fd = plans[i].inherits_stdin ? -1 : null.value(),
+      const auto index = static_cast<int32_t>(i);
+      const auto fd_or_null = [&](const UniqueFd& fd) { return fd ? fd.value() : null_.value(); };
+      const pid_t pid = start_rank(plans[i], {.in_fd = fd_or_null(streams[i].in),
+                                              .out_fd = fd_or_null(streams[i].out),
+                                              .err_fd = fd_or_null(streams[i].err),
+                                              .master_fd = plans[i].holds_master_port ? master : -1,
                                               .failures = failures.write_end.value(),
+                                              .index = index,
                                               .file_limit = options_.file_limit});
       const int error_number = errno;
-      output = {};  // the reader must see the end of file when the rank is gone
+      streams[i] = {};  // the reader must see the end of file when the rank is gone
       if (pid < 0) {
-        tell({.kind = Message::Kind::kCannotStart, .rank = rank, .value = error_number});
+        tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = error_number});
         break;
       }
-      ranks_.emplace(pid, rank);
       groups_.push_back(pid);
-      tell({.kind = Message::Kind::kStarted, .rank = rank, .pid = pid});
+      if (plans[i].is_store) {
+        store_ = pid;
+        store_index_ = index;
+      } else {
+        ranks_.emplace(pid, index);
+      }
+      tell({.kind = Message::Kind::kStarted, .rank = index, .pid = pid});
     }
-    options_.outputs.clear();
-    for (const int fd : options_.close_after_start) close(fd);
-    for (const int stream : {0, 1, 2}) dup2(null.value(), stream);
     fcntl(failures.read_end.value(), F_SETFL, O_NONBLOCK);
     failures_ = std::move(failures.read_end);
   }
@@ -155,7 +212,7 @@ class Guardian {
     ExecFailure failure;
     ssize_t count = 0;
     while ((count = read(failures_.value(), &failure, sizeof failure)) == sizeof failure) {
-      tell({.kind = Message::Kind::kCannotRun, .rank = failure.rank, .value = failure.error_number});
+      tell({.kind = Message::Kind::kCannotRun, .rank = failure.index, .value = failure.error_number});
     }
     if (count == 0) failures_.reset();  // every rank has passed exec
   }
@@ -166,9 +223,14 @@ class Guardian {
     }
     int status = 0;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (failures_) tell_failures();
+      if (pid == store_) {
+        store_ = -1;
+        if (!ranks_.empty()) tell({.kind = Message::Kind::kExited, .rank = store_index_, .pid = pid, .value = status});
+        continue;
+      }
       const auto rank = ranks_.find(pid);
       if (rank == ranks_.end()) continue;  // an orphan
-      if (failures_) tell_failures();
       tell({.kind = Message::Kind::kExited, .rank = rank->second, .pid = pid, .value = status});
       ranks_.erase(rank);
     }
@@ -185,10 +247,13 @@ class Guardian {
   }
 
   GuardianOptions options_;
+  UniqueFd null_;
   UniqueFd child_signals_;
   UniqueFd failures_;
   std::unordered_map<pid_t, int32_t> ranks_;  ///< Alive, or not yet reaped.
   std::vector<pid_t> groups_;
+  pid_t store_ = -1;
+  int32_t store_index_ = -1;
   bool is_launcher_there_ = true;
   bool is_stopping_ = false;
   bool must_kill_ = false;

@@ -47,7 +47,7 @@ in_port_t& port_of(sockaddr_storage& address) {
 
 }  // namespace
 
-MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted) {
+MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any) {
   auto resolved = resolve(address);
   MasterPort result{UniqueFd(socket(resolved.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   const int fd = result.socket.value();
@@ -58,6 +58,7 @@ MasterPort take_master_port(const std::string& address, std::optional<uint16_t> 
   auto* const generic = reinterpret_cast<sockaddr*>(&resolved.address);
   if (bind(fd, generic, resolved.size) != 0) {
     const int error_number = errno;
+    if (error_number == EADDRNOTAVAIL && or_any) return take_master_port("0.0.0.0", wanted, false);
     if (error_number == EADDRNOTAVAIL) {
       throw Error(ErrorCode::kNotFound, "the master address {} is not an address of this machine", address);
     }

@@ -17,8 +17,9 @@ struct MasterPort {
   uint16_t port = 0;
 };
 
-/// `address`: of this machine, a name or a number; `wanted`: unset for any free port.
+/// `address`: of this machine, a name or a number; `wanted`: unset for any free port; `or_any`: where the address is not
+/// this machine's, the port on all that it has.
 /// Errors  kUnavailable, naming the port, when it is taken; kNotFound: the address is not this machine's.
-MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted);
+MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any = false);
 
 }  // namespace yoke::launch

@@ -33,7 +33,7 @@ void set_if_unset(Environment& environment, const char* name, std::string value)
   if (!environment.contains(name)) environment.set(name, std::move(value));
 }
 
-Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
+Environment common_environment(const LaunchSpec& spec) {
   Environment environment = spec.environment;
   // Of an outer torchrun's worker: its agent's files and servers are not ours.
   for (const auto* stale : {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE",
@@ -43,7 +43,7 @@ Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   set_if_unset(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   environment.set("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(spec.stop_signals));
   environment.erase("YOKE_TERMINAL");
-  if (facts.on_a_terminal) environment.set("YOKE_TERMINAL", "1");
+  if (spec.on_a_terminal) environment.set("YOKE_TERMINAL", "1");
   return environment;
 }
 
@@ -63,17 +63,6 @@ std::string visible_gpu_of(const LaunchSpec& spec, int64_t local_rank) {
               spec.num_ranks, *visible, local_rank);
 }
 
-std::string prefix_of(const LaunchSpec& spec, int64_t rank, int64_t local_rank) {
-  if (!spec.logs.prefix_template.empty()) {
-    auto prefix = substitute(spec.logs.prefix_template, "role_name", spec.role);
-    prefix = substitute(std::move(prefix), "rank", std::to_string(rank));
-    return substitute(std::move(prefix), "local_rank", std::to_string(local_rank));
-  }
-  if (spec.num_ranks == 1 || spec.prefix == Prefix::kNone) return "";
-  if (spec.prefix == Prefix::kAllButRankZero && rank == 0) return "";
-  return fmt::format("[{}] ", rank);
-}
-
 StreamPlan plan_stream(bool is_redirected, bool is_teed, bool is_shown, const std::string& file) {
   StreamPlan result;
   if (is_redirected || is_teed) result.file = file;
@@ -91,20 +80,31 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
   rank.err = plan_stream(redirects.err, tee.err, is_shown, folder + "/stderr.log");
   rank.out.is_filtered = tee.out && !logs.out_filters.empty();
   rank.err.is_filtered = tee.err && !logs.err_filters.empty();
-  rank.prefix = prefix_of(spec, rank.rank, rank.local_rank);
+  rank.prefix = prefix_of(spec, facts.place.world_size, rank.rank, rank.local_rank);
   // One rank alone is connected to the terminal, file or pipe itself: colours, progress bars and debuggers work.
   for (auto* stream : {&rank.out, &rank.err}) {
-    stream->is_own =
-        spec.num_ranks == 1 && rank.prefix.empty() && stream->to == StreamPlan::To::kLauncher && stream->file.empty();
+    stream->is_own = facts.place.world_size == 1 && facts.is_screen_here && rank.prefix.empty() &&
+                     stream->to == StreamPlan::To::kLauncher && stream->file.empty();
   }
   if (!folder.empty()) {
     rank.error_file = folder + "/error.json";
   } else if (!facts.error_folder.empty()) {
-    rank.error_file = fmt::format("{}/attempt_{}_rank_{}.json", facts.error_folder, facts.restart_count, rank.rank);
+    rank.error_file = fmt::format("{}/attempt_{}_rank_{}.json", facts.error_folder, facts.place.restart_count, rank.local_rank);
   }
 }
 
 }  // namespace
+
+std::string prefix_of(const LaunchSpec& spec, int64_t world_size, int64_t rank, int64_t local_rank) {
+  if (!spec.logs.prefix_template.empty()) {
+    auto prefix = substitute(spec.logs.prefix_template, "role_name", spec.role);
+    prefix = substitute(std::move(prefix), "rank", std::to_string(rank));
+    return substitute(std::move(prefix), "local_rank", std::to_string(local_rank));
+  }
+  if (world_size == 1 || spec.prefix == Prefix::kNone) return "";
+  if (spec.prefix == Prefix::kAllButRankZero && rank == 0) return "";
+  return fmt::format("[{}] ", rank);
+}
 
 std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
   if (spec.argv.empty()) throw Error(ErrorCode::kInvalidArgument, "no program to run");
@@ -114,31 +114,34 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
                 facts.binding.ranks.size());
   }
 
-  auto environment = common_environment(spec, facts);
+  auto environment = common_environment(spec);
   std::vector<RankPlan> result;
   result.reserve(static_cast<size_t>(spec.num_ranks));
-  for (int64_t rank = 0; rank < spec.num_ranks; ++rank) {
-    RankEnv place;
-    place.rank = rank;
-    place.local_rank = spec.virtual_local_rank ? 0 : rank;
-    place.world_size = place.local_world_size = spec.num_ranks;
-    // MASTER_ADDR and MASTER_PORT of the user's environment are left-overs of other jobs more often than a wish.
-    place.master_addr = spec.master_addr;
-    place.master_port = facts.master_port;
-    if (rank == 0 && facts.master_listen_fd >= 0) place.master_listen_fd = facts.master_listen_fd;
-    place.restart_count = facts.restart_count;
-    place.max_restarts = spec.max_restarts;
-    place.run_id = spec.run_id;
-    place.role = spec.role;
-
+  const auto& place = facts.place;
+  for (int64_t local_rank = 0; local_rank < spec.num_ranks; ++local_rank) {
     RankPlan one;
-    one.rank = one.local_rank = rank;
-    for (const auto& word : spec.argv) one.argv.push_back(substitute(word, "local_rank", std::to_string(rank)));
-    write_rank_env(place, environment);
-    if (spec.virtual_local_rank) environment.set("CUDA_VISIBLE_DEVICES", visible_gpu_of(spec, rank));
+    one.local_rank = local_rank;
+    one.rank = place.first_rank + local_rank;
+    // MASTER_ADDR and MASTER_PORT of the user's environment are left-overs of other jobs more often than a wish.
+    write_rank_env({.rank = one.rank,
+                    .world_size = place.world_size,
+                    .local_rank = spec.virtual_local_rank ? 0 : local_rank,
+                    .local_world_size = spec.num_ranks,
+                    .node_rank = place.node_rank,
+                    .num_nodes = place.num_nodes,
+                    .master_addr = place.master_addr,
+                    .master_port = place.master_port,
+                    .agent_serves_store = place.agent_serves_store,
+                    .restart_count = place.restart_count,
+                    .max_restarts = spec.max_restarts,
+                    .run_id = spec.run_id,
+                    .role = spec.role},
+                   environment);
+    for (const auto& word : spec.argv) one.argv.push_back(substitute(word, "local_rank", std::to_string(local_rank)));
+    if (spec.virtual_local_rank) environment.set("CUDA_VISIBLE_DEVICES", visible_gpu_of(spec, local_rank));
     plan_output(spec, facts, one);
     if (!one.error_file.empty()) environment.set("TORCHELASTIC_ERROR_FILE", one.error_file);
-    const auto& binding = facts.binding.ranks[static_cast<size_t>(rank)];
+    const auto& binding = facts.binding.ranks[static_cast<size_t>(local_rank)];
     if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {
       environment.set("OMP_NUM_THREADS", std::to_string(binding.num_threads));
     }
@@ -148,11 +151,22 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     }
     one.environment = environment.to_strings();
     one.inherited_fds = spec.inherited_fds;
-    if (place.master_listen_fd) one.inherited_fds.push_back(*place.master_listen_fd);
-    one.inherits_stdin = rank == 0;
+    one.holds_master_port = one.rank == 0 && !place.agent_serves_store;
+    one.inherits_stdin = one.rank == 0;
     result.push_back(std::move(one));
   }
   return result;
+}
+
+RankPlan plan_store(const LaunchSpec& spec) {
+  auto environment = spec.environment;
+  environment.erase("YOKE_MASTER_LISTEN_FD");
+  return {.rank = -1,
+          .local_rank = -1,
+          .argv = {spec.store_program},
+          .environment = environment.to_strings(),
+          .holds_master_port = true,
+          .is_store = true};
 }
 
 Binding bind_here(const LaunchSpec& spec) {

@@ -25,7 +25,7 @@ LaunchSpec spec_of(int64_t num_ranks) {
 
 /// Eight CPUs, a thread for each.
 NodeFacts facts_of(int64_t num_ranks) {
-  NodeFacts facts{.master_port = 1234, .master_listen_fd = 7};
+  NodeFacts facts{.place = {.world_size = num_ranks, .master_port = 1234}};
   for (int64_t rank = 0; rank < num_ranks; ++rank) {
     facts.binding.ranks.push_back({.num_threads = std::max<int64_t>(1, 8 / num_ranks)});
   }
@@ -54,7 +54,7 @@ TEST(Plan, EveryRankReadsItsPlace) {
     EXPECT_EQ(place.master_addr, "127.0.0.1");
     EXPECT_EQ(place.master_port, 1234);
     EXPECT_FALSE(place.agent_serves_store);
-    EXPECT_EQ(place.master_listen_fd, rank == 0 ? std::optional<int>(7) : std::nullopt);
+    EXPECT_EQ(ranks[static_cast<size_t>(rank)].holds_master_port, rank == 0);
     EXPECT_EQ(environment.find("HOME"), "/home/u");
     EXPECT_EQ(environment.find("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "1");
   }
@@ -66,7 +66,9 @@ TEST(Plan, OnlyRankZeroHasStandardInputAndTheSocket) {
   const auto ranks = plan(spec);
   EXPECT_TRUE(ranks[0].inherits_stdin);
   EXPECT_FALSE(ranks[1].inherits_stdin);
-  EXPECT_THAT(ranks[0].inherited_fds, ElementsAre(11, 7));
+  EXPECT_TRUE(ranks[0].holds_master_port);
+  EXPECT_FALSE(ranks[1].holds_master_port);
+  EXPECT_THAT(ranks[0].inherited_fds, ElementsAre(11));
   EXPECT_THAT(ranks[1].inherited_fds, ElementsAre(11));
 }
 
@@ -140,7 +142,7 @@ TEST(Plan, SendsStreamsWhereTheyAreWanted) {
 TEST(Plan, ErrorFilesNeedNoLogs) {
   auto facts = facts_of(2);
   facts.error_folder = "/tmp/yoke-run-1";
-  facts.restart_count = 2;
+  facts.place.restart_count = 2;
   const auto ranks = plan(spec_of(2), facts);
   EXPECT_THAT(ranks[1].environment, Contains("TORCHELASTIC_ERROR_FILE=/tmp/yoke-run-1/attempt_2_rank_1.json"));
   EXPECT_THAT(ranks[1].environment, Contains("TORCHELASTIC_RESTART_COUNT=2"));

@@ -1,6 +1,7 @@
 #include "yoke/launch/rank_process.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -56,17 +57,18 @@ void prefer_memory(const Mask& nodes) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guardian) _exit(1);  // it died before the death signal was in place
-  if (options.null_fd >= 0) dup2(options.null_fd, STDIN_FILENO);
-  if (options.out_fd >= 0) dup2(options.out_fd, STDOUT_FILENO);
-  if (options.err_fd >= 0) dup2(options.err_fd, STDERR_FILENO);
+  dup2(options.in_fd, STDIN_FILENO);
+  dup2(options.out_fd, STDOUT_FILENO);
+  dup2(options.err_fd, STDERR_FILENO);
   for (const int fd : plan.inherited_fds) fcntl(fd, F_SETFD, 0);
+  if (options.master_fd >= 0) fcntl(options.master_fd, F_SETFD, 0);
   // Preferences: what a container's rules refuse, the rank does without.
   if (!cpus.empty()) syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data());
   if (!nodes.empty()) prefer_memory(nodes);
   setrlimit(RLIMIT_NOFILE, &options.file_limit);
   restore_signals();
   execvpe(argv[0], argv, environment);
-  const ExecFailure failure{static_cast<int32_t>(plan.rank), errno};
+  const ExecFailure failure{options.index, errno};
   const bool told = write(options.failures, &failure, sizeof failure) == sizeof failure;
   _exit(told && failure.error_number == ENOENT ? 127 : 126);
 }
@@ -76,6 +78,8 @@ void prefer_memory(const Mask& nodes) {
 pid_t start_rank(const RankPlan& plan, const StartOptions& options) {
   auto argv = pointers(plan.argv);
   auto environment = pointers(plan.environment);
+  const auto master = fmt::format("YOKE_MASTER_LISTEN_FD={}", options.master_fd);
+  if (options.master_fd >= 0) environment.insert(environment.begin(), const_cast<char*>(master.c_str()));
   const auto cpus = to_mask(plan.cpus), nodes = to_mask(plan.memory_nodes);
   const pid_t guardian = getpid();
   const pid_t pid = fork();

@@ -29,12 +29,13 @@ struct LogOptions {
   std::string prefix_template;  ///< With ${role_name}, ${rank}, ${local_rank}; empty: as `Prefix` says.
 };
 
-/// One node. A wrapper of argv (a container) and other nodes will be fields here.
+/// What one node is to start; nodes.h has what they are to know of each other. A wrapper of argv (a container) will be
+/// a field here.
 struct LaunchSpec {
   std::string name = "yoke run";  ///< Who speaks in messages.
   std::vector<std::string> argv;  ///< Program and arguments; `${local_rank}` in them becomes the local rank.
   Environment environment;        ///< What every rank starts from.
-  int64_t num_ranks = 1;
+  int64_t num_ranks = 1;          ///< Of this node.
   std::chrono::milliseconds grace{10'000};  ///< Between asking ranks to stop and killing them.
   int64_t max_restarts = 0;                 ///< Of all ranks together, after one failed.
   std::string run_id = "none";
@@ -47,7 +48,9 @@ struct LaunchSpec {
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; SIGUSR1 and 2 are passed on.
   Prefix prefix = Prefix::kAllRanks;
   LogOptions logs;
+  bool on_a_terminal = false;      ///< The launcher's standard output is one; ranks are told (YOKE_TERMINAL).
   bool quiet = false;              ///< Say nothing but why the job failed.
+  std::string store_program;  ///< yoke-store, which serves the ranks' store of several nodes; empty: rank 0 does.
   std::vector<int> inherited_fds;  ///< Kept open in every rank, under the same numbers.
 };
 

@@ -1,263 +1,386 @@
 #include "yoke/launch/supervisor.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
-#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "yoke/base/error.h"
 #include "yoke/base/error_file.h"
 #include "yoke/base/format.h"
-#include "yoke/launch/descendants.h"
+#include "yoke/base/text.h"
+#include "yoke/launch/agent.h"
 #include "yoke/launch/failure_report.h"
 #include "yoke/launch/group.h"
-#include "yoke/launch/guardian.h"
-#include "yoke/launch/log_files.h"
-#include "yoke/launch/master_port.h"
-#include "yoke/launch/output.h"
-#include "yoke/launch/protocol.h"
+#include "yoke/launch/local_node.h"
+#include "yoke/launch/remote_node.h"
+#include "yoke/launch/rendezvous.h"
+#include "yoke/launch/screen.h"
+#include "yoke/launch/signals.h"
 
 namespace yoke::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Kind = NodeEvent::Kind;
+using Order = Group::Decision::Order;
 
 /// How long what is already printed may wait for its reader after the user asked to stop.
 constexpr std::chrono::seconds kDrainAfterStop{1};
 constexpr std::chrono::seconds kStatusEvery{1};
-/// For descendants, when the guardian is no longer there to end them.
-constexpr std::chrono::seconds kPatience{10};
+/// After so long without a start, people are told what is being waited for.
+constexpr std::chrono::seconds kSayWaitingAfter{2};
+/// Between two tries to reach a host.
+constexpr std::chrono::seconds kReachEvery{2};
+constexpr std::chrono::milliseconds kFarewell{1000};
 
-/// Blocks the signals that end or concern a job. Those that were ignored when we started stay ignored: nohup, or a
-/// shell's background job, wants it so.
-UniqueFd take_signals(const LaunchSpec& spec) {
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGCHLD, SIG_DFL);
-  sigset_t handled;
-  sigemptyset(&handled);
-  std::set<int> numbers(spec.stop_signals.begin(), spec.stop_signals.end());
-  numbers.insert({SIGUSR1, SIGUSR2});
-  for (const int number : numbers) {
-    struct sigaction action {};
-    sigaction(number, nullptr, &action);
-    if (action.sa_handler != SIG_IGN) sigaddset(&handled, number);
-  }
-  sigset_t blocked = handled;
-  sigaddset(&blocked, SIGCHLD);  // end_descendants() waits for it
-  sigprocmask(SIG_BLOCK, &blocked, nullptr);
-  UniqueFd fd(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd) throw system_error(errno, "taking signals");
-  return fd;
-}
+/// A node as the head knows it.
+struct Member {
+  std::unique_ptr<Node> node;
+  RemoteNode* remote = nullptr;  ///< The same, unless it is this machine.
+  size_t host_index = 0;         ///< In NodesSpec::hosts, if it was started there.
+  NodeInfo info;
+  bool is_ready = false;
+  bool is_lost = false;
+  bool is_leaving = false;
+  bool has_processes = false;  ///< Of this start.
+  bool takes_part = false;     ///< In this start; it has processes, or what they printed is not all here.
+  std::set<int64_t> ranks;  ///< Of this start.
+};
 
-constexpr int64_t kOtherFiles = 32;
-
-int64_t files_per_rank(const LaunchSpec& spec) {
-  const bool has_logs = !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
-  return 4 + (has_logs ? 2 : 0);  // two pipes with two ends, two logs
-}
-
-int64_t num_files_needed(const LaunchSpec& spec) { return spec.num_ranks * files_per_rank(spec) + kOtherFiles; }
-
-/// Before anything of that size is planned.
-void check_file_limit(const LaunchSpec& spec) {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const auto hard = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_max, INT64_MAX));
-  if (num_files_needed(spec) <= hard) return;
-  throw Error(ErrorCode::kFailedPrecondition,
-              "{} ranks need {} open files and the limit is {}; start at most {} ranks, or raise the limit "
-              "(ulimit -Hn, limits.conf, LimitNOFILE)",
-              spec.num_ranks, num_files_needed(spec), hard,
-              std::max<int64_t>(0, (hard - kOtherFiles) / files_per_rank(spec)));
-}
-
-/// Returns the limit as it was: the ranks' own.
-rlimit raise_file_limit(const LaunchSpec& spec) {
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  if (static_cast<rlim_t>(num_files_needed(spec)) > before.rlim_cur) {
-    rlimit raised = before;
-    raised.rlim_cur = before.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &raised);
-  }
-  return before;
-}
-
-/// Children that were there before us, since a shell may exec yoke with jobs in its background: not ours to end.
-std::vector<pid_t> children_of_before() {
-  std::vector<pid_t> result;
-  if (has_children()) {
-    for (const auto& process : descendants()) result.push_back(process.pid);
-  }
-  return result;
-}
-
-class Supervisor {
+class Head : public NodeObserver {
  public:
-  explicit Supervisor(const LaunchSpec& spec)
+  Head(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch)
       : spec_(spec),
-        file_limit_(raise_file_limit(spec)),
+        nodes_(nodes),
+        launch_(launch),
         group_({.name = spec.name,
                 .program = spec.argv.front(),
                 .num_ranks = spec.num_ranks,
                 .grace = spec.grace,
                 .max_restarts = spec.max_restarts,
                 .stop_signals = spec.stop_signals}),
-        output_(spec.environment.value_or("NO_COLOR", "").empty()),
-        keep_(children_of_before()),
-        binding_(bind_here(spec)),
-        run_folder_(make_run_folder(spec.logs, spec.run_id)),
-        error_folder_(run_folder_.empty() ? error_folder_name() : ""),
-        signals_(take_signals(spec)) {}
-  Supervisor(const Supervisor&) = delete;
-  Supervisor& operator=(const Supervisor&) = delete;
-  ~Supervisor() {
-    if (is_guardian_) return;
-    std::error_code ignored;
-    if (!error_folder_.empty()) std::filesystem::remove_all(error_folder_, ignored);
-    release_guardian();
+        membership_(nodes.membership, Clock::now()),
+        signals_(take_signals(spec.stop_signals)) {
+    if (nodes.hosts.empty()) {
+      if (nodes.is_several()) listener_ = std::make_unique<Listener>(nodes, spec.run_id);
+      add_this_machine();
+    }
+    if (nodes.is_several()) raise_file_limit();
+    next_try_.resize(nodes.hosts.size(), Clock::time_point());
+    screen_ = std::make_unique<Screen>(spec.environment.value_or("NO_COLOR", "").empty());
   }
 
   int run() {
-    if (spec_.bind.kind != BindMode::Kind::kAuto && !spec_.quiet) {
-      for (const auto& warning : binding_.warnings) output_.say(fmt::format("{}: {}", spec_.name, warning));
-    }
-    has_status_ = output_.has_terminal() && !spec_.quiet && spec_.num_ranks > 1;  // one rank alone has the terminal
-    if (!run_folder_.empty() && !spec_.quiet) output_.say(fmt::format("{}: logs are in {}", spec_.name, run_folder_));
-    for (;;) {
-      run_attempt();
-      if (const auto notice = group_.begin_again()) {
-        if (!spec_.quiet) output_.say(*notice);
-      } else {
-        break;
+    if (local_ != nullptr && !spec_.quiet) {
+      if (spec_.bind.kind != BindMode::Kind::kAuto) {
+        for (const auto& warning : local_->binding().warnings) say(warning);
       }
+      if (!local_->run_folder().empty()) say(fmt::format("logs are in {}", local_->run_folder()));
+    }
+    // One rank alone has the terminal to itself.
+    has_status_ = screen_->has_terminal() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_.is_several());
+    while (gather()) {
+      run_ranks();
+      const auto notice = group_.begin_again();
+      if (!notice) break;
+      if (!spec_.quiet) screen_->say(*notice);
+      is_gathering_again_ = true;
     }
     has_status_ = false;
-    output_.show_status("");
-    output_.flush();
-    if (const auto reason = group_.reason(); !reason.empty()) output_.say(reason);
-    while (!output_.is_finished() && !is_drain_over()) step();
+    screen_->show_status("");
+    screen_->flush();
+    const auto reason = group_.reason();
+    if (!reason.empty()) screen_->say(reason);
+    for (auto& [id, member] : members_) {
+      if (member.remote != nullptr) member.remote->end(group_.exit_code(), reason);
+    }
+    while (screen_->is_waiting() && !is_drain_over()) step();
+    for (auto& [id, member] : members_) {
+      if (member.remote != nullptr) member.remote->flush(kFarewell);
+    }
     return group_.exit_code();
   }
 
+  void on_event(Node& node, const NodeEvent& event) override {
+    const auto found = std::find_if(members_.begin(), members_.end(),
+                                    [&](const auto& entry) { return entry.second.node.get() == &node; });
+    if (found == members_.end()) return;
+    auto& [id, member] = *found;
+    const auto now = Clock::now();
+    switch (event.kind) {
+      case Kind::kReady: return welcome(id, member, *event.info);
+      case Kind::kPrepared: master_port_ = static_cast<uint16_t>(event.value); return;
+      case Kind::kRefused:
+        member.takes_part = member.has_processes = false;
+        return carry_out(group_.on_refused(event.value, name_of(member) + event.text, now));
+      case Kind::kStarted: return carry_out(group_.on_started(event.rank));
+      case Kind::kExited: return carry_out(group_.on_exited(event.rank, event.pid, event.value, now));
+      case Kind::kCannotRun: return carry_out(group_.on_cannot_run(event.rank, event.value, now));
+      case Kind::kCannotStart: return carry_out(group_.on_cannot_start(event.rank, event.value, now));
+      case Kind::kStoreEnded: return carry_out(group_.on_store_ended(event.pid, event.value, now));
+      case Kind::kLeftBehind: return carry_out(group_.on_left_behind(event.pid));
+      case Kind::kGuardianLost: return carry_out(group_.on_guardian_lost(event.pid));
+      case Kind::kReport:
+        if (event.report) facts_.reports.emplace(event.rank, *event.report);
+        if (!event.text.empty()) logs_[event.rank] = member.remote ? member.info.host + ":" + event.text : event.text;
+        return;
+      case Kind::kEnded:
+        member.has_processes = false;
+        if (is_told_to_stop_ && !has_processes()) drain_until_ = Clock::now() + kDrainAfterStop;
+        return;
+      case Kind::kDone: member.takes_part = false; return;
+      case Kind::kSignal: return on_node_signal(id, member, event.value);
+      case Kind::kNotice: return screen_->say(member.remote == nullptr
+                                                  ? event.text
+                                                  : fmt::format("{}: {}{}", spec_.name, name_of(member), event.text));
+      case Kind::kLost: return on_lost(id, member, event.text);
+    }
+  }
+
+  void on_output(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes) override {
+    screen_->show(rank, is_err, bytes);
+  }
+
+  bool has_room(bool is_err) const override { return screen_->has_room(is_err); }
+
  private:
-  void run_attempt() {
-    auto master = take_master_port(spec_.master_addr, spec_.master_port);
-    const auto log_folder =
-        run_folder_.empty() ? "" : make_attempt_folder(run_folder_, group_.num_restarts(), spec_.num_ranks);
-    ranks_ = plan(spec_, {.binding = binding_,
-                          .master_port = master.port,
-                          .master_listen_fd = master.socket.value(),
-                          .on_a_terminal = isatty(STDOUT_FILENO) == 1,
-                          .restart_count = group_.num_restarts(),
-                          .log_folder = log_folder,
-                          .error_folder = error_folder_});
-    for (auto* filter : {&out_filter_, &err_filter_}) filter->file.reset();
-    if (!log_folder.empty()) {
-      open_filter(out_filter_, spec_.logs.out_filters, log_folder + "/filtered_stdout.log");
-      open_filter(err_filter_, spec_.logs.err_filters, log_folder + "/filtered_stderr.log");
-    }
-    start_guardian(std::move(master.socket));
-    while (is_guardian_there_) step();
-    if (!is_done_) {
-      waitpid(guardian_, nullptr, 0);
-      end_without_guardian();
-      guardian_ = -1;
-    }
-    while (!output_.is_read() && !is_drain_over()) step();
-    output_.close_streams();
-    report_failure();
-    read_signals();  // of the time when nobody was left to be told
+  void say(const std::string& text) { screen_->say(fmt::format("{}: {}", spec_.name, text)); }
+
+  static std::string name_of(const Member& member) {
+    return member.remote == nullptr ? "" : printable(member.info.host) + ": ";
   }
 
-  static void open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path) {
-    if (texts.empty()) return;
-    filter.texts = texts;
-    filter.file = open_log(path);
+  Member& add_member(std::unique_ptr<Node> node) {
+    auto& member = members_[++last_id_];
+    member.node = std::move(node);
+    return member;
   }
 
-  /// The end of a rank's stream that it writes to; the other one goes to the output.
-  UniqueFd connect(const StreamPlan& stream, LineFilter& filter, StreamSource& source) {
-    UniqueFd file;
-    if (!stream.file.empty()) file = open_log(stream.file);
-    if (!stream.is_piped()) return file;
-    auto pipe = make_pipe();
-    source = {std::move(pipe.read_end), std::move(file), stream.is_filtered ? &filter : nullptr};
-    return std::move(pipe.write_end);
+  /// Each node has some descriptors. After this machine's own ranks were given the limit as it was.
+  static void raise_file_limit() {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
   }
 
-  void start_guardian(UniqueFd master_socket) {
-    std::vector<RankOutput> outputs(ranks_.size());
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      StreamSource out, err;
-      outputs[i].out = connect(ranks_[i].out, out_filter_, out);
-      outputs[i].err = connect(ranks_[i].err, err_filter_, err);
-      output_.add_rank(ranks_[i].rank, ranks_[i].prefix, std::move(out), std::move(err));
+  void add_this_machine() {
+    auto node = std::make_unique<LocalNode>(spec_, true, *this);
+    local_ = node.get();
+    auto& member = add_member(std::move(node));
+    NodeInfo info{.num_ranks = spec_.num_ranks, .node_rank = nodes_.node_rank, .has_store = !spec_.store_program.empty()};
+    info.address = nodes_.local_addr.empty() ? nodes_.endpoint_host : nodes_.local_addr;
+    if (nodes_.is_several()) info.host = "this host";
+    welcome(last_id_, member, info);
+  }
+
+  void welcome(int id, Member& member, const NodeInfo& info) {
+    if (member.is_ready) return;
+    const auto name_before = member.info.host;
+    member.info = info;
+    if (!name_before.empty()) member.info.host = name_before;  // as the user calls it
+    if (!nodes_.hosts.empty()) member.info.node_rank = static_cast<int64_t>(member.host_index);
+    member.is_ready = true;
+    membership_.add(id, member.info.node_rank, Clock::now());
+  }
+
+  // Nodes come together.
+
+  /// False: the job is over before it began, and the group knows why.
+  bool gather() {
+    const auto began = Clock::now();
+    bool has_said = spec_.quiet || !nodes_.is_several();
+    membership_.wait_for_next(began, is_gathering_again_);
+    while (true) {
+      forget_lost();
+      const auto now = Clock::now();
+      if (group_.exit_code() != 0) return false;  // a signal, or a host that cannot be reached
+      if (membership_.judge(now) == Membership::Verdict::kStart) return true;
+      if (membership_.judge(now) == Membership::Verdict::kTooFew) {
+        const auto& options = membership_.options();
+        group_.on_refused(exit_status(ErrorCode::kTimeout),
+                          fmt::format("{} of at least {} nodes have come within {}: {}", membership_.num_nodes(),
+                                      options.min_nodes, format_duration(options.join_timeout), describe_members()),
+                          now);
+        return false;
+      }
+      reach_hosts();
+      if (!has_said && now >= began + kSayWaitingAfter) {
+        say(fmt::format("waiting for {} nodes, {} {} here: {}", needed_nodes(), membership_.num_nodes(),
+                        membership_.num_nodes() == 1 ? "is" : "are", describe_members()));
+        has_said = true;
+      }
+      step();
     }
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) throw system_error(errno, "making a socket");
-    UniqueFd control(pair[0]), guardians_end(pair[1]);
-    become_subreaper();  // if the guardian is killed, what it guarded comes to us
+  }
 
-    const pid_t guardian = fork();
-    if (guardian < 0) throw system_error(errno, "starting the guardian process");
-    if (guardian > 0) {
-      release_guardian();  // of the attempt before: there is another now
-      guardian_ = guardian;
-      control_ = std::move(control);
-      is_guardian_there_ = true;
-      is_done_ = false;
+  std::string needed_nodes() const {
+    const auto& options = membership_.options();
+    if (options.min_nodes == options.max_nodes) return fmt::format("{}", options.min_nodes);
+    return fmt::format("{} to {}", options.min_nodes, options.max_nodes);
+  }
+
+  std::string describe_members() const {
+    std::vector<std::string> names;
+    for (const auto& [id, member] : members_) {
+      if (member.is_ready && !member.is_lost) names.push_back(printable(member.info.host));
+    }
+    return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+  }
+
+  /// Starts agents on hosts that have none.
+  void reach_hosts() {
+    for (size_t i = 0; i < nodes_.hosts.size(); ++i) {
+      const bool is_there = std::any_of(members_.begin(), members_.end(),
+                                        [i](const auto& entry) { return entry.second.host_index == i; });
+      if (is_there || Clock::now() < next_try_[i]) continue;
+      next_try_[i] = Clock::now() + kReachEvery;
+      const auto& host = nodes_.hosts[i];
+      auto launch = launch_;
+      if (host.num_ranks) launch["num_ranks"] = *host.num_ranks;
+      auto node = std::make_unique<RemoteNode>(host.start_agent(), launch, nodes_.silence, host.name, *this);
+      auto* const remote = node.get();
+      auto& member = add_member(std::move(node));
+      member.remote = remote;
+      member.host_index = i;
+      member.info.host = host.name;
+    }
+  }
+
+  void accept_nodes(size_t first) {
+    std::vector<std::string> complaints;
+    for (auto& arrival : listener_->handle(polls_, first, complaints)) {
+      auto node = std::make_unique<RemoteNode>(std::move(arrival.channel), arrival.address, *this);
+      auto* const remote = node.get();
+      add_member(std::move(node)).remote = remote;
+    }
+    for (const auto& complaint : complaints) say(complaint);
+  }
+
+  void on_lost(int id, Member& member, const std::string& why) {
+    const bool was_ready = member.is_ready;
+    member.is_lost = true;
+    member.has_processes = false;
+    membership_.remove(id);
+    const auto now = Clock::now();
+    const auto text = fmt::format("lost host {}: {}", printable(member.info.host), printable(why));
+    if (member.takes_part) {
+      member.takes_part = false;
+      carry_out(group_.on_node_lost(text, member.ranks, nodes_.is_elastic() || member.is_leaving, now));
+    } else if (was_ready) {
+      if (!spec_.quiet && !member.is_leaving) say(text);
+    } else if (!nodes_.hosts.empty() && !is_gathering_again_ && too_few_hosts_left()) {
+      carry_out(group_.on_refused(exit_status(ErrorCode::kUnavailable),
+                                  fmt::format("cannot use host {}: {}", printable(member.info.host), printable(why)),
+                                  now));
+    }
+  }
+
+  bool too_few_hosts_left() const {
+    const auto lost = std::count_if(members_.begin(), members_.end(),
+                                    [](const auto& entry) { return entry.second.is_lost; });
+    return static_cast<int64_t>(nodes_.hosts.size()) - lost < nodes_.membership.min_nodes;
+  }
+
+  /// The launcher of another node was told to end: one of an elastic job may go, otherwise the job ends.
+  void on_node_signal(int id, Member& member, int signal) {
+    const auto now = Clock::now();
+    const bool may_go = nodes_.is_elastic() && !group_.is_ending() &&
+                        membership_.num_nodes() - 1 >= nodes_.membership.min_nodes;
+    if (!may_go) return carry_out(group_.on_signal(signal, now, id));
+    member.is_leaving = true;
+    membership_.remove(id);
+    if (!member.takes_part) {
+      member.remote->end(128 + signal, "");
       return;
     }
-    is_guardian_ = true;
-    control.reset();
-    control_.reset();
-    signals_.reset();
-    output_.close_streams();
-    guard({.ranks = &ranks_,
-           .outputs = std::move(outputs),
-           .control = std::move(guardians_end),
-           .file_limit = file_limit_,
-           .close_after_start = {master_socket.value()},
-           .folder = error_folder_});
+    carry_out(group_.on_node_leaving(
+        fmt::format("host {} leaves ({})", printable(member.info.host), signal_name(signal)), signal, now));
   }
 
-  /// It has ended all ranks, and waits for this.
-  void release_guardian() {
-    if (guardian_ <= 0) return;
-    send_message(control_.value(), {Message::Kind::kRelease});
-    control_.reset();
-    waitpid(guardian_, nullptr, 0);
-    guardian_ = -1;
+  void forget_lost() {
+    std::erase_if(members_, [](const auto& entry) { return entry.second.is_lost; });
+  }
+
+  // Ranks run.
+
+  void run_ranks() {
+    facts_ = {};
+    logs_.clear();
+    const auto chosen = membership_.choose();
+    auto& first = members_.at(chosen.front());
+    const auto address = nodes_.master_addr.value_or(nodes_.is_several() ? first.info.address : spec_.master_addr);
+    Place place{.num_nodes = static_cast<int64_t>(chosen.size()),
+                .world_size = 0,
+                .restart_count = group_.num_starts(),
+                .master_addr = address,
+                .agent_serves_store = nodes_.is_several() && first.info.has_store};
+    std::vector<std::string> hosts;
+    for (const int id : chosen) {
+      auto& member = members_.at(id);
+      member.ranks.clear();
+      for (int64_t i = 0; i < member.info.num_ranks; ++i) member.ranks.insert(place.world_size++);
+      if (nodes_.is_several()) hosts.insert(hosts.end(), member.ranks.size(), printable(member.info.host));
+    }
+    group_.begin(place.world_size, hosts);
+
+    master_port_.reset();
+    first.takes_part = true;  // until it refuses
+    first.node->prepare(address, spec_.master_port, nodes_.is_several());
+    while (!master_port_ && first.takes_part && group_.exit_code() == 0) step();
+    first.takes_part = false;
+    if (group_.exit_code() != 0 || !master_port_) return;
+    place.master_port = *master_port_;
+
+    for (const int id : chosen) {
+      auto& member = members_.at(id);
+      if (group_.exit_code() != 0) break;  // a node before this one refused, or was lost
+      place.first_rank = *member.ranks.begin();
+      if (member.remote == nullptr || !nodes_.hosts.empty()) {
+        for (const auto rank : member.ranks) {
+          screen_->add_rank(rank, prefix_of(spec_, place.world_size, rank, rank - place.first_rank));
+        }
+      }
+      member.takes_part = member.has_processes = true;
+      member.node->start(place);
+      ++place.node_rank;
+    }
+    while (!is_drain_over() &&
+           std::any_of(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.takes_part; })) {
+      step();
+    }
+    for (auto& [id, member] : members_) {
+      if (member.is_leaving && !member.is_lost) member.remote->end(group_.exit_code(), "");
+    }
+    report_failure();
+    read_signals();  // of the time when nobody was left to be told
   }
 
   /// What the user should know beside the reason.
   void report_failure() {
     if (!group_.failure()) return;
-    FailureFacts facts{.first_exited = group_.failure()->rank};
-    for (const auto& rank : ranks_) {
-      if (const auto report = read_error_file(rank.error_file)) facts.reports.emplace(rank.rank, *report);
-    }
-    const auto& failed = ranks_[static_cast<size_t>(root_cause(facts))];
-    const auto report = facts.reports.find(failed.rank);
-    for (const auto& line : describe_failure(
-             spec_.name, {.rank = failed.rank,
-                         .report = report == facts.reports.end() ? std::nullopt : std::optional(report->second),
-                         .last_lines = output_.lost_lines(failed.rank),
-                         .log = failed.err.file})) {
-      output_.say(line);
+    facts_.first_exited = group_.failure()->rank;
+    const auto rank = root_cause(facts_);
+    const auto report = facts_.reports.find(rank);
+    const auto log = logs_.find(rank);
+    for (const auto& line :
+         describe_failure(spec_.name, {.rank = rank,
+                                       .report = report == facts_.reports.end() ? std::nullopt
+                                                                                : std::optional(report->second),
+                                       .last_lines = screen_->lost_lines(rank),
+                                       .log = log == logs_.end() ? "" : log->second})) {
+      screen_->say(line);
     }
   }
+
+  // The loop.
 
   /// A line at the bottom of a terminal, for jobs that take longer than a moment.
   void show_status() {
@@ -265,113 +388,98 @@ class Supervisor {
     next_status_ = Clock::now() + kStatusEvery;
     const auto elapsed = std::chrono::floor<std::chrono::seconds>(Clock::now() - began_);
     if (elapsed < kStatusEvery) return;
-    auto text = fmt::format("{}: {} of {} ranks up, {}", spec_.name, group_.num_alive(), spec_.num_ranks,
-                            format_duration(elapsed));
+    auto text = fmt::format("{}: {} of {} ranks up", spec_.name, group_.num_alive(), group_.num_ranks());
+    if (nodes_.is_several()) text += fmt::format(" on {} of {} nodes", membership_.num_nodes(), needed_nodes());
+    text += ", " + format_duration(elapsed);
     if (group_.num_restarts() > 0) text += fmt::format(", restart {} of {}", group_.num_restarts(), spec_.max_restarts);
-    output_.show_status(text);
-    output_.flush();
+    screen_->show_status(text);
+    screen_->flush();
   }
 
   /// One turn of the loop: waits for something to happen, and deals with it.
   void step() {
     polls_.clear();
     polls_.push_back({signals_.value(), POLLIN, 0});
-    polls_.push_back({is_guardian_there_ ? control_.value() : -1, POLLIN, 0});
-    output_.add_polls(polls_);
+    screen_->add_polls(polls_);
+    const auto first_of_listener = polls_.size();
+    if (listener_) listener_->add_polls(polls_);
+    std::vector<std::pair<int, size_t>> first_of;
+    for (auto& [id, member] : members_) {
+      if (member.is_lost) continue;
+      first_of.emplace_back(id, polls_.size());
+      member.node->add_polls(polls_);
+    }
     poll(polls_.data(), polls_.size(), timeout());
     show_status();
     if (polls_[0].revents != 0) read_signals();
-    if (polls_[1].revents != 0) read_message();
-    output_.read_and_write(polls_, 2, !is_guardian_there_);
-    if (const auto time = group_.next_time(); is_guardian_there_ && time && Clock::now() >= *time) {
-      carry_out(group_.on_time(Clock::now()));
+    for (const auto& [id, first] : first_of) {
+      if (auto& member = members_.at(id); !member.is_lost) member.node->handle(polls_, first);
     }
+    if (listener_) accept_nodes(first_of_listener);
+    screen_->flush();
+    if (const auto time = group_.next_time(); time && Clock::now() >= *time) carry_out(group_.on_time(Clock::now()));
   }
 
   int timeout() const {
-    if (!is_guardian_there_ && output_.can_read()) return 0;
-    auto until = is_guardian_there_ ? group_.next_time() : drain_until_;
-    if (has_status_ && (!until || next_status_ < *until)) until = next_status_;
+    std::optional<Clock::time_point> until = group_.next_time();
+    const auto take = [&](const std::optional<Clock::time_point>& other) {
+      if (other && (!until || *other < *until)) until = other;
+    };
+    take(drain_until_);
+    if (has_status_) take(next_status_);
+    if (listener_) take(listener_->next_time());
+    for (const auto& [id, member] : members_) {
+      if (!member.is_lost) take(member.node->next_time());
+    }
+    if (nodes_.is_several()) take(Clock::now() + kStatusEvery);  // membership, and hosts to be reached again
     if (!until) return -1;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
     return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
   }
 
-  void read_signals() {
-    signalfd_siginfo info;
-    while (read(signals_.value(), &info, sizeof info) == sizeof info) {
-      const int number = static_cast<int>(info.ssi_signo);
-      const auto decision = group_.on_signal(number, Clock::now());
-      if (decision.order == Group::Decision::Order::kForward) {
-        if (is_guardian_there_) carry_out(decision);
-        continue;
-      }
-      is_told_to_stop_ = true;
-      if (is_guardian_there_) {
-        carry_out(decision);
-      } else {
-        drain_until_ = Clock::now();  // only the reader of our output is being waited for
-      }
-    }
+  bool has_processes() const {
+    return std::any_of(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.has_processes; });
   }
 
-  void read_message() {
-    const auto message = receive_message(control_.value());
-    is_done_ = message && message->kind == Message::Kind::kDone;
-    if (!message || is_done_) {
-      is_guardian_there_ = false;
-      if (is_told_to_stop_) drain_until_ = Clock::now() + kDrainAfterStop;
-      return;
-    }
-    const auto now = Clock::now();
-    switch (message->kind) {
-      case Message::Kind::kStarted: return carry_out(group_.on_started(message->rank));
-      case Message::Kind::kExited: return carry_out(group_.on_exited(message->rank, message->pid, message->value, now));
-      case Message::Kind::kCannotRun: return carry_out(group_.on_cannot_run(message->rank, message->value, now));
-      case Message::Kind::kCannotStart: return carry_out(group_.on_cannot_start(message->rank, message->value, now));
-      case Message::Kind::kLeftBehind: return carry_out(group_.on_left_behind(message->pid));
-      case Message::Kind::kDone:
-      case Message::Kind::kSignal:
-      case Message::Kind::kForward:
-      case Message::Kind::kKill:
-      case Message::Kind::kRelease: return;  // ours to say
+  void read_signals() {
+    while (const int number = next_signal(signals_)) {
+      const auto decision = group_.on_signal(number, Clock::now());
+      if (decision.order != Order::kForward) {
+        is_told_to_stop_ = true;
+        if (!has_processes()) drain_until_ = Clock::now();  // only the reader of our output is being waited for
+      }
+      carry_out(decision);
     }
   }
 
   void carry_out(const Group::Decision& decision) {
-    using Order = Group::Decision::Order;
-    if (!decision.notice.empty()) output_.say(decision.notice);
-    switch (decision.order) {
-      case Order::kNone: return;
-      case Order::kForward: return send_message(control_.value(), {Message::Kind::kForward, -1, 0, decision.signal});
-      case Order::kSignal: return send_message(control_.value(), {Message::Kind::kSignal, -1, 0, decision.signal});
-      case Order::kKill: return send_message(control_.value(), {Message::Kind::kKill});
+    if (!decision.notice.empty()) screen_->say(decision.notice);
+    if (decision.order == Order::kNone) return;
+    for (auto& [id, member] : members_) {
+      // Nodes that came by themselves are told by whoever told us (a scheduler signals all of them).
+      if (decision.order == Order::kForward && member.remote != nullptr && nodes_.hosts.empty()) continue;
+      if (member.takes_part && !member.is_lost) member.node->order(decision.order, decision.signal);
     }
-  }
-
-  void end_without_guardian() {
-    group_.on_guardian_lost(guardian_);
-    for (const auto& process : end_descendants(keep_, kPatience)) group_.on_left_behind(process.pid);
   }
 
   bool is_drain_over() const { return drain_until_ && Clock::now() >= *drain_until_; }
 
   const LaunchSpec& spec_;
-  rlimit file_limit_;
+  const NodesSpec& nodes_;
+  const nlohmann::json& launch_;
   Group group_;
-  Output output_;
-  std::vector<pid_t> keep_;
-  const Binding binding_;
-  std::string run_folder_;    ///< For logs; empty: none.
-  std::string error_folder_;  ///< For error files, removed at the end; empty: none.
-  LineFilter out_filter_, err_filter_;
+  Membership membership_;
   UniqueFd signals_;
-  std::vector<RankPlan> ranks_;  ///< Of this attempt.
-  UniqueFd control_;
-  pid_t guardian_ = -1;
-  bool is_guardian_ = false;  ///< This process is.
-  bool is_guardian_there_ = false;
-  bool is_done_ = false;  ///< The guardian has ended everything; its end of file alone says only that it is gone.
+  std::unique_ptr<Listener> listener_;  ///< Where nodes come by themselves.
+  std::unique_ptr<Screen> screen_;
+  std::map<int, Member> members_;
+  int last_id_ = -1;
+  LocalNode* local_ = nullptr;
+  std::vector<Clock::time_point> next_try_;  ///< To reach a host.
+  bool is_gathering_again_ = false;
+  std::optional<uint16_t> master_port_;
+  FailureFacts facts_;
+  std::map<int64_t, std::string> logs_;
   bool is_told_to_stop_ = false;
   std::optional<Clock::time_point> drain_until_;
   const Clock::time_point began_ = Clock::now();
@@ -380,12 +488,28 @@ class Supervisor {
   std::vector<pollfd> polls_;
 };
 
+bool is_head(const NodesSpec& nodes) {
+  if (!nodes.is_several() || !nodes.hosts.empty()) return true;
+  return nodes.is_head ? *nodes.is_head : is_own_address(nodes.endpoint_host);
+}
+
 }  // namespace
 
-int launch(const LaunchSpec& spec) {
+int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch) {
   if (spec.argv.empty()) throw Error(ErrorCode::kInvalidArgument, "no program to run");
-  check_file_limit(spec);
-  return Supervisor(spec).run();
+  if (nodes.hosts.empty()) check_file_limit(spec);
+  if (!is_head(nodes)) return join_job(spec, nodes);
+  std::unique_ptr<Head> head;
+  try {
+    head = std::make_unique<Head>(spec, nodes, launch);
+  } catch (const Error& error) {
+    // Several nodes on the endpoint's own host: the first one there is the head.
+    if (error.code() != ErrorCode::kUnavailable || nodes.is_head || !nodes.is_several()) throw;
+    return join_job(spec, nodes);
+  }
+  return head->run();
 }
+
+int launch(const LaunchSpec& spec) { return launch(spec, NodesSpec(), nlohmann::json()); }
 
 }  // namespace yoke::launch

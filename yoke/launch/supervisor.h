@@ -1,6 +1,9 @@
 // yoke/launch/supervisor.h -- carries out a plan: processes, signals, output. What to do is Group's decision.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
+#include "yoke/launch/nodes.h"
 #include "yoke/launch/spec.h"
 
 namespace yoke::launch {
@@ -14,5 +17,9 @@ namespace yoke::launch {
 /// Errors  kFailedPrecondition: the limit of open files is too low. kUnavailable: no pipe, no process, no port.
 /// REQUIRES: one thread; descriptors 0, 1 and 2 are open.
 int launch(const LaunchSpec& spec);
+
+/// The same on several nodes: as their head, or as one that comes to the head. `launch` is for agents on
+/// NodesSpec::hosts: whatever their program understands as this job (`yoke agent`).
+int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch);
 
 }  // namespace yoke::launch

@@ -1,0 +1,89 @@
+// `yoke agent`: what `yoke run --hosts` starts on each host. Not for people: it speaks launch/wire.h on its standard
+// streams.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/cli/command.h"
+#include "yoke/launch/agent.h"
+#include "yoke/launch/channel.h"
+#include "yoke/launch/node.h"
+#include "yoke/launch/wire.h"
+
+namespace yoke::cli {
+namespace {
+
+constexpr std::chrono::seconds kFirstSilence{30};
+constexpr std::chrono::seconds kFarewell{1};
+
+/// The channel takes standard input and output; whatever else prints is read as standard error.
+launch::Channel take_standard_streams() {
+  UniqueFd in(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)), out(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+  if (!in || !out) throw system_error(errno, "taking the standard streams");
+  const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  dup2(null.value(), STDIN_FILENO);
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  write_all(out.value(), std::as_bytes(std::span(launch::kAgentPreamble)), "the head of the job");
+  return {std::move(in), std::move(out), kFirstSilence};
+}
+
+nlohmann::json receive_launch(launch::Channel& channel) {
+  while (true) {
+    std::vector<pollfd> polls;
+    channel.add_polls(polls);
+    poll(polls.data(), polls.size(), 500);
+    channel.handle(polls, 0);
+    if (auto message = channel.receive()) return message->at("launch");
+    if (channel.end()) throw Error(ErrorCode::kUnavailable, "agent: the head of the job: {}", *channel.end());
+  }
+}
+
+/// The environment of the job's command, for this process too: programs are looked for on its PATH.
+Environment take_environment(const nlohmann::json& variables) {
+  for (const auto& [name, value] : variables.items()) {
+    setenv(name.c_str(), value.get_ref<const std::string&>().c_str(), 1);
+  }
+  return Environment::of_process();
+}
+
+int serve(Context& context) {
+  signal(SIGPIPE, SIG_IGN);
+  auto channel = take_standard_streams();
+  try {
+    const auto launch = receive_launch(channel);
+    channel.set_silence(std::chrono::milliseconds(launch.at("silence_ms").get<int64_t>()));
+    const std::string folder = launch.at("folder");
+    if (chdir(folder.c_str()) != 0) throw system_error(errno, fmt::format("entering the folder {}", folder));
+    AgentRole role{channel, std::nullopt};
+    if (const auto number = launch.find("num_ranks"); number != launch.end()) role.num_ranks = number->get<int64_t>();
+    Context command{context.out, take_environment(launch.at("environment")), context.installation, {}};
+    command.agent = &role;
+    return run_command_line(launch.at("words").get<std::vector<std::string>>(), command);
+  } catch (const Error& error) {
+    channel.send({{"event", to_json(launch::NodeEvent{.kind = launch::NodeEvent::Kind::kRefused,
+                                                      .value = exit_status(error.code()),
+                                                      .text = error.what()})}});
+    channel.flush(kFarewell);
+    return exit_status(error.code());
+  }
+}
+
+}  // namespace
+
+void add_agent(CLI::App& app, Context& context) {
+  auto* cmd = app.add_subcommand("agent", "A node of a job on another host; started by `yoke run --hosts`");
+  cmd->group("");
+  cmd->callback([&context] { context.exit_code = serve(context); });
+}
+
+}  // namespace yoke::cli

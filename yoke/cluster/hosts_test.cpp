@@ -1,0 +1,66 @@
+#include "yoke/cluster/hosts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "yoke/base/error.h"
+
+namespace yoke::cluster {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+class Hostfile : public testing::Test {
+ protected:
+  std::filesystem::path write(const std::string& text) {
+    std::ofstream(path_, std::ios::binary) << text;
+    return path_;
+  }
+  ~Hostfile() override { std::filesystem::remove(path_); }
+  std::filesystem::path path_ = testing::TempDir() + "/yoke-hosts-" + std::to_string(getpid());
+};
+
+TEST(Hosts, AreNamesListsAndCounts) {
+  EXPECT_THAT(parse_hosts("a,me@b.example.org:4"),
+              ElementsAre(HostEntry{"a", std::nullopt}, HostEntry{"me@b.example.org", 4}));
+  EXPECT_THAT(parse_hosts("n[01-02]"), ElementsAre(HostEntry{"n01", std::nullopt}, HostEntry{"n02", std::nullopt}));
+}
+
+TEST(Hosts, ThatAreMoreThanNamesAreRefused) {
+  for (const char* text : {"-oProxyCommand=reboot", "a;reboot", "a b", "$(reboot)", "`reboot`", "a|b", "a'b", "a\"b",
+                           "a\nb", "a/b", "\\a", "@a", "a*", "a\x1b[31m", "a&b", "a>b"}) {
+    EXPECT_NE(refusal([&] { parse_hosts(text); }), "accepted") << text;
+  }
+  EXPECT_THAT(refusal([] { parse_hosts("a:0"); }), HasSubstr("'0' is no number of ranks"));
+  EXPECT_THAT(refusal([] { parse_hosts("a,b,a"); }), HasSubstr("host a is named twice"));
+  EXPECT_NE(refusal([] { parse_hosts(std::string(300, 'a')); }), "accepted");
+}
+
+TEST_F(Hostfile, HasALineForEachHost) {
+  EXPECT_THAT(read_hostfile(write("# mine\na slots=8 max_slots=8\r\n\n  b:2  # the small one\nc")),
+              ElementsAre(HostEntry{"a", 8}, HostEntry{"b", 2}, HostEntry{"c", std::nullopt}));
+}
+
+TEST_F(Hostfile, SaysWhichLineIsWrong) {
+  EXPECT_THAT(refusal([&] { read_hostfile(write("a\nb;reboot\n")); }), HasSubstr(":2: 'b;reboot' is no name of a host"));
+  EXPECT_THAT(refusal([&] { read_hostfile(write("a slots=many\n")); }), HasSubstr("'many' is no number of ranks"));
+  EXPECT_THAT(refusal([&] { read_hostfile(write("a fast\n")); }), HasSubstr("what is 'fast'?"));
+  EXPECT_THAT(refusal([&] { read_hostfile(write("# none\n")); }), HasSubstr("names no host"));
+  EXPECT_THAT(refusal([&] { read_hostfile(write(std::string("a\0b\n", 4))); }), HasSubstr("is no name"));
+}
+
+}  // namespace
+}  // namespace yoke::cluster

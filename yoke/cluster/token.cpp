@@ -1,0 +1,95 @@
+#include "yoke/cluster/token.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <span>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+
+namespace yoke::cluster {
+namespace {
+
+constexpr size_t kRandomBytes = 32;
+
+/// nullopt: there is none.
+std::optional<std::string> read_token(const std::filesystem::path& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd && errno == ENOENT) return std::nullopt;
+  if (!fd) throw system_error(errno, fmt::format("opening {}", path.string()));
+  struct stat status {};
+  fstat(fd.value(), &status);
+  if (status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{} must belong to you and be closed to others: chmod 600 it, or delete it and yoke makes a new one",
+                path.string());
+  }
+  char text[256];
+  const auto count = read(fd.value(), text, sizeof text);
+  std::string token(text, static_cast<size_t>(std::max<ssize_t>(0, count)));
+  while (token.ends_with('\n')) token.pop_back();
+  if (token.size() >= 16) return token;
+  throw Error(ErrorCode::kFailedPrecondition, "{} holds no token; delete it and yoke makes a new one", path.string());
+}
+
+std::string make_token() {
+  unsigned char bytes[kRandomBytes];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw system_error(errno, "making a token");
+  std::string text;
+  for (const auto byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+/// Another process, on another host too, may do so at the same moment: one of the files gets the name.
+void write_token(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  if (error) throw system_error(error.value(), fmt::format("making the folder {}", path.parent_path().string()));
+  auto own = path.string() + ".XXXXXX";
+  const UniqueFd fd(mkostemp(own.data(), O_CLOEXEC));  // with mode 600
+  if (!fd) throw system_error(errno, fmt::format("making {}", path.string()));
+  int error_number = 0;
+  try {
+    const auto token = make_token() + "\n";
+    write_all(fd.value(), std::as_bytes(std::span(token)), own);
+    if (link(own.c_str(), path.c_str()) != 0) error_number = errno;
+  } catch (...) {
+    unlink(own.c_str());
+    throw;
+  }
+  unlink(own.c_str());
+  if (error_number != 0 && error_number != EEXIST) {
+    throw system_error(error_number, fmt::format("making {}", path.string()));
+  }
+}
+
+}  // namespace
+
+std::filesystem::path token_file(const Environment& environment) {
+  if (const auto folder = environment.value_or("XDG_CONFIG_HOME", ""); folder.starts_with('/')) {
+    return std::filesystem::path(folder) / "yoke" / "token";
+  }
+  const auto home = environment.find("HOME");
+  if (!home) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "the nodes of a job need a common secret, and HOME is not set; set YOKE_JOB_TOKEN to the same on all");
+  }
+  return std::filesystem::path(*home) / ".config" / "yoke" / "token";
+}
+
+std::string job_token(const Environment& environment) {
+  if (const auto token = environment.find("YOKE_JOB_TOKEN"); token && !token->empty()) return *token;
+  const auto path = token_file(environment);
+  if (const auto token = read_token(path)) return *token;
+  write_token(path);
+  if (const auto token = read_token(path)) return *token;
+  throw Error(ErrorCode::kUnavailable, "{} was removed while it was made", path.string());
+}
+
+}  // namespace yoke::cluster

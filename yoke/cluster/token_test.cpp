@@ -1,0 +1,58 @@
+#include "yoke/cluster/token.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "yoke/base/error.h"
+
+namespace yoke::cluster {
+namespace {
+
+class JobToken : public testing::Test {
+ protected:
+  JobToken() {
+    auto path = testing::TempDir() + "/yoke-token-XXXXXX";
+    home_ = mkdtemp(path.data());
+    environment_ = {{"HOME", home_}};
+  }
+  ~JobToken() override { std::filesystem::remove_all(home_); }
+  std::string home_;
+  Environment environment_;
+};
+
+TEST_F(JobToken, IsMadeOnceAndForItsOwnerAlone) {
+  const auto token = job_token(environment_);
+  EXPECT_EQ(token.size(), 64u);
+  EXPECT_EQ(job_token(environment_), token);
+  struct stat status {};
+  ASSERT_EQ(stat(token_file(environment_).c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  // Nothing else is left.
+  const auto folder = token_file(environment_).parent_path();
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()), 1);
+}
+
+TEST_F(JobToken, IsTheVariableWhereThereIsOne) {
+  environment_.set("YOKE_JOB_TOKEN", "a secret of mine");
+  EXPECT_EQ(job_token(environment_), "a secret of mine");
+  EXPECT_FALSE(std::filesystem::exists(token_file(environment_)));
+}
+
+TEST_F(JobToken, ThatOthersMayReadIsRefused) {
+  job_token(environment_);
+  chmod(token_file(environment_).c_str(), 0644);
+  EXPECT_THROW(job_token(environment_), Error);
+}
+
+TEST_F(JobToken, ThatIsEmptyIsRefused) {
+  job_token(environment_);
+  std::ofstream(token_file(environment_)) << "\n";
+  EXPECT_THROW(job_token(environment_), Error);
+}
+
+}  // namespace
+}  // namespace yoke::cluster
