@@ -42,7 +42,7 @@ RemoteNode::RemoteNode(AgentProcess process, const json& launch, std::chrono::mi
 RemoteNode::~RemoteNode() {
   channel_.reset();
   if (process_ <= 0) return;
-  const auto until = std::chrono::steady_clock::now() + kProcessPatience;
+  const auto until = std::chrono::steady_clock::now() + (is_lost_ ? std::chrono::milliseconds(0) : kProcessPatience);
   while (waitpid(process_, nullptr, WNOHANG) == 0) {
     if (std::chrono::steady_clock::now() >= until) kill(process_, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -96,6 +96,7 @@ void RemoteNode::obey(const json& message) {
     auto one = to_event(*event);
     if (one.info) {
       is_ready_ = true;
+      last_error_.clear();  // a login shell's
       if (one.info->address.empty()) one.info->address = address_;
     }
     return observer_.on_event(*this, one);
@@ -127,10 +128,15 @@ void RemoteNode::read_process_errors() {
   while ((count = read(process_errors_.value(), buffer, sizeof buffer)) > 0) {
     error_text_.append(buffer, static_cast<size_t>(count));
     for (auto end = error_text_.find('\n'); end != error_text_.npos; end = error_text_.find('\n')) {
-      last_error_ = printable(error_text_.substr(0, end));
-      while (last_error_.ends_with(' ')) last_error_.pop_back();
+      auto line = error_text_.substr(0, end);
       error_text_.erase(0, end + 1);
+      if (line.ends_with('\r')) line.pop_back();
+      // Until the agent speaks for itself, the last line is why it does not.
+      if (!last_error_.empty()) observer_.on_event(*this, {.kind = Kind::kNotice, .text = last_error_});
+      last_error_ = printable(line);
+      if (!is_ready_) continue;
       observer_.on_event(*this, {.kind = Kind::kNotice, .text = last_error_});
+      last_error_.clear();
     }
     if (error_text_.size() > sizeof buffer) error_text_.clear();
   }

@@ -36,8 +36,8 @@ constexpr std::chrono::seconds kDrainAfterStop{1};
 constexpr std::chrono::seconds kStatusEvery{1};
 /// After so long without a start, people are told what is being waited for.
 constexpr std::chrono::seconds kSayWaitingAfter{2};
-/// Between two tries to reach a host.
-constexpr std::chrono::seconds kReachEvery{2};
+/// Between two tries to reach a host: doubled each time, up to the second.
+constexpr std::chrono::seconds kReachFirst{1}, kReachLast{60};
 constexpr std::chrono::milliseconds kFarewell{1000};
 
 /// A node as the head knows it.
@@ -73,7 +73,7 @@ class Head : public NodeObserver {
       add_this_machine();
     }
     if (nodes.is_several()) raise_file_limit();
-    next_try_.resize(nodes.hosts.size(), Clock::time_point());
+    tries_.resize(nodes.hosts.size());
     screen_ = std::make_unique<Screen>(spec.environment.value_or("NO_COLOR", "").empty());
   }
 
@@ -186,7 +186,10 @@ class Head : public NodeObserver {
     const auto name_before = member.info.host;
     member.info = info;
     if (!name_before.empty()) member.info.host = name_before;  // as the user calls it
-    if (!nodes_.hosts.empty()) member.info.node_rank = static_cast<int64_t>(member.host_index);
+    if (!nodes_.hosts.empty()) {
+      member.info.node_rank = static_cast<int64_t>(member.host_index);
+      tries_[member.host_index].pause = kReachFirst;
+    }
     member.is_ready = true;
     membership_.add(id, member.info.node_rank, Clock::now());
   }
@@ -240,8 +243,10 @@ class Head : public NodeObserver {
     for (size_t i = 0; i < nodes_.hosts.size(); ++i) {
       const bool is_there = std::any_of(members_.begin(), members_.end(),
                                         [i](const auto& entry) { return entry.second.host_index == i; });
-      if (is_there || Clock::now() < next_try_[i]) continue;
-      next_try_[i] = Clock::now() + kReachEvery;
+      auto& [next, pause] = tries_[i];
+      if (is_there || Clock::now() < next) continue;
+      next = Clock::now() + pause;
+      pause = std::min(2 * pause, kReachLast);
       const auto& host = nodes_.hosts[i];
       auto launch = launch_;
       if (host.num_ranks) launch["num_ranks"] = *host.num_ranks;
@@ -354,6 +359,10 @@ class Head : public NodeObserver {
     }
     while (!is_drain_over() &&
            std::any_of(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.takes_part; })) {
+      if (nodes_.is_elastic()) {  // for the next start
+        forget_lost();
+        reach_hosts();
+      }
       step();
     }
     for (auto& [id, member] : members_) {
@@ -475,7 +484,11 @@ class Head : public NodeObserver {
   std::map<int, Member> members_;
   int last_id_ = -1;
   LocalNode* local_ = nullptr;
-  std::vector<Clock::time_point> next_try_;  ///< To reach a host.
+  struct Tries {
+    Clock::time_point next;
+    std::chrono::seconds pause = kReachFirst;
+  };
+  std::vector<Tries> tries_;  ///< To reach a host.
   bool is_gathering_again_ = false;
   std::optional<uint16_t> master_port_;
   FailureFacts facts_;

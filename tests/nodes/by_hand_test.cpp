@@ -1,0 +1,234 @@
+// `yoke run --nnodes`, started on each of four hosts in network namespaces.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <csignal>
+#include <random>
+
+#include "tests/nodes/nodes.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ByHand : public Nodes {
+ protected:
+  std::vector<std::unique_ptr<Command>> join_all(const std::vector<std::string>& words, const std::string& nnodes = "4") {
+    std::vector<std::unique_ptr<Command>> nodes;
+    for (int host = 0; host < kNumHosts; ++host) nodes.push_back(join(host, words, nnodes));
+    return nodes;
+  }
+
+  static std::string all_errors(const std::vector<std::unique_ptr<Command>>& nodes) {
+    std::string text;
+    for (const auto& node : nodes) text += node->err();
+    return text;
+  }
+
+  /// Reads what all of them say until `condition`.
+  static bool wait_for(const std::vector<std::unique_ptr<Command>>& nodes, const std::function<bool()>& condition) {
+    return wait_until([&] {
+      for (const auto& node : nodes) node->wait_until([] { return false; }, milliseconds(1));
+      return condition();
+    });
+  }
+};
+
+TEST_F(ByHand, NodeRanksAreHonouredWhoeverComesFirst) {
+  std::vector<std::unique_ptr<Command>> nodes(kNumHosts);
+  for (const int host : {3, 1, 2, 0}) {  // the head comes last
+    nodes[static_cast<size_t>(host)] =
+        join(host, shell({"-n", std::to_string(host + 1)}, "echo $RANK/$WORLD_SIZE $GROUP_RANK $MASTER_ADDR"));
+    if (host != 0) nodes[static_cast<size_t>(host)]->wait_until([] { return false; }, milliseconds(100));
+  }
+  int rank = 0;
+  for (int host = 0; host < kNumHosts; ++host) {
+    const auto result = nodes[static_cast<size_t>(host)]->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    for (int local_rank = 0; local_rank <= host; ++local_rank, ++rank) {
+      EXPECT_THAT(result.out, HasSubstr(fmt("[%d] %d/10 %d 10.77.0.1\n", rank, rank, host)));
+    }
+  }
+}
+
+TEST_F(ByHand, ASlowHeadIsWaitedFor) {
+  auto node = join(1, {"--", "true"}, "2");
+  ASSERT_TRUE(node->wait_until([&] { return node->err().find("waiting for the head of the job") != std::string::npos; }));
+  const auto head = join(0, {"--", "true"}, "2");
+  EXPECT_EQ(head->wait().exit_code, 0) << head->err();
+  EXPECT_EQ(node->wait().exit_code, 0) << node->err();
+}
+
+TEST_F(ByHand, WithoutNodeRanksTheEndpointsHostIsTheHead) {
+  std::vector<std::unique_ptr<Command>> nodes;
+  for (const int host : {2, 0, 1}) {
+    nodes.push_back(join(host, shell({"--rdzv-backend", "c10d", "--rdzv-id", "a job"}, "echo $RANK/$WORLD_SIZE"), "3", false));
+  }
+  std::string out;
+  for (const auto& node : nodes) {
+    EXPECT_EQ(node->wait().exit_code, 0) << node->err();
+    out += node->out();
+  }
+  EXPECT_THAT(out, AllOf(HasSubstr("[0] 0/3\n"), HasSubstr("[1] 1/3\n"), HasSubstr("[2] 2/3\n")));
+}
+
+TEST_F(ByHand, AllHaveTheExitStatusOfTheFirstFailure) {
+  const auto nodes = join_all(shell({}, "[ $RANK = 3 ] || exec sleep 60; exit 42"));
+  for (const auto& node : nodes) {
+    const auto result = node->wait(milliseconds(15'000));
+    EXPECT_EQ(result.exit_code, 42);
+    EXPECT_THAT(result.err, HasSubstr("exited with code 42; stopped the 3 other ranks"));
+  }
+}
+
+TEST_F(ByHand, TooFewNodesAreNotWaitedForWithoutEnd) {
+  const auto head = join(0, {"--rdzv-conf", "join_timeout=1", "--", "true"});
+  const auto result = head->wait(milliseconds(10'000));
+  EXPECT_EQ(result.exit_code, 124);
+  EXPECT_THAT(result.err, HasSubstr("1 of at least 4 nodes have come within 1.0 s"));
+}
+
+TEST_F(ByHand, AKilledNodeEndsTheJobOnAll) {
+  const auto nodes = join_all(shell({}, script()));
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
+  nodes[2]->signal(SIGKILL);
+  for (const int host : {0, 1, 3}) {
+    EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait(milliseconds(15'000)).exit_code, 75) << host;
+  }
+  EXPECT_THAT(nodes[0]->err(), HasSubstr("its connection was closed"));
+}
+
+TEST_F(ByHand, AKilledHeadEndsTheJobOnAll) {
+  const auto nodes = join_all(shell({"--max-restarts", "3"}, script()));
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
+  nodes[0]->signal(SIGKILL);
+  for (const int host : {1, 2, 3}) {
+    const auto result = nodes[static_cast<size_t>(host)]->wait(milliseconds(15'000));
+    EXPECT_EQ(result.exit_code, 75) << host;
+    EXPECT_THAT(result.err, HasSubstr("lost the head of the job: its connection was closed"));
+  }
+}
+
+TEST_F(ByHand, ACutNodeOfAnElasticJobComesBack) {
+  const auto nodes = join_all(shell({"--heartbeat-timeout", "2", "--max-restarts", "1"}, script()), "2:4");
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
+  network_->cut(2);
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
+  EXPECT_TRUE(wait_for(nodes, [&] { return nodes[2]->err().find("coming to the job again") != std::string::npos; }));
+  network_->mend(2);
+  // It is told nothing until the next start; give it the time to come.
+  ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(2) > 0; })) << all_errors(nodes);
+  make_file("fail-1");
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(2, 4); })) << all_errors(nodes);
+  make_file("done");
+  for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
+}
+
+TEST_F(ByHand, ANodeOfAnElasticJobMayLeave) {
+  const auto nodes = join_all(shell({}, script()), "2:4");
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
+  nodes[3]->signal(SIGTERM);
+  EXPECT_EQ(nodes[3]->wait(milliseconds(15'000)).exit_code, 143) << nodes[3]->err();
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
+  make_file("done");
+  for (const int host : {0, 1, 2}) EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait().exit_code, 0);
+}
+
+TEST_F(ByHand, ASignalToOneNodeEndsAJobOfFixedSize) {
+  const auto nodes = join_all(shell({}, script()));
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
+  nodes[1]->signal(SIGTERM);
+  for (const auto& node : nodes) EXPECT_EQ(node->wait(milliseconds(15'000)).exit_code, 143) << node->err();
+}
+
+/// A scheduler, or Ctrl-C in srun, tells every launcher: that is one wish, not the second one that kills at once.
+TEST_F(ByHand, SignalsToAllNodesLeaveTheGrace) {
+  const auto nodes = join_all(
+      shell({}, "trap 'sleep 0.5; : > " + folder_.path() + "/saved.$RANK; exit 0' INT; cd " + folder_.path() +
+                    "; : > 0.$RANK.4; while :; do sleep 0.02; done"));
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
+  for (const auto& node : nodes) node->signal(SIGINT);
+  for (const auto& node : nodes) EXPECT_EQ(node->wait(milliseconds(15'000)).exit_code, 130) << node->err();
+  for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(has_file("saved." + std::to_string(rank))) << rank;
+}
+
+TEST_F(ByHand, AnotherTokenOrJobIsRefused) {
+  const auto head = join(0, shell({"--rdzv-id", "mine"}, script()), "2");
+  auto stranger = options(network_->on(1, {kYoke, "run", "--nnodes", "2", "--node-rank", "1", "--rdzv-id", "mine",
+                                           "--rdzv-endpoint", "10.77.0.1:29400", "--", "true"}));
+  stranger.environment.back() = {"YOKE_JOB_TOKEN", "of somebody else"};
+  auto result = run(stranger);
+  EXPECT_EQ(result.exit_code, 77) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("it refuses this node: the job's id or the token is another"));
+  result = join(1, {"--rdzv-id", "other", "--", "true"}, "2")->wait();
+  EXPECT_THAT(result.err, HasSubstr("it refuses this node"));
+  EXPECT_TRUE(head->wait_until([&] {
+    return head->err().find("refused 10.77.0.2: it has another job id or another token") != std::string::npos;
+  })) << head->err();
+  EXPECT_FALSE(has_file("0.0.2"));
+}
+
+TEST_F(ByHand, AnEndpointThatIsNoYokeIsNamed) {
+  const auto other = std::make_unique<Command>(options(network_->on(
+      0, {"python3", "-c",
+          "import socket\ns=socket.create_server(('0.0.0.0',29400))\nprint('up',flush=True)\n"
+          "while True:\n c,_=s.accept()\n c.sendall(b'SSH-2.0-OpenSSH_9.2\\r\\n\\x1b[31m')"})));
+  ASSERT_TRUE(other->wait_for_output("up"));
+  const auto result = join(1, {"--", "true"}, "2")->wait();
+  EXPECT_EQ(result.exit_code, 77);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("10.77.0.1:29400: it is no yoke; it says 'SSH-2.0-OpenSSH_9.2"),
+                                testing::Not(HasSubstr("\x1b"))));
+}
+
+/// Whoever comes to the port with anything at all neither joins, nor disturbs those who may.
+TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
+  const auto head = join(0, shell({}, "echo $RANK/$WORLD_SIZE"), "2");
+  const auto noise = run(options(network_->on(
+      2, {"python3", "-c",
+          "import os,socket,time\n"
+          "for i in range(100):\n"
+          "  for k in range(50):\n"
+          "    try: s=socket.create_connection(('10.77.0.1',29400)); break\n"
+          "    except OSError: time.sleep(0.1)\n"
+          "  try:\n"
+          "    s.sendall(os.urandom(i*37)) if i%3 else s.sendall(b'yoke/1 agent\\n'+os.urandom(64))\n"
+          "  except OSError: pass\n"
+          "  if i%2: s.close()\n"})));
+  EXPECT_EQ(noise.exit_code, 0) << noise.err;
+  const auto node = join(1, shell({}, "echo $RANK/$WORLD_SIZE"), "2");
+  EXPECT_EQ(head->wait().exit_code, 0) << head->err();
+  EXPECT_EQ(node->wait().exit_code, 0) << node->err();
+  EXPECT_THAT(node->out(), HasSubstr("1/2"));
+}
+
+/// Kills at random moments of a job that restarts all the time leave nothing behind, and all that is left ends.
+TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
+  const int rounds = std::getenv("YOKE_LONG") != nullptr ? 300 : 4;
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < rounds && !HasFailure(); ++round) {
+    const TemporaryFolder temporary;
+    std::vector<std::unique_ptr<Command>> nodes;
+    for (int host = 0; host < 3; ++host) {
+      auto how = options(network_->on(
+          host, {kYoke, "run", "--nnodes", "2:3", "--node-rank", std::to_string(host), "--rdzv-endpoint",
+                 "10.77.0.1:29400", "--rdzv-conf", "last_call_timeout=0,join_timeout=5", "--max-restarts", "100000", "-n", "2",
+                 "--", "sh", "-c", "[ $RANK = 1 ] || exec sleep 60; exit 1"}));
+      how.environment.emplace_back("TMPDIR", temporary.path());
+      nodes.push_back(std::make_unique<Command>(how));
+    }
+    poll(nullptr, 0, static_cast<int>(random() % 300));
+    const auto victim = random() % 3;
+    nodes[victim]->signal(SIGKILL);
+    if (random() % 2 == 0) nodes[(victim + 1) % 3]->signal(SIGKILL);
+    poll(nullptr, 0, static_cast<int>(random() % 100));
+    for (const auto& node : nodes) node->signal(SIGTERM);
+    for (const auto& node : nodes) node->wait(milliseconds(20'000));
+    EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); })) << "round " << round;
+    EXPECT_TRUE(wait_until([&] { return std::filesystem::is_empty(temporary.path()); })) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace yoke::test

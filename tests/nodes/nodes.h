@@ -1,0 +1,105 @@
+// tests/nodes/nodes.h -- jobs on several hosts, for tests/nodes.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/nodes/network.h"
+
+namespace yoke::test {
+
+inline constexpr const char* kYoke = YOKE_COMMAND;
+
+/// Four hosts, and a tag by which the processes of the job are known.
+class Nodes : public testing::Test {
+ protected:
+  static constexpr int kNumHosts = 4;
+
+  void SetUp() override {
+    if (const auto why = Network::why_not(); !why.empty()) GTEST_SKIP() << why;
+    network_ = std::make_unique<Network>(kNumHosts);
+  }
+
+  void TearDown() override {
+    if (!network_) return;
+    EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); })) << "processes are left";
+  }
+
+  /// `yoke run --nnodes ... WORDS`, on a host, as its node.
+  std::unique_ptr<Command> join(int host, const std::vector<std::string>& words, const std::string& nnodes = "4",
+                                bool with_rank = true) {
+    std::vector<std::string> argv = {kYoke, "run", "--nnodes", nnodes, "--rdzv-endpoint", Network::address(0) + ":29400"};
+    if (with_rank) argv.insert(argv.end(), {"--node-rank", std::to_string(host)});
+    argv.insert(argv.end(), words.begin(), words.end());
+    return std::make_unique<Command>(options(network_->on(host, argv)));
+  }
+
+  /// `yoke run --hosts ... WORDS`, from outside.
+  std::unique_ptr<Command> over_ssh(const std::vector<std::string>& words) {
+    std::string hosts;
+    for (int host = 0; host < kNumHosts; ++host) hosts += (host > 0 ? "," : "") + Network::address(host);
+    std::vector<std::string> argv = {kYoke, "run", "--hosts", hosts, "--ssh", network_->ssh()};
+    argv.insert(argv.end(), words.begin(), words.end());
+    return std::make_unique<Command>(options(network_->on(Network::kOutside, argv)));
+  }
+
+  CommandOptions options(std::vector<std::string> argv) const {
+    return {.argv = std::move(argv), .environment = {{"YOKE_TEST_TAG", tag_}, {"YOKE_JOB_TOKEN", "of these tests"}}};
+  }
+
+  /// What every rank runs: it says that it is there by a file ATTEMPT.RANK.WORLD-SIZE, ends with 3 when there is a file
+  /// fail-ATTEMPT and it is rank 0, and with 0 when there is a file `done`.
+  std::string script() const {
+    return "cd " + folder_.path() +
+           "; a=$TORCHELASTIC_RESTART_COUNT; : > $a.$RANK.$WORLD_SIZE; while [ ! -e done ]; do sleep 0.02; "
+           "[ $RANK = 0 ] && [ -e fail-$a ] && exit 3; done; exit 0";
+  }
+
+  /// Connections of the host to the job's endpoint.
+  size_t num_connections(int host) const {
+    const auto result = run({.argv = network_->on(host, {"ss", "-H", "-t", "-n", "state", "established", "dport", "=", "29400"})});
+    return static_cast<size_t>(std::count(result.out.begin(), result.out.end(), '\n'));
+  }
+
+  bool has_file(const std::string& name) const { return std::filesystem::exists(folder_.path(name)); }
+  void make_file(const std::string& name) const { folder_.write(name, ""); }
+
+  /// All ranks of an attempt are there.
+  bool runs(int attempt, int world_size) const {
+    for (int rank = 0; rank < world_size; ++rank) {
+      if (!has_file(std::to_string(attempt) + "." + std::to_string(rank) + "." + std::to_string(world_size))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::unique_ptr<Network> network_;
+  const std::string tag_ = new_tag();
+  TemporaryFolder folder_;
+};
+
+/// printf's.
+template <typename... Args>
+std::string fmt(const char* format, Args... args) {
+  char text[512];
+  std::snprintf(text, sizeof text, format, args...);
+  return text;
+}
+
+/// The words of a shell as a program.
+inline std::vector<std::string> shell(std::vector<std::string> options, const std::string& script) {
+  options.insert(options.end(), {"--", "sh", "-c", script});
+  return options;
+}
+
+}  // namespace yoke::test

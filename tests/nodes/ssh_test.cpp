@@ -1,0 +1,192 @@
+// `yoke run --hosts`: four hosts in network namespaces, reached by real ssh.
+#include <csignal>
+
+#include "tests/nodes/nodes.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Ssh : public Nodes {
+ protected:
+  void SetUp() override {
+    Nodes::SetUp();
+    if (network_) network_->start_sshd(tag_);
+  }
+
+  /// The agent on that host: of those with the tag, the one in its network.
+  std::optional<pid_t> agent_of(int host) const {
+    const auto wanted = namespace_of(run({.argv = network_->on(host, {"sh", "-c", "readlink /proc/self/ns/net"})}).out);
+    for (const auto pid : processes_with_tag(tag_)) {
+      const auto process = "/proc/" + std::to_string(pid);
+      std::error_code error;
+      if (namespace_of(std::filesystem::read_symlink(process + "/ns/net", error).string()) != wanted) continue;
+      if (std::filesystem::read_symlink(process + "/exe", error) == std::filesystem::canonical(kYoke, error) &&
+          !children_of(pid).empty()) {
+        return pid;
+      }
+    }
+    return std::nullopt;
+  }
+
+  static std::string namespace_of(const std::string& link) { return link.substr(0, link.find(']') + 1); }
+};
+
+TEST_F(Ssh, RanksAreOnAllHostsInTheirOrder) {
+  const auto command = over_ssh(shell({"-n", "2"}, "echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE "
+                                                   "$MASTER_ADDR $(ip -4 -br addr show eth0 | tr -s ' ' | cut -d' ' -f3)"));
+  const auto result = command->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  for (int rank = 0; rank < 8; ++rank) {
+    const auto line = fmt("[%d] %d/8 %d %d/4 10.77.0.1 10.77.0.%d/24\n", rank, rank, rank % 2, rank / 2, rank / 2 + 1);
+    EXPECT_THAT(result.out, HasSubstr(line));
+  }
+}
+
+TEST_F(Ssh, TheFirstFailureEndsAllAndNamesItsHost) {
+  const auto result = over_ssh(shell({}, "[ $RANK = 2 ] && sleep 0.2 && kill -SEGV $$; sleep 60"))->wait();
+  EXPECT_EQ(result.exit_code, 139);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 2 (pid "), HasSubstr(" on 10.77.0.3) was killed by SIGSEGV"),
+                                HasSubstr("stopped the 3 other ranks")));
+}
+
+TEST_F(Ssh, TheReasonOfARankIsShown) {
+  const auto result = over_ssh(shell({}, "[ $RANK = 3 ] || exec sleep 60; echo '{\"message\":{\"message\":\"ValueError: "
+                                         "sizes differ\",\"extraInfo\":{\"timestamp\":\"1\"}}}' > "
+                                         "$TORCHELASTIC_ERROR_FILE; exit 5"))
+                          ->wait();
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_THAT(result.err, HasSubstr("rank 3 failed: ValueError: sizes differ"));
+}
+
+TEST_F(Ssh, AHostThatIsNotThereIsNamedBeforeAnythingRuns) {
+  auto argv = network_->on(Network::kOutside, {kYoke, "run", "--hosts", "10.77.0.1,no.such.host.invalid", "--ssh",
+                                               network_->ssh(), "--", "touch", folder_.path("ran")});
+  const auto result = run(options(argv));
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.err, HasSubstr("cannot use host no.such.host.invalid: ssh: Could not resolve hostname"));
+  EXPECT_FALSE(has_file("ran"));
+}
+
+TEST_F(Ssh, WhatALoginShellSaysDoesNotMatter) {
+  const TemporaryFolder bin;
+  bin.write("yoke", "#!/bin/sh\necho Welcome to the cluster\necho of errors >&2\nexec " + std::string(kYoke) + " \"$@\"\n",
+            true);
+  auto argv = network_->on(Network::kOutside, {kYoke, "run", "--hosts", "10.77.0.1", "--ssh", network_->ssh(),
+                                               "--remote-yoke", bin.path("yoke"), "--", "echo", "ran"});
+  const auto result = run(options(argv));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "ran\n");
+}
+
+TEST_F(Ssh, OutputOfAnySizeAndKindArrives) {
+  const auto result =
+      over_ssh(shell({}, "[ $RANK = 1 ] && { head -c 900000 /dev/zero | tr '\\0' x; echo; }; "
+                         "[ $RANK = 2 ] && head -c 3000000 /dev/urandom | tr -d '\\r' >&2; [ $RANK = 3 ] && seq 200000; true"))
+          ->wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), 'x'), 900'000);
+  EXPECT_THAT(result.out, HasSubstr("[3] 200000\n"));
+  EXPECT_GE(result.err.size(), 2'900'000U);
+}
+
+TEST_F(Ssh, ASlowReaderDoesNotKeepSignalsBack) {
+  auto words = shell({}, "yes");
+  std::vector<std::string> argv = {kYoke, "run", "--hosts", "10.77.0.1,10.77.0.2", "--ssh", network_->ssh()};
+  argv.insert(argv.end(), words.begin(), words.end());
+  auto how = options(network_->on(Network::kOutside, argv));
+  how.leave_unread = true;
+  Command command(how);
+  ASSERT_TRUE(wait_until([&] { return processes_with_tag(tag_).size() > 6; }));
+  poll(nullptr, 0, 500);  // for all pipes to be full
+  command.signal(SIGTERM);
+  EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); }, milliseconds(8000)));
+  EXPECT_EQ(command.wait().exit_code, 143);
+}
+
+TEST_F(Ssh, AKilledAgentEndsTheJob) {
+  const auto command = over_ssh(shell({}, script()));
+  ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); })) << command->err();
+  const auto agent = agent_of(2);
+  ASSERT_TRUE(agent);
+  kill(*agent, SIGKILL);
+  const auto result = command->wait(milliseconds(15'000));
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.3: its connection was closed; stopped the 3 other ranks"));
+}
+
+TEST_F(Ssh, WithRestartsAKilledAgentsHostIsReachedAgain) {
+  const auto command = over_ssh(shell({"--max-restarts", "1"}, script()));
+  ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); })) << command->err();
+  const auto agent = agent_of(0);
+  ASSERT_TRUE(agent);
+  kill(*agent, SIGKILL);
+  ASSERT_TRUE(command->wait_until([&] { return runs(1, 4); })) << command->err();
+  make_file("done");
+  EXPECT_EQ(command->wait().exit_code, 0) << command->err();
+  EXPECT_THAT(command->err(), HasSubstr("starting all ranks again, restart 1 of 1"));
+}
+
+TEST_F(Ssh, ACutHostIsLostInTimeAndEndsItsRanksItself) {
+  const auto command = over_ssh(shell({"--heartbeat-timeout", "2"}, script()));
+  ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); })) << command->err();
+  network_->cut(1);
+  const auto before = std::chrono::steady_clock::now();
+  const auto result = command->wait(milliseconds(15'000));
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(6));
+  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: nothing was heard from it for 2.0 s"));
+  // TearDown sees that nothing is left on the host, which is still cut.
+}
+
+TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
+  const auto command = over_ssh(shell({"--heartbeat-timeout", "2", "--nnodes", "2:4", "--max-restarts", "1"}, script()));
+  ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); })) << command->err();
+  network_->cut(3);
+  ASSERT_TRUE(command->wait_until([&] { return runs(1, 3); })) << command->err();
+  network_->mend(3);
+  ASSERT_TRUE(command->wait_until([&] { return agent_of(3).has_value(); })) << "while the others run";
+  make_file("fail-1");  // the next start, for whatever reason
+  ASSERT_TRUE(command->wait_until([&] { return runs(2, 4) || runs(2, 3); })) << command->err();
+  make_file("done");
+  EXPECT_EQ(command->wait().exit_code, 0) << command->err();
+  EXPECT_TRUE(runs(2, 4)) << command->err();
+}
+
+TEST_F(Ssh, NothingIsLeftOfAKilledHead) {
+  const auto command = over_ssh(shell({}, script()));
+  ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); })) << command->err();
+  command->signal(SIGKILL);
+  command->wait();
+}
+
+TEST_F(Ssh, TwoJobsRunOnTheSameHosts) {
+  const auto one = over_ssh(shell({}, script() + "; true"));
+  const auto other = over_ssh(shell({}, "echo $MASTER_PORT; exit 7"));
+  EXPECT_EQ(other->wait().exit_code, 7) << other->err();
+  ASSERT_TRUE(one->wait_until([&] { return runs(0, 4); })) << one->err();
+  make_file("done");
+  EXPECT_EQ(one->wait().exit_code, 0) << one->err();
+}
+
+TEST_F(Ssh, ManyRestartsLeakNothing) {
+  const int restarts = std::getenv("YOKE_LONG") != nullptr ? 100 : 10;
+  std::vector<std::vector<std::string>> before;
+  for (int host = 0; host < kNumHosts; ++host) before.push_back(network_->listening(host));
+  const auto result = over_ssh(shell({"--max-restarts", std::to_string(restarts)},
+                                     "[ $RANK = $((TORCHELASTIC_RESTART_COUNT % 4)) ] || exec sleep 60; exit 9"))
+                          ->wait(milliseconds(120'000));
+  EXPECT_EQ(result.exit_code, 9);
+  EXPECT_THAT(result.err, HasSubstr(fmt("restart %d of %d", restarts, restarts)));
+  EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); }));
+  for (int host = 0; host < kNumHosts; ++host) {
+    EXPECT_EQ(network_->listening(host), before[static_cast<size_t>(host)]) << "host " << host;
+  }
+}
+
+}  // namespace
+}  // namespace yoke::test
