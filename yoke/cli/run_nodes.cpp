@@ -26,12 +26,12 @@ struct Endpoint {
   uint16_t port = 0;  ///< 0: not given.
 };
 
-/// "a:1234", "a", "[::1]:1234"
+/// "a:1234", "a", "[::1]:1234", "::1"
 Endpoint parse_endpoint(const std::string& text) {
   Endpoint result{text, 0};
-  const auto colon = text.rfind(':');
-  const bool is_number_alone = std::count(text.begin(), text.end(), ':') > 1 && !text.starts_with('[');  // IPv6
-  if (colon != text.npos && colon + 1 < text.size() && text[colon + 1] != ']' && !is_number_alone) {
+  const bool is_ipv6_alone = !text.starts_with('[') && std::count(text.begin(), text.end(), ':') > 1;
+  const auto colon = text.find(':', text.starts_with('[') ? text.find(']') : 0);
+  if (colon != text.npos && !is_ipv6_alone) {
     result.host = text.substr(0, colon);
     const auto port = to_number(text.substr(colon + 1), "--rdzv-endpoint's port");
     if (port < 0 || port > 65'535) {

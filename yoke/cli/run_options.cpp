@@ -72,6 +72,14 @@ std::string find_python(const Context& context) {
               "run: there is no python on the PATH; activate an environment, or name one in PYTHON_EXEC");
 }
 
+/// Of this node. What each host has is for the agents to count.
+int64_t num_ranks(const RunOptions& options, const Context& context, bool runs_elsewhere) {
+  if (context.agent != nullptr && context.agent->num_ranks) return *context.agent->num_ranks;
+  const auto& text = options.nproc_per_node;
+  if (runs_elsewhere && !parse_int(text)) return 1;
+  return parse_num_ranks(text, device::count_cpus(), [] { return device::count_gpus(); });
+}
+
 }  // namespace
 
 std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
@@ -92,7 +100,8 @@ std::vector<std::string> program_of(std::vector<std::string> words, const RunOpt
 
 launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   launch::LaunchSpec spec;
-  spec.argv = program_of(context.rest, options, [&] { return find_python(context); });
+  const bool runs_elsewhere = context.agent == nullptr && (!options.hosts.empty() || !options.hostfile.empty());
+  spec.argv = program_of(context.rest, options, [&] { return runs_elsewhere ? "python" : find_python(context); });
   spec.environment = context.environment;
   if (!options.logs_specs.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "run: --logs-specs {}: it names Python code, which yoke does not load",
@@ -100,9 +109,7 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   }
   if (!options.master_addr.empty()) spec.master_addr = options.master_addr;
   if (options.master_port != 0) spec.master_port = options.master_port;
-  spec.num_ranks = context.agent != nullptr && context.agent->num_ranks
-                       ? *context.agent->num_ranks
-                       : parse_num_ranks(options.nproc_per_node, device::count_cpus(), [] { return device::count_gpus(); });
+  spec.num_ranks = num_ranks(options, context, runs_elsewhere);
   const auto store = context.installation.libexec / "yoke-store";
   if (access(store.c_str(), X_OK) == 0) spec.store_program = store.string();
   spec.on_a_terminal = isatty(STDOUT_FILENO) == 1;

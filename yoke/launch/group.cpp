@@ -48,14 +48,13 @@ std::string Group::describe(int64_t rank, int pid) const {
 
 Group::Decision Group::on_signal(int signal, Time now, int source) {
   if (!ends_job(signal)) return {Order::kForward, signal};
-  const bool is_second = signal == SIGINT && !interrupted_.insert(source).second;
+  const bool is_second = !told_.insert(source).second;
   const bool is_first = !is_told_to_end_;
   is_told_to_end_ = true;
   if (attempt_.state == State::kKilled) return {};
   if (attempt_.state == State::kStopping) {
-    if (signal != SIGINT) return source == 0 || is_first ? Decision{Order::kSignal, signal} : Decision{};
-    // A Ctrl-C while the ranks are stopping for another reason is one that does not want to wait.
-    if (!is_second && !is_first) return {};
+    if (!is_second && !is_first) return {};  // the same wish, by another launcher
+    if (signal != SIGINT) return {Order::kSignal, signal};
     attempt_.state = State::kKilled;  // a second Ctrl-C
     attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
     return {Order::kKill};

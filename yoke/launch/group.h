@@ -47,8 +47,8 @@ class Group {
   /// What the ranks of the next start are: `hosts` by rank, for messages; empty: all on one that need not be named.
   void begin(int64_t num_ranks, std::vector<std::string> hosts);
 
-  /// `source`: the launcher that was told (a scheduler signals those of all nodes). SIGINT that one of them gets a second
-  /// time kills at once.
+  /// `source`: the launcher that was told; a scheduler tells those of all nodes, and that is one wish. SIGINT while the
+  /// ranks are already stopping kills at once.
   Decision on_signal(int signal, Time now, int source = 0);
   Decision on_started(int64_t rank);
   Decision on_exited(int64_t rank, int pid, int wait_status, Time now);
@@ -109,7 +109,7 @@ class Group {
   std::vector<std::string> hosts_;
   int64_t num_restarts_ = 0;
   int64_t num_starts_ = 0;
-  std::set<int> interrupted_;     ///< Launchers that have had a SIGINT.
+  std::set<int> told_;            ///< Launchers that have been told to end.
   bool is_told_to_end_ = false;  ///< By a signal to the launcher, whatever else happened.
   bool by_signal_ = false;       ///< And that was the first thing.
   std::string left_behind_;

@@ -207,6 +207,56 @@ TEST(Group, DoesNotBeginAgainWhatCannotRun) {
   EXPECT_FALSE(late.begin_again()) << "although a rank failed before it";
 }
 
+TEST(Group, NamesTheHostWhereThereAreSeveral) {
+  auto group = group_of(2);
+  group.begin(2, {"a", "b"});
+  group.on_exited(1, 11, exit_with(3), kStart);
+  EXPECT_THAT(group.reason(), HasSubstr("rank 1 (pid 11 on b) exited with code 3; stopped the 1 other rank"));
+}
+
+TEST(Group, ALostNodeIsAFailureUnlessTheOthersMayGoOn) {
+  auto fixed = restarting_group(1);
+  EXPECT_EQ(fixed.on_node_lost("lost host b: it is off", {1, 2}, false, kStart).order, Order::kSignal);
+  EXPECT_EQ(fixed.exit_code(), 75);
+  EXPECT_THAT(fixed.reason(), HasSubstr("lost host b: it is off; stopped the 1 other rank"));
+  EXPECT_TRUE(fixed.begin_again());
+  EXPECT_EQ(fixed.num_restarts(), 1);
+  fixed.on_node_lost("lost host b: it is off", {1, 2}, false, kStart);
+  EXPECT_FALSE(fixed.begin_again()) << "no restart is left";
+
+  auto elastic = restarting_group(0);
+  elastic.on_node_lost("lost host b: it is off", {1, 2}, true, kStart);
+  const auto notice = elastic.begin_again();
+  ASSERT_TRUE(notice);
+  EXPECT_THAT(*notice, testing::EndsWith("starting all ranks again"));
+  EXPECT_EQ(elastic.num_restarts(), 0);
+  EXPECT_EQ(elastic.num_starts(), 1);
+}
+
+TEST(Group, ANodeThatLeavesStopsTheRanksAndIsNoFailure) {
+  auto group = restarting_group(0);
+  const auto decision = group.on_node_leaving("host b leaves (SIGUSR1)", SIGTERM, kStart);
+  EXPECT_EQ(decision.order, Order::kSignal);
+  EXPECT_EQ(decision.signal, SIGTERM);
+  for (int64_t rank = 0; rank < 3; ++rank) group.on_exited(rank, 10, 0, kStart);
+  EXPECT_TRUE(group.begin_again()) << "although all ended well: they saved their work";
+}
+
+TEST(Group, SignalsToTheLaunchersOfAllNodesAreOneWish) {
+  auto group = group_of(2);
+  EXPECT_EQ(group.on_signal(SIGINT, kStart, 2).order, Order::kSignal);
+  EXPECT_EQ(group.on_signal(SIGINT, kStart, 0).order, Order::kNone);
+  EXPECT_EQ(group.on_signal(SIGINT, kStart, 1).order, Order::kNone);
+  EXPECT_EQ(group.on_signal(SIGINT, kStart, 1).order, Order::kKill) << "now it is the second";
+}
+
+TEST(Group, TheEndOfTheStoreIsAFailure) {
+  auto group = restarting_group(1);
+  EXPECT_EQ(group.on_store_ended(5, SIGKILL, kStart).order, Order::kSignal);
+  EXPECT_THAT(group.reason(), HasSubstr("the process that serves the ranks' store (pid 5) was killed by SIGKILL"));
+  EXPECT_TRUE(group.begin_again());
+}
+
 TEST(Group, StopsForTheSignalsThatItIsToldTo) {
   Group group({.program = "./train", .num_ranks = 1, .stop_signals = {SIGUSR1}});
   group.on_started(0);

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 #include <string_view>
 
 #include "yoke/base/error.h"
@@ -21,6 +23,36 @@ std::string substitute(std::string text, std::string_view name, std::string_view
     text.replace(at, macro.size(), value);
   }
   return text;
+}
+
+/// As Python's string.Template.safe_substitute: ${name} and $name, and $$ for a dollar; what is unknown stays.
+std::string fill_template(std::string_view text, const std::map<std::string_view, std::string>& values) {
+  const auto is_word = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  std::string result;
+  while (!text.empty()) {
+    const auto dollar = std::min(text.find('$'), text.size());
+    result += text.substr(0, dollar);
+    text.remove_prefix(dollar);
+    if (text.empty()) break;
+    if (text.starts_with("$$")) {
+      result += '$';
+      text.remove_prefix(2);
+      continue;
+    }
+    const bool has_braces = text.starts_with("${");
+    const size_t from = has_braces ? 2 : 1;
+    const auto end = static_cast<size_t>(std::find_if_not(text.begin() + static_cast<ptrdiff_t>(from), text.end(), is_word) - text.begin());
+    const auto found = values.find(text.substr(from, end - from));
+    const bool is_closed = !has_braces || text.substr(end).starts_with('}');
+    const auto length = has_braces && is_closed ? end + 1 : end;
+    if (found != values.end() && is_closed) {
+      result += found->second;
+    } else {
+      result += text.substr(0, length);
+    }
+    text.remove_prefix(length);
+  }
+  return result;
 }
 
 std::string names_of(const std::vector<int>& signals) {
@@ -97,9 +129,9 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
 
 std::string prefix_of(const LaunchSpec& spec, int64_t world_size, int64_t rank, int64_t local_rank) {
   if (!spec.logs.prefix_template.empty()) {
-    auto prefix = substitute(spec.logs.prefix_template, "role_name", spec.role);
-    prefix = substitute(std::move(prefix), "rank", std::to_string(rank));
-    return substitute(std::move(prefix), "local_rank", std::to_string(local_rank));
+    return fill_template(spec.logs.prefix_template, {{"role_name", spec.role},
+                                                     {"rank", std::to_string(rank)},
+                                                     {"local_rank", std::to_string(local_rank)}});
   }
   if (world_size == 1 || spec.prefix == Prefix::kNone) return "";
   if (spec.prefix == Prefix::kAllButRankZero && rank == 0) return "";

@@ -54,6 +54,10 @@ struct Member {
   std::set<int64_t> ranks;  ///< Of this start.
 };
 
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address == "localhost";
+}
+
 class Head : public NodeObserver {
  public:
   Head(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch)
@@ -335,6 +339,16 @@ class Head : public NodeObserver {
       if (nodes_.is_several()) hosts.insert(hosts.end(), member.ranks.size(), printable(member.info.host));
     }
     group_.begin(place.world_size, hosts);
+    if (is_loopback(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
+          return members_.at(id).remote != nullptr && !is_loopback(members_.at(id).info.address);
+        })) {
+      group_.on_refused(exit_status(ErrorCode::kInvalidArgument),
+                        fmt::format("rank 0 would serve the ranks' store at {}, where ranks of other hosts do not find "
+                                    "it; name its host by another address, or give --master-addr",
+                                    address),
+                        Clock::now());
+      return;
+    }
 
     master_port_.reset();
     first.takes_part = true;  // until it refuses

@@ -1,0 +1,37 @@
+// `srun yoke run`: the nodes meet by what Slurm tells them. Two nodes of a real Slurm, both on this host: their names do
+// not resolve here, so MASTER_ADDR is set as a user would.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/command.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Result srun(const std::vector<std::string>& words) {
+  std::vector<std::string> argv = {YOKE_WITH_SLURM, "2", "srun", "--overcommit"};
+  argv.insert(argv.end(), words.begin(), words.end());
+  return run({.argv = argv, .environment = {{"MASTER_ADDR", "127.0.0.1"}}, .without = {"RANK", "WORLD_SIZE"}});
+}
+
+TEST(SrunNodes, MeetByThemselves) {
+  const auto result = srun({"-N2", "-n2", YOKE_COMMAND, "run", "-n", "2", "--", "sh", "-c",
+                            "echo $RANK/$WORLD_SIZE $GROUP_RANK $MASTER_ADDR $TORCHELASTIC_RUN_ID"});
+  if (result.exit_code == 125) GTEST_SKIP() << result.err;
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("[0] 0/4 0 127.0.0.1 1.0\n"), HasSubstr("[1] 1/4 0 127.0.0.1 1.0\n"),
+                                HasSubstr("[2] 2/4 1 127.0.0.1 1.0\n"), HasSubstr("[3] 3/4 1 127.0.0.1 1.0\n")));
+}
+
+TEST(SrunNodes, TwoOfThemOnOneNodeAreRefused) {
+  const auto result = srun({"-N1", "-n2", YOKE_COMMAND, "run", "--", "true"});
+  if (result.exit_code == 125) GTEST_SKIP() << result.err;
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_THAT(result.err, HasSubstr("it was started 2 times on this node"));
+}
+
+}  // namespace
+}  // namespace yoke::test
