@@ -123,7 +123,7 @@ Command::Command(const CommandOptions& options) : leave_unread_(options.leave_un
   }
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork");
-  if (pid_ == 0) become(options, in.value(), out.value(), err.value());
+  if (pid_ == 0) become(options, options.input_fd.value_or(in.value()), out.value(), err.value());
 }
 
 Command::~Command() {

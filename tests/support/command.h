@@ -22,6 +22,7 @@ struct CommandOptions {
   std::vector<std::pair<std::string, std::string>> environment = {};  ///< In addition to the test's own.
   std::vector<std::string> without = {};                              ///< Variables to take away.
   std::string input = {};                                             ///< Standard input; empty: /dev/null.
+  std::optional<int> input_fd = {};                                   ///< Standard input instead of `input`.
   std::string folder = {};                                            ///< To start in.
   bool on_terminal = false;                 ///< Standard output and error are a pseudo-terminal; out() has both.
   bool join_outputs = false;                ///< 2>&1

@@ -1,0 +1,129 @@
+// tools/store/main.cpp -- serves the ranks' store beside the ranks, for jobs in which no rank outlives all others.
+//
+//   yoke-store --fd N    N: a TCP socket that is bound and does not listen yet
+//
+// It listens at once and serves until its standard input ends or SIGTERM arrives; both are an exit with 0. Whoever
+// starts it holds the other end of that pipe, so the store cannot outlive him. It prints nothing: clients poll the
+// port.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+
+namespace {
+
+using yoke::Error;
+using yoke::ErrorCode;
+
+struct Address {
+  std::string host;
+  uint16_t port = 0;
+};
+
+int option_of(int fd, int name) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
+}
+
+/// Where the socket is bound, as a client on this host reaches it.
+Address address_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    throw Error(ErrorCode::kInvalidArgument, "descriptor {} is not a socket: {}", fd, strerror(errno));
+  }
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& four = reinterpret_cast<const sockaddr_in&>(address);
+    if (four.sin_addr.s_addr == htonl(INADDR_ANY)) return {"127.0.0.1", ntohs(four.sin_port)};
+    return {inet_ntop(AF_INET, &four.sin_addr, text, sizeof text), ntohs(four.sin_port)};
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
+    if (IN6_IS_ADDR_UNSPECIFIED(&six.sin6_addr)) return {"::1", ntohs(six.sin6_port)};
+    return {inet_ntop(AF_INET6, &six.sin6_addr, text, sizeof text), ntohs(six.sin6_port)};
+  }
+  throw Error(ErrorCode::kInvalidArgument, "descriptor {} is a socket, but not of TCP", fd);
+}
+
+Address check(int fd) {
+  const auto address = address_of(fd);
+  if (option_of(fd, SO_PROTOCOL) != IPPROTO_TCP) {
+    throw Error(ErrorCode::kInvalidArgument, "descriptor {} is a socket, but not of TCP", fd);
+  }
+  if (address.port == 0) throw Error(ErrorCode::kInvalidArgument, "socket {} is not bound to a port", fd);
+  if (option_of(fd, SO_ACCEPTCONN) != 0) {
+    throw Error(ErrorCode::kInvalidArgument, "socket {} listens already; it must be bound only", fd);
+  }
+  return address;
+}
+
+/// Threads inherit the mask: to be called before the store makes its own.
+int take_sigterm() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+void wait_for_the_end(int sigterm) {
+  pollfd polls[] = {{STDIN_FILENO, POLLIN, 0}, {sigterm, POLLIN, 0}};
+  while (true) {
+    if (poll(polls, 2, -1) < 0 && errno != EINTR) return;
+    if (polls[1].revents != 0) return;
+    char ignored[256];
+    if (polls[0].revents != 0 && read(STDIN_FILENO, ignored, sizeof ignored) <= 0 && errno != EINTR) return;
+  }
+}
+
+int fd_of(int argc, char** argv) {
+  constexpr std::string_view kUsage = "usage: yoke-store --fd N, where N is a TCP socket that is bound";
+  if (argc != 3 || std::string_view(argv[1]) != "--fd") throw Error(ErrorCode::kInvalidArgument, std::string(kUsage));
+  const auto fd = yoke::parse_int(argv[2]);
+  if (!fd || *fd < 0 || *fd > INT32_MAX) {
+    throw Error(ErrorCode::kInvalidArgument, "--fd {} is not a descriptor; {}", argv[2], kUsage);
+  }
+  return static_cast<int>(*fd);
+}
+
+int serve(int fd) {
+  const auto address = check(fd);
+  const int sigterm = take_sigterm();
+  c10d::TCPStoreOptions options;
+  options.port = address.port;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.masterListenFd = fd;
+  const auto store = c10::make_intrusive<c10d::TCPStore>(address.host, options);
+  wait_for_the_end(sigterm);
+  _exit(0);  // nothing to write and nobody to wait for; libtorch's destructors would take longer than its service
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return serve(fd_of(argc, argv));
+  } catch (const Error& error) {
+    fmt::print(stderr, "yoke-store: {}\n", error.what());
+    return yoke::exit_status(error.code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "yoke-store: cannot serve: {}\n", error.what());
+    return yoke::exit_status(ErrorCode::kUnavailable);
+  }
+}
