@@ -225,9 +225,10 @@ void train_network(Options options, const CLI::App& app) {
   const bool watched = isatty(STDOUT_FILENO) == 1 || std::getenv("YOKE_TERMINAL") != nullptr;
   Progress progress(is_first && watched, options.num_epochs, steps_per_epoch, samples_per_step, step);
   Figures test;
+  bool is_stopping = false;  // told so by a signal; the same on all ranks at the same step
   if (is_finished) test = evaluate(network, data.test, world, precision);
 
-  for (int64_t epoch = step / steps_per_epoch; epoch < options.num_epochs; ++epoch) {
+  for (int64_t epoch = step / steps_per_epoch; epoch < options.num_epochs && !is_stopping; ++epoch) {
     const auto start = steady_clock::now();
     const int64_t first_step = step;
     loader.start(sampler.indices(epoch), step % steps_per_epoch);
@@ -245,7 +246,13 @@ void train_network(Options options, const CLI::App& app) {
       train_loss.add(loss.detach(), y.size(0));
       ++step;
       if (progress.due()) progress.show(step, train_loss.read());
+      is_stopping = world.should_stop();
+      if (is_stopping) break;
       if (options.checkpoint_every > 0 && step % options.checkpoint_every == 0 && step % steps_per_epoch != 0) save();
+    }
+    if (step % steps_per_epoch != 0) {  // told to stop; there is time for a checkpoint, not for the rest of an epoch
+      save();
+      break;
     }
     const std::chrono::duration<double> training = steady_clock::now() - start;
 
@@ -265,7 +272,11 @@ void train_network(Options options, const CLI::App& app) {
     save();
   }
 
-  say(fmt::format("test accuracy {:.4f}", test.accuracy));
+  if (step < total_steps) {
+    say(fmt::format("told to stop at epoch {}, step {}", step / steps_per_epoch + 1, step % steps_per_epoch));
+  } else {
+    say(fmt::format("test accuracy {:.4f}", test.accuracy));
+  }
   say(fmt::format("checkpoint    {}", checkpoints.path_of(step).string()));
   say(fmt::format("to resume     yoke train fashion-mnist --resume --out {} -n {}", out.string(), world.size()));
   world.shutdown();

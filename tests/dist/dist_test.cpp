@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -21,6 +22,12 @@ std::vector<std::string> under_yoke(std::initializer_list<std::string> rest, int
   std::vector<std::string> argv = {YOKE_COMMAND, "run", "-n", std::to_string(num_ranks), "--", YOKE_RANK_PROGRAM};
   argv.insert(argv.end(), rest);
   return argv;
+}
+
+int num_matches(const std::string& text, const std::string& word) {
+  int count = 0;
+  for (size_t at = 0; (at = text.find(word, at)) != text.npos; at += word.size()) ++count;
+  return count;
 }
 
 TEST(Dist, RanksOfYokeRunMeet) {
@@ -95,6 +102,37 @@ TEST(Dist, ARankThatHangsBeforeACollectiveIsNamed) {
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kTimeout)) << result.err;
   EXPECT_THAT(result.err, HasSubstr("rank 2 has not arrived (it is at collective 1)"));
   EXPECT_THAT(result.err, Not(HasSubstr("unexpected")));
+}
+
+// One rank gets the signal, at any moment of any step, and all stop at the same one.
+TEST(Dist, RanksStopTogetherWhenOneIsTold) {
+  for (const int number : {SIGTERM, SIGUSR1, SIGTERM, SIGUSR1}) {
+    Command command({.argv = under_yoke({"steps"}, 3)});
+    ASSERT_TRUE(command.wait_until([&] { return num_matches(command.out(), "stepping") == 3; })) << command.err();
+    const auto ranks = test::children_of(test::guardian_of(command.pid()).value());
+    ASSERT_EQ(ranks.size(), 3U);
+    kill(ranks[1], number);
+    const auto result = command.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto at = result.out.find(" stopped at step ");
+    ASSERT_NE(at, result.out.npos) << result.out;
+    EXPECT_EQ(num_matches(result.out, result.out.substr(at, result.out.find('\n', at) + 1 - at)), 3) << result.out;
+  }
+}
+
+TEST(Dist, AJobThatIsToldHasItsGrace) {
+  Command command({.argv = under_yoke({"steps"})});
+  ASSERT_TRUE(command.wait_until([&] { return num_matches(command.out(), "stepping") == 2; })) << command.err();
+  command.signal(SIGTERM);
+  const auto result = command.wait();
+  EXPECT_EQ(result.exit_code, 143);
+  EXPECT_EQ(num_matches(result.out, " stopped at step "), 2) << result.out << result.err;
+}
+
+TEST(Dist, ARankThatHangsIsNamedByThoseWhoAskWhetherToStop) {
+  const auto result = run({.argv = under_yoke({"no-step", "2", "2000"}, 3)});
+  EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kTimeout)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 2 has not arrived"));
 }
 
 TEST(Dist, ARankThatNeverStartsIsNamed) {

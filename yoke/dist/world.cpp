@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -15,6 +16,8 @@
 #include "yoke/dist/arrivals.h"
 #include "yoke/dist/gloo.h"
 #include "yoke/dist/plug.h"
+#include "yoke/dist/stop_agreement.h"
+#include "yoke/dist/stop_signal.h"
 #include "yoke/dist/store.h"
 
 namespace yoke::dist {
@@ -80,11 +83,17 @@ bool contains_any(std::string_view text, std::initializer_list<std::string_view>
 }  // namespace
 
 struct World::Impl {
+  /// How many collectives this rank has entered.
+  uint64_t sequence() const { return backend->getSequenceNumberForGroup() + num_stop_calls; }
+
   milliseconds timeout;
+  std::vector<int> stop_signals;
   c10::Device device = c10::kCPU;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Backend> backend;  ///< The one that `device` uses.
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  std::unique_ptr<StopAgreement> stop;  ///< From the first should_stop() on.
+  std::atomic<uint64_t> num_stop_calls = 0;
   std::unique_ptr<Arrivals> arrivals;
 };
 
@@ -97,6 +106,7 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
     : env_(rank), impl_(std::make_unique<Impl>()) {
   using c10d::ProcessGroup;
   impl_->timeout = options.timeout;
+  impl_->stop_signals = options.stop_signals;
   impl_->device = choose_device(rank, options);
   impl_->store = std::move(store);
   const int rank_number = static_cast<int>(rank.rank);
@@ -125,9 +135,8 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   impl_->group->setGroupName(fmt::format("yoke-{}", static_cast<const void*>(impl_->group.get())));
   if (size > 1) {
     const auto interval = std::clamp<milliseconds>(options.timeout / 4, milliseconds(10), milliseconds(1000));
-    impl_->arrivals =
-        std::make_unique<Arrivals>(*impl_->store, rank.rank, rank.world_size, interval,
-                                   [backend = impl_->backend] { return backend->getSequenceNumberForGroup(); });
+    impl_->arrivals = std::make_unique<Arrivals>(*impl_->store, rank.rank, rank.world_size, interval,
+                                                 [impl = impl_.get()] { return impl->sequence(); });
   }
 }
 
@@ -205,6 +214,24 @@ std::vector<std::string> World::all_gather_text(const std::string& text) {
   return texts;
 }
 
+bool World::should_stop() {
+  process_group();  // throws after a shutdown
+  ++impl_->num_stop_calls;
+  try {
+    if (!impl_->stop) {
+      heed_stop_signals(impl_->stop_signals);
+      c10::intrusive_ptr<c10d::Backend> gloo;
+      if (size() > 1) {
+        gloo = make_gloo(c10::make_intrusive<c10d::PrefixStore>("stop", impl_->store), env_, impl_->timeout);
+      }
+      impl_->stop = std::make_unique<StopAgreement>(std::move(gloo), is_told_to_stop);
+    }
+    return impl_->stop->should_stop();
+  } catch (...) {
+    explain(std::current_exception());
+  }
+}
+
 void World::explain(std::exception_ptr error) const {
   try {
     std::rethrow_exception(error);
@@ -218,7 +245,7 @@ void World::explain(std::exception_ptr error) const {
         dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr ||
         contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});
     if (!impl_->arrivals || !(timed_out || lost)) throw;
-    const auto sequence = impl_->backend->getSequenceNumberForGroup();
+    const auto sequence = impl_->sequence();
     const auto who = impl_->arrivals->describe();
     if (timed_out) {
       throw Error(ErrorCode::kTimeout, "rank {}: collective {} timed out after {:g} s: {}", rank(), sequence,
@@ -238,11 +265,13 @@ void World::shutdown() {
     try {
       if (store.add("leaving", 1) == size()) store.set("all_leaving", std::string("1"));
       store.wait({"all_leaving"}, impl_->timeout);
+      if (impl_->stop) impl_->stop->finish();
     } catch (...) {
       explain(std::current_exception());
     }
   }
   impl_->arrivals.reset();
+  impl_->stop.reset();
   impl_->backend->shutdown();
   impl_->group.reset();
   impl_->backend.reset();

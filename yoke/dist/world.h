@@ -6,6 +6,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -27,6 +28,9 @@ struct WorldOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   /// Default: the GPU of this rank's local_rank when the GPU plug has loaded, else the CPU.
   std::optional<c10::Device> device;
+  /// What should_stop() heeds: SIGTERM comes from launchers and schedulers, SIGUSR1 is what Slurm's --signal is mostly
+  /// told to send ahead of it.
+  std::vector<int> stop_signals = {SIGTERM, SIGUSR1};
 };
 
 enum class ReduceOp { kSum, kMean, kMin, kMax };
@@ -60,6 +64,12 @@ class World {
   void broadcast(const at::Tensor& tensor, int64_t root = 0);  ///< Collective, in place; contiguous.
   at::Tensor all_gather(const at::Tensor& tensor);  ///< Collective. Any shape [...], same on all; gives [size, ...].
   std::vector<std::string> all_gather_text(const std::string& text);  ///< Collective. Every rank's text, by rank.
+
+  /// Collective, once per step: true, on all ranks at the same call, once any rank has got one of
+  /// WorldOptions::stop_signals. Ranks agree about ten times a second while they compute, so it comes a few calls (at most
+  /// 64) after the signal, and stays true. The first call installs the handlers, for the rest of the process: a program
+  /// that never asks dies of its signals as ever. A handler that the program installed before is called too.
+  bool should_stop();
 
   /// Collective. The orderly end: waits until every rank has come here, then closes connections; rank 0's process,
   /// which serves the store, returns last.

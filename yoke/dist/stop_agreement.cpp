@@ -1,0 +1,62 @@
+#include "yoke/dist/stop_agreement.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
+#include <vector>
+
+namespace yoke::dist {
+namespace {
+
+using std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kPeriod(100);
+
+}  // namespace
+
+StopAgreement::StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::function<bool()> is_told)
+    : backend_(std::move(backend)), is_told_(std::move(is_told)) {}
+
+StopAgreement::~StopAgreement() {
+  // Gloo's destructor waits for what is in flight, up to the timeout if a rank hangs; this one is leaving because of an
+  // exception, and its end is what tells the others.
+  if (pending_ && !pending_->isCompleted()) backend_.release();
+}
+
+bool StopAgreement::should_stop() {
+  if (is_agreed_) return true;
+  if (!backend_) return is_agreed_ = is_told_();
+  if (--calls_left_ > 0) return false;
+  const int64_t wanted = wanted_interval();
+  finish();
+  if (is_agreed_) return true;
+  message_ = at::empty({2}, at::kLong);
+  auto* const message = message_.mutable_data_ptr<int64_t>();
+  message[0] = is_told_() ? 1 : 0;
+  message[1] = wanted;
+  std::vector<at::Tensor> tensors = {message_};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::MAX;
+  pending_ = backend_->allreduce(tensors, options);
+  last_start_ = steady_clock::now();
+  calls_left_ = interval_;
+  return false;
+}
+
+void StopAgreement::finish() {
+  if (!pending_) return;
+  pending_->wait();
+  pending_.reset();
+  const auto* const message = message_.const_data_ptr<int64_t>();
+  is_agreed_ = message[0] != 0;
+  interval_ = message[1];
+}
+
+int64_t StopAgreement::wanted_interval() const {
+  if (last_start_ == steady_clock::time_point()) return 1;
+  const auto step = (steady_clock::now() - last_start_) / interval_;
+  return std::clamp<int64_t>(kPeriod / std::max(step, steady_clock::duration(1)), 1, kMaxInterval);
+}
+
+}  // namespace yoke::dist
