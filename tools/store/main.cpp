@@ -1,6 +1,6 @@
 // tools/store/main.cpp -- serves the ranks' store beside the ranks, for jobs in which no rank outlives all others.
 //
-//   yoke-store --fd N    N: a TCP socket that is bound and does not listen yet
+//   yoke-store [--fd N]    N: a TCP socket that is bound and does not listen yet; otherwise YOKE_MASTER_LISTEN_FD
 //
 // It listens at once and serves until its standard input ends or SIGTERM arrives; both are an exit with 0. Whoever
 // starts it holds the other end of that pipe, so the store cannot outlive him. It prints nothing: clients poll the
@@ -92,11 +92,17 @@ void wait_for_the_end(int sigterm) {
 }
 
 int fd_of(int argc, char** argv) {
-  constexpr std::string_view kUsage = "usage: yoke-store --fd N, where N is a TCP socket that is bound";
-  if (argc != 3 || std::string_view(argv[1]) != "--fd") throw Error(ErrorCode::kInvalidArgument, std::string(kUsage));
-  const auto fd = yoke::parse_int(argv[2]);
+  constexpr std::string_view kUsage =
+      "usage: yoke-store --fd N, where N is a TCP socket that is bound, or YOKE_MASTER_LISTEN_FD=N";
+  const char* text = std::getenv("YOKE_MASTER_LISTEN_FD");
+  if (argc == 3 && std::string_view(argv[1]) == "--fd") {
+    text = argv[2];
+  } else if (argc != 1 || text == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument, std::string(kUsage));
+  }
+  const auto fd = yoke::parse_int(text);
   if (!fd || *fd < 0 || *fd > INT32_MAX) {
-    throw Error(ErrorCode::kInvalidArgument, "--fd {} is not a descriptor; {}", argv[2], kUsage);
+    throw Error(ErrorCode::kInvalidArgument, "{} is not a descriptor; {}", text, kUsage);
   }
   return static_cast<int>(*fd);
 }

@@ -119,6 +119,7 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   spec.role = options.role;
   spec.run_id = options.standalone ? random_id() : options.rdzv_id;
   spec.virtual_local_rank = options.virtual_local_rank;
+  spec.preload = options.preload;
   spec.bind = launch::parse_bind_mode(options.numa_binding.empty() ? options.bind : bind_of_torchrun(options));
   if (!options.signals_to_handle.empty()) {
     spec.stop_signals.clear();
@@ -158,6 +159,9 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   option("--numa-binding", options.numa_binding, "node|socket|exclusive|core-complex", "torchrun's words for --bind");
   flag("--virtual-local-rank", options.virtual_local_rank,
        "Each rank sees one GPU, its device 0, and has local rank 0");
+
+  command.add_flag("--preload", options.preload,
+                   "Fork ranks from the program, loaded once and stopped before its main: for C++ programs on libyoke_dist");
 
   flag("-m,--module", options.module, "The program is a Python module: python -u -m PROGRAM");
   flag("--no-python", options.no_python, "The program is not Python's, although its name ends in .py");

@@ -51,6 +51,7 @@ struct RunOptions {
   std::string bind = "auto";
   std::string numa_binding;
   bool virtual_local_rank = false;
+  bool preload = false;
   std::string logs_specs;
 
   // Of torchrun's own works; they change nothing here.

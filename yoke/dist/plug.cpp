@@ -7,6 +7,7 @@
 
 #include "yoke/base/cuda_driver.h"
 #include "yoke/base/error_file.h"
+#include "yoke/dist/preload.h"
 
 namespace yoke::dist {
 namespace {
@@ -40,6 +41,7 @@ const PlugStatus& status() {
 }
 
 __attribute__((constructor)) void before_main() {
+  serve_ranks_if_preloaded();
   record_uncaught_exceptions();
   status();
 }

@@ -66,9 +66,9 @@ class World {
   std::vector<std::string> all_gather_text(const std::string& text);  ///< Collective. Every rank's text, by rank.
 
   /// Collective, once per step: true, on all ranks at the same call, once any rank has got one of
-  /// WorldOptions::stop_signals. Ranks agree about ten times a second while they compute, so it comes a few calls (at most
-  /// 64) after the signal, and stays true. The first call installs the handlers, for the rest of the process: a program
-  /// that never asks dies of its signals as ever. A handler that the program installed before is called too.
+  /// WorldOptions::stop_signals. Ranks agree about ten times a second while they compute, so it comes a few calls (at
+  /// most 64) after the signal, and stays true. The first call installs the handlers, for the rest of the process: a
+  /// program that never asks dies of its signals as ever. A handler that the program installed before is called too.
   bool should_stop();
 
   /// Collective. The orderly end: waits until every rank has come here, then closes connections; rank 0's process,

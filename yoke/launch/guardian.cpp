@@ -18,6 +18,7 @@
 
 #include "yoke/launch/descendants.h"
 #include "yoke/launch/plan_codec.h"
+#include "yoke/launch/preload.h"
 #include "yoke/launch/protocol.h"
 #include "yoke/launch/rank_process.h"
 
@@ -27,20 +28,12 @@ namespace {
 /// Processes with much GPU or pinned memory take seconds to be taken apart by the kernel.
 constexpr std::chrono::seconds kPatience{10};
 
+/// For a program with libtorch on a slow file system.
+constexpr std::chrono::seconds kLoadPatience{60};
+
 /// Helpers that clean up after a rank (Python's resource_tracker, torch_shm_manager) end by themselves once it is gone;
 /// killed at once they would leave shared memory behind.
 constexpr std::chrono::milliseconds kCourtesy{300};
-
-/// What the launcher wrote into a memfd.
-std::string read_whole(int fd) {
-  std::string text;
-  char buffer[1 << 16];
-  ssize_t count = 0;
-  while ((count = pread(fd, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0) {
-    text.append(buffer, static_cast<size_t>(count));
-  }
-  return text;
-}
 
 /// What arrives for one rank.
 struct Streams {
@@ -55,10 +48,12 @@ class Guardian {
     detach();
     std::vector<UniqueFd> descriptors;
     while (const auto message = receive_message(options_.control.value(), &descriptors)) {
-      if (message->kind == Message::Kind::kStart) run_ranks(message->value, std::move(descriptors));
+      if (message->kind == Message::Kind::kStart) run_ranks(*message, std::move(descriptors));
       descriptors.clear();
       if (!is_launcher_there_) break;  // anything else is for ranks that have ended
     }
+    preload_.reset();
+    end_descendants({}, kPatience);
     std::error_code ignored;
     if (!options_.folder.empty()) std::filesystem::remove_all(options_.folder, ignored);
   }
@@ -101,11 +96,11 @@ class Guardian {
   }
 
   /// From a start to the end of all that came of it.
-  void run_ranks(int32_t num_plans, std::vector<UniqueFd> descriptors) {
+  void run_ranks(const Message& start_message, std::vector<UniqueFd> descriptors) {
     is_stopping_ = must_kill_ = false;
     courtesy_until_.reset();
     groups_.clear();
-    start(num_plans, std::move(descriptors));
+    start(start_message, std::move(descriptors));
     while (is_launcher_there_ && !is_over()) {
       pollfd polls[] = {
           {options_.control.value(), POLLIN, 0}, {child_signals_.value(), POLLIN, 0}, {failures_.value(), POLLIN, 0}};
@@ -116,7 +111,8 @@ class Guardian {
       reap();
       if (ranks_.empty() && store_ > 0) kill(store_, SIGKILL);  // it has nothing to save
     }
-    for (const auto& process : end_descendants({}, kPatience)) {
+    store_input_.reset();
+    for (const auto& process : end_descendants(to_keep(), kPatience)) {
       tell({.kind = Message::Kind::kLeftBehind, .pid = process.pid});
     }
     ranks_.clear();
@@ -124,8 +120,13 @@ class Guardian {
     tell({.kind = Message::Kind::kDone});
   }
 
-  void start(int32_t num_plans, std::vector<UniqueFd> descriptors) {
-    std::vector<Streams> streams(static_cast<size_t>(num_plans));
+  /// What ranks are forked from, now and after the next failure.
+  std::vector<pid_t> to_keep() const {
+    return preload_ && preload_->pid() > 0 ? std::vector<pid_t>{preload_->pid()} : std::vector<pid_t>();
+  }
+
+  void start(const Message& message_of_start, std::vector<UniqueFd> descriptors) {
+    std::vector<Streams> streams(static_cast<size_t>(message_of_start.value));
     for (auto& one : streams) {
       std::vector<UniqueFd> received;
       const auto message = receive_message(options_.control.value(), &received);
@@ -138,19 +139,25 @@ class Guardian {
       if ((message->value & kStandardOutput) != 0) one.out = std::move(*next++);
       if ((message->value & kStandardError) != 0) one.err = std::move(*next++);
     }
-    const auto plans = decode_plans(read_whole(descriptors.front().value()));
+    const auto plans = decode_plans(text_of(descriptors.front()));
     const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
+    if (message_of_start.rank == 1 && !preload_) preload(plans);
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
       const auto fd_or_null = [&](const UniqueFd& fd) { return fd ? fd.value() : null_.value(); };
-      const pid_t pid = start_rank(plans[i], {.in_fd = fd_or_null(streams[i].in),
-                                              .out_fd = fd_or_null(streams[i].out),
-                                              .err_fd = fd_or_null(streams[i].err),
-                                              .master_fd = plans[i].holds_master_port ? master : -1,
-                                              .failures = failures.write_end.value(),
-                                              .index = index,
-                                              .file_limit = options_.file_limit});
+      if (plans[i].is_store) {  // which ends with its standard input
+        auto pipe = make_pipe();
+        streams[i].in = std::move(pipe.read_end);
+        store_input_ = std::move(pipe.write_end);
+      }
+      const pid_t pid = start_one(plans[i], {.in_fd = fd_or_null(streams[i].in),
+                                             .out_fd = fd_or_null(streams[i].out),
+                                             .err_fd = fd_or_null(streams[i].err),
+                                             .master_fd = plans[i].holds_master_port ? master : -1,
+                                             .failures = failures.write_end.value(),
+                                             .index = index,
+                                             .file_limit = options_.file_limit});
       const int error_number = errno;
       streams[i] = {};  // the reader must see the end of file when the rank is gone
       if (pid < 0) {
@@ -168,6 +175,33 @@ class Guardian {
     }
     fcntl(failures.read_end.value(), F_SETFL, O_NONBLOCK);
     failures_ = std::move(failures.read_end);
+  }
+
+  /// Waits until it can fork ranks; what the launcher says meanwhile counts.
+  void preload(std::vector<RankPlan> plans) {
+    std::erase_if(plans, [](const RankPlan& plan) { return plan.is_store; });
+    preload_.emplace(plans);
+    const auto until = std::chrono::steady_clock::now() + kLoadPatience;
+    while (preload_->is_loading() && is_launcher_there_ && !must_kill_ && !is_stopping_) {
+      preload_->wait(options_.control.value(), kLoadPatience);
+      pollfd control{options_.control.value(), POLLIN, 0};
+      if (poll(&control, 1, 0) > 0) obey();
+      if (std::chrono::steady_clock::now() >= until) break;
+    }
+    if (!preload_->is_ready()) tell_not_preloaded();
+  }
+
+  void tell_not_preloaded() {
+    const auto text = to_descriptor(preload_->is_loading() ? "it takes too long to load" : preload_->reason());
+    send_message(options_.control.value(), {.kind = Message::Kind::kNotPreloaded}, {text.value()});
+  }
+
+  pid_t start_one(const RankPlan& plan, const StartOptions& options) {
+    if (preload_ && preload_->is_ready() && !plan.is_store) {
+      if (const auto pid = preload_->start_rank(plan, options)) return *pid;
+      tell_not_preloaded();
+    }
+    return start_rank(plan, options);
   }
 
   void obey() {
@@ -239,11 +273,19 @@ class Guardian {
   bool is_over() {
     if (must_kill_) return true;
     if (!ranks_.empty()) return false;
-    if (!has_children()) return true;
+    if (!has_children() || (preload_ && !has_others())) return true;
     // A rank that was a shell ends at the signal; the program below it may still be saving its work.
     if (is_stopping_ && !groups_of_leftovers().empty()) return false;
     if (!courtesy_until_) courtesy_until_ = std::chrono::steady_clock::now() + kCourtesy;
     return std::chrono::steady_clock::now() >= *courtesy_until_;
+  }
+
+  /// Children beyond what ranks are forked from.
+  bool has_others() const {
+    for (const auto& process : descendants()) {
+      if (process.pid != preload_->pid()) return true;
+    }
+    return false;
   }
 
   GuardianOptions options_;
@@ -252,6 +294,8 @@ class Guardian {
   UniqueFd failures_;
   std::unordered_map<pid_t, int32_t> ranks_;  ///< Alive, or not yet reaped.
   std::vector<pid_t> groups_;
+  std::optional<Preload> preload_;
+  UniqueFd store_input_;
   pid_t store_ = -1;
   int32_t store_index_ = -1;
   bool is_launcher_there_ = true;

@@ -1,7 +1,6 @@
 #include "yoke/launch/local_node.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,13 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <span>
 
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
 #include "yoke/launch/descendants.h"
 #include "yoke/launch/guardian.h"
 #include "yoke/launch/log_files.h"
 #include "yoke/launch/plan_codec.h"
+#include "yoke/launch/preload.h"
 
 namespace yoke::launch {
 namespace {
@@ -129,10 +129,20 @@ void LocalNode::prepare(const std::string& address, std::optional<uint16_t> port
   }
 }
 
+/// Once, when somebody listens.
+void LocalNode::decide_on_preload() {
+  if (!spec_.preload || has_decided_) return;
+  has_decided_ = true;
+  const auto why_not = Preload::why_not(spec_.argv, spec_.environment);
+  may_preload_ = !why_not;
+  if (why_not) say_not_preloaded(*why_not);
+}
+
 void LocalNode::start(const Place& place) {
   if (state_ != State::kIdle) throw Error(ErrorCode::kInternal, "a node with ranks was told to start others");
   try {
     if (!control_) throw Error(ErrorCode::kUnavailable, "the guardian process was killed");
+    decide_on_preload();
     plan_ranks(place);
     send_plan();
     state_ = State::kRunning;
@@ -172,11 +182,8 @@ UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filte
 }
 
 void LocalNode::send_plan() {
-  const auto text = encode_plans(plans_);
-  const UniqueFd memory(memfd_create("yoke-plan", MFD_CLOEXEC));
-  if (!memory) throw system_error(errno, "making room for the plan");
-  write_all(memory.value(), std::as_bytes(std::span(text)), "the plan");
-  std::vector<int> descriptors = {memory.value()};
+  const auto text = to_descriptor(encode_plans(plans_));
+  std::vector<int> descriptors = {text.value()};
   if (master_.socket) descriptors.push_back(master_.socket.value());
 
   struct Ends {
@@ -190,7 +197,10 @@ void LocalNode::send_plan() {
       ends[i] = {connect(plans_[i], false, out_filter_), connect(plans_[i], true, err_filter_)};
     }
   }
-  send_message(control_.value(), {.kind = Message::Kind::kStart, .value = static_cast<int32_t>(plans_.size())},
+  send_message(control_.value(),
+               {.kind = Message::Kind::kStart,
+                .rank = may_preload_ ? 1 : 0,
+                .value = static_cast<int32_t>(plans_.size())},
                descriptors);
   for (size_t i = 0; i < plans_.size(); ++i) {
     Message message{.kind = Message::Kind::kRank, .rank = static_cast<int32_t>(i)};
@@ -236,7 +246,8 @@ std::optional<Node::Time> LocalNode::next_time() const {
 }
 
 void LocalNode::read_message() {
-  const auto message = receive_message(control_.value());
+  std::vector<UniqueFd> descriptors;
+  const auto message = receive_message(control_.value(), &descriptors);
   if (!message) return lose_guardian();
   NodeEvent event{.pid = message->pid, .value = message->value};
   const auto* plan = message->rank >= 0 ? &plans_.at(static_cast<size_t>(message->rank)) : nullptr;
@@ -247,6 +258,9 @@ void LocalNode::read_message() {
     case Message::Kind::kCannotStart: event.kind = Kind::kCannotStart; break;
     case Message::Kind::kExited: event.kind = plan->is_store ? Kind::kStoreEnded : Kind::kExited; break;
     case Message::Kind::kLeftBehind: event.kind = Kind::kLeftBehind; break;
+    case Message::Kind::kNotPreloaded:
+      if (!descriptors.empty()) say_not_preloaded(text_of(descriptors.front()));
+      return;
     case Message::Kind::kDone:
       state_ = State::kDraining;
       event.kind = Kind::kEnded;
@@ -259,6 +273,12 @@ void LocalNode::read_message() {
   }
   if (plan != nullptr && plan->is_store && event.kind != Kind::kStoreEnded) return;  // its exit says it
   tell(event);
+}
+
+void LocalNode::say_not_preloaded(const std::string& why) {
+  if (spec_.quiet) return;
+  tell({.kind = Kind::kNotice,
+        .text = fmt::format("{}: ranks are started by exec, not preloaded: {}", spec_.name, printable(why))});
 }
 
 void LocalNode::lose_guardian() {

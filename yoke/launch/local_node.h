@@ -44,6 +44,8 @@ class LocalNode : public Node {
   void plan_ranks(const Place& place);
   UniqueFd connect(const RankPlan& rank, bool is_err, LineFilter& filter);
   void send_plan();
+  void decide_on_preload();
+  void say_not_preloaded(const std::string& why);
   void read_message();
   void lose_guardian();
   void finish();
@@ -64,6 +66,8 @@ class LocalNode : public Node {
   std::vector<RankPlan> plans_;  ///< Of the last start; the store's, if there is one, is the last.
   UniqueFd control_;
   pid_t guardian_ = -1;
+  bool has_decided_ = false;  ///< Whether to preload.
+  bool may_preload_ = false;
   bool is_guardian_ = false;  ///< This process is.
 };
 

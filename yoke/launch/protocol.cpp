@@ -1,10 +1,15 @@
 #include "yoke/launch/protocol.h"
 
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <span>
+
+#include "yoke/base/error.h"
 
 namespace yoke::launch {
 namespace {
@@ -56,6 +61,23 @@ std::optional<Message> receive_message(int fd, std::vector<UniqueFd>* descriptor
     }
   }
   return message;
+}
+
+UniqueFd to_descriptor(std::string_view text) {
+  UniqueFd fd(memfd_create("yoke", MFD_CLOEXEC));
+  if (!fd) throw system_error(errno, "making a file in memory");
+  write_all(fd.value(), std::as_bytes(std::span(text)), "a file in memory");
+  return fd;
+}
+
+std::string text_of(const UniqueFd& descriptor) {
+  std::string text;
+  char buffer[1 << 16];
+  ssize_t count = 0;
+  while ((count = pread(descriptor.value(), buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0) {
+    text.append(buffer, static_cast<size_t>(count));
+  }
+  return text;
 }
 
 }  // namespace yoke::launch

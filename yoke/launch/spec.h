@@ -50,6 +50,7 @@ struct LaunchSpec {
   LogOptions logs;
   bool on_a_terminal = false;      ///< The launcher's standard output is one; ranks are told (YOKE_TERMINAL).
   bool quiet = false;              ///< Say nothing but why the job failed.
+  bool preload = false;       ///< Fork ranks from the program, stopped before its main (preload.h).
   std::string store_program;  ///< yoke-store, which serves the ranks' store of several nodes; empty: rank 0 does.
   std::vector<int> inherited_fds;  ///< Kept open in every rank, under the same numbers.
 };

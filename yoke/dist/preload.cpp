@@ -1,0 +1,181 @@
+#include "yoke/dist/preload.h"
+
+#include <ATen/Parallel.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "yoke/base/affinity.h"
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/preload.h"
+
+namespace yoke::dist {
+namespace {
+
+/// The socket, if it is our parent's: the variable may be somebody else's left-over.
+std::optional<int> socket_of_guardian() {
+  const char* text = std::getenv(kPreloadVariable);
+  if (text == nullptr) return std::nullopt;
+  const auto fd = parse_int(text);
+  unsetenv(kPreloadVariable);
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (!fd || *fd < 0 || *fd > INT32_MAX ||
+      getsockopt(static_cast<int>(*fd), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid != getppid()) {
+    return std::nullopt;
+  }
+  fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC);
+  return static_cast<int>(*fd);
+}
+
+int num_threads() {
+  int count = 0;
+  DIR* folder = opendir("/proc/self/task");
+  if (folder == nullptr) return 0;  // not known is not one
+  while (const dirent* entry = readdir(folder)) count += entry->d_name[0] != '.' ? 1 : 0;
+  closedir(folder);
+  return count;
+}
+
+void say(int socket, const void* bytes, size_t size) {
+  while (send(socket, bytes, size, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
+
+std::string read_whole(int fd) {
+  std::string text;
+  char buffer[65536];
+  off_t at = 0;
+  for (ssize_t count; (count = pread(fd, buffer, sizeof buffer, at)) > 0; at += count) {
+    text.append(buffer, static_cast<size_t>(count));
+  }
+  return text;
+}
+
+/// Until the process between has gone, and this one is the guardian's child: only then may it ask to die with it.
+void become_child_of(pid_t guardian, pid_t between) {
+  while (getppid() == between) sched_yield();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != guardian) _exit(1);  // it died before the death signal was in place
+}
+
+/// Puts each descriptor at its number. First all go above every number, since one may lie where another belongs.
+void place(std::vector<UniqueFd> fds, const std::vector<int>& numbers) {
+  const int above = *std::max_element(numbers.begin(), numbers.end()) + 1;
+  for (auto& fd : fds) fd = UniqueFd(fcntl(fd.value(), F_DUPFD_CLOEXEC, above));
+  for (size_t i = 0; i < fds.size(); ++i) {  // open across an exec, as they were meant to be
+    if (dup2(fds[i].value(), numbers[i]) < 0) throw system_error(errno, fmt::format("descriptor {}", numbers[i]));
+  }
+}
+
+/// Strings and array stay for ever, as those of exec do.
+void replace_environment(std::vector<std::string> environment) {
+  auto* const strings = new std::vector<std::string>(std::move(environment));
+  auto* const pointers = new std::vector<char*>();
+  pointers->reserve(strings->size() + 1);
+  for (auto& variable : *strings) pointers->push_back(variable.data());
+  pointers->push_back(nullptr);
+  environ = pointers->data();
+}
+
+/// OpenMP has read its variable when it was loaded.
+void obey_num_threads() {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  if (text == nullptr) return;
+  const std::string_view list = text;  // "4,2": by nesting
+  const auto number = parse_int(list.substr(0, list.find(',')));
+  if (number && *number > 0 && *number <= INT32_MAX) at::set_num_threads(static_cast<int>(*number));
+}
+
+/// All that a rank has from start_rank() (yoke/launch/rank_process.h) between fork and exec, and from exec.
+void become_rank(std::vector<UniqueFd> fds) {
+  auto rank = decode_preloaded_rank(read_whole(fds.at(0).value()));
+  if (!rank || fds.size() != kNumPreloadFds + rank->inherited_fds.size()) {
+    throw Error(ErrorCode::kInternal, "the guardian's message cannot be understood");
+  }
+  std::vector<int> numbers = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
+  numbers.insert(numbers.end(), rank->inherited_fds.begin(), rank->inherited_fds.end());
+  fds.erase(fds.begin());
+  place(std::move(fds), numbers);
+  prefer_cpus(to_kernel_mask(rank->cpus));
+  prefer_memory(to_kernel_mask(rank->memory_nodes));
+  setrlimit(RLIMIT_NOFILE, &rank->file_limit);
+  replace_environment(std::move(rank->environment));
+  obey_num_threads();
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+/// True in a new rank; else `answer` is the rank's pid or -errno. A rank must be a child of the guardian, which waits
+/// for it: the process between ends at once, and its child goes to the next subreaper above.
+///
+/// That process is made by vfork: a fork copies the page tables of 60 MB that libtorch has written to, which takes 2
+/// ms, and once is enough. POSIX allows no fork in a vforked process. Linux and glibc do: the new rank has a copy of
+/// this very stack, and this process, which sleeps meanwhile, finds its own as it was, for the one between never
+/// returns.
+[[gnu::noinline]] bool fork_rank(pid_t guardian, volatile int32_t& answer) {
+  answer = -EAGAIN;
+  const pid_t between = vfork();
+  if (between == 0) {
+    const pid_t self = getpid();
+    const pid_t rank = fork();
+    if (rank == 0) {
+      setsid();
+      become_child_of(guardian, self);
+      return true;
+    }
+    answer = rank > 0 ? rank : -errno;
+    _exit(0);
+  }
+  if (between < 0) {
+    answer = -errno;
+  } else {
+    waitpid(between, nullptr, 0);
+  }
+  return false;
+}
+
+void serve(int socket) {
+  const pid_t guardian = getppid();
+  const PreloadHello hello{.num_threads = num_threads()};
+  say(socket, &hello, sizeof hello);
+  if (hello.num_threads != 1) _exit(0);
+  std::fflush(nullptr);  // what is still in a buffer would be printed by every rank
+  volatile int32_t answer = 0;
+  while (auto fds = receive_fds(socket)) {
+    if (fork_rank(guardian, answer)) {
+      close(socket);
+      return become_rank(std::move(*fds));
+    }
+    const int32_t told = answer;
+    say(socket, &told, sizeof told);
+  }
+  _exit(0);
+}
+
+}  // namespace
+
+void serve_ranks_if_preloaded() noexcept {
+  try {
+    if (const auto socket = socket_of_guardian()) serve(*socket);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "yoke: a preloaded rank cannot start: %s\n", error.what());
+    _exit(exit_status(ErrorCode::kInternal));
+  }
+}
+
+}  // namespace yoke::dist
