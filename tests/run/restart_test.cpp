@@ -68,8 +68,9 @@ TEST(Restart, ASignalEndsTheJobAndNotTheAttempt) {
 }
 
 // Whatever it was doing: between two attempts, too, nothing stays.
+/// Of a job that restarts all the time, at a random moment: the launcher, its guardian or a rank.
 TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
-  const int rounds = std::getenv("YOKE_LONG") != nullptr ? 500 : 10;
+  const int rounds = std::getenv("YOKE_LONG") != nullptr ? 10'000 : 30;
   std::mt19937 random(std::random_device{}());
   for (int round = 0; round < rounds && !HasFailure(); ++round) {
     const TemporaryFolder folder;
@@ -81,10 +82,17 @@ TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 30'000);
     while (std::chrono::steady_clock::now() < until) {  // finer than any timer
     }
-    if (random() % 2 == 0) {
-      // If it was that of the attempt before, the job goes on; else the launcher tidies up.
-      if (const auto guardian = guardian_of(command.pid())) kill(*guardian, SIGKILL);
-      command.wait_until([] { return false; }, milliseconds(500));
+    if (const auto victim = random() % 3; victim == 1) {
+      if (const auto guardian = guardian_of(command.pid())) {
+        kill(*guardian, SIGKILL);
+        // A rank's own failure, if that came first.
+        EXPECT_THAT(command.wait(milliseconds(10'000)).exit_code, testing::AnyOf(75, 1)) << "round " << round;
+      }
+    } else if (victim == 2) {
+      const auto guardian = guardian_of(command.pid());
+      const auto ranks = guardian ? children_of(*guardian) : std::vector<pid_t>();
+      if (!ranks.empty()) kill(ranks[random() % ranks.size()], SIGKILL);
+      command.wait_until([] { return false; }, milliseconds(random() % 5));
     }
     command.signal(SIGKILL);
     EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag).empty(); })) << "round " << round;

@@ -1,4 +1,4 @@
-// `yoke run`: start a program once for each rank on this machine, with torchrun's environment.
+// `yoke run`: start a program once for each rank, with torchrun's environment.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -64,15 +64,43 @@ Table to_table(const std::vector<launch::RankPlan>& ranks) {
   return table;
 }
 
-int show_plan(const launch::LaunchSpec& spec, const Args& args, Context& context) {
+/// Hosts, not ranks: what each of them gives its ranks is found out there.
+int show_hosts(const launch::NodesSpec& nodes, const Args& args, Context& context) {
+  const auto num_ranks = [&](const launch::Host& host) {
+    return host.num_ranks ? fmt::format("{}", *host.num_ranks) : args.options.nproc_per_node;
+  };
+  auto json = nlohmann::ordered_json::array();
+  Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}, .rows = {}};
+  for (const auto& host : nodes.hosts) {
+    const auto node = table.rows.size();
+    table.rows.push_back({fmt::format("{}", node), host.name, num_ranks(host), fmt::format("{}", fmt::join(context.rest, " "))});
+    json.push_back({{"node_rank", node}, {"host", host.name}, {"num_ranks", num_ranks(host)}, {"argv", context.rest}});
+  }
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  context.out << (args.json ? json.dump(2, ' ', false, kReplace) + "\n" : to_text(table, output_width(context)));
+  return kExitOk;
+}
+
+/// This node's, as if all others had as many ranks.
+launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes) {
+  const auto node_rank = nodes.node_rank.value_or(0), num_nodes = nodes.membership.max_nodes;
+  return {.node_rank = node_rank,
+          .num_nodes = num_nodes,
+          .first_rank = node_rank * spec.num_ranks,
+          .world_size = num_nodes * spec.num_ranks,
+          .master_addr = nodes.is_several() ? nodes.master_addr.value_or(nodes.endpoint_host) : spec.master_addr,
+          .master_port = spec.master_port.value_or(0),
+          .agent_serves_store = nodes.is_several() && !spec.store_program.empty()};
+}
+
+int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const Args& args, Context& context) {
+  if (!nodes.hosts.empty()) return show_hosts(nodes, args, context);
   const bool has_files = !spec.logs.folder.empty() || !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
   const auto binding = launch::bind_here(spec);
   // Port and folder are made at the start: 0 where no port was asked for.
   const auto ranks = launch::plan(
       spec, {.binding = binding,
-             .place = {.world_size = spec.num_ranks,
-                       .master_addr = spec.master_addr,
-                       .master_port = spec.master_port.value_or(0)},
+             .place = place_of(spec, nodes),
              .log_folder = has_files ? fmt::format("{}/{}_XXXXXX/attempt_0", spec.logs.folder, spec.run_id) : ""});
   if (args.json) {
     constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;  // arguments may be any bytes
@@ -113,7 +141,7 @@ int run(const Args& args, Context& context) {
   auto spec = to_spec(args.options, context);
   if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
   const auto nodes = to_nodes(args.options, context, spec);
-  if (args.plan) return show_plan(spec, args, context);
+  if (args.plan) return show_plan(spec, nodes, args, context);
   return launch::launch(spec, nodes, nodes.hosts.empty() ? nlohmann::json() : to_launch(nodes, context));
 }
 
@@ -122,7 +150,7 @@ int run(const Args& args, Context& context) {
 void add_run(CLI::App& app, Context& context) {
   auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
   auto program = std::make_shared<std::vector<std::string>>();
-  auto* cmd = app.add_subcommand("run", "Start a program once for each rank on this machine");
+  auto* cmd = app.add_subcommand("run", "Start a program once for each rank, on one machine or several");
   add_run_options(*cmd, args->options);
   cmd->add_flag("--plan", args->plan, "Print what would be started, and start nothing");
   cmd->add_flag("--json", args->json, "With --plan: as JSON, with what each rank's environment gets");
@@ -133,6 +161,9 @@ void add_run(CLI::App& app, Context& context) {
       ->expected(0, -1);
   cmd->footer(
       examples("  yoke run -n 2 -- ./train --epochs 5      two ranks of a C++ program\n"
+               "  yoke run --hosts a,b -n gpu train.py     on two machines, by ssh\n"
+               "  yoke run --nnodes 2 --node-rank 0 --rdzv-endpoint a:29400 -n 8 train.py    on a; 1 on b\n"
+               "  srun --ntasks-per-node=1 yoke run -n gpu train.py    on the nodes of a Slurm step\n"
                "  yoke run -n gpu train.py                 a Python script, one rank for each GPU\n"
                "  yoke run -n 2 --max-restarts 3 ./train   start all again when one fails\n"
                "  yoke run -n 4 --tee 3 --log-dir logs train.py\n"

@@ -75,7 +75,8 @@ class Agent : public NodeObserver {
     notices_.clear();
     while (!outcome_) step();
     node_.order(Order::kKill, 0);
-    while (is_running_) step();
+    // A reader of the screen that does not come is not waited for once somebody wants the end.
+    while (is_running_ && !(has_ended_ && stop_signal_ != 0)) step();
     head_ = nullptr;
     return *outcome_;
   }
@@ -98,6 +99,7 @@ class Agent : public NodeObserver {
   }
 
   void on_event(Node&, const NodeEvent& event) override {
+    if (event.kind == Kind::kEnded) has_ended_ = true;
     if (event.kind == Kind::kDone) is_running_ = false;
     if (event.kind == Kind::kNotice && screen_) return screen_->say(event.text);
     if (event.kind == Kind::kRefused) is_running_ = false;
@@ -211,6 +213,7 @@ class Agent : public NodeObserver {
       screen_->add_rank(rank, prefix_of(spec_, place.world_size, rank, local_rank));
     }
     is_running_ = true;
+    has_ended_ = false;
     node_.start(place);
   }
 
@@ -220,7 +223,8 @@ class Agent : public NodeObserver {
   LocalNode node_;
   std::optional<Screen> screen_;
   Channel* head_ = nullptr;
-  bool is_running_ = false;
+  bool is_running_ = false;  ///< Ranks, or what they printed is not all read.
+  bool has_ended_ = false;   ///< All ranks.
   std::optional<Outcome> outcome_;
   int exit_code_ = 0;
   int stop_signal_ = 0;

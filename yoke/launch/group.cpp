@@ -117,6 +117,8 @@ Group::Decision Group::on_guardian_lost(int pid) {
     attempt_.exit_code = exit_status(ErrorCode::kUnavailable);
     attempt_.cause = fmt::format("the guardian process (pid {}) was killed", pid);
     attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
+  } else {
+    attempt_.cause += fmt::format("; then the guardian process (pid {}) was killed", pid);
   }
   attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
   attempt_.state = State::kKilled;
