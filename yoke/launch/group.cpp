@@ -49,20 +49,26 @@ std::string Group::describe(int64_t rank, int pid) const {
 Group::Decision Group::on_signal(int signal, Time now, int source) {
   if (!ends_job(signal)) return {Order::kForward, signal};
   const bool is_second = !told_.insert(source).second;
-  const bool is_first = !is_told_to_end_;
+  const bool is_stopping = attempt_.state == State::kStopping;
+  if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same wish, by another launcher
+  return end(signal, signal_name(signal), is_stopping && signal == SIGINT ? StopHow::kNow : StopHow::kWithGrace, now);
+}
+
+Group::Decision Group::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
+
+Group::Decision Group::end(int signal, std::string cause, StopHow how, Time now) {
   is_told_to_end_ = true;
   if (attempt_.state == State::kKilled) return {};
-  if (attempt_.state == State::kStopping) {
-    if (!is_second && !is_first) return {};  // the same wish, by another launcher
-    if (signal != SIGINT) return {Order::kSignal, signal};
-    attempt_.state = State::kKilled;  // a second Ctrl-C
-    attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
-    return {Order::kKill};
+  if (attempt_.state == State::kRunning) {
+    by_signal_ = true;
+    attempt_.exit_code = 128 + signal;
+    attempt_.cause = std::move(cause);
+    stop(signal, now);
   }
-  by_signal_ = true;
-  attempt_.exit_code = 128 + signal;
-  attempt_.cause = signal_name(signal);
-  return stop(signal, now);
+  if (how == StopHow::kWithGrace) return {Order::kSignal, signal};
+  attempt_.state = State::kKilled;
+  attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
+  return {Order::kKill};
 }
 
 Group::Decision Group::on_started(int64_t rank) {

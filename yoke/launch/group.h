@@ -21,6 +21,8 @@ struct GroupOptions {
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< To the launcher; others are passed on.
 };
 
+enum class StopHow { kWithGrace, kNow };
+
 /// A rank that failed.
 struct Failure {
   int64_t rank = 0;
@@ -50,6 +52,8 @@ class Group {
   /// `source`: the launcher that was told; a scheduler tells those of all nodes, and that is one wish. SIGINT while the
   /// ranks are already stopping kills at once.
   Decision on_signal(int signal, Time now, int source = 0);
+  /// `yoke stop`: as SIGTERM, or a second Ctrl-C, whatever signals end the job.
+  Decision on_stop(StopHow how, Time now);
   Decision on_started(int64_t rank);
   Decision on_exited(int64_t rank, int pid, int wait_status, Time now);
   Decision on_cannot_run(int64_t rank, int error_number, Time now);    ///< exec failed.
@@ -85,6 +89,7 @@ class Group {
   enum class State { kRunning, kStopping, kKilled };
   Decision fail(int exit_code, std::string cause, Time now);
   Decision stop(int signal, Time now);
+  Decision end(int signal, std::string cause, StopHow how, Time now);
   bool ends_job(int signal) const;
   std::string describe(int64_t rank, int pid) const;
 

@@ -87,6 +87,26 @@ TEST(Group, ASignalCountsEvenIfTheRanksEndWell) {
   EXPECT_EQ(group.exit_code(), 143);
 }
 
+TEST(Group, StopsWhenItIsAskedToWhateverSignalsEndIt) {
+  Group group({.program = "./train", .num_ranks = 2, .max_restarts = 3, .stop_signals = {SIGUSR1}});
+  group.on_started(0);
+  group.on_started(1);
+  EXPECT_EQ(group.on_stop(StopHow::kWithGrace, kStart).order, Order::kSignal);
+  EXPECT_EQ(group.on_stop(StopHow::kWithGrace, kStart).order, Order::kSignal) << "asked twice is not impatient";
+  EXPECT_EQ(group.on_stop(StopHow::kNow, kStart).order, Order::kKill);
+  EXPECT_EQ(group.on_stop(StopHow::kNow, kStart).order, Order::kNone);
+  group.on_exited(0, 10, SIGKILL, kStart);
+  group.on_exited(1, 11, SIGKILL, kStart);
+  EXPECT_EQ(group.exit_code(), 143);
+  EXPECT_EQ(group.reason(), "yoke run: `yoke stop`; stopped 2 ranks, 2 of them by SIGKILL");
+  EXPECT_FALSE(group.begin_again());
+
+  auto at_once = group_of(1);
+  EXPECT_EQ(at_once.on_stop(StopHow::kNow, kStart).order, Order::kKill);
+  at_once.on_exited(0, 10, SIGKILL, kStart);
+  EXPECT_EQ(at_once.exit_code(), 143);
+}
+
 TEST(Group, RanksThatAreStillStartingAreCountedToo) {
   Group group({.num_ranks = 2});
   group.on_started(0);
