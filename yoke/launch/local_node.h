@@ -36,6 +36,7 @@ class LocalNode : public Node {
   std::optional<Time> next_time() const override;
 
   const Binding& binding() const { return binding_; }
+  const std::vector<RankPlan>& plans() const { return plans_; }  ///< Of the last start, the store's too.
   const std::string& run_folder() const { return run_folder_; }  ///< Of logs; empty: none.
 
  private:

@@ -32,7 +32,7 @@ void Screen::add_rank(int64_t rank, const std::string& prefix) {
   for (const bool is_err : {false, true}) {
     auto* const sink = is_err ? err_ : out_.get();
     LineAssembler lines(colour_ && sink->is_terminal() ? coloured(rank, prefix) : prefix);
-    streams_.insert_or_assign({rank, is_err}, Stream{std::move(lines), sink});
+    streams_.insert_or_assign({rank, is_err}, Stream{std::move(lines), sink, is_err ? LineStream::kErr : LineStream::kOut});
   }
 }
 
@@ -52,6 +52,7 @@ void Screen::show(int64_t rank, bool is_err, const std::optional<std::string_vie
 }
 
 void Screen::say(const std::string& line) {
+  recent_.add(RecentLines::kLauncher, LineStream::kErr, line);
   err_->lines().append(line).push_back('\n');
   err_->flush();
 }
@@ -73,6 +74,7 @@ void Screen::note_lines(int64_t rank, const Stream& stream, std::string_view lin
     const auto end = lines.find('\n');
     const auto line = lines.substr(0, end).substr(stream.lines.prefix().size());
     lines.remove_prefix(end + 1);
+    recent_.add(rank, stream.which, line);
     tail.last_number = ++num_lines_;
     if (tail.lines.size() == kTailLines) tail.lines.pop_front();
     tail.lines.emplace_back(line.substr(0, kTailLineBytes));

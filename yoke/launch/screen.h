@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "yoke/launch/line_assembler.h"
+#include "yoke/launch/recent_lines.h"
 #include "yoke/launch/sink.h"
 
 namespace yoke::launch {
@@ -42,11 +43,13 @@ class Screen {
 
   /// The last lines that a rank printed, if so much was printed after them that they are out of sight.
   std::vector<std::string> lost_lines(int64_t rank) const;
+  const RecentLines& recent_lines() const { return recent_; }
 
  private:
   struct Stream {
     LineAssembler lines;
     Sink* sink;
+    LineStream which;
   };
   /// What a rank printed last.
   struct Tail {
@@ -62,6 +65,7 @@ class Screen {
   std::map<std::pair<int64_t, bool>, Stream> streams_;
   std::map<int64_t, Tail> tails_;
   int64_t num_lines_ = 0;
+  RecentLines recent_;
   static constexpr int64_t kNoRank = INT64_MAX;
   int64_t progress_rank_ = kNoRank;
   std::string status_;

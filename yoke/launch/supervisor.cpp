@@ -18,6 +18,7 @@
 #include "yoke/launch/agent.h"
 #include "yoke/launch/failure_report.h"
 #include "yoke/launch/group.h"
+#include "yoke/launch/job_server.h"
 #include "yoke/launch/local_node.h"
 #include "yoke/launch/remote_node.h"
 #include "yoke/launch/rendezvous.h"
@@ -39,6 +40,8 @@ constexpr std::chrono::seconds kSayWaitingAfter{2};
 /// Between two tries to reach a host: doubled each time, up to the second.
 constexpr std::chrono::seconds kReachFirst{1}, kReachLast{60};
 constexpr std::chrono::milliseconds kFarewell{1000};
+/// For the last lines to reach those who follow them (`yoke logs -f`).
+constexpr std::chrono::milliseconds kLastLines{200};
 
 /// A node as the head knows it.
 struct Member {
@@ -71,7 +74,8 @@ class Head : public NodeObserver {
                 .max_restarts = spec.max_restarts,
                 .stop_signals = spec.stop_signals}),
         membership_(nodes.membership, Clock::now()),
-        signals_(take_signals(spec.stop_signals)) {
+        signals_(take_signals(spec.stop_signals)),
+        job_(describe_job(spec)) {
     if (nodes.hosts.empty()) {
       if (nodes.is_several()) listener_ = std::make_unique<Listener>(nodes, spec.run_id);
       add_this_machine();
@@ -79,6 +83,8 @@ class Head : public NodeObserver {
     if (nodes.is_several()) raise_file_limit();
     tries_.resize(nodes.hosts.size());
     screen_ = std::make_unique<Screen>(spec.environment.value_or("NO_COLOR", "").empty());
+    job_server_ = std::make_unique<JobServer>(job_, screen_->recent_lines(),
+                                              [this](StopHow how) { stop(group_.on_stop(how, Clock::now())); });
   }
 
   int run() {
@@ -109,6 +115,7 @@ class Head : public NodeObserver {
     for (auto& [id, member] : members_) {
       if (member.remote != nullptr) member.remote->flush(kFarewell);
     }
+    job_server_->finish(kLastLines);
     return group_.exit_code();
   }
 
@@ -124,8 +131,12 @@ class Head : public NodeObserver {
       case Kind::kRefused:
         member.takes_part = member.has_processes = false;
         return carry_out(group_.on_refused(event.value, name_of(member) + event.text, now));
-      case Kind::kStarted: return carry_out(group_.on_started(event.rank));
-      case Kind::kExited: return carry_out(group_.on_exited(event.rank, event.pid, event.value, now));
+      case Kind::kStarted:
+        job_.on_started(event.rank, event.pid);
+        return carry_out(group_.on_started(event.rank));
+      case Kind::kExited:
+        job_.on_exited(event.rank, event.value);
+        return carry_out(group_.on_exited(event.rank, event.pid, event.value, now));
       case Kind::kCannotRun: return carry_out(group_.on_cannot_run(event.rank, event.value, now));
       case Kind::kCannotStart: return carry_out(group_.on_cannot_start(event.rank, event.value, now));
       case Kind::kStoreEnded: return carry_out(group_.on_store_ended(event.pid, event.value, now));
@@ -137,7 +148,7 @@ class Head : public NodeObserver {
         return;
       case Kind::kEnded:
         member.has_processes = false;
-        if (is_told_to_stop_ && !has_processes()) drain_until_ = Clock::now() + kDrainAfterStop;
+        if (job_.is_stopping && !has_processes()) drain_until_ = Clock::now() + kDrainAfterStop;
         return;
       case Kind::kDone: member.takes_part = false; return;
       case Kind::kSignal: return on_node_signal(id, member, event.value);
@@ -339,6 +350,8 @@ class Head : public NodeObserver {
       if (nodes_.is_several()) hosts.insert(hosts.end(), member.ranks.size(), printable(member.info.host));
     }
     group_.begin(place.world_size, hosts);
+    job_.num_ranks = place.world_size;
+    job_.begin_attempt({}, group_.num_starts());
     if (is_loopback(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
           return members_.at(id).remote != nullptr && !is_loopback(members_.at(id).info.address);
         })) {
@@ -369,6 +382,7 @@ class Head : public NodeObserver {
       }
       member.takes_part = member.has_processes = true;
       member.node->start(place);
+      describe_ranks(member, place);
       ++place.node_rank;
     }
     while (!is_drain_over() &&
@@ -384,6 +398,21 @@ class Head : public NodeObserver {
     }
     report_failure();
     read_signals();  // of the time when nobody was left to be told
+  }
+
+  /// For those who ask (`yoke jobs`).
+  void describe_ranks(const Member& member, const Place& place) {
+    for (const auto rank : member.ranks) {
+      JobRank one{.rank = rank, .local_rank = rank - place.first_rank, .host = job_.host};
+      if (member.remote != nullptr) {
+        one.host = member.info.host;
+        if (nodes_.hosts.empty()) one.out.to = one.err.to = StreamPlan::To::kNowhere;  // its own node's screen
+      } else if (const auto index = static_cast<size_t>(one.local_rank); index < local_->plans().size()) {
+        one.out = local_->plans()[index].out;
+        one.err = local_->plans()[index].err;
+      }
+      job_.ranks.push_back(std::move(one));
+    }
   }
 
   /// What the user should know beside the reason.
@@ -426,6 +455,8 @@ class Head : public NodeObserver {
     screen_->add_polls(polls_);
     const auto first_of_listener = polls_.size();
     if (listener_) listener_->add_polls(polls_);
+    const auto first_of_server = polls_.size();
+    job_server_->add_polls(polls_);
     std::vector<std::pair<int, size_t>> first_of;
     for (auto& [id, member] : members_) {
       if (member.is_lost) continue;
@@ -440,6 +471,7 @@ class Head : public NodeObserver {
     }
     if (listener_) accept_nodes(first_of_listener);
     screen_->flush();
+    job_server_->handle(polls_, first_of_server);
     if (const auto time = group_.next_time(); time && Clock::now() >= *time) carry_out(group_.on_time(Clock::now()));
   }
 
@@ -467,12 +499,14 @@ class Head : public NodeObserver {
   void read_signals() {
     while (const int number = next_signal(signals_)) {
       const auto decision = group_.on_signal(number, Clock::now());
-      if (decision.order != Order::kForward) {
-        is_told_to_stop_ = true;
-        if (!has_processes()) drain_until_ = Clock::now();  // only the reader of our output is being waited for
-      }
-      carry_out(decision);
+      decision.order == Order::kForward ? carry_out(decision) : stop(decision);
     }
+  }
+
+  void stop(const Group::Decision& decision) {
+    job_.is_stopping = true;
+    if (!has_processes()) drain_until_ = Clock::now();  // only the reader of our output is being waited for
+    carry_out(decision);
   }
 
   void carry_out(const Group::Decision& decision) {
@@ -507,12 +541,13 @@ class Head : public NodeObserver {
   std::optional<uint16_t> master_port_;
   FailureFacts facts_;
   std::map<int64_t, std::string> logs_;
-  bool is_told_to_stop_ = false;
   std::optional<Clock::time_point> drain_until_;
   const Clock::time_point began_ = Clock::now();
   Clock::time_point next_status_ = began_;
   bool has_status_ = false;
   std::vector<pollfd> polls_;
+  Job job_;
+  std::unique_ptr<JobServer> job_server_;
 };
 
 bool is_head(const NodesSpec& nodes) {
