@@ -77,6 +77,23 @@ std::string printable(std::string_view text) {
   return result;
 }
 
+std::string printable_with_colours(std::string_view text) {
+  std::string result;
+  bool is_coloured = false;
+  while (!text.empty()) {
+    const auto escape = std::min(text.find("\x1b["), text.size());
+    result += printable(text.substr(0, escape));
+    text.remove_prefix(escape);
+    if (text.empty()) break;
+    const auto end = text.find_first_not_of("0123456789;:", 2);
+    const bool is_colour = end != text.npos && text[end] == 'm';
+    result += is_colour ? text.substr(0, end + 1) : "?";
+    text.remove_prefix(is_colour ? end + 1 : 1);
+    is_coloured |= is_colour;
+  }
+  return is_coloured ? result + "\x1b[0m" : result;
+}
+
 int64_t display_width(std::string_view text) {
   int64_t width = 0;
   while (!text.empty()) {

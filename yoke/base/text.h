@@ -11,6 +11,9 @@ namespace yoke {
 /// sequences (their first byte), direction overrides. Newlines and tabs become spaces.
 std::string printable(std::string_view text);
 
+/// The same, and the sequences that choose colours (ECMA-48's SGR) stay; they end with the text.
+std::string printable_with_colours(std::string_view text);
+
 /// Columns that `text` takes in a terminal. REQUIRES: printable text.
 int64_t display_width(std::string_view text);
 

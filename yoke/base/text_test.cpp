@@ -41,5 +41,17 @@ TEST(Text, CutsAndPads) {
   EXPECT_EQ(pad("abcdef", 4), "abc…");
 }
 
+TEST(PrintableWithColours, KeepsColoursAndNothingElseThatATerminalObeys) {
+  EXPECT_EQ(printable_with_colours("plain\ttext"), "plain text");
+  EXPECT_EQ(printable_with_colours("\x1b[1;31mred\x1b[0m x"), "\x1b[1;31mred\x1b[0m x\x1b[0m");
+  EXPECT_EQ(printable_with_colours("a\x1b[2Jb\x1b]0;title\ac"), "a?[2Jb?]0;title?c");
+  EXPECT_EQ(printable_with_colours("\x1b[31"), "?[31") << "cut short";
+  EXPECT_EQ(printable_with_colours("\x1b["), "?[");
+  EXPECT_EQ(printable_with_colours("\x1b[38:2:1:2:3mx\x1b[31\nm"), "\x1b[38:2:1:2:3mx?[31 m\x1b[0m");
+  EXPECT_EQ(printable_with_colours("\xff\x9b"
+                                   "31m"),
+            "??31m");
+}
+
 }  // namespace
 }  // namespace yoke

@@ -87,10 +87,14 @@ void add_commands(CLI::App& app, Context& context) {
   add_bind(app, context);
   add_devices(app, context);
   add_doctor(app, context);
+  add_jobs(app, context);
   add_kill(app, context);
+  add_logs(app, context);
   add_metrics(app, context);
   add_ps(app, context);
   add_run(app, context);
+  add_stack(app, context);
+  add_stop(app, context);
   add_top(app, context);
   add_topo(app, context);
   add_train(app, context);

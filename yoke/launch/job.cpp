@@ -44,7 +44,8 @@ Json to_json(const JobRank& rank) {
           {"exit_code", has_ended && !by_signal ? Json(WEXITSTATUS(*rank.wait_status)) : Json()},
           {"signal", by_signal ? Json(WTERMSIG(*rank.wait_status)) : Json()},
           {"stdout", to_json(rank.out)},
-          {"stderr", to_json(rank.err)}};
+          {"stderr", to_json(rank.err)},
+          {"prefix", rank.prefix}};
 }
 
 JobRank parse_rank(const Json& json) {
@@ -54,6 +55,7 @@ JobRank parse_rank(const Json& json) {
   if (!json.at("signal").is_null()) rank.wait_status = W_EXITCODE(0, json["signal"].get<int>());
   rank.out = parse_stream(json.at("stdout"));
   rank.err = parse_stream(json.at("stderr"));
+  rank.prefix = json.at("prefix");
   return rank;
 }
 
@@ -63,7 +65,12 @@ void Job::begin_attempt(const std::vector<RankPlan>& plans, int64_t restart_coun
   num_restarts = restart_count;
   ranks.clear();
   for (const auto& plan : plans) {
-    ranks.push_back({.rank = plan.rank, .local_rank = plan.local_rank, .host = host, .out = plan.out, .err = plan.err});
+    ranks.push_back({.rank = plan.rank,
+                     .local_rank = plan.local_rank,
+                     .host = host,
+                     .out = plan.out,
+                     .err = plan.err,
+                     .prefix = plan.prefix});
   }
 }
 

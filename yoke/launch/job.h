@@ -20,6 +20,7 @@ struct JobRank {
   int64_t pid = 0;                 ///< On its host; 0: not started yet.
   std::optional<int> wait_status;  ///< Once it has ended.
   StreamPlan out, err;             ///< Where its lines go.
+  std::string prefix;              ///< Of its lines.
 
   bool is_up() const { return pid > 0 && !wait_status; }
   bool operator==(const JobRank&) const = default;

@@ -73,7 +73,8 @@ class JobServerTest : public testing::Test {
 TEST_F(JobServerTest, TellsTheJobAsItIsNow) {
   job_.started_at = std::chrono::system_clock::time_point(std::chrono::seconds(1'700'000'000));
   job_.argv = {"./train", "--name", "ä\"\n"};
-  job_.begin_attempt({{.rank = 0, .out = {.file = "/logs/0"}}, {.rank = 1, .err = {.is_own = true}}}, 2);
+  job_.begin_attempt({{.rank = 0, .out = {.file = "/logs/0"}, .prefix = "[0] "}, {.rank = 1, .err = {.is_own = true}}},
+                     2);
   auto connection = connect();
   for (const int status : {-1, W_EXITCODE(3, 0), W_EXITCODE(0, SIGSEGV)}) {
     job_.on_started(1, 4121);

@@ -1,0 +1,107 @@
+// `yoke jobs`: what runs on this machine under `yoke run` and `yoke train`.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <array>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/format.h"
+#include "yoke/base/table.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/device_options.h"
+#include "yoke/cli/process_views.h"
+#include "yoke/device/process/info.h"
+#include "yoke/launch/job_client.h"
+
+namespace yoke::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using launch::FoundJob;
+using std::chrono::system_clock;
+
+std::string program_text(const launch::Job& job) {
+  const auto line = fmt::format("{}", fmt::join(job.argv, std::string_view("\0", 1)));
+  return command_text({.name = device::short_command(line), .command = fmt::format("{}", fmt::join(job.argv, " "))},
+                      CommandText::kShort);
+}
+
+std::vector<std::string> cells(const FoundJob& found, system_clock::time_point now) {
+  const auto pid = fmt::format("{}", found.address.pid);
+  if (!found.job) return {pid, "?", "(does not answer)", "?", "?", "?", "?"};
+  const auto& job = *found.job;
+  return {pid,
+          job.run_id == "none" ? "-" : job.run_id,
+          program_text(job),
+          fmt::format("{}/{}{}", job.num_up(), job.num_ranks, job.is_stopping ? " stopping" : ""),
+          fmt::format("{}/{}", job.num_restarts, job.max_restarts),
+          format_duration(now - job.started_at),
+          job.folder};
+}
+
+Table to_table(const std::vector<FoundJob>& jobs, bool with_user) {
+  Table table{.columns = {{"job", Align::kRight},
+                          {"run id", Align::kLeft, 6},
+                          {"program", Align::kLeft, 16},
+                          {"ranks"},
+                          {"restarts"},
+                          {"elapsed", Align::kRight},
+                          {"where", Align::kLeft, 12}},
+              .rows = {}};
+  for (const auto& job : jobs) table.rows.push_back(cells(job, system_clock::now()));
+  if (!with_user) return table;
+  table.columns.insert(table.columns.begin() + 1, {"user", Align::kLeft, 6});
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    table.rows[i].insert(table.rows[i].begin() + 1, device::user_name(jobs[i].address.uid));
+  }
+  return table;
+}
+
+Json to_json(const std::vector<FoundJob>& jobs) {
+  std::array<char, 256> host = {};
+  gethostname(host.data(), host.size() - 1);
+  const std::chrono::duration<double> now = system_clock::now().time_since_epoch();
+  Json json = {{"time_seconds", now.count()}, {"host", host.data()}, {"jobs", Json::array()}};
+  for (const auto& [address, job] : jobs) {
+    Json one = {{"pid", address.pid}, {"user", device::user_name(address.uid)}, {"answers", job.has_value()}};
+    if (job) one.update(launch::to_json(*job));
+    json["jobs"].push_back(std::move(one));
+  }
+  return json;
+}
+
+int run(bool json, Context& context) {
+  const auto jobs = launch::find_jobs();
+  const bool is_root = geteuid() == 0;
+  if (json) {
+    context.out << to_json(jobs).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  } else if (jobs.empty()) {
+    context.out << (is_root ? "no job runs here under yoke\n" : "no job of yours runs here under yoke\n");
+  } else {
+    context.out << to_text(to_table(jobs, is_root), output_width(context));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_jobs(CLI::App& app, Context& context) {
+  auto json = std::make_shared<bool>(false);  // CLI11 binds by reference; the callback keeps it alive
+  auto* cmd = app.add_subcommand("jobs", "List what runs here under `yoke run` and `yoke train`");
+  cmd->add_flag("--json", *json, "Print JSON: all that is known, rank by rank");
+  cmd->footer(
+      examples("  yoke jobs                    your jobs on this machine; everybody's for root\n"
+               "  yoke jobs --json | jq '.jobs[].ranks[] | select(.state != \"running\")'\n"
+               "\n"
+               "A job in a container with a network or with PIDs of its own is seen inside that container.\n"
+               "Exit status: 0, also when there is none."));
+  cmd->callback([json, &context] { context.exit_code = run(*json, context); });
+}
+
+}  // namespace yoke::cli

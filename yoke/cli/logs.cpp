@@ -1,0 +1,252 @@
+// `yoke logs`: what the ranks of a job printed last, and print.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/job_option.h"
+#include "yoke/launch/line_assembler.h"
+
+namespace yoke::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using launch::JobRank;
+using launch::JobTime;
+using launch::LineStream;
+using launch::RecentLines;
+using launch::StreamPlan;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookAtFilesEvery{100};
+constexpr std::chrono::seconds kLookAtJobEvery{1};
+
+struct Args {
+  std::string job;
+  bool follow = false;
+  std::optional<int64_t> rank;
+};
+
+const JobRank* find_rank(const launch::Job& job, int64_t rank) {
+  const auto found =
+      std::find_if(job.ranks.begin(), job.ranks.end(), [&](const auto& one) { return one.rank == rank; });
+  return found == job.ranks.end() ? nullptr : &*found;
+}
+
+/// Lines on the stream that they were written to, as the ranks wrote them; on a terminal nothing of it does harm.
+class Printer {
+ public:
+  void print(const JobRank* rank, LineStream stream, std::string_view text) const {
+    const bool is_error = stream == LineStream::kErr;
+    auto& to = is_error ? std::cerr : std::cout;
+    const auto prefix = rank == nullptr ? std::string_view() : std::string_view(rank->prefix);
+    if (is_terminal_[is_error ? 1 : 0]) {
+      to << printable(prefix) << printable_with_colours(text) << '\n';
+    } else {
+      to << prefix << text << '\n';
+    }
+  }
+  static void flush() {
+    std::cout.flush();
+    std::cerr.flush();
+  }
+
+ private:
+  const bool is_terminal_[2] = {isatty(STDOUT_FILENO) == 1, isatty(STDERR_FILENO) == 1};
+};
+
+/// A rank's stream that is in a file alone.
+class LogFile {
+ public:
+  /// Errors  as errno says, with the path; kFailedPrecondition when it is no file.
+  LogFile(JobRank rank, LineStream stream)
+      : rank_(std::move(rank)), stream_(stream), path_((stream == LineStream::kOut ? rank_.out : rank_.err).file) {
+    // The path is the job's word: never wait for a pipe, never follow it elsewhere.
+    fd_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (!fd_) throw system_error(errno, printable(path_));
+    struct stat status {};
+    if (fstat(fd_.value(), &status) != 0 || !S_ISREG(status.st_mode)) {
+      throw Error(ErrorCode::kFailedPrecondition, "{}: is no file", printable(path_));
+    }
+  }
+
+  void print_new(const Printer& printer) {
+    char buffer[1 << 16];
+    std::string lines;
+    for (ssize_t count; (count = read(fd_.value(), buffer, sizeof buffer)) > 0; lines.clear()) {
+      assembler_.feed({buffer, static_cast<size_t>(count)}, lines);
+      print(lines, printer);
+    }
+  }
+  void finish(const Printer& printer) {
+    print_new(printer);
+    std::string lines;
+    assembler_.finish(lines);
+    print(lines, printer);
+  }
+
+ private:
+  void print(std::string_view lines, const Printer& printer) const {
+    for (auto end = lines.find('\n'); end != lines.npos; end = lines.find('\n')) {
+      printer.print(&rank_, stream_, lines.substr(0, end));
+      lines.remove_prefix(end + 1);
+    }
+  }
+
+  JobRank rank_;
+  LineStream stream_;
+  std::string path_;
+  UniqueFd fd_;
+  launch::LineAssembler assembler_{""};
+};
+
+bool is_wanted(const JobRank& rank, const Args& args) { return !args.rank || rank.rank == *args.rank; }
+
+const StreamPlan& stream_of(const JobRank& rank, LineStream which) {
+  return which == LineStream::kOut ? rank.out : rank.err;
+}
+
+/// Where the process itself writes to: "/dev/pts/3", "/home/ada/out.txt", "pipe:[4711]".
+std::string target_of(const JobRank& rank, LineStream which) {
+  std::error_code ignored;
+  const auto link = fmt::format("/proc/{}/fd/{}", rank.pid, which == LineStream::kOut ? 1 : 2);
+  const auto target = rank.is_up() ? std::filesystem::read_symlink(link, ignored).native() : std::string();
+  return target.empty() ? "where `yoke run` itself writes to" : printable(target);
+}
+
+/// What no launcher and no file keeps.
+void tell_what_is_missing(const launch::Job& job, const Args& args) {
+  for (const auto& rank : job.ranks) {
+    if (!is_wanted(rank, args)) continue;
+    for (const auto which : {LineStream::kOut, LineStream::kErr}) {
+      if (!stream_of(rank, which).is_own) continue;
+      std::cerr << fmt::format(
+          "yoke: rank {} writes its standard {} straight to {}, so there is no copy to show; `--tee 3` of "
+          "`yoke run` would keep one\n",
+          rank.rank, which == LineStream::kOut ? "output" : "error", target_of(rank, which));
+    }
+  }
+}
+
+std::vector<LogFile> open_files(const launch::Job& job, const Args& args) {
+  std::vector<LogFile> files;
+  for (const auto& rank : job.ranks) {
+    for (const auto which : {LineStream::kOut, LineStream::kErr}) {
+      const auto& stream = stream_of(rank, which);
+      if (!is_wanted(rank, args) || stream.to != StreamPlan::To::kNowhere || stream.file.empty()) continue;
+      if (rank.host != job.host) {
+        std::cerr << fmt::format("yoke: the log of rank {} is {} on {}\n", rank.rank, printable(stream.file),
+                                 printable(rank.host));
+        continue;
+      }
+      try {
+        files.emplace_back(rank, which);
+      } catch (const Error& error) {
+        std::cerr << "yoke: " << error.what() << '\n';
+      }
+    }
+  }
+  return files;
+}
+
+/// Prints until there is no more, and until the job's end when it follows.
+class Reader {
+ public:
+  Reader(OpenJob open, const Args& args)
+      : job_(std::move(open.job)),
+        connection_(std::move(open.connection)),
+        args_(args),
+        files_(open_files(job_, args)) {}
+
+  void run() {
+    connection_.ask_logs(args_.follow);
+    auto look_at_job = Clock::now() + kLookAtJobEvery;
+    while (!connection_.is_over() && !connection_.is_closed()) {
+      const auto now = Clock::now();
+      print_lines(now + (files_.empty() ? milliseconds(kLookAtJobEvery) : kLookAtFilesEvery));
+      for (auto& file : files_) file.print_new(printer_);
+      Printer::flush();
+      if (Clock::now() >= look_at_job) {
+        look_at_new_attempt();
+        look_at_job = Clock::now() + kLookAtJobEvery;
+      }
+    }
+    for (auto& file : files_) file.finish(printer_);
+    Printer::flush();
+  }
+
+ private:
+  void print_lines(JobTime until) {
+    while (const auto line = connection_.read_line(until)) {
+      if (line->num_missed > 0) {
+        std::cerr << fmt::format("yoke: {} lines were printed faster than they could be shown here\n",
+                                 line->num_missed);
+      }
+      if (args_.rank && line->rank != *args_.rank) continue;
+      printer_.print(find_rank(job_, line->rank), line->stream, line->text);
+      until = JobTime::min();  // and what else is here
+    }
+  }
+
+  /// After a restart files have other names.
+  void look_at_new_attempt() {
+    auto connection = launch::JobConnection::open(connection_.address(), Clock::now());
+    if (!connection) return;
+    connection->ask_job();
+    auto job = connection->read_job(Clock::now() + kLookAtJobEvery);
+    if (!job || job->num_restarts == job_.num_restarts) return;
+    for (auto& file : files_) file.finish(printer_);
+    job_ = std::move(*job);
+    files_ = open_files(job_, args_);
+  }
+
+  launch::Job job_;
+  launch::JobConnection connection_;
+  const Args& args_;
+  Printer printer_;
+  std::vector<LogFile> files_;
+};
+
+int run(const Args& args) {
+  auto open = open_job(args.job);
+  if (args.rank && find_rank(open.job, *args.rank) == nullptr) {
+    throw Error(ErrorCode::kNotFound, "logs: job {} has no rank {}; its ranks are 0 to {}", open.job.pid, *args.rank,
+                open.job.num_ranks - 1);
+  }
+  tell_what_is_missing(open.job, args);
+  Reader(std::move(open), args).run();
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_logs(CLI::App& app, Context& context) {
+  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto* cmd = app.add_subcommand("logs", "Print what the ranks of a running job printed last");
+  add_job_option(*cmd, args->job);
+  cmd->add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
+  cmd->add_option("--rank", args->rank, "Of this rank alone")->type_name("RANK");
+  cmd->footer(
+      examples("  yoke logs 4121             the last lines of all ranks, up to 1 MiB\n"
+               "  yoke logs 4121 -f          and all to come\n"
+               "  yoke logs -f --rank 3      of the only job, one rank\n"
+               "\n"
+               "Lines come on standard output or error, as the ranks wrote them. Streams that `yoke run` sends into\n"
+               "files (--redirects) are read there, whole. One rank alone writes straight to the terminal of\n"
+               "`yoke run`: then there is nothing to show."));
+  cmd->callback([args, &context] { context.exit_code = run(*args); });
+}
+
+}  // namespace yoke::cli

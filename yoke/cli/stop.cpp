@@ -1,0 +1,138 @@
+// `yoke stop`: end a job and wait until it has ended.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/job_option.h"
+#include "yoke/device/process/info.h"
+#include "yoke/device/process/signal.h"
+
+namespace yoke::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+/// A launcher answers within a turn of its loop.
+constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kToldEvery{1};
+
+struct Args {
+  std::string job;
+  bool now = false;
+  double timeout_s = 0;
+};
+
+launch::FoundJob find(const std::string& name) { return launch::choose_job(launch::find_jobs(), name); }
+
+/// The launcher's process, held so that its number cannot come to mean another; nullopt: it has ended.
+std::optional<device::ProcessHandle> hold(int64_t pid) {
+  const auto start_ticks = device::describe_process(pid).start_ticks;
+  if (!start_ticks) return std::nullopt;
+  try {
+    return device::ProcessHandle(pid, *start_ticks);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) return std::nullopt;
+    throw;
+  }
+}
+
+std::string who_is_up(const launch::Job& job) {
+  std::vector<int64_t> ranks;
+  for (const auto& rank : job.ranks) {
+    if (rank.is_up()) ranks.push_back(rank.rank);
+  }
+  if (ranks.empty()) return "what its ranks started";
+  if (ranks.size() > 1) return "ranks " + join_ranks(ranks);
+  const auto one = std::find_if(job.ranks.begin(), job.ranks.end(), [](const auto& rank) { return rank.is_up(); });
+  return fmt::format("rank {} (pid {})", one->rank, one->pid);
+}
+
+/// Tells on standard error who is being waited for, when that changes.
+class Waiting {
+ public:
+  explicit Waiting(launch::JobConnection& connection) : connection_(connection) {}
+
+  void tell() {
+    if (connection_.is_closed()) return;
+    connection_.ask_job();
+    const auto job = connection_.read_job(Clock::now() + milliseconds(200));
+    if (!job || who_is_up(*job) == told_) return;
+    told_ = who_is_up(*job);
+    std::cerr << fmt::format("yoke: job {}: waiting for {}\n", connection_.address().pid, told_);
+  }
+  std::string whom() const { return told_.empty() ? "its ranks" : told_; }
+
+ private:
+  launch::JobConnection& connection_;
+  std::string told_;
+};
+
+void wait_for_end(const device::ProcessHandle& launcher, Waiting& waiting, const Args& args) {
+  const auto limit = std::chrono::duration<double>(args.timeout_s > 0 ? args.timeout_s : 1e6);
+  const auto until = Clock::now() + std::chrono::ceil<milliseconds>(limit);
+  while (true) {
+    const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
+    if (launcher.wait_for_end(std::min<milliseconds>(left, kToldEvery))) return;
+    waiting.tell();
+    if (Clock::now() < until) continue;
+    throw Error(ErrorCode::kTimeout, "stop: after {} the job still waits for {}{}", format_duration(limit),
+                waiting.whom(), args.now ? "" : "; --now kills");
+  }
+}
+
+int run(const Args& args, Context& context) {
+  const auto found = find(args.job);
+  const auto pid = found.address.pid;
+  const auto ended = [&] {
+    context.out << fmt::format("job {} has ended\n", pid);
+    return kExitOk;
+  };
+  auto connection = launch::JobConnection::open(found.address, Clock::now() + kPatience);
+  if (!connection) return ended();
+  const auto launcher = hold(pid);
+  if (!launcher) return ended();
+  connection->ask_stop(args.now);
+  auto answer = connection->read_job(Clock::now() + (found.job ? kPatience : std::chrono::seconds(0)));
+  if (!answer && !found.job && !connection->is_closed()) {
+    launcher->signal(SIGCONT);  // after Ctrl-Z it would not hear us
+    answer = connection->read_job(Clock::now() + kPatience);
+  }
+  // It lives after it was held: so it is who is held.
+  if (!answer && !connection->is_closed()) throw does_not_answer(pid);
+  Waiting waiting(*connection);
+  wait_for_end(*launcher, waiting, args);
+  return ended();
+}
+
+}  // namespace
+
+void add_stop(CLI::App& app, Context& context) {
+  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto* cmd = app.add_subcommand("stop", "End a job that runs under `yoke run`, and wait for its end");
+  add_job_option(*cmd, args->job);
+  cmd->add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
+  cmd->add_option("--timeout", args->timeout_s, "How long to wait; otherwise until it has ended")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.001, 86'400.0).description(""));
+  cmd->footer(
+      examples("  yoke stop 4121           as SIGTERM to `yoke run`: ranks get SIGTERM, and SIGKILL after --grace\n"
+               "  yoke stop                the only job\n"
+               "  yoke stop 4121 --now     kill at once\n"
+               "\n"
+               "Exit status: 0 when the job has ended; 124 when it has not within --timeout, or does not answer;\n"
+               "66 when there is no such job."));
+  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+}
+
+}  // namespace yoke::cli
