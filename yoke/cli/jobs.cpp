@@ -34,7 +34,10 @@ std::string program_text(const launch::Job& job) {
 
 std::vector<std::string> cells(const FoundJob& found, system_clock::time_point now) {
   const auto pid = fmt::format("{}", found.address.pid);
-  if (!found.job) return {pid, "?", "(does not answer)", "?", "?", "?", "?"};
+  if (!found.job) {
+    const bool is_stopped = device::describe_process(found.address.pid).state == 'T';
+    return {pid, "?", is_stopped ? "(stopped, by Ctrl-Z?)" : "(does not answer)", "?", "?", "?", "?"};
+  }
   const auto& job = *found.job;
   return {pid,
           job.run_id == "none" ? "-" : job.run_id,

@@ -185,6 +185,9 @@ class Reader {
     }
     for (auto& file : files_) file.finish(printer_);
     Printer::flush();
+    if (connection_.is_over()) return;
+    std::cerr << fmt::format(
+        "yoke: job {} hung up: it was killed, or did not wait for its last lines to be read here\n", job_.pid);
   }
 
  private:

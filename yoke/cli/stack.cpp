@@ -71,6 +71,7 @@ constexpr Syscall kSyscalls[] = {
     {SYS_fcntl, "fcntl"},
     {SYS_munmap, "munmap"},
     {SYS_exit_group, "exit_group"},
+    {SYS_restart_syscall, "restart_syscall"},
 #ifdef SYS_poll  // of older architectures
     {SYS_poll, "poll"},
     {SYS_select, "select"},

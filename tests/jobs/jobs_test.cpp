@@ -1,0 +1,210 @@
+// `yoke jobs`: what is listed, and what is not believed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstddef>
+
+#include "tests/jobs/job.h"
+#include "yoke/launch/job_client.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+
+std::vector<launch::JobAddress> addresses_of(pid_t pid) {
+  auto addresses = launch::find_job_addresses(read_file("/proc/net/unix"), 0);
+  std::erase_if(addresses, [&](const auto& address) { return address.pid != pid; });
+  return addresses;
+}
+
+TEST(Jobs, TwoAtOnceAreListed) {
+  RunningJob first({"-n", "2", "--rdzv-id", "ada", "--max-restarts", "3", "--", kHang});
+  auto second = RunningJob::shell(3, "echo ready; [ $RANK = 1 ] || exec sleep 1000");
+  ASSERT_TRUE(first.is_ready(2));
+  ASSERT_TRUE(second.is_ready(3));
+  const auto one = find_job(first.pid());
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->at("run_id"), "ada");
+  EXPECT_EQ(one->at("argv"), Json({kHang}));
+  EXPECT_EQ(one->at("folder"), std::filesystem::current_path().native());
+  EXPECT_EQ(one->at("num_up"), 2);
+  EXPECT_EQ(one->at("max_restarts"), 3);
+  ASSERT_THAT(one->at("ranks"), SizeIs(2));
+  const auto& rank = one->at("ranks")[1];
+  EXPECT_EQ(std::filesystem::read_symlink(fmt::format("/proc/{}/exe", rank.at("pid").get<int>())), kHang);
+  EXPECT_EQ(rank.at("state"), "running");
+
+  ASSERT_TRUE(wait_until([&] { return find_job(second.pid())->at("num_up") == 2; }));
+  const auto ended = find_job(second.pid())->at("ranks")[1];
+  EXPECT_EQ(ended.at("state"), "exited");
+  EXPECT_EQ(ended.at("exit_code"), 0);
+
+  const auto table = run(yoke({"jobs"}));
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_THAT(table.out, AllOf(ContainsRegex(first.name() + ".* ada +yoke_test_hang +2/2 +0/3 "),
+                               ContainsRegex(second.name() + ".* - +sh -c echo.* +2/3 +0/0 ")));
+  const auto which = run(yoke({"logs"}));
+  EXPECT_EQ(which.exit_code, 64);
+  EXPECT_THAT(which.err,
+              AllOf(HasSubstr("which job?"), HasSubstr(first.name() + " ("), HasSubstr(second.name() + " (")));
+}
+
+TEST(Jobs, ARestartIsTheSameJob) {
+  auto job = RunningJob({"-n", "2", "--max-restarts", "1", "--", "sh", "-c",
+                         "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 7; echo ready; exec sleep 1000"});
+  ASSERT_TRUE(job.is_ready(2));
+  const auto found = find_job(job.pid());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->at("num_restarts"), 1);
+  EXPECT_EQ(found->at("num_up"), 2);
+}
+
+TEST(Jobs, NothingIsLeftOfOneThatWasKilled) {
+  auto job = RunningJob::shell(2, "trap '' TERM; echo ready; while :; do sleep 0.05; done");
+  ASSERT_TRUE(job.is_ready(2));
+  EXPECT_THAT(addresses_of(job.pid()), SizeIs(1));
+  job.signal(SIGKILL);
+  EXPECT_TRUE(wait_until([&] { return addresses_of(job.pid()).empty(); }));
+}
+
+TEST(Jobs, AStoppedLauncherDelaysNobody) {
+  RunningJob stopped({"-n", "2", "--", kHang}), other({"-n", "2", "--", kHang});
+  ASSERT_TRUE(stopped.is_ready(2));
+  ASSERT_TRUE(other.is_ready(2));
+  stopped.signal(SIGSTOP);
+  ASSERT_TRUE(wait_until([&] { return find_job(stopped.pid())->at("answers") == false; }));
+  EXPECT_EQ(find_job(other.pid())->at("answers"), true);
+  EXPECT_THAT(run(yoke({"jobs"})).out, ContainsRegex(stopped.name() + ".*(stopped, by Ctrl-Z?)"));
+  EXPECT_EQ(run(yoke({"stack", stopped.name()})).exit_code, 124);
+}
+
+// Its own user, who never reads, and talks nonsense: the job goes on, and others are served.
+TEST(Jobs, ClientsThatMisbehaveDoNoHarm) {
+  auto job = RunningJob({"-n", "2", "--", "sh", "-c", "echo ready; i=0; while :; do i=$((i+1)); echo line $i; done"});
+  ASSERT_TRUE(job.is_ready(2));
+  const auto address = addresses_of(job.pid()).at(0);
+  std::vector<launch::JobConnection> lazy;
+  for (int i = 0; i < 20; ++i) {
+    lazy.push_back(*launch::JobConnection::open(address, launch::JobTime::max()));
+    if (i % 3 == 0) {
+      lazy.back().ask_logs(true);
+    } else if (i % 3 == 1) {
+      const std::string garbage = std::string("{\"command\":\xff\0[[[\n", 18) + std::string(10'000, '{');
+      send(lazy.back().fd(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+    }
+  }
+  const auto found = find_job(job.pid());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->at("answers"), true);
+  const auto before = job.out().size();
+  EXPECT_TRUE(job.wait_until([&] { return job.out().size() > before + 100'000; })) << "its output goes on";
+  EXPECT_EQ(run(yoke({"stop", job.name()})).exit_code, 0);
+}
+
+class JobsOf : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(JobsOf, RootAreNotSeenAndNotStoppedOfAnotherUser) {
+  const auto command = for_everybody(folder_, kYoke);
+  RunningJob job({"-n", "2", "--", kHang});
+  ASSERT_TRUE(job.is_ready(2));
+  const auto listed = run(as_somebody_else({command, "jobs"}));
+  EXPECT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_THAT(listed.out, Not(HasSubstr(job.name())));
+  for (const char* what : {"stop", "logs", "stack"}) {
+    const auto refused = run(as_somebody_else({command, what, job.name()}));
+    EXPECT_EQ(refused.exit_code, 66) << what;
+  }
+  EXPECT_EQ(find_job(job.pid())->at("num_up"), 2);
+}
+
+TEST_F(JobsOf, RootSeesTheJobOfAnotherUser) {
+  const auto command = for_everybody(folder_, kYoke), hang = for_everybody(folder_, kHang);
+  Command job(as_somebody_else({command, "run", "-n", "2", "--", hang}));
+  ASSERT_TRUE(job.wait_for_output("[1] ready"));
+  const auto own = run(as_somebody_else({command, "jobs"}));
+  EXPECT_THAT(own.out, AllOf(HasSubstr(std::to_string(job.pid())), Not(HasSubstr("user"))));
+  EXPECT_THAT(run(yoke({"jobs"})).out, ContainsRegex(fmt::format("{} +{} ", job.pid(), kSomebodyElse)));
+  EXPECT_EQ(run(yoke({"stop", std::to_string(job.pid())})).exit_code, 0);
+  EXPECT_EQ(job.wait().exit_code, 143);
+}
+
+/// Listens under `name`, as another user; `is_full`: so that nobody can connect.
+class Squatter {
+ public:
+  Squatter(const std::string& name, bool is_full) : pipe_(make_pipe()) {
+    pid_ = fork();
+    if (pid_ == 0) squat(name, is_full);
+    char byte = 0;
+    is_there_ = read(pipe_.read_end.value(), &byte, 1) == 1 && byte == 'y';
+  }
+  ~Squatter() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  bool is_there() const { return is_there_; }
+
+ private:
+  [[noreturn]] void squat(const std::string& name, bool is_full) {
+    if (setresuid(kSomebodyElse, kSomebodyElse, kSomebodyElse) != 0) _exit(1);
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    const auto* where = reinterpret_cast<const sockaddr*>(&address);
+    bool good = bind(fd, where, size) == 0 && listen(fd, is_full ? 0 : 10) == 0;
+    while (is_full && connect(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0), where, size) == 0) {
+    }
+    good &= write(pipe_.write_end.value(), good ? "y" : "n", 1) == 1;
+    while (good && !is_full) {
+      const int client = accept(fd, nullptr, nullptr);
+      const std::string answer = "{\"pid\":1}\n";
+      good = client >= 0 && write(client, answer.data(), answer.size()) > 0;
+    }
+    while (true) pause();
+  }
+
+  Pipe pipe_;
+  pid_t pid_ = -1;
+  bool is_there_ = false;
+};
+
+TEST_F(JobsOf, RootAreNotBelievedUnderANameOfAnotherUser) {
+  RunningJob job({"-n", "2", "--", kHang});
+  Command process({.argv = {"sleep", "1000"}});
+  ASSERT_TRUE(job.is_ready(2));
+  const auto pretend = [](int uid, pid_t pid) { return fmt::format("yoke/{}/{}/0123456789abcdef", uid, pid); };
+  const Squatter of_root(pretend(0, process.pid()), false), of_job(pretend(0, job.pid()), false),
+      own_user(pretend(kSomebodyElse, process.pid()), false), full(pretend(0, getpid()), true);
+  ASSERT_TRUE(of_root.is_there() && of_job.is_there() && own_user.is_there() && full.is_there());
+  EXPECT_THAT(addresses_of(job.pid()), SizeIs(2)) << "one of them is true";
+  const auto jobs = Json::parse(run(yoke({"jobs", "--json"})).out).at("jobs");
+  int num_true = 0;
+  for (const auto& found : jobs) {
+    EXPECT_NE(found.at("pid"), process.pid());
+    EXPECT_NE(found.at("pid"), getpid());
+    if (found.at("pid") == job.pid()) ++num_true;
+  }
+  EXPECT_EQ(num_true, 1);
+  EXPECT_EQ(find_job(job.pid())->at("num_up"), 2);
+  EXPECT_EQ(run(yoke({"stop", job.name()})).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace yoke::test

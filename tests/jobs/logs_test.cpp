@@ -1,0 +1,120 @@
+// `yoke logs`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/jobs/job.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::UnorderedElementsAre;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < text.size();) {
+    const auto end = std::min(text.size(), text.find('\n', at));
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+TEST(Logs, WhatWasPrintedAsItWasPrinted) {
+  auto job = RunningJob::shell(2, R"(printf 'a\377\033[31mb\n'; echo bad >&2; echo ready; exec sleep 1000)");
+  ASSERT_TRUE(job.is_ready(2));
+  ASSERT_TRUE(job.wait_until([&] { return lines_of(job.err()).size() == 2; }));
+  const auto all = run(yoke({"logs", job.name()}));
+  EXPECT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_THAT(lines_of(all.out),
+              UnorderedElementsAre("[0] a\377\033[31mb", "[0] ready", "[1] a\377\033[31mb", "[1] ready"));
+  EXPECT_THAT(lines_of(all.err), UnorderedElementsAre("[0] bad", "[1] bad"));
+  const auto one = run(yoke({"logs", job.name(), "--rank", "1"}));
+  EXPECT_EQ(one.out, "[1] a\377\033[31mb\n[1] ready\n");
+  EXPECT_EQ(one.err, "[1] bad\n");
+  const auto none = run(yoke({"logs", job.name(), "--rank", "2"}));
+  EXPECT_EQ(none.exit_code, 66);
+  EXPECT_THAT(none.err, HasSubstr("has no rank 2; its ranks are 0 to 1"));
+
+  auto options = yoke({"logs", job.name()});
+  options.on_terminal = true;
+  EXPECT_THAT(run(options).out, HasSubstr("[1] a?\033[31mb\033[0m\r\n")) << "a terminal is not at their mercy";
+}
+
+TEST(Logs, FollowsToTheEndAndSaysWhy) {
+  TemporaryFolder folder;
+  auto job = RunningJob::shell(2, fmt::format("echo ready; while ! [ -e {} ]; do sleep 0.01; done; "
+                                              "seq 1000; [ $RANK = 0 ] || exit 7",
+                                              folder.path("go")));
+  ASSERT_TRUE(job.is_ready(2));
+  Command logs(yoke({"logs", job.name(), "-f", "--rank", "1"})), all(yoke({"logs", "-f", job.name()}));
+  ASSERT_TRUE(logs.wait_for_output("[1] ready"));
+  ASSERT_TRUE(all.wait_for_output("[1] ready"));
+  folder.write("go", "");
+  const auto ended = job.wait();
+  const auto result = logs.wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(lines_of(result.out).size(), 1001);
+  EXPECT_THAT(result.out, EndsWith("[1] 1000\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("[0]")));
+  const auto of_all = all.wait();
+  EXPECT_EQ(of_all.exit_code, 0);
+  EXPECT_THAT(of_all.err, AllOf(HasSubstr("yoke run: rank 1 (pid "), HasSubstr("exited with code 7")))
+      << "as `yoke run` said";
+}
+
+TEST(Logs, ManyLastLinesReachWhoFollows) {
+  TemporaryFolder folder;
+  auto job = RunningJob::shell(
+      2, fmt::format("echo ready; while ! [ -e {} ]; do sleep 0.01; done; seq -f %099g 3000", folder.path("go")));
+  ASSERT_TRUE(job.is_ready(2));
+  Command logs(yoke({"logs", job.name(), "-f"}));
+  ASSERT_TRUE(logs.wait_for_output("ready"));
+  folder.write("go", "");
+  EXPECT_TRUE(job.wait_until([&] {  // both are read
+    logs.wait_until([] { return false; }, milliseconds(1));
+    return lines_of(logs.out()).size() == 6002;
+  }));
+  job.wait();
+  const auto result = logs.wait();
+  EXPECT_THAT(result.err, IsEmpty());
+}
+
+TEST(Logs, WhatGoesIntoFilesIsReadThereAfterARestartToo) {
+  TemporaryFolder folder;
+  RunningJob job({"-n", "2", "--redirects", "3", "--log-dir", folder.path("logs"), "--max-restarts", "1", "--", "sh",
+                  "-c",
+                  fmt::format("echo attempt $TORCHELASTIC_RESTART_COUNT; echo bad >&2; "
+                              "while ! [ -e {}/$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done; printf end; [ $RANK "
+                              "= 0 ] && exit 7; exec sleep 1000",
+                              folder.path())});
+  ASSERT_TRUE(wait_until([&] { return run(yoke({"logs", job.name()})).out == "[0] attempt 0\n[1] attempt 0\n"; }));
+  Command logs(yoke({"logs", job.name(), "-f", "--rank", "0"}));
+  ASSERT_TRUE(logs.wait_for_output("[0] bad"));
+  folder.write("0", "");
+  ASSERT_TRUE(logs.wait_for_output("[0] attempt 1"));
+  folder.write("1", "");
+  EXPECT_EQ(job.wait().exit_code, 7);
+  const auto result = logs.wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "[0] attempt 0\n[0] end\n[0] attempt 1\n[0] end\n");
+  EXPECT_EQ(result.err, "[0] bad\n[0] bad\n");
+}
+
+TEST(Logs, OfARankWithItsOwnTerminalItSaysWhere) {
+  RunningJob job({"--", kHang});
+  ASSERT_TRUE(job.is_ready(1));
+  const auto result = run(yoke({"logs", job.name()}));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, IsEmpty());
+  EXPECT_THAT(result.err, HasSubstr("yoke: rank 0 writes its standard output straight to pipe:["));
+}
+
+}  // namespace
+}  // namespace yoke::test
