@@ -19,6 +19,7 @@ class RecentLines {
   static constexpr int64_t kLauncher = -1;  ///< In place of a rank: what the launcher said itself.
   static constexpr size_t kMaxLineBytes = 1 << 16;
 
+  /// REQUIRES: `capacity_bytes` is a power of two.
   explicit RecentLines(size_t capacity_bytes = 1 << 20) : capacity_(capacity_bytes) {}
 
   /// `text` without its line feed; of a longer one than kMaxLineBytes (or half the ring) the beginning is kept.
@@ -44,8 +45,8 @@ class RecentLines {
     LineStream stream;
     uint32_t num_bytes;
   };
-  void copy_in(uint64_t offset, const void* from, size_t count);
-  void copy_out(uint64_t offset, void* to, size_t count) const;
+  static uint64_t record_bytes(size_t num_bytes);
+  char* place_of(uint64_t offset) const { return ring_.get() + (offset & (capacity_ - 1)); }
   Header header_at(uint64_t offset) const;
 
   size_t capacity_;

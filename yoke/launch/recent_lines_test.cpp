@@ -33,7 +33,7 @@ TEST(RecentLines, AreReadInOrderAndOnce) {
 }
 
 TEST(RecentLines, TheOldestMakeRoom) {
-  RecentLines lines(200);
+  RecentLines lines(256);
   RecentLines::Cursor slow;
   lines.add(0, LineStream::kOut, "first");
   EXPECT_THAT(read_all(lines, slow), ElementsAre("0:first"));
@@ -50,7 +50,7 @@ TEST(RecentLines, TheOldestMakeRoom) {
 
 // Oracle: a list of all lines; every place of the ring's end within a line, and lines of every length, come by.
 TEST(RecentLines, HoldWhatFits) {
-  RecentLines lines(1000);
+  RecentLines lines(1024);
   RecentLines::Cursor keen;
   std::vector<std::string> all;
   for (size_t i = 0; i < 3000; ++i) {
@@ -68,11 +68,11 @@ TEST(RecentLines, HoldWhatFits) {
 }
 
 TEST(RecentLines, OfALongLineTheBeginningIsKept) {
-  RecentLines lines(400);
+  RecentLines lines(512);
   RecentLines::Cursor cursor;
   lines.add(0, LineStream::kOut, std::string(1000, 'x'));
   lines.add(0, LineStream::kOut, "next");
-  EXPECT_EQ(lines.next(cursor)->text, std::string(400 / 2 - 16, 'x'));
+  EXPECT_EQ(lines.next(cursor)->text, std::string(512 / 2 - 16, 'x'));
   EXPECT_EQ(lines.next(cursor)->text, "next");
   RecentLines big;
   big.add(0, LineStream::kOut, std::string(1 << 20, 'x'));
