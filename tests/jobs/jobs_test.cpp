@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <cstddef>
+#include <sstream>
 
 #include "tests/jobs/job.h"
 #include "yoke/launch/job_client.h"
@@ -67,6 +68,37 @@ TEST(Jobs, ARestartIsTheSameJob) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->at("num_restarts"), 1);
   EXPECT_EQ(found->at("num_up"), 2);
+}
+
+/// The socket on which the launcher `pid` listens, as a link in /proc/PID/fd has it: "socket:[4711]".
+std::string listener_of(pid_t pid) {
+  const auto text = read_file("/proc/net/unix");
+  const auto begin = text.rfind('\n', text.find(addresses_of(pid).at(0).name));
+  std::istringstream line(text.substr(begin + 1));
+  std::string word;
+  for (int field = 0; field < 7; ++field) line >> word;
+  return "socket:[" + word + "]";
+}
+
+bool has_open(pid_t pid, const std::string& what) {
+  for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid))) {
+    std::error_code closed_meanwhile;
+    if (std::filesystem::read_symlink(entry.path(), closed_meanwhile) == what) return true;
+  }
+  return false;
+}
+
+// Held by another, the name would outlive the launcher and answer nobody.
+TEST(Jobs, TheLauncherAloneHoldsTheSocket) {
+  auto job = RunningJob({"-n", "2", "--max-restarts", "1", "--", "sh", "-c",
+                         "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 7; echo ready; exec sleep 1000"});
+  ASSERT_TRUE(job.is_ready(2));
+  const auto listener = listener_of(job.pid());
+  const auto guardian = guardian_of(job.pid());
+  ASSERT_TRUE(guardian);
+  EXPECT_TRUE(has_open(job.pid(), listener));
+  EXPECT_FALSE(has_open(*guardian, listener));
+  EXPECT_FALSE(has_open(find_job(job.pid())->at("ranks")[0].at("pid"), listener));
 }
 
 TEST(Jobs, NothingIsLeftOfOneThatWasKilled) {

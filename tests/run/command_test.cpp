@@ -156,9 +156,10 @@ std::string complete(const std::string& words, int index) {
 
 TEST(CommandLine, BashCompletes) {
   EXPECT_EQ(complete("yoke r", 1), "run\n");
-  EXPECT_EQ(
-      complete("yoke ''", 1),
-      "bind devices doctor kill metrics ps run top topo train visible watch new completion --version -h --help\n");
+  EXPECT_EQ(complete("yoke ''", 1),
+            "bind devices doctor jobs kill logs metrics ps run stack stop top topo train visible watch new completion "
+            "--version "
+            "-h --help\n");
   EXPECT_EQ(complete("yoke run --gr", 2), "--grace\n");
   EXPECT_EQ(complete("yoke run -n ''", 3), "auto gpu cpu\n");
   EXPECT_EQ(complete("yoke completion f", 2), "fish\n");
@@ -176,8 +177,8 @@ TEST(CommandLine, ScriptsOfOtherShellsAreComplete) {
 
 TEST(CommandLine, ManPagesAreClean) {
   TemporaryFolder folder;
-  for (const std::string command : {"", "completion", "devices", "doctor", "kill", "metrics", "new", "ps", "run", "top",
-                                    "topo", "train", "visible", "watch"}) {
+  for (const std::string command : {"", "completion", "devices", "doctor", "jobs", "kill", "logs", "metrics", "new",
+                                    "ps", "run", "stack", "stop", "top", "topo", "train", "visible", "watch"}) {
     const auto page = command.empty() ? yoke({"man"}) : yoke({"man", command});
     EXPECT_EQ(page.exit_code, 0);
     folder.write("page.1", page.out);
