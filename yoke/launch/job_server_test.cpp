@@ -146,6 +146,26 @@ TEST_F(JobServerTest, WhoNeverReadsMissesLinesAndDelaysNobody) {
   EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(2));
 }
 
+TEST_F(JobServerTest, WhoHasAnAnswerToTakeIsWaitedForAndNotAsked) {
+  const auto events = [&] {
+    std::vector<pollfd> polls;
+    server_.add_polls(polls);
+    return polls.at(1).events;
+  };
+  auto slow = connect();
+  EXPECT_EQ(events(), POLLIN);
+  slow.ask_logs(true);
+  turn();
+  EXPECT_EQ(events(), POLLIN);
+  for (int i = 0; i < 20; ++i) {
+    lines_.add(0, LineStream::kOut, std::string(50'000, 'x'));
+    turn();
+  }
+  EXPECT_EQ(events(), POLLOUT);
+  EXPECT_THAT(read_lines(slow), SizeIs(20));
+  EXPECT_EQ(events(), POLLIN);
+}
+
 TEST_F(JobServerTest, ASlowReaderIsToldWhatItMissed) {
   auto slow = connect();
   slow.ask_logs(true);
