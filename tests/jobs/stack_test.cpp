@@ -33,7 +33,7 @@ class StackByEuStack : public testing::Test {
 TEST_F(StackByEuStack, ShowsWhoIsMissing) {
   RunningJob job({"-n", "4", "--", kHang, "2"});
   ASSERT_TRUE(job.is_ready(4));
-  const auto result = stack_until(yoke({"stack", job.name()}), "wait_elsewhere");
+  const auto result = stack_until(yoke({"stack", job.name()}), "ranks 0-1,3, alike");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const auto odd = result.out.find("\nrank 2:\n");
   ASSERT_NE(odd, std::string::npos) << result.out;
