@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/launch/job_server.h"
 #include "yoke/launch/local_node.h"
 #include "yoke/launch/rendezvous.h"
 #include "yoke/launch/screen.h"
@@ -52,8 +54,10 @@ std::string address_by_ssh() {
 class Agent : public NodeObserver {
  public:
   Agent(const LaunchSpec& spec, NodeInfo info, bool has_screen)
-      : spec_(spec), info_(std::move(info)), signals_(take_signals(spec.stop_signals)), node_(spec, has_screen, *this) {
+      : spec_(spec), info_(std::move(info)), signals_(take_signals(spec.stop_signals)), node_(spec, has_screen, *this), job_(describe_job(spec)) {
     if (has_screen) screen_.emplace(spec.environment.value_or("NO_COLOR", "").empty());
+    job_server_ = std::make_unique<JobServer>(job_, screen_ ? screen_->recent_lines() : no_lines_,
+                                              [this](StopHow) { ask_to_end(SIGTERM); });
     if (node_.run_folder().empty() || spec.quiet) return;
     const auto text = fmt::format("logs are in {}", node_.run_folder());
     if (screen_) {
@@ -99,6 +103,8 @@ class Agent : public NodeObserver {
   }
 
   void on_event(Node&, const NodeEvent& event) override {
+    if (event.kind == Kind::kStarted) job_.on_started(event.rank, event.pid);
+    if (event.kind == Kind::kExited) job_.on_exited(event.rank, event.value);
     if (event.kind == Kind::kEnded) has_ended_ = true;
     if (event.kind == Kind::kDone) is_running_ = false;
     if (event.kind == Kind::kNotice && screen_) return screen_->say(event.text);
@@ -132,6 +138,8 @@ class Agent : public NodeObserver {
     if (screen_) screen_->add_polls(polls_);
     const auto first_of_node = polls_.size();
     node_.add_polls(polls_);
+    const auto first_of_server = polls_.size();
+    job_server_->add_polls(polls_);
     const auto first_of_head = polls_.size();
     if (head_ != nullptr) head_->add_polls(polls_);
     poll(polls_.data(), polls_.size(), timeout());
@@ -142,6 +150,7 @@ class Agent : public NodeObserver {
       receive();
     }
     if (screen_) screen_->flush();
+    job_server_->handle(polls_, first_of_server);
     if (give_up_at_ && Clock::now() >= *give_up_at_ && !outcome_) {
       say("the head of the job does not answer; ending this node's ranks");
       outcome_ = Outcome::kLost;
@@ -167,10 +176,16 @@ class Agent : public NodeObserver {
         node_.order(Order::kForward, signal);
         continue;
       }
-      stop_signal_ = signal;
-      tell({.kind = Kind::kSignal, .value = signal});
-      if (!give_up_at_) give_up_at_ = Clock::now() + spec_.grace + kHeadPatience;
+      ask_to_end(signal);
     }
+  }
+
+  /// The head decides.
+  void ask_to_end(int signal) {
+    stop_signal_ = signal;
+    job_.is_stopping = true;
+    tell({.kind = Kind::kSignal, .value = signal});
+    if (!give_up_at_) give_up_at_ = Clock::now() + spec_.grace + kHeadPatience;
   }
 
   void receive() {
@@ -215,6 +230,9 @@ class Agent : public NodeObserver {
     is_running_ = true;
     has_ended_ = false;
     node_.start(place);
+    auto plans = node_.plans();
+    std::erase_if(plans, [](const RankPlan& rank) { return rank.is_store; });
+    job_.begin_attempt(plans, place.restart_count);
   }
 
   const LaunchSpec& spec_;
@@ -231,6 +249,9 @@ class Agent : public NodeObserver {
   std::optional<Clock::time_point> give_up_at_;
   int64_t unacknowledged_[2] = {0, 0};  ///< Bytes of output, standard error's last.
   std::vector<std::string> notices_;
+  Job job_;  ///< This node's part of it, for those who ask here (`yoke jobs`).
+  RecentLines no_lines_;
+  std::unique_ptr<JobServer> job_server_;
   std::vector<pollfd> polls_;
 };
 

@@ -235,7 +235,8 @@ void LocalNode::add_polls(std::vector<pollfd>& polls) {
 }
 
 void LocalNode::handle(const std::vector<pollfd>& polls, size_t first) {
-  if (polls[first].revents != 0) read_message();
+  // All that the guardian says first: who reads what a rank printed should know that it has started.
+  for (pollfd control = polls[first]; control.revents != 0 && control_; poll(&control, 1, 0)) read_message();
   reader_.read(polls, first + 1, state_ == State::kDraining);
   if (state_ == State::kDraining && reader_.is_finished()) finish();
 }

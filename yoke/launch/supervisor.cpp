@@ -403,7 +403,9 @@ class Head : public NodeObserver {
   /// For those who ask (`yoke jobs`).
   void describe_ranks(const Member& member, const Place& place) {
     for (const auto rank : member.ranks) {
-      JobRank one{.rank = rank, .local_rank = rank - place.first_rank, .host = job_.host};
+      const auto local_rank = rank - place.first_rank;
+      JobRank one{.rank = rank, .local_rank = local_rank, .host = job_.host};
+      one.prefix = prefix_of(spec_, place.world_size, rank, local_rank);
       if (member.remote != nullptr) {
         one.host = member.info.host;
         if (nodes_.hosts.empty()) one.out.to = one.err.to = StreamPlan::To::kNowhere;  // its own node's screen
