@@ -2,7 +2,7 @@
 // preloaded; at the start, and from SIGKILL of one of them. Medians and p99 in milliseconds, as JSON.
 //
 //   bench_preload [ROUNDS]
-#include "yoke/launch/preload.h"
+#include "yoke/launch/process/preload.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -17,7 +17,7 @@
 #include <stdexcept>
 
 #include "yoke/base/environment.h"
-#include "yoke/launch/descendants.h"
+#include "yoke/launch/process/descendants.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "tests/jobs/job.h"
-#include "yoke/launch/job_client.h"
+#include "yoke/launch/job/job_client.h"
 
 namespace yoke::test {
 namespace {

@@ -15,7 +15,8 @@ using testing::HasSubstr;
 
 class ByHand : public Nodes {
  protected:
-  std::vector<std::unique_ptr<Command>> join_all(const std::vector<std::string>& words, const std::string& nnodes = "4") {
+  std::vector<std::unique_ptr<Command>> join_all(const std::vector<std::string>& words,
+                                                 const std::string& nnodes = "4") {
     std::vector<std::unique_ptr<Command>> nodes;
     for (int host = 0; host < kNumHosts; ++host) nodes.push_back(join(host, words, nnodes));
     return nodes;
@@ -55,7 +56,8 @@ TEST_F(ByHand, NodeRanksAreHonouredWhoeverComesFirst) {
 
 TEST_F(ByHand, ASlowHeadIsWaitedFor) {
   auto node = join(1, {"--", "true"}, "2");
-  ASSERT_TRUE(node->wait_until([&] { return node->err().find("waiting for the head of the job") != std::string::npos; }));
+  ASSERT_TRUE(
+      node->wait_until([&] { return node->err().find("waiting for the head of the job") != std::string::npos; }));
   const auto head = join(0, {"--", "true"}, "2");
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();
   EXPECT_EQ(node->wait().exit_code, 0) << node->err();
@@ -64,7 +66,8 @@ TEST_F(ByHand, ASlowHeadIsWaitedFor) {
 TEST_F(ByHand, WithoutNodeRanksTheEndpointsHostIsTheHead) {
   std::vector<std::unique_ptr<Command>> nodes;
   for (const int host : {2, 0, 1}) {
-    nodes.push_back(join(host, shell({"--rdzv-backend", "c10d", "--rdzv-id", "a job"}, "echo $RANK/$WORLD_SIZE"), "3", false));
+    nodes.push_back(
+        join(host, shell({"--rdzv-backend", "c10d", "--rdzv-id", "a job"}, "echo $RANK/$WORLD_SIZE"), "3", false));
   }
   std::string out;
   for (const auto& node : nodes) {
@@ -145,9 +148,8 @@ TEST_F(ByHand, ASignalToOneNodeEndsAJobOfFixedSize) {
 
 /// A scheduler, or Ctrl-C in srun, tells every launcher: that is one wish, not the second one that kills at once.
 TEST_F(ByHand, SignalsToAllNodesLeaveTheGrace) {
-  const auto nodes = join_all(
-      shell({}, "trap 'sleep 0.5; : > " + folder_.path() + "/saved.$RANK; exit 0' INT; cd " + folder_.path() +
-                    "; : > 0.$RANK.4; while :; do sleep 0.02; done"));
+  const auto nodes = join_all(shell({}, "trap 'sleep 0.5; : > " + folder_.path() + "/saved.$RANK; exit 0' INT; cd " +
+                                            folder_.path() + "; : > 0.$RANK.4; while :; do sleep 0.02; done"));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   for (const auto& node : nodes) node->signal(SIGINT);
   for (const auto& node : nodes) EXPECT_EQ(node->wait(milliseconds(15'000)).exit_code, 130) << node->err();
@@ -171,10 +173,10 @@ TEST_F(ByHand, AnotherTokenOrJobIsRefused) {
 }
 
 TEST_F(ByHand, AnEndpointThatIsNoYokeIsNamed) {
-  const auto other = std::make_unique<Command>(options(network_->on(
-      0, {"python3", "-c",
-          "import socket\ns=socket.create_server(('0.0.0.0',29400))\nprint('up',flush=True)\n"
-          "while True:\n c,_=s.accept()\n c.sendall(b'SSH-2.0-OpenSSH_9.2\\r\\n\\x1b[31m')"})));
+  const auto other = std::make_unique<Command>(
+      options(network_->on(0, {"python3", "-c",
+                               "import socket\ns=socket.create_server(('0.0.0.0',29400))\nprint('up',flush=True)\n"
+                               "while True:\n c,_=s.accept()\n c.sendall(b'SSH-2.0-OpenSSH_9.2\\r\\n\\x1b[31m')"})));
   ASSERT_TRUE(other->wait_for_output("up"));
   const auto result = join(1, {"--", "true"}, "2")->wait();
   EXPECT_EQ(result.exit_code, 77);
@@ -185,17 +187,17 @@ TEST_F(ByHand, AnEndpointThatIsNoYokeIsNamed) {
 /// Whoever comes to the port with anything at all neither joins, nor disturbs those who may.
 TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
   const auto head = join(0, shell({}, "echo $RANK/$WORLD_SIZE"), "2");
-  const auto noise = run(options(network_->on(
-      2, {"python3", "-c",
-          "import os,socket,time\n"
-          "for i in range(100):\n"
-          "  for k in range(50):\n"
-          "    try: s=socket.create_connection(('10.77.0.1',29400)); break\n"
-          "    except OSError: time.sleep(0.1)\n"
-          "  try:\n"
-          "    s.sendall(os.urandom(i*37)) if i%3 else s.sendall(b'yoke/1 agent\\n'+os.urandom(64))\n"
-          "  except OSError: pass\n"
-          "  if i%2: s.close()\n"})));
+  const auto noise = run(options(
+      network_->on(2, {"python3", "-c",
+                       "import os,socket,time\n"
+                       "for i in range(100):\n"
+                       "  for k in range(50):\n"
+                       "    try: s=socket.create_connection(('10.77.0.1',29400)); break\n"
+                       "    except OSError: time.sleep(0.1)\n"
+                       "  try:\n"
+                       "    s.sendall(os.urandom(i*37)) if i%3 else s.sendall(b'yoke/1 agent\\n'+os.urandom(64))\n"
+                       "  except OSError: pass\n"
+                       "  if i%2: s.close()\n"})));
   EXPECT_EQ(noise.exit_code, 0) << noise.err;
   const auto node = join(1, shell({}, "echo $RANK/$WORLD_SIZE"), "2");
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();
@@ -211,10 +213,10 @@ TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
     const TemporaryFolder temporary;
     std::vector<std::unique_ptr<Command>> nodes;
     for (int host = 0; host < 3; ++host) {
-      auto how = options(network_->on(
-          host, {kYoke, "run", "--nnodes", "2:3", "--node-rank", std::to_string(host), "--rdzv-endpoint",
-                 "10.77.0.1:29400", "--rdzv-conf", "last_call_timeout=0,join_timeout=5", "--max-restarts", "100000", "-n", "2",
-                 "--", "sh", "-c", "[ $RANK = 1 ] || exec sleep 60; exit 1"}));
+      auto how = options(
+          network_->on(host, {kYoke, "run", "--nnodes", "2:3", "--node-rank", std::to_string(host), "--rdzv-endpoint",
+                              "10.77.0.1:29400", "--rdzv-conf", "last_call_timeout=0,join_timeout=5", "--max-restarts",
+                              "100000", "-n", "2", "--", "sh", "-c", "[ $RANK = 1 ] || exec sleep 60; exit 1"}));
       how.environment.emplace_back("TMPDIR", temporary.path());
       nodes.push_back(std::make_unique<Command>(how));
     }

@@ -46,7 +46,8 @@ void check(const CommandOptions& options) {
 
 std::string Network::why_not() {
   if (geteuid() != 0) return "network namespaces need root";
-  const auto result = run({.argv = {"unshare", "--net", "ip", "link", "add", "name", "one", "type", "veth", "peer", "name", "other"}});
+  const auto result =
+      run({.argv = {"unshare", "--net", "ip", "link", "add", "name", "one", "type", "veth", "peer", "name", "other"}});
   if (result.exit_code != 0) return "no network namespaces here: " + result.err;
   if (!std::filesystem::exists("/usr/sbin/sshd")) return "no sshd (package openssh-server)";
   return "";
@@ -71,9 +72,7 @@ Network::Network(int num_hosts) : switch_(new_namespace()) {
 
 Network::~Network() = default;
 
-std::string Network::address(int host) {
-  return "10.77.0." + std::to_string(host == kOutside ? 254 : host + 1);
-}
+std::string Network::address(int host) { return "10.77.0." + std::to_string(host == kOutside ? 254 : host + 1); }
 
 std::string Network::port_of(int host) const { return "port" + std::to_string(host); }
 
@@ -89,19 +88,20 @@ void Network::start_sshd(const std::string& tag) {
     check({.argv = {"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder_.path(key)}});
   }
   std::filesystem::copy_file(folder_.path("user_key.pub"), folder_.path("authorized_keys"));
-  folder_.write("sshd_config", "HostKey " + folder_.path("host_key") + "\nAuthorizedKeysFile " +
-                                   folder_.path("authorized_keys") +
-                                   "\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\nMaxStartups 100\nAcceptEnv YOKE_TEST_TAG\n");
+  folder_.write(
+      "sshd_config",
+      "HostKey " + folder_.path("host_key") + "\nAuthorizedKeysFile " + folder_.path("authorized_keys") +
+          "\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\nMaxStartups 100\nAcceptEnv YOKE_TEST_TAG\n");
   folder_.write("ssh_config", "Host *\n  IdentityFile " + folder_.path("user_key") +
                                   "\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n"
-                                  "  GlobalKnownHostsFile /dev/null\n  LogLevel ERROR\n  SetEnv YOKE_TEST_TAG=" + tag + "\n");
+                                  "  GlobalKnownHostsFile /dev/null\n  LogLevel ERROR\n  SetEnv YOKE_TEST_TAG=" +
+                                  tag + "\n");
   for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
-    sshds_.push_back(std::make_unique<Command>(CommandOptions{
-        .argv = on(host, {"setpriv", "--pdeathsig", "KILL", "/usr/sbin/sshd", "-D", "-e", "-f",
-                          folder_.path("sshd_config")})}));
-    if (!sshds_.back()->wait_until([&] {
-          return sshds_.back()->err().find("Server listening on 0.0.0.0") != std::string::npos;
-        })) {
+    sshds_.push_back(
+        std::make_unique<Command>(CommandOptions{.argv = on(host, {"setpriv", "--pdeathsig", "KILL", "/usr/sbin/sshd",
+                                                                   "-D", "-e", "-f", folder_.path("sshd_config")})}));
+    if (!sshds_.back()->wait_until(
+            [&] { return sshds_.back()->err().find("Server listening on 0.0.0.0") != std::string::npos; })) {
       throw std::runtime_error("sshd: " + sshds_.back()->err());
     }
   }

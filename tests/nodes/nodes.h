@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <poll.h>
 
 #include <algorithm>
@@ -37,7 +36,8 @@ class Nodes : public testing::Test {
   /// `yoke run --nnodes ... WORDS`, on a host, as its node.
   std::unique_ptr<Command> join(int host, const std::vector<std::string>& words, const std::string& nnodes = "4",
                                 bool with_rank = true) {
-    std::vector<std::string> argv = {kYoke, "run", "--nnodes", nnodes, "--rdzv-endpoint", Network::address(0) + ":29400"};
+    std::vector<std::string> argv = {
+        kYoke, "run", "--nnodes", nnodes, "--rdzv-endpoint", Network::address(0) + ":29400"};
     if (with_rank) argv.insert(argv.end(), {"--node-rank", std::to_string(host)});
     argv.insert(argv.end(), words.begin(), words.end());
     return std::make_unique<Command>(options(network_->on(host, argv)));
@@ -66,7 +66,8 @@ class Nodes : public testing::Test {
 
   /// Connections of the host to the job's endpoint.
   size_t num_connections(int host) const {
-    const auto result = run({.argv = network_->on(host, {"ss", "-H", "-t", "-n", "state", "established", "dport", "=", "29400"})});
+    const auto result =
+        run({.argv = network_->on(host, {"ss", "-H", "-t", "-n", "state", "established", "dport", "=", "29400"})});
     return static_cast<size_t>(std::count(result.out.begin(), result.out.end(), '\n'));
   }
 

@@ -1,5 +1,5 @@
-// `srun yoke run`: the nodes meet by what Slurm tells them. Two nodes of a real Slurm, both on this host: their names do
-// not resolve here, so MASTER_ADDR is set as a user would.
+// `srun yoke run`: the nodes meet by what Slurm tells them. Two nodes of a real Slurm, both on this host: their names
+// do not resolve here, so MASTER_ADDR is set as a user would.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -36,8 +36,9 @@ class Ssh : public Nodes {
 };
 
 TEST_F(Ssh, RanksAreOnAllHostsInTheirOrder) {
-  const auto command = over_ssh(shell({"-n", "2"}, "echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE "
-                                                   "$MASTER_ADDR $(ip -4 -br addr show eth0 | tr -s ' ' | cut -d' ' -f3)"));
+  const auto command = over_ssh(shell({"-n", "2"},
+                                      "echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE "
+                                      "$MASTER_ADDR $(ip -4 -br addr show eth0 | tr -s ' ' | cut -d' ' -f3)"));
   const auto result = command->wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
@@ -55,9 +56,10 @@ TEST_F(Ssh, TheFirstFailureEndsAllAndNamesItsHost) {
 }
 
 TEST_F(Ssh, TheReasonOfARankIsShown) {
-  const auto result = over_ssh(shell({}, "[ $RANK = 3 ] || exec sleep 60; echo '{\"message\":{\"message\":\"ValueError: "
-                                         "sizes differ\",\"extraInfo\":{\"timestamp\":\"1\"}}}' > "
-                                         "$TORCHELASTIC_ERROR_FILE; exit 5"))
+  const auto result = over_ssh(shell({},
+                                     "[ $RANK = 3 ] || exec sleep 60; echo '{\"message\":{\"message\":\"ValueError: "
+                                     "sizes differ\",\"extraInfo\":{\"timestamp\":\"1\"}}}' > "
+                                     "$TORCHELASTIC_ERROR_FILE; exit 5"))
                           ->wait();
   EXPECT_EQ(result.exit_code, 5);
   EXPECT_THAT(result.err, HasSubstr("rank 3 failed: ValueError: sizes differ"));
@@ -74,7 +76,8 @@ TEST_F(Ssh, AHostThatIsNotThereIsNamedBeforeAnythingRuns) {
 
 TEST_F(Ssh, WhatALoginShellSaysDoesNotMatter) {
   const TemporaryFolder bin;
-  bin.write("yoke", "#!/bin/sh\necho Welcome to the cluster\necho of errors >&2\nexec " + std::string(kYoke) + " \"$@\"\n",
+  bin.write("yoke",
+            "#!/bin/sh\necho Welcome to the cluster\necho of errors >&2\nexec " + std::string(kYoke) + " \"$@\"\n",
             true);
   auto argv = network_->on(Network::kOutside, {kYoke, "run", "--hosts", "10.77.0.1", "--ssh", network_->ssh(),
                                                "--remote-yoke", bin.path("yoke"), "--", "echo", "ran"});
@@ -85,8 +88,10 @@ TEST_F(Ssh, WhatALoginShellSaysDoesNotMatter) {
 
 TEST_F(Ssh, OutputOfAnySizeAndKindArrives) {
   const auto result =
-      over_ssh(shell({}, "[ $RANK = 1 ] && { head -c 900000 /dev/zero | tr '\\0' x; echo; }; "
-                         "[ $RANK = 2 ] && head -c 3000000 /dev/urandom | tr -d '\\r' >&2; [ $RANK = 3 ] && seq 200000; true"))
+      over_ssh(
+          shell({},
+                "[ $RANK = 1 ] && { head -c 900000 /dev/zero | tr '\\0' x; echo; }; "
+                "[ $RANK = 2 ] && head -c 3000000 /dev/urandom | tr -d '\\r' >&2; [ $RANK = 3 ] && seq 200000; true"))
           ->wait();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), 'x'), 900'000);
@@ -144,7 +149,8 @@ TEST_F(Ssh, ACutHostIsLostInTimeAndEndsItsRanksItself) {
 }
 
 TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
-  const auto command = over_ssh(shell({"--heartbeat-timeout", "2", "--nnodes", "2:4", "--max-restarts", "1"}, script()));
+  const auto command =
+      over_ssh(shell({"--heartbeat-timeout", "2", "--nnodes", "2:4", "--max-restarts", "1"}, script()));
   ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); })) << command->err();
   network_->cut(3);
   ASSERT_TRUE(command->wait_until([&] { return runs(1, 3); })) << command->err();

@@ -1,5 +1,5 @@
 // A small guardian: it starts a program that waits before its main, has ranks forked from it, kills them, asks again.
-#include "yoke/launch/preload.h"
+#include "yoke/launch/process/preload.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@
 #include <set>
 
 #include "tests/support/command.h"
-#include "yoke/launch/descendants.h"
+#include "yoke/launch/process/descendants.h"
 
 namespace yoke::launch {
 namespace {

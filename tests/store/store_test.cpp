@@ -14,7 +14,7 @@
 #include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
-#include "yoke/launch/master_port.h"
+#include "yoke/launch/process/master_port.h"
 
 namespace yoke {
 namespace {

@@ -1,5 +1,7 @@
 // `yoke agent`: what `yoke run --hosts` starts on each host. Not for people: it speaks launch/wire.h on its standard
 // streams.
+#include "yoke/launch/job/agent.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -15,10 +17,9 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/cli/command.h"
-#include "yoke/launch/agent.h"
-#include "yoke/launch/channel.h"
-#include "yoke/launch/node.h"
-#include "yoke/launch/wire.h"
+#include "yoke/launch/node/channel.h"
+#include "yoke/launch/node/node.h"
+#include "yoke/launch/node/wire.h"
 
 namespace yoke::cli {
 namespace {

@@ -1,5 +1,5 @@
 // `yoke bind`: which CPUs, memory and threads each rank gets, here or on a machine that is not here.
-#include "yoke/launch/bind.h"
+#include "yoke/launch/plan/bind.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "yoke/base/error.h"
-#include "yoke/launch/job_client.h"
+#include "yoke/launch/job/job_client.h"
 
 namespace CLI {
 class App;

@@ -17,7 +17,7 @@
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/process_views.h"
 #include "yoke/device/process/info.h"
-#include "yoke/launch/job_client.h"
+#include "yoke/launch/job/job_client.h"
 
 namespace yoke::cli {
 namespace {

@@ -15,6 +15,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/signal_name.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
@@ -50,11 +51,6 @@ struct Victim {
   std::optional<ProcessHandle> handle;
   std::string result = "refused";  ///< "ended", "killed" (by SIGKILL after another), "signaled", "survived", "refused"
 };
-
-std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name);
-}
 
 std::string describe(const KillTarget& target) {
   const auto& info = target.process.info;

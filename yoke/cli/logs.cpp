@@ -17,7 +17,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/job_option.h"
-#include "yoke/launch/line_assembler.h"
+#include "yoke/launch/output/line_assembler.h"
 
 namespace yoke::cli {
 namespace {

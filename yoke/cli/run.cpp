@@ -15,9 +15,9 @@
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/run_nodes.h"
 #include "yoke/cli/run_options.h"
-#include "yoke/launch/agent.h"
-#include "yoke/launch/plan.h"
-#include "yoke/launch/supervisor.h"
+#include "yoke/launch/job/agent.h"
+#include "yoke/launch/job/supervisor.h"
+#include "yoke/launch/plan/plan.h"
 
 namespace yoke::cli {
 namespace {
@@ -73,7 +73,8 @@ int show_hosts(const launch::NodesSpec& nodes, const Args& args, Context& contex
   Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}, .rows = {}};
   for (const auto& host : nodes.hosts) {
     const auto node = table.rows.size();
-    table.rows.push_back({fmt::format("{}", node), host.name, num_ranks(host), fmt::format("{}", fmt::join(context.rest, " "))});
+    table.rows.push_back(
+        {fmt::format("{}", node), host.name, num_ranks(host), fmt::format("{}", fmt::join(context.rest, " "))});
     json.push_back({{"node_rank", node}, {"host", host.name}, {"num_ranks", num_ranks(host)}, {"argv", context.rest}});
   }
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
@@ -118,8 +119,9 @@ bool belongs_to_a_host(const std::string& name) {
     if (name.starts_with(beginning)) return true;
   }
   static const std::set<std::string_view> kNames = {
-      "HOME", "USER", "LOGNAME", "SHELL", "MAIL", "HOSTNAME", "HOST", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY",
-      "WINDOWID", "STY", "PWD", "OLDPWD", "_", "SHLVL", "YOKE_JOB_TOKEN"};
+      "HOME", "USER",    "LOGNAME",    "SHELL",           "MAIL",          "HOSTNAME",
+      "HOST", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "WINDOWID",      "STY",
+      "PWD",  "OLDPWD",  "_",          "SHLVL",           "YOKE_JOB_TOKEN"};
   return kNames.contains(name);
 }
 

@@ -81,8 +81,8 @@ void read_conf(const std::string& text, launch::NodesSpec& nodes) {
 }
 
 void add_hosts(const RunOptions& options, const Context& context, launch::NodesSpec& nodes) {
-  const auto entries = options.hostfile.empty() ? cluster::parse_hosts(options.hosts)
-                                                : cluster::read_hostfile(options.hostfile);
+  const auto entries =
+      options.hostfile.empty() ? cluster::parse_hosts(options.hosts) : cluster::read_hostfile(options.hostfile);
   cluster::SshOptions ssh{.yoke = options.remote_yoke.empty() ? context.installation.executable.string()
                                                               : options.remote_yoke};
   ssh.ssh.clear();
@@ -107,9 +107,10 @@ void add_hosts(const RunOptions& options, const Context& context, launch::NodesS
 void check_alone(const RunOptions& options) {
   const bool contradicts = options.standalone || options.node_rank || !options.rdzv_endpoint.empty();
   if (!contradicts) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "run: --hosts starts the nodes itself; --standalone, --node-rank and --rdzv-endpoint are for nodes that are "
-              "started one by one");
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "run: --hosts starts the nodes itself; --standalone, --node-rank and --rdzv-endpoint are for nodes that are "
+      "started one by one");
 }
 
 /// What started this launcher, once on each node.
@@ -155,9 +156,10 @@ void add_endpoint(const RunOptions& options, launch::NodesSpec& nodes) {
     nodes.endpoint_host = options.master_addr;
     nodes.endpoint_port = options.master_port != 0 ? options.master_port : kTorchrunMasterPort;
   } else {
-    throw Error(ErrorCode::kInvalidArgument,
-                "run: --nnodes {}: where do the nodes meet? Give --rdzv-endpoint HOST:PORT, an address of the first node",
-                options.nnodes);
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "run: --nnodes {}: where do the nodes meet? Give --rdzv-endpoint HOST:PORT, an address of the first node",
+        options.nnodes);
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "yoke/cli/command.h"
 #include "yoke/cli/run_options.h"
-#include "yoke/launch/nodes.h"
+#include "yoke/launch/node/nodes.h"
 
 namespace yoke::cli {
 

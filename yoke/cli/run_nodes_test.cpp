@@ -46,12 +46,9 @@ TEST_F(RunNodes, OneIsTheDefaultAndItsEndpointIsTheStores) {
 
 TEST_F(RunNodes, TheEndpointIsUsedAsItIsGiven) {
   options_.nnodes = "2";
-  const std::tuple<const char*, const char*, int> cases[] = {{"head", "head", 29400},
-                                                             {"head:77", "head", 77},
-                                                             {"10.0.0.1:77", "10.0.0.1", 77},
-                                                             {"[fe80::1]:77", "fe80::1", 77},
-                                                             {"[fe80::1]", "fe80::1", 29400},
-                                                             {"fe80::1", "fe80::1", 29400}};
+  const std::tuple<const char*, const char*, int> cases[] = {
+      {"head", "head", 29400},         {"head:77", "head", 77},         {"10.0.0.1:77", "10.0.0.1", 77},
+      {"[fe80::1]:77", "fe80::1", 77}, {"[fe80::1]", "fe80::1", 29400}, {"fe80::1", "fe80::1", 29400}};
   for (const auto& [text, host, port] : cases) {
     options_.rdzv_endpoint = text;
     EXPECT_EQ(nodes().endpoint_host, host) << text;
@@ -113,9 +110,15 @@ TEST_F(RunNodes, NumbersThatMakeNoSenseAreRefused) {
 }
 
 TEST_F(RunNodes, SrunSaysAll) {
-  set({{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_NUM_NODES", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x4)"},
-       {"SLURM_STEP_NODELIST", "n[05-08]"}, {"SLURM_PROCID", "2"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "2"},
-       {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "3"}});
+  set({{"SLURM_STEP_NUM_TASKS", "4"},
+       {"SLURM_STEP_NUM_NODES", "4"},
+       {"SLURM_STEP_TASKS_PER_NODE", "1(x4)"},
+       {"SLURM_STEP_NODELIST", "n[05-08]"},
+       {"SLURM_PROCID", "2"},
+       {"SLURM_LOCALID", "0"},
+       {"SLURM_NODEID", "2"},
+       {"SLURM_JOB_ID", "77"},
+       {"SLURM_STEP_ID", "3"}});
   const auto result = nodes();
   EXPECT_EQ(result.membership.min_nodes, 4);
   EXPECT_EQ(result.membership.max_nodes, 4);
@@ -134,14 +137,22 @@ TEST_F(RunNodes, AStepOfOneTaskIsOneNode) {
 }
 
 TEST_F(RunNodes, StartedSeveralTimesOnANodeIsRefused) {
-  set({{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
-       {"SLURM_STEP_NODELIST", "n[05-06]"}, {"SLURM_PROCID", "2"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "1"}});
+  set({{"SLURM_STEP_NUM_TASKS", "4"},
+       {"SLURM_STEP_NUM_NODES", "2"},
+       {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+       {"SLURM_STEP_NODELIST", "n[05-06]"},
+       {"SLURM_PROCID", "2"},
+       {"SLURM_LOCALID", "0"},
+       {"SLURM_NODEID", "1"}});
   EXPECT_THAT(refusal(), HasSubstr("it was started 2 times on this node; start it once on each"));
 }
 
 TEST_F(RunNodes, MpirunSaysAllButTheAddress) {
-  set({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-       {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}, {"PMIX_NAMESPACE", "prterun-1"}});
+  set({{"OMPI_COMM_WORLD_SIZE", "2"},
+       {"OMPI_COMM_WORLD_RANK", "0"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+       {"PMIX_NAMESPACE", "prterun-1"}});
   EXPECT_THAT(refusal(), HasSubstr("MASTER_ADDR is not set"));
   set({{"MASTER_ADDR", "head"}, {"RANK", "9"}, {"WORLD_SIZE", "10"}});  // the last two: of something around it
   const auto result = nodes();

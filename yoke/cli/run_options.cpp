@@ -160,8 +160,9 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   flag("--virtual-local-rank", options.virtual_local_rank,
        "Each rank sees one GPU, its device 0, and has local rank 0");
 
-  command.add_flag("--preload", options.preload,
-                   "Fork ranks from the program, loaded once and stopped before its main: for C++ programs on libyoke_dist");
+  command.add_flag(
+      "--preload", options.preload,
+      "Fork ranks from the program, loaded once and stopped before its main: for C++ programs on libyoke_dist");
 
   flag("-m,--module", options.module, "The program is a Python module: python -u -m PROGRAM");
   flag("--no-python", options.no_python, "The program is not Python's, although its name ends in .py");
@@ -180,7 +181,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
   command.add_flag("-q,--quiet", options.quiet, "Say nothing but why the job failed");
 
-  command.add_option("--hosts", options.hosts, "Run on these hosts, reached by ssh: a,b,c or n[01-04]; a:2 has 2 ranks")
+  command
+      .add_option("--hosts", options.hosts, "Run on these hosts, reached by ssh: a,b,c or n[01-04]; a:2 has 2 ranks")
       ->type_name("HOSTS");
   command.add_option("--hostfile", options.hostfile, "The same from a file: a host in each line, slots=N behind it")
       ->type_name("FILE")
@@ -190,7 +192,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->capture_default_str();
   command.add_option("--remote-yoke", options.remote_yoke, "Where yoke is on the hosts, if not where it is here")
       ->type_name("PATH");
-  option("--nnodes", options.nnodes, "N|MIN:MAX", "Nodes; the same command is started on each, by hand, srun or mpirun");
+  option("--nnodes", options.nnodes, "N|MIN:MAX",
+         "Nodes; the same command is started on each, by hand, srun or mpirun");
   option("--node-rank", options.node_rank, "N", "This node among them; 0 is the head");
   option("--rdzv-endpoint", options.rdzv_endpoint, "HOST:PORT", "Where nodes meet: an address of the head; port 29400");
   option("--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...",
@@ -202,7 +205,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(2.0, 1e6).description(""))
       ->capture_default_str();
   option("--local-addr", options.local_addr, "ADDRESS", "Where other nodes reach this one");
-  option("--master-addr", options.master_addr, "ADDRESS", "Address of the ranks' store; otherwise that of rank 0's node");
+  option("--master-addr", options.master_addr, "ADDRESS",
+         "Address of the ranks' store; otherwise that of rank 0's node");
   option("--master-port", options.master_port, "PORT", "Port of the ranks' store; otherwise a free one")
       ->check(CLI::Range(1, 65535).description(""));
   option("--rdzv-id", options.rdzv_id, "ID", "Name of the job, TORCHELASTIC_RUN_ID")->capture_default_str();

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "yoke/cli/command.h"
-#include "yoke/launch/spec.h"
+#include "yoke/launch/plan/spec.h"
 
 namespace yoke::cli {
 

@@ -19,13 +19,14 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/signal_name.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/job_option.h"
 #include "yoke/cli/stack_report.h"
 #include "yoke/cli/stack_tools.h"
 #include "yoke/device/process/folder.h"
 #include "yoke/device/process/info.h"
-#include "yoke/launch/group.h"
+#include "yoke/launch/job/group.h"
 
 namespace yoke::cli {
 namespace {
@@ -165,7 +166,7 @@ void look_at_rank(int64_t pid, const Children& children, std::vector<ProcessStac
 
 std::string fate_of(const launch::JobRank& rank) {
   if (!rank.wait_status) return "is being started";
-  if (WIFSIGNALED(*rank.wait_status)) return "was killed by " + launch::signal_name(WTERMSIG(*rank.wait_status));
+  if (WIFSIGNALED(*rank.wait_status)) return "was killed by " + signal_name(WTERMSIG(*rank.wait_status));
   return fmt::format("exited with code {}", WEXITSTATUS(*rank.wait_status));
 }
 

@@ -13,7 +13,7 @@
 #include "yoke/cli/num_ranks.h"
 #include "yoke/cli/recipes.h"
 #include "yoke/cli/words.h"
-#include "yoke/launch/supervisor.h"
+#include "yoke/launch/job/supervisor.h"
 
 namespace yoke::cli {
 namespace {

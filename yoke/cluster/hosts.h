@@ -21,8 +21,8 @@ struct HostEntry {
 /// Errors  kInvalidArgument, naming the host: none, twice, or with a character that no host's name has.
 std::vector<HostEntry> parse_hosts(std::string_view text);
 
-/// A host in each line, with "slots=N" or ":N" behind it where it has a number of ranks of its own; '#' begins a comment.
-/// Errors  as parse_hosts, with the line; as errno says, with the path.
+/// A host in each line, with "slots=N" or ":N" behind it where it has a number of ranks of its own; '#' begins a
+/// comment. Errors  as parse_hosts, with the line; as errno says, with the path.
 std::vector<HostEntry> read_hostfile(const std::filesystem::path& path);
 
 }  // namespace yoke::cluster

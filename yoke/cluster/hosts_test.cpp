@@ -55,7 +55,8 @@ TEST_F(Hostfile, HasALineForEachHost) {
 }
 
 TEST_F(Hostfile, SaysWhichLineIsWrong) {
-  EXPECT_THAT(refusal([&] { read_hostfile(write("a\nb;reboot\n")); }), HasSubstr(":2: 'b;reboot' is no name of a host"));
+  EXPECT_THAT(refusal([&] { read_hostfile(write("a\nb;reboot\n")); }),
+              HasSubstr(":2: 'b;reboot' is no name of a host"));
   EXPECT_THAT(refusal([&] { read_hostfile(write("a slots=many\n")); }), HasSubstr("'many' is no number of ranks"));
   EXPECT_THAT(refusal([&] { read_hostfile(write("a fast\n")); }), HasSubstr("what is 'fast'?"));
   EXPECT_THAT(refusal([&] { read_hostfile(write("# none\n")); }), HasSubstr("names no host"));

@@ -14,7 +14,8 @@
 namespace yoke::cluster {
 namespace {
 
-/// In single quotes nothing is special, in sh and csh alike, but the quote itself ('!' is csh's, where it is interactive).
+/// In single quotes nothing is special, in sh and csh alike, but the quote itself ('!' is csh's, where it is
+/// interactive).
 std::string quote(const std::string& word) {
   std::string result = "'";
   for (const char c : word) {

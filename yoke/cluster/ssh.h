@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "yoke/launch/nodes.h"
+#include "yoke/launch/node/nodes.h"
 
 namespace yoke::cluster {
 

@@ -100,7 +100,7 @@ void obey_num_threads() {
   if (number && *number > 0 && *number <= INT32_MAX) at::set_num_threads(static_cast<int>(*number));
 }
 
-/// All that a rank has from start_rank() (yoke/launch/rank_process.h) between fork and exec, and from exec.
+/// All that a rank has from start_rank() (yoke/launch/process/rank_process.h) between fork and exec, and from exec.
 void become_rank(std::vector<UniqueFd> fds) {
   auto rank = decode_preloaded_rank(read_whole(fds.at(0).value()));
   if (!rank || fds.size() != kNumPreloadFds + rank->inherited_fds.size()) {

@@ -1,0 +1,299 @@
+#include "yoke/launch/job/agent.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/launch/job/job_server.h"
+#include "yoke/launch/node/local_node.h"
+#include "yoke/launch/node/rendezvous.h"
+#include "yoke/launch/node/wire.h"
+#include "yoke/launch/output/screen.h"
+#include "yoke/launch/process/signals.h"
+
+namespace yoke::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+using Kind = NodeEvent::Kind;
+/// Of each stream, on its way to the head.
+constexpr int64_t kMaxUnacknowledgedBytes = 1 << 20;
+/// Beyond the grace, for a head that does not answer the wish to end.
+constexpr std::chrono::seconds kHeadPatience{5};
+constexpr std::chrono::seconds kDrain{1};
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+/// "CLIENT PORT SERVER PORT": where the head's connection reached us.
+std::string address_by_ssh() {
+  const char* const connection = std::getenv("SSH_CONNECTION");
+  if (connection == nullptr) return "";
+  const std::string text = connection;
+  const auto second = text.find(' ', text.find(' ') + 1);
+  if (second == text.npos) return "";
+  const auto end = text.find(' ', second + 1);
+  return text.substr(second + 1, end - second - 1);
+}
+
+class Agent : public NodeObserver {
+ public:
+  Agent(const LaunchSpec& spec, NodeInfo info, bool has_screen)
+      : spec_(spec),
+        info_(std::move(info)),
+        signals_(take_signals(spec.stop_signals)),
+        node_(spec, has_screen, *this),
+        job_(describe_job(spec)) {
+    if (has_screen) screen_.emplace(spec.environment.value_or("NO_COLOR", "").empty());
+    job_server_ = std::make_unique<JobServer>(job_, screen_ ? screen_->recent_lines() : no_lines_,
+                                              [this](StopHow) { ask_to_end(SIGTERM); });
+    if (node_.run_folder().empty() || spec.quiet) return;
+    const auto text = fmt::format("logs are in {}", node_.run_folder());
+    if (screen_) {
+      say(text);
+    } else {
+      notices_.push_back(fmt::format("{}: {}", info_.host, text));
+    }
+  }
+
+  enum class Outcome { kEnded, kLost, kCut };
+
+  /// Until the job is over or the head is lost; no rank is left then.
+  Outcome serve(Channel& head) {
+    head_ = &head;
+    outcome_.reset();
+    std::fill(std::begin(unacknowledged_), std::end(unacknowledged_), 0);
+    tell({.kind = Kind::kReady, .info = info_});
+    for (const auto& text : notices_) tell({.kind = Kind::kNotice, .text = text});
+    notices_.clear();
+    while (!outcome_) step();
+    node_.order(Order::kKill, 0);
+    // A reader of the screen that does not come is not waited for once somebody wants the end.
+    while (is_running_ && !(has_ended_ && stop_signal_ != 0)) step();
+    head_ = nullptr;
+    return *outcome_;
+  }
+
+  bool is_told_to_end() {
+    read_signals();
+    return stop_signal_ != 0;
+  }
+  int stop_signal() const { return stop_signal_; }
+  int exit_code() const { return exit_code_; }
+
+  void say(const std::string& text) {
+    if (screen_) screen_->say(fmt::format("{}: {}", spec_.name, text));
+  }
+
+  /// What is printed may still wait for its reader.
+  void finish_screen() {
+    const auto until = Clock::now() + kDrain;
+    while (screen_ && screen_->is_waiting() && (stop_signal_ == 0 || Clock::now() < until)) step();
+  }
+
+  void on_event(Node&, const NodeEvent& event) override {
+    if (event.kind == Kind::kStarted) job_.on_started(event.rank, event.pid);
+    if (event.kind == Kind::kExited) job_.on_exited(event.rank, event.value);
+    if (event.kind == Kind::kEnded) has_ended_ = true;
+    if (event.kind == Kind::kDone) is_running_ = false;
+    if (event.kind == Kind::kNotice && screen_) return screen_->say(event.text);
+    if (event.kind == Kind::kRefused) is_running_ = false;
+    tell(event);
+  }
+
+  void on_output(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes) override {
+    if (screen_) return screen_->show(rank, is_err, bytes);
+    json message = {{"rank", rank}, {"err", is_err}, {"output", nullptr}};
+    if (bytes) {
+      message["output"] = *bytes;
+      unacknowledged_[is_err ? 1 : 0] += static_cast<int64_t>(bytes->size());
+    }
+    if (!outcome_) head_->send(message);
+  }
+
+  bool has_room(bool is_err) const override {
+    if (screen_) return screen_->has_room(is_err);
+    return outcome_ || unacknowledged_[is_err ? 1 : 0] < kMaxUnacknowledgedBytes;
+  }
+
+ private:
+  void tell(const NodeEvent& event) {
+    if (head_ != nullptr && !outcome_) head_->send({{"event", to_json(event)}});
+  }
+
+  void step() {
+    polls_.clear();
+    polls_.push_back({signals_.value(), POLLIN, 0});
+    if (screen_) screen_->add_polls(polls_);
+    const auto first_of_node = polls_.size();
+    node_.add_polls(polls_);
+    const auto first_of_server = polls_.size();
+    job_server_->add_polls(polls_);
+    const auto first_of_head = polls_.size();
+    if (head_ != nullptr) head_->add_polls(polls_);
+    poll(polls_.data(), polls_.size(), timeout());
+    read_signals();
+    node_.handle(polls_, first_of_node);
+    if (head_ != nullptr && !outcome_) {
+      head_->handle(polls_, first_of_head);
+      receive();
+    }
+    if (screen_) screen_->flush();
+    job_server_->handle(polls_, first_of_server);
+    if (give_up_at_ && Clock::now() >= *give_up_at_ && !outcome_) {
+      say("the head of the job does not answer; ending this node's ranks");
+      outcome_ = Outcome::kLost;
+    }
+  }
+
+  int timeout() const {
+    auto until = node_.next_time();
+    const auto take = [&](const std::optional<Node::Time>& other) {
+      if (other && (!until || *other < *until)) until = other;
+    };
+    if (head_ != nullptr && !outcome_) take(head_->next_time());
+    if (!outcome_) take(give_up_at_);
+    if (!until) return 1000;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
+    return static_cast<int>(std::clamp<int64_t>(left, 0, 1000));
+  }
+
+  void read_signals() {
+    while (const int signal = next_signal(signals_)) {
+      const auto& ends = spec_.stop_signals;
+      if (std::find(ends.begin(), ends.end(), signal) == ends.end()) {
+        node_.order(Order::kForward, signal);
+        continue;
+      }
+      ask_to_end(signal);
+    }
+  }
+
+  /// The head decides.
+  void ask_to_end(int signal) {
+    stop_signal_ = signal;
+    job_.is_stopping = true;
+    tell({.kind = Kind::kSignal, .value = signal});
+    if (!give_up_at_) give_up_at_ = Clock::now() + spec_.grace + kHeadPatience;
+  }
+
+  void receive() {
+    try {
+      while (const auto message = head_->receive()) {
+        obey(*message);
+        if (outcome_) return;
+      }
+    } catch (const std::exception& error) {  // of JSON too
+      say(fmt::format("the head of the job: {}", error.what()));
+      outcome_ = Outcome::kLost;
+      return;
+    }
+    if (!head_->end()) return;
+    say(fmt::format("lost the head of the job: {}", *head_->end()));
+    outcome_ = head_->was_silent() ? Outcome::kCut : Outcome::kLost;
+  }
+
+  void obey(const json& message) {
+    if (const auto one = message.find("prepare"); one != message.end()) {
+      const uint16_t port = one->at("port");
+      node_.prepare(one->at("address"), port == 0 ? std::nullopt : std::optional(port), one->at("or_any"));
+    } else if (const auto place = message.find("start"); place != message.end()) {
+      start(to_place(*place));
+    } else if (const auto order = message.find("order"); order != message.end()) {
+      node_.order(Order{order->get<int>()}, message.at("signal"));
+    } else if (const auto ack = message.find("ack"); ack != message.end()) {
+      unacknowledged_[message.at("err").get<bool>() ? 1 : 0] -= ack->get<int64_t>();
+    } else if (const auto end = message.find("end"); end != message.end()) {
+      exit_code_ = end->at("exit_code");
+      const std::string reason = end->at("reason");
+      if (!reason.empty() && screen_) screen_->say(reason);
+      outcome_ = Outcome::kEnded;
+    }
+  }
+
+  void start(const Place& place) {
+    for (int64_t local_rank = 0; screen_ && local_rank < spec_.num_ranks; ++local_rank) {
+      const auto rank = place.first_rank + local_rank;
+      screen_->add_rank(rank, prefix_of(spec_, place.world_size, rank, local_rank));
+    }
+    is_running_ = true;
+    has_ended_ = false;
+    node_.start(place);
+    auto plans = node_.plans();
+    std::erase_if(plans, [](const RankPlan& rank) { return rank.is_store; });
+    job_.begin_attempt(plans, place.restart_count);
+  }
+
+  const LaunchSpec& spec_;
+  const NodeInfo info_;
+  UniqueFd signals_;
+  LocalNode node_;
+  std::optional<Screen> screen_;
+  Channel* head_ = nullptr;
+  bool is_running_ = false;  ///< Ranks, or what they printed is not all read.
+  bool has_ended_ = false;   ///< All ranks.
+  std::optional<Outcome> outcome_;
+  int exit_code_ = 0;
+  int stop_signal_ = 0;
+  std::optional<Clock::time_point> give_up_at_;
+  int64_t unacknowledged_[2] = {0, 0};  ///< Bytes of output, standard error's last.
+  std::vector<std::string> notices_;
+  Job job_;  ///< This node's part of it, for those who ask here (`yoke jobs`).
+  RecentLines no_lines_;
+  std::unique_ptr<JobServer> job_server_;
+  std::vector<pollfd> polls_;
+};
+
+NodeInfo info_of(const LaunchSpec& spec) {
+  return {.host = host_name(), .num_ranks = spec.num_ranks, .has_store = !spec.store_program.empty()};
+}
+
+}  // namespace
+
+int serve_head(const LaunchSpec& spec, Channel& channel) {
+  check_file_limit(spec);
+  auto info = info_of(spec);
+  info.address = address_by_ssh();
+  Agent agent(spec, std::move(info), false);
+  const auto outcome = agent.serve(channel);
+  channel.flush(kDrain);
+  return outcome == Agent::Outcome::kEnded ? agent.exit_code() : exit_status(ErrorCode::kUnavailable);
+}
+
+int join_job(const LaunchSpec& spec, const NodesSpec& nodes) {
+  check_file_limit(spec);
+  auto info = info_of(spec);
+  info.address = nodes.local_addr;
+  info.node_rank = nodes.node_rank;
+  Agent agent(spec, std::move(info), true);
+  const bool may_return = nodes.is_elastic() || spec.max_restarts > 0;
+  for (bool is_return = false;; is_return = true) {
+    const auto channel = connect_to_head(
+        nodes, spec.run_id, is_return, [&] { return agent.is_told_to_end(); },
+        [&](const std::string& text) {
+          if (!spec.quiet) agent.say(text);
+        });
+    if (!channel) return 128 + agent.stop_signal();
+    const auto outcome = agent.serve(*channel);
+    agent.finish_screen();
+    if (outcome == Agent::Outcome::kEnded) return agent.exit_code();
+    if (agent.stop_signal() != 0) return 128 + agent.stop_signal();
+    if (outcome == Agent::Outcome::kLost || !may_return) return exit_status(ErrorCode::kUnavailable);
+    agent.say("its ranks are ended; coming to the job again");
+  }
+}
+
+}  // namespace yoke::launch

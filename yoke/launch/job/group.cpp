@@ -1,0 +1,224 @@
+#include "yoke/launch/job/group.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+#include <system_error>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/base/signal_name.h"
+
+namespace yoke::launch {
+namespace {
+
+/// After so long the user is told what is being waited for.
+constexpr std::chrono::seconds kNoticeAfter{1};
+
+std::string ranks(int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
+
+std::string message_of(int error_number) { return std::generic_category().message(error_number); }
+
+}  // namespace
+
+bool Group::ends_job(int signal) const {
+  return std::find(options_.stop_signals.begin(), options_.stop_signals.end(), signal) != options_.stop_signals.end();
+}
+
+void Group::begin(int64_t num_ranks, std::vector<std::string> hosts) {
+  options_.num_ranks = num_ranks;
+  hosts_ = std::move(hosts);
+}
+
+/// "rank 3 (pid 4121 on b)"
+std::string Group::describe(int64_t rank, int pid) const {
+  const auto index = static_cast<size_t>(rank);
+  const auto host = index < hosts_.size() ? " on " + hosts_[index] : "";
+  return fmt::format("rank {} (pid {}{})", rank, pid, host);
+}
+
+Group::Decision Group::on_signal(int signal, Time now, int source) {
+  if (!ends_job(signal)) return {Order::kForward, signal};
+  const bool is_second = !told_.insert(source).second;
+  const bool is_stopping = attempt_.state == State::kStopping;
+  if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same wish, by another launcher
+  return end(signal, signal_name(signal), is_stopping && signal == SIGINT ? StopHow::kNow : StopHow::kWithGrace, now);
+}
+
+Group::Decision Group::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
+
+Group::Decision Group::end(int signal, std::string cause, StopHow how, Time now) {
+  is_told_to_end_ = true;
+  if (attempt_.state == State::kKilled) return {};
+  if (attempt_.state == State::kRunning) {
+    by_signal_ = true;
+    attempt_.exit_code = 128 + signal;
+    attempt_.cause = std::move(cause);
+    stop(signal, now);
+  }
+  if (how == StopHow::kWithGrace) return {Order::kSignal, signal};
+  attempt_.state = State::kKilled;
+  attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
+  return {Order::kKill};
+}
+
+Group::Decision Group::on_started(int64_t rank) {
+  attempt_.alive.insert(rank);
+  if (attempt_.state != State::kRunning && attempt_.counts_stopped)
+    ++attempt_.num_stopped;  // the news of its start came late
+  return {};
+}
+
+Group::Decision Group::on_exited(int64_t rank, int pid, int wait_status, Time now) {
+  attempt_.alive.erase(rank);
+  if (wait_status != 0 && attempt_.state == State::kRunning) {
+    attempt_.failure = {rank, pid, wait_status};
+    attempt_.again = Attempt::Again::kCounted;
+  }
+  if (WIFSIGNALED(wait_status)) {
+    const int signal = WTERMSIG(wait_status);
+    return fail(128 + signal, fmt::format("{} was killed by {}", describe(rank, pid), signal_name(signal)), now);
+  }
+  const int code = WEXITSTATUS(wait_status);
+  if (code == 0) return {};
+  return fail(code, fmt::format("{} exited with code {}", describe(rank, pid), code), now);
+}
+
+Group::Decision Group::on_cannot_run(int64_t rank, int error_number, Time now) {
+  attempt_.alive.erase(rank);
+  const int code = error_number == ENOENT ? 127 : 126;  // as every shell
+  auto decision = fail(code, fmt::format("cannot run '{}': {}", options_.program, message_of(error_number)), now);
+  if (decision.order == Order::kSignal) {  // the others do not run it either
+    attempt_.counts_stopped = false;
+    attempt_.num_stopped = 0;
+  }
+  return decision;
+}
+
+Group::Decision Group::on_cannot_start(int64_t rank, int error_number, Time now) {
+  return fail(exit_status(ErrorCode::kUnavailable),
+              fmt::format("cannot start rank {} of {}: {}; is a limit on processes reached (ulimit -u, or the cgroup's "
+                          "pids.max)?",
+                          rank, options_.num_ranks, message_of(error_number)),
+              now);
+}
+
+Group::Decision Group::on_left_behind(int pid) {
+  left_behind_ += fmt::format("{}{}", left_behind_.empty() ? "" : ", ", pid);
+  return {};
+}
+
+Group::Decision Group::on_guardian_lost(int pid) {
+  attempt_.again = Attempt::Again::kNo;
+  if (attempt_.cause.empty()) {
+    attempt_.exit_code = exit_status(ErrorCode::kUnavailable);
+    attempt_.cause = fmt::format("the guardian process (pid {}) was killed", pid);
+    attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
+  } else {
+    attempt_.cause += fmt::format("; then the guardian process (pid {}) was killed", pid);
+  }
+  attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
+  attempt_.state = State::kKilled;
+  return {Order::kKill};  // for ranks of other nodes
+}
+
+Group::Decision Group::on_store_ended(int pid, int wait_status, Time now) {
+  if (attempt_.state == State::kRunning) attempt_.again = Attempt::Again::kCounted;
+  const auto how = WIFSIGNALED(wait_status) ? fmt::format("was killed by {}", signal_name(WTERMSIG(wait_status)))
+                                            : fmt::format("exited with code {}", WEXITSTATUS(wait_status));
+  return fail(exit_status(ErrorCode::kUnavailable),
+              fmt::format("the process that serves the ranks' store (pid {}) {}", pid, how), now);
+}
+
+Group::Decision Group::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node, bool is_planned,
+                                    Time now) {
+  for (const auto rank : ranks_of_node) attempt_.alive.erase(rank);
+  if (attempt_.state == State::kRunning) {
+    attempt_.again = is_planned ? Attempt::Again::kFree : Attempt::Again::kCounted;
+  }
+  return fail(exit_status(ErrorCode::kUnavailable), why, now);
+}
+
+Group::Decision Group::on_node_leaving(const std::string& why, int signal, Time now) {
+  if (attempt_.state != State::kRunning) return {};
+  attempt_.again = Attempt::Again::kFree;
+  attempt_.exit_code = 128 + signal;
+  attempt_.cause = why;
+  return stop(signal, now);
+}
+
+Group::Decision Group::on_refused(int exit_code, const std::string& why, Time now) { return fail(exit_code, why, now); }
+
+Group::Decision Group::fail(int exit_code, std::string cause, Time now) {
+  if (attempt_.state != State::kRunning) return {};  // a consequence of the first failure, or of our own signal
+  attempt_.exit_code = exit_code;
+  attempt_.cause = std::move(cause);
+  return stop(SIGTERM, now);
+}
+
+Group::Decision Group::stop(int signal, Time now) {
+  attempt_.state = State::kStopping;
+  attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
+  attempt_.stopped_at = now;
+  return {Order::kSignal, signal};
+}
+
+std::optional<Group::Time> Group::next_time() const {
+  if (attempt_.state != State::kStopping) return std::nullopt;
+  const auto end = attempt_.stopped_at + options_.grace;
+  return attempt_.noticed ? end : std::min<Time>(end, attempt_.stopped_at + kNoticeAfter);
+}
+
+Group::Decision Group::on_time(Time now) {
+  if (attempt_.state != State::kStopping) return {};
+  const auto left = attempt_.stopped_at + options_.grace - now;
+  if (left.count() > 0) {
+    attempt_.noticed = true;
+    return {Order::kNone, 0,
+            fmt::format("{}: {}; waiting up to {} for {} to stop; Ctrl-C kills at once", options_.name, attempt_.cause,
+                        format_duration(left),
+                        attempt_.alive.empty() ? "what the ranks started"
+                                               : ranks(static_cast<int64_t>(attempt_.alive.size())))};
+  }
+  attempt_.state = State::kKilled;
+  attempt_.grace_is_over = true;
+  attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
+  return {Order::kKill};
+}
+
+std::optional<std::string> Group::begin_again() {
+  const bool is_counted = attempt_.again == Attempt::Again::kCounted;
+  if (attempt_.again == Attempt::Again::kNo || is_told_to_end_) return std::nullopt;
+  if (is_counted && num_restarts_ >= options_.max_restarts) return std::nullopt;
+  ++num_starts_;
+  auto notice = reason() + "; starting all ranks again";
+  if (is_counted) notice += fmt::format(", restart {} of {}", ++num_restarts_, options_.max_restarts);
+  attempt_ = {};
+  left_behind_.clear();  // said
+  return notice;
+}
+
+std::string Group::reason() const {
+  std::string line;
+  if (!attempt_.cause.empty()) {
+    line = fmt::format("{}: {}", options_.name, attempt_.cause);
+    if (attempt_.num_stopped > 0) {
+      line += by_signal_ ? fmt::format("; stopped {}", ranks(attempt_.num_stopped))
+                         : fmt::format("; stopped the {} other rank{}", attempt_.num_stopped,
+                                       attempt_.num_stopped == 1 ? "" : "s");
+    }
+    if (attempt_.num_killed > 0) {
+      line += fmt::format(", {} of them by SIGKILL", attempt_.num_killed);
+      if (attempt_.grace_is_over) line += fmt::format(" after {}", format_duration(options_.grace));
+    }
+  }
+  if (!left_behind_.empty()) {
+    line += fmt::format("{}left behind, since SIGKILL does not end them (they wait in the kernel): pid {}",
+                        line.empty() ? options_.name + ": " : "; ", left_behind_);
+  }
+  return line;
+}
+
+}  // namespace yoke::launch

@@ -1,0 +1,141 @@
+#include "yoke/launch/job/job.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+namespace yoke::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+JobRank* find_rank(std::vector<JobRank>& ranks, int64_t rank) {
+  const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const JobRank& one) { return one.rank == rank; });
+  return found == ranks.end() ? nullptr : &*found;
+}
+
+Json to_json(const StreamPlan& stream) {
+  const auto* where = stream.is_piped() ? "screen" : stream.is_own ? "launcher" : "nowhere";
+  return {{"to", where}, {"file", stream.file.empty() ? Json() : Json(stream.file)}};
+}
+
+StreamPlan parse_stream(const Json& json) {
+  StreamPlan stream;
+  const auto to = json.at("to").get<std::string>();
+  stream.to = to == "nowhere" ? StreamPlan::To::kNowhere : StreamPlan::To::kLauncher;
+  stream.is_own = to == "launcher";
+  if (!json.at("file").is_null()) stream.file = json["file"];
+  return stream;
+}
+
+Json to_json(const JobRank& rank) {
+  const bool has_ended = rank.wait_status.has_value();
+  const bool by_signal = has_ended && WIFSIGNALED(*rank.wait_status);
+  const auto* state = rank.pid == 0 ? "starting" : !has_ended ? "running" : by_signal ? "killed" : "exited";
+  return {{"rank", rank.rank},
+          {"local_rank", rank.local_rank},
+          {"host", rank.host},
+          {"pid", rank.pid == 0 ? Json() : Json(rank.pid)},
+          {"state", state},
+          {"exit_code", has_ended && !by_signal ? Json(WEXITSTATUS(*rank.wait_status)) : Json()},
+          {"signal", by_signal ? Json(WTERMSIG(*rank.wait_status)) : Json()},
+          {"stdout", to_json(rank.out)},
+          {"stderr", to_json(rank.err)},
+          {"prefix", rank.prefix}};
+}
+
+JobRank parse_rank(const Json& json) {
+  JobRank rank{.rank = json.at("rank"), .local_rank = json.at("local_rank"), .host = json.at("host")};
+  if (!json.at("pid").is_null()) rank.pid = json["pid"];
+  if (!json.at("exit_code").is_null()) rank.wait_status = W_EXITCODE(json["exit_code"].get<int>(), 0);
+  if (!json.at("signal").is_null()) rank.wait_status = W_EXITCODE(0, json["signal"].get<int>());
+  rank.out = parse_stream(json.at("stdout"));
+  rank.err = parse_stream(json.at("stderr"));
+  rank.prefix = json.at("prefix");
+  return rank;
+}
+
+}  // namespace
+
+void Job::begin_attempt(const std::vector<RankPlan>& plans, int64_t restart_count) {
+  num_restarts = restart_count;
+  ranks.clear();
+  for (const auto& plan : plans) {
+    ranks.push_back({.rank = plan.rank,
+                     .local_rank = plan.local_rank,
+                     .host = host,
+                     .out = plan.out,
+                     .err = plan.err,
+                     .prefix = plan.prefix});
+  }
+}
+
+void Job::on_started(int64_t rank, int64_t rank_pid) {
+  if (auto* found = find_rank(ranks, rank)) found->pid = rank_pid;
+}
+
+void Job::on_exited(int64_t rank, int wait_status) {
+  if (auto* found = find_rank(ranks, rank)) found->wait_status = wait_status;
+}
+
+int64_t Job::num_up() const {
+  return std::count_if(ranks.begin(), ranks.end(), [](const JobRank& rank) { return rank.is_up(); });
+}
+
+Job describe_job(const LaunchSpec& spec) {
+  std::array<char, 256> host = {};
+  gethostname(host.data(), host.size() - 1);
+  std::error_code no_folder;  // it may have been removed
+  return {.pid = getpid(),
+          .name = spec.name,
+          .run_id = spec.run_id,
+          .argv = spec.argv,
+          .folder = std::filesystem::current_path(no_folder).native(),
+          .host = host.data(),
+          .started_at = std::chrono::system_clock::now(),
+          .num_ranks = spec.num_ranks,
+          .max_restarts = spec.max_restarts};
+}
+
+Json to_json(const Job& job) {
+  Json json = {{"pid", job.pid},
+               {"name", job.name},
+               {"run_id", job.run_id},
+               {"argv", job.argv},
+               {"folder", job.folder},
+               {"host", job.host},
+               {"started_at_seconds", std::chrono::duration<double>(job.started_at.time_since_epoch()).count()},
+               {"num_ranks", job.num_ranks},
+               {"num_up", job.num_up()},
+               {"num_restarts", job.num_restarts},
+               {"max_restarts", job.max_restarts},
+               {"is_stopping", job.is_stopping},
+               {"ranks", Json::array()}};
+  for (const auto& rank : job.ranks) json["ranks"].push_back(to_json(rank));
+  return json;
+}
+
+Job parse_job(const Json& json) {
+  const std::chrono::duration<double> started(
+      std::clamp(json.at("started_at_seconds").get<double>(), 0.0, 9e9));  // what system_clock can hold
+  Job job{.pid = json.at("pid"),
+          .name = json.at("name"),
+          .run_id = json.at("run_id"),
+          .argv = json.at("argv"),
+          .folder = json.at("folder"),
+          .host = json.at("host"),
+          .started_at = std::chrono::system_clock::time_point(
+              std::chrono::duration_cast<std::chrono::system_clock::duration>(started)),
+          .num_ranks = json.at("num_ranks"),
+          .num_restarts = json.at("num_restarts"),
+          .max_restarts = json.at("max_restarts"),
+          .is_stopping = json.at("is_stopping")};
+  for (const auto& rank : json.at("ranks")) job.ranks.push_back(parse_rank(rank));
+  return job;
+}
+
+}  // namespace yoke::launch

@@ -1,0 +1,256 @@
+#include "yoke/launch/job/job_client.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <list>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr size_t kMaxAnswerBytes = 64 << 20;  // of ten thousand ranks, and more
+
+Error no_answer(const JobAddress& address) {
+  return {ErrorCode::kDataLoss, "job {}: what listens there does not answer as `yoke run` does", address.pid};
+}
+
+/// kBusy: many wait to be accepted there.
+enum class Connected { kYes, kNo, kBusy };
+
+Connected connect_to(const JobAddress& address, UniqueFd& fd) {
+  sockaddr_un name = {};
+  name.sun_family = AF_UNIX;
+  if (address.name.size() > sizeof name.sun_path - 1) return Connected::kNo;
+  address.name.copy(name.sun_path + 1, address.name.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.name.size());
+  fd = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) throw system_error(errno, "making a socket");
+  if (connect(fd.value(), reinterpret_cast<sockaddr*>(&name), size) == 0) return Connected::kYes;
+  return errno == EAGAIN || errno == EINTR ? Connected::kBusy : Connected::kNo;
+}
+
+bool is_who_it_says(int fd, const JobAddress& address) {
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && int64_t{peer.pid} == address.pid &&
+         int64_t{peer.uid} == address.uid;
+}
+
+/// "yoke/UID/PID/RANDOM", and nothing that only looks so: leading zeros would give one launcher several names.
+std::optional<JobAddress> parse_address(std::string_view name) {
+  if (!name.starts_with("yoke/")) return std::nullopt;
+  const auto uid_end = name.find('/', 5);
+  const auto pid_end = uid_end == name.npos ? name.npos : name.find('/', uid_end + 1);
+  if (pid_end == name.npos) return std::nullopt;
+  const auto uid = parse_int(name.substr(5, uid_end - 5));
+  const auto pid = parse_int(name.substr(uid_end + 1, pid_end - uid_end - 1));
+  if (!uid || !pid || *uid < 0 || *pid <= 0) return std::nullopt;
+  JobAddress address{std::string(name), *uid, *pid};
+  const auto random = name.substr(pid_end + 1);
+  if (random.size() != 16 || name != fmt::format("yoke/{}/{}/{}", *uid, *pid, random)) return std::nullopt;
+  return address;
+}
+
+/// What has come so far. One that talks nonsense is no job.
+std::optional<Job> answer_of(JobConnection& connection) {
+  try {
+    auto job = connection.read_job(JobTime::min());
+    if (job) job->pid = connection.address().pid;
+    return job;
+  } catch (const Error&) {
+    connection.close();
+    return std::nullopt;
+  }
+}
+
+std::string listed(const std::vector<FoundJob>& jobs) {
+  std::string text;
+  for (const auto& [address, job] : jobs) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", address.pid);
+    if (job) text += fmt::format(" ({})", job->argv.empty() ? "" : fit(printable(job->argv.front()), 40));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid) {
+  std::vector<JobAddress> result;
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    // Num: RefCount Protocol Flags Type St Inode Path; an abstract name's NUL is shown as '@'. 00010000 listens.
+    const auto at = line.find(" @");
+    if (at == line.npos || line.find(" 00010000 0001 ") > at) continue;
+    const auto address = parse_address(line.substr(at + 2));
+    if (address && (uid == 0 || uid == address->uid)) result.push_back(*address);
+  }
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.pid < b.pid; });
+  return result;
+}
+
+std::optional<JobConnection> JobConnection::open(const JobAddress& address, JobTime until) {
+  UniqueFd fd;
+  auto connected = connect_to(address, fd);
+  while (connected == Connected::kBusy && Clock::now() < until) {
+    poll(nullptr, 0, 5);
+    connected = connect_to(address, fd);
+  }
+  if (connected != Connected::kYes || !is_who_it_says(fd.value(), address)) return std::nullopt;
+  return JobConnection(address, std::move(fd));
+}
+
+void JobConnection::ask_job() { ask({{"command", "job"}}); }
+void JobConnection::ask_stop(bool now) { ask({{"command", "stop"}, {"now", now}}); }
+void JobConnection::ask_logs(bool follow) { ask({{"command", "logs"}, {"follow", follow}}); }
+
+void JobConnection::ask(const Json& question) {
+  const auto text = question.dump() + '\n';  // it fits into the socket's buffer
+  if (fd_ && send(fd_.value(), text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size())) {
+    fd_.reset();
+  }
+}
+
+/// False: nothing came until then, or it has hung up.
+bool JobConnection::receive(JobTime until) {
+  while (fd_) {
+    char buffer[1 << 16];
+    const ssize_t count = recv(fd_.value(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (count > 0) {
+      received_.erase(0, std::exchange(num_taken_, 0));
+      received_.append(buffer, static_cast<size_t>(count));
+      if (received_.size() > kMaxAnswerBytes) throw no_answer(address_);
+      return true;
+    }
+    if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+      fd_.reset();
+      return false;
+    }
+    const auto now = Clock::now();
+    if (now >= until) return false;
+    const auto left = std::min<Clock::duration>(until - now, std::chrono::minutes(1));
+    pollfd news{fd_.value(), POLLIN, 0};
+    poll(&news, 1, static_cast<int>(std::chrono::ceil<milliseconds>(left).count()));
+  }
+  return false;
+}
+
+std::optional<std::string_view> JobConnection::first_line() const {
+  const auto left = std::string_view(received_).substr(num_taken_);
+  const auto end = left.find('\n');
+  return end == left.npos ? std::nullopt : std::optional(left.substr(0, end));
+}
+
+void JobConnection::close() { fd_.reset(); }
+
+std::optional<Job> JobConnection::read_job(JobTime until) {
+  while (!first_line()) {
+    if (!receive(until)) return std::nullopt;
+  }
+  const auto line = *first_line();
+  num_taken_ += line.size() + 1;
+  try {
+    return parse_job(Json::parse(line));
+  } catch (const nlohmann::json::exception&) {
+    throw no_answer(address_);
+  }
+}
+
+std::optional<RecentLines::Line> JobConnection::read_line(JobTime until) {
+  do {
+    if (auto line = take_line()) return line;
+  } while (!is_over_ && receive(until));
+  return std::nullopt;
+}
+
+std::optional<RecentLines::Line> JobConnection::take_line() {
+  const auto header = first_line();
+  if (!header) return std::nullopt;
+  try {
+    const auto json = Json::parse(*header);
+    is_over_ = json.contains("end");
+    if (is_over_) return std::nullopt;
+    const auto num_bytes = json.at("bytes").get<size_t>();
+    if (num_bytes > RecentLines::kMaxLineBytes) throw no_answer(address_);
+    const auto begin = num_taken_ + header->size() + 1;
+    if (received_.size() < begin + num_bytes) return std::nullopt;
+    RecentLines::Line line{
+        .rank = json.at("rank"),
+        .stream = json.at("stream").get<std::string>() == "stderr" ? LineStream::kErr : LineStream::kOut,
+        .text = received_.substr(begin, num_bytes),
+        .num_missed = json.at("missed")};
+    num_taken_ = begin + num_bytes;
+    return line;
+  } catch (const nlohmann::json::exception&) {
+    throw no_answer(address_);
+  }
+}
+
+std::vector<FoundJob> find_jobs(milliseconds patience) {
+  const auto until = Clock::now() + patience;
+  auto addresses = find_job_addresses(read_file("/proc/net/unix"), geteuid());
+  std::vector<FoundJob> jobs;
+  std::list<JobConnection> asked;
+  while (true) {
+    std::erase_if(addresses, [&](const JobAddress& address) {
+      UniqueFd fd;
+      const auto connected = connect_to(address, fd);
+      if (connected == Connected::kBusy) return false;  // it may be somebody who only pretends: do the others first
+      if (connected == Connected::kNo || !is_who_it_says(fd.value(), address)) return true;
+      asked.push_back(JobConnection(address, std::move(fd)));
+      asked.back().ask_job();
+      return true;
+    });
+    std::erase_if(asked, [&](JobConnection& connection) {
+      auto job = answer_of(connection);
+      if (!job && !connection.is_closed()) return false;
+      if (job) jobs.push_back({connection.address(), std::move(job)});
+      return true;
+    });
+    const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
+    if ((addresses.empty() && asked.empty()) || left <= 0) break;
+    std::vector<pollfd> polls;
+    for (const auto& connection : asked) polls.push_back({connection.fd(), POLLIN, 0});
+    poll(polls.data(), polls.size(), static_cast<int>(addresses.empty() ? left : std::min<int64_t>(left, 5)));
+  }
+  for (const auto& connection : asked) jobs.push_back({connection.address(), std::nullopt});
+  std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) { return a.address.pid < b.address.pid; });
+  return jobs;
+}
+
+const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string& name) {
+  if (jobs.empty()) throw Error(ErrorCode::kNotFound, "no job of this user runs here under yoke");
+  const auto pid = parse_int(name);
+  std::vector<const FoundJob*> meant;
+  for (const auto& found : jobs) {
+    if (pid && found.address.pid == *pid) return found;
+    if (name.empty() || (found.job && found.job->run_id == name)) meant.push_back(&found);
+  }
+  if (meant.size() == 1) return *meant.front();
+  if (name.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "which job? {} run here: {}; see `yoke jobs`", jobs.size(), listed(jobs));
+  }
+  if (meant.empty()) {
+    throw Error(ErrorCode::kNotFound, "no job `{}`; there is {}; see `yoke jobs`", printable(name), listed(jobs));
+  }
+  throw Error(ErrorCode::kInvalidArgument, "{} jobs have the run id `{}`; name the PID: {}; see `yoke jobs`",
+              meant.size(), printable(name), listed(jobs));
+}
+
+}  // namespace yoke::launch

@@ -1,0 +1,71 @@
+#include "yoke/launch/job/job_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "yoke/base/error.h"
+
+namespace yoke::launch {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kSockets =
+    "Num       RefCount Protocol Flags    Type St Inode Path\n"
+    "0000000000000000: 00000002 00000000 00010000 0001 01 57821 @yoke/1000/812/00112233445566aa\n"
+    "0000000000000000: 00000003 00000000 00000000 0001 03 57822 @yoke/1000/812/00112233445566aa\n"  // a client of it
+    "0000000000000000: 00000002 00000000 00010000 0001 01 57823 @yoke/0/77/ffffffffffffffff\n"
+    "0000000000000000: 00000002 00000000 00010000 0005 01 57824 @yoke/1000/813/00112233445566aa\n"  // SOCK_SEQPACKET
+    "0000000000000000: 00000002 00000000 00010000 0001 01 57825 /run/@yoke/1000/814/00112233445566aa\n"
+    "0000000000000000: 00000002 00000000 00010000 0001 01 57826 @yoke/1000/0812/00112233445566aa\n"
+    "0000000000000000: 00000002 00000000 00010000 0001 01 57827 @yoke/1000/815/00112233445566aa \n"
+    "0000000000000000: 00000002 00000000 00010000 0001 01 57828 @yoke/1000/816\n"
+    "0000000000000000: 00000002 00000000 00010000 0001 01 57829 @yoke/-1/817/00112233445566aa\n"
+    "0000000000000000: 00000002 00000000 00010000 0001 01\n"
+    "@yoke/1000/818/00112233445566aa\n";
+
+TEST(JobAddresses, OnlyWhatListensUnderAWholeName) {
+  const JobAddress job{"yoke/1000/812/00112233445566aa", 1000, 812};
+  EXPECT_THAT(find_job_addresses(kSockets, 1000), ElementsAre(job));
+  EXPECT_THAT(find_job_addresses(kSockets, 1001), IsEmpty());
+  EXPECT_THAT(find_job_addresses(kSockets, 0), ElementsAre(JobAddress{"yoke/0/77/ffffffffffffffff", 0, 77}, job))
+      << "root's and everybody's";
+  EXPECT_THAT(find_job_addresses("", 0), IsEmpty());
+}
+
+FoundJob job(int64_t pid, const std::string& run_id) {
+  Job job{.pid = pid, .run_id = run_id, .argv = {"./train"}};
+  return {{"", 0, pid}, job};
+}
+
+std::string complaint(const std::vector<FoundJob>& jobs, const std::string& name, ErrorCode code) {
+  try {
+    choose_job(jobs, name);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(ChooseJob, ByPidByRunIdOrAlone) {
+  std::vector<FoundJob> jobs = {job(10, "ada"), job(20, "none"), job(30, "none"), job(40, "20")};
+  EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);
+  EXPECT_EQ(choose_job(jobs, "ada").address.pid, 10);
+  EXPECT_EQ(choose_job(jobs, "20").address.pid, 20) << "a PID before a run id";
+  EXPECT_THAT(complaint(jobs, "none", ErrorCode::kInvalidArgument),
+              AllOf(HasSubstr("2 jobs have the run id `none`"), HasSubstr("30 (./train)")));
+  EXPECT_THAT(complaint(jobs, "", ErrorCode::kInvalidArgument), HasSubstr("which job? 4 run here: 10 (./train), 20"));
+  EXPECT_THAT(complaint(jobs, "50", ErrorCode::kNotFound), HasSubstr("no job `50`"));
+  jobs.resize(1);
+  EXPECT_EQ(choose_job(jobs, "").address.pid, 10);
+  jobs[0].job.reset();  // stopped by Ctrl-Z: its PID is known
+  EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);
+  EXPECT_THAT(complaint({}, "", ErrorCode::kNotFound), HasSubstr("no job of this user runs here under yoke"));
+}
+
+}  // namespace
+}  // namespace yoke::launch

@@ -1,0 +1,174 @@
+#include "yoke/launch/job/job_server.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+
+namespace yoke::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxClients = 8;
+constexpr size_t kMaxQuestionBytes = 4096;
+constexpr size_t kMaxWaitingBytes = 1 << 16;
+constexpr int kAcceptedPerTurn = 16;
+
+/// Nobody can have taken a name with `random` in it before us.
+UniqueFd listen_as(uid_t user, pid_t pid) {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  uint64_t random = 0;
+  if (!fd || getrandom(&random, sizeof random, 0) != sizeof random) return {};
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const auto name = fmt::format("yoke/{}/{}/{:016x}", user, pid, random);
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (bind(fd.value(), reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(fd.value(), 64) != 0) return {};
+  return fd;
+}
+
+bool may_ask(int fd) {
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == geteuid() || peer.uid == 0);
+}
+
+}  // namespace
+
+JobServer::JobServer(const Job& job, const RecentLines& lines, std::function<void(StopHow how)> stop)
+    : job_(job), lines_(lines), stop_(std::move(stop)), listener_(listen_as(geteuid(), getpid())) {}
+
+void JobServer::close() {
+  listener_.reset();
+  clients_.clear();
+}
+
+void JobServer::add_polls(std::vector<pollfd>& polls) const {
+  polls.push_back({listener_.value(), POLLIN, 0});
+  for (const auto& client : clients_) {
+    // One question at a time: who does not take the answer is not asked for more.
+    polls.push_back({client.fd.value(), static_cast<short>(client.answer.empty() ? POLLIN : POLLOUT), 0});
+  }
+}
+
+void JobServer::handle(const std::vector<pollfd>& polls, size_t first) {
+  size_t at = first + 1;
+  for (auto client = clients_.begin(); client != clients_.end(); ++at) {
+    client = serve(*client, polls[at].revents != 0) ? std::next(client) : clients_.erase(client);
+  }
+  if (polls[first].revents != 0) accept_some();
+}
+
+void JobServer::accept_some() {
+  for (int i = 0; i < kAcceptedPerTurn; ++i) {
+    UniqueFd fd(accept4(listener_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) {
+      // Out of descriptors or memory: the loop would spin on what it cannot accept. The job goes on, unseen.
+      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) listener_.reset();
+      return;
+    }
+    if (!may_ask(fd.value())) continue;
+    if (clients_.size() == kMaxClients) {
+      clients_.erase(std::min_element(clients_.begin(), clients_.end(),
+                                      [](const Client& a, const Client& b) { return a.last_seen < b.last_seen; }));
+    }
+    clients_.push_back({.fd = std::move(fd), .last_seen = ++now_});
+  }
+}
+
+/// False: it is to be hung up on.
+bool JobServer::serve(Client& client, bool is_ready) {
+  if (is_ready && client.answer.empty() && !read_question(client)) return false;
+  while (true) {
+    add_lines(client);
+    if (client.answer.empty()) return true;
+    if (!send_answer(client)) return false;
+    if (!client.answer.empty()) return true;  // it has enough for now
+  }
+}
+
+bool JobServer::read_question(Client& client) {
+  char buffer[kMaxQuestionBytes];
+  const ssize_t count = recv(client.fd.value(), buffer, sizeof buffer, 0);
+  if (count < 0) return errno == EAGAIN || errno == EINTR;
+  client.question.append(buffer, static_cast<size_t>(count));
+  const auto end = client.question.find('\n');
+  if (end == client.question.npos) return count > 0 && client.question.size() < kMaxQuestionBytes;
+  const auto question = client.question.substr(0, end);
+  client.question.erase(0, end + 1);
+  client.last_seen = ++now_;
+  try {
+    obey(client, question);
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;  // garbage
+  }
+}
+
+void JobServer::obey(Client& client, std::string_view question) {
+  const auto json = Json::parse(question);
+  const auto command = json.at("command").get<std::string>();
+  if (command == "logs") {
+    client.is_following = json.at("follow").get<bool>();
+    client.cursor.emplace();
+    return;
+  }
+  if (command == "stop") stop_(json.at("now").get<bool>() ? StopHow::kNow : StopHow::kWithGrace);
+  const auto answer = command == "stop" || command == "job" ? to_json(job_) : Json{{"error", "unknown command"}};
+  client.answer = answer.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';  // arguments may be any bytes
+}
+
+/// A line is {"rank", "stream", "missed", "bytes"}, then so many bytes, for it need not be UTF-8.
+void JobServer::add_lines(Client& client) const {
+  if (!client.cursor) return;
+  while (client.answer.size() < kMaxWaitingBytes) {
+    const auto line = lines_.next(*client.cursor);
+    if (!line) {
+      if (client.is_following) return;
+      client.cursor.reset();
+      client.answer += "{\"end\":true}\n";
+      return;
+    }
+    client.answer += fmt::format("{{\"rank\":{},\"stream\":\"{}\",\"missed\":{},\"bytes\":{}}}\n{}", line->rank,
+                                 line->stream == LineStream::kOut ? "stdout" : "stderr", line->num_missed,
+                                 line->text.size(), line->text);
+  }
+}
+
+bool JobServer::send_answer(Client& client) {
+  auto& answer = client.answer;
+  const ssize_t count = send(client.fd.value(), answer.data() + client.num_sent, answer.size() - client.num_sent,
+                             MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (count < 0) return errno == EAGAIN || errno == EINTR;
+  client.last_seen = ++now_;
+  client.num_sent += static_cast<size_t>(count);
+  if (client.num_sent < answer.size()) return true;
+  answer.clear();
+  client.num_sent = 0;
+  return true;
+}
+
+void JobServer::finish(std::chrono::milliseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  listener_.reset();
+  for (auto& client : clients_) client.is_following = false;
+  std::vector<pollfd> polls;
+  while (true) {
+    std::erase_if(clients_, [&](Client& client) { return !serve(client, false) || client.answer.empty(); });
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (clients_.empty() || left.count() <= 0) return;
+    polls.clear();
+    add_polls(polls);
+    poll(polls.data(), polls.size(), static_cast<int>(left.count()));
+  }
+}
+
+}  // namespace yoke::launch

@@ -1,0 +1,576 @@
+#include "yoke/launch/job/supervisor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "yoke/base/error.h"
+#include "yoke/base/error_file.h"
+#include "yoke/base/format.h"
+#include "yoke/base/signal_name.h"
+#include "yoke/base/text.h"
+#include "yoke/launch/job/agent.h"
+#include "yoke/launch/job/group.h"
+#include "yoke/launch/job/job_server.h"
+#include "yoke/launch/node/local_node.h"
+#include "yoke/launch/node/remote_node.h"
+#include "yoke/launch/node/rendezvous.h"
+#include "yoke/launch/output/failure_report.h"
+#include "yoke/launch/output/screen.h"
+#include "yoke/launch/process/signals.h"
+
+namespace yoke::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Kind = NodeEvent::Kind;
+/// How long what is already printed may wait for its reader after the user asked to stop.
+constexpr std::chrono::seconds kDrainAfterStop{1};
+constexpr std::chrono::seconds kStatusEvery{1};
+/// After so long without a start, people are told what is being waited for.
+constexpr std::chrono::seconds kSayWaitingAfter{2};
+/// Between two tries to reach a host: doubled each time, up to the second.
+constexpr std::chrono::seconds kReachFirst{1}, kReachLast{60};
+constexpr std::chrono::milliseconds kFarewell{1000};
+/// For the last lines to reach those who follow them (`yoke logs -f`).
+constexpr std::chrono::milliseconds kLastLines{200};
+
+/// A node as the head knows it.
+struct Member {
+  std::unique_ptr<Node> node;
+  RemoteNode* remote = nullptr;  ///< The same, unless it is this machine.
+  size_t host_index = 0;         ///< In NodesSpec::hosts, if it was started there.
+  NodeInfo info;
+  bool is_ready = false;
+  bool is_lost = false;
+  bool is_leaving = false;
+  bool has_processes = false;  ///< Of this start.
+  bool takes_part = false;     ///< In this start; it has processes, or what they printed is not all here.
+  std::set<int64_t> ranks;     ///< Of this start.
+};
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address == "localhost";
+}
+
+class Head : public NodeObserver {
+ public:
+  Head(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch)
+      : spec_(spec),
+        nodes_(nodes),
+        launch_(launch),
+        group_({.name = spec.name,
+                .program = spec.argv.front(),
+                .num_ranks = spec.num_ranks,
+                .grace = spec.grace,
+                .max_restarts = spec.max_restarts,
+                .stop_signals = spec.stop_signals}),
+        membership_(nodes.membership, Clock::now()),
+        signals_(take_signals(spec.stop_signals)),
+        job_(describe_job(spec)) {
+    if (nodes.hosts.empty()) {
+      if (nodes.is_several()) listener_ = std::make_unique<Listener>(nodes, spec.run_id);
+      add_this_machine();
+    }
+    if (nodes.is_several()) raise_file_limit();
+    tries_.resize(nodes.hosts.size());
+    screen_ = std::make_unique<Screen>(spec.environment.value_or("NO_COLOR", "").empty());
+    job_server_ = std::make_unique<JobServer>(job_, screen_->recent_lines(),
+                                              [this](StopHow how) { stop(group_.on_stop(how, Clock::now())); });
+  }
+
+  int run() {
+    if (local_ != nullptr && !spec_.quiet) {
+      if (spec_.bind.kind != BindMode::Kind::kAuto) {
+        for (const auto& warning : local_->binding().warnings) say(warning);
+      }
+      if (!local_->run_folder().empty()) say(fmt::format("logs are in {}", local_->run_folder()));
+    }
+    // One rank alone has the terminal to itself.
+    has_status_ = screen_->has_terminal() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_.is_several());
+    while (gather()) {
+      run_ranks();
+      const auto notice = group_.begin_again();
+      if (!notice) break;
+      if (!spec_.quiet) screen_->say(*notice);
+      is_gathering_again_ = true;
+    }
+    has_status_ = false;
+    screen_->show_status("");
+    screen_->flush();
+    const auto reason = group_.reason();
+    if (!reason.empty()) screen_->say(reason);
+    for (auto& [id, member] : members_) {
+      if (member.remote != nullptr) member.remote->end(group_.exit_code(), reason);
+    }
+    while (screen_->is_waiting() && !is_drain_over()) step();
+    for (auto& [id, member] : members_) {
+      if (member.remote != nullptr) member.remote->flush(kFarewell);
+    }
+    job_server_->finish(kLastLines);
+    return group_.exit_code();
+  }
+
+  void on_event(Node& node, const NodeEvent& event) override {
+    const auto found = std::find_if(members_.begin(), members_.end(),
+                                    [&](const auto& entry) { return entry.second.node.get() == &node; });
+    if (found == members_.end()) return;
+    auto& [id, member] = *found;
+    const auto now = Clock::now();
+    switch (event.kind) {
+      case Kind::kReady: return welcome(id, member, *event.info);
+      case Kind::kPrepared: master_port_ = static_cast<uint16_t>(event.value); return;
+      case Kind::kRefused:
+        member.takes_part = member.has_processes = false;
+        return carry_out(group_.on_refused(event.value, name_of(member) + event.text, now));
+      case Kind::kStarted: job_.on_started(event.rank, event.pid); return carry_out(group_.on_started(event.rank));
+      case Kind::kExited:
+        job_.on_exited(event.rank, event.value);
+        return carry_out(group_.on_exited(event.rank, event.pid, event.value, now));
+      case Kind::kCannotRun: return carry_out(group_.on_cannot_run(event.rank, event.value, now));
+      case Kind::kCannotStart: return carry_out(group_.on_cannot_start(event.rank, event.value, now));
+      case Kind::kStoreEnded: return carry_out(group_.on_store_ended(event.pid, event.value, now));
+      case Kind::kLeftBehind: return carry_out(group_.on_left_behind(event.pid));
+      case Kind::kGuardianLost: return carry_out(group_.on_guardian_lost(event.pid));
+      case Kind::kReport:
+        if (event.report) facts_.reports.emplace(event.rank, *event.report);
+        if (!event.text.empty()) logs_[event.rank] = member.remote ? member.info.host + ":" + event.text : event.text;
+        return;
+      case Kind::kEnded:
+        member.has_processes = false;
+        if (job_.is_stopping && !has_processes()) drain_until_ = Clock::now() + kDrainAfterStop;
+        return;
+      case Kind::kDone: member.takes_part = false; return;
+      case Kind::kSignal: return on_node_signal(id, member, event.value);
+      case Kind::kNotice:
+        return screen_->say(
+            member.remote == nullptr ? event.text : fmt::format("{}: {}{}", spec_.name, name_of(member), event.text));
+      case Kind::kLost: return on_lost(id, member, event.text);
+    }
+  }
+
+  void on_output(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes) override {
+    screen_->show(rank, is_err, bytes);
+  }
+
+  bool has_room(bool is_err) const override { return screen_->has_room(is_err); }
+
+ private:
+  void say(const std::string& text) { screen_->say(fmt::format("{}: {}", spec_.name, text)); }
+
+  static std::string name_of(const Member& member) {
+    return member.remote == nullptr ? "" : printable(member.info.host) + ": ";
+  }
+
+  Member& add_member(std::unique_ptr<Node> node) {
+    auto& member = members_[++last_id_];
+    member.node = std::move(node);
+    return member;
+  }
+
+  /// Each node has some descriptors. After this machine's own ranks were given the limit as it was.
+  static void raise_file_limit() {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+
+  void add_this_machine() {
+    auto node = std::make_unique<LocalNode>(spec_, true, *this);
+    local_ = node.get();
+    auto& member = add_member(std::move(node));
+    NodeInfo info{
+        .num_ranks = spec_.num_ranks, .node_rank = nodes_.node_rank, .has_store = !spec_.store_program.empty()};
+    info.address = nodes_.local_addr.empty() ? nodes_.endpoint_host : nodes_.local_addr;
+    if (nodes_.is_several()) info.host = "this host";
+    welcome(last_id_, member, info);
+  }
+
+  void welcome(int id, Member& member, const NodeInfo& info) {
+    if (member.is_ready) return;
+    const auto name_before = member.info.host;
+    member.info = info;
+    if (!name_before.empty()) member.info.host = name_before;  // as the user calls it
+    if (!nodes_.hosts.empty()) {
+      member.info.node_rank = static_cast<int64_t>(member.host_index);
+      tries_[member.host_index].pause = kReachFirst;
+    }
+    member.is_ready = true;
+    membership_.add(id, member.info.node_rank, Clock::now());
+  }
+
+  // Nodes come together.
+
+  /// False: the job is over before it began, and the group knows why.
+  bool gather() {
+    const auto began = Clock::now();
+    bool has_said = spec_.quiet || !nodes_.is_several();
+    membership_.wait_for_next(began, is_gathering_again_);
+    while (true) {
+      forget_lost();
+      const auto now = Clock::now();
+      if (group_.exit_code() != 0) return false;  // a signal, or a host that cannot be reached
+      if (membership_.judge(now) == Membership::Verdict::kStart) return true;
+      if (membership_.judge(now) == Membership::Verdict::kTooFew) {
+        const auto& options = membership_.options();
+        group_.on_refused(exit_status(ErrorCode::kTimeout),
+                          fmt::format("{} of at least {} nodes have come within {}: {}", membership_.num_nodes(),
+                                      options.min_nodes, format_duration(options.join_timeout), describe_members()),
+                          now);
+        return false;
+      }
+      reach_hosts();
+      if (!has_said && now >= began + kSayWaitingAfter) {
+        say(fmt::format("waiting for {} nodes, {} {} here: {}", needed_nodes(), membership_.num_nodes(),
+                        membership_.num_nodes() == 1 ? "is" : "are", describe_members()));
+        has_said = true;
+      }
+      step();
+    }
+  }
+
+  std::string needed_nodes() const {
+    const auto& options = membership_.options();
+    if (options.min_nodes == options.max_nodes) return fmt::format("{}", options.min_nodes);
+    return fmt::format("{} to {}", options.min_nodes, options.max_nodes);
+  }
+
+  std::string describe_members() const {
+    std::vector<std::string> names;
+    for (const auto& [id, member] : members_) {
+      if (member.is_ready && !member.is_lost) names.push_back(printable(member.info.host));
+    }
+    return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+  }
+
+  /// Starts agents on hosts that have none.
+  void reach_hosts() {
+    for (size_t i = 0; i < nodes_.hosts.size(); ++i) {
+      const bool is_there = std::any_of(members_.begin(), members_.end(),
+                                        [i](const auto& entry) { return entry.second.host_index == i; });
+      auto& [next, pause] = tries_[i];
+      if (is_there || Clock::now() < next) continue;
+      next = Clock::now() + pause;
+      pause = std::min(2 * pause, kReachLast);
+      const auto& host = nodes_.hosts[i];
+      auto launch = launch_;
+      if (host.num_ranks) launch["num_ranks"] = *host.num_ranks;
+      auto node = std::make_unique<RemoteNode>(host.start_agent(), launch, nodes_.silence, host.name, *this);
+      auto* const remote = node.get();
+      auto& member = add_member(std::move(node));
+      member.remote = remote;
+      member.host_index = i;
+      member.info.host = host.name;
+    }
+  }
+
+  void accept_nodes(size_t first) {
+    std::vector<std::string> complaints;
+    for (auto& arrival : listener_->handle(polls_, first, complaints)) {
+      auto node = std::make_unique<RemoteNode>(std::move(arrival.channel), arrival.address, *this);
+      auto* const remote = node.get();
+      add_member(std::move(node)).remote = remote;
+    }
+    for (const auto& complaint : complaints) say(complaint);
+  }
+
+  void on_lost(int id, Member& member, const std::string& why) {
+    const bool was_ready = member.is_ready;
+    member.is_lost = true;
+    member.has_processes = false;
+    membership_.remove(id);
+    const auto now = Clock::now();
+    const auto text = fmt::format("lost host {}: {}", printable(member.info.host), printable(why));
+    if (member.takes_part) {
+      member.takes_part = false;
+      carry_out(group_.on_node_lost(text, member.ranks, nodes_.is_elastic() || member.is_leaving, now));
+    } else if (was_ready) {
+      if (!spec_.quiet && !member.is_leaving) say(text);
+    } else if (!nodes_.hosts.empty() && !is_gathering_again_ && too_few_hosts_left()) {
+      carry_out(group_.on_refused(exit_status(ErrorCode::kUnavailable),
+                                  fmt::format("cannot use host {}: {}", printable(member.info.host), printable(why)),
+                                  now));
+    }
+  }
+
+  bool too_few_hosts_left() const {
+    const auto lost =
+        std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.is_lost; });
+    return static_cast<int64_t>(nodes_.hosts.size()) - lost < nodes_.membership.min_nodes;
+  }
+
+  /// The launcher of another node was told to end: one of an elastic job may go, otherwise the job ends.
+  void on_node_signal(int id, Member& member, int signal) {
+    const auto now = Clock::now();
+    const bool may_go =
+        nodes_.is_elastic() && !group_.is_ending() && membership_.num_nodes() - 1 >= nodes_.membership.min_nodes;
+    if (!may_go) return carry_out(group_.on_signal(signal, now, id));
+    member.is_leaving = true;
+    membership_.remove(id);
+    if (!member.takes_part) {
+      member.remote->end(128 + signal, "");
+      return;
+    }
+    carry_out(group_.on_node_leaving(
+        fmt::format("host {} leaves ({})", printable(member.info.host), signal_name(signal)), signal, now));
+  }
+
+  void forget_lost() {
+    std::erase_if(members_, [](const auto& entry) { return entry.second.is_lost; });
+  }
+
+  // Ranks run.
+
+  void run_ranks() {
+    facts_ = {};
+    logs_.clear();
+    const auto chosen = membership_.choose();
+    auto& first = members_.at(chosen.front());
+    const auto address = nodes_.master_addr.value_or(nodes_.is_several() ? first.info.address : spec_.master_addr);
+    Place place{.num_nodes = static_cast<int64_t>(chosen.size()),
+                .world_size = 0,
+                .restart_count = group_.num_starts(),
+                .master_addr = address,
+                .agent_serves_store = nodes_.is_several() && first.info.has_store};
+    std::vector<std::string> hosts;
+    for (const int id : chosen) {
+      auto& member = members_.at(id);
+      member.ranks.clear();
+      for (int64_t i = 0; i < member.info.num_ranks; ++i) member.ranks.insert(place.world_size++);
+      if (nodes_.is_several()) hosts.insert(hosts.end(), member.ranks.size(), printable(member.info.host));
+    }
+    group_.begin(place.world_size, hosts);
+    job_.num_ranks = place.world_size;
+    job_.begin_attempt({}, group_.num_starts());
+    if (is_loopback(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
+          return members_.at(id).remote != nullptr && !is_loopback(members_.at(id).info.address);
+        })) {
+      group_.on_refused(exit_status(ErrorCode::kInvalidArgument),
+                        fmt::format("rank 0 would serve the ranks' store at {}, where ranks of other hosts do not find "
+                                    "it; name its host by another address, or give --master-addr",
+                                    address),
+                        Clock::now());
+      return;
+    }
+
+    master_port_.reset();
+    first.takes_part = true;  // until it refuses
+    first.node->prepare(address, spec_.master_port, nodes_.is_several());
+    while (!master_port_ && first.takes_part && group_.exit_code() == 0) step();
+    first.takes_part = false;
+    if (group_.exit_code() != 0 || !master_port_) return;
+    place.master_port = *master_port_;
+
+    for (const int id : chosen) {
+      auto& member = members_.at(id);
+      if (group_.exit_code() != 0) break;  // a node before this one refused, or was lost
+      place.first_rank = *member.ranks.begin();
+      if (member.remote == nullptr || !nodes_.hosts.empty()) {
+        for (const auto rank : member.ranks) {
+          screen_->add_rank(rank, prefix_of(spec_, place.world_size, rank, rank - place.first_rank));
+        }
+      }
+      member.takes_part = member.has_processes = true;
+      member.node->start(place);
+      describe_ranks(member, place);
+      ++place.node_rank;
+    }
+    while (!is_drain_over() &&
+           std::any_of(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.takes_part; })) {
+      if (nodes_.is_elastic()) {  // for the next start
+        forget_lost();
+        reach_hosts();
+      }
+      step();
+    }
+    for (auto& [id, member] : members_) {
+      if (member.is_leaving && !member.is_lost) member.remote->end(group_.exit_code(), "");
+    }
+    report_failure();
+    read_signals();  // of the time when nobody was left to be told
+  }
+
+  /// For those who ask (`yoke jobs`).
+  void describe_ranks(const Member& member, const Place& place) {
+    for (const auto rank : member.ranks) {
+      const auto local_rank = rank - place.first_rank;
+      JobRank one{.rank = rank, .local_rank = local_rank, .host = job_.host};
+      one.prefix = prefix_of(spec_, place.world_size, rank, local_rank);
+      if (member.remote != nullptr) {
+        one.host = member.info.host;
+        if (nodes_.hosts.empty()) one.out.to = one.err.to = StreamPlan::To::kNowhere;  // its own node's screen
+      } else if (const auto index = static_cast<size_t>(one.local_rank); index < local_->plans().size()) {
+        one.out = local_->plans()[index].out;
+        one.err = local_->plans()[index].err;
+      }
+      job_.ranks.push_back(std::move(one));
+    }
+  }
+
+  /// What the user should know beside the reason.
+  void report_failure() {
+    if (!group_.failure()) return;
+    facts_.first_exited = group_.failure()->rank;
+    const auto rank = root_cause(facts_);
+    const auto report = facts_.reports.find(rank);
+    const auto log = logs_.find(rank);
+    for (const auto& line : describe_failure(
+             spec_.name, {.rank = rank,
+                         .report = report == facts_.reports.end() ? std::nullopt : std::optional(report->second),
+                         .last_lines = screen_->lost_lines(rank),
+                         .log = log == logs_.end() ? "" : log->second})) {
+      screen_->say(line);
+    }
+  }
+
+  // The loop.
+
+  /// A line at the bottom of a terminal, for jobs that take longer than a moment.
+  void show_status() {
+    if (!has_status_ || Clock::now() < next_status_) return;
+    next_status_ = Clock::now() + kStatusEvery;
+    const auto elapsed = std::chrono::floor<std::chrono::seconds>(Clock::now() - began_);
+    if (elapsed < kStatusEvery) return;
+    auto text = fmt::format("{}: {} of {} ranks up", spec_.name, group_.num_alive(), group_.num_ranks());
+    if (nodes_.is_several()) text += fmt::format(" on {} of {} nodes", membership_.num_nodes(), needed_nodes());
+    text += ", " + format_duration(elapsed);
+    if (group_.num_restarts() > 0) text += fmt::format(", restart {} of {}", group_.num_restarts(), spec_.max_restarts);
+    screen_->show_status(text);
+    screen_->flush();
+  }
+
+  /// One turn of the loop: waits for something to happen, and deals with it.
+  void step() {
+    polls_.clear();
+    polls_.push_back({signals_.value(), POLLIN, 0});
+    screen_->add_polls(polls_);
+    const auto first_of_listener = polls_.size();
+    if (listener_) listener_->add_polls(polls_);
+    const auto first_of_server = polls_.size();
+    job_server_->add_polls(polls_);
+    std::vector<std::pair<int, size_t>> first_of;
+    for (auto& [id, member] : members_) {
+      if (member.is_lost) continue;
+      first_of.emplace_back(id, polls_.size());
+      member.node->add_polls(polls_);
+    }
+    poll(polls_.data(), polls_.size(), timeout());
+    show_status();
+    if (polls_[0].revents != 0) read_signals();
+    for (const auto& [id, first] : first_of) {
+      if (auto& member = members_.at(id); !member.is_lost) member.node->handle(polls_, first);
+    }
+    if (listener_) accept_nodes(first_of_listener);
+    screen_->flush();
+    job_server_->handle(polls_, first_of_server);
+    if (const auto time = group_.next_time(); time && Clock::now() >= *time) carry_out(group_.on_time(Clock::now()));
+  }
+
+  int timeout() const {
+    std::optional<Clock::time_point> until = group_.next_time();
+    const auto take = [&](const std::optional<Clock::time_point>& other) {
+      if (other && (!until || *other < *until)) until = other;
+    };
+    take(drain_until_);
+    if (has_status_) take(next_status_);
+    if (listener_) take(listener_->next_time());
+    for (const auto& [id, member] : members_) {
+      if (!member.is_lost) take(member.node->next_time());
+    }
+    if (nodes_.is_several()) take(Clock::now() + kStatusEvery);  // membership, and hosts to be reached again
+    if (!until) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
+    return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
+  }
+
+  bool has_processes() const {
+    return std::any_of(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.has_processes; });
+  }
+
+  void read_signals() {
+    while (const int number = next_signal(signals_)) {
+      const auto decision = group_.on_signal(number, Clock::now());
+      decision.order == Order::kForward ? carry_out(decision) : stop(decision);
+    }
+  }
+
+  void stop(const Group::Decision& decision) {
+    job_.is_stopping = true;
+    if (!has_processes()) drain_until_ = Clock::now();  // only the reader of our output is being waited for
+    carry_out(decision);
+  }
+
+  void carry_out(const Group::Decision& decision) {
+    if (!decision.notice.empty()) screen_->say(decision.notice);
+    if (decision.order == Order::kNone) return;
+    for (auto& [id, member] : members_) {
+      // Nodes that came by themselves are told by whoever told us (a scheduler signals all of them).
+      if (decision.order == Order::kForward && member.remote != nullptr && nodes_.hosts.empty()) continue;
+      if (member.takes_part && !member.is_lost) member.node->order(decision.order, decision.signal);
+    }
+  }
+
+  bool is_drain_over() const { return drain_until_ && Clock::now() >= *drain_until_; }
+
+  const LaunchSpec& spec_;
+  const NodesSpec& nodes_;
+  const nlohmann::json& launch_;
+  Group group_;
+  Membership membership_;
+  UniqueFd signals_;
+  std::unique_ptr<Listener> listener_;  ///< Where nodes come by themselves.
+  std::unique_ptr<Screen> screen_;
+  std::map<int, Member> members_;
+  int last_id_ = -1;
+  LocalNode* local_ = nullptr;
+  struct Tries {
+    Clock::time_point next;
+    std::chrono::seconds pause = kReachFirst;
+  };
+  std::vector<Tries> tries_;  ///< To reach a host.
+  bool is_gathering_again_ = false;
+  std::optional<uint16_t> master_port_;
+  FailureFacts facts_;
+  std::map<int64_t, std::string> logs_;
+  std::optional<Clock::time_point> drain_until_;
+  const Clock::time_point began_ = Clock::now();
+  Clock::time_point next_status_ = began_;
+  bool has_status_ = false;
+  std::vector<pollfd> polls_;
+  Job job_;
+  std::unique_ptr<JobServer> job_server_;
+};
+
+bool is_head(const NodesSpec& nodes) {
+  if (!nodes.is_several() || !nodes.hosts.empty()) return true;
+  return nodes.is_head ? *nodes.is_head : is_own_address(nodes.endpoint_host);
+}
+
+}  // namespace
+
+int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch) {
+  if (spec.argv.empty()) throw Error(ErrorCode::kInvalidArgument, "no program to run");
+  if (nodes.hosts.empty()) check_file_limit(spec);
+  if (!is_head(nodes)) return join_job(spec, nodes);
+  std::unique_ptr<Head> head;
+  try {
+    head = std::make_unique<Head>(spec, nodes, launch);
+  } catch (const Error& error) {
+    // Several nodes on the endpoint's own host: the first one there is the head.
+    if (error.code() != ErrorCode::kUnavailable || nodes.is_head || !nodes.is_several()) throw;
+    return join_job(spec, nodes);
+  }
+  return head->run();
+}
+
+int launch(const LaunchSpec& spec) { return launch(spec, NodesSpec(), nlohmann::json()); }
+
+}  // namespace yoke::launch

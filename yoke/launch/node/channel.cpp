@@ -1,0 +1,162 @@
+#include "yoke/launch/node/channel.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/base/text.h"
+
+namespace yoke::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+constexpr std::chrono::seconds kSayEvery{1};
+constexpr size_t kLengthBytes = 4;
+/// The largest is a rank's environment, of which the kernel takes 6 MB at most.
+constexpr size_t kMaxMessageBytes = 64 << 20;
+constexpr size_t kReadBytes = 1 << 18;
+
+}  // namespace
+
+Channel::Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble)
+    : in_(std::move(in)),
+      out_(std::move(out)),
+      silence_(silence),
+      preamble_(std::move(preamble)),
+      last_heard_(Clock::now()),
+      last_said_(last_heard_) {
+  for (const auto* fd : {&in_, &out_}) fcntl(fd->value(), F_SETFL, fcntl(fd->value(), F_GETFL) | O_NONBLOCK);
+}
+
+void Channel::send(const json& message) {
+  if (end_) return;
+  std::string text;
+  json::to_cbor(message, text);
+  for (size_t i = 0; i < kLengthBytes; ++i) unsent_.push_back(static_cast<char>(text.size() >> (8 * i)));
+  unsent_ += text;
+  last_said_ = Clock::now();
+  write_some();
+}
+
+void Channel::add_polls(std::vector<pollfd>& polls) const {
+  polls.push_back({in_.value(), POLLIN, 0});
+  polls.push_back({num_unsent_bytes() > 0 ? out_.value() : -1, POLLOUT, 0});
+}
+
+void Channel::handle(const std::vector<pollfd>& polls, size_t first) {
+  if (end_) return;
+  if (polls[first].revents != 0) read_some();
+  if (!end_ && polls[first + 1].revents != 0) write_some();
+  if (end_) return;
+  const auto now = Clock::now();
+  // What is on its way to us counts: this side may have been stopped, not the other one.
+  if (now >= last_heard_ + silence_) read_some();
+  if (!end_ && now >= last_heard_ + silence_) {
+    was_silent_ = true;
+    close(fmt::format("nothing was heard from it for {}", format_duration(silence_)));
+  } else if (now >= last_said_ + kSayEvery && num_unsent_bytes() == 0) {
+    send(json::object());
+  }
+}
+
+std::optional<Channel::Time> Channel::next_time() const {
+  if (end_) return std::nullopt;
+  const auto lost = last_heard_ + silence_;
+  return num_unsent_bytes() > 0 ? lost : std::min(lost, last_said_ + kSayEvery);
+}
+
+void Channel::read_some() {
+  char buffer[kReadBytes];
+  const auto count = ::read(in_.value(), buffer, sizeof buffer);
+  if (count > 0) {
+    last_heard_ = Clock::now();
+    received_.append(buffer, static_cast<size_t>(count));
+  } else if (count == 0) {
+    close("its connection was closed");
+  } else if (errno != EAGAIN && errno != EINTR) {
+    close(fmt::format("its connection broke: {}", std::generic_category().message(errno)));
+  }
+}
+
+void Channel::write_some() {
+  while (num_unsent_bytes() > 0) {
+    const auto count = ::write(out_.value(), unsent_.data() + sent_, num_unsent_bytes());
+    if (count < 0) {
+      // That nothing can be written is no end yet: what was said before may still be read.
+      if (errno == EAGAIN || errno == EINTR) break;
+      sent_ = unsent_.size();
+    } else {
+      sent_ += static_cast<size_t>(count);
+    }
+  }
+  if (sent_ == unsent_.size()) {
+    unsent_.clear();
+    sent_ = 0;
+  } else if (sent_ > kReadBytes) {
+    unsent_.erase(0, sent_);
+    sent_ = 0;
+  }
+}
+
+bool Channel::skip_preamble() {
+  if (preamble_.empty()) return true;
+  const auto at = received_.find(preamble_);
+  if (at == received_.npos) return false;
+  received_.erase(0, at + preamble_.size());
+  preamble_.clear();
+  return true;
+}
+
+std::optional<json> Channel::receive() {
+  while (skip_preamble()) {
+    const auto rest = std::string_view(received_).substr(taken_);
+    if (rest.size() < kLengthBytes) break;
+    size_t length = 0;
+    for (size_t i = 0; i < kLengthBytes; ++i) length |= size_t{static_cast<unsigned char>(rest[i])} << (8 * i);
+    if (length > kMaxMessageBytes) {
+      close("it speaks another language");
+      throw Error(ErrorCode::kDataLoss, "what came is no message of yoke: '{}'", printable(rest.substr(0, 60)));
+    }
+    if (rest.size() - kLengthBytes < length) break;
+    taken_ += kLengthBytes + length;
+    auto message = json::from_cbor(rest.substr(kLengthBytes, length), true, false);
+    if (!message.is_object()) {
+      close("it speaks another language");
+      throw Error(ErrorCode::kDataLoss, "what came is no message of yoke");
+    }
+    if (!message.empty()) return message;
+  }
+  received_.erase(0, taken_);
+  taken_ = 0;
+  if (received_.size() > kMaxMessageBytes + kReadBytes) close("it says much that is no message");
+  return std::nullopt;
+}
+
+void Channel::flush(std::chrono::milliseconds patience) {
+  const auto until = Clock::now() + patience;
+  while (!end_ && num_unsent_bytes() > 0 && Clock::now() < until) {
+    pollfd one{out_.value(), POLLOUT, 0};
+    poll(&one, 1, 50);
+    if ((one.revents & (POLLERR | POLLHUP)) != 0) return;
+    write_some();
+  }
+}
+
+void Channel::close(std::string why) {
+  if (!end_) end_ = std::move(why);
+  in_.reset();
+  out_.reset();
+}
+
+}  // namespace yoke::launch

@@ -1,0 +1,112 @@
+#include "yoke/launch/node/channel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+
+namespace yoke::launch {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+class ChannelTest : public testing::Test {
+ protected:
+  ChannelTest() { begin(); }
+
+  void begin() {
+    signal(SIGPIPE, SIG_IGN);
+    int pair[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    other_ = UniqueFd(pair[1]);
+    UniqueFd in(pair[0]), out(dup(pair[0]));
+    channel_ = std::make_unique<Channel>(std::move(in), std::move(out), milliseconds(300), "hello\n");
+  }
+
+  void turn(int wait_ms = 100) {
+    std::vector<pollfd> polls;
+    channel_->add_polls(polls);
+    poll(polls.data(), polls.size(), wait_ms);
+    channel_->handle(polls, 0);
+  }
+
+  void say(std::string_view bytes) {
+    ASSERT_EQ(write(other_.value(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  }
+
+  static std::string frame(const json& message) {
+    std::string text;
+    json::to_cbor(message, text);
+    std::string result(4, '\0');
+    for (size_t i = 0; i < 4; ++i) result[i] = static_cast<char>(text.size() >> (8 * i));
+    return result + text;
+  }
+
+  UniqueFd other_;
+  std::unique_ptr<Channel> channel_;
+};
+
+TEST_F(ChannelTest, MessagesArriveWholeInWhateverPieces) {
+  const json message = {{"text", std::string("\xff\0\n", 3)}, {"number", -5}};
+  const auto bytes = "Last login: yesterday\nhello\n" + frame(message) + frame({{"second", 2}});
+  for (const char c : bytes) {
+    say({&c, 1});
+    turn();
+  }
+  auto received = channel_->receive();
+  ASSERT_TRUE(received);
+  EXPECT_EQ(*received, message);
+  received = channel_->receive();
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->at("second"), 2);
+  EXPECT_FALSE(channel_->receive());
+}
+
+TEST_F(ChannelTest, WhatItSendsIsWhatItReads) {
+  channel_->send({{"a", 1}});
+  char buffer[64];
+  const auto count = read(other_.value(), buffer, sizeof buffer);
+  EXPECT_EQ(std::string(buffer, static_cast<size_t>(count)), frame({{"a", 1}}));
+}
+
+TEST_F(ChannelTest, SilenceEndsIt) {
+  say("hello\n" + frame({{"a", 1}}));
+  const auto until = std::chrono::steady_clock::now() + milliseconds(2000);
+  while (!channel_->end() && std::chrono::steady_clock::now() < until) turn(20);
+  ASSERT_TRUE(channel_->end());
+  EXPECT_THAT(*channel_->end(), HasSubstr("nothing was heard from it for 0.3 s"));
+  EXPECT_TRUE(channel_->was_silent());
+  EXPECT_TRUE(channel_->receive()) << "what was said before still counts";
+}
+
+TEST_F(ChannelTest, AClosedEndIsNoSilence) {
+  say("hello\n" + frame({{"a", 1}}));
+  other_.reset();
+  turn();
+  turn();
+  ASSERT_TRUE(channel_->end());
+  EXPECT_FALSE(channel_->was_silent());
+  EXPECT_TRUE(channel_->receive());
+  channel_->send({{"too", "late"}});  // no harm
+}
+
+TEST_F(ChannelTest, WhatIsNoMessageIsAnError) {
+  for (const auto& bytes :
+       {std::string("\xff\xff\xff\xff"), std::string("\x01\0\0\0\xff", 5), frame(json::array({1}))}) {
+    begin();
+    say("hello\n" + bytes);
+    turn();
+    EXPECT_THROW(channel_->receive(), Error);
+    EXPECT_TRUE(channel_->end());
+  }
+}
+
+}  // namespace
+}  // namespace yoke::launch

@@ -1,0 +1,45 @@
+// yoke/launch/node/handshake.h -- the first words of an agent and the head that it connects to by TCP. Each proves to
+// the other that it knows the job's token, and neither says it: a stranger on the network, or another user of the host
+// who took the port, is refused. What follows is neither encrypted nor signed, as the ranks' own traffic is not.
+//
+//   head   "yoke/1 head\n"   32 random bytes
+//   agent  "yoke/1 agent\n"  32 random bytes, and the keyed hash of both texts and "agent"
+//   head   "y" and the keyed hash of both texts and "head", or "n" if the agent's is wrong
+//
+// The key is a hash of the token and the job's id; the keyed hash is HMAC-SHA-512-256 (libsodium's crypto_auth).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace yoke::launch {
+
+/// One side. Feed it what arrives and send what it says; pure but for the random bytes.
+class Handshake {
+ public:
+  enum class Side { kHead, kAgent };
+
+  Handshake(Side side, const std::string& token, const std::string& run_id);
+
+  enum class State { kTalking, kDone, kRefused };
+  /// Takes what it needs from the front of `received`, and appends to `to_send`.
+  void feed(std::string& received, std::string& to_send);
+  State state() const { return state_; }
+  const std::string& reason() const { return reason_; }  ///< Once refused.
+
+ private:
+  void feed_head(std::string& received, std::string& to_send);
+  void feed_agent(std::string& received, std::string& to_send);
+  bool take_greeting(std::string& received, std::string_view text);
+  void refuse(std::string why);
+  std::string proof(Side side) const;
+
+  const Side side_;
+  std::string key_;
+  std::string own_, other_;  ///< Random bytes.
+  bool has_greeted_ = false;
+  State state_ = State::kTalking;
+  std::string reason_;
+};
+
+}  // namespace yoke::launch

@@ -1,0 +1,306 @@
+#include "yoke/launch/node/local_node.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/launch/output/log_files.h"
+#include "yoke/launch/process/descendants.h"
+#include "yoke/launch/process/guardian.h"
+#include "yoke/launch/process/plan_codec.h"
+#include "yoke/launch/process/preload.h"
+
+namespace yoke::launch {
+namespace {
+
+using Kind = NodeEvent::Kind;
+
+/// For descendants, when the guardian is no longer there to end them.
+constexpr std::chrono::seconds kPatience{10};
+constexpr int64_t kOtherFiles = 32;
+
+int64_t files_per_rank(const LaunchSpec& spec) {
+  const bool has_logs = !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
+  return 4 + (has_logs ? 2 : 0);  // two pipes with two ends, two logs
+}
+
+int64_t num_files_needed(const LaunchSpec& spec) { return spec.num_ranks * files_per_rank(spec) + kOtherFiles; }
+
+/// Returns the limit as it was.
+rlimit raise_file_limit(const LaunchSpec& spec) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  if (static_cast<rlim_t>(num_files_needed(spec)) > before.rlim_cur) {
+    rlimit raised = before;
+    raised.rlim_cur = before.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &raised);
+  }
+  return before;
+}
+
+/// A shell may exec yoke with jobs in its background: not ours to end.
+std::vector<pid_t> children_of_before() {
+  std::vector<pid_t> result;
+  if (has_children()) {
+    for (const auto& process : descendants()) result.push_back(process.pid);
+  }
+  return result;
+}
+
+void open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path) {
+  if (texts.empty()) return;
+  filter.texts = texts;
+  filter.file = open_log(path);
+}
+
+}  // namespace
+
+void check_file_limit(const LaunchSpec& spec) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const auto hard = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_max, INT64_MAX));
+  if (num_files_needed(spec) <= hard) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "{} ranks need {} open files and the limit is {}; start at most {} ranks, or raise the limit "
+              "(ulimit -Hn, limits.conf, LimitNOFILE)",
+              spec.num_ranks, num_files_needed(spec), hard,
+              std::max<int64_t>(0, (hard - kOtherFiles) / files_per_rank(spec)));
+}
+
+LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& observer)
+    : spec_(spec),
+      observer_(observer),
+      is_screen_here_(is_screen_here),
+      keep_(children_of_before()),
+      binding_(bind_here(spec)),
+      file_limit_(raise_file_limit(spec)),
+      run_folder_(make_run_folder(spec.logs, spec.run_id)),
+      error_folder_(run_folder_.empty() ? error_folder_name() : ""),
+      reader_(
+          {.has_room = [this](bool is_err) { return observer_.has_room(is_err); },
+           .take = [this](int64_t rank, bool is_err, const auto& bytes) { observer_.on_output(rank, is_err, bytes); },
+           .complain =
+               [this](const std::string& line) {
+                 tell({.kind = Kind::kNotice, .text = fmt::format("{}: {}", spec_.name, line)});
+               }}) {
+  start_guardian();
+}
+
+LocalNode::~LocalNode() {
+  if (is_guardian_) return;
+  control_.reset();  // whereupon it ends what is left, and goes
+  if (guardian_ > 0) waitpid(guardian_, nullptr, 0);
+  std::error_code ignored;
+  if (!error_folder_.empty()) std::filesystem::remove_all(error_folder_, ignored);  // if it was killed
+}
+
+void LocalNode::start_guardian() {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) throw system_error(errno, "making a socket");
+  UniqueFd control(pair[0]), guardians_end(pair[1]);
+  become_subreaper();  // if the guardian is killed, what it guarded comes to us
+  guardian_ = fork();
+  if (guardian_ < 0) throw system_error(errno, "starting the guardian process");
+  if (guardian_ > 0) {
+    control_ = std::move(control);
+    return;
+  }
+  is_guardian_ = true;
+  control.reset();
+  guard({.control = std::move(guardians_end),
+         .keep_open = spec_.inherited_fds,
+         .file_limit = file_limit_,
+         .folder = error_folder_});
+}
+
+void LocalNode::prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) {
+  try {
+    master_ = take_master_port(address, port, or_any);
+    tell({.kind = Kind::kPrepared, .value = master_.port});
+  } catch (const Error& error) {
+    tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
+  }
+}
+
+/// Once, when somebody listens.
+void LocalNode::decide_on_preload() {
+  if (!spec_.preload || has_decided_) return;
+  has_decided_ = true;
+  const auto why_not = Preload::why_not(spec_.argv, spec_.environment);
+  may_preload_ = !why_not;
+  if (why_not) say_not_preloaded(*why_not);
+}
+
+void LocalNode::start(const Place& place) {
+  if (state_ != State::kIdle) throw Error(ErrorCode::kInternal, "a node with ranks was told to start others");
+  try {
+    if (!control_) throw Error(ErrorCode::kUnavailable, "the guardian process was killed");
+    decide_on_preload();
+    plan_ranks(place);
+    send_plan();
+    state_ = State::kRunning;
+  } catch (const Error& error) {
+    tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
+  }
+  master_ = {};  // the guardian has it, or nobody needs it
+}
+
+void LocalNode::plan_ranks(const Place& place) {
+  for (auto* filter : {&out_filter_, &err_filter_}) filter->file.reset();
+  std::string log_folder;
+  if (!run_folder_.empty()) {
+    log_folder = make_attempt_folder(run_folder_, place.restart_count, spec_.num_ranks);
+    open_filter(out_filter_, spec_.logs.out_filters, log_folder + "/filtered_stdout.log");
+    open_filter(err_filter_, spec_.logs.err_filters, log_folder + "/filtered_stderr.log");
+  }
+  plans_ = plan(spec_, {.binding = binding_,
+                        .place = place,
+                        .is_screen_here = is_screen_here_,
+                        .log_folder = log_folder,
+                        .error_folder = error_folder_});
+  if (place.agent_serves_store && place.first_rank == 0) plans_.push_back(plan_store(spec_));
+}
+
+/// The end of a rank's stream that it writes to; the other one is read here. None: /dev/null.
+UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filter) {
+  const auto& stream = is_err ? rank.err : rank.out;
+  if (stream.is_own) return UniqueFd(dup(is_err ? STDERR_FILENO : STDOUT_FILENO));
+  UniqueFd file;
+  if (!stream.file.empty()) file = open_log(stream.file);
+  if (!stream.is_piped()) return file;
+  auto pipe = make_pipe();
+  reader_.add(rank.rank, is_err,
+              {std::move(pipe.read_end), std::move(file), stream.is_filtered ? &filter : nullptr, rank.prefix});
+  return std::move(pipe.write_end);
+}
+
+void LocalNode::send_plan() {
+  const auto text = to_descriptor(encode_plans(plans_));
+  std::vector<int> descriptors = {text.value()};
+  if (master_.socket) descriptors.push_back(master_.socket.value());
+
+  struct Ends {
+    UniqueFd out, err;
+  };
+  std::vector<Ends> ends(plans_.size());  // all of them first: what fails, fails before anything is started
+  for (size_t i = 0; i < plans_.size(); ++i) {
+    if (plans_[i].is_store) {
+      ends[i].err = UniqueFd(dup(STDERR_FILENO));
+    } else {
+      ends[i] = {connect(plans_[i], false, out_filter_), connect(plans_[i], true, err_filter_)};
+    }
+  }
+  send_message(
+      control_.value(),
+      {.kind = Message::Kind::kStart, .rank = may_preload_ ? 1 : 0, .value = static_cast<int32_t>(plans_.size())},
+      descriptors);
+  for (size_t i = 0; i < plans_.size(); ++i) {
+    Message message{.kind = Message::Kind::kRank, .rank = static_cast<int32_t>(i)};
+    std::vector<int> streams;
+    const auto add = [&](RankStream which, int fd) {
+      if (fd < 0) return;
+      message.value |= which;
+      streams.push_back(fd);
+    };
+    add(kStandardInput, plans_[i].inherits_stdin && is_screen_here_ ? STDIN_FILENO : -1);
+    add(kStandardOutput, ends[i].out.value());
+    add(kStandardError, ends[i].err.value());
+    send_message(control_.value(), message, streams);
+    ends[i] = {};
+  }
+}
+
+void LocalNode::order(Order order, int signal) {
+  if (state_ != State::kRunning) return;
+  switch (order) {
+    case Order::kNone: return;
+    case Order::kForward: return send_message(control_.value(), {Message::Kind::kForward, -1, 0, signal});
+    case Order::kSignal: return send_message(control_.value(), {Message::Kind::kSignal, -1, 0, signal});
+    case Order::kKill: return send_message(control_.value(), {Message::Kind::kKill});
+  }
+}
+
+void LocalNode::add_polls(std::vector<pollfd>& polls) {
+  polls.push_back({control_.value(), POLLIN, 0});
+  reader_.add_polls(polls);
+}
+
+void LocalNode::handle(const std::vector<pollfd>& polls, size_t first) {
+  // All that the guardian says first: who reads what a rank printed should know that it has started.
+  for (pollfd control = polls[first]; control.revents != 0 && control_; poll(&control, 1, 0)) read_message();
+  reader_.read(polls, first + 1, state_ == State::kDraining);
+  if (state_ == State::kDraining && reader_.is_finished()) finish();
+}
+
+std::optional<Node::Time> LocalNode::next_time() const {
+  if (state_ == State::kDraining && reader_.can_read()) return Time{};
+  return std::nullopt;
+}
+
+void LocalNode::read_message() {
+  std::vector<UniqueFd> descriptors;
+  const auto message = receive_message(control_.value(), &descriptors);
+  if (!message) return lose_guardian();
+  NodeEvent event{.pid = message->pid, .value = message->value};
+  const auto* plan = message->rank >= 0 ? &plans_.at(static_cast<size_t>(message->rank)) : nullptr;
+  if (plan != nullptr) event.rank = plan->rank;
+  switch (message->kind) {
+    case Message::Kind::kStarted: event.kind = Kind::kStarted; break;
+    case Message::Kind::kCannotRun: event.kind = Kind::kCannotRun; break;
+    case Message::Kind::kCannotStart: event.kind = Kind::kCannotStart; break;
+    case Message::Kind::kExited: event.kind = plan->is_store ? Kind::kStoreEnded : Kind::kExited; break;
+    case Message::Kind::kLeftBehind: event.kind = Kind::kLeftBehind; break;
+    case Message::Kind::kNotPreloaded:
+      if (!descriptors.empty()) say_not_preloaded(text_of(descriptors.front()));
+      return;
+    case Message::Kind::kDone:
+      state_ = State::kDraining;
+      event.kind = Kind::kEnded;
+      break;
+    case Message::Kind::kStart:
+    case Message::Kind::kRank:
+    case Message::Kind::kSignal:
+    case Message::Kind::kForward:
+    case Message::Kind::kKill: return;  // ours to say
+  }
+  if (plan != nullptr && plan->is_store && event.kind != Kind::kStoreEnded) return;  // its exit says it
+  tell(event);
+}
+
+void LocalNode::say_not_preloaded(const std::string& why) {
+  if (spec_.quiet) return;
+  tell({.kind = Kind::kNotice,
+        .text = fmt::format("{}: ranks are started by exec, not preloaded: {}", spec_.name, printable(why))});
+}
+
+void LocalNode::lose_guardian() {
+  control_.reset();
+  tell({.kind = Kind::kGuardianLost, .pid = guardian_});
+  for (const auto& process : end_descendants(keep_, kPatience)) tell({.kind = Kind::kLeftBehind, .pid = process.pid});
+  waitpid(guardian_, nullptr, 0);
+  guardian_ = -1;
+  if (state_ != State::kRunning) return;
+  state_ = State::kDraining;
+  tell({.kind = Kind::kEnded});
+}
+
+void LocalNode::finish() {
+  state_ = State::kIdle;
+  for (const auto& rank : plans_) {
+    if (rank.is_store) continue;
+    auto report = read_error_file(rank.error_file);
+    if (report || !rank.err.file.empty()) {
+      tell({.kind = Kind::kReport, .rank = rank.rank, .text = rank.err.file, .report = std::move(report)});
+    }
+  }
+  tell({.kind = Kind::kDone});
+}
+
+}  // namespace yoke::launch

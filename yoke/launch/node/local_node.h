@@ -1,0 +1,76 @@
+// yoke/launch/node/local_node.h -- this machine as a node: its ranks' processes, through a guardian, and what they
+// print.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "yoke/base/file.h"
+#include "yoke/launch/node/node.h"
+#include "yoke/launch/output/rank_reader.h"
+#include "yoke/launch/process/master_port.h"
+#include "yoke/launch/process/protocol.h"
+
+namespace yoke::launch {
+
+/// Before anything of that size is planned.
+/// Errors  kFailedPrecondition: so many ranks need more open files than the hard limit allows.
+void check_file_limit(const LaunchSpec& spec);
+
+class LocalNode : public Node {
+ public:
+  /// `is_screen_here`: false where what ranks print is sent to another host. `spec` and `observer` outlive the node.
+  /// Raises RLIMIT_NOFILE and becomes a child subreaper: the process is expected to end afterwards.
+  /// Errors  kInvalidArgument: CPU masks that do not fit. As errno says, for the log folder.
+  /// REQUIRES: one thread; SIGCHLD is blocked; SIGPIPE is ignored.
+  LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& observer);
+  ~LocalNode() override;
+
+  void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) override;
+  void start(const Place& place) override;
+  void order(Order order, int signal) override;
+  void add_polls(std::vector<pollfd>& polls) override;
+  void handle(const std::vector<pollfd>& polls, size_t first) override;
+  std::optional<Time> next_time() const override;
+
+  const Binding& binding() const { return binding_; }
+  const std::vector<RankPlan>& plans() const { return plans_; }  ///< Of the last start, the store's too.
+  const std::string& run_folder() const { return run_folder_; }  ///< Of logs; empty: none.
+
+ private:
+  enum class State { kIdle, kRunning, kDraining };
+  void start_guardian();
+  void plan_ranks(const Place& place);
+  UniqueFd connect(const RankPlan& rank, bool is_err, LineFilter& filter);
+  void send_plan();
+  void decide_on_preload();
+  void say_not_preloaded(const std::string& why);
+  void read_message();
+  void lose_guardian();
+  void finish();
+  void tell(NodeEvent event) { observer_.on_event(*this, event); }
+
+  const LaunchSpec& spec_;
+  NodeObserver& observer_;
+  const bool is_screen_here_;
+  const std::vector<pid_t> keep_;  ///< Children that were there before us.
+  const Binding binding_;
+  rlimit file_limit_{};  ///< As it was: the ranks' own.
+  const std::string run_folder_;
+  const std::string error_folder_;  ///< Empty: none is needed.
+  LineFilter out_filter_, err_filter_;
+  RankReader reader_;
+  MasterPort master_;
+  State state_ = State::kIdle;
+  std::vector<RankPlan> plans_;  ///< Of the last start; the store's, if there is one, is the last.
+  UniqueFd control_;
+  pid_t guardian_ = -1;
+  bool has_decided_ = false;  ///< Whether to preload.
+  bool may_preload_ = false;
+  bool is_guardian_ = false;  ///< This process is.
+};
+
+}  // namespace yoke::launch

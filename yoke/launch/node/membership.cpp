@@ -1,0 +1,72 @@
+#include "yoke/launch/node/membership.h"
+
+#include <algorithm>
+
+namespace yoke::launch {
+
+void Membership::add(int id, std::optional<int64_t> wanted_rank, Time now) {
+  nodes_.push_back({id, wanted_rank});
+  if (!enough_since_ && static_cast<int64_t>(choose().size()) >= options_.min_nodes) enough_since_ = now;
+}
+
+void Membership::remove(int id) {
+  std::erase_if(nodes_, [id](const Entry& node) { return node.id == id; });
+  if (static_cast<int64_t>(choose().size()) < options_.min_nodes) enough_since_.reset();
+}
+
+void Membership::wait_for_next(Time now, bool at_once) {
+  since_ = now;
+  at_once_ = at_once;
+  enough_since_.reset();
+  if (static_cast<int64_t>(choose().size()) >= options_.min_nodes) enough_since_ = now;
+}
+
+Membership::Verdict Membership::judge(Time now) const {
+  const auto count = static_cast<int64_t>(choose().size());
+  if (count >= options_.max_nodes) return Verdict::kStart;
+  if (count >= options_.min_nodes && enough_since_) {
+    if (at_once_ || now >= *enough_since_ + options_.last_call) return Verdict::kStart;
+    return Verdict::kWait;
+  }
+  return now >= since_ + options_.join_timeout ? Verdict::kTooFew : Verdict::kWait;
+}
+
+std::optional<Membership::Time> Membership::next_time() const {
+  if (enough_since_) return at_once_ ? *enough_since_ : *enough_since_ + options_.last_call;
+  return since_ + options_.join_timeout;
+}
+
+std::vector<int> Membership::choose() const {
+  // Of several that want the same rank, the first has it, and the others wait until it has gone.
+  std::vector<Entry> chosen;
+  for (const auto& node : nodes_) {
+    if (static_cast<int64_t>(chosen.size()) == options_.max_nodes) break;
+    const bool is_taken = node.wanted_rank && std::any_of(chosen.begin(), chosen.end(), [&](const Entry& other) {
+                            return other.wanted_rank == node.wanted_rank;
+                          });
+    if (!is_taken) chosen.push_back(node);
+  }
+  // Ranks that were asked for and exist now are given; the other nodes fill the gaps.
+  std::stable_sort(chosen.begin(), chosen.end(), [](const Entry& a, const Entry& b) {
+    return a.wanted_rank.value_or(INT64_MAX) < b.wanted_rank.value_or(INT64_MAX);
+  });
+  std::vector<const Entry*> places(chosen.size(), nullptr);
+  std::vector<const Entry*> others;
+  for (const auto& node : chosen) {
+    const auto rank = static_cast<size_t>(node.wanted_rank.value_or(INT64_MAX));
+    if (rank < places.size()) {
+      places[rank] = &node;
+    } else {
+      others.push_back(&node);
+    }
+  }
+  auto other = others.begin();
+  for (auto& place : places) {
+    if (place == nullptr) place = *other++;
+  }
+  std::vector<int> result;
+  for (const auto* node : places) result.push_back(node->id);
+  return result;
+}
+
+}  // namespace yoke::launch

@@ -1,0 +1,152 @@
+#include "yoke/launch/node/remote_node.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/launch/node/wire.h"
+
+namespace yoke::launch {
+namespace {
+
+using nlohmann::json;
+using Kind = NodeEvent::Kind;
+
+/// For ssh to go by itself once its input has ended: a cut link keeps it.
+constexpr std::chrono::milliseconds kProcessPatience{500};
+
+}  // namespace
+
+RemoteNode::RemoteNode(std::unique_ptr<Channel> channel, std::string address, NodeObserver& observer)
+    : channel_(std::move(channel)), address_(std::move(address)), host_(address_), observer_(observer) {}
+
+RemoteNode::RemoteNode(AgentProcess process, const json& launch, std::chrono::milliseconds silence, std::string host,
+                       NodeObserver& observer)
+    : channel_(std::make_unique<Channel>(std::move(process.out), std::move(process.in), silence,
+                                         std::string(kAgentPreamble))),
+      host_(std::move(host)),
+      observer_(observer),
+      process_errors_(std::move(process.err)),
+      process_(process.pid) {
+  fcntl(process_errors_.value(), F_SETFL, O_NONBLOCK);
+  channel_->send({{"launch", launch}});
+}
+
+RemoteNode::~RemoteNode() {
+  channel_.reset();
+  if (process_ <= 0) return;
+  const auto until = std::chrono::steady_clock::now() + (is_lost_ ? std::chrono::milliseconds(0) : kProcessPatience);
+  while (waitpid(process_, nullptr, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() >= until) kill(process_, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void RemoteNode::prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) {
+  channel_->send({{"prepare", {{"address", address}, {"port", port.value_or(0)}, {"or_any", or_any}}}});
+}
+
+void RemoteNode::start(const Place& place) { channel_->send({{"start", to_json(place)}}); }
+
+void RemoteNode::order(Order order, int signal) {
+  if (order == Order::kNone) return;
+  channel_->send({{"order", static_cast<int>(order)}, {"signal", signal}});
+}
+
+void RemoteNode::end(int exit_code, const std::string& reason) {
+  channel_->send({{"end", {{"exit_code", exit_code}, {"reason", reason}}}});
+}
+
+void RemoteNode::add_polls(std::vector<pollfd>& polls) {
+  acknowledge();
+  channel_->add_polls(polls);
+  polls.push_back({process_errors_.value(), POLLIN, 0});
+}
+
+void RemoteNode::handle(const std::vector<pollfd>& polls, size_t first) {
+  if (is_lost_) return;
+  if (polls[first + 2].revents != 0) read_process_errors();
+  channel_->handle(polls, first);
+  receive();
+}
+
+std::optional<Node::Time> RemoteNode::next_time() const { return channel_->next_time(); }
+
+void RemoteNode::receive() {
+  try {
+    while (const auto message = channel_->receive()) obey(*message);
+  } catch (const std::exception& error) {  // of JSON too
+    return lose(error.what());
+  }
+  if (!channel_->end()) return;
+  read_process_errors();  // what ssh said last is the reason
+  if (is_ready_ || last_error_.empty()) return lose(*channel_->end());
+  lose(last_error_);
+}
+
+void RemoteNode::obey(const json& message) {
+  if (const auto event = message.find("event"); event != message.end()) {
+    auto one = to_event(*event);
+    if (one.info) {
+      is_ready_ = true;
+      last_error_.clear();  // a login shell's
+      if (one.info->address.empty()) one.info->address = address_;
+    }
+    return observer_.on_event(*this, one);
+  }
+  if (const auto output = message.find("output"); output != message.end()) {
+    const bool is_err = message.at("err");
+    const int64_t rank = message.at("rank");
+    if (output->is_null()) return observer_.on_output(rank, is_err, std::nullopt);
+    const auto& bytes = output->get_ref<const std::string&>();
+    unacknowledged_[is_err ? 1 : 0] += static_cast<int64_t>(bytes.size());
+    observer_.on_output(rank, is_err, bytes);
+  }
+}
+
+/// Lets the agent send more, as soon as there is room for it.
+void RemoteNode::acknowledge() {
+  for (const bool is_err : {false, true}) {
+    auto& count = unacknowledged_[is_err ? 1 : 0];
+    if (count == 0 || !observer_.has_room(is_err)) continue;
+    channel_->send({{"ack", count}, {"err", is_err}});
+    count = 0;
+  }
+}
+
+void RemoteNode::read_process_errors() {
+  if (!process_errors_) return;
+  char buffer[4096];
+  ssize_t count = 0;
+  while ((count = read(process_errors_.value(), buffer, sizeof buffer)) > 0) {
+    error_text_.append(buffer, static_cast<size_t>(count));
+    for (auto end = error_text_.find('\n'); end != error_text_.npos; end = error_text_.find('\n')) {
+      auto line = error_text_.substr(0, end);
+      error_text_.erase(0, end + 1);
+      if (line.ends_with('\r')) line.pop_back();
+      // Until the agent speaks for itself, the last line is why it does not.
+      if (!last_error_.empty()) observer_.on_event(*this, {.kind = Kind::kNotice, .text = last_error_});
+      last_error_ = printable(line);
+      if (!is_ready_) continue;
+      observer_.on_event(*this, {.kind = Kind::kNotice, .text = last_error_});
+      last_error_.clear();
+    }
+    if (error_text_.size() > sizeof buffer) error_text_.clear();
+  }
+  if (count == 0) process_errors_.reset();
+}
+
+void RemoteNode::lose(const std::string& why) {
+  if (is_lost_) return;
+  is_lost_ = true;
+  observer_.on_event(*this, {.kind = Kind::kLost, .text = why});
+}
+
+}  // namespace yoke::launch

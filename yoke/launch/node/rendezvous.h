@@ -1,0 +1,66 @@
+// yoke/launch/node/rendezvous.h -- the endpoint of a job: the head listens there, and nodes that were started by
+// themselves come to it. Whoever does not know the job's token is refused (handshake.h).
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/file.h"
+#include "yoke/launch/node/channel.h"
+#include "yoke/launch/node/handshake.h"
+#include "yoke/launch/node/nodes.h"
+
+namespace yoke::launch {
+
+/// The head's side, owned by its loop.
+class Listener {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Arrival {
+    std::unique_ptr<Channel> channel;
+    std::string address;  ///< Where it comes from.
+  };
+
+  /// Errors  kUnavailable: the port is taken. kNotFound: the endpoint's name is none.
+  Listener(const NodesSpec& nodes, std::string run_id);
+
+  void add_polls(std::vector<pollfd>& polls) const;
+  /// Nodes that have proved themselves, and what is to be said of those that could not.
+  std::vector<Arrival> handle(const std::vector<pollfd>& polls, size_t first, std::vector<std::string>& complaints);
+  std::optional<Time> next_time() const;
+  uint16_t port() const { return port_; }
+
+ private:
+  struct Pending {
+    UniqueFd socket;
+    std::string address;
+    std::unique_ptr<Handshake> handshake;
+    std::string received;
+    Time until;
+  };
+  void accept_some();
+
+  const NodesSpec& nodes_;
+  std::string run_id_;
+  UniqueFd socket_;
+  uint16_t port_ = 0;
+  std::vector<Pending> pending_;
+};
+
+/// Whether the endpoint is this machine's: one of its own addresses. Errors  kNotFound: the name is none.
+bool is_own_address(const std::string& host);
+
+/// A node's side: waits until the head is there and has agreed. `is_cancelled` is asked now and then.
+/// nullptr: cancelled. `is_return`: a head that is not there any more is not waited for.
+/// Errors  kTimeout: nobody came within the join timeout. kPermissionDenied: one of both does not know the token.
+std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::string& run_id, bool is_return,
+                                         const std::function<bool()>& is_cancelled,
+                                         const std::function<void(const std::string&)>& say);
+
+}  // namespace yoke::launch

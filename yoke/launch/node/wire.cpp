@@ -1,0 +1,86 @@
+#include "yoke/launch/node/wire.h"
+
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+
+namespace yoke::launch {
+
+using nlohmann::json;
+
+json to_json(const Place& place) {
+  return {{"node_rank", place.node_rank},         {"num_nodes", place.num_nodes},
+          {"first_rank", place.first_rank},       {"world_size", place.world_size},
+          {"restart_count", place.restart_count}, {"master_addr", place.master_addr},
+          {"master_port", place.master_port},     {"agent_serves_store", place.agent_serves_store}};
+}
+
+Place to_place(const json& from) {
+  return {.node_rank = from.at("node_rank"),
+          .num_nodes = from.at("num_nodes"),
+          .first_rank = from.at("first_rank"),
+          .world_size = from.at("world_size"),
+          .restart_count = from.at("restart_count"),
+          .master_addr = from.at("master_addr"),
+          .master_port = from.at("master_port"),
+          .agent_serves_store = from.at("agent_serves_store")};
+}
+
+json to_json(const NodeEvent& event) {
+  json result = {{"kind", static_cast<int>(event.kind)},
+                 {"rank", event.rank},
+                 {"pid", event.pid},
+                 {"value", event.value},
+                 {"text", event.text}};
+  if (event.report) {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(event.report->time.time_since_epoch());
+    result["report"] = {
+        {"message", event.report->message}, {"traceback", event.report->traceback}, {"time", seconds.count()}};
+  }
+  if (event.info) {
+    result["info"] = {{"protocol", kProtocol},
+                      {"host", event.info->host},
+                      {"address", event.info->address},
+                      {"num_ranks", event.info->num_ranks},
+                      {"node_rank", event.info->node_rank.value_or(-1)},
+                      {"has_store", event.info->has_store}};
+  }
+  return result;
+}
+
+NodeEvent to_event(const json& from) {
+  NodeEvent event{.kind = NodeEvent::Kind{from.at("kind").get<int>()},
+                  .rank = from.at("rank"),
+                  .pid = from.at("pid"),
+                  .value = from.at("value"),
+                  .text = from.at("text")};
+  if (event.kind < NodeEvent::Kind::kReady || event.kind > NodeEvent::Kind::kLost) {
+    throw Error(ErrorCode::kInvalidArgument, "an event of unknown kind");
+  }
+  if (const auto report = from.find("report"); report != from.end()) {
+    const std::chrono::seconds time(report->at("time").get<int64_t>());
+    event.report = {.message = report->at("message"),
+                    .traceback = report->at("traceback"),
+                    .time = std::chrono::system_clock::time_point(time)};
+  }
+  if (const auto info = from.find("info"); info != from.end()) {
+    if (const int protocol = info->at("protocol"); protocol != kProtocol) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "it speaks version {} of the protocol, and this yoke version {}; "
+                  "install the same yoke on both",
+                  protocol, kProtocol);
+    }
+    event.info = {.host = info->at("host"),
+                  .address = info->at("address"),
+                  .num_ranks = info->at("num_ranks"),
+                  .has_store = info->at("has_store")};
+    if (const int64_t rank = info->at("node_rank"); rank >= 0) event.info->node_rank = rank;
+    constexpr int64_t kMaxRanks = 65'536;
+    if (event.info->num_ranks < 1 || event.info->num_ranks > kMaxRanks) {
+      throw Error(ErrorCode::kInvalidArgument, "it has {} ranks", event.info->num_ranks);
+    }
+  }
+  return event;
+}
+
+}  // namespace yoke::launch

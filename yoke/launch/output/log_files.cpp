@@ -1,0 +1,68 @@
+#include "yoke/launch/output/log_files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "yoke/base/error.h"
+
+namespace yoke::launch {
+namespace {
+
+std::filesystem::path temporary_folder() {
+  std::error_code error;
+  auto folder = std::filesystem::temp_directory_path(error);
+  return error ? "/tmp" : folder;
+}
+
+void make_folders(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw system_error(error.value(), fmt::format("making the log folder {}", folder.string()));
+}
+
+std::string make_unique_folder(const std::filesystem::path& beginning) {
+  auto path = beginning.string() + "XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) throw system_error(errno, fmt::format("making the folder {}", path));
+  return path;
+}
+
+}  // namespace
+
+std::string make_run_folder(const LogOptions& logs, const std::string& run_id) {
+  const bool has_files = !logs.redirects.is_empty() || !logs.tee.is_empty();
+  if (logs.folder == "/dev/null" || (logs.folder.empty() && !has_files)) return "";
+  std::filesystem::path base = logs.folder;
+  if (base.empty()) {
+    base = make_unique_folder(temporary_folder() / "yoke_");
+  } else {
+    make_folders(base);
+  }
+  auto name = run_id;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return make_unique_folder(std::filesystem::absolute(base).lexically_normal() / (name + "_"));
+}
+
+std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, int64_t num_ranks) {
+  const auto folder = fmt::format("{}/attempt_{}", run_folder, attempt);
+  for (int64_t rank = 0; rank < num_ranks; ++rank) make_folders(fmt::format("{}/{}", folder, rank));
+  return folder;
+}
+
+std::string error_folder_name() {
+  std::random_device random;
+  return temporary_folder() / fmt::format("yoke-run-{:08x}{:08x}", random(), random());
+}
+
+UniqueFd open_log(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!fd) throw system_error(errno, fmt::format("opening the log {}", path));
+  return fd;
+}
+
+}  // namespace yoke::launch

@@ -1,0 +1,101 @@
+#include "yoke/launch/output/rank_reader.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include "yoke/base/error.h"
+
+namespace yoke::launch {
+namespace {
+
+constexpr size_t kReadBytes = 1 << 16;  // a pipe's capacity
+
+}  // namespace
+
+RankReader::RankReader(OutputTaker taker) : taker_(std::move(taker)), buffer_(kReadBytes, '\0') {}
+
+void RankReader::add(int64_t rank, bool is_err, StreamSource source) {
+  if (!source.pipe) return;
+  fcntl(source.pipe.value(), F_SETFL, O_NONBLOCK);  // the read end's description is ours alone
+  streams_.push_back({rank, is_err, std::move(source)});
+}
+
+void RankReader::add_polls(std::vector<pollfd>& polls) {
+  for (const auto& stream : streams_) {
+    // A reader that is slower than the ranks slows the ranks down, not our memory.
+    polls.push_back({taker_.has_room(stream.is_err) ? stream.source.pipe.value() : -1, POLLIN, 0});
+  }
+}
+
+void RankReader::read(const std::vector<pollfd>& polls, size_t first, bool writers_are_gone) {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    auto& stream = streams_[i];
+    const bool is_ready = first + i < polls.size() && polls[first + i].revents != 0;
+    if (is_ready || (writers_are_gone && taker_.has_room(stream.is_err))) read(stream, writers_are_gone);
+  }
+  std::erase_if(streams_, [](const Stream& stream) { return !stream.source.pipe; });
+}
+
+void RankReader::read(Stream& stream, bool writers_are_gone) {
+  auto& pipe = stream.source.pipe;
+  const ssize_t count = ::read(pipe.value(), buffer_.data(), buffer_.size());
+  const int error_number = count < 0 ? errno : 0;
+  if (count > 0) {
+    const std::string_view bytes(buffer_.data(), static_cast<size_t>(count));
+    copy(stream, bytes);
+    filter(stream, bytes);
+    taker_.take(stream.rank, stream.is_err, bytes);
+  } else if (count == 0 || (error_number != EINTR && error_number != EAGAIN) ||
+             (error_number == EAGAIN && writers_are_gone)) {
+    filter(stream, std::nullopt);
+    pipe.reset();
+    taker_.take(stream.rank, stream.is_err, std::nullopt);
+  }
+}
+
+void RankReader::copy(Stream& stream, std::string_view bytes) {
+  auto& file = stream.source.copy;
+  if (!file) return;
+  try {
+    write_all(file.value(), std::as_bytes(std::span(bytes)), fmt::format("the log of rank {}", stream.rank));
+  } catch (const Error& error) {
+    taker_.complain(fmt::format("{}; its output goes on here alone", error.what()));
+    file.reset();
+  }
+}
+
+/// `bytes`: nothing at the end.
+void RankReader::filter(Stream& stream, const std::optional<std::string_view>& bytes) {
+  auto* filter = stream.source.filter;
+  if (filter == nullptr || !filter->file) return;
+  std::string lines;
+  if (bytes) {
+    stream.lines.feed(*bytes, lines);
+  } else {
+    stream.lines.finish(lines);
+  }
+  for (std::string_view rest = lines; !rest.empty();) {
+    const auto line = rest.substr(0, rest.find('\n') + 1);
+    rest.remove_prefix(line.size());
+    const auto is_wanted = [&](const std::string& text) { return line.find(text) != line.npos; };
+    if (std::none_of(filter->texts.begin(), filter->texts.end(), is_wanted)) continue;
+    const auto whole = fmt::format("{}{}", stream.source.filter_prefix, line);
+    if (write(filter->file.value(), whole.data(), whole.size()) >= 0) continue;
+    taker_.complain(system_error(errno, "writing the log of filtered lines").what());
+    filter->file.reset();
+    return;
+  }
+}
+
+bool RankReader::can_read() const {
+  return std::any_of(streams_.begin(), streams_.end(),
+                     [&](const Stream& stream) { return taker_.has_room(stream.is_err); });
+}
+
+}  // namespace yoke::launch

@@ -1,0 +1,108 @@
+#include "yoke/launch/output/screen.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace yoke::launch {
+namespace {
+
+constexpr size_t kTailLines = 8;
+constexpr size_t kTailLineBytes = 400;
+constexpr int64_t kLinesInSight = 20;
+
+std::string coloured(int64_t rank, const std::string& prefix) {
+  if (prefix.empty()) return prefix;
+  const auto text = prefix.substr(0, prefix.find_last_not_of(' ') + 1);
+  return fmt::format("\x1b[{}m{}\x1b[0m{}", 31 + rank % 6, text, prefix.substr(text.size()));
+}
+
+}  // namespace
+
+Screen::Screen(bool colour) : out_(std::make_unique<Sink>(STDOUT_FILENO)), colour_(colour) {
+  if (out_->is_same_file_as(STDERR_FILENO)) {
+    err_ = out_.get();
+  } else {
+    err_own_ = std::make_unique<Sink>(STDERR_FILENO);
+    err_ = err_own_.get();
+  }
+}
+
+void Screen::add_rank(int64_t rank, const std::string& prefix) {
+  tails_[rank] = {};
+  for (const bool is_err : {false, true}) {
+    auto* const sink = is_err ? err_ : out_.get();
+    LineAssembler lines(colour_ && sink->is_terminal() ? coloured(rank, prefix) : prefix);
+    streams_.insert_or_assign({rank, is_err},
+                              Stream{std::move(lines), sink, is_err ? LineStream::kErr : LineStream::kOut});
+  }
+}
+
+void Screen::show(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes) {
+  const auto found = streams_.find({rank, is_err});
+  if (found == streams_.end()) return;
+  auto& stream = found->second;
+  auto& lines = stream.sink->lines();
+  const auto before = lines.size();
+  if (bytes) {
+    stream.lines.feed(*bytes, lines);
+  } else {
+    stream.lines.finish(lines);
+  }
+  note_lines(rank, stream, std::string_view(lines).substr(before));
+  if (stream.sink->is_terminal()) show_progress(rank, stream);
+}
+
+void Screen::say(const std::string& line) {
+  recent_.add(RecentLines::kLauncher, LineStream::kErr, line);
+  err_->lines().append(line).push_back('\n');
+  err_->flush();
+}
+
+void Screen::show_status(const std::string& text) {
+  status_ = text;
+  if (progress_rank_ == kNoRank) err_->show_progress(text);
+}
+
+void Screen::add_polls(std::vector<pollfd>& polls) {
+  polls.push_back({out_->is_waiting() ? out_->fd() : -1, POLLOUT, 0});
+  polls.push_back({err_own_ && err_own_->is_waiting() ? err_own_->fd() : -1, POLLOUT, 0});
+}
+
+/// Whole lines that a stream has just added.
+void Screen::note_lines(int64_t rank, const Stream& stream, std::string_view lines) {
+  auto& tail = tails_[rank];
+  while (!lines.empty()) {
+    const auto end = lines.find('\n');
+    const auto line = lines.substr(0, end).substr(stream.lines.prefix().size());
+    lines.remove_prefix(end + 1);
+    recent_.add(rank, stream.which, line);
+    tail.last_number = ++num_lines_;
+    if (tail.lines.size() == kTailLines) tail.lines.pop_front();
+    tail.lines.emplace_back(line.substr(0, kTailLineBytes));
+  }
+}
+
+std::vector<std::string> Screen::lost_lines(int64_t rank) const {
+  const auto found = tails_.find(rank);
+  if (found == tails_.end() || num_lines_ - found->second.last_number < kLinesInSight) return {};
+  return {found->second.lines.begin(), found->second.lines.end()};
+}
+
+void Screen::show_progress(int64_t rank, const Stream& stream) {
+  const auto text = stream.lines.progress();
+  if (!text.empty() && rank <= progress_rank_) {  // of several bars, the lowest rank's
+    progress_rank_ = rank;
+    stream.sink->show_progress(stream.lines.prefix() + std::string(text));
+  } else if (text.empty() && rank == progress_rank_) {
+    progress_rank_ = kNoRank;
+    stream.sink->show_progress("");
+    err_->show_progress(status_);
+  }
+}
+
+void Screen::flush() {
+  out_->flush();
+  if (err_own_) err_own_->flush();
+}
+
+}  // namespace yoke::launch

@@ -1,0 +1,74 @@
+// yoke/launch/output/screen.h -- what ranks print, line by line, on the launcher's standard output and error.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "yoke/launch/output/line_assembler.h"
+#include "yoke/launch/output/recent_lines.h"
+#include "yoke/launch/output/sink.h"
+
+namespace yoke::launch {
+
+/// Owned by a loop: it polls what add_polls() asks for and then calls flush().
+class Screen {
+ public:
+  /// `colour`: prefixes in colour on terminals.
+  explicit Screen(bool colour);
+
+  /// Forgets what a rank of this number printed before.
+  void add_rank(int64_t rank, const std::string& prefix);
+  /// `bytes`: nothing at the end of the stream, when a last line without its end gets one.
+  void show(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes);
+  bool has_room(bool is_err) const { return !(is_err ? err_ : out_.get())->is_full(); }
+
+  /// A line of the launcher itself, on standard error.
+  void say(const std::string& line);
+
+  /// The last line of a terminal while no progress bar of a rank is there; empty: none.
+  void show_status(const std::string& text);
+  bool has_terminal() const { return err_->is_terminal(); }
+
+  void add_polls(std::vector<pollfd>& polls);
+  void flush();
+  bool is_waiting() const { return out_->is_waiting() || (err_own_ && err_own_->is_waiting()); }
+
+  /// The last lines that a rank printed, if so much was printed after them that they are out of sight.
+  std::vector<std::string> lost_lines(int64_t rank) const;
+  const RecentLines& recent_lines() const { return recent_; }
+
+ private:
+  struct Stream {
+    LineAssembler lines;
+    Sink* sink;
+    LineStream which;
+  };
+  /// What a rank printed last.
+  struct Tail {
+    std::deque<std::string> lines;
+    int64_t last_number = 0;  ///< Of its last line among all lines.
+  };
+  void note_lines(int64_t rank, const Stream& stream, std::string_view lines);
+  void show_progress(int64_t rank, const Stream& stream);
+
+  std::unique_ptr<Sink> out_, err_own_;
+  Sink* err_;  ///< out_ when both are one file.
+  bool colour_;
+  std::map<std::pair<int64_t, bool>, Stream> streams_;
+  std::map<int64_t, Tail> tails_;
+  int64_t num_lines_ = 0;
+  RecentLines recent_;
+  static constexpr int64_t kNoRank = INT64_MAX;
+  int64_t progress_rank_ = kNoRank;
+  std::string status_;
+};
+
+}  // namespace yoke::launch

@@ -1,0 +1,213 @@
+#include "yoke/launch/plan/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <string_view>
+
+#include "yoke/base/error.h"
+#include "yoke/base/rank_env.h"
+#include "yoke/base/signal_name.h"
+#include "yoke/device/visible_gpus.h"
+
+namespace yoke::launch {
+namespace {
+
+/// "${name}" in `text` becomes `value`.
+std::string substitute(std::string text, std::string_view name, std::string_view value) {
+  const auto macro = fmt::format("${{{}}}", name);
+  for (auto at = text.find(macro); at != text.npos; at = text.find(macro, at + value.size())) {
+    text.replace(at, macro.size(), value);
+  }
+  return text;
+}
+
+/// As Python's string.Template.safe_substitute: ${name} and $name, and $$ for a dollar; what is unknown stays.
+std::string fill_template(std::string_view text, const std::map<std::string_view, std::string>& values) {
+  const auto is_word = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  std::string result;
+  while (!text.empty()) {
+    const auto dollar = std::min(text.find('$'), text.size());
+    result += text.substr(0, dollar);
+    text.remove_prefix(dollar);
+    if (text.empty()) break;
+    if (text.starts_with("$$")) {
+      result += '$';
+      text.remove_prefix(2);
+      continue;
+    }
+    const bool has_braces = text.starts_with("${");
+    const size_t from = has_braces ? 2 : 1;
+    const auto end = static_cast<size_t>(
+        std::find_if_not(text.begin() + static_cast<ptrdiff_t>(from), text.end(), is_word) - text.begin());
+    const auto found = values.find(text.substr(from, end - from));
+    const bool is_closed = !has_braces || text.substr(end).starts_with('}');
+    const auto length = has_braces && is_closed ? end + 1 : end;
+    if (found != values.end() && is_closed) {
+      result += found->second;
+    } else {
+      result += text.substr(0, length);
+    }
+    text.remove_prefix(length);
+  }
+  return result;
+}
+
+std::string names_of(const std::vector<int>& signals) {
+  std::vector<std::string> names;
+  for (const int signal : signals) names.push_back(signal_name(signal));
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+void set_if_unset(Environment& environment, const char* name, std::string value) {
+  if (!environment.contains(name)) environment.set(name, std::move(value));
+}
+
+Environment common_environment(const LaunchSpec& spec) {
+  Environment environment = spec.environment;
+  // Of an outer torchrun's worker: its agent's files and servers are not ours.
+  for (const auto* stale : {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE",
+                            "TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_SIGNALS_TO_HANDLE"}) {
+    environment.erase(stale);
+  }
+  set_if_unset(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  environment.set("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(spec.stop_signals));
+  environment.erase("YOKE_TERMINAL");
+  if (spec.on_a_terminal) environment.set("YOKE_TERMINAL", "1");
+  return environment;
+}
+
+/// The entry of CUDA_VISIBLE_DEVICES that is this rank's; its number where there is no such variable.
+std::string visible_gpu_of(const LaunchSpec& spec, int64_t local_rank) {
+  const auto visible = spec.environment.find("CUDA_VISIBLE_DEVICES");
+  if (!visible) return std::to_string(local_rank);
+  std::string_view rest = *visible;
+  for (int64_t i = 0;; ++i) {
+    const auto entry = rest.substr(0, rest.find(','));
+    if (i == local_rank && !entry.empty()) return std::string(entry);
+    if (entry.size() == rest.size()) break;
+    rest.remove_prefix(entry.size() + 1);
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "each of {} ranks is to see one GPU, and CUDA_VISIBLE_DEVICES={} has none for local rank {}",
+              spec.num_ranks, *visible, local_rank);
+}
+
+StreamPlan plan_stream(bool is_redirected, bool is_teed, bool is_shown, const std::string& file) {
+  StreamPlan result;
+  if (is_redirected || is_teed) result.file = file;
+  const bool is_printed = is_shown && (is_teed || !is_redirected);
+  result.to = is_printed ? StreamPlan::To::kLauncher : StreamPlan::To::kNowhere;
+  return result;
+}
+
+void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank) {
+  const auto& logs = spec.logs;
+  const auto folder = facts.log_folder.empty() ? "" : fmt::format("{}/{}", facts.log_folder, rank.local_rank);
+  const bool is_shown = logs.shown_local_ranks.empty() || logs.shown_local_ranks.contains(rank.local_rank);
+  const auto redirects = logs.redirects.of(rank.local_rank), tee = logs.tee.of(rank.local_rank);
+  rank.out = plan_stream(redirects.out, tee.out, is_shown, folder + "/stdout.log");
+  rank.err = plan_stream(redirects.err, tee.err, is_shown, folder + "/stderr.log");
+  rank.out.is_filtered = tee.out && !logs.out_filters.empty();
+  rank.err.is_filtered = tee.err && !logs.err_filters.empty();
+  rank.prefix = prefix_of(spec, facts.place.world_size, rank.rank, rank.local_rank);
+  // One rank alone is connected to the terminal, file or pipe itself: colours, progress bars and debuggers work.
+  for (auto* stream : {&rank.out, &rank.err}) {
+    stream->is_own = facts.place.world_size == 1 && facts.is_screen_here && rank.prefix.empty() &&
+                     stream->to == StreamPlan::To::kLauncher && stream->file.empty();
+  }
+  if (!folder.empty()) {
+    rank.error_file = folder + "/error.json";
+  } else if (!facts.error_folder.empty()) {
+    rank.error_file =
+        fmt::format("{}/attempt_{}_rank_{}.json", facts.error_folder, facts.place.restart_count, rank.local_rank);
+  }
+}
+
+}  // namespace
+
+std::string prefix_of(const LaunchSpec& spec, int64_t world_size, int64_t rank, int64_t local_rank) {
+  if (!spec.logs.prefix_template.empty()) {
+    return fill_template(
+        spec.logs.prefix_template,
+        {{"role_name", spec.role}, {"rank", std::to_string(rank)}, {"local_rank", std::to_string(local_rank)}});
+  }
+  if (world_size == 1 || spec.prefix == Prefix::kNone) return "";
+  if (spec.prefix == Prefix::kAllButRankZero && rank == 0) return "";
+  return fmt::format("[{}] ", rank);
+}
+
+std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
+  if (spec.argv.empty()) throw Error(ErrorCode::kInvalidArgument, "no program to run");
+  if (spec.num_ranks < 1) throw Error(ErrorCode::kInvalidArgument, "cannot start {} ranks", spec.num_ranks);
+  if (facts.binding.ranks.size() != static_cast<size_t>(spec.num_ranks)) {
+    throw Error(ErrorCode::kInternal, "a plan of {} ranks with CPUs for {}", spec.num_ranks,
+                facts.binding.ranks.size());
+  }
+
+  auto environment = common_environment(spec);
+  std::vector<RankPlan> result;
+  result.reserve(static_cast<size_t>(spec.num_ranks));
+  const auto& place = facts.place;
+  for (int64_t local_rank = 0; local_rank < spec.num_ranks; ++local_rank) {
+    RankPlan one;
+    one.local_rank = local_rank;
+    one.rank = place.first_rank + local_rank;
+    // MASTER_ADDR and MASTER_PORT of the user's environment are left-overs of other jobs more often than a wish.
+    write_rank_env({.rank = one.rank,
+                    .world_size = place.world_size,
+                    .local_rank = spec.virtual_local_rank ? 0 : local_rank,
+                    .local_world_size = spec.num_ranks,
+                    .node_rank = place.node_rank,
+                    .num_nodes = place.num_nodes,
+                    .master_addr = place.master_addr,
+                    .master_port = place.master_port,
+                    .agent_serves_store = place.agent_serves_store,
+                    .restart_count = place.restart_count,
+                    .max_restarts = spec.max_restarts,
+                    .run_id = spec.run_id,
+                    .role = spec.role},
+                   environment);
+    for (const auto& word : spec.argv) one.argv.push_back(substitute(word, "local_rank", std::to_string(local_rank)));
+    if (spec.virtual_local_rank) environment.set("CUDA_VISIBLE_DEVICES", visible_gpu_of(spec, local_rank));
+    plan_output(spec, facts, one);
+    if (!one.error_file.empty()) environment.set("TORCHELASTIC_ERROR_FILE", one.error_file);
+    const auto& binding = facts.binding.ranks[static_cast<size_t>(local_rank)];
+    if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {
+      environment.set("OMP_NUM_THREADS", std::to_string(binding.num_threads));
+    }
+    if (facts.binding.is_bound) {
+      one.cpus = binding.cpus;
+      one.memory_nodes = binding.memory_nodes;
+    }
+    one.environment = environment.to_strings();
+    one.inherited_fds = spec.inherited_fds;
+    one.holds_master_port = one.rank == 0 && !place.agent_serves_store;
+    one.inherits_stdin = one.rank == 0;
+    result.push_back(std::move(one));
+  }
+  return result;
+}
+
+RankPlan plan_store(const LaunchSpec& spec) {
+  auto environment = spec.environment;
+  environment.erase("YOKE_MASTER_LISTEN_FD");
+  return {.rank = -1,
+          .local_rank = -1,
+          .argv = {spec.store_program},
+          .environment = environment.to_strings(),
+          .holds_master_port = true,
+          .is_store = true};
+}
+
+Binding bind_here(const LaunchSpec& spec) {
+  const auto gpus = device::visible_gpus(spec.environment);
+  std::vector<std::optional<device::DeviceLocality>> devices(static_cast<size_t>(std::max<int64_t>(0, spec.num_ranks)));
+  for (size_t rank = 0; rank < devices.size() && !gpus.empty(); ++rank) devices[rank] = gpus[rank % gpus.size()];
+  return plan_binding(spec.bind, device::read_cpu_locality(), devices);
+}
+
+}  // namespace yoke::launch

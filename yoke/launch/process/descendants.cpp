@@ -1,0 +1,139 @@
+#include "yoke/launch/process/descendants.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "yoke/base/file.h"
+
+namespace yoke::launch {
+namespace {
+
+std::optional<Process> read_process(pid_t pid) {
+  char path[32];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  const UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
+  char text[1024];
+  const ssize_t count = fd ? read(fd.value(), text, sizeof text - 1) : -1;
+  if (count <= 0) return std::nullopt;
+  text[count] = '\0';
+  const char* after_name = std::strrchr(text, ')');  // the name itself may contain anything
+  Process process{.pid = pid};
+  char state = 0;
+  // proc(5): state ppid pgrp session tty_nr tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
+  // priority nice num_threads itrealvalue starttime
+  if (after_name == nullptr ||
+      std::sscanf(after_name + 1, " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lu",
+                  &state, &process.parent, &process.group, &process.start_ticks) != 4) {
+    return std::nullopt;
+  }
+  process.is_zombie = state == 'Z' || state == 'X';
+  return process;
+}
+
+std::vector<Process> all_processes() {
+  std::vector<Process> result;
+  DIR* folder = opendir("/proc");
+  if (folder == nullptr) return result;
+  while (const dirent* entry = readdir(folder)) {
+    if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
+    if (const auto process = read_process(std::atoi(entry->d_name))) result.push_back(*process);
+  }
+  closedir(folder);
+  return result;
+}
+
+std::vector<Process> descendants_except(const std::vector<pid_t>& keep) {
+  std::unordered_multimap<pid_t, Process> by_parent;
+  for (const auto& process : all_processes()) by_parent.emplace(process.parent, process);
+  std::vector<Process> result;
+  std::unordered_set<pid_t> seen;  // a pid reused during the reading could close a circle
+  std::vector<pid_t> todo = {getpid()};
+  while (!todo.empty()) {
+    const auto [first, last] = by_parent.equal_range(todo.back());
+    todo.pop_back();
+    for (auto child = first; child != last; ++child) {
+      const auto pid = child->second.pid;
+      if (std::find(keep.begin(), keep.end(), pid) != keep.end() || !seen.insert(pid).second) continue;
+      result.push_back(child->second);
+      todo.push_back(pid);
+    }
+  }
+  return result;
+}
+
+void kill_process(const Process& process) {
+  const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+  // The pidfd was opened by number; only now does a look at /proc tell whom it holds.
+  const auto now = read_process(process.pid);
+  if (!now || now->start_ticks != process.start_ticks) return;
+  if (handle) {
+    syscall(SYS_pidfd_send_signal, handle.value(), SIGKILL, nullptr, 0);
+  } else if (errno != ESRCH) {  // out of descriptors, or a kernel before 5.3
+    kill(process.pid, SIGKILL);
+  }
+}
+
+/// False once there is none to wait for.
+bool reap_all() {
+  while (true) {
+    const pid_t pid = waitpid(-1, nullptr, WNOHANG);
+    if (pid == 0) return true;
+    if (pid < 0 && errno != EINTR) return false;
+  }
+}
+
+void wait_for_child(std::chrono::milliseconds limit) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  const timespec time{0, limit.count() * 1'000'000};
+  sigtimedwait(&set, nullptr, &time);
+}
+
+}  // namespace
+
+void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
+
+std::vector<Process> descendants() { return descendants_except({}); }
+
+bool has_children() {
+  siginfo_t info;
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+std::vector<Process> end_descendants(const std::vector<pid_t>& keep, std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  // Every descendant has a chain of parents up to us, and orphans become our children: no child, no descendant.
+  while (reap_all()) {
+    auto left = descendants_except(keep);
+    if (left.empty()) return {};
+    for (const auto& process : left) {
+      if (!process.is_zombie) kill_process(process);
+    }
+    if (!reap_all()) return {};
+    if (std::chrono::steady_clock::now() >= until) {
+      std::erase_if(left, [](const Process& process) { return process.is_zombie; });
+      return left;
+    }
+    wait_for_child(std::chrono::milliseconds(5));
+  }
+  return {};
+}
+
+}  // namespace yoke::launch

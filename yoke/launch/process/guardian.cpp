@@ -1,0 +1,318 @@
+#include "yoke/launch/process/guardian.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <optional>
+#include <unordered_map>
+
+#include "yoke/launch/process/descendants.h"
+#include "yoke/launch/process/plan_codec.h"
+#include "yoke/launch/process/preload.h"
+#include "yoke/launch/process/protocol.h"
+#include "yoke/launch/process/rank_process.h"
+
+namespace yoke::launch {
+namespace {
+
+/// Processes with much GPU or pinned memory take seconds to be taken apart by the kernel.
+constexpr std::chrono::seconds kPatience{10};
+
+/// For a program with libtorch on a slow file system.
+constexpr std::chrono::seconds kLoadPatience{60};
+
+/// Helpers that clean up after a rank (Python's resource_tracker, torch_shm_manager) end by themselves once it is gone;
+/// killed at once they would leave shared memory behind.
+constexpr std::chrono::milliseconds kCourtesy{300};
+
+/// What arrives for one rank.
+struct Streams {
+  UniqueFd in, out, err;
+};
+
+class Guardian {
+ public:
+  explicit Guardian(GuardianOptions options) : options_(std::move(options)) {}
+
+  void run() {
+    detach();
+    std::vector<UniqueFd> descriptors;
+    while (const auto message = receive_message(options_.control.value(), &descriptors)) {
+      if (message->kind == Message::Kind::kStart) run_ranks(*message, std::move(descriptors));
+      descriptors.clear();
+      if (!is_launcher_there_) break;  // anything else is for ranks that have ended
+    }
+    preload_.reset();
+    end_descendants({}, kPatience);
+    std::error_code ignored;
+    if (!options_.folder.empty()) std::filesystem::remove_all(options_.folder, ignored);
+  }
+
+ private:
+  void tell(const Message& message) const { send_message(options_.control.value(), message); }
+
+  void detach() {
+    setsid();
+    prctl(PR_SET_NAME, "yoke-guardian");
+    become_subreaper();
+    // Nobody speaks to the guardian but its launcher: a scheduler that signals every process of a job must not end it
+    // before the ranks have had their grace.
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, nullptr);
+    signal(SIGCHLD, SIG_DFL);  // ignored, it would reap the ranks behind our back
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    close_descriptors();
+    child_signals_ = UniqueFd(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+    null_ = UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC));
+    for (const int stream : {0, 1, 2}) dup2(null_.value(), stream);
+    if (!options_.folder.empty()) mkdir(options_.folder.c_str(), 0700);
+  }
+
+  /// The launcher's sockets and pipes: who waits for their end must not have to wait for ours.
+  void close_descriptors() {
+    auto keep = options_.keep_open;
+    keep.push_back(options_.control.value());
+    std::sort(keep.begin(), keep.end());
+    unsigned first = 3;
+    for (const int fd : keep) {
+      if (fd < static_cast<int>(first)) continue;
+      if (fd > static_cast<int>(first)) close_range(first, static_cast<unsigned>(fd) - 1, 0);
+      first = static_cast<unsigned>(fd) + 1;
+    }
+    close_range(first, ~0U, 0);
+  }
+
+  /// From a start to the end of all that came of it.
+  void run_ranks(const Message& start_message, std::vector<UniqueFd> descriptors) {
+    is_stopping_ = must_kill_ = false;
+    courtesy_until_.reset();
+    groups_.clear();
+    start(start_message, std::move(descriptors));
+    while (is_launcher_there_ && !is_over()) {
+      pollfd polls[] = {
+          {options_.control.value(), POLLIN, 0}, {child_signals_.value(), POLLIN, 0}, {failures_.value(), POLLIN, 0}};
+      // A child of a child that ends tells nobody: while waiting for the last of a stopped group, look now and then.
+      poll(polls, 3, ranks_.empty() ? 50 : -1);
+      if (polls[0].revents != 0) obey();
+      if (polls[2].revents != 0) tell_failures();  // before its exit: the cause first
+      reap();
+      if (ranks_.empty() && store_ > 0) kill(store_, SIGKILL);  // it has nothing to save
+    }
+    store_input_.reset();
+    for (const auto& process : end_descendants(to_keep(), kPatience)) {
+      tell({.kind = Message::Kind::kLeftBehind, .pid = process.pid});
+    }
+    ranks_.clear();
+    store_ = -1;
+    tell({.kind = Message::Kind::kDone});
+  }
+
+  /// What ranks are forked from, now and after the next failure.
+  std::vector<pid_t> to_keep() const {
+    return preload_ && preload_->pid() > 0 ? std::vector<pid_t>{preload_->pid()} : std::vector<pid_t>();
+  }
+
+  void start(const Message& message_of_start, std::vector<UniqueFd> descriptors) {
+    std::vector<Streams> streams(static_cast<size_t>(message_of_start.value));
+    for (auto& one : streams) {
+      std::vector<UniqueFd> received;
+      const auto message = receive_message(options_.control.value(), &received);
+      if (!message) {
+        is_launcher_there_ = false;
+        return;
+      }
+      auto next = received.begin();
+      if ((message->value & kStandardInput) != 0) one.in = std::move(*next++);
+      if ((message->value & kStandardOutput) != 0) one.out = std::move(*next++);
+      if ((message->value & kStandardError) != 0) one.err = std::move(*next++);
+    }
+    const auto plans = decode_plans(text_of(descriptors.front()));
+    const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
+    if (message_of_start.rank == 1 && !preload_) preload(plans);
+    auto failures = make_pipe();
+    for (size_t i = 0; i < plans.size(); ++i) {
+      const auto index = static_cast<int32_t>(i);
+      const auto fd_or_null = [&](const UniqueFd& fd) { return fd ? fd.value() : null_.value(); };
+      if (plans[i].is_store) {  // which ends with its standard input
+        auto pipe = make_pipe();
+        streams[i].in = std::move(pipe.read_end);
+        store_input_ = std::move(pipe.write_end);
+      }
+      const pid_t pid = start_one(plans[i], {.in_fd = fd_or_null(streams[i].in),
+                                             .out_fd = fd_or_null(streams[i].out),
+                                             .err_fd = fd_or_null(streams[i].err),
+                                             .master_fd = plans[i].holds_master_port ? master : -1,
+                                             .failures = failures.write_end.value(),
+                                             .index = index,
+                                             .file_limit = options_.file_limit});
+      const int error_number = errno;
+      streams[i] = {};  // the reader must see the end of file when the rank is gone
+      if (pid < 0) {
+        tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = error_number});
+        break;
+      }
+      groups_.push_back(pid);
+      if (plans[i].is_store) {
+        store_ = pid;
+        store_index_ = index;
+      } else {
+        ranks_.emplace(pid, index);
+      }
+      tell({.kind = Message::Kind::kStarted, .rank = index, .pid = pid});
+    }
+    fcntl(failures.read_end.value(), F_SETFL, O_NONBLOCK);
+    failures_ = std::move(failures.read_end);
+  }
+
+  /// Waits until it can fork ranks; what the launcher says meanwhile counts.
+  void preload(std::vector<RankPlan> plans) {
+    std::erase_if(plans, [](const RankPlan& plan) { return plan.is_store; });
+    preload_.emplace(plans);
+    const auto until = std::chrono::steady_clock::now() + kLoadPatience;
+    while (preload_->is_loading() && is_launcher_there_ && !must_kill_ && !is_stopping_) {
+      preload_->wait(options_.control.value(), kLoadPatience);
+      pollfd control{options_.control.value(), POLLIN, 0};
+      if (poll(&control, 1, 0) > 0) obey();
+      if (std::chrono::steady_clock::now() >= until) break;
+    }
+    if (!preload_->is_ready()) tell_not_preloaded();
+  }
+
+  void tell_not_preloaded() {
+    const auto text = to_descriptor(preload_->is_loading() ? "it takes too long to load" : preload_->reason());
+    send_message(options_.control.value(), {.kind = Message::Kind::kNotPreloaded}, {text.value()});
+  }
+
+  pid_t start_one(const RankPlan& plan, const StartOptions& options) {
+    if (preload_ && preload_->is_ready() && !plan.is_store) {
+      if (const auto pid = preload_->start_rank(plan, options)) return *pid;
+      tell_not_preloaded();
+    }
+    return start_rank(plan, options);
+  }
+
+  void obey() {
+    const auto message = receive_message(options_.control.value());
+    if (!message) {
+      is_launcher_there_ = false;
+      return;
+    }
+    if (message->kind == Message::Kind::kKill) {
+      must_kill_ = true;
+      return;
+    }
+    if (message->kind == Message::Kind::kSignal) is_stopping_ = true;
+    signal_groups(message->value);
+  }
+
+  void signal_groups(int signal) const {
+    // The number of a group stays taken while it has a member: an unreaped rank, or a child that it left.
+    const auto left = groups_.size() == ranks_.size() ? std::vector<pid_t>() : groups_of_leftovers();
+    for (const pid_t group : groups_) {
+      if (ranks_.contains(group)) {
+        // Between its fork and its setsid a rank is still in our group; the signal waits for it, blocked, until exec.
+        if (kill(-group, signal) != 0) kill(group, signal);
+      } else if (std::find(left.begin(), left.end(), group) != left.end()) {
+        kill(-group, signal);
+      }
+    }
+  }
+
+  /// Groups whose rank is gone and that still have a member.
+  std::vector<pid_t> groups_of_leftovers() const {
+    std::vector<pid_t> result;
+    for (const auto& process : descendants()) {
+      if (!process.is_zombie && std::find(groups_.begin(), groups_.end(), process.group) != groups_.end()) {
+        result.push_back(process.group);
+      }
+    }
+    return result;
+  }
+
+  void tell_failures() {
+    ExecFailure failure;
+    ssize_t count = 0;
+    while ((count = read(failures_.value(), &failure, sizeof failure)) == sizeof failure) {
+      tell({.kind = Message::Kind::kCannotRun, .rank = failure.index, .value = failure.error_number});
+    }
+    if (count == 0) failures_.reset();  // every rank has passed exec
+  }
+
+  void reap() {
+    signalfd_siginfo ignored;
+    while (read(child_signals_.value(), &ignored, sizeof ignored) > 0) {
+    }
+    int status = 0;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (failures_) tell_failures();
+      if (pid == store_) {
+        store_ = -1;
+        if (!ranks_.empty()) tell({.kind = Message::Kind::kExited, .rank = store_index_, .pid = pid, .value = status});
+        continue;
+      }
+      const auto rank = ranks_.find(pid);
+      if (rank == ranks_.end()) continue;  // an orphan
+      tell({.kind = Message::Kind::kExited, .rank = rank->second, .pid = pid, .value = status});
+      ranks_.erase(rank);
+    }
+  }
+
+  bool is_over() {
+    if (must_kill_) return true;
+    if (!ranks_.empty()) return false;
+    if (!has_children() || (preload_ && !has_others())) return true;
+    // A rank that was a shell ends at the signal; the program below it may still be saving its work.
+    if (is_stopping_ && !groups_of_leftovers().empty()) return false;
+    if (!courtesy_until_) courtesy_until_ = std::chrono::steady_clock::now() + kCourtesy;
+    return std::chrono::steady_clock::now() >= *courtesy_until_;
+  }
+
+  /// Children beyond what ranks are forked from.
+  bool has_others() const {
+    for (const auto& process : descendants()) {
+      if (process.pid != preload_->pid()) return true;
+    }
+    return false;
+  }
+
+  GuardianOptions options_;
+  UniqueFd null_;
+  UniqueFd child_signals_;
+  UniqueFd failures_;
+  std::unordered_map<pid_t, int32_t> ranks_;  ///< Alive, or not yet reaped.
+  std::vector<pid_t> groups_;
+  std::optional<Preload> preload_;
+  UniqueFd store_input_;
+  pid_t store_ = -1;
+  int32_t store_index_ = -1;
+  bool is_launcher_there_ = true;
+  bool is_stopping_ = false;
+  bool must_kill_ = false;
+  std::optional<std::chrono::steady_clock::time_point> courtesy_until_;
+};
+
+}  // namespace
+
+void guard(GuardianOptions options) {
+  try {
+    Guardian(std::move(options)).run();
+  } catch (...) {
+    _exit(1);  // the ranks have their death signal, and the launcher its end of file
+  }
+  _exit(0);  // not exit(): the launcher's atexit handlers are not ours
+}
+
+}  // namespace yoke::launch

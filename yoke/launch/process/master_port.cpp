@@ -1,0 +1,75 @@
+#include "yoke/launch/process/master_port.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "yoke/base/error.h"
+
+namespace yoke::launch {
+
+namespace {
+
+/// IPv4, as Gloo and torch's store take it most reliably; IPv6 where there is nothing else.
+struct Resolved {
+  sockaddr_storage address{};
+  socklen_t size = 0;
+};
+
+Resolved resolve(const std::string& name) {
+  const addrinfo hints{.ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) {
+    throw Error(ErrorCode::kNotFound, "the master address {}: {}", name, gai_strerror(error));
+  }
+  const auto* best = found;
+  for (const auto* one = found; one != nullptr; one = one->ai_next) {
+    if (one->ai_family == AF_INET) {
+      best = one;
+      break;
+    }
+  }
+  Resolved result{.size = best->ai_addrlen};
+  std::memcpy(&result.address, best->ai_addr, best->ai_addrlen);
+  freeaddrinfo(found);
+  return result;
+}
+
+in_port_t& port_of(sockaddr_storage& address) {
+  return address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                       : reinterpret_cast<sockaddr_in&>(address).sin_port;
+}
+
+}  // namespace
+
+MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any) {
+  auto resolved = resolve(address);
+  MasterPort result{UniqueFd(socket(resolved.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+  const int fd = result.socket.value();
+  if (fd < 0) throw system_error(errno, "making the master's socket");
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  port_of(resolved.address) = htons(wanted.value_or(0));
+  auto* const generic = reinterpret_cast<sockaddr*>(&resolved.address);
+  if (bind(fd, generic, resolved.size) != 0) {
+    const int error_number = errno;
+    if (error_number == EADDRNOTAVAIL && or_any) return take_master_port("0.0.0.0", wanted, false);
+    if (error_number == EADDRNOTAVAIL) {
+      throw Error(ErrorCode::kNotFound, "the master address {} is not an address of this machine", address);
+    }
+    const auto error = system_error(error_number, wanted ? fmt::format("taking master port {}", *wanted)
+                                                         : fmt::format("taking a free port on {}", address));
+    if (!wanted) throw error;
+    throw Error(error.code(), "{}; without --master-port a free one is taken", error.what());
+  }
+  getsockname(fd, generic, &resolved.size);
+  result.port = ntohs(port_of(resolved.address));
+  return result;
+}
+
+}  // namespace yoke::launch

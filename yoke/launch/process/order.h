@@ -1,0 +1,13 @@
+// yoke/launch/process/order.h -- what ranks can be told, all at once.
+#pragma once
+
+namespace yoke::launch {
+
+enum class Order {
+  kNone,
+  kForward,  ///< A signal, to the process group of every rank.
+  kSignal,   ///< The same, and they are to end.
+  kKill,     ///< They end now, and whatever they started.
+};
+
+}  // namespace yoke::launch
