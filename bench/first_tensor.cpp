@@ -1,11 +1,25 @@
-// A rank that makes its first tensor, writes a line, and waits to be killed.
+// A rank that makes its first tensor, says so, and waits to be killed.
+//
+//   bench_first_tensor [FOLDER]    FOLDER: for a file RESTART-RANK with its pid; otherwise a line on standard output
 #include <ATen/ops/ones.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
 #include "yoke/dist/plug.h"
 
-int main() {
+int main(int argc, char** argv) {
   const bool right = at::ones({3}).sum().item<float>() == 3 && yoke::dist::plug_status().reason != "";
-  if (!right || write(STDOUT_FILENO, "\n", 1) != 1) return 1;
+  if (!right) return 1;
+  if (argc == 1) {
+    if (write(STDOUT_FILENO, "\n", 1) != 1) return 1;
+  } else {
+    const auto name = std::string(argv[1]) + "/" + std::getenv("TORCHELASTIC_RESTART_COUNT") + "-" + std::getenv("RANK");
+    std::ofstream(name + ".new") << getpid() << '\n';
+    if (std::rename((name + ".new").c_str(), name.c_str()) != 0) return 1;
+  }
   while (true) pause();
 }

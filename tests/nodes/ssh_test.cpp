@@ -1,5 +1,6 @@
 // `yoke run --hosts`: four hosts in network namespaces, reached by real ssh.
 #include <csignal>
+#include <optional>
 
 #include "tests/nodes/nodes.h"
 

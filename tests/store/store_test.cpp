@@ -138,7 +138,7 @@ TEST(Store, RefusesWhatItCannotServe) {
   };
   EXPECT_THAT(refusal("999"), HasSubstr("yoke-store: descriptor 999 is not a socket: Bad file descriptor"));
   EXPECT_THAT(refusal("0"), HasSubstr("descriptor 0 is not a socket"));
-  EXPECT_THAT(refusal("three"), HasSubstr("--fd three is not a descriptor"));
+  EXPECT_THAT(refusal("three"), HasSubstr("three is not a descriptor"));
   const UniqueFd unbound(socket(AF_INET, SOCK_STREAM, 0));
   EXPECT_THAT(refusal(std::to_string(unbound.value())), HasSubstr("is not bound to a port"));
   const UniqueFd local(socket(AF_UNIX, SOCK_STREAM, 0));

@@ -1,20 +1,59 @@
 #include "yoke/dist/gloo.h"
 
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <cstdlib>
+#include <memory>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "yoke/base/file.h"
+
 namespace yoke::dist {
+namespace {
+
+/// This host's address on the way to `host`; empty: unknown. Nothing is sent: the kernel chooses a source for a UDP
+/// socket as soon as it knows where to. This host's own name is no better guide: it may be that of another interface, of
+/// loopback, or of nothing.
+std::string address_towards(const std::string& host, uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return "";
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
+  for (const auto* one = found; one != nullptr; one = one->ai_next) {
+    const UniqueFd fd(socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol));
+    if (!fd || connect(fd.value(), one->ai_addr, one->ai_addrlen) != 0) continue;
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    char text[NI_MAXHOST] = "";
+    if (getsockname(fd.value(), reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
+        getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) {
+      continue;
+    }
+    return text;
+  }
+  return "";
+}
+
+}  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, const RankEnv& rank,
                                             std::chrono::milliseconds timeout) {
   using c10d::ProcessGroupGloo;
+  std::string address;
+  if (std::getenv("GLOO_SOCKET_IFNAME") == nullptr) {
+    address = rank.local_world_size == rank.world_size ? "127.0.0.1"
+                                                       : address_towards(rank.master_addr, rank.master_port);
+  }
   c10::intrusive_ptr<ProcessGroupGloo::Options> options;
-  if (rank.local_world_size == rank.world_size && std::getenv("GLOO_SOCKET_IFNAME") == nullptr) {
-    // A host name that resolves to nothing, or to an address of another interface, must not matter on one host.
-    options = ProcessGroupGloo::Options::create(timeout);
-    options->devices.push_back(ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-  } else {
+  if (address.empty()) {
     options = ProcessGroupGloo::Options::create_default(timeout);
+  } else {
+    options = ProcessGroupGloo::Options::create(timeout);
+    options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(address));
   }
   return c10::make_intrusive<ProcessGroupGloo>(std::move(store), static_cast<int>(rank.rank),
                                                static_cast<int>(rank.world_size), std::move(options));

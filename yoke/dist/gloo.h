@@ -14,8 +14,8 @@ class Store;
 
 namespace yoke::dist {
 
-/// Collective. Connects all ranks to each other over TCP: by loopback when all are on this host, else by the interface
-/// of GLOO_SOCKET_IFNAME or of this host's name.
+/// Collective. Connects all ranks to each other over TCP: by the interface of GLOO_SOCKET_IFNAME where that is set, by
+/// loopback when all are on this host, else by the address from which this host reaches MASTER_ADDR.
 c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, const RankEnv& rank,
                                             std::chrono::milliseconds timeout);
 

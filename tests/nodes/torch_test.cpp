@@ -1,0 +1,93 @@
+// C++ ranks of a job on four hosts meet, at a store that is no rank's.
+#include <csignal>
+#include <optional>
+#include <set>
+
+#include "tests/nodes/nodes.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class TorchNodes : public Nodes {
+ protected:
+  std::vector<std::unique_ptr<Command>> join_all(const std::vector<std::string>& words) {
+    std::vector<std::unique_ptr<Command>> nodes;
+    for (int host = 0; host < kNumHosts; ++host) nodes.push_back(join(host, words));
+    return nodes;
+  }
+};
+
+TEST_F(TorchNodes, RanksOfFourHostsMeet) {
+  const auto nodes = join_all({"-n", "2", "--", "sh", "-c", "echo store $TORCHELASTIC_USE_AGENT_STORE; exec " YOKE_RANK_PROGRAM " sum"});
+  for (int host = 0; host < kNumHosts; ++host) {
+    const auto result = nodes[static_cast<size_t>(host)]->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, AllOf(HasSubstr(fmt("rank %d of 8 local 0 sum 36\n", 2 * host)),
+                                  HasSubstr(fmt("rank %d of 8 local 1 sum 36\n", 2 * host + 1)),
+                                  HasSubstr("store True\n")));
+  }
+}
+
+TEST_F(TorchNodes, OverSshTheyDoToo) {
+  network_->start_sshd(tag_);
+  const auto result = over_ssh({"--", YOKE_RANK_PROGRAM, "sum"})->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (int rank = 0; rank < kNumHosts; ++rank) {
+    EXPECT_THAT(result.out, HasSubstr(fmt("rank %d of 4 local 0 sum 10\n", rank)));
+  }
+}
+
+/// The store serves whoever is left; a failure of rank 0 is not covered by a hundred lost connections.
+TEST_F(TorchNodes, ARestartMeetsAtAnotherStore) {
+  const auto nodes = join_all({"--max-restarts", "1", "--", "sh", "-c",
+                               "echo port $MASTER_PORT; [ $RANK$TORCHELASTIC_RESTART_COUNT = 00 ] && exit 9; exec " YOKE_RANK_PROGRAM
+                               " sum"});
+  std::set<std::string> ports;
+  for (const auto& node : nodes) {
+    const auto result = node->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr(" of 4 local 0 sum 10\n"));
+    for (auto at = result.out.find("port "); at != result.out.npos; at = result.out.find("port ", at + 1)) {
+      ports.insert(result.out.substr(at, result.out.find('\n', at) - at));
+    }
+  }
+  EXPECT_EQ(ports.size(), 2U);
+}
+
+TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
+  const auto nodes = join_all(shell({}, script()));
+  ASSERT_TRUE(wait_until([&] { return runs(0, 4); }));
+  std::optional<pid_t> store;
+  for (const auto pid : processes_with_tag(tag_)) {
+    std::error_code error;
+    const auto exe = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
+    if (exe.filename() == "yoke-store") store = pid;
+  }
+  ASSERT_TRUE(store);
+  kill(*store, SIGKILL);
+  for (const auto& node : nodes) EXPECT_EQ(node->wait(milliseconds(15'000)).exit_code, 75);
+  EXPECT_THAT(nodes[1]->err(), HasSubstr("the process that serves the ranks' store (pid "));
+}
+
+/// One group of C++ and Python ranks.
+TEST_F(TorchNodes, PythonRanksJoinThem) {
+  const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
+  if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";
+  const auto python = std::filesystem::path(torchrun).parent_path() / "python";
+  const auto nodes = join_all({"--", "sh", "-c",
+                               // PyTorch asks for this host's name, which is no address of this network.
+                               "[ $((RANK % 2)) = 0 ] || GLOO_SOCKET_IFNAME=eth0 exec " + python.string() +
+                                   " " YOKE_PYTHON_RANK "; exec " YOKE_RANK_PROGRAM " sum"});
+  for (int host = 0; host < kNumHosts; ++host) {
+    const auto result = nodes[static_cast<size_t>(host)]->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr(host % 2 == 0 ? fmt("rank %d of 4 local 0 sum 10\n", host)
+                                                    : fmt("Python rank %d of 4 sum 10\n", host)));
+  }
+}
+
+}  // namespace
+}  // namespace yoke::test
