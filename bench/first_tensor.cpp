@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
   if (argc == 1) {
     if (write(STDOUT_FILENO, "\n", 1) != 1) return 1;
   } else {
-    const auto name = std::string(argv[1]) + "/" + std::getenv("TORCHELASTIC_RESTART_COUNT") + "-" + std::getenv("RANK");
+    const auto name =
+        std::string(argv[1]) + "/" + std::getenv("TORCHELASTIC_RESTART_COUNT") + "-" + std::getenv("RANK");
     std::ofstream(name + ".new") << getpid() << '\n';
     if (std::rename((name + ".new").c_str(), name.c_str()) != 0) return 1;
   }

@@ -21,13 +21,14 @@ class TorchNodes : public Nodes {
 };
 
 TEST_F(TorchNodes, RanksOfFourHostsMeet) {
-  const auto nodes = join_all({"-n", "2", "--", "sh", "-c", "echo store $TORCHELASTIC_USE_AGENT_STORE; exec " YOKE_RANK_PROGRAM " sum"});
+  const auto nodes = join_all(
+      {"-n", "2", "--", "sh", "-c", "echo store $TORCHELASTIC_USE_AGENT_STORE; exec " YOKE_RANK_PROGRAM " sum"});
   for (int host = 0; host < kNumHosts; ++host) {
     const auto result = nodes[static_cast<size_t>(host)]->wait();
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_THAT(result.out, AllOf(HasSubstr(fmt("rank %d of 8 local 0 sum 36\n", 2 * host)),
-                                  HasSubstr(fmt("rank %d of 8 local 1 sum 36\n", 2 * host + 1)),
-                                  HasSubstr("store True\n")));
+    EXPECT_THAT(result.out,
+                AllOf(HasSubstr(fmt("rank %d of 8 local 0 sum 36\n", 2 * host)),
+                      HasSubstr(fmt("rank %d of 8 local 1 sum 36\n", 2 * host + 1)), HasSubstr("store True\n")));
   }
 }
 
@@ -42,9 +43,9 @@ TEST_F(TorchNodes, OverSshTheyDoToo) {
 
 /// The store serves whoever is left; a failure of rank 0 is not covered by a hundred lost connections.
 TEST_F(TorchNodes, ARestartMeetsAtAnotherStore) {
-  const auto nodes = join_all({"--max-restarts", "1", "--", "sh", "-c",
-                               "echo port $MASTER_PORT; [ $RANK$TORCHELASTIC_RESTART_COUNT = 00 ] && exit 9; exec " YOKE_RANK_PROGRAM
-                               " sum"});
+  const auto nodes = join_all(
+      {"--max-restarts", "1", "--", "sh", "-c",
+       "echo port $MASTER_PORT; [ $RANK$TORCHELASTIC_RESTART_COUNT = 00 ] && exit 9; exec " YOKE_RANK_PROGRAM " sum"});
   std::set<std::string> ports;
   for (const auto& node : nodes) {
     const auto result = node->wait();

@@ -65,7 +65,7 @@ int serve(Context& context) {
     channel.set_silence(std::chrono::milliseconds(launch.at("silence_ms").get<int64_t>()));
     const std::string folder = launch.at("folder");
     if (chdir(folder.c_str()) != 0) throw system_error(errno, fmt::format("entering the folder {}", folder));
-    AgentRole role{channel, std::nullopt};
+    AgentRole role{channel, std::nullopt, launch.at("on_a_terminal").get<bool>()};
     if (const auto number = launch.find("num_ranks"); number != launch.end()) role.num_ranks = number->get<int64_t>();
     Context command{context.out, take_environment(launch.at("environment")), context.installation, {}};
     command.agent = &role;

@@ -36,6 +36,7 @@ Installation find_installation();
 struct AgentRole {
   launch::Channel& channel;          ///< To the head.
   std::optional<int64_t> num_ranks;  ///< Instead of what the command says.
+  bool heads_terminal = false;       ///< The head's standard output is one.
 };
 
 struct Context {

@@ -1,6 +1,7 @@
 // `yoke run`: start a program once for each rank, with torchrun's environment.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -136,6 +137,7 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context)
   return {{"words", context.words},
           {"environment", std::move(environment)},
           {"folder", std::filesystem::current_path().string()},
+          {"on_a_terminal", isatty(STDOUT_FILENO) == 1},
           {"silence_ms", nodes.silence.count()}};
 }
 

@@ -112,7 +112,7 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   spec.num_ranks = num_ranks(options, context, runs_elsewhere);
   const auto store = context.installation.libexec / "yoke-store";
   if (access(store.c_str(), X_OK) == 0) spec.store_program = store.string();
-  spec.on_a_terminal = isatty(STDOUT_FILENO) == 1;
+  spec.heads_terminal = context.agent != nullptr && context.agent->heads_terminal;
   spec.environment.erase("YOKE_JOB_TOKEN");  // none of the ranks' business
   spec.grace = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(options.grace_seconds));
   spec.max_restarts = options.max_restarts;

@@ -15,8 +15,8 @@ namespace yoke::dist {
 namespace {
 
 /// This host's address on the way to `host`; empty: unknown. Nothing is sent: the kernel chooses a source for a UDP
-/// socket as soon as it knows where to. This host's own name is no better guide: it may be that of another interface, of
-/// loopback, or of nothing.
+/// socket as soon as it knows where to. This host's own name is no better guide: it may be that of another interface,
+/// of loopback, or of nothing.
 std::string address_towards(const std::string& host, uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -45,8 +45,8 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> stor
   using c10d::ProcessGroupGloo;
   std::string address;
   if (std::getenv("GLOO_SOCKET_IFNAME") == nullptr) {
-    address = rank.local_world_size == rank.world_size ? "127.0.0.1"
-                                                       : address_towards(rank.master_addr, rank.master_port);
+    address =
+        rank.local_world_size == rank.world_size ? "127.0.0.1" : address_towards(rank.master_addr, rank.master_port);
   }
   c10::intrusive_ptr<ProcessGroupGloo::Options> options;
   if (address.empty()) {

@@ -162,6 +162,7 @@ void LocalNode::plan_ranks(const Place& place) {
   }
   plans_ = plan(spec_, {.binding = binding_,
                         .place = place,
+                        .on_a_terminal = is_screen_here_ ? isatty(STDOUT_FILENO) == 1 : spec_.heads_terminal,
                         .is_screen_here = is_screen_here_,
                         .log_folder = log_folder,
                         .error_folder = error_folder_});

@@ -66,7 +66,7 @@ void set_if_unset(Environment& environment, const char* name, std::string value)
   if (!environment.contains(name)) environment.set(name, std::move(value));
 }
 
-Environment common_environment(const LaunchSpec& spec) {
+Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   Environment environment = spec.environment;
   // Of an outer torchrun's worker: its agent's files and servers are not ours.
   for (const auto* stale : {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE",
@@ -76,7 +76,7 @@ Environment common_environment(const LaunchSpec& spec) {
   set_if_unset(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   environment.set("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(spec.stop_signals));
   environment.erase("YOKE_TERMINAL");
-  if (spec.on_a_terminal) environment.set("YOKE_TERMINAL", "1");
+  if (facts.on_a_terminal) environment.set("YOKE_TERMINAL", "1");
   return environment;
 }
 
@@ -148,7 +148,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
                 facts.binding.ranks.size());
   }
 
-  auto environment = common_environment(spec);
+  auto environment = common_environment(spec, facts);
   std::vector<RankPlan> result;
   result.reserve(static_cast<size_t>(spec.num_ranks));
   const auto& place = facts.place;

@@ -25,6 +25,7 @@ struct Place {
 struct NodeFacts {
   Binding binding;  ///< bind_here(): CPUs and threads of each rank.
   Place place;
+  bool on_a_terminal = false;  ///< Where what ranks print is shown is a terminal; they are told (YOKE_TERMINAL).
   bool is_screen_here = true;  ///< False: what ranks print is sent to another host.
   std::string log_folder;      ///< Of this attempt; empty: no files of what ranks print.
   std::string error_folder;    ///< For the ranks' error files; empty: none. Not used where there is a log folder.

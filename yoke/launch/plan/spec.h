@@ -48,7 +48,7 @@ struct LaunchSpec {
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; SIGUSR1 and 2 are passed on.
   Prefix prefix = Prefix::kAllRanks;
   LogOptions logs;
-  bool on_a_terminal = false;      ///< The launcher's standard output is one; ranks are told (YOKE_TERMINAL).
+  bool heads_terminal = false;     ///< For an agent: the head's standard output is a terminal.
   bool quiet = false;              ///< Say nothing but why the job failed.
   bool preload = false;            ///< Fork ranks from the program, stopped before its main (preload.h).
   std::string store_program;       ///< yoke-store, which serves the ranks' store of several nodes; empty: rank 0 does.
