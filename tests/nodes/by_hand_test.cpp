@@ -139,6 +139,64 @@ TEST_F(ByHand, ANodeOfAnElasticJobMayLeave) {
   for (const int host : {0, 1, 2}) EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait().exit_code, 0);
 }
 
+TEST_F(ByHand, ANodeThatLeavesIsNotHeardTwice) {
+  const auto nodes = join_all(shell({}, "trap 'sleep 1; exit 0' TERM; " + script()), "2:4");
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
+  nodes[3]->signal(SIGTERM);
+  nodes[3]->wait_until([] { return false; }, milliseconds(300));
+  nodes[3]->signal(SIGTERM);
+  EXPECT_EQ(nodes[3]->wait(milliseconds(15'000)).exit_code, 143) << nodes[3]->err();
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
+  make_file("done");
+  for (const int host : {0, 1, 2}) EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait().exit_code, 0);
+}
+
+TEST_F(ByHand, WhoeverIsOneTooManyMayGo) {
+  std::vector<std::unique_ptr<Command>> nodes;
+  for (const int host : {0, 1}) nodes.push_back(join(host, shell({}, script()), "2"));
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 2); })) << all_errors(nodes);
+  auto stray = std::make_unique<Command>(options(network_->on(
+      2, {kYoke, "run", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "10.77.0.1:29400", "--", "true"})));
+  ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(2) > 0; }));
+  stray->signal(SIGINT);
+  EXPECT_EQ(stray->wait(milliseconds(15'000)).exit_code, 130) << stray->err();
+  make_file("done");
+  for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
+}
+
+TEST_F(ByHand, AWaitingNodeWithoutItsGuardianIsMissedByNobody) {
+  std::vector<std::unique_ptr<Command>> nodes;
+  nodes.push_back(join(0, shell({"--rdzv-conf", "last_call_timeout=0"}, script()), "1:2"));
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 1); })) << all_errors(nodes);
+  nodes.push_back(join(1, shell({}, script()), "1:2"));
+  ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(1) > 0; }));
+  const auto guardian = guardian_of(nodes[1]->pid());
+  ASSERT_TRUE(guardian);
+  kill(*guardian, SIGKILL);
+  EXPECT_EQ(nodes[1]->wait(milliseconds(15'000)).exit_code, 75);
+  make_file("done");
+  EXPECT_EQ(nodes[0]->wait().exit_code, 0) << nodes[0]->err();
+}
+
+/// Its rank notices that a peer is gone before the heartbeat does: no restart is used up all the same.
+TEST_F(ByHand, ALostNodeIsNoFailureThoughARankNoticesFirst) {
+  const auto nodes = join_all(shell({"--heartbeat-timeout", "2"}, script()), "2:4");
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
+  network_->cut(3);
+  make_file("fail-0");  // rank 0
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
+  make_file("done");
+  for (const int host : {0, 1, 2}) EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait().exit_code, 0);
+}
+
+TEST_F(ByHand, ANodeThatWaitsForItsHeadAnswersAndEnds) {
+  auto node = join(1, {"--", "true"}, "2");
+  ASSERT_TRUE(node->wait_until([&] { return node->err().find("waiting for the head") != std::string::npos; }));
+  const auto stop = run(options(network_->on(1, {kYoke, "stop", std::to_string(node->pid())})));
+  EXPECT_EQ(stop.exit_code, 0) << stop.err;
+  EXPECT_EQ(node->wait(milliseconds(5'000)).exit_code, 143);
+}
+
 TEST_F(ByHand, ASignalToOneNodeEndsAJobOfFixedSize) {
   const auto nodes = join_all(shell({}, script()));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
@@ -160,7 +218,7 @@ TEST_F(ByHand, AnotherTokenOrJobIsRefused) {
   const auto head = join(0, shell({"--rdzv-id", "mine"}, script()), "2");
   auto stranger = options(network_->on(1, {kYoke, "run", "--nnodes", "2", "--node-rank", "1", "--rdzv-id", "mine",
                                            "--rdzv-endpoint", "10.77.0.1:29400", "--", "true"}));
-  stranger.environment.back() = {"YOKE_JOB_TOKEN", "of somebody else"};
+  stranger.environment.back() = {"YOKE_JOB_TOKEN", "a secret of somebody else"};
   auto result = run(stranger);
   EXPECT_EQ(result.exit_code, 77) << result.err;
   EXPECT_THAT(result.err, HasSubstr("it refuses this node: the job's id or the token is another"));

@@ -53,7 +53,8 @@ class Nodes : public testing::Test {
   }
 
   CommandOptions options(std::vector<std::string> argv) const {
-    return {.argv = std::move(argv), .environment = {{"YOKE_TEST_TAG", tag_}, {"YOKE_JOB_TOKEN", "of these tests"}}};
+    return {.argv = std::move(argv),
+            .environment = {{"YOKE_TEST_TAG", tag_}, {"YOKE_JOB_TOKEN", "a secret of these tests"}}};
   }
 
   /// What every rank runs: it says that it is there by a file ATTEMPT.RANK.WORLD-SIZE, ends with 3 when there is a file

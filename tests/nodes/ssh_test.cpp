@@ -164,6 +164,27 @@ TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
   EXPECT_TRUE(runs(2, 4)) << command->err();
 }
 
+/// While the first node takes the port of the ranks' store, nobody runs yet, and everybody is already counted.
+TEST_F(Ssh, ANodeThatIsLostWhileTheJobBeginsIsMissed) {
+  std::vector<std::string> argv = {
+      kYoke,      "run",          "--hosts",     "10.77.0.1,10.77.0.2,no.such.host.invalid",
+      "--nnodes", "2:3",          "--rdzv-conf", "last_call_timeout=2",
+      "--ssh",    network_->ssh()};
+  for (const auto& word : shell({}, script())) argv.push_back(word);
+  Command command(options(network_->on(Network::kOutside, argv)));
+  ASSERT_TRUE(command.wait_until([&] { return agent_of(0) && agent_of(1); })) << command.err();
+  const auto first = *agent_of(0);
+  command.wait_until([] { return false; }, milliseconds(300));  // for it to be there
+  kill(first, SIGSTOP);
+  command.wait_until([] { return false; }, milliseconds(2500));
+  kill(*agent_of(1), SIGKILL);
+  command.wait_until([] { return false; }, milliseconds(300));
+  kill(first, SIGCONT);
+  ASSERT_TRUE(command.wait_until([&] { return runs(1, 2); })) << command.err();
+  make_file("done");
+  EXPECT_EQ(command.wait().exit_code, 0) << command.err();
+}
+
 TEST_F(Ssh, NothingIsLeftOfAKilledHead) {
   const auto command = over_ssh(shell({}, script()));
   ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); })) << command->err();

@@ -73,6 +73,31 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
   EXPECT_THAT(nodes[1]->err(), HasSubstr("the process that serves the ranks' store (pid "));
 }
 
+/// It outlives the ranks of its own node, and signals that are for ranks.
+TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
+  const auto nodes = join_all(
+      shell({}, "trap '' USR1; cd " + folder_.path() +
+                    "; : > 0.$RANK.4; [ $RANK = 0 ] && { while [ ! -e first ]; do sleep 0.02; done; exit 0; }; "
+                    "while [ ! -e done ]; do sleep 0.02; done"));
+  ASSERT_TRUE(wait_until([&] { return runs(0, 4); }));
+  const auto store = [&] {
+    for (const auto pid : processes_with_tag(tag_)) {
+      std::error_code error;
+      const auto exe = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
+      if (exe.filename() == "yoke-store") return true;
+    }
+    return false;
+  };
+  ASSERT_TRUE(store());
+  nodes[0]->signal(SIGUSR1);
+  make_file("first");
+  ASSERT_TRUE(wait_until([&] { return processes_with_tag(tag_).size() <= 4 * 3; }));  // launchers, guardians, ranks
+  nodes[0]->wait_until([] { return false; }, milliseconds(500));
+  EXPECT_TRUE(store());
+  make_file("done");
+  for (const auto& node : nodes) EXPECT_EQ(node->wait(milliseconds(15'000)).exit_code, 0) << node->err();
+}
+
 /// One group of C++ and Python ranks.
 TEST_F(TorchNodes, PythonRanksJoinThem) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");

@@ -100,10 +100,14 @@ TEST(Store, WhatComesOnItsStandardInputIsNoEnd) {
   dist::connect_store(served.rank(0, 2), std::chrono::seconds(20))->set("key", std::string("value"));
 }
 
-TEST(Store, EndsAtSigterm) {
+// A scheduler signals every process of a job that it ends, and the ranks still have work to save.
+TEST(Store, SignalsAreForRanks) {
   Served served;
-  dist::connect_store(served.rank(0, 2), std::chrono::seconds(20))->set("key", std::string("value"));
-  served.command->signal(SIGTERM);
+  const auto store = dist::connect_store(served.rank(0, 2), std::chrono::seconds(20));
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) served.command->signal(signal);
+  store->set("key", std::string("value"));
+  EXPECT_EQ(store->get("key").size(), 5U);
+  served.input.write_end.reset();
   EXPECT_EQ(served.command->wait().exit_code, 0);
 }
 

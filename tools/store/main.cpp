@@ -2,14 +2,12 @@
 //
 //   yoke-store [--fd N]    N: a TCP socket that is bound and does not listen yet; otherwise YOKE_MASTER_LISTEN_FD
 //
-// It listens at once and serves until its standard input ends or SIGTERM arrives; both are an exit with 0. Whoever
-// starts it holds the other end of that pipe, so the store cannot outlive him. It prints nothing: clients poll the
-// port.
+// It listens at once and serves until its standard input ends, which is an exit with 0; other signals than SIGKILL are
+// ignored. Whoever starts it holds the other end of that pipe, so the store cannot outlive him. It prints nothing:
+// clients poll the port.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -72,22 +70,20 @@ Address check(int fd) {
   return address;
 }
 
+/// A scheduler that ends a job signals every process of it, and the ranks still need their store, to save their work.
 /// Threads inherit the mask: to be called before the store makes its own.
-int take_sigterm() {
+void block_signals() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
   sigprocmask(SIG_BLOCK, &set, nullptr);
-  return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-void wait_for_the_end(int sigterm) {
-  pollfd polls[] = {{STDIN_FILENO, POLLIN, 0}, {sigterm, POLLIN, 0}};
+void wait_for_the_end() {
+  char ignored[256];
   while (true) {
-    if (poll(polls, 2, -1) < 0 && errno != EINTR) return;
-    if (polls[1].revents != 0) return;
-    char ignored[256];
-    if (polls[0].revents != 0 && read(STDIN_FILENO, ignored, sizeof ignored) <= 0 && errno != EINTR) return;
+    const auto count = read(STDIN_FILENO, ignored, sizeof ignored);
+    if (count == 0 || (count < 0 && errno != EINTR)) return;
   }
 }
 
@@ -109,14 +105,14 @@ int fd_of(int argc, char** argv) {
 
 int serve(int fd) {
   const auto address = check(fd);
-  const int sigterm = take_sigterm();
+  block_signals();
   c10d::TCPStoreOptions options;
   options.port = address.port;
   options.isServer = true;
   options.waitWorkers = false;
   options.masterListenFd = fd;
   const auto store = c10::make_intrusive<c10d::TCPStore>(address.host, options);
-  wait_for_the_end(sigterm);
+  wait_for_the_end();
   _exit(0);  // nothing to write and nobody to wait for; libtorch's destructors would take longer than its service
 }
 

@@ -225,8 +225,11 @@ class Reader {
 int run(const Args& args) {
   auto open = open_job(args.job);
   if (args.rank && find_rank(open.job, *args.rank) == nullptr) {
-    throw Error(ErrorCode::kNotFound, "logs: job {} has no rank {}; its ranks are 0 to {}", open.job.pid, *args.rank,
-                open.job.num_ranks - 1);
+    std::vector<int64_t> ranks;
+    for (const auto& rank : open.job.ranks) ranks.push_back(rank.rank);
+    throw Error(ErrorCode::kNotFound, "logs: job {} has no rank {}{}", open.job.pid, *args.rank,
+                ranks.empty() ? std::string("; none has started")
+                              : fmt::format("; its ranks are {} to {}", ranks.front(), ranks.back()));
   }
   tell_what_is_missing(open.job, args);
   Reader(std::move(open), args).run();

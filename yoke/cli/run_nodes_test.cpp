@@ -32,7 +32,7 @@ class RunNodes : public testing::Test {
 
   RunOptions options_;
   launch::LaunchSpec spec_;
-  Context context_{std::cout, {{"YOKE_JOB_TOKEN", "of this test"}}, {}, {}};
+  Context context_{std::cout, {{"YOKE_JOB_TOKEN", "a secret of this test"}}, {}, {}};
 };
 
 TEST_F(RunNodes, OneIsTheDefaultAndItsEndpointIsTheStores) {

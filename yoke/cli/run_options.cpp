@@ -7,6 +7,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "yoke/base/error.h"
@@ -99,6 +100,9 @@ std::vector<std::string> program_of(std::vector<std::string> words, const RunOpt
 }
 
 launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
+  if (!std::isfinite(options.grace_seconds) || !std::isfinite(options.heartbeat_timeout_seconds)) {
+    throw Error(ErrorCode::kInvalidArgument, "run: --grace and --heartbeat-timeout are numbers of seconds");
+  }
   launch::LaunchSpec spec;
   const bool runs_elsewhere = context.agent == nullptr && (!options.hosts.empty() || !options.hostfile.empty());
   spec.argv = program_of(context.rest, options, [&] { return runs_elsewhere ? "python" : find_python(context); });

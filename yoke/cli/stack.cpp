@@ -170,6 +170,18 @@ std::string fate_of(const launch::JobRank& rank) {
   return fmt::format("exited with code {}", WEXITSTATUS(*rank.wait_status));
 }
 
+/// A launcher may be another user's, or name a process of a host that has the same name: only what it has started is
+/// looked into.
+bool is_below(int64_t launcher, int64_t pid) {
+  constexpr int kMaxDepth = 64;
+  for (int i = 0; i < kMaxDepth && pid > 1; ++i) {
+    if (pid == launcher) return true;
+    const auto stat = device::parse_process_stat(ProcessFolder(pid, "/proc").read("stat", 4096).value_or(""));
+    pid = stat ? stat->parent_pid : 0;
+  }
+  return false;
+}
+
 std::vector<RankStack> look_at_ranks(const launch::Job& job, const Args& args) {
   std::vector<RankStack> ranks;
   const auto children = all_children();
@@ -180,6 +192,8 @@ std::vector<RankStack> look_at_ranks(const launch::Job& job, const Args& args) {
       one.note = fate_of(rank);
     } else if (rank.host != job.host) {
       one.note = fmt::format("process {} on {}: look at it there", rank.pid, rank.host);
+    } else if (!is_below(job.pid, rank.pid)) {
+      one.note = fmt::format("process {} is none that this launcher has started", rank.pid);
     } else {
       look_at_rank(rank.pid, children, one.processes);
     }

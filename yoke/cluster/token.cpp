@@ -17,6 +17,7 @@ namespace yoke::cluster {
 namespace {
 
 constexpr size_t kRandomBytes = 32;
+constexpr size_t kMinTokenBytes = 16;
 
 /// nullopt: there is none.
 std::optional<std::string> read_token(const std::filesystem::path& path) {
@@ -34,7 +35,7 @@ std::optional<std::string> read_token(const std::filesystem::path& path) {
   const auto count = read(fd.value(), text, sizeof text);
   std::string token(text, static_cast<size_t>(std::max<ssize_t>(0, count)));
   while (token.ends_with('\n')) token.pop_back();
-  if (token.size() >= 16) return token;
+  if (token.size() >= kMinTokenBytes) return token;
   throw Error(ErrorCode::kFailedPrecondition, "{} holds no token; delete it and yoke makes a new one", path.string());
 }
 
@@ -84,7 +85,11 @@ std::filesystem::path token_file(const Environment& environment) {
 }
 
 std::string job_token(const Environment& environment) {
-  if (const auto token = environment.find("YOKE_JOB_TOKEN"); token && !token->empty()) return *token;
+  if (const auto token = environment.find("YOKE_JOB_TOKEN"); token && !token->empty()) {
+    if (token->size() >= kMinTokenBytes) return *token;
+    throw Error(ErrorCode::kFailedPrecondition, "YOKE_JOB_TOKEN has {} characters; a secret has {} at least",
+                token->size(), kMinTokenBytes);
+  }
   const auto path = token_file(environment);
   if (const auto token = read_token(path)) return *token;
   write_token(path);

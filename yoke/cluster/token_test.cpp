@@ -40,6 +40,8 @@ TEST_F(JobToken, IsTheVariableWhereThereIsOne) {
   environment_.set("YOKE_JOB_TOKEN", "a secret of mine");
   EXPECT_EQ(job_token(environment_), "a secret of mine");
   EXPECT_FALSE(std::filesystem::exists(token_file(environment_)));
+  environment_.set("YOKE_JOB_TOKEN", "easily guessed");
+  EXPECT_THROW(job_token(environment_), Error);
 }
 
 TEST_F(JobToken, ThatOthersMayReadIsRefused) {

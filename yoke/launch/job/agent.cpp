@@ -87,8 +87,17 @@ class Agent : public NodeObserver {
     return *outcome_;
   }
 
-  bool is_told_to_end() {
+  /// Without a head: answers those who ask, and says whether it was told to end.
+  bool wait_alone(std::chrono::milliseconds limit) {
+    polls_.clear();
+    polls_.push_back({signals_.value(), POLLIN, 0});
+    if (screen_) screen_->add_polls(polls_);
+    const auto first_of_server = polls_.size();
+    job_server_->add_polls(polls_);
+    poll(polls_.data(), polls_.size(), static_cast<int>(limit.count()));
+    if (screen_) screen_->flush();
     read_signals();
+    job_server_->handle(polls_, first_of_server);
     return stop_signal_ != 0;
   }
   int stop_signal() const { return stop_signal_; }
@@ -143,7 +152,7 @@ class Agent : public NodeObserver {
     const auto first_of_server = polls_.size();
     job_server_->add_polls(polls_);
     const auto first_of_head = polls_.size();
-    if (head_ != nullptr) head_->add_polls(polls_);
+    if (head_ != nullptr && !outcome_) head_->add_polls(polls_);
     poll(polls_.data(), polls_.size(), timeout());
     read_signals();
     node_.handle(polls_, first_of_node);
@@ -282,7 +291,7 @@ int join_job(const LaunchSpec& spec, const NodesSpec& nodes) {
   const bool may_return = nodes.is_elastic() || spec.max_restarts > 0;
   for (bool is_return = false;; is_return = true) {
     const auto channel = connect_to_head(
-        nodes, spec.run_id, is_return, [&] { return agent.is_told_to_end(); },
+        nodes, spec.run_id, is_return, [&](std::chrono::milliseconds limit) { return agent.wait_alone(limit); },
         [&](const std::string& text) {
           if (!spec.quiet) agent.say(text);
         });

@@ -34,9 +34,12 @@ void Group::begin(int64_t num_ranks, std::vector<std::string> hosts) {
 
 /// "rank 3 (pid 4121 on b)"
 std::string Group::describe(int64_t rank, int pid) const {
+  return fmt::format("rank {} (pid {}{})", rank, pid, on_host(rank));
+}
+
+std::string Group::on_host(int64_t rank) const {
   const auto index = static_cast<size_t>(rank);
-  const auto host = index < hosts_.size() ? " on " + hosts_[index] : "";
-  return fmt::format("rank {} (pid {}{})", rank, pid, host);
+  return index < hosts_.size() ? " on " + hosts_[index] : "";
 }
 
 Group::Decision Group::on_signal(int signal, Time now, int source) {
@@ -89,7 +92,8 @@ Group::Decision Group::on_exited(int64_t rank, int pid, int wait_status, Time no
 Group::Decision Group::on_cannot_run(int64_t rank, int error_number, Time now) {
   attempt_.alive.erase(rank);
   const int code = error_number == ENOENT ? 127 : 126;  // as every shell
-  auto decision = fail(code, fmt::format("cannot run '{}': {}", options_.program, message_of(error_number)), now);
+  auto decision =
+      fail(code, fmt::format("cannot run '{}'{}: {}", options_.program, on_host(rank), message_of(error_number)), now);
   if (decision.order == Order::kSignal) {  // the others do not run it either
     attempt_.counts_stopped = false;
     attempt_.num_stopped = 0;
@@ -98,38 +102,39 @@ Group::Decision Group::on_cannot_run(int64_t rank, int error_number, Time now) {
 }
 
 Group::Decision Group::on_cannot_start(int64_t rank, int error_number, Time now) {
-  return fail(exit_status(ErrorCode::kUnavailable),
-              fmt::format("cannot start rank {} of {}: {}; is a limit on processes reached (ulimit -u, or the cgroup's "
-                          "pids.max)?",
-                          rank, options_.num_ranks, message_of(error_number)),
-              now);
+  return fail(
+      exit_status(ErrorCode::kUnavailable),
+      fmt::format("cannot start rank {} of {}{}: {}; is a limit on processes reached (ulimit -u, or the cgroup's "
+                  "pids.max)?",
+                  rank, options_.num_ranks, on_host(rank), message_of(error_number)),
+      now);
 }
 
-Group::Decision Group::on_left_behind(int pid) {
-  left_behind_ += fmt::format("{}{}", left_behind_.empty() ? "" : ", ", pid);
+Group::Decision Group::on_left_behind(int pid, const std::string& where) {
+  left_behind_ += fmt::format("{}{}{}", left_behind_.empty() ? "" : ", ", pid, where);
   return {};
 }
 
-Group::Decision Group::on_guardian_lost(int pid) {
+Group::Decision Group::on_guardian_lost(int pid, const std::string& where) {
   attempt_.again = Attempt::Again::kNo;
   if (attempt_.cause.empty()) {
     attempt_.exit_code = exit_status(ErrorCode::kUnavailable);
-    attempt_.cause = fmt::format("the guardian process (pid {}) was killed", pid);
+    attempt_.cause = fmt::format("the guardian process (pid {}{}) was killed", pid, where);
     attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
   } else {
-    attempt_.cause += fmt::format("; then the guardian process (pid {}) was killed", pid);
+    attempt_.cause += fmt::format("; then the guardian process (pid {}{}) was killed", pid, where);
   }
   attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
   attempt_.state = State::kKilled;
   return {Order::kKill};  // for ranks of other nodes
 }
 
-Group::Decision Group::on_store_ended(int pid, int wait_status, Time now) {
+Group::Decision Group::on_store_ended(int pid, const std::string& where, int wait_status, Time now) {
   if (attempt_.state == State::kRunning) attempt_.again = Attempt::Again::kCounted;
   const auto how = WIFSIGNALED(wait_status) ? fmt::format("was killed by {}", signal_name(WTERMSIG(wait_status)))
                                             : fmt::format("exited with code {}", WEXITSTATUS(wait_status));
   return fail(exit_status(ErrorCode::kUnavailable),
-              fmt::format("the process that serves the ranks' store (pid {}) {}", pid, how), now);
+              fmt::format("the process that serves the ranks' store (pid {}{}) {}", pid, where, how), now);
 }
 
 Group::Decision Group::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node, bool is_planned,
@@ -137,6 +142,8 @@ Group::Decision Group::on_node_lost(const std::string& why, const std::set<int64
   for (const auto rank : ranks_of_node) attempt_.alive.erase(rank);
   if (attempt_.state == State::kRunning) {
     attempt_.again = is_planned ? Attempt::Again::kFree : Attempt::Again::kCounted;
+  } else if (is_planned && attempt_.again == Attempt::Again::kCounted) {
+    attempt_.again = Attempt::Again::kFree;  // a rank that missed its peers was quicker than the heartbeat
   }
   return fail(exit_status(ErrorCode::kUnavailable), why, now);
 }

@@ -59,9 +59,11 @@ class Group {
   Decision on_exited(int64_t rank, int pid, int wait_status, Time now);
   Decision on_cannot_run(int64_t rank, int error_number, Time now);    ///< exec failed.
   Decision on_cannot_start(int64_t rank, int error_number, Time now);  ///< fork failed.
-  Decision on_left_behind(int pid);  ///< A process of the job that survives SIGKILL (it waits in the kernel).
-  Decision on_guardian_lost(int pid);
-  Decision on_store_ended(int pid, int wait_status, Time now);  ///< Of the program that serves the ranks' store.
+  Decision on_left_behind(int pid, const std::string& where =
+                                       "");  ///< A process of the job that survives SIGKILL (it waits in the kernel).
+  Decision on_guardian_lost(int pid, const std::string& where = "");  ///< `where`: " on b", or nothing.
+  /// Of the program that serves the ranks' store.
+  Decision on_store_ended(int pid, const std::string& where, int wait_status, Time now);
   /// A node, with these ranks. `why`: "lost host b: ...". `is_planned`: the others may go on without it, and that is no
   /// failure.
   Decision on_node_lost(const std::string& why, const std::set<int64_t>& ranks, bool is_planned, Time now);
@@ -93,6 +95,7 @@ class Group {
   Decision end(int signal, std::string cause, StopHow how, Time now);
   bool ends_job(int signal) const;
   std::string describe(int64_t rank, int pid) const;
+  std::string on_host(int64_t rank) const;  ///< " on b", or nothing.
 
   /// From one start of all ranks to their end.
   struct Attempt {

@@ -253,6 +253,14 @@ TEST(Group, ALostNodeIsAFailureUnlessTheOthersMayGoOn) {
   EXPECT_EQ(elastic.num_starts(), 1);
 }
 
+TEST(Group, ARankThatMissesALostNodeIsNoFailure) {
+  auto group = restarting_group(0);
+  group.on_exited(0, 10, exit_with(1), kStart);
+  group.on_node_lost("lost host b: it is off", {1}, true, kStart);
+  EXPECT_TRUE(group.begin_again());
+  EXPECT_EQ(group.num_restarts(), 0);
+}
+
 TEST(Group, ANodeThatLeavesStopsTheRanksAndIsNoFailure) {
   auto group = restarting_group(0);
   const auto decision = group.on_node_leaving("host b leaves (SIGUSR1)", SIGTERM, kStart);
@@ -272,8 +280,8 @@ TEST(Group, SignalsToTheLaunchersOfAllNodesAreOneWish) {
 
 TEST(Group, TheEndOfTheStoreIsAFailure) {
   auto group = restarting_group(1);
-  EXPECT_EQ(group.on_store_ended(5, SIGKILL, kStart).order, Order::kSignal);
-  EXPECT_THAT(group.reason(), HasSubstr("the process that serves the ranks' store (pid 5) was killed by SIGKILL"));
+  EXPECT_EQ(group.on_store_ended(5, " on a", SIGKILL, kStart).order, Order::kSignal);
+  EXPECT_THAT(group.reason(), HasSubstr("the process that serves the ranks' store (pid 5 on a) was killed by SIGKILL"));
   EXPECT_TRUE(group.begin_again());
 }
 

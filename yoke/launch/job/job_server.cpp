@@ -86,7 +86,8 @@ void JobServer::accept_some() {
 
 /// False: it is to be hung up on.
 bool JobServer::serve(Client& client, bool is_ready) {
-  if (is_ready && client.answer.empty() && !read_question(client)) return false;
+  const bool has_question = client.question.find('\n') != client.question.npos;
+  if ((is_ready || has_question) && client.answer.empty() && !read_question(client)) return false;
   while (true) {
     add_lines(client);
     if (client.answer.empty()) return true;
@@ -96,12 +97,15 @@ bool JobServer::serve(Client& client, bool is_ready) {
 }
 
 bool JobServer::read_question(Client& client) {
-  char buffer[kMaxQuestionBytes];
-  const ssize_t count = recv(client.fd.value(), buffer, sizeof buffer, 0);
-  if (count < 0) return errno == EAGAIN || errno == EINTR;
-  client.question.append(buffer, static_cast<size_t>(count));
-  const auto end = client.question.find('\n');
-  if (end == client.question.npos) return count > 0 && client.question.size() < kMaxQuestionBytes;
+  auto end = client.question.find('\n');
+  if (end == client.question.npos) {
+    char buffer[kMaxQuestionBytes];
+    const ssize_t count = recv(client.fd.value(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (count < 0) return errno == EAGAIN || errno == EINTR;
+    client.question.append(buffer, static_cast<size_t>(count));
+    end = client.question.find('\n');
+    if (end == client.question.npos) return count > 0 && client.question.size() < kMaxQuestionBytes;
+  }
   const auto question = client.question.substr(0, end);
   client.question.erase(0, end + 1);
   client.last_seen = ++now_;

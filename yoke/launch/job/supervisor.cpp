@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/base/error_file.h"
@@ -39,6 +40,8 @@ constexpr std::chrono::seconds kSayWaitingAfter{2};
 /// Between two tries to reach a host: doubled each time, up to the second.
 constexpr std::chrono::seconds kReachFirst{1}, kReachLast{60};
 constexpr std::chrono::milliseconds kFarewell{1000};
+/// Beside the numbers of members.
+constexpr int kHeadItself = -1;
 /// For the last lines to reach those who follow them (`yoke logs -f`).
 constexpr std::chrono::milliseconds kLastLines{200};
 
@@ -50,10 +53,11 @@ struct Member {
   NodeInfo info;
   bool is_ready = false;
   bool is_lost = false;
-  bool is_leaving = false;
-  bool has_processes = false;  ///< Of this start.
-  bool takes_part = false;     ///< In this start; it has processes, or what they printed is not all here.
-  std::set<int64_t> ranks;     ///< Of this start.
+  int leaves_with = -1;  ///< The exit status that a node is given which is not to take part any more; -1: it stays.
+  bool has_only_store = false;  ///< Its ranks have ended, and it serves the ranks' store.
+  bool has_processes = false;   ///< Of this start.
+  bool takes_part = false;      ///< In this start; it has processes, or what they printed is not all here.
+  std::set<int64_t> ranks;      ///< Of this start.
 };
 
 bool is_loopback(const std::string& address) {
@@ -62,7 +66,8 @@ bool is_loopback(const std::string& address) {
 
 class Head : public NodeObserver {
  public:
-  Head(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch)
+  /// `listener`: where nodes come by themselves; else null.
+  Head(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch, std::unique_ptr<Listener> listener)
       : spec_(spec),
         nodes_(nodes),
         launch_(launch),
@@ -74,11 +79,9 @@ class Head : public NodeObserver {
                 .stop_signals = spec.stop_signals}),
         membership_(nodes.membership, Clock::now()),
         signals_(take_signals(spec.stop_signals)),
+        listener_(std::move(listener)),
         job_(describe_job(spec)) {
-    if (nodes.hosts.empty()) {
-      if (nodes.is_several()) listener_ = std::make_unique<Listener>(nodes, spec.run_id);
-      add_this_machine();
-    }
+    if (nodes.hosts.empty()) add_this_machine();
     if (nodes.is_several()) raise_file_limit();
     tries_.resize(nodes.hosts.size());
     screen_ = std::make_unique<Screen>(spec.environment.value_or("NO_COLOR", "").empty());
@@ -91,7 +94,7 @@ class Head : public NodeObserver {
       if (spec_.bind.kind != BindMode::Kind::kAuto) {
         for (const auto& warning : local_->binding().warnings) say(warning);
       }
-      if (!local_->run_folder().empty()) say(fmt::format("logs are in {}", local_->run_folder()));
+      if (!local_->run_folder().empty()) say(fmt::format("logs are in {}", printable(local_->run_folder())));
     }
     // One rank alone has the terminal to itself.
     has_status_ = screen_->has_terminal() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_.is_several());
@@ -126,32 +129,39 @@ class Head : public NodeObserver {
     const auto now = Clock::now();
     switch (event.kind) {
       case Kind::kReady: return welcome(id, member, *event.info);
-      case Kind::kPrepared: master_port_ = static_cast<uint16_t>(event.value); return;
+      case Kind::kPrepared:
+        if (&member == preparing_) master_port_ = static_cast<uint16_t>(event.value);
+        return;
       case Kind::kRefused:
+        if (!member.takes_part && (nodes_.is_elastic() || is_gathering_again_)) {
+          return say(name_of(member) + printable(event.text));  // no business of those that run
+        }
         member.takes_part = member.has_processes = false;
-        return carry_out(group_.on_refused(event.value, name_of(member) + event.text, now));
+        return carry_out(group_.on_refused(event.value, name_of(member) + printable(event.text), now));
       case Kind::kStarted: job_.on_started(event.rank, event.pid); return carry_out(group_.on_started(event.rank));
       case Kind::kExited:
         job_.on_exited(event.rank, event.value);
         return carry_out(group_.on_exited(event.rank, event.pid, event.value, now));
       case Kind::kCannotRun: return carry_out(group_.on_cannot_run(event.rank, event.value, now));
       case Kind::kCannotStart: return carry_out(group_.on_cannot_start(event.rank, event.value, now));
-      case Kind::kStoreEnded: return carry_out(group_.on_store_ended(event.pid, event.value, now));
-      case Kind::kLeftBehind: return carry_out(group_.on_left_behind(event.pid));
-      case Kind::kGuardianLost: return carry_out(group_.on_guardian_lost(event.pid));
+      case Kind::kStoreEnded: return carry_out(group_.on_store_ended(event.pid, host_of(member), event.value, now));
+      case Kind::kLeftBehind: return carry_out(group_.on_left_behind(event.pid, host_of(member)));
+      case Kind::kGuardianLost: return on_guardian_lost(id, member, event.pid);
+      case Kind::kOnlyStore: member.has_only_store = true; return;
       case Kind::kReport:
         if (event.report) facts_.reports.emplace(event.rank, *event.report);
         if (!event.text.empty()) logs_[event.rank] = member.remote ? member.info.host + ":" + event.text : event.text;
         return;
       case Kind::kEnded:
-        member.has_processes = false;
+        member.has_processes = member.has_only_store = false;
         if (job_.is_stopping && !has_processes()) drain_until_ = Clock::now() + kDrainAfterStop;
         return;
       case Kind::kDone: member.takes_part = false; return;
       case Kind::kSignal: return on_node_signal(id, member, event.value);
       case Kind::kNotice:
-        return screen_->say(
-            member.remote == nullptr ? event.text : fmt::format("{}: {}{}", spec_.name, name_of(member), event.text));
+        return screen_->say(member.remote == nullptr
+                                ? event.text
+                                : fmt::format("{}: {}{}", spec_.name, name_of(member), printable(event.text)));
       case Kind::kLost: return on_lost(id, member, event.text);
     }
   }
@@ -164,6 +174,11 @@ class Head : public NodeObserver {
 
  private:
   void say(const std::string& text) { screen_->say(fmt::format("{}: {}", spec_.name, text)); }
+
+  /// " on b", where there are several.
+  std::string host_of(const Member& member) const {
+    return nodes_.is_several() ? " on " + printable(member.info.host) : "";
+  }
 
   static std::string name_of(const Member& member) {
     return member.remote == nullptr ? "" : printable(member.info.host) + ": ";
@@ -201,7 +216,7 @@ class Head : public NodeObserver {
     if (!name_before.empty()) member.info.host = name_before;  // as the user calls it
     if (!nodes_.hosts.empty()) {
       member.info.node_rank = static_cast<int64_t>(member.host_index);
-      tries_[member.host_index].pause = kReachFirst;
+      tries_[member.host_index] = {};
     }
     member.is_ready = true;
     membership_.add(id, member.info.node_rank, Clock::now());
@@ -222,8 +237,9 @@ class Head : public NodeObserver {
       if (membership_.judge(now) == Membership::Verdict::kTooFew) {
         const auto& options = membership_.options();
         group_.on_refused(exit_status(ErrorCode::kTimeout),
-                          fmt::format("{} of at least {} nodes have come within {}: {}", membership_.num_nodes(),
-                                      options.min_nodes, format_duration(options.join_timeout), describe_members()),
+                          fmt::format("{} of at least {} nodes have come within {}: {}{}", membership_.choose().size(),
+                                      options.min_nodes, format_duration(options.join_timeout), describe_members(),
+                                      membership_.has_rivals() ? "; some of them want the same node rank" : ""),
                           now);
         return false;
       }
@@ -256,19 +272,34 @@ class Head : public NodeObserver {
     for (size_t i = 0; i < nodes_.hosts.size(); ++i) {
       const bool is_there = std::any_of(members_.begin(), members_.end(),
                                         [i](const auto& entry) { return entry.second.host_index == i; });
-      auto& [next, pause] = tries_[i];
-      if (is_there || Clock::now() < next) continue;
-      next = Clock::now() + pause;
-      pause = std::min(2 * pause, kReachLast);
-      const auto& host = nodes_.hosts[i];
-      auto launch = launch_;
-      if (host.num_ranks) launch["num_ranks"] = *host.num_ranks;
-      auto node = std::make_unique<RemoteNode>(host.start_agent(), launch, nodes_.silence, host.name, *this);
-      auto* const remote = node.get();
-      auto& member = add_member(std::move(node));
-      member.remote = remote;
-      member.host_index = i;
-      member.info.host = host.name;
+      auto& tries = tries_[i];
+      if (is_there || Clock::now() < tries.next) continue;
+      tries.next = Clock::now() + tries.pause;
+      tries.pause = std::min(2 * tries.pause, kReachLast);
+      try {
+        start_agent(i);
+      } catch (const Error& error) {  // out of processes or descriptors: for the moment, maybe
+        say_unreachable(i, error.what());
+      }
+    }
+  }
+
+  void start_agent(size_t index) {
+    const auto& host = nodes_.hosts[index];
+    auto launch = launch_;
+    if (host.num_ranks) launch["num_ranks"] = *host.num_ranks;
+    auto node = std::make_unique<RemoteNode>(host.start_agent(), launch, nodes_.silence, host.name, *this);
+    auto* const remote = node.get();
+    auto& member = add_member(std::move(node));
+    member.remote = remote;
+    member.host_index = index;
+    member.info.host = host.name;
+  }
+
+  /// Once for each time that it was there.
+  void say_unreachable(size_t index, const std::string& why) {
+    if (!std::exchange(tries_[index].has_said, true) && !spec_.quiet) {
+      say(fmt::format("cannot use host {}, and try again: {}", nodes_.hosts[index].name, printable(why)));
     }
   }
 
@@ -291,10 +322,14 @@ class Head : public NodeObserver {
     const auto text = fmt::format("lost host {}: {}", printable(member.info.host), printable(why));
     if (member.takes_part) {
       member.takes_part = false;
-      carry_out(group_.on_node_lost(text, member.ranks, nodes_.is_elastic() || member.is_leaving, now));
+      carry_out(group_.on_node_lost(text, member.ranks, nodes_.is_elastic() || member.leaves_with >= 0, now));
     } else if (was_ready) {
-      if (!spec_.quiet && !member.is_leaving) say(text);
-    } else if (!nodes_.hosts.empty() && !is_gathering_again_ && too_few_hosts_left()) {
+      if (!spec_.quiet && member.leaves_with < 0) say(text);
+    } else if (nodes_.hosts.empty()) {
+      return;
+    } else if (is_gathering_again_ || !too_few_hosts_left()) {
+      say_unreachable(member.host_index, why);
+    } else {
       carry_out(group_.on_refused(exit_status(ErrorCode::kUnavailable),
                                   fmt::format("cannot use host {}: {}", printable(member.info.host), printable(why)),
                                   now));
@@ -310,17 +345,55 @@ class Head : public NodeObserver {
   /// The launcher of another node was told to end: one of an elastic job may go, otherwise the job ends.
   void on_node_signal(int id, Member& member, int signal) {
     const auto now = Clock::now();
+    if (member.leaves_with >= 0) return;
+    // A spare that waits while others run is missed by nobody.
     const bool may_go =
-        nodes_.is_elastic() && !group_.is_ending() && membership_.num_nodes() - 1 >= nodes_.membership.min_nodes;
-    if (!may_go) return carry_out(group_.on_signal(signal, now, id));
-    member.is_leaving = true;
-    membership_.remove(id);
-    if (!member.takes_part) {
-      member.remote->end(128 + signal, "");
-      return;
-    }
+        (!member.takes_part && has_processes()) ||
+        (nodes_.is_elastic() && !group_.is_ending() && membership_.num_nodes() - 1 >= nodes_.membership.min_nodes);
+    if (!may_go) return stop(group_.on_signal(signal, now, id));
+    dismiss(id, member, 128 + signal);
+    if (!member.takes_part) return;
     carry_out(group_.on_node_leaving(
         fmt::format("host {} leaves ({})", printable(member.info.host), signal_name(signal)), signal, now));
+  }
+
+  /// A node without its guardian can start nothing more. One of an elastic job is like a lost one; one that waits is
+  /// missed by nobody.
+  void on_guardian_lost(int id, Member& member, int pid) {
+    if (member.remote == nullptr || (member.takes_part && !nodes_.is_elastic())) {
+      return carry_out(group_.on_guardian_lost(pid, host_of(member)));
+    }
+    const auto text = fmt::format("the guardian process (pid {}{}) was killed", pid, host_of(member));
+    const bool took_part = member.takes_part;
+    dismiss(id, member, exit_status(ErrorCode::kUnavailable));
+    if (took_part) return carry_out(group_.on_node_lost(text, {}, true, Clock::now()));
+    if (!spec_.quiet) say(text);
+  }
+
+  /// From now on it is no node of the job; it ends when its ranks have.
+  void dismiss(int id, Member& member, int exit_code) {
+    member.leaves_with = exit_code;
+    membership_.remove(id);
+    if (!member.takes_part) member.remote->end(exit_code, "");
+  }
+
+  void end_dismissed() {
+    for (auto& [id, member] : members_) {
+      if (member.leaves_with >= 0 && !member.is_lost) member.remote->end(member.leaves_with, "");
+    }
+  }
+
+  /// The program that serves the ranks' store ends after the ranks of all nodes.
+  void release_store() {
+    Member* store = nullptr;
+    for (auto& [id, member] : members_) {
+      if (!member.has_processes) continue;
+      if (!member.has_only_store) return;
+      store = &member;
+    }
+    if (store == nullptr) return;
+    store->has_only_store = false;
+    store->node->order(Order::kEndStore, 0);
   }
 
   void forget_lost() {
@@ -361,12 +434,7 @@ class Head : public NodeObserver {
       return;
     }
 
-    master_port_.reset();
-    first.takes_part = true;  // until it refuses
-    first.node->prepare(address, spec_.master_port, nodes_.is_several());
-    while (!master_port_ && first.takes_part && group_.exit_code() == 0) step();
-    first.takes_part = false;
-    if (group_.exit_code() != 0 || !master_port_) return;
+    if (!prepare(chosen, first, address)) return end_dismissed();
     place.master_port = *master_port_;
 
     for (const int id : chosen) {
@@ -391,11 +459,21 @@ class Head : public NodeObserver {
       }
       step();
     }
-    for (auto& [id, member] : members_) {
-      if (member.is_leaving && !member.is_lost) member.remote->end(group_.exit_code(), "");
-    }
+    end_dismissed();
     report_failure();
     read_signals();  // of the time when nobody was left to be told
+  }
+
+  /// False: a node refused, was lost or leaves, and this start is none.
+  bool prepare(const std::vector<int>& chosen, Member& first, const std::string& address) {
+    for (const int id : chosen) members_.at(id).takes_part = true;
+    master_port_.reset();
+    preparing_ = &first;
+    first.node->prepare(address, spec_.master_port, nodes_.is_several());
+    while (!master_port_ && group_.exit_code() == 0) step();
+    preparing_ = nullptr;
+    for (const int id : chosen) members_.at(id).takes_part = false;
+    return group_.exit_code() == 0;
   }
 
   /// For those who ask (`yoke jobs`).
@@ -471,11 +549,15 @@ class Head : public NodeObserver {
     if (listener_) accept_nodes(first_of_listener);
     screen_->flush();
     job_server_->handle(polls_, first_of_server);
-    if (const auto time = group_.next_time(); time && Clock::now() >= *time) carry_out(group_.on_time(Clock::now()));
+    if (const auto time = group_.next_time(); has_processes() && time && Clock::now() >= *time) {
+      carry_out(group_.on_time(Clock::now()));
+    }
+    release_store();
   }
 
   int timeout() const {
-    std::optional<Clock::time_point> until = group_.next_time();
+    std::optional<Clock::time_point> until;
+    if (has_processes()) until = group_.next_time();
     const auto take = [&](const std::optional<Clock::time_point>& other) {
       if (other && (!until || *other < *until)) until = other;
     };
@@ -497,7 +579,7 @@ class Head : public NodeObserver {
 
   void read_signals() {
     while (const int number = next_signal(signals_)) {
-      const auto decision = group_.on_signal(number, Clock::now());
+      const auto decision = group_.on_signal(number, Clock::now(), kHeadItself);
       decision.order == Order::kForward ? carry_out(decision) : stop(decision);
     }
   }
@@ -534,9 +616,11 @@ class Head : public NodeObserver {
   struct Tries {
     Clock::time_point next;
     std::chrono::seconds pause = kReachFirst;
+    bool has_said = false;  ///< That it cannot be reached.
   };
   std::vector<Tries> tries_;  ///< To reach a host.
   bool is_gathering_again_ = false;
+  const Member* preparing_ = nullptr;
   std::optional<uint16_t> master_port_;
   FailureFacts facts_;
   std::map<int64_t, std::string> logs_;
@@ -560,15 +644,15 @@ int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json&
   if (spec.argv.empty()) throw Error(ErrorCode::kInvalidArgument, "no program to run");
   if (nodes.hosts.empty()) check_file_limit(spec);
   if (!is_head(nodes)) return join_job(spec, nodes);
-  std::unique_ptr<Head> head;
+  std::unique_ptr<Listener> listener;
   try {
-    head = std::make_unique<Head>(spec, nodes, launch);
+    if (nodes.is_several() && nodes.hosts.empty()) listener = std::make_unique<Listener>(nodes, spec.run_id);
   } catch (const Error& error) {
     // Several nodes on the endpoint's own host: the first one there is the head.
-    if (error.code() != ErrorCode::kUnavailable || nodes.is_head || !nodes.is_several()) throw;
+    if (error.code() != ErrorCode::kUnavailable || nodes.is_head) throw;
     return join_job(spec, nodes);
   }
-  return head->run();
+  return Head(spec, nodes, launch, std::move(listener)).run();
 }
 
 int launch(const LaunchSpec& spec) { return launch(spec, NodesSpec(), nlohmann::json()); }

@@ -147,6 +147,7 @@ void LocalNode::start(const Place& place) {
     send_plan();
     state_ = State::kRunning;
   } catch (const Error& error) {
+    if (control_) send_message(control_.value(), {Message::Kind::kKill});  // instead of what it may wait for
     tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
   }
   master_ = {};  // the guardian has it, or nobody needs it
@@ -225,6 +226,7 @@ void LocalNode::order(Order order, int signal) {
     case Order::kForward: return send_message(control_.value(), {Message::Kind::kForward, -1, 0, signal});
     case Order::kSignal: return send_message(control_.value(), {Message::Kind::kSignal, -1, 0, signal});
     case Order::kKill: return send_message(control_.value(), {Message::Kind::kKill});
+    case Order::kEndStore: return send_message(control_.value(), {Message::Kind::kEndStore});
   }
 }
 
@@ -257,6 +259,7 @@ void LocalNode::read_message() {
     case Message::Kind::kCannotRun: event.kind = Kind::kCannotRun; break;
     case Message::Kind::kCannotStart: event.kind = Kind::kCannotStart; break;
     case Message::Kind::kExited: event.kind = plan->is_store ? Kind::kStoreEnded : Kind::kExited; break;
+    case Message::Kind::kOnlyStore: event.kind = Kind::kOnlyStore; break;
     case Message::Kind::kLeftBehind: event.kind = Kind::kLeftBehind; break;
     case Message::Kind::kNotPreloaded:
       if (!descriptors.empty()) say_not_preloaded(text_of(descriptors.front()));
@@ -269,7 +272,8 @@ void LocalNode::read_message() {
     case Message::Kind::kRank:
     case Message::Kind::kSignal:
     case Message::Kind::kForward:
-    case Message::Kind::kKill: return;  // ours to say
+    case Message::Kind::kKill:
+    case Message::Kind::kEndStore: return;  // ours to say
   }
   if (plan != nullptr && plan->is_store && event.kind != Kind::kStoreEnded) return;  // its exit says it
   tell(event);

@@ -1,6 +1,7 @@
 #include "yoke/launch/node/membership.h"
 
 #include <algorithm>
+#include <set>
 
 namespace yoke::launch {
 
@@ -34,6 +35,12 @@ Membership::Verdict Membership::judge(Time now) const {
 std::optional<Membership::Time> Membership::next_time() const {
   if (enough_since_) return at_once_ ? *enough_since_ : *enough_since_ + options_.last_call;
   return since_ + options_.join_timeout;
+}
+
+bool Membership::has_rivals() const {
+  std::set<int64_t> wanted;
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [&](const Entry& node) { return node.wanted_rank && !wanted.insert(*node.wanted_rank).second; });
 }
 
 std::vector<int> Membership::choose() const {

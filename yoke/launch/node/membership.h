@@ -39,6 +39,7 @@ class Membership {
   /// The nodes of the start, by node rank. REQUIRES: judge() said kStart.
   std::vector<int> choose() const;
 
+  bool has_rivals() const;  ///< Two of them ask for the same rank.
   int64_t num_nodes() const { return static_cast<int64_t>(nodes_.size()); }
   const MembershipOptions& options() const { return options_; }
 

@@ -41,6 +41,7 @@ struct NodeEvent {
     kLeftBehind,    ///< pid of a process that SIGKILL does not end
     kGuardianLost,  ///< pid
     kReport,        ///< Of a rank that ended: report, and text: its log, or empty.
+    kOnlyStore,     ///< Its ranks have ended; the program that serves the ranks' store waits for kEndStore.
     kEnded,         ///< All that was started has ended.
     kDone,          ///< And all that it printed was told, and the reports.
     kSignal,        ///< The launcher of that node was told to end, by signal `value`.

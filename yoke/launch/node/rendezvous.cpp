@@ -27,6 +27,7 @@ using std::chrono::seconds;
 
 constexpr seconds kHandshakePatience{5};
 constexpr size_t kMaxPending = 128;
+constexpr seconds kRest{1};
 constexpr milliseconds kRetryEvery{200};
 constexpr seconds kConnectPatience{5};
 constexpr seconds kSayWaitingAfter{2};
@@ -97,15 +98,15 @@ std::unique_ptr<Channel> to_channel(UniqueFd socket, milliseconds silence) {
 }
 
 /// -1 with errno; nonblocking.
-UniqueFd connect_once(const addrinfo& address, const std::function<bool()>& is_cancelled) {
+UniqueFd connect_once(const addrinfo& address, const Wait& wait) {
   UniqueFd fd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
   if (!fd) return fd;
   if (connect(fd.value(), address.ai_addr, address.ai_addrlen) == 0) return fd;
   if (errno != EINPROGRESS) return UniqueFd();
   const auto until = Clock::now() + kConnectPatience;
   pollfd one{fd.value(), POLLOUT, 0};
-  while (poll(&one, 1, 100) == 0) {
-    if (Clock::now() >= until || is_cancelled()) {
+  while (poll(&one, 1, 20) == 0) {
+    if (Clock::now() >= until || wait(milliseconds(20))) {
       errno = ETIMEDOUT;
       return UniqueFd();
     }
@@ -118,16 +119,15 @@ UniqueFd connect_once(const addrinfo& address, const std::function<bool()>& is_c
 }
 
 /// True once both have proved themselves; false: try again, for `why`. Errors  kPermissionDenied.
-bool shake_hands(int fd, const NodesSpec& nodes, const std::string& run_id, const std::function<bool()>& is_cancelled,
-                 std::string& why) {
+bool shake_hands(int fd, const NodesSpec& nodes, const std::string& run_id, const Wait& wait, std::string& why) {
   Handshake handshake(Handshake::Side::kAgent, nodes.token, run_id);
   std::string received, to_send;
   const auto until = Clock::now() + kHandshakePatience;
   while (handshake.state() == Handshake::State::kTalking) {
     pollfd one{fd, POLLIN, 0};
-    if (poll(&one, 1, 100) == 0) {
+    if (poll(&one, 1, 20) == 0) {
       why = fmt::format("it accepts, and says nothing for {}", format_duration(kHandshakePatience));
-      if (Clock::now() >= until || is_cancelled()) return false;
+      if (Clock::now() >= until || wait(milliseconds(20))) return false;
       continue;
     }
     char buffer[256];
@@ -161,7 +161,7 @@ Listener::Listener(const NodesSpec& nodes, std::string run_id)
 }
 
 void Listener::add_polls(std::vector<pollfd>& polls) const {
-  polls.push_back({pending_.size() < kMaxPending ? socket_.value() : -1, POLLIN, 0});
+  polls.push_back({Clock::now() >= rest_until_ ? socket_.value() : -1, POLLIN, 0});
   for (const auto& one : pending_) polls.push_back({one.socket.value(), POLLIN, 0});
 }
 
@@ -199,12 +199,18 @@ std::vector<Listener::Arrival> Listener::handle(const std::vector<pollfd>& polls
 }
 
 void Listener::accept_some() {
-  while (pending_.size() < kMaxPending) {
+  while (true) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
     UniqueFd fd(accept4(socket_.value(), generic, &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) return;
+    if (!fd) {
+      // Out of descriptors or memory: what cannot be accepted would keep the loop awake.
+      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) rest_until_ = Clock::now() + kRest;
+      return;
+    }
+    // Strangers who say nothing must not keep out those who have something to say.
+    if (pending_.size() == kMaxPending) pending_.erase(pending_.begin());
     auto handshake = std::make_unique<Handshake>(Handshake::Side::kHead, nodes_.token, run_id_);
     std::string nothing, greeting;
     handshake->feed(nothing, greeting);
@@ -216,6 +222,7 @@ void Listener::accept_some() {
 
 std::optional<Listener::Time> Listener::next_time() const {
   std::optional<Time> next;
+  if (rest_until_ > Clock::now()) next = rest_until_;
   for (const auto& one : pending_) {
     if (!next || one.until < *next) next = one.until;
   }
@@ -231,6 +238,8 @@ bool is_own_address(const std::string& host) {
   bool found = false;
   for (const auto* wanted = addresses.get(); wanted != nullptr && !found; wanted = wanted->ai_next) {
     const auto text = text_of(wanted->ai_addr, wanted->ai_addrlen);
+    // Debian gives a host's own name 127.0.1.1, which no interface has.
+    found = text.starts_with("127.") || text == "::1";
     for (const auto* one = interfaces; one != nullptr && !found; one = one->ifa_next) {
       if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != wanted->ai_family) continue;
       const socklen_t size = wanted->ai_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
@@ -242,18 +251,17 @@ bool is_own_address(const std::string& host) {
 }
 
 std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::string& run_id, bool is_return,
-                                         const std::function<bool()>& is_cancelled,
-                                         const std::function<void(const std::string&)>& say) {
+                                         const Wait& wait, const std::function<void(const std::string&)>& say) {
   const auto began = Clock::now();
   const auto until = began + nodes.membership.join_timeout;
   bool has_said = false;
   std::string why;
-  while (!is_cancelled()) {
+  while (!wait({})) {
     int error = 0;
     const auto addresses = resolve(nodes.endpoint_host, nodes.endpoint_port, error);
     if (!addresses) why = gai_strerror(error);
     for (const auto* one = addresses.get(); one != nullptr; one = one->ai_next) {
-      auto fd = connect_once(*one, is_cancelled);
+      auto fd = connect_once(*one, wait);
       if (!fd) {
         why = std::generic_category().message(errno);
         if (is_return && errno == ECONNREFUSED) {
@@ -262,7 +270,7 @@ std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::stri
         }
         continue;
       }
-      if (!shake_hands(fd.value(), nodes, run_id, is_cancelled, why)) continue;
+      if (!shake_hands(fd.value(), nodes, run_id, wait, why)) continue;
       send_at_once(fd.value());
       return to_channel(std::move(fd), nodes.silence);
     }
@@ -275,8 +283,8 @@ std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::stri
       say(fmt::format("waiting for the head of the job at {}:{} ({})", nodes.endpoint_host, nodes.endpoint_port, why));
       has_said = true;
     }
-    for (auto pause = kRetryEvery; pause.count() > 0 && !is_cancelled(); pause -= milliseconds(50)) {
-      poll(nullptr, 0, 50);
+    for (const auto next = now + kRetryEvery; Clock::now() < next;) {
+      if (wait(std::chrono::ceil<milliseconds>(next - Clock::now()))) return nullptr;
     }
   }
   return nullptr;

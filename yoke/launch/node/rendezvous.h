@@ -50,17 +50,20 @@ class Listener {
   std::string run_id_;
   UniqueFd socket_;
   uint16_t port_ = 0;
+  Time rest_until_{};  ///< Nothing is accepted before.
   std::vector<Pending> pending_;
 };
 
 /// Whether the endpoint is this machine's: one of its own addresses. Errors  kNotFound: the name is none.
 bool is_own_address(const std::string& host);
 
-/// A node's side: waits until the head is there and has agreed. `is_cancelled` is asked now and then.
+/// Lets that time pass and deals with what else there is; true: the wish to meet a head is gone.
+using Wait = std::function<bool(std::chrono::milliseconds)>;
+
+/// A node's side: waits until the head is there and has agreed.
 /// nullptr: cancelled. `is_return`: a head that is not there any more is not waited for.
 /// Errors  kTimeout: nobody came within the join timeout. kPermissionDenied: one of both does not know the token.
 std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::string& run_id, bool is_return,
-                                         const std::function<bool()>& is_cancelled,
-                                         const std::function<void(const std::string&)>& say);
+                                         const Wait& wait, const std::function<void(const std::string&)>& say);
 
 }  // namespace yoke::launch

@@ -23,7 +23,8 @@ std::vector<std::string> describe_failure(const std::string& name, const FailedR
     lines.push_back(fmt::format("{}: the last lines of rank {}:", name, failed.rank));
     for (const auto& line : failed.last_lines) lines.push_back("  " + printable(line));
   }
-  if (!failed.log.empty()) lines.push_back(fmt::format("{}: the log of rank {} is {}", name, failed.rank, failed.log));
+  if (!failed.log.empty())
+    lines.push_back(fmt::format("{}: the log of rank {} is {}", name, failed.rank, printable(failed.log)));
   return lines;
 }
 

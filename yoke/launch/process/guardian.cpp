@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/plan_codec.h"
@@ -97,7 +99,7 @@ class Guardian {
 
   /// From a start to the end of all that came of it.
   void run_ranks(const Message& start_message, std::vector<UniqueFd> descriptors) {
-    is_stopping_ = must_kill_ = false;
+    is_stopping_ = must_kill_ = has_told_ = false;
     courtesy_until_.reset();
     groups_.clear();
     start(start_message, std::move(descriptors));
@@ -109,7 +111,7 @@ class Guardian {
       if (polls[0].revents != 0) obey();
       if (polls[2].revents != 0) tell_failures();  // before its exit: the cause first
       reap();
-      if (ranks_.empty() && store_ > 0) kill(store_, SIGKILL);  // it has nothing to save
+      if (ranks_.empty() && store_ > 0 && !std::exchange(has_told_, true)) tell({.kind = Message::Kind::kOnlyStore});
     }
     store_input_.reset();
     for (const auto& process : end_descendants(to_keep(), kPatience)) {
@@ -134,6 +136,8 @@ class Guardian {
         is_launcher_there_ = false;
         return;
       }
+      const auto num_streams = static_cast<size_t>(std::popcount(static_cast<uint32_t>(message->value)));
+      if (message->kind != Message::Kind::kRank || received.size() != num_streams) return;  // it thought better of it
       auto next = received.begin();
       if ((message->value & kStandardInput) != 0) one.in = std::move(*next++);
       if ((message->value & kStandardOutput) != 0) one.out = std::move(*next++);
@@ -142,6 +146,7 @@ class Guardian {
     const auto plans = decode_plans(text_of(descriptors.front()));
     const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
     if (message_of_start.rank == 1 && !preload_) preload(plans);
+    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // while it loaded
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
@@ -164,11 +169,11 @@ class Guardian {
         tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = error_number});
         break;
       }
-      groups_.push_back(pid);
-      if (plans[i].is_store) {
+      if (plans[i].is_store) {  // signals are for ranks
         store_ = pid;
         store_index_ = index;
       } else {
+        groups_.push_back(pid);
         ranks_.emplace(pid, index);
       }
       tell({.kind = Message::Kind::kStarted, .rank = index, .pid = pid});
@@ -188,7 +193,7 @@ class Guardian {
       if (poll(&control, 1, 0) > 0) obey();
       if (std::chrono::steady_clock::now() >= until) break;
     }
-    if (!preload_->is_ready()) tell_not_preloaded();
+    if (!preload_->is_ready() && !is_stopping_ && !must_kill_) tell_not_preloaded();
   }
 
   void tell_not_preloaded() {
@@ -212,6 +217,10 @@ class Guardian {
     }
     if (message->kind == Message::Kind::kKill) {
       must_kill_ = true;
+      return;
+    }
+    if (message->kind == Message::Kind::kEndStore) {
+      if (store_ > 0) kill(store_, SIGKILL);  // it has nothing to save
       return;
     }
     if (message->kind == Message::Kind::kSignal) is_stopping_ = true;
@@ -272,7 +281,7 @@ class Guardian {
 
   bool is_over() {
     if (must_kill_) return true;
-    if (!ranks_.empty()) return false;
+    if (!ranks_.empty() || store_ > 0) return false;
     if (!has_children() || (preload_ && !has_others())) return true;
     // A rank that was a shell ends at the signal; the program below it may still be saving its work.
     if (is_stopping_ && !groups_of_leftovers().empty()) return false;
@@ -301,6 +310,7 @@ class Guardian {
   bool is_launcher_there_ = true;
   bool is_stopping_ = false;
   bool must_kill_ = false;
+  bool has_told_ = false;  ///< That only the store is left.
   std::optional<std::chrono::steady_clock::time_point> courtesy_until_;
 };
 

@@ -40,6 +40,16 @@ Resolved resolve(const std::string& name) {
   return result;
 }
 
+bool is_loopback(const Resolved& resolved) {
+  if (resolved.address.ss_family != AF_INET) return false;
+  return ntohl(reinterpret_cast<const sockaddr_in&>(resolved.address).sin_addr.s_addr) >> 24 == 127;
+}
+
+bool is_number(const std::string& address) {
+  in_addr ignored{};
+  return inet_pton(AF_INET, address.c_str(), &ignored) == 1;
+}
+
 in_port_t& port_of(sockaddr_storage& address) {
   return address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
                                        : reinterpret_cast<sockaddr_in&>(address).sin_port;
@@ -49,6 +59,10 @@ in_port_t& port_of(sockaddr_storage& address) {
 
 MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any) {
   auto resolved = resolve(address);
+  // Debian gives a host's own name 127.0.1.1, where no other host finds it.
+  if (or_any && is_loopback(resolved) && !is_number(address) && address != "localhost") {
+    return take_master_port("0.0.0.0", wanted, false);
+  }
   MasterPort result{UniqueFd(socket(resolved.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   const int fd = result.socket.value();
   if (fd < 0) throw system_error(errno, "making the master's socket");

@@ -21,12 +21,14 @@ struct Message {
     kSignal,   ///< value: to the process group of every rank; the group is to end.
     kForward,  ///< value: the same, and the group goes on.
     kKill,     ///< End everything now.
+    kEndStore,  ///< The store, which outlives the ranks.
     // guardian to node
     kStarted,       ///< rank, pid
     kCannotRun,     ///< rank, value: errno of exec
     kCannotStart,   ///< rank, value: errno of fork
     kExited,        ///< rank, pid, value: wait status
     kLeftBehind,    ///< pid of a process that SIGKILL does not end
+    kOnlyStore,     ///< The ranks have ended, and the store waits for kEndStore.
     kNotPreloaded,  ///< Ranks are started by exec. Descriptor: why, as a text.
     kDone,          ///< Nothing of what was started is left but those; another kStart may follow.
   };
@@ -40,6 +42,7 @@ struct Message {
 enum RankStream : int32_t { kStandardInput = 1, kStandardOutput = 2, kStandardError = 4 };
 
 /// Blocks until there is room. A peer that has gone is no error: its end of file tells.
+/// Errors  kUnavailable: descriptors cannot be sent, since too many are on their way.
 void send_message(int fd, const Message& message, const std::vector<int>& descriptors = {});
 
 /// nullopt when the peer has gone. Blocks while there is none: poll first. Descriptors come close-on-exec, and above
