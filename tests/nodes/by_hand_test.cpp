@@ -263,9 +263,10 @@ TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
   EXPECT_THAT(node->out(), HasSubstr("1/2"));
 }
 
-/// Kills at random moments of a job that restarts all the time leave nothing behind, and all that is left ends.
+/// Launchers, guardians and ranks of a job that restarts all the time, at random moments: nothing of them is left, and
+/// the others end when they are told to.
 TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
-  const int rounds = std::getenv("YOKE_LONG") != nullptr ? 300 : 4;
+  const int rounds = std::getenv("YOKE_LONG") != nullptr ? 500 : 6;
   std::mt19937 random(std::random_device{}());
   for (int round = 0; round < rounds && !HasFailure(); ++round) {
     const TemporaryFolder temporary;
@@ -279,12 +280,24 @@ TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
       nodes.push_back(std::make_unique<Command>(how));
     }
     poll(nullptr, 0, static_cast<int>(random() % 300));
-    const auto victim = random() % 3;
-    nodes[victim]->signal(SIGKILL);
-    if (random() % 2 == 0) nodes[(victim + 1) % 3]->signal(SIGKILL);
+    const auto one = random() % 3, other = (one + 1 + random() % 2) % 3;
+    switch (random() % 4) {
+      case 0: nodes[one]->signal(SIGKILL); break;
+      case 1:
+        nodes[one]->signal(SIGKILL);
+        nodes[other]->signal(SIGKILL);
+        break;
+      case 2:
+        if (const auto guardian = guardian_of(nodes[one]->pid())) kill(*guardian, SIGKILL);
+        break;
+      default:
+        if (const auto guardian = guardian_of(nodes[one]->pid())) {
+          for (const auto rank : children_of(*guardian)) kill(rank, SIGKILL);
+        }
+    }
     poll(nullptr, 0, static_cast<int>(random() % 100));
     for (const auto& node : nodes) node->signal(SIGTERM);
-    for (const auto& node : nodes) node->wait(milliseconds(20'000));
+    for (const auto& node : nodes) EXPECT_FALSE(node->wait(milliseconds(20'000)).timed_out) << "round " << round;
     EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); })) << "round " << round;
     EXPECT_TRUE(wait_until([&] { return std::filesystem::is_empty(temporary.path()); })) << "round " << round;
   }
