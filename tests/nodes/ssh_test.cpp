@@ -85,6 +85,7 @@ TEST_F(Ssh, WhatALoginShellSaysDoesNotMatter) {
   const auto result = run(options(argv));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, "ran\n");
+  EXPECT_EQ(result.err, "");
 }
 
 TEST_F(Ssh, OutputOfAnySizeAndKindArrives) {

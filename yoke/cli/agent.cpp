@@ -34,7 +34,9 @@ launch::Channel take_standard_streams() {
   const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   dup2(null.value(), STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
-  write_all(out.value(), std::as_bytes(std::span(launch::kAgentPreamble)), "the head of the job");
+  for (const int fd : {out.value(), STDERR_FILENO}) {
+    write_all(fd, std::as_bytes(std::span(launch::kAgentPreamble)), "the head of the job");
+  }
   return {std::move(in), std::move(out), kFirstSilence};
 }
 

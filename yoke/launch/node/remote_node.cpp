@@ -87,8 +87,7 @@ void RemoteNode::receive() {
   }
   if (!channel_->end()) return;
   read_process_errors();  // what ssh said last is the reason
-  if (is_ready_ || last_error_.empty()) return lose(*channel_->end());
-  lose(last_error_);
+  lose(is_ready_ || has_agent_ || last_error_.empty() ? *channel_->end() : last_error_);
 }
 
 void RemoteNode::obey(const json& message) {
@@ -96,7 +95,6 @@ void RemoteNode::obey(const json& message) {
     auto one = to_event(*event);
     if (one.info) {
       is_ready_ = true;
-      last_error_.clear();  // a login shell's
       if (one.info->address.empty()) one.info->address = address_;
     }
     return observer_.on_event(*this, one);
@@ -131,12 +129,13 @@ void RemoteNode::read_process_errors() {
       auto line = error_text_.substr(0, end);
       error_text_.erase(0, end + 1);
       if (line.ends_with('\r')) line.pop_back();
-      // Until the agent speaks for itself, the last line is why it does not.
-      if (!last_error_.empty()) observer_.on_event(*this, {.kind = Kind::kNotice, .text = last_error_});
+      // What a login shell says before the agent begins is worth a look only if it never does.
+      if (line + "\n" == kAgentPreamble) {
+        has_agent_ = true;
+        continue;
+      }
       last_error_ = printable(line);
-      if (!is_ready_) continue;
-      observer_.on_event(*this, {.kind = Kind::kNotice, .text = last_error_});
-      last_error_.clear();
+      if (has_agent_) observer_.on_event(*this, {.kind = Kind::kNotice, .text = last_error_});
     }
     if (error_text_.size() > sizeof buffer) error_text_.clear();
   }

@@ -49,6 +49,7 @@ class RemoteNode : public Node {
   std::string error_text_;  ///< Not yet a whole line.
   std::string last_error_;  ///< The last line of it.
   pid_t process_ = -1;
+  bool has_agent_ = false;  ///< It has begun to speak, on its standard error too.
   bool is_ready_ = false;
   bool is_lost_ = false;
   int64_t unacknowledged_[2] = {0, 0};  ///< Bytes of output, standard error's last.

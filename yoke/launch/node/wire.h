@@ -13,7 +13,8 @@ namespace yoke::launch {
 
 inline constexpr int kProtocol = 1;
 
-/// What an agent that was started over ssh says first: whatever a login shell printed before it is none of ours.
+/// What an agent that was started over ssh says first, on its standard output and error: whatever a login shell printed
+/// before it is none of ours.
 inline constexpr std::string_view kAgentPreamble = "yoke/1 agent\n";
 
 nlohmann::json to_json(const Place& place);
