@@ -49,8 +49,11 @@ std::string Network::why_not() {
   const auto result =
       run({.argv = {"unshare", "--net", "ip", "link", "add", "name", "one", "type", "veth", "peer", "name", "other"}});
   if (result.exit_code != 0) return "no network namespaces here: " + result.err;
-  if (!std::filesystem::exists("/usr/sbin/sshd")) return "no sshd (package openssh-server)";
   return "";
+}
+
+std::string Network::why_no_sshd() {
+  return std::filesystem::exists("/usr/sbin/sshd") ? "" : "no sshd (package openssh-server)";
 }
 
 Network::Network(int num_hosts) : switch_(new_namespace()) {

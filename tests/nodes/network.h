@@ -20,6 +20,7 @@ class Network {
 
   /// Why there can be no such network here; empty: there can.
   static std::string why_not();
+  static std::string why_no_sshd();
 
   static std::string address(int host);
   /// The command on that host.

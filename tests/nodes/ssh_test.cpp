@@ -14,6 +14,7 @@ using testing::Not;
 class Ssh : public Nodes {
  protected:
   void SetUp() override {
+    if (const auto why = Network::why_no_sshd(); !why.empty()) GTEST_SKIP() << why;
     Nodes::SetUp();
     if (network_) network_->start_sshd(tag_);
   }

@@ -33,6 +33,7 @@ TEST_F(TorchNodes, RanksOfFourHostsMeet) {
 }
 
 TEST_F(TorchNodes, OverSshTheyDoToo) {
+  if (const auto why = Network::why_no_sshd(); !why.empty()) GTEST_SKIP() << why;
   network_->start_sshd(tag_);
   const auto result = over_ssh({"--", YOKE_RANK_PROGRAM, "sum"})->wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;

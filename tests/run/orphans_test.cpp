@@ -107,7 +107,10 @@ TEST(Orphans, NoneAfterAFailure) {
 }
 
 TEST(Orphans, RanksDieEvenIfBothAreKilledAtOnce) {
-  Job job(yoke_run({"-n", "2", "--", "sh", "-c", "echo ready; exec sleep 60"}));
+  const TemporaryFolder folder;
+  auto options = yoke_run({"-n", "2", "--", "sh", "-c", "echo ready; exec sleep 60"});
+  options.environment = {{"TMPDIR", folder.path()}};  // the folder of error files stays, and the docs say so
+  Job job(options);
   ASSERT_TRUE(job.command.wait_for_output("[0] ready") && job.command.wait_for_output("[1] ready"));
   const auto guardian = guardian_of(job.command.pid());
   ASSERT_TRUE(guardian);

@@ -51,7 +51,7 @@ class LocalNode : public Node {
   void read_message();
   void lose_guardian();
   void finish();
-  void tell(NodeEvent event) { observer_.on_event(*this, event); }
+  void tell(const NodeEvent& event) { observer_.on_event(*this, event); }
 
   const LaunchSpec& spec_;
   NodeObserver& observer_;
