@@ -80,7 +80,7 @@ TEST_F(ByHand, WithoutNodeRanksTheEndpointsHostIsTheHead) {
 TEST_F(ByHand, AllHaveTheExitStatusOfTheFirstFailure) {
   const auto nodes = join_all(shell({}, "[ $RANK = 3 ] || exec sleep 60; exit 42"));
   for (const auto& node : nodes) {
-    const auto result = node->wait(milliseconds(15'000));
+    const auto result = node->wait(kSlowness * milliseconds(15'000));
     EXPECT_EQ(result.exit_code, 42);
     EXPECT_THAT(result.err, HasSubstr("exited with code 42; stopped the 3 other ranks"));
   }
@@ -98,7 +98,7 @@ TEST_F(ByHand, AKilledNodeEndsTheJobOnAll) {
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   nodes[2]->signal(SIGKILL);
   for (const int host : {0, 1, 3}) {
-    EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait(milliseconds(15'000)).exit_code, 75) << host;
+    EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait(kSlowness * milliseconds(15'000)).exit_code, 75) << host;
   }
   EXPECT_THAT(nodes[0]->err(), HasSubstr("its connection was closed"));
 }
@@ -108,7 +108,7 @@ TEST_F(ByHand, AKilledHeadEndsTheJobOnAll) {
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   nodes[0]->signal(SIGKILL);
   for (const int host : {1, 2, 3}) {
-    const auto result = nodes[static_cast<size_t>(host)]->wait(milliseconds(15'000));
+    const auto result = nodes[static_cast<size_t>(host)]->wait(kSlowness * milliseconds(15'000));
     EXPECT_EQ(result.exit_code, 75) << host;
     EXPECT_THAT(result.err, HasSubstr("lost the head of the job: its connection was closed"));
   }
@@ -133,7 +133,7 @@ TEST_F(ByHand, ANodeOfAnElasticJobMayLeave) {
   const auto nodes = join_all(shell({}, script()), "2:4");
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   nodes[3]->signal(SIGTERM);
-  EXPECT_EQ(nodes[3]->wait(milliseconds(15'000)).exit_code, 143) << nodes[3]->err();
+  EXPECT_EQ(nodes[3]->wait(kSlowness * milliseconds(15'000)).exit_code, 143) << nodes[3]->err();
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
   make_file("done");
   for (const int host : {0, 1, 2}) EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait().exit_code, 0);
@@ -145,7 +145,7 @@ TEST_F(ByHand, ANodeThatLeavesIsNotHeardTwice) {
   nodes[3]->signal(SIGTERM);
   nodes[3]->wait_until([] { return false; }, milliseconds(300));
   nodes[3]->signal(SIGTERM);
-  EXPECT_EQ(nodes[3]->wait(milliseconds(15'000)).exit_code, 143) << nodes[3]->err();
+  EXPECT_EQ(nodes[3]->wait(kSlowness * milliseconds(15'000)).exit_code, 143) << nodes[3]->err();
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
   make_file("done");
   for (const int host : {0, 1, 2}) EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait().exit_code, 0);
@@ -159,7 +159,7 @@ TEST_F(ByHand, WhoeverIsOneTooManyMayGo) {
       2, {kYoke, "run", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "10.77.0.1:29400", "--", "true"})));
   ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(2) > 0; }));
   stray->signal(SIGINT);
-  EXPECT_EQ(stray->wait(milliseconds(15'000)).exit_code, 130) << stray->err();
+  EXPECT_EQ(stray->wait(kSlowness * milliseconds(15'000)).exit_code, 130) << stray->err();
   make_file("done");
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
 }
@@ -173,7 +173,7 @@ TEST_F(ByHand, AWaitingNodeWithoutItsGuardianIsMissedByNobody) {
   const auto guardian = guardian_of(nodes[1]->pid());
   ASSERT_TRUE(guardian);
   kill(*guardian, SIGKILL);
-  EXPECT_EQ(nodes[1]->wait(milliseconds(15'000)).exit_code, 75);
+  EXPECT_EQ(nodes[1]->wait(kSlowness * milliseconds(15'000)).exit_code, 75);
   make_file("done");
   EXPECT_EQ(nodes[0]->wait().exit_code, 0) << nodes[0]->err();
 }
@@ -201,7 +201,7 @@ TEST_F(ByHand, ASignalToOneNodeEndsAJobOfFixedSize) {
   const auto nodes = join_all(shell({}, script()));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   nodes[1]->signal(SIGTERM);
-  for (const auto& node : nodes) EXPECT_EQ(node->wait(milliseconds(15'000)).exit_code, 143) << node->err();
+  for (const auto& node : nodes) EXPECT_EQ(node->wait(kSlowness * milliseconds(15'000)).exit_code, 143) << node->err();
 }
 
 /// A scheduler, or Ctrl-C in srun, tells every launcher: that is one wish, not the second one that kills at once.
@@ -210,7 +210,7 @@ TEST_F(ByHand, SignalsToAllNodesLeaveTheGrace) {
                                             folder_.path() + "; : > 0.$RANK.4; while :; do sleep 0.02; done"));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   for (const auto& node : nodes) node->signal(SIGINT);
-  for (const auto& node : nodes) EXPECT_EQ(node->wait(milliseconds(15'000)).exit_code, 130) << node->err();
+  for (const auto& node : nodes) EXPECT_EQ(node->wait(kSlowness * milliseconds(15'000)).exit_code, 130) << node->err();
   for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(has_file("saved." + std::to_string(rank))) << rank;
 }
 

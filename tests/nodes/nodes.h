@@ -18,6 +18,12 @@ namespace yoke::test {
 
 inline constexpr const char* kYoke = YOKE_COMMAND;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kSlowness = 4;  // of a sanitizer, beside other tests
+#else
+inline constexpr int kSlowness = 1;
+#endif
+
 /// Four hosts, and a tag by which the processes of the job are known.
 class Nodes : public testing::Test {
  protected:

@@ -112,7 +112,7 @@ TEST_F(Ssh, ASlowReaderDoesNotKeepSignalsBack) {
   ASSERT_TRUE(wait_until([&] { return processes_with_tag(tag_).size() > 6; }));
   poll(nullptr, 0, 500);  // for all pipes to be full
   command.signal(SIGTERM);
-  EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); }, milliseconds(8000)));
+  EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); }, kSlowness * milliseconds(8000)));
   EXPECT_EQ(command.wait().exit_code, 143);
 }
 
@@ -122,7 +122,7 @@ TEST_F(Ssh, AKilledAgentEndsTheJob) {
   const auto agent = agent_of(2);
   ASSERT_TRUE(agent);
   kill(*agent, SIGKILL);
-  const auto result = command->wait(milliseconds(15'000));
+  const auto result = command->wait(kSlowness * milliseconds(15'000));
   EXPECT_EQ(result.exit_code, 75);
   EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.3: its connection was closed; stopped the 3 other ranks"));
 }
@@ -144,9 +144,9 @@ TEST_F(Ssh, ACutHostIsLostInTimeAndEndsItsRanksItself) {
   ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); })) << command->err();
   network_->cut(1);
   const auto before = std::chrono::steady_clock::now();
-  const auto result = command->wait(milliseconds(15'000));
+  const auto result = command->wait(kSlowness * milliseconds(15'000));
   EXPECT_EQ(result.exit_code, 75);
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(6));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, kSlowness * std::chrono::seconds(6));
   EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: nothing was heard from it for 2.0 s"));
   // TearDown sees that nothing is left on the host, which is still cut.
 }

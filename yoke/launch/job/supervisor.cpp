@@ -43,7 +43,7 @@ constexpr std::chrono::milliseconds kFarewell{1000};
 /// Beside the numbers of members.
 constexpr int kHeadItself = -1;
 /// For the last lines to reach those who follow them (`yoke logs -f`).
-constexpr std::chrono::milliseconds kLastLines{200};
+constexpr std::chrono::milliseconds kLastLines{1000};
 
 /// A node as the head knows it.
 struct Member {

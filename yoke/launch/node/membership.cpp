@@ -72,6 +72,7 @@ std::vector<int> Membership::choose() const {
     if (place == nullptr) place = *other++;
   }
   std::vector<int> result;
+  result.reserve(places.size());
   for (const auto* node : places) result.push_back(node->id);
   return result;
 }

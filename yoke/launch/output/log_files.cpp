@@ -49,7 +49,7 @@ std::string make_run_folder(const LogOptions& logs, const std::string& run_id) {
 }
 
 std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, int64_t num_ranks) {
-  const auto folder = fmt::format("{}/attempt_{}", run_folder, attempt);
+  auto folder = fmt::format("{}/attempt_{}", run_folder, attempt);
   for (int64_t rank = 0; rank < num_ranks; ++rank) make_folders(fmt::format("{}/{}", folder, rank));
   return folder;
 }
