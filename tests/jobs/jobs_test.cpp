@@ -116,7 +116,7 @@ TEST(Jobs, AStoppedLauncherDelaysNobody) {
   stopped.signal(SIGSTOP);
   ASSERT_TRUE(wait_until([&] { return find_job(stopped.pid())->at("answers") == false; }));
   EXPECT_EQ(find_job(other.pid())->at("answers"), true);
-  EXPECT_THAT(run(yoke({"jobs"})).out, ContainsRegex(stopped.name() + ".*(stopped, by Ct"));
+  EXPECT_THAT(run(yoke({"jobs"})).out, ContainsRegex(stopped.name() + ".*stopped, by Ct"));
   EXPECT_EQ(run(yoke({"stack", stopped.name()})).exit_code, 124);
 }
 
