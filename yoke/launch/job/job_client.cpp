@@ -202,9 +202,27 @@ std::optional<RecentLines::Line> JobConnection::take_line() {
   }
 }
 
+namespace {
+
+/// The kernel gives the list in pieces, and between two of them others come and go: what one reading misses, three do
+/// not.
+std::vector<JobAddress> list_addresses() {
+  std::vector<JobAddress> all;
+  for (int i = 0; i < 3; ++i) {
+    for (auto& address : find_job_addresses(read_file("/proc/net/unix"), geteuid())) {
+      const auto is_same = [&](const JobAddress& other) { return other.name == address.name; };
+      if (std::none_of(all.begin(), all.end(), is_same)) all.push_back(std::move(address));
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const JobAddress& a, const JobAddress& b) { return a.pid < b.pid; });
+  return all;
+}
+
+}  // namespace
+
 std::vector<FoundJob> find_jobs(milliseconds patience) {
   const auto until = Clock::now() + patience;
-  auto addresses = find_job_addresses(read_file("/proc/net/unix"), geteuid());
+  auto addresses = list_addresses();
   std::vector<FoundJob> jobs;
   std::list<JobConnection> asked;
   while (true) {
