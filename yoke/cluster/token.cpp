@@ -23,7 +23,11 @@ constexpr size_t kMinTokenBytes = 16;
 std::optional<std::string> read_token(const std::filesystem::path& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd && errno == ENOENT) return std::nullopt;
-  if (!fd) throw system_error(errno, fmt::format("opening {}", path.string()));
+  if (!fd) {
+    throw system_error(
+        errno,
+        fmt::format("the token of your jobs, {} (is HOME yours? or set YOKE_JOB_TOKEN on all nodes)", path.string()));
+  }
   struct stat status {};
   fstat(fd.value(), &status);
   if (status.st_uid != geteuid() || (status.st_mode & 077) != 0) {

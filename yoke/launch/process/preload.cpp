@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -20,6 +19,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/preload.h"
 #include "yoke/launch/process/elf_libraries.h"
+#include "yoke/launch/process/protocol.h"
 
 namespace yoke::launch {
 namespace {
@@ -70,12 +70,6 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   fcntl(socket, F_SETFD, 0);
   execvpe(argv[0], argv, environment);
   _exit(127);
-}
-
-UniqueFd memory_file(const std::string& bytes) {
-  UniqueFd fd(memfd_create("yoke-rank", MFD_CLOEXEC));
-  if (fd) write_all(fd.value(), std::as_bytes(std::span(bytes)), "a rank's environment");
-  return fd;
 }
 
 }  // namespace
@@ -177,12 +171,11 @@ std::optional<pid_t> Preload::start_rank(const RankPlan& plan, const StartOption
     environment.push_back(fmt::format("YOKE_MASTER_LISTEN_FD={}", options.master_fd));
     inherited.push_back(options.master_fd);
   }
-  const auto memory = memory_file(encode({.environment = std::move(environment),
-                                          .inherited_fds = inherited,
-                                          .cpus = plan.cpus,
-                                          .memory_nodes = plan.memory_nodes,
-                                          .file_limit = options.file_limit}));
-  if (!memory) return std::nullopt;
+  const auto memory = to_descriptor(encode({.environment = std::move(environment),
+                                            .inherited_fds = inherited,
+                                            .cpus = plan.cpus,
+                                            .memory_nodes = plan.memory_nodes,
+                                            .file_limit = options.file_limit}));
   const auto or_own = [](int fd, int own) { return fd >= 0 ? fd : own; };
   std::vector<int> fds = {memory.value(), or_own(options.in_fd, STDIN_FILENO), or_own(options.out_fd, STDOUT_FILENO),
                           or_own(options.err_fd, STDERR_FILENO)};
