@@ -114,6 +114,19 @@ TEST_F(ByHand, AKilledHeadEndsTheJobOnAll) {
   }
 }
 
+TEST_F(ByHand, AHeadKilledWithSomethingUnreadEndsTheJobToo) {
+  const auto nodes = join_all(shell({}, script()));
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
+  nodes[0]->signal(SIGSTOP);
+  nodes[0]->wait_until([] { return false; }, milliseconds(1500));  // every node says something each second
+  nodes[0]->signal(SIGKILL);
+  for (const int host : {1, 2, 3}) {
+    const auto result = nodes[static_cast<size_t>(host)]->wait(kSlowness * milliseconds(15'000));
+    EXPECT_EQ(result.exit_code, 75) << host;
+    EXPECT_THAT(result.err, HasSubstr("lost the head of the job: its connection was closed"));
+  }
+}
+
 TEST_F(ByHand, ACutNodeOfAnElasticJobComesBack) {
   const auto nodes = join_all(shell({"--heartbeat-timeout", "2", "--max-restarts", "1"}, script()), "2:4");
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);

@@ -82,7 +82,8 @@ void Channel::read_some() {
   if (count > 0) {
     last_heard_ = Clock::now();
     received_.append(buffer, static_cast<size_t>(count));
-  } else if (count == 0) {
+  } else if (count == 0 || errno == ECONNRESET) {
+    // A process that is killed resets its connection where it left something unread, and closes it where not.
     close("its connection was closed");
   } else if (errno != EAGAIN && errno != EINTR) {
     close(fmt::format("its connection broke: {}", std::generic_category().message(errno)));
