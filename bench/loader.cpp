@@ -5,7 +5,7 @@
 // One JSON object: for each output, the first epoch (it starts the workers and touches all memory first) and the median
 // and slowest of the later ones. An epoch before them, untimed, compares every batch with libtorch's own operations;
 // any difference ends the program with status 1.
-#include "yoke/train/loader.h"
+#include "yoke/train/data/loader.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
@@ -21,8 +21,8 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
-#include "yoke/train/idx.h"
-#include "yoke/train/sampler.h"
+#include "yoke/train/data/idx.h"
+#include "yoke/train/data/sampler.h"
 
 namespace {
 

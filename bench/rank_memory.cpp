@@ -12,7 +12,7 @@
 #include <string>
 
 #include "yoke/dist/world.h"
-#include "yoke/train/distributed_data_parallel.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
 
 namespace {
 

@@ -14,13 +14,13 @@
 
 #include "yoke/base/error_file.h"
 #include "yoke/dist/world.h"
-#include "yoke/train/distributed_data_parallel.h"
-#include "yoke/train/loader.h"
+#include "yoke/train/data/loader.h"
+#include "yoke/train/data/sampler.h"
 #include "yoke/train/meter.h"
-#include "yoke/train/one_cycle.h"
-#include "yoke/train/sampler.h"
+#include "yoke/train/optim/one_cycle.h"
+#include "yoke/train/optim/sgd.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/seed.h"
-#include "yoke/train/sgd.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "yoke/base/error.h"
-#include "yoke/train/checkpoint.h"
+#include "yoke/train/checkpoint/checkpoint.h"
 
 namespace fashion_mnist {
 namespace {

@@ -17,7 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/dist/world.h"
-#include "yoke/train/distributed_data_parallel.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
 
 namespace {
 

@@ -1,0 +1,258 @@
+// Saves that are cut short: by SIGKILL at each of their system calls and at any moment, by a full disk, by each other.
+// Children are forks that touch no tensor operation which could start libtorch's threads.
+#include <ATen/ops/full.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <random>
+
+#include "yoke/base/error.h"
+#include "yoke/train/checkpoint/checkpoint.h"
+
+namespace yoke::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr int64_t kNumValues = 20'000;  // 80 kB: several pages, under the size that libtorch splits among threads
+
+CheckpointState state_of(int64_t value) {
+  return {.tensors = {{"a", at::full({kNumValues}, value, at::kFloat)}, {"b", at::full({3}, value, at::kLong)}}};
+}
+
+bool holds(const Checkpoint& checkpoint, int64_t value) {
+  return checkpoint.state.tensors.at("a").equal(at::full({kNumValues}, value, at::kFloat)) &&
+         checkpoint.state.tensors.at("b").equal(at::full({3}, value, at::kLong));
+}
+
+void fail_on_warning(const std::string& message) { ADD_FAILURE() << message; }
+
+/// Runs `body` in a child, which exits 0 or, if it throws, 1.
+pid_t start(const std::function<void()>& body) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  try {
+    body();
+  } catch (...) {
+    _exit(1);
+  }
+  _exit(0);
+}
+
+class CheckpointCrashTest : public testing::Test {
+ protected:
+  CheckpointCrashTest() {
+    std::string pattern = (fs::temp_directory_path() / "yoke_crash_test.XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~CheckpointCrashTest() override { fs::remove_all(folder_); }
+
+  int64_t num_temporaries() const {
+    int64_t count = 0;
+    for (const auto& entry : fs::directory_iterator(folder_)) count += entry.path().extension() == ".tmp";
+    return count;
+  }
+
+  /// Makes what killed saves left look an hour old.
+  void age_temporaries() const {
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      if (entry.path().extension() == ".tmp") {
+        fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - std::chrono::hours(1));
+      }
+    }
+  }
+
+  fs::path folder_;
+};
+
+// The only moments at which a killed process differs, on disk, from one that was killed a little later.
+TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
+  const CheckpointFolder folder(folder_, {.keep = 1});
+  const auto before = state_of(1), after = state_of(2);
+  int64_t num_stops = 0, num_old = 0, num_new = 0, most_temporaries = 0;
+  for (int64_t kill_at = 0; kill_at <= num_stops; ++kill_at) {
+    fs::remove(folder.path_of(2));
+    if (!fs::exists(folder.path_of(1))) folder.save(1, before);
+    const pid_t child = start([&] {
+      if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(77);
+      raise(SIGSTOP);
+      folder.save(2, after);
+    });
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "ptrace is not allowed here";
+    for (num_stops = 0; WIFSTOPPED(status); ++num_stops) {  // a stop before and after each system call
+      if (num_stops == kill_at) {
+        kill(child, SIGKILL);
+      } else {
+        ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+      }
+      waitpid(child, &status, 0);
+    }
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+    }
+
+    const auto loaded = folder.load_latest(fail_on_warning);
+    ASSERT_TRUE(loaded) << "killed at stop " << kill_at;
+    ASSERT_TRUE(holds(*loaded, loaded->step)) << "killed at stop " << kill_at;
+    ++(loaded->step == 1 ? num_old : num_new);
+    most_temporaries = std::max(most_temporaries, num_temporaries());
+    if (WIFEXITED(status)) break;  // it ran to its end: every stop has been tried
+  }
+  EXPECT_GT(num_old, 10);
+  EXPECT_GT(num_new, 4);
+  EXPECT_GT(most_temporaries, 0) << "no save was cut in the middle";
+  age_temporaries();
+  folder.save(3, after);
+  EXPECT_EQ(num_temporaries(), 0);
+}
+
+TEST_F(CheckpointCrashTest, SigkillAtAnyMoment) {
+  const int num_rounds = std::getenv("YOKE_LONG") != nullptr ? 1000 : 20;
+  const CheckpointFolder folder(folder_);
+  folder.save(0, state_of(0));
+  std::mt19937 random(1);
+  int64_t least = 0;
+  for (int round = 0; round < num_rounds; ++round) {
+    auto saved = make_pipe();
+    const pid_t child = start([&] {
+      for (int64_t step = least + 1;; ++step) {
+        folder.save(step, state_of(step));
+        [[maybe_unused]] const auto count = write(saved.write_end.value(), &step, sizeof step);
+      }
+    });
+    saved.write_end.reset();
+    // Long enough for a few saves, wherever that ends.
+    int64_t step = 0;
+    ASSERT_EQ(read(saved.read_end.value(), &step, sizeof step), static_cast<ssize_t>(sizeof step));
+    const auto moment = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 10'000);
+    while (std::chrono::steady_clock::now() < moment) sched_yield();
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    while (read(saved.read_end.value(), &step, sizeof step) > 0) {
+    }
+
+    const auto loaded = folder.load_latest(fail_on_warning);
+    ASSERT_TRUE(loaded);
+    ASSERT_GE(loaded->step, step) << "a save that had returned is gone";
+    ASSERT_TRUE(holds(*loaded, loaded->step));
+    least = loaded->step;
+  }
+  age_temporaries();
+  folder.save(least + 1, state_of(least + 1));
+  EXPECT_EQ(num_temporaries(), 0);
+}
+
+TEST_F(CheckpointCrashTest, TwoWritersHarmNobody) {
+  const CheckpointFolder folder(folder_, {.keep = 3});
+  const auto writer = [&](int64_t first) {
+    return start([&] {
+      for (int64_t step = first; step < first + 60; ++step) folder.save(step / 2, state_of(step / 2));
+    });
+  };
+  folder.save(0, state_of(0));
+  const pid_t writers[] = {writer(2), writer(3)};
+  int num_running = 2;
+  int64_t num_loads = 0;
+  while (num_running > 0) {
+    const auto loaded = folder.load_latest(fail_on_warning);
+    ASSERT_TRUE(loaded);
+    ASSERT_TRUE(holds(*loaded, loaded->step));
+    ++num_loads;
+    for (const pid_t pid : writers) {
+      int status = 0;
+      if (waitpid(pid, &status, WNOHANG) == pid) {
+        EXPECT_EQ(status, 0) << "a writer failed";
+        --num_running;
+      }
+    }
+  }
+  EXPECT_GT(num_loads, 1);
+  EXPECT_EQ(num_temporaries(), 0);
+}
+
+void expect_full(const CheckpointFolder& folder, const std::string& reason) {
+  try {
+    folder.save(2, state_of(2));
+    ADD_FAILURE() << "the disk is not full";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+    const auto needed = " is free there; checkpoint-000000000001.safetensors is as it was";
+    EXPECT_THAT(error.what(), HasSubstr("writing " + folder.path_of(2).string() + ": " + reason + "; it needs 7"));
+    EXPECT_THAT(error.what(), HasSubstr(needed));
+  }
+  EXPECT_EQ(folder.steps(), std::vector<int64_t>{1});
+  const auto loaded = folder.load_latest(fail_on_warning);
+  ASSERT_TRUE(loaded);
+  EXPECT_TRUE(holds(*loaded, 1));
+}
+
+TEST_F(CheckpointCrashTest, AFileSizeLimitKeepsThePreviousOne) {
+  const CheckpointFolder folder(folder_);
+  folder.save(1, state_of(1));
+  struct rlimit limit {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small { .rlim_cur = 50'000, .rlim_max = limit.rlim_max };
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  expect_full(folder, "File too large");
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(num_temporaries(), 0);
+  folder.save(2, state_of(2));
+}
+
+void put(const char* path, const std::string& text) {
+  const UniqueFd fd(open(path, O_WRONLY | O_CLOEXEC));
+  write_all(fd.value(), std::as_bytes(std::span(text)), path);
+}
+
+/// A mount namespace of this process's own; without root, in a user namespace where it is root.
+bool enter_mount_namespace() {
+  const auto uid = getuid();
+  const auto gid = getgid();
+  if (unshare(CLONE_NEWNS) != 0) {
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+    put("/proc/self/setgroups", "deny");
+    put("/proc/self/uid_map", fmt::format("0 {} 1", uid));
+    put("/proc/self/gid_map", fmt::format("0 {} 1", gid));
+  }
+  return mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+}
+
+TEST_F(CheckpointCrashTest, AFullDiskKeepsThePreviousOne) {
+  // A file system of its own for one checkpoint and a half, in a mount namespace that ends with the child.
+  constexpr int kNoMount = 77;
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      if (!enter_mount_namespace() || mount("yoke", folder_.c_str(), "tmpfs", 0, "size=128k") != 0) _exit(kNoMount);
+    } catch (const Error&) {
+      _exit(kNoMount);
+    }
+    const CheckpointFolder folder(folder_);
+    folder.save(1, state_of(1));
+    expect_full(folder, "No space left on device");
+    EXPECT_EQ(num_temporaries(), 0);
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNoMount) GTEST_SKIP() << "may not mount a file system here";
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace yoke::train

@@ -1,0 +1,316 @@
+#include "yoke/train/checkpoint/checkpoint.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+
+namespace yoke::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+CheckpointState state_of(int64_t step) {
+  return {.tensors = {{"model/w", at::full({3, 2}, step, at::kFloat)},
+                      {"model/flag", at::zeros({2}, at::kBool)},
+                      {"n", at::full({}, step, at::kLong)}},
+          .metadata = {{"epoch", std::to_string(step)}}};
+}
+
+void expect_holds(const Checkpoint& checkpoint, int64_t step) {
+  EXPECT_EQ(checkpoint.step, step);
+  EXPECT_EQ(checkpoint.state.metadata, (StringMap{{"epoch", std::to_string(step)}}));
+  ASSERT_EQ(checkpoint.state.tensors.size(), 3u);
+  EXPECT_TRUE(checkpoint.state.tensors.at("model/w").equal(at::full({3, 2}, step, at::kFloat)));
+}
+
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() {
+    std::string pattern = (fs::temp_directory_path() / "yoke_checkpoint_test.XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~CheckpointTest() override { fs::remove_all(folder_); }
+
+  Warn collect() {
+    return [this](const std::string& message) { warnings_.push_back(message); };
+  }
+
+  /// The folder's entries without those that are hidden.
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
+    std::ranges::sort(names);
+    return names;
+  }
+
+  fs::path folder_;
+  std::vector<std::string> warnings_;
+};
+
+void overwrite(const fs::path& path, const std::string& bytes) {
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  write_all(fd.value(), std::as_bytes(std::span(bytes)), path.string());
+}
+
+void flip_a_byte(const fs::path& path) {
+  auto bytes = read_file(path);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  overwrite(path, bytes);
+}
+
+/// Edits a checkpoint's header and makes its checksum right again.
+void edit_header(const fs::path& path, const std::string& from, const std::string& to) {
+  auto bytes = read_file(path);
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  bytes.replace(bytes.find(from), from.size(), to);
+  const std::string lead = "\"yoke.crc32.header\":\"";
+  const size_t field = bytes.find(lead) + lead.size();
+  bytes.replace(field, 8, "00000000");
+  const auto crc = crc32_z(0, reinterpret_cast<const unsigned char*>(bytes.data()), 8 + length);
+  bytes.replace(field, 8, fmt::format("{:08x}", crc));
+  overwrite(path, bytes);
+}
+
+template <typename F>
+Error error_of(F function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "threw nothing";
+  return Error(ErrorCode::kInternal, "");
+}
+
+TEST_F(CheckpointTest, ComesBackWhole) {
+  const CheckpointFolder folder(folder_ / "new" / "folder");
+  EXPECT_FALSE(folder.load_latest(collect()));
+  EXPECT_EQ(folder.save(12, state_of(12)).filename(), "checkpoint-000000000012.safetensors");
+  const auto loaded = folder.load_latest(collect());
+  ASSERT_TRUE(loaded);
+  expect_holds(*loaded, 12);
+  EXPECT_EQ(loaded->path, folder.path_of(12));
+  EXPECT_TRUE(warnings_.empty());
+  // To everybody else it is a plain safetensors file.
+  const auto plain = read_safetensors(loaded->path);
+  EXPECT_EQ(plain.tensors.size(), 3u);
+  EXPECT_EQ(plain.metadata.at("yoke.format"), "yoke-checkpoint");
+  EXPECT_EQ(plain.metadata.at("epoch"), "12");
+}
+
+TEST_F(CheckpointTest, EveryFlippedBitIsNoticed) {
+  const auto path = folder_ / "c";
+  write_checkpoint(path, 3, state_of(3));
+  const auto good = read_file(path);
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      const auto byte = static_cast<char>(good[i] ^ (1 << bit));
+      ASSERT_EQ(pwrite(fd.value(), &byte, 1, static_cast<off_t>(i)), 1);
+      const auto error = error_of([&] { read_checkpoint(path); });
+      ASSERT_EQ(error.code(), ErrorCode::kDataLoss) << "bit " << bit << " of byte " << i << ": " << error.what();
+      ASSERT_THAT(error.what(), HasSubstr(path.string()));
+    }
+    ASSERT_EQ(pwrite(fd.value(), &good[i], 1, static_cast<off_t>(i)), 1);
+  }
+  expect_holds(read_checkpoint(path), 3);
+}
+
+TEST_F(CheckpointTest, EveryTruncationIsNoticed) {
+  const auto path = folder_ / "c";
+  write_checkpoint(path, 3, state_of(3));
+  const auto size = static_cast<off_t>(fs::file_size(path));
+  ASSERT_EQ(truncate(path.c_str(), size + 1), 0);
+  EXPECT_EQ(error_of([&] { read_checkpoint(path); }).code(), ErrorCode::kDataLoss);
+  for (off_t length = size - 1; length >= 0; --length) {
+    ASSERT_EQ(truncate(path.c_str(), length), 0);
+    EXPECT_EQ(error_of([&] { read_checkpoint(path); }).code(), ErrorCode::kDataLoss) << length;
+  }
+}
+
+// What a power cut can leave where the rename reached the disk and the blocks did not.
+TEST_F(CheckpointTest, ZeroedBlocksAreNoticed) {
+  const auto path = folder_ / "c";
+  write_checkpoint(path, 3, state_of(3));
+  const auto size = fs::file_size(path);
+  overwrite(path, std::string(size, '\0'));
+  EXPECT_EQ(error_of([&] { read_checkpoint(path); }).code(), ErrorCode::kDataLoss);
+}
+
+TEST_F(CheckpointTest, ThePreviousOneStandsIn) {
+  const CheckpointFolder folder(folder_);
+  folder.save(1, state_of(1));
+  folder.save(2, state_of(2));
+  flip_a_byte(folder.path_of(2));
+  const auto loaded = folder.load_latest(collect());
+  ASSERT_TRUE(loaded);
+  expect_holds(*loaded, 1);
+  EXPECT_THAT(warnings_,
+              ElementsAre(fmt::format("refused {}: the data does not match its checksum", folder.path_of(2).string())));
+
+  overwrite(folder.path_of(1), "");
+  const auto error = error_of([&] { folder.load_latest(collect()); });
+  EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+  EXPECT_EQ(error.what(), fmt::format("no usable checkpoint in {}: {}: the data does not match its checksum",
+                                      folder_.string(), folder.path_of(2).string()));
+  EXPECT_EQ(warnings_.size(), 3u);
+}
+
+TEST_F(CheckpointTest, ForeignFilesAreRefusedByName) {
+  const CheckpointFolder folder(folder_, {.keep = 9});
+  folder.save(1, state_of(1));
+  write_safetensors(folder.path_of(2), {{"w", at::zeros({2})}});
+  folder.save(3, state_of(3));
+  edit_header(folder.path_of(3), R"("yoke.version":"1")", R"("yoke.version":"2")");
+  fs::copy_file(folder.path_of(1), folder.path_of(4));
+  fs::create_directory(folder.path_of(5));
+  overwrite(folder.path_of(6), "PK\x03\x04 an archive of torch::save");
+  fs::create_symlink("nowhere", folder.path_of(7));
+  overwrite(folder_ / "checkpoint-8.safetensors", "somebody's own");
+
+  const auto loaded = folder.load_latest(collect());
+  ASSERT_TRUE(loaded);
+  expect_holds(*loaded, 1);
+  const auto refused = [&](int64_t step, const std::string& why) {
+    return HasSubstr("refused " + folder.path_of(step).string() + ": " + why);
+  };
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("No such file"), refused(6, ""), refused(5, "not a regular file"),
+                                     refused(4, "holds step 1"), refused(3, "format version 2; this program reads 1"),
+                                     refused(2, "a safetensors file, but no checkpoint of yoke")));
+  EXPECT_EQ(error_of([&] { read_checkpoint(folder.path_of(3)); }).code(), ErrorCode::kFailedPrecondition);
+}
+
+TEST_F(CheckpointTest, KeepsTheLastOnesAndWhatIsNotItsOwn) {
+  const CheckpointFolder folder(folder_, {.keep = 2});
+  overwrite(folder_ / "notes.txt", "");
+  overwrite(folder_ / "checkpoint-5.safetensors", "");
+  folder.save(900, state_of(900));  // of an earlier run
+  for (int64_t step = 1; step <= 4; ++step) folder.save(step, state_of(step));
+  EXPECT_THAT(folder.steps(), ElementsAre(3, 4, 900));
+  folder.save(4, state_of(5));  // the same step again replaces
+  EXPECT_EQ(read_checkpoint(folder.path_of(4)).state.metadata.at("epoch"), "5");
+  EXPECT_EQ(names().size(), 5u);
+  EXPECT_EQ(error_of([&] { CheckpointFolder(folder_, {.keep = 0}); }).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(CheckpointTest, RemovesAbandonedTemporariesOnly) {
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  const auto make = [&](const std::string& name) {
+    overwrite(folder_ / name, "half");
+    fs::last_write_time(folder_ / name, old);
+    return folder_ / name;
+  };
+  const auto abandoned = make(".checkpoint-000000000007.safetensors.abcdef.tmp");
+  const auto alive = make(".checkpoint-000000000008.safetensors.abcdef.tmp");
+  const auto young = make(".checkpoint-000000000009.safetensors.abcdef.tmp");
+  fs::last_write_time(young, fs::file_time_type::clock::now());
+  make(".metrics.csv.abcdef.tmp");
+  make("checkpoint-000000000007.safetensors.tmp");
+  make(".tmp");
+  fs::create_symlink("notes", folder_ / ".checkpoint-000000000010.safetensors.abcdef.tmp");
+  const UniqueFd writer(open(alive.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(flock(writer.value(), LOCK_EX), 0);
+
+  CheckpointFolder(folder_).save(1, state_of(1));
+  EXPECT_FALSE(fs::exists(abandoned));
+  EXPECT_TRUE(fs::exists(alive));
+  EXPECT_TRUE(fs::exists(young));
+  EXPECT_EQ(names().size(), 7u);
+}
+
+TEST_F(CheckpointTest, RefusesItsOwnNamesAndNegativeSteps) {
+  const CheckpointFolder folder(folder_);
+  auto state = state_of(1);
+  EXPECT_EQ(error_of([&] { folder.save(-1, state); }).code(), ErrorCode::kInvalidArgument);
+  state.metadata["yoke.step"] = "7";
+  EXPECT_EQ(error_of([&] { folder.save(1, state); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(names().empty());
+  // A caller's text that looks like the format's own fields does not mislead it.
+  state.metadata = {{"epoch", R"("yoke.crc32.header":"00000000","yoke.crc32.data":"00000000")"}};
+  state.tensors["yoke.crc32.header"] = at::zeros({1});
+  folder.save(1, state);
+  EXPECT_EQ(folder.load_latest(collect())->state.metadata, state.metadata);
+}
+
+TEST_F(CheckpointTest, OneRunHoldsAFolder) {
+  {
+    const FolderLock lock(folder_ / "out");
+    const auto error = error_of([&] { FolderLock(folder_ / "out"); });
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+    EXPECT_THAT(error.what(), HasSubstr((folder_ / "out").string() + " is in use by another run: pid " +
+                                        std::to_string(getpid()) + " on "));
+    FolderLock(folder_ / "other");
+  }
+  FolderLock(folder_ / "out");
+}
+
+TEST_F(CheckpointTest, AKilledRunLetsGo) {
+  auto ready = make_pipe();
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      const FolderLock lock(folder_);
+      [[maybe_unused]] const auto count = write(ready.write_end.value(), "x", 1);
+      while (true) pause();
+    } catch (...) {
+      _exit(1);
+    }
+  }
+  ready.write_end.reset();
+  char byte = 0;
+  ASSERT_EQ(read(ready.read_end.value(), &byte, 1), 1);
+  EXPECT_THROW(FolderLock{folder_}, Error);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  FolderLock lock(folder_);
+}
+
+TEST_F(CheckpointTest, AllRanksTakeWhatRank0Chooses) {
+  const CheckpointFolder folder(folder_, {.keep = 3});
+  for (int64_t step = 1; step <= 3; ++step) folder.save(step, state_of(step));
+  flip_a_byte(folder.path_of(3));
+  fakes::run_ranks(3, [&](dist::World& world) {
+    int64_t num_warnings = 0;
+    const auto loaded = folder.load_latest(world, [&](const std::string&) { ++num_warnings; });
+    ASSERT_TRUE(loaded);
+    expect_holds(*loaded, 2);
+    EXPECT_EQ(num_warnings, world.rank() == 0 ? 1 : 0);
+    EXPECT_FALSE(CheckpointFolder(folder_ / "empty").load_latest(world, collect()));
+  });
+}
+
+TEST_F(CheckpointTest, AllRanksFailTogether) {
+  const CheckpointFolder folder(folder_);
+  folder.save(1, state_of(1));
+  fakes::run_ranks(2, [&](dist::World& world) {
+    // Rank 1 sees another disk.
+    const CheckpointFolder mine(world.rank() == 0 ? folder_ : folder_ / "elsewhere");
+    const auto error = error_of([&] { mine.load_latest(world, [](const std::string&) {}); });
+    EXPECT_THAT(error.what(), HasSubstr(world.rank() == 0 ? "rank 1 could not read" : "No such file"));
+  });
+  flip_a_byte(folder.path_of(1));
+  fakes::run_ranks(2, [&](dist::World& world) {
+    const auto error = error_of([&] { folder.load_latest(world, [](const std::string&) {}); });
+    EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+    EXPECT_THAT(error.what(), HasSubstr(world.rank() == 0 ? "checksum" : "rank 0 found no usable checkpoint"));
+  });
+}
+
+}  // namespace
+}  // namespace yoke::train

@@ -1,0 +1,267 @@
+#include "yoke/train/data/loader.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randperm.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "yoke/base/error.h"
+
+namespace yoke::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+Samples images(int64_t count, int64_t channels = 1, int64_t height = 6, int64_t width = 5) {
+  return {at::randint(0, 256, {count, channels, height, width}, at::kByte), at::randint(0, 10, {count}, at::kLong)};
+}
+
+std::vector<int64_t> shuffled(int64_t count) {
+  const auto order = at::randperm(count, at::kLong);
+  return {order.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>() + count};
+}
+
+at::Tensor rows(const at::Tensor& source, const std::vector<int64_t>& indices, size_t first, size_t count) {
+  const auto index = at::tensor(at::ArrayRef<int64_t>(indices).slice(first, count));
+  return at::index_select(source, 0, index);
+}
+
+// ToTensor and Normalize, written with libtorch's own operations.
+at::Tensor normalized(const at::Tensor& bytes, const Normalization& normalization) {
+  const auto channel = [&](const std::vector<double>& values) {
+    return at::tensor(at::ArrayRef<double>(values)).to(at::kFloat).view({-1, 1, 1});
+  };
+  return bytes.to(at::kFloat).div(255).sub_(channel(normalization.mean)).div_(channel(normalization.stddev));
+}
+
+const Normalization kGrey{{0.2860}, {0.3530}};
+const Normalization kColour{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
+
+class LoaderWorkers : public ::testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Counts, LoaderWorkers, ::testing::Values(0, 1, 3));
+
+// Oracle: index_select and libtorch's arithmetic, in order, to the last bit.
+TEST_P(LoaderWorkers, GiveTheBatchesInOrder) {
+  for (const int64_t channels : {1, 3, 4}) {
+    const auto samples = images(103, channels);
+    const auto& normalization = channels == 3 ? kColour : kGrey;
+    for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+      for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+        Loader loader(samples, {.batch_size = 10,
+                                .num_workers = GetParam(),
+                                .num_prefetch = 2,
+                                .normalization = normalization,
+                                .dtype = dtype,
+                                .memory_format = format});
+        const auto indices = shuffled(103);
+        loader.start(indices);
+        size_t first = 0;
+        while (const auto batch = loader.next()) {
+          const size_t count = std::min<size_t>(10, 103 - first);
+          const auto expected = normalized(rows(samples.data, indices, first, count), normalization).to(dtype);
+          ASSERT_EQ(batch->data.scalar_type(), dtype);
+          ASSERT_TRUE(batch->data.is_contiguous(format));
+          ASSERT_EQ(batch->data.strides(), at::empty(expected.sizes(), at::TensorOptions(), format).strides());
+          ASSERT_TRUE(at::equal(batch->data, expected)) << channels << " channels, from " << first;
+          ASSERT_TRUE(at::equal(batch->target, rows(samples.target, indices, first, count)));
+          ASSERT_FALSE(batch->data.is_pinned());
+          first += count;
+        }
+        EXPECT_EQ(first, 103u);
+        EXPECT_FALSE(loader.next()) << "the end stays the end";
+      }
+    }
+  }
+}
+
+TEST_P(LoaderWorkers, CopyAnyDtypeWithoutNormalization) {
+  for (const auto dtype : {at::kByte, at::kShort, at::kFloat, at::kDouble, at::kComplexDouble}) {
+    for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+      const Samples samples{images(30, 2).data.to(dtype), at::rand({30, 4})};
+      Loader loader(samples, {.batch_size = 30, .num_workers = GetParam(), .memory_format = format});
+      const auto indices = shuffled(30);
+      loader.start(indices);
+      const auto batch = loader.next();
+      EXPECT_TRUE(at::equal(batch->data, rows(samples.data, indices, 0, 30))) << dtype;
+      EXPECT_TRUE(batch->data.is_contiguous(format));
+      EXPECT_TRUE(at::equal(batch->target, rows(samples.target, indices, 0, 30)));
+    }
+  }
+}
+
+TEST_P(LoaderWorkers, DropTheLastBatchWhenAsked) {
+  Loader loader(images(25), {.batch_size = 10, .drop_last = true, .num_workers = GetParam()});
+  EXPECT_EQ(loader.num_batches(25), 2);
+  loader.start(shuffled(25));
+  EXPECT_TRUE(loader.next());
+  EXPECT_EQ(loader.next()->data.size(0), 10);
+  EXPECT_FALSE(loader.next());
+}
+
+TEST_P(LoaderWorkers, ResumeInTheMiddle) {
+  const auto samples = images(40);
+  Loader loader(samples, {.batch_size = 8, .num_workers = GetParam()});
+  EXPECT_FALSE(loader.next()) << "not started";
+  const auto indices = shuffled(40);
+  loader.start(indices, 3);
+  EXPECT_TRUE(at::equal(loader.next()->data, rows(samples.data, indices, 24, 8)));
+  EXPECT_TRUE(at::equal(loader.next()->data, rows(samples.data, indices, 32, 8)));
+  EXPECT_FALSE(loader.next());
+  loader.start(indices, 5);
+  EXPECT_FALSE(loader.next());
+  loader.start({});
+  EXPECT_FALSE(loader.next());
+}
+
+TEST_P(LoaderWorkers, StartAgainAtAnyTime) {
+  const auto samples = images(200);
+  Loader loader(samples, {.batch_size = 4, .num_workers = GetParam(), .num_prefetch = 3});
+  for (int round = 0; round < 50; ++round) {
+    const auto indices = shuffled(200);
+    loader.start(indices);
+    for (int batch = 0; batch < round % 7; ++batch) {
+      const auto first = static_cast<size_t>(batch) * 4;
+      ASSERT_TRUE(at::equal(loader.next()->data, rows(samples.data, indices, first, 4))) << round << " " << batch;
+    }
+  }
+}
+
+TEST_P(LoaderWorkers, EndWhileWorking) {
+  const auto samples = images(200);
+  for (int round = 0; round < 30; ++round) {
+    Loader loader(samples, {.batch_size = 2, .num_workers = GetParam()});
+    loader.start(shuffled(200));
+    for (int batch = 0; batch < round % 3; ++batch) loader.next();
+  }
+}
+
+// A batch that is held, or a view of it, is not written over; nor when the loader is gone.
+TEST_P(LoaderWorkers, LeaveHeldBatchesAlone) {
+  const auto samples = images(120);
+  const auto indices = shuffled(120);
+  std::vector<at::Tensor> held;
+  {
+    Loader loader(samples, {.batch_size = 4, .num_workers = GetParam(), .num_prefetch = 2});
+    loader.start(indices);
+    while (auto batch = loader.next()) {
+      held.push_back(batch->data.narrow(0, 1, 2));
+    }
+  }
+  ASSERT_EQ(held.size(), 30u);
+  for (size_t i = 0; i < held.size(); ++i) {
+    ASSERT_TRUE(at::equal(held[i], rows(samples.data, indices, i * 4 + 1, 2))) << i;
+  }
+}
+
+TEST_P(LoaderWorkers, UseMemoryAgainOnceItIsLetGo) {
+  const auto samples = images(400);
+  Loader loader(samples, {.batch_size = 4, .num_workers = GetParam(), .num_prefetch = 2});
+  loader.start(shuffled(400));
+  std::set<const void*> places;
+  while (const auto batch = loader.next()) places.insert(batch->data.const_data_ptr());
+  EXPECT_LE(places.size(), 2u + 1u + 1u);  // ready or in the making, in use, about to be let go
+}
+
+// What the user does to a batch in place, its shape included, does not reach a later one.
+TEST_P(LoaderWorkers, GiveWholeBatchesAfterChangedOnes) {
+  const auto samples = images(40);
+  Loader loader(samples, {.batch_size = 4, .num_workers = GetParam(), .num_prefetch = 1});
+  const auto indices = shuffled(40);
+  loader.start(indices);
+  for (size_t first = 0; first < 40; first += 4) {
+    auto batch = loader.next();
+    ASSERT_TRUE(at::equal(batch->data, rows(samples.data, indices, first, 4)));
+    batch->data.zero_();
+    batch->data.unsqueeze_(0);
+  }
+}
+
+TEST_P(LoaderWorkers, ThrowInNextWhatWentWrong) {
+  // A sample of 16 GiB, never touched, 2^20 times in a batch.
+  static char byte;
+  const auto huge = at::from_blob(&byte, {1, int64_t{1} << 34}, at::kByte);
+  Loader loader({huge, at::zeros({1}, at::kLong)}, {.batch_size = 1 << 20, .num_workers = GetParam()});
+  for (int round = 0; round < 2; ++round) {
+    loader.start(std::vector<int64_t>(1 << 20, 0));
+    try {
+      loader.next();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+      EXPECT_THAT(error.what(), HasSubstr("[1048576, 17179869184] Byte"));
+    }
+    EXPECT_FALSE(loader.next());
+  }
+}
+
+// Which of a process's threads takes a signal is the kernel's choice among those that do not block it.
+TEST(Loader, WorkersBlockAllSignalsAndTheCallerNone) {
+  sigset_t before, after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  Loader loader(images(20), {.batch_size = 2, .num_workers = 2});
+  loader.start(shuffled(20));
+  while (loader.next()) {
+  }
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  EXPECT_EQ(sigismember(&after, SIGTERM), sigismember(&before, SIGTERM));
+
+  int num_workers = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name, line;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name != "yoke-loader") continue;
+    ++num_workers;
+    std::ifstream status(task.path() / "status");
+    while (std::getline(status, line) && !line.starts_with("SigBlk:")) {
+    }
+    const auto blocked = std::stoull(line.substr(7), nullptr, 16);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) EXPECT_TRUE(blocked >> (signal - 1) & 1) << signal;
+  }
+  EXPECT_GE(num_workers, 1);  // a thread that has not run yet has not its name
+}
+
+std::string refusal(Samples samples, const LoaderOptions& options, std::vector<int64_t> indices = {},
+                    int64_t first_batch = 0) {
+  try {
+    Loader(std::move(samples), options).start(std::move(indices), first_batch);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "(nothing thrown)";
+}
+
+TEST(Loader, RefusesWhatDoesNotFit) {
+  const auto good = images(8, 3);
+  const auto with = [](Normalization normalization) { return LoaderOptions{.normalization = normalization}; };
+  EXPECT_THAT(refusal({good.data, at::zeros({7}, at::kLong)}, {}), HasSubstr("8 samples, but 7 targets"));
+  EXPECT_THAT(refusal({at::Tensor(), good.target}, {}), HasSubstr("data must be a tensor"));
+  EXPECT_THAT(refusal({good.data.transpose(2, 3), good.target}, {}), HasSubstr("data must be contiguous"));
+  EXPECT_THAT(refusal({good.data.to(at::kFloat), good.target}, with(kGrey)), HasSubstr("not Float"));
+  EXPECT_THAT(refusal(good, with({{0.1, 0.2}, {1, 1}})), HasSubstr("2 means"));
+  EXPECT_THAT(refusal(good, with({{0.1}, {0}})), HasSubstr("[0] must be above 0"));
+  EXPECT_THAT(refusal(good, {.normalization = kGrey, .dtype = at::kLong}), HasSubstr("not Long"));
+  EXPECT_THAT(refusal({good.data.view({8, -1}), good.target}, {.memory_format = at::MemoryFormat::ChannelsLast}),
+              HasSubstr("[N, C, H, W], not [8, 90]"));
+  EXPECT_THAT(refusal(good, {.batch_size = 0}), HasSubstr("batch_size 0"));
+  EXPECT_THAT(refusal(good, {.num_workers = -1}), HasSubstr("num_workers -1"));
+  EXPECT_THAT(refusal(good, {.num_prefetch = 0}), HasSubstr("num_prefetch 0"));
+  EXPECT_THAT(refusal(good, {}, {0, 1, 8}), HasSubstr("index 8 at place 2 is outside the 8 samples"));
+  EXPECT_THAT(refusal(good, {}, {-1}), HasSubstr("index -1 at place 0"));
+  EXPECT_THAT(refusal(good, {.batch_size = 4}, {0, 1, 2, 3, 4}, 3), HasSubstr("first_batch 3 of 2 batches"));
+}
+
+}  // namespace
+}  // namespace yoke::train

@@ -1,0 +1,32 @@
+// yoke/train/data/samples.h -- a data set as two tensors, in memory or mapped from a file.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace yoke::train {
+
+/// Samples and what they should be recognised as, row by row.
+struct Samples {
+  at::Tensor data;    ///< [N, ...], any dtype, contiguous, on the CPU.
+  at::Tensor target;  ///< [N, ...], int64 [N] for classes; contiguous, on the CPU.
+};
+
+/// Where a tensor lies in a file of raw values.
+struct FileLayout {
+  std::vector<int64_t> sizes;
+  at::ScalarType dtype = at::kByte;
+  int64_t offset_bytes = 0;
+};
+
+/// A file's values as a tensor, without reading them: pages come on first use and all ranks of a machine share them.
+/// The tensor is read-only (a write raises SIGSEGV) and keeps the mapping; byte order is the machine's.
+/// Errors  kDataLoss when the file is shorter than the layout says; kInvalidArgument for a layout that cannot be (a
+///         negative size, an offset that does not suit the dtype); as errno says, with the path.
+at::Tensor map_tensor(const std::filesystem::path& path, const FileLayout& layout);
+
+}  // namespace yoke::train

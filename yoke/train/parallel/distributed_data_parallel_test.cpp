@@ -1,0 +1,239 @@
+#include "yoke/train/parallel/distributed_data_parallel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+#include "yoke/train/parallel/same_on_all_ranks.h"
+
+namespace yoke::train {
+namespace {
+
+using dist::World;
+using fakes::run_ranks;
+using testing::HasSubstr;
+namespace nn = torch::nn;
+
+/// A network of several buckets when these are small; the same weights for the same seed.
+nn::Sequential make_model(uint64_t seed = 0) {
+  torch::manual_seed(seed);
+  nn::Sequential model;
+  model->push_back(nn::Linear(6, 16));
+  model->push_back(nn::Linear(16, 16));
+  model->push_back(nn::Linear(16, 2));
+  return model;
+}
+
+// Ranks are threads of one process and share the default generator.
+std::mutex seed_mutex;
+nn::Sequential make_model_in_thread(uint64_t seed = 0) {
+  const std::lock_guard lock(seed_mutex);
+  return make_model(seed);
+}
+
+void descend(nn::Module& model, double lr) {
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : model.parameters()) parameter.sub_(parameter.grad(), lr);
+}
+
+struct Problem {
+  at::Tensor x = torch::sin(torch::arange(16 * 6).to(torch::kFloat)).reshape({16, 6});  // [batch, in]
+  at::Tensor y = torch::cos(torch::arange(16 * 2).to(torch::kFloat)).reshape({16, 2});  // [batch, out]
+
+  at::Tensor loss(nn::Sequential& model, int64_t first, int64_t rows) const {
+    return torch::mse_loss(model->forward(x.narrow(0, first, rows)), y.narrow(0, first, rows));
+  }
+};
+
+/// Parameters after `steps` on `num_ranks` ranks, each with its share of the whole batch.
+std::vector<at::Tensor> train_on(int64_t num_ranks, int steps, const DistributedDataParallelOptions& options = {}) {
+  const Problem problem;
+  std::vector<at::Tensor> result;
+  run_ranks(num_ranks, [&](World& world) {
+    auto model = make_model_in_thread();
+    DistributedDataParallel parallel(*model, world, options);
+    const int64_t rows = 16 / world.size();
+    for (int i = 0; i < steps; ++i) {
+      model->zero_grad();
+      auto step = parallel.begin_step();
+      step.backward(problem.loss(model, rows * world.rank(), rows));
+      descend(*model, 0.1);
+    }
+    if (world.rank() == 0) {
+      for (const auto& parameter : model->parameters()) result.push_back(parameter.detach().clone());
+    }
+  });
+  return result;
+}
+
+// Oracle: with a mean loss and equal shards, N ranks must give one process's gradient.
+TEST(DistributedDataParallel, AnyNumberOfRanksGivesOneProcessesParameters) {
+  const Problem problem;
+  auto whole = make_model();
+  for (int i = 0; i < 20; ++i) {
+    whole->zero_grad();
+    problem.loss(whole, 0, 16).backward();
+    descend(*whole, 0.1);
+  }
+  for (const int64_t num_ranks : {1, 2, 4}) {
+    const auto parameters = train_on(num_ranks, 20);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(parameters[i], whole->parameters()[i], 1e-4, 1e-6)) << num_ranks << " ranks, " << i;
+    }
+  }
+}
+
+TEST(DistributedDataParallel, NoOptionChangesABit) {
+  const auto plain = train_on(2, 10);
+  const auto small = train_on(2, 10, {.bucket_bytes = 256, .first_bucket_bytes = 128});
+  const auto views = train_on(2, 10, {.gradient_as_bucket_view = true});
+  for (size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_TRUE(torch::equal(plain[i], small[i])) << i;
+    EXPECT_TRUE(torch::equal(plain[i], views[i])) << i;
+  }
+}
+
+TEST(DistributedDataParallel, TwoRunsAreEqualToTheLastBit) {
+  const auto first = train_on(2, 10), second = train_on(2, 10);
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(torch::equal(first[i], second[i])) << i;
+}
+
+TEST(DistributedDataParallel, AccumulatedGradientsAreAveragedOnce) {
+  const Problem problem;
+  auto whole = make_model();
+  (problem.loss(whole, 0, 16) * 2).backward();  // two half-batches a rank, each a mean of its own
+  run_ranks(2, [&](World& world) {
+    auto model = make_model_in_thread();
+    DistributedDataParallel parallel(*model, world);
+    for (int round = 0; round < 3; ++round) {  // the second round has rebuilt buckets
+      model->zero_grad();
+      problem.loss(model, 8 * world.rank(), 4).backward();
+      auto step = parallel.begin_step();
+      step.backward(problem.loss(model, 8 * world.rank() + 4, 4));
+      for (size_t i = 0; i < model->parameters().size(); ++i) {
+        EXPECT_TRUE(torch::allclose(model->parameters()[i].grad(), whole->parameters()[i].grad(), 1e-4, 1e-6)) << i;
+      }
+    }
+  });
+}
+
+TEST(DistributedDataParallel, EveryRankStartsFromRankZero) {
+  const auto expected = make_model(0);
+  run_ranks(3, [&](World& world) {
+    auto model = make_model_in_thread(static_cast<uint64_t>(world.rank()));
+    const DistributedDataParallel parallel(*model, world);
+    for (size_t i = 0; i < model->parameters().size(); ++i) {
+      EXPECT_TRUE(torch::equal(model->parameters()[i], expected->parameters()[i]));
+    }
+  });
+}
+
+TEST(DistributedDataParallel, BuffersFollowRankZero) {
+  run_ranks(2, [&](World& world) {
+    nn::BatchNorm1d model(nn::BatchNorm1dOptions(3));
+    DistributedDataParallel each_step(*model, world);
+    model->running_mean.fill_(static_cast<double>(world.rank() + 5));
+    each_step.begin_step();
+    EXPECT_TRUE(torch::equal(model->running_mean, torch::full({3}, 5.0)));
+
+    DistributedDataParallel on_demand(*model, world, {.broadcast_buffers = false});
+    model->running_mean.fill_(static_cast<double>(world.rank() + 7));
+    on_demand.begin_step();
+    EXPECT_TRUE(torch::equal(model->running_mean, torch::full({3}, static_cast<double>(world.rank() + 7))));
+    on_demand.sync_buffers();
+    EXPECT_TRUE(torch::equal(model->running_mean, torch::full({3}, 7.0)));
+  });
+}
+
+TEST(DistributedDataParallel, FrozenParametersStayOut) {
+  run_ranks(2, [&](World& world) {
+    auto model = make_model_in_thread();
+    model->parameters()[0].set_requires_grad(false);
+    DistributedDataParallel parallel(*model, world);
+    for (int i = 0; i < 2; ++i) {
+      model->zero_grad();
+      auto step = parallel.begin_step();
+      step.backward(Problem().loss(model, 0, 8));
+    }
+    EXPECT_FALSE(model->parameters()[0].grad().defined());
+    EXPECT_TRUE(model->parameters()[1].grad().defined());
+  });
+}
+
+TEST(DistributedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  run_ranks(3, [&](World& world) {
+    nn::Linear model(3, world.rank() == 2 ? 2 : 1);
+    try {
+      const DistributedDataParallel parallel(*model, world);
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      messages.push_back(error.what());
+    }
+  });
+  ASSERT_EQ(messages.size(), 3u);
+  for (const auto& message : messages) {
+    EXPECT_THAT(message,
+                HasSubstr("on rank 2 it has 'weight Float [2, 3] trained' where rank 0 has 'weight Float [1, 3]"));
+  }
+}
+
+TEST(DistributedDataParallel, RefusesWhatCannotWork) {
+  World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
+  nn::Linear frozen(3, 1);
+  for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+  EXPECT_THROW(DistributedDataParallel(*frozen, world), Error);
+
+  nn::Linear model(3, 1);
+  DistributedDataParallel parallel(*model, world);
+  auto step = parallel.begin_step();
+  step.backward(model->forward(torch::ones({2, 3})).sum());
+  EXPECT_THROW(step.backward(model->forward(torch::ones({2, 3})).sum()), Error) << "a step is used once";
+  world.shutdown();
+}
+
+TEST(DistributedDataParallel, ARankThatStopsIsNamedByTheOthers) {
+  std::string message;
+  std::atomic<bool> gave_up = false;
+  run_ranks(
+      2,
+      [&](World& world) {
+        auto model = make_model_in_thread();
+        DistributedDataParallel parallel(*model, world);
+        if (world.rank() == 1) {  // takes no step; leaves when rank 0 has given up
+          gave_up.wait(false);
+          return;
+        }
+        try {
+          auto step = parallel.begin_step();
+          step.backward(Problem().loss(model, 0, 8));
+        } catch (const Error& error) {
+          message = error.what();
+        }
+        gave_up = true;
+        gave_up.notify_all();
+      },
+      std::chrono::milliseconds(1200));
+  EXPECT_THAT(message, HasSubstr("rank 1 has not arrived"));
+}
+
+TEST(SameOnAllRanks, SaysWhatDiffers) {
+  EXPECT_EQ(first_difference("a\nb\n", "a\nb\n"), "");
+  EXPECT_EQ(first_difference("a\nb\n", "a\n"), "it lacks 'b' of rank 0");
+  EXPECT_EQ(first_difference("a\n", "a\nc\n"), "it has 'c', which rank 0 lacks");
+  EXPECT_EQ(first_difference("a\nb\n", "x\nb\n"), "it has 'x' where rank 0 has 'a'");
+}
+
+}  // namespace
+}  // namespace yoke::train

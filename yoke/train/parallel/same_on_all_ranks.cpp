@@ -1,0 +1,45 @@
+#include "yoke/train/parallel/same_on_all_ranks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <sstream>
+
+#include "yoke/base/error.h"
+#include "yoke/dist/world.h"
+
+namespace yoke::train {
+
+std::string describe_tensors(const NamedTensors& tensors) {
+  std::string text;
+  for (const auto& [name, tensor] : tensors) {
+    text += fmt::format("{} {} [{}]{}\n", name, c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "),
+                        tensor.requires_grad() ? " trained" : "");
+  }
+  return text;
+}
+
+std::string first_difference(const std::string& rank_zero, const std::string& other) {
+  std::istringstream expected_lines(rank_zero), actual_lines(other);
+  std::string expected, actual;
+  while (true) {
+    const bool has_expected = static_cast<bool>(std::getline(expected_lines, expected));
+    const bool has_actual = static_cast<bool>(std::getline(actual_lines, actual));
+    if (!has_expected && !has_actual) return "";
+    if (!has_actual) return fmt::format("it lacks '{}' of rank 0", expected);
+    if (!has_expected) return fmt::format("it has '{}', which rank 0 lacks", actual);
+    if (expected != actual) return fmt::format("it has '{}' where rank 0 has '{}'", actual, expected);
+  }
+}
+
+void check_same_on_all_ranks(dist::World& world, const NamedTensors& tensors) {
+  if (world.size() == 1) return;
+  const auto texts = world.all_gather_text(describe_tensors(tensors));
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    throw Error(ErrorCode::kInvalidArgument, "the model differs between ranks: on rank {} {}", rank,
+                first_difference(texts[0], texts[rank]));
+  }
+}
+
+}  // namespace yoke::train

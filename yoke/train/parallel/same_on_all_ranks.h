@@ -1,0 +1,24 @@
+// yoke/train/parallel/same_on_all_ranks.h -- do all ranks hold tensors of the same names, shapes and types?
+#pragma once
+
+#include <string>
+
+#include "yoke/train/named_tensors.h"
+
+namespace yoke::dist {
+class World;
+}
+
+namespace yoke::train {
+
+/// Collective. Compares names, shapes, dtypes and requires_grad, in order, with those of rank 0; not the values.
+/// Errors  InvalidArgument on every rank, with the same text: the first rank that differs and the first difference.
+void check_same_on_all_ranks(dist::World& world, const NamedTensors& tensors);
+
+/// Pure: one line a tensor, as "weight float [8, 3] trained".
+std::string describe_tensors(const NamedTensors& tensors);
+
+/// Pure: the first line in which the descriptions differ, in words; empty when they are equal.
+std::string first_difference(const std::string& rank_zero, const std::string& other);
+
+}  // namespace yoke::train

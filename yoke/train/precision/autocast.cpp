@@ -1,0 +1,36 @@
+#include "yoke/train/precision/autocast.h"
+
+#include <ATen/autocast_mode.h>
+
+#include "yoke/dist/plug.h"
+
+namespace yoke::train {
+
+Autocast::Autocast(const AutocastOptions& options)
+    : device_type_(options.device_type),
+      outer_dtype_(at::autocast::get_autocast_dtype(options.device_type)),
+      outer_enabled_(at::autocast::is_autocast_enabled(options.device_type)) {
+  at::autocast::set_autocast_enabled(device_type_, options.enabled);
+  at::autocast::set_autocast_dtype(device_type_, options.dtype);
+  at::autocast::increment_nesting();
+}
+
+Autocast::~Autocast() {
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_dtype(device_type_, outer_dtype_);
+  at::autocast::set_autocast_enabled(device_type_, outer_enabled_);
+}
+
+bool has_fast_bfloat16(c10::Device device) {
+  if (device.is_cpu()) {
+#ifdef __x86_64__
+    return __builtin_cpu_supports("avx512bf16") || __builtin_cpu_supports("amx-bf16");
+#else
+    return false;
+#endif
+  }
+  const auto* plug = dist::loaded_plug();
+  return plug != nullptr && plug->device_type == device.type() && plug->has_bfloat16(device.index());
+}
+
+}  // namespace yoke::train
