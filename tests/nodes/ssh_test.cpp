@@ -1,5 +1,6 @@
 // `yoke run --hosts`: four hosts in network namespaces, reached by real ssh.
 #include <csignal>
+#include <fstream>
 #include <optional>
 
 #include "tests/nodes/nodes.h"
@@ -26,10 +27,10 @@ class Ssh : public Nodes {
       const auto process = "/proc/" + std::to_string(pid);
       std::error_code error;
       if (namespace_of(std::filesystem::read_symlink(process + "/ns/net", error).string()) != wanted) continue;
-      if (std::filesystem::read_symlink(process + "/exe", error) == std::filesystem::canonical(kYoke, error) &&
-          !children_of(pid).empty()) {
-        return pid;
-      }
+      if (std::filesystem::read_symlink(process + "/exe", error) != std::filesystem::canonical(kYoke, error)) continue;
+      std::string name;
+      std::getline(std::ifstream(process + "/comm"), name);
+      if (name != "yoke-guardian" && !children_of(pid).empty()) return pid;
     }
     return std::nullopt;
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <map>
@@ -20,6 +19,7 @@
 #include "yoke/launch/job/agent.h"
 #include "yoke/launch/job/group.h"
 #include "yoke/launch/job/job_server.h"
+#include "yoke/launch/job/member.h"
 #include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/remote_node.h"
 #include "yoke/launch/node/rendezvous.h"
@@ -37,28 +37,11 @@ constexpr std::chrono::seconds kDrainAfterStop{1};
 constexpr std::chrono::seconds kStatusEvery{1};
 /// After so long without a start, people are told what is being waited for.
 constexpr std::chrono::seconds kSayWaitingAfter{2};
-/// Between two tries to reach a host: doubled each time, up to the second.
-constexpr std::chrono::seconds kReachFirst{1}, kReachLast{60};
 constexpr std::chrono::milliseconds kFarewell{1000};
 /// Beside the numbers of members.
 constexpr int kHeadItself = -1;
 /// For the last lines to reach those who follow them (`yoke logs -f`).
 constexpr std::chrono::milliseconds kLastLines{1000};
-
-/// A node as the head knows it.
-struct Member {
-  std::unique_ptr<Node> node;
-  RemoteNode* remote = nullptr;  ///< The same, unless it is this machine.
-  size_t host_index = 0;         ///< In NodesSpec::hosts, if it was started there.
-  NodeInfo info;
-  bool is_ready = false;
-  bool is_lost = false;
-  int leaves_with = -1;  ///< The exit status that a node is given which is not to take part any more; -1: it stays.
-  bool has_only_store = false;  ///< Its ranks have ended, and it serves the ranks' store.
-  bool has_processes = false;   ///< Of this start.
-  bool takes_part = false;      ///< In this start; it has processes, or what they printed is not all here.
-  std::set<int64_t> ranks;      ///< Of this start.
-};
 
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1" || address == "localhost";
@@ -80,10 +63,10 @@ class Head : public NodeObserver {
         membership_(nodes.membership, Clock::now()),
         signals_(take_signals(spec.stop_signals)),
         listener_(std::move(listener)),
+        tries_(nodes.hosts.size()),
         job_(describe_job(spec)) {
     if (nodes.hosts.empty()) add_this_machine();
     if (nodes.is_several()) raise_file_limit();
-    tries_.resize(nodes.hosts.size());
     screen_ = std::make_unique<Screen>(spec.environment.value_or("NO_COLOR", "").empty());
     job_server_ = std::make_unique<JobServer>(job_, screen_->recent_lines(),
                                               [this](StopHow how) { stop(group_.on_stop(how, Clock::now())); });
@@ -154,7 +137,7 @@ class Head : public NodeObserver {
         return;
       case Kind::kEnded:
         member.has_processes = member.has_only_store = false;
-        if (job_.is_stopping && !has_processes()) drain_until_ = Clock::now() + kDrainAfterStop;
+        if (job_.is_stopping && !has_processes(members_)) drain_until_ = Clock::now() + kDrainAfterStop;
         return;
       case Kind::kDone: member.takes_part = false; return;
       case Kind::kSignal: return on_node_signal(id, member, event.value);
@@ -190,18 +173,11 @@ class Head : public NodeObserver {
     return member;
   }
 
-  /// Each node has some descriptors. After this machine's own ranks were given the limit as it was.
-  static void raise_file_limit() {
-    rlimit limit{};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-  }
-
   void add_this_machine() {
     auto node = std::make_unique<LocalNode>(spec_, true, *this);
     local_ = node.get();
     auto& member = add_member(std::move(node));
+    member.local = local_;
     NodeInfo info{
         .num_ranks = spec_.num_ranks, .node_rank = nodes_.node_rank, .has_store = !spec_.store_program.empty()};
     info.address = nodes_.local_addr.empty() ? nodes_.endpoint_host : nodes_.local_addr;
@@ -216,7 +192,7 @@ class Head : public NodeObserver {
     if (!name_before.empty()) member.info.host = name_before;  // as the user calls it
     if (!nodes_.hosts.empty()) {
       member.info.node_rank = static_cast<int64_t>(member.host_index);
-      tries_[member.host_index] = {};
+      tries_.forget(member.host_index);
     }
     member.is_ready = true;
     membership_.add(id, member.info.node_rank, Clock::now());
@@ -238,7 +214,7 @@ class Head : public NodeObserver {
         const auto& options = membership_.options();
         group_.on_refused(exit_status(ErrorCode::kTimeout),
                           fmt::format("{} of at least {} nodes have come within {}: {}{}", membership_.choose().size(),
-                                      options.min_nodes, format_duration(options.join_timeout), describe_members(),
+                                      options.min_nodes, format_duration(options.join_timeout), describe(members_),
                                       membership_.has_rivals() ? "; some of them want the same node rank" : ""),
                           now);
         return false;
@@ -246,7 +222,7 @@ class Head : public NodeObserver {
       reach_hosts();
       if (!has_said && now >= began + kSayWaitingAfter) {
         say(fmt::format("waiting for {} nodes, {} {} here: {}", needed_nodes(), membership_.num_nodes(),
-                        membership_.num_nodes() == 1 ? "is" : "are", describe_members()));
+                        membership_.num_nodes() == 1 ? "is" : "are", describe(members_)));
         has_said = true;
       }
       step();
@@ -259,23 +235,12 @@ class Head : public NodeObserver {
     return fmt::format("{} to {}", options.min_nodes, options.max_nodes);
   }
 
-  std::string describe_members() const {
-    std::vector<std::string> names;
-    for (const auto& [id, member] : members_) {
-      if (member.is_ready && !member.is_lost) names.push_back(printable(member.info.host));
-    }
-    return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
-  }
-
   /// Starts agents on hosts that have none.
   void reach_hosts() {
     for (size_t i = 0; i < nodes_.hosts.size(); ++i) {
       const bool is_there = std::any_of(members_.begin(), members_.end(),
                                         [i](const auto& entry) { return entry.second.host_index == i; });
-      auto& tries = tries_[i];
-      if (is_there || Clock::now() < tries.next) continue;
-      tries.next = Clock::now() + tries.pause;
-      tries.pause = std::min(2 * tries.pause, kReachLast);
+      if (is_there || !tries_.take(i, Clock::now())) continue;
       try {
         start_agent(i);
       } catch (const Error& error) {  // out of processes or descriptors: for the moment, maybe
@@ -296,9 +261,8 @@ class Head : public NodeObserver {
     member.info.host = host.name;
   }
 
-  /// Once for each time that it was there.
   void say_unreachable(size_t index, const std::string& why) {
-    if (!std::exchange(tries_[index].has_said, true) && !spec_.quiet) {
+    if (tries_.take_complaint(index) && !spec_.quiet) {
       say(fmt::format("cannot use host {}, and try again: {}", nodes_.hosts[index].name, printable(why)));
     }
   }
@@ -348,7 +312,7 @@ class Head : public NodeObserver {
     if (member.leaves_with >= 0) return;
     // A spare that waits while others run is missed by nobody.
     const bool may_go =
-        (!member.takes_part && has_processes()) ||
+        (!member.takes_part && has_processes(members_)) ||
         (nodes_.is_elastic() && !group_.is_ending() && membership_.num_nodes() - 1 >= nodes_.membership.min_nodes);
     if (!may_go) return stop(group_.on_signal(signal, now, id));
     dismiss(id, member, 128 + signal);
@@ -385,12 +349,7 @@ class Head : public NodeObserver {
 
   /// The program that serves the ranks' store ends after the ranks of all nodes.
   void release_store() {
-    Member* store = nullptr;
-    for (auto& [id, member] : members_) {
-      if (!member.has_processes) continue;
-      if (!member.has_only_store) return;
-      store = &member;
-    }
+    Member* const store = last_with_store(members_);
     if (store == nullptr) return;
     store->has_only_store = false;
     store->node->order(Order::kEndStore, 0);
@@ -448,7 +407,7 @@ class Head : public NodeObserver {
       }
       member.takes_part = member.has_processes = true;
       member.node->start(place);
-      describe_ranks(member, place);
+      add_ranks(job_, member, place, spec_, !nodes_.hosts.empty());
       ++place.node_rank;
     }
     while (!is_drain_over() &&
@@ -474,23 +433,6 @@ class Head : public NodeObserver {
     preparing_ = nullptr;
     for (const int id : chosen) members_.at(id).takes_part = false;
     return group_.exit_code() == 0;
-  }
-
-  /// For those who ask (`yoke jobs`).
-  void describe_ranks(const Member& member, const Place& place) {
-    for (const auto rank : member.ranks) {
-      const auto local_rank = rank - place.first_rank;
-      JobRank one{.rank = rank, .local_rank = local_rank, .host = job_.host};
-      one.prefix = prefix_of(spec_, place.world_size, rank, local_rank);
-      if (member.remote != nullptr) {
-        one.host = member.info.host;
-        if (nodes_.hosts.empty()) one.out.to = one.err.to = StreamPlan::To::kNowhere;  // its own node's screen
-      } else if (const auto index = static_cast<size_t>(one.local_rank); index < local_->plans().size()) {
-        one.out = local_->plans()[index].out;
-        one.err = local_->plans()[index].err;
-      }
-      job_.ranks.push_back(std::move(one));
-    }
   }
 
   /// What the user should know beside the reason.
@@ -549,7 +491,7 @@ class Head : public NodeObserver {
     if (listener_) accept_nodes(first_of_listener);
     screen_->flush();
     job_server_->handle(polls_, first_of_server);
-    if (const auto time = group_.next_time(); has_processes() && time && Clock::now() >= *time) {
+    if (const auto time = group_.next_time(); has_processes(members_) && time && Clock::now() >= *time) {
       carry_out(group_.on_time(Clock::now()));
     }
     release_store();
@@ -557,7 +499,7 @@ class Head : public NodeObserver {
 
   int timeout() const {
     std::optional<Clock::time_point> until;
-    if (has_processes()) until = group_.next_time();
+    if (has_processes(members_)) until = group_.next_time();
     const auto take = [&](const std::optional<Clock::time_point>& other) {
       if (other && (!until || *other < *until)) until = other;
     };
@@ -573,10 +515,6 @@ class Head : public NodeObserver {
     return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
   }
 
-  bool has_processes() const {
-    return std::any_of(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.has_processes; });
-  }
-
   void read_signals() {
     while (const int number = next_signal(signals_)) {
       const auto decision = group_.on_signal(number, Clock::now(), kHeadItself);
@@ -586,7 +524,7 @@ class Head : public NodeObserver {
 
   void stop(const Group::Decision& decision) {
     job_.is_stopping = true;
-    if (!has_processes()) drain_until_ = Clock::now();  // only the reader of our output is being waited for
+    if (!has_processes(members_)) drain_until_ = Clock::now();  // only the reader of our output is being waited for
     carry_out(decision);
   }
 
@@ -610,15 +548,10 @@ class Head : public NodeObserver {
   UniqueFd signals_;
   std::unique_ptr<Listener> listener_;  ///< Where nodes come by themselves.
   std::unique_ptr<Screen> screen_;
-  std::map<int, Member> members_;
+  HostTries tries_;
+  Members members_;
   int last_id_ = -1;
   LocalNode* local_ = nullptr;
-  struct Tries {
-    Clock::time_point next;
-    std::chrono::seconds pause = kReachFirst;
-    bool has_said = false;  ///< That it cannot be reached.
-  };
-  std::vector<Tries> tries_;  ///< To reach a host.
   bool is_gathering_again_ = false;
   const Member* preparing_ = nullptr;
   std::optional<uint16_t> master_port_;

@@ -62,6 +62,13 @@ void open_filter(LineFilter& filter, const std::vector<std::string>& texts, cons
 
 }  // namespace
 
+void raise_file_limit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 void check_file_limit(const LaunchSpec& spec) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);

@@ -20,6 +20,10 @@ namespace yoke::launch {
 /// Errors  kFailedPrecondition: so many ranks need more open files than the hard limit allows.
 void check_file_limit(const LaunchSpec& spec);
 
+/// Lets this process have as many descriptors as it may: each node has some. After this machine's own ranks were given
+/// the limit as it was.
+void raise_file_limit();
+
 class LocalNode : public Node {
  public:
   /// `is_screen_here`: false where what ranks print is sent to another host. `spec` and `observer` outlive the node.
