@@ -1,8 +1,9 @@
-// yoke/train/named_tensors.h -- parameters in their order, each with its name.
+// yoke/train/named_tensors.h -- tensors by name, in an order of their own or sorted.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,5 +12,8 @@ namespace yoke::train {
 
 /// What `module.named_parameters().pairs()` gives.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// What a state or a file holds: each name once.
+using TensorMap = std::map<std::string, at::Tensor>;
 
 }  // namespace yoke::train

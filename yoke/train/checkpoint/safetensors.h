@@ -13,9 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "yoke/train/named_tensors.h"
+
 namespace yoke::train {
 
-using TensorMap = std::map<std::string, at::Tensor>;
 using StringMap = std::map<std::string, std::string>;
 
 struct TensorFile {

@@ -1,0 +1,45 @@
+// yoke/train/optim/adagrad.h -- Adagrad in one pass over the parameters.
+#pragma once
+
+#include <vector>
+
+#include "yoke/train/optim/optimizer.h"
+
+namespace yoke::train {
+
+struct AdagradOptions {
+  double lr = 1e-2;  ///< Or each step is given its own: step(lr).
+  double lr_decay = 0;
+  double weight_decay = 0;
+  double eps = 1e-10;
+  double initial_accumulator_value = 0;
+  bool maximize = false;
+};
+
+/// torch.optim.Adagrad.
+///
+/// State   "sum.NAME", "step.NAME".
+/// Sparse  gradients are taken without weight decay: an embedding's rows that were not used stay as they are.
+/// Errors  kInvalidArgument: options outside their ranges, a name twice, a parameter undefined or of another dtype.
+/// Source  torch/optim/adagrad.py; Duchi et al., "Adaptive Subgradient Methods", JMLR 12 (2011).
+class Adagrad : public Optimizer {
+ public:
+  explicit Adagrad(NamedTensors parameters, const AdagradOptions& options = {});
+  explicit Adagrad(std::vector<ParameterGroup<AdagradOptions>> groups);
+
+  /// With the learning rate as it is now.
+  AdagradOptions options(size_t group = 0) const;
+
+ private:
+  std::vector<StateKind> state_kinds(size_t group) const override;
+  void update_fused(Batch& batch, const KernelScale& scale) override;
+  void update_foreach(Batch& batch) override;
+  void update_sparse(Batch& batch) override;
+  std::string why_not_sparse(size_t group) const override;
+  OptionMap options_of(size_t group) const override;
+  void set_options(size_t group, const OptionMap& options) override;
+
+  std::vector<AdagradOptions> options_;  ///< By group; lr is the base class's.
+};
+
+}  // namespace yoke::train

@@ -1,0 +1,314 @@
+#include "yoke/train/optim/optimizer.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <set>
+#include <string_view>
+#include <tuple>
+
+#include "yoke/base/error.h"
+
+namespace yoke::train {
+namespace {
+
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+}
+
+bool is_supported(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided) return false;
+  const auto dtype = tensor.scalar_type();
+  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
+}
+
+// The kernels on a CPU walk a tensor's memory from its first element on, all lists alike.
+bool has_fused_kernel(const at::Tensor& parameter) {
+  return (parameter.is_cpu() || parameter.is_cuda()) && parameter.is_non_overlapping_and_dense();
+}
+
+void check_lr(const std::string& name, double lr) {
+  if (!(lr >= 0) || !std::isfinite(lr)) throw Error(ErrorCode::kInvalidArgument, "{}: learning rate {}", name, lr);
+}
+
+// The gradient itself, neither checked nor counted: a step asks for all of them twice.
+const at::Tensor& gradient_of(const at::Tensor& parameter) { return parameter.unsafeGetTensorImpl()->grad(); }
+
+std::optional<at::Tensor> on_device(const at::Tensor& tensor, const at::Device& device) {
+  if (!tensor.defined()) return std::nullopt;
+  return tensor.device() == device ? tensor : tensor.to(device, /*non_blocking=*/true);
+}
+
+}  // namespace
+
+Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>> groups_and_lrs)
+    : traits_(std::move(traits)) {
+  std::set<std::string> names;
+  for (auto& [parameters, lr] : groups_and_lrs) {
+    check_lr(traits_.name, lr);
+    for (auto& [name, parameter] : parameters) {
+      if (!names.insert(name).second) {
+        throw Error(ErrorCode::kInvalidArgument, "{}: two parameters named '{}'", traits_.name, name);
+      }
+      if (!is_supported(parameter)) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "{}: parameter '{}' is {}, not a dense tensor of float, double, half or bfloat16", traits_.name,
+                    name, describe(parameter));
+      }
+      Slot slot;
+      slot.parameter = parameter;
+      slot.group = lrs_.size();
+      slot.is_fused = has_fused_kernel(parameter);
+      slots_.push_back(std::move(slot));
+      parameters_.emplace_back(name, parameter);
+    }
+    lrs_.push_back(lr);
+  }
+}
+
+void Optimizer::check_group(size_t group) const {
+  if (group < lrs_.size()) return;
+  throw Error(ErrorCode::kInvalidArgument, "{}: group {} of {}", traits_.name, group, lrs_.size());
+}
+
+double Optimizer::lr(size_t group) const {
+  check_group(group);
+  return lrs_[group];
+}
+
+void Optimizer::set_lr(double lr) {
+  check_lr(traits_.name, lr);
+  for (auto& group_lr : lrs_) group_lr = lr;
+}
+
+void Optimizer::set_lr(size_t group, double lr) {
+  check_group(group);
+  check_lr(traits_.name, lr);
+  lrs_[group] = lr;
+}
+
+void Optimizer::step() { apply({}); }
+
+void Optimizer::step(double lr) {
+  set_lr(lr);
+  apply({});
+}
+
+void Optimizer::step(const GradScale& scale) {
+  for (const auto& tensor : {scale.scale, scale.found_inf}) {
+    if (tensor.defined() && (tensor.numel() != 1 || tensor.scalar_type() != at::kFloat)) {
+      throw Error(ErrorCode::kInvalidArgument, "{}: a GradScale holds single floats, not {}", traits_.name,
+                  describe(tensor));
+    }
+  }
+  apply(scale);
+}
+
+void Optimizer::zero_grad() {
+  for (const auto& slot : slots_) {
+    if (gradient_of(slot.parameter).defined()) slot.parameter.mutable_grad().reset();
+  }
+}
+
+void Optimizer::apply(GradScale scale) {
+  // What the wrappers of autograd would do is done here once, not once a call: no graph, and versions in run().
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  bool must_read = scale.found_inf.defined() && scale.found_inf.is_cpu();
+  for (auto& slot : slots_) {
+    const auto& gradient = gradient_of(slot.parameter);
+    const auto kind = !gradient.defined()                 ? GradientKind::kNone
+                      : gradient.layout() == c10::kSparse ? GradientKind::kSparse
+                                                          : GradientKind::kDense;
+    is_planned_ = is_planned_ && kind == slot.gradient;
+    slot.gradient = kind;
+    if (kind == GradientKind::kNone) continue;
+    must_read = must_read || !slot.is_fused || kind == GradientKind::kSparse ||
+                (traits_.starts_from_gradient && !slot.has_state);
+  }
+  if (scale.found_inf.defined() && must_read) {
+    if (scale.found_inf.item<float>() == 1) return;
+    scale.found_inf.reset();
+  }
+  if (!is_planned_) plan();
+  for (auto& batch : batches_) {
+    for (size_t i = 0; i < batch.slots.size(); ++i) batch.gradients[i] = checked_gradient(batch.slots[i]);
+  }
+  for (auto& batch : batches_) {
+    run(batch, scale);
+    if (!batch.is_first_step) continue;
+    for (const size_t i : batch.slots) slots_[i].has_state = true;
+    is_planned_ = false;
+  }
+}
+
+void Optimizer::plan() {
+  using Key = std::tuple<size_t, c10::DeviceType, c10::DeviceIndex, at::ScalarType, bool, bool, bool>;
+  std::map<Key, Batch> batches;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    auto& slot = slots_[i];
+    if (slot.gradient == GradientKind::kNone) continue;
+    const bool is_sparse = slot.gradient == GradientKind::kSparse, is_first_step = !slot.has_state;
+    if (is_first_step) start_state(slot);
+    const auto device = slot.parameter.device();
+    auto& batch = batches[{slot.group, device.type(), device.index(), slot.parameter.scalar_type(), is_sparse,
+                           slot.is_fused, is_first_step}];
+    batch.group = slot.group;
+    batch.is_first_step = is_first_step;
+    batch.is_fused = slot.is_fused && !is_sparse;
+    batch.is_sparse = is_sparse;
+    batch.slots.push_back(i);
+    batch.parameters.push_back(slot.parameter);
+    batch.states.resize(3);
+    for (size_t kind = 0; kind < slot.states.size(); ++kind) batch.states[kind].push_back(slot.states[kind]);
+    if (traits_.has_steps) batch.steps.push_back(slot.step);
+  }
+  batches_.clear();
+  for (auto& [key, batch] : batches) {
+    batch.gradients.resize(batch.slots.size());
+    batches_.push_back(std::move(batch));
+  }
+  is_planned_ = true;
+}
+
+void Optimizer::start_state(Slot& slot) const {
+  slot.states.clear();
+  for (const auto& kind : state_kinds(slot.group)) {
+    slot.states.push_back(at::full_like(slot.parameter, kind.initial));
+  }
+  // The kernels want the count beside the parameter; without one it is read here, so it stays with the CPU.
+  const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);
+  if (traits_.has_steps) slot.step = at::zeros({}, at::dtype(at::kFloat).device(device));
+}
+
+at::Tensor Optimizer::checked_gradient(size_t i) const {
+  const auto& parameter = slots_[i].parameter;
+  const auto& gradient = gradient_of(parameter);
+  if (gradient.scalar_type() != parameter.scalar_type() || gradient.device() != parameter.device() ||
+      gradient.sizes() != parameter.sizes()) {
+    throw Error(ErrorCode::kInvalidArgument, "{}: the gradient of '{}' is {} on {}, the parameter {} on {}",
+                traits_.name, parameters_[i].first, describe(gradient), gradient.device().str(), describe(parameter),
+                parameter.device().str());
+  }
+  if (slots_[i].gradient == GradientKind::kSparse) {
+    if (const auto reason = why_not_sparse(slots_[i].group); !reason.empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "{}: the gradient of '{}' is sparse; {}", traits_.name,
+                  parameters_[i].first, reason);
+    }
+    return gradient;
+  }
+  if (!slots_[i].is_fused || gradient.strides() == parameter.strides()) return gradient;
+  return at::empty_like(parameter).copy_(gradient);
+}
+
+void Optimizer::run(Batch& batch, const GradScale& scale) {
+  batch.lr = lrs_[batch.group];
+
+  const auto device = batch.parameters.front().device();
+  const KernelScale here{on_device(scale.scale, device), on_device(scale.found_inf, device)};
+  const bool is_on_cpu = !batch.steps.empty() && batch.steps.front().is_cpu();
+  if (is_on_cpu) {
+    for (const auto& step : batch.steps) *step.mutable_data_ptr<float>() += 1;
+  } else if (!batch.steps.empty()) {
+    at::_foreach_add_(batch.steps, 1);
+  }
+
+  if (batch.is_fused) {
+    update_fused(batch, here);
+    if (here.found_inf && !batch.steps.empty()) {
+      at::_foreach_sub_(batch.steps, std::vector<at::Tensor>(batch.steps.size(), *here.found_inf));
+    }
+  } else {
+    if (here.scale) {
+      for (auto& gradient : batch.gradients) gradient = gradient.div(*here.scale);
+    }
+    if (batch.is_sparse) {
+      update_sparse(batch);
+    } else {
+      update_foreach(batch);
+    }
+  }
+
+  for (const auto& parameter : batch.parameters) parameter.unsafeGetTensorImpl()->bump_version();
+  for (auto& gradient : batch.gradients) gradient.reset();  // or zero_grad would free no memory
+}
+
+TensorMap Optimizer::state_dict() const {
+  TensorMap state;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i].has_state) continue;
+    const auto kinds = state_kinds(slots_[i].group);
+    for (size_t kind = 0; kind < slots_[i].states.size(); ++kind) {
+      state.emplace(kinds[kind].name + "." + parameters_[i].first, slots_[i].states[kind]);
+    }
+    if (traits_.has_steps) state.emplace("step." + parameters_[i].first, slots_[i].step);
+  }
+  return state;
+}
+
+void Optimizer::load_state_dict(const TensorMap& state) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::set<std::string_view> taken;
+  auto loaded = slots_;
+  for (size_t i = 0; i < loaded.size(); ++i) {
+    auto& slot = loaded[i];
+    const auto& name = parameters_[i].first;
+    const auto kinds = state_kinds(slot.group);
+    slot.states.clear();
+    slot.step.reset();
+    slot.has_state = false;
+    std::string missing;
+    const auto take = [&](const std::string& full_name) -> const at::Tensor* {
+      const auto found = state.find(full_name);
+      if (found == state.end()) {
+        missing = full_name;
+        return nullptr;
+      }
+      taken.insert(found->first);
+      slot.has_state = true;
+      return &found->second;
+    };
+    for (const auto& kind : kinds) {
+      const auto* tensor = take(kind.name + "." + name);
+      if (tensor == nullptr) continue;
+      if (!tensor->defined() || tensor->sizes() != slot.parameter.sizes() ||
+          tensor->scalar_type() != slot.parameter.scalar_type()) {
+        throw Error(ErrorCode::kInvalidArgument, "{}: state '{}.{}' is {}, the parameter {}", traits_.name, kind.name,
+                    name, describe(*tensor), describe(slot.parameter));
+      }
+      slot.states.push_back(at::empty_like(slot.parameter).copy_(*tensor));
+    }
+    if (traits_.has_steps) {
+      if (const auto* tensor = take("step." + name); tensor != nullptr) {
+        if (!tensor->defined() || tensor->numel() != 1) {
+          throw Error(ErrorCode::kInvalidArgument, "{}: state 'step.{}' is {}, not one number", traits_.name, name,
+                      describe(*tensor));
+        }
+        const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);
+        slot.step = at::zeros({}, at::dtype(at::kFloat).device(device));
+        slot.step.copy_(tensor->reshape({}));
+      }
+    }
+    if (slot.has_state && !missing.empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "{}: the state of parameter '{}' lacks '{}'", traits_.name, name,
+                  missing);
+    }
+  }
+  for (const auto& [name, tensor] : state) {
+    if (taken.contains(name)) continue;
+    throw Error(ErrorCode::kInvalidArgument, "{}: state '{}' belongs to no parameter here, or to none with its options",
+                traits_.name, name);
+  }
+  slots_ = std::move(loaded);
+  batches_.clear();
+  is_planned_ = false;
+}
+
+}  // namespace yoke::train
