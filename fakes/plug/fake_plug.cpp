@@ -45,6 +45,7 @@ constexpr yoke::dist::Plug kPlug = {
     .device_type = c10::DeviceType::CUDA,
     .num_devices = [] { return int64_t{at::detail::getCUDAHooks().deviceCount()}; },
     .set_device = [](c10::DeviceIndex index) { std::printf("set_device %d\n", index); },
+    .device_name = [](c10::DeviceIndex) { return std::string("Fake GPU"); },
     .has_bfloat16 = [](c10::DeviceIndex) { return true; },
     .make_backend = make_gloo,
 };

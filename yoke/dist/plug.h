@@ -25,7 +25,8 @@ struct Plug {
   c10::DeviceType device_type;
   int64_t (*num_devices)();
   void (*set_device)(c10::DeviceIndex index);
-  bool (*has_bfloat16)(c10::DeviceIndex index);  ///< In hardware.
+  std::string (*device_name)(c10::DeviceIndex index);  ///< The vendor's, "NVIDIA H100 80GB HBM3".
+  bool (*has_bfloat16)(c10::DeviceIndex index);        ///< In hardware.
   /// Collective. The process group's backend for this device type.
   c10::intrusive_ptr<c10d::Backend> (*make_backend)(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                                     std::chrono::milliseconds timeout);

@@ -20,6 +20,7 @@ constexpr yoke::dist::Plug kPlug = {
     .device_type = c10::DeviceType::CUDA,
     .num_devices = [] { return int64_t{c10::cuda::device_count()}; },
     .set_device = [](c10::DeviceIndex index) { c10::cuda::set_device(index); },
+    .device_name = [](c10::DeviceIndex index) { return std::string(at::cuda::getDeviceProperties(index)->name); },
     .has_bfloat16 = [](c10::DeviceIndex index) { return at::cuda::getDeviceProperties(index)->major >= 8; },
     .make_backend = make_nccl,
 };
