@@ -1,0 +1,324 @@
+#include "yoke/train/parallel/data_parallel.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/nn/module.h>
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "yoke/base/error.h"
+
+namespace yoke::train {
+namespace {
+
+using Tensors = Replicas::Tensors;
+
+/// A thread that stays, and runs one job at a time.
+class Worker {
+ public:
+  Worker() : thread_([this] { loop(); }) {}
+
+  ~Worker() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  /// `job` does not throw. REQUIRES: the last job was waited for.
+  void start(std::function<void()> job) {
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = std::move(job);
+    }
+    changed_.notify_all();
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !job_; });
+  }
+
+ private:
+  void loop() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return job_ || stopping_; });
+      if (!job_) return;
+      lock.unlock();
+      job_();
+      lock.lock();
+      job_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> job_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+/// Puts the default generators of some devices, and the CPU's, back to where they were.
+class KeepGenerators {
+ public:
+  explicit KeepGenerators(const std::vector<c10::Device>& devices) {
+    keep(at::detail::getDefaultCPUGenerator());
+    for (const auto device : devices) {
+      if (!device.is_cpu()) keep(at::globalContext().defaultGenerator(device));
+    }
+  }
+  ~KeepGenerators() {
+    for (auto& [generator, state] : kept_) {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+  KeepGenerators(const KeepGenerators&) = delete;
+  KeepGenerators& operator=(const KeepGenerators&) = delete;
+
+ private:
+  void keep(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    kept_.emplace_back(generator, generator.get_state());
+  }
+  std::vector<std::pair<at::Generator, at::Tensor>> kept_;
+};
+
+/// In the graph between a parameter (its one output) and its copies in the replicas (its inputs). One for each
+/// parameter, so that gradients travel while backward still runs; and one for all replicas, so that the order of the
+/// sum is fixed.
+struct SumOverReplicas : torch::autograd::Node {
+  explicit SumOverReplicas(const at::Tensor& parameter)
+      : Node(torch::autograd::collect_next_edges(parameter)), device(parameter.device()) {}
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    at::Tensor sum;
+    for (const auto& gradient : gradients) {
+      if (!gradient.defined()) continue;  // this replica did not use it
+      const auto here = gradient.to(device, /*non_blocking=*/true);
+      sum = sum.defined() ? sum + here : here;
+    }
+    return {sum};
+  }
+
+  std::string name() const override { return "SumOverReplicas"; }
+
+  c10::Device device;
+};
+
+struct Replica {
+  std::shared_ptr<torch::nn::Module> module;
+  Tensors parameters, buffers;
+  /// The same memory, with version counters of their own: a forward that copies the same values again must not look
+  /// like a change to a graph that still waits for its backward. (A change of the model itself is noticed there: the
+  /// model's own part of that graph has seen it.)
+  Tensors parameter_data, buffer_data;
+  std::unique_ptr<Worker> worker;
+};
+
+/// Parameters or buffers of a replica, in the model's order.
+Tensors like(const torch::OrderedDict<std::string, at::Tensor>& own,
+             const torch::OrderedDict<std::string, at::Tensor>& others, const char* what) {
+  Tensors tensors;
+  for (const auto& item : own) {
+    const auto* other = others.find(item.key());
+    if (other == nullptr || other->sizes() != item.value().sizes() ||
+        other->scalar_type() != item.value().scalar_type()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "DataParallel: {} '{}' of the model is {} [{}], in a replica it {}; both must be built alike", what,
+                  item.key(), c10::toString(item.value().scalar_type()), fmt::join(item.value().sizes(), ", "),
+                  other == nullptr ? "is missing"
+                                   : fmt::format("is {} [{}]", c10::toString(other->scalar_type()),
+                                                 fmt::join(other->sizes(), ", ")));
+    }
+    tensors.push_back(*other);
+  }
+  return tensors;
+}
+
+Tensors data_of(const Tensors& tensors) {
+  Tensors data;
+  for (const auto& tensor : tensors) data.push_back(tensor.variable_data());
+  return data;
+}
+
+void copy(const Tensors& to, const Tensors& from) {
+  const at::NoGradGuard no_grad;
+  if (!to.empty()) at::_foreach_copy_(to, from, /*non_blocking=*/true);
+}
+
+/// Where the caller's work on each GPU is queued: threads queue theirs behind it.
+std::vector<c10::Stream> current_streams(const std::vector<c10::Device>& devices) {
+  std::vector<c10::Stream> streams;
+  for (const auto device : devices) {
+    if (!device.is_cpu()) streams.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  return streams;
+}
+
+[[noreturn]] void rethrow(const std::exception_ptr& error, const std::string& where) {
+  try {
+    std::rethrow_exception(error);
+  } catch (c10::Error& torchs) {  // keeps its type: somebody may wait for OutOfMemoryError
+    torchs.add_context(where);
+    throw;
+  } catch (const Error& ours) {
+    throw Error(ours.code(), "{}: {}", where, ours.what());
+  } catch (const std::exception& other) {
+    throw std::runtime_error(where + ": " + other.what());
+  }
+}
+
+/// Parts of each input, [replica][input].
+std::vector<Tensors> split(const Tensors& inputs, size_t num_parts) {
+  std::vector<Tensors> parts;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined() || inputs[i].dim() == 0 || inputs[i].size(0) != inputs[0].size(0)) {
+      throw Error(ErrorCode::kInvalidArgument, "DataParallel: input {} is {}; all inputs are [batch, ...] of one batch",
+                  i, inputs[i].defined() ? fmt::format("[{}]", fmt::join(inputs[i].sizes(), ", ")) : "undefined");
+    }
+    const auto chunks = inputs[i].chunk(static_cast<int64_t>(num_parts), 0);
+    parts.resize(chunks.size());
+    for (size_t part = 0; part < chunks.size(); ++part) parts[part].push_back(chunks[part]);
+  }
+  return parts;
+}
+
+Tensors join(const std::vector<Tensors>& outputs, c10::Device device) {
+  Tensors joined;
+  for (size_t i = 0; i < outputs.front().size(); ++i) {
+    Tensors parts;
+    for (const auto& of_replica : outputs) parts.push_back(of_replica.at(i).to(device, /*non_blocking=*/true));
+    joined.push_back(parts.front().dim() == 0 ? at::stack(parts) : at::cat(parts));
+  }
+  return joined;
+}
+
+void set_training(torch::nn::Module& replica, const torch::nn::Module& model) {
+  const auto own = model.modules(/*include_self=*/false), others = replica.modules(/*include_self=*/false);
+  if (replica.is_training() != model.is_training()) replica.train(model.is_training());
+  for (size_t i = 0; i < own.size(); ++i) {  // from above: train() goes down the tree
+    if (others[i]->is_training() != own[i]->is_training()) others[i]->train(own[i]->is_training());
+  }
+}
+
+}  // namespace
+
+struct Replicas::Impl {
+  std::shared_ptr<torch::nn::Module> model;
+  std::vector<c10::Device> devices;
+  Tensors parameters, buffers;
+  std::vector<Replica> replicas;  ///< On devices[1], devices[2], ...
+
+  /// Before the threads start: what must not be looked at while the model itself runs.
+  void prepare(size_t num_used) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (!parameters[i].requires_grad()) {
+        for (size_t r = 0; r + 1 < num_used; ++r) {
+          if (replicas[r].parameters[i].requires_grad()) replicas[r].parameters[i].detach_();
+        }
+      } else if (c10::GradMode::is_enabled()) {
+        const auto sum = std::make_shared<SumOverReplicas>(parameters[i]);
+        for (size_t r = 0; r + 1 < num_used; ++r) {
+          const auto& copied = replicas[r].parameters[i];
+          torch::autograd::impl::set_gradient_edge(copied, {sum, sum->add_input_metadata(copied)});
+        }
+      }
+    }
+    for (size_t r = 0; r + 1 < num_used; ++r) {
+      copy(replicas[r].buffer_data, buffers);
+      set_training(*replicas[r].module, *model);
+    }
+  }
+};
+
+Replicas::Replicas(std::shared_ptr<torch::nn::Module> model, std::vector<c10::Device> devices, const Make& make)
+    : impl_(std::make_unique<Impl>()) {
+  if (devices.empty()) throw Error(ErrorCode::kInvalidArgument, "DataParallel: no device");
+  to(*model, devices.front());
+  impl_->model = std::move(model);
+  impl_->devices = std::move(devices);
+  impl_->parameters = impl_->model->parameters();
+  impl_->buffers = impl_->model->buffers();
+  const KeepGenerators keep(impl_->devices);
+  for (size_t i = 1; i < impl_->devices.size(); ++i) {
+    Replica replica{.module = make()};
+    to(*replica.module, impl_->devices[i]);
+    replica.parameters = like(impl_->model->named_parameters(), replica.module->named_parameters(), "parameter");
+    replica.buffers = like(impl_->model->named_buffers(), replica.module->named_buffers(), "buffer");
+    replica.parameter_data = data_of(replica.parameters);
+    replica.buffer_data = data_of(replica.buffers);
+    replica.worker = std::make_unique<Worker>();
+    impl_->replicas.push_back(std::move(replica));
+  }
+}
+
+Replicas::~Replicas() = default;
+
+Tensors Replicas::run(const std::function<Tensors(torch::nn::Module& replica, const Tensors& inputs)>& function,
+                      const Tensors& inputs) {
+  auto& self = *impl_;
+  if (self.devices.size() == 1) {
+    Tensors moved;
+    for (const auto& input : inputs) moved.push_back(to(input, self.devices[0]));
+    return function(*self.model, moved);
+  }
+  const auto parts = split(inputs, self.devices.size());
+  std::vector<Tensors> outputs(parts.size());
+  std::vector<std::exception_ptr> errors(parts.size());
+  self.prepare(parts.size());
+
+  const at::ThreadLocalState state;
+  const auto streams = current_streams(self.devices);
+  const auto run_part = [&](size_t i) {
+    const c10::DeviceGuard device(self.devices[i]);
+    Tensors moved;
+    for (const auto& input : parts[i]) moved.push_back(to(input, self.devices[i]));
+    outputs[i] = function(i == 0 ? *self.model : *self.replicas[i - 1].module, moved);
+  };
+  for (size_t i = 1; i < parts.size(); ++i) {
+    self.replicas[i - 1].worker->start([&, i] {
+      try {
+        const at::ThreadLocalStateGuard of_caller(state);
+        const c10::MultiStreamGuard behind(streams);
+        copy(self.replicas[i - 1].parameter_data, self.parameters);
+        run_part(i);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    });
+  }
+  try {
+    run_part(0);
+  } catch (...) {
+    errors[0] = std::current_exception();
+  }
+  for (size_t i = 1; i < parts.size(); ++i) self.replicas[i - 1].worker->wait();
+
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (errors[i]) {
+      rethrow(errors[i],
+              fmt::format("DataParallel: on {} (part {} of {})", self.devices[i].str(), i + 1, parts.size()));
+    }
+  }
+  return parts.size() == 1 ? outputs.front() : join(outputs, self.devices[0]);
+}
+
+}  // namespace yoke::train

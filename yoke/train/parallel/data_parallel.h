@@ -1,0 +1,101 @@
+// yoke/train/parallel/data_parallel.h -- one process, many devices: a replica of the model and a thread for each.
+//
+//     DataParallel parallel(model.ptr(), try_all_gpus());
+//     auto loss = loss_of(parallel.forward(x), y);  // x [batch, ...], split among the devices
+//     loss.backward();                              // gradients arrive in the model's own parameters
+//     optimizer.step();
+//
+// DistributedDataParallel is faster where ranks can be started (docs/data-parallel.md); this needs no launcher.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "yoke/train/device/devices.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace yoke::train {
+
+/// What DataParallel does, whatever the type of the model.
+class Replicas {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  /// Makes a module like the model, with any values, on any device.
+  using Make = std::function<std::shared_ptr<torch::nn::Module>()>;
+
+  Replicas(std::shared_ptr<torch::nn::Module> model, std::vector<c10::Device> devices, const Make& make);
+  ~Replicas();
+  Replicas(const Replicas&) = delete;
+  Replicas& operator=(const Replicas&) = delete;
+
+  Tensors run(const std::function<Tensors(torch::nn::Module& replica, const Tensors& inputs)>& function,
+              const Tensors& inputs);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// torch.nn.DataParallel: each forward copies the model's parameters and buffers to the replicas, splits the inputs
+/// along dimension 0, runs each part on its device in its own thread, and joins the outputs on the first device.
+/// Backward adds the replicas' gradients to the model's. Forward may be called again before backward, under
+/// NoGradGuard, and under Autocast; the threads take over such states, and the streams, of the caller.
+///
+/// Replicas     made once. The first device has the model itself: its batch-norm statistics are those of the first
+/// part,
+///              as in Python, and those of replicas are forgotten. Parameters that are frozen get no gradient; replicas
+///              follow train(), eval() and requires_grad, not other changes of the model's options.
+/// One device   the model itself: the same bits, nothing copied.
+/// Devices      a device may be named more than once. Each GPU draws its dropout masks from its own generator; replicas
+///              that share a device share its generator, in no certain order.
+/// Randomness   construction leaves the generators of all its devices as they were.
+/// Threads      one forward at a time.
+/// Errors       kInvalidArgument: no device; a replica that differs from the model (names the first tensor). What a
+///              replica throws arrives with its device's name, after all threads have finished.
+/// Source       torch/nn/parallel/data_parallel.py; not torch::nn::parallel::data_parallel, which clones per call.
+template <class M>
+class DataParallel {
+ public:
+  using Tensors = Replicas::Tensors;
+
+  /// Moves the model to the first device. Replicas are `model->clone()`: M is a torch::nn::Cloneable, as all of
+  /// libtorch's layers and Sequential are.
+  explicit DataParallel(std::shared_ptr<M> model, std::vector<c10::Device> devices = try_all_gpus())
+      : model_(std::move(model)), replicas_(model_, std::move(devices), [this] { return model_->clone(); }) {}
+
+  /// For a model that cannot clone itself: `make` builds another one.
+  DataParallel(std::shared_ptr<M> model, std::vector<c10::Device> devices,
+               const std::function<std::shared_ptr<M>()>& make)
+      : model_(std::move(model)), replicas_(model_, std::move(devices), make) {}
+
+  /// `input` [batch, ...], on any device; gives model.forward(input) on the first device. A batch that is not divided
+  /// evenly gives the last device less; one that is smaller than their number leaves some idle.
+  at::Tensor forward(const at::Tensor& input) {
+    return run([](M& replica, const Tensors& inputs) { return Tensors{replica.forward(inputs.front())}; }, {input})
+        .front();
+  }
+
+  /// Any function of a replica and its part of the inputs, so that the loss is computed on all devices too. Inputs are
+  /// split alike, outputs joined along dimension 0; scalars become one vector with an element for each part.
+  Tensors run(const std::function<Tensors(M& replica, const Tensors& inputs)>& function, const Tensors& inputs) {
+    return replicas_.run([&function](torch::nn::Module& replica,
+                                     const Tensors& part) { return function(static_cast<M&>(replica), part); },
+                         inputs);
+  }
+
+  M& model() { return *model_; }
+
+ private:
+  std::shared_ptr<M> model_;
+  Replicas replicas_;
+};
+
+}  // namespace yoke::train
