@@ -1,0 +1,197 @@
+// Both compare with PyTorch's figures in parity_test.cpp; here is the rest of their contracts.
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/sparse_coo_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "yoke/base/error.h"
+#include "yoke/train/optim/clip_grad.h"
+#include "yoke/train/optim/ema.h"
+
+namespace yoke::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename Function>
+std::string message_of(Function function, ErrorCode code = ErrorCode::kInvalidArgument) {
+  try {
+    function();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.what();
+  }
+  return "(nothing thrown)";
+}
+
+at::Tensor parameter_with(const at::Tensor& gradient) {
+  const auto parameter = at::zeros(gradient.sizes(), gradient.options()).requires_grad_();
+  parameter.mutable_grad() = gradient;
+  return parameter;
+}
+
+// 3, 4 and 12 make 13; the dtypes are two foreach lists.
+NamedTensors three() {
+  return {{"a", parameter_with(at::full({1}, 3.0, at::kFloat))},
+          {"none", at::zeros({2}).requires_grad_()},
+          {"b", parameter_with(at::full({1}, 4.0, at::kDouble))},
+          {"c", parameter_with(at::full({1}, -12.0, at::kFloat))}};
+}
+
+TEST(ClipGradNorm, ScalesAllTogether) {
+  const auto parameters = three();
+  EXPECT_NEAR(clip_grad_norm(parameters, {.max_norm = 6.5}).item<double>(), 13, 1e-5);
+  EXPECT_NEAR(parameters[0].second.grad().item<double>(), 1.5, 1e-5);
+  EXPECT_NEAR(parameters[2].second.grad().item<double>(), 2, 1e-5);
+  EXPECT_NEAR(parameters[3].second.grad().item<double>(), -6, 1e-5);
+  EXPECT_FALSE(parameters[1].second.grad().defined());
+  EXPECT_NEAR(clip_grad_norm(parameters, {.max_norm = 100}).item<double>(), 6.5, 1e-5);
+  EXPECT_NEAR(parameters[3].second.grad().item<double>(), -6, 1e-5) << "gradients within bounds were scaled";
+  EXPECT_EQ(clip_grad_norm({}, {.max_norm = 1}).item<double>(), 0);
+}
+
+// Two ranks with halves of the gradients: their norms put together clip as one process does.
+TEST(ClipGradNorm, ComesInHalvesForShardedGradients) {
+  const auto whole = three(), sharded = three();
+  clip_grad_norm(whole, {.max_norm = 1});
+  const NamedTensors first{sharded[0]}, second{sharded[2], sharded[3]};
+  const auto norm = grad_norm(first).square().add(grad_norm(second).square()).sqrt();
+  scale_grads_to_norm(first, 1, norm);
+  scale_grads_to_norm(second, 1, norm);
+  for (size_t i : {0u, 2u, 3u}) EXPECT_TRUE(at::allclose(whole[i].second.grad(), sharded[i].second.grad()));
+}
+
+TEST(ClipGradNorm, RefusesWhatItCannotClip) {
+  const auto infinite = parameter_with(at::full({2}, std::numeric_limits<float>::infinity()));
+  const auto fine = parameter_with(at::ones({2}));
+  const NamedTensors parameters{{"fine", fine}, {"infinite", infinite}};
+  EXPECT_THAT(message_of([&] { clip_grad_norm(parameters, {.max_norm = 1, .error_if_nonfinite = true}); },
+                         ErrorCode::kFailedPrecondition),
+              HasSubstr("norm is inf"));
+  EXPECT_TRUE(at::equal(fine.grad(), at::ones({2})));
+  EXPECT_THAT(message_of([&] { clip_grad_norm(parameters, {}); }), HasSubstr("max_norm 0"));
+  EXPECT_THAT(message_of([&] { clip_grad_norm(parameters, {.max_norm = 1, .norm_type = 0}); }), HasSubstr("norm_type"));
+  EXPECT_THAT(message_of([&] { clip_grad_value(parameters, -1); }), HasSubstr("max_value -1"));
+  fine.mutable_grad() = at::sparse_coo_tensor(at::tensor({int64_t{1}}).view({1, 1}), at::ones({1}), {2});
+  EXPECT_THAT(message_of([&] { clip_grad_norm(parameters, {.max_norm = 1}); }), HasSubstr("'fine' is sparse"));
+}
+
+TEST(ClipGradValue, BoundsEveryElement) {
+  const auto parameter = parameter_with(at::tensor({-3.0, -0.5, 0.25, 7.0}));
+  clip_grad_value({{"w", parameter}}, 0.5);
+  EXPECT_TRUE(at::equal(parameter.grad(), at::tensor({-0.5, -0.5, 0.25, 0.5})));
+}
+
+struct Model {
+  at::Tensor weight = at::zeros({2}).requires_grad_(), mean = at::zeros({2}), count = at::zeros({}, at::kLong);
+  NamedTensors parameters() const { return {{"weight", weight}}; }
+  NamedTensors buffers() const { return {{"mean", mean}, {"count", count}}; }
+  void set(double value) {
+    weight.detach().fill_(value);
+    mean.fill_(value);
+    count.fill_(static_cast<int64_t>(value));
+  }
+};
+
+at::Tensor average_of(const ExponentialMovingAverage& ema, size_t i) { return ema.averages()[i].second; }
+
+TEST(ExponentialMovingAverage, AveragesParametersAndCopiesBuffers) {
+  Model model;
+  ExponentialMovingAverage ema(model.parameters(), model.buffers(), {.decay = 0.75});
+  model.set(4);
+  ema.update();  // the first one copies
+  EXPECT_EQ(average_of(ema, 0)[0].item<double>(), 4);
+  model.set(8);
+  ema.update();
+  EXPECT_EQ(average_of(ema, 0)[1].item<double>(), 5);
+  EXPECT_EQ(average_of(ema, 1)[0].item<double>(), 8);
+  EXPECT_EQ(average_of(ema, 2).item<int64_t>(), 8);
+
+  ExponentialMovingAverage all(model.parameters(), model.buffers(), {.decay = 0.75, .average_buffers = true});
+  all.update();
+  model.set(12);
+  all.update();
+  EXPECT_EQ(average_of(all, 1)[0].item<double>(), 9);
+  EXPECT_EQ(average_of(all, 2).item<int64_t>(), 12) << "integers are copied";
+}
+
+TEST(ExponentialMovingAverage, WarmsUp) {
+  Model model;
+  ExponentialMovingAverage ema(model.parameters(), {}, {.decay = 0.9, .warm_up = true});
+  double expected = 0;
+  for (int n = 0; n < 200; ++n) {
+    model.set(n);
+    ema.update();
+    const double decay = std::min(0.9, (1.0 + n) / (10.0 + n));
+    expected = n == 0 ? 0 : decay * expected + (1 - decay) * n;
+    EXPECT_NEAR(average_of(ema, 0)[0].item<double>(), expected, 1e-4) << n;
+  }
+}
+
+TEST(ExponentialMovingAverage, SwapsInForAScope) {
+  Model model;
+  ExponentialMovingAverage ema(model.parameters(), model.buffers(), {.decay = 0.5});
+  model.set(2);
+  ema.update();
+  model.set(4);
+  const void* const memory = model.weight.data_ptr();
+  {
+    const auto swapped = ema.swap_in();
+    EXPECT_EQ(model.weight[0].item<double>(), 2);
+    EXPECT_EQ(model.mean[0].item<double>(), 2);
+    EXPECT_EQ(model.weight.data_ptr(), memory) << "optimizers and replicas hold this memory";
+    EXPECT_THAT(message_of([&] { ema.update(); }, ErrorCode::kFailedPrecondition), HasSubstr("swapped in"));
+    EXPECT_THAT(message_of([&] { ema.state_dict(); }, ErrorCode::kFailedPrecondition), HasSubstr("swapped in"));
+  }
+  EXPECT_EQ(model.weight[0].item<double>(), 4);
+  EXPECT_EQ(model.mean[0].item<double>(), 4);
+  ema.update();
+  EXPECT_EQ(average_of(ema, 0)[0].item<double>(), 3);
+}
+
+TEST(ExponentialMovingAverage, ResumesFromItsState) {
+  Model model, again;
+  const EmaOptions options{.decay = 0.9, .warm_up = true};
+  ExponentialMovingAverage whole(model.parameters(), model.buffers(), options);
+  ExponentialMovingAverage resumed(again.parameters(), again.buffers(), options);
+  for (int n = 0; n < 20; ++n) {
+    model.set(n * n);
+    again.set(n * n);
+    whole.update();
+    if (n == 9) resumed.load_state_dict(whole.state_dict());
+    if (n > 9) resumed.update();
+  }
+  EXPECT_EQ(resumed.num_updates(), 20);
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(average_of(whole, i), average_of(resumed, i)));
+
+  const auto load = [&](TensorMap state) { return message_of([&] { resumed.load_state_dict(state); }); };
+  auto state = whole.state_dict();
+  state.erase("average.mean");
+  EXPECT_THAT(load(state), HasSubstr("lacks 'average.mean'"));
+  state = whole.state_dict();
+  state["average.weight"] = at::ones({3});
+  EXPECT_THAT(load(state), HasSubstr("'average.weight' is Float [3], the tensor Float [2]"));
+  state = whole.state_dict();
+  state["average.other"] = at::ones({3});
+  EXPECT_THAT(load(state), HasSubstr("'average.other' belongs to no tensor"));
+}
+
+TEST(ExponentialMovingAverage, RefusesBadArguments) {
+  Model model;
+  EXPECT_THAT(message_of([&] { ExponentialMovingAverage(model.parameters(), {}, {.decay = 1.5}); }),
+              HasSubstr("decay 1.5"));
+  EXPECT_THAT(message_of([&] { ExponentialMovingAverage(model.parameters(), model.parameters()); }),
+              HasSubstr("two tensors named 'weight'"));
+}
+
+}  // namespace
+}  // namespace yoke::train

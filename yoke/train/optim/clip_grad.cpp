@@ -1,0 +1,107 @@
+#include "yoke/train/optim/clip_grad.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_clamp_max.h>
+#include <ATen/ops/_foreach_clamp_min.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "yoke/base/error.h"
+
+namespace yoke::train {
+namespace {
+
+// Gradients that a foreach kernel takes together, in the order of their first parameters.
+std::vector<std::vector<at::Tensor>> gradients_of(const NamedTensors& parameters) {
+  using Key = std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>;
+  std::map<Key, size_t> positions;
+  std::vector<std::vector<at::Tensor>> lists;
+  for (const auto& [name, parameter] : parameters) {
+    const auto& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    if (gradient.layout() != at::kStrided) {
+      throw Error(ErrorCode::kInvalidArgument, "clip_grad: the gradient of '{}' is sparse; only dense ones are taken",
+                  name);
+    }
+    const auto device = gradient.device();
+    const auto [found, is_new] =
+        positions.try_emplace({device.type(), device.index(), gradient.scalar_type()}, lists.size());
+    if (is_new) lists.emplace_back();
+    lists[found->second].push_back(gradient);
+  }
+  return lists;
+}
+
+void check_max_norm(double max_norm) {
+  if (max_norm > 0) return;
+  throw Error(ErrorCode::kInvalidArgument, "clip_grad: max_norm {} must be above 0", max_norm);
+}
+
+at::Tensor norm_of(const std::vector<std::vector<at::Tensor>>& lists, double norm_type) {
+  if (!(norm_type > 0)) throw Error(ErrorCode::kInvalidArgument, "clip_grad: norm_type {} must be above 0", norm_type);
+  if (lists.empty()) return at::zeros({});
+  const auto device = lists.front().front().device();
+  std::vector<at::Tensor> norms;
+  for (const auto& list : lists) {
+    for (const auto& norm : at::_foreach_norm(list, norm_type)) {
+      norms.push_back(norm.to(device, /*non_blocking=*/true));
+    }
+  }
+  return at::linalg_vector_norm(at::stack(norms), norm_type);
+}
+
+void scale(const std::vector<std::vector<at::Tensor>>& lists, double max_norm, const at::Tensor& norm) {
+  const auto factor = norm.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
+  for (const auto& list : lists) {
+    at::_foreach_mul_(list, factor.to(list.front().device(), /*non_blocking=*/true));
+  }
+}
+
+}  // namespace
+
+at::Tensor grad_norm(const NamedTensors& parameters, double norm_type) {
+  const at::NoGradGuard no_grad;
+  return norm_of(gradients_of(parameters), norm_type);
+}
+
+void scale_grads_to_norm(const NamedTensors& parameters, double max_norm, const at::Tensor& norm) {
+  const at::NoGradGuard no_grad;
+  check_max_norm(max_norm);
+  scale(gradients_of(parameters), max_norm, norm);
+}
+
+at::Tensor clip_grad_norm(const NamedTensors& parameters, const ClipGradNormOptions& options) {
+  const at::NoGradGuard no_grad;
+  check_max_norm(options.max_norm);
+  const auto lists = gradients_of(parameters);
+  const auto norm = norm_of(lists, options.norm_type);
+  if (options.error_if_nonfinite && !std::isfinite(norm.item<double>())) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "clip_grad: the gradients' norm is {}: they cannot be clipped; skip the step, or look for the first "
+                "operation that gives a NaN",
+                norm.item<double>());
+  }
+  scale(lists, options.max_norm, norm);
+  return norm;
+}
+
+void clip_grad_value(const NamedTensors& parameters, double max_value) {
+  const at::NoGradGuard no_grad;
+  if (!(max_value >= 0)) {
+    throw Error(ErrorCode::kInvalidArgument, "clip_grad: max_value {} must not be negative", max_value);
+  }
+  for (const auto& list : gradients_of(parameters)) {
+    at::_foreach_clamp_min_(list, -max_value);
+    at::_foreach_clamp_max_(list, max_value);
+  }
+}
+
+}  // namespace yoke::train

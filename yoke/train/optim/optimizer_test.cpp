@@ -1,0 +1,337 @@
+// What holds for every optimizer (parity_test.cpp compares them with PyTorch's).
+#include "yoke/train/optim/optimizer.h"
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/sparse_coo_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "yoke/base/error.h"
+#include "yoke/train/optim/adagrad.h"
+#include "yoke/train/optim/adam.h"
+#include "yoke/train/optim/sgd.h"
+
+namespace yoke::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Make = std::function<std::unique_ptr<Optimizer>(NamedTensors)>;
+
+template <class Kind, class Options>
+Make maker(const Options& options) {
+  return [options](NamedTensors parameters) { return std::make_unique<Kind>(std::move(parameters), options); };
+}
+
+std::vector<std::pair<const char*, Make>> all_optimizers() {
+  return {
+      {"Adam", maker<Adam>(AdamOptions{.lr = 0.01, .weight_decay = 0.1, .amsgrad = true})},
+      {"AdamW", maker<AdamW>(AdamWOptions{.lr = 0.01, .weight_decay = 0.1, .maximize = true})},
+      {"SGD", maker<Sgd>(SgdOptions{.lr = 0.1, .weight_decay = 0.1})},
+      {"SGD with momentum", maker<Sgd>(SgdOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .maximize = true})},
+      {"SGD, Nesterov", maker<Sgd>(SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true})},
+      {"Adagrad", maker<Adagrad>(AdagradOptions{
+                      .lr = 0.1, .lr_decay = 0.1, .weight_decay = 0.1, .initial_accumulator_value = 0.1})},
+  };
+}
+
+at::Tensor values(int64_t size, double step, double offset) {
+  auto tensor = at::empty({size});
+  for (int64_t i = 0; i < size; ++i) {
+    tensor.data_ptr<float>()[i] = static_cast<float>(std::sin(static_cast<double>(i) * step + offset));
+  }
+  return tensor;
+}
+
+at::Tensor start(int64_t size) { return values(size, 1, 0).requires_grad_(); }
+at::Tensor gradient(int64_t size, int step) { return values(size, 0.7 * step + 0.1, 1); }
+
+template <typename Function>
+std::string message_of(Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "(nothing thrown)";
+}
+
+// Columns of a matrix have gaps in memory, which the fused kernels would walk over.
+TEST(Optimizers, StepParametersWithGapsInMemory) {
+  for (const auto& [name, make] : all_optimizers()) {
+    auto columns = at::zeros({8, 6}).narrow(1, 1, 3);
+    columns.copy_(values(24, 1, 0).view({8, 3}));
+    columns.requires_grad_();
+    const auto whole = start(24).detach().view({8, 3}).clone().requires_grad_();
+    const auto with_gaps = make({{"w", columns}}), dense = make({{"w", whole}});
+    for (int step = 0; step < 5; ++step) {
+      columns.mutable_grad() = gradient(24, step).view({8, 3});
+      whole.mutable_grad() = gradient(24, step).view({8, 3});
+      with_gaps->step();
+      dense->step();
+    }
+    EXPECT_TRUE(at::allclose(columns, whole, 1e-5, 1e-6)) << name;
+    for (const auto& [key, tensor] : dense->state_dict()) {
+      EXPECT_TRUE(at::allclose(with_gaps->state_dict().at(key), tensor, 1e-5, 1e-6)) << name << " " << key;
+    }
+  }
+}
+
+// Sharded training steps 1-D views of parameters under the parameters' names.
+TEST(Optimizers, StepSlicesAsTheWhole) {
+  for (const auto& [name, make] : all_optimizers()) {
+    const auto whole = start(203), sliced = start(203);
+    const auto reference = make({{"w", whole}});
+    std::vector<at::Tensor> slices;
+    std::vector<std::unique_ptr<Optimizer>> optimizers;
+    const std::vector<int64_t> bounds{0, 16, 128, 203};  // multiples of 64 bytes: the same bits
+    for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+      slices.push_back(sliced.detach().narrow(0, bounds[i], bounds[i + 1] - bounds[i]).requires_grad_());
+      optimizers.push_back(make({{"w", slices.back()}}));
+    }
+    for (int step = 0; step < 10; ++step) {
+      whole.mutable_grad() = gradient(203, step);
+      reference->step();
+      for (size_t i = 0; i < slices.size(); ++i) {
+        slices[i].mutable_grad() = gradient(203, step).narrow(0, bounds[i], slices[i].numel());
+        optimizers[i]->step();
+      }
+    }
+    EXPECT_TRUE(at::equal(whole, sliced)) << name;
+  }
+}
+
+// Oracle: steps where found_inf is 1 are as if they had not been, the first one too.
+TEST(Optimizers, SkipStepsWithInfiniteGradients) {
+  for (const auto& [name, make] : all_optimizers()) {
+    const auto scaled = start(40), plain = start(40);
+    const auto with_scale = make({{"w", scaled}}), without = make({{"w", plain}});
+    const auto scale = at::full({1}, 256.f);
+    for (int step = 0; step < 8; ++step) {
+      const bool is_bad = step == 0 || step == 1 || step == 5;
+      scaled.mutable_grad() = gradient(40, step).mul(256);
+      if (is_bad) scaled.mutable_grad().fill_(std::numeric_limits<float>::infinity());
+      with_scale->step({.scale = scale, .found_inf = at::full({1}, is_bad ? 1.f : 0.f)});
+      if (is_bad) continue;
+      EXPECT_TRUE(at::equal(scaled.grad(), gradient(40, step))) << name << ": gradients are unscaled in place";
+      plain.mutable_grad() = gradient(40, step);
+      without->step();
+    }
+    EXPECT_TRUE(at::equal(scaled, plain)) << name;
+    for (const auto& [key, tensor] : without->state_dict()) {
+      EXPECT_TRUE(at::equal(with_scale->state_dict().at(key), tensor)) << name << " " << key;
+    }
+  }
+}
+
+// Oracle: each parameter steps as if it were alone, whenever it has a gradient.
+TEST(Optimizers, FollowGradientsThatComeAndGo) {
+  for (const auto& [name, make] : all_optimizers()) {
+    NamedTensors parameters{{"a", start(5)}, {"b", start(20)}, {"c", start(33)}, {"d", start(1)}};
+    const auto together = make(parameters);
+    NamedTensors twins;
+    std::vector<std::unique_ptr<Optimizer>> alone;
+    for (const auto& [key, parameter] : parameters) {
+      twins.emplace_back(key, start(parameter.numel()));
+      alone.push_back(make({twins.back()}));
+    }
+    for (int step = 0; step < 12; ++step) {
+      together->zero_grad();
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        if ((step * 7 + static_cast<int>(i) * 3) % 4 < 2 && i != 3) continue;
+        parameters[i].second.mutable_grad() = gradient(parameters[i].second.numel(), step);
+        twins[i].second.mutable_grad() = gradient(parameters[i].second.numel(), step);
+        alone[i]->step();
+      }
+      together->step();
+    }
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      EXPECT_TRUE(at::equal(parameters[i].second, twins[i].second)) << name << " " << parameters[i].first;
+    }
+  }
+}
+
+TEST(Optimizers, ResumeFromTheirState) {
+  for (const auto& [name, make] : all_optimizers()) {
+    const auto run = [](Optimizer& optimizer, int first, int last) {
+      for (int step = first; step < last; ++step) {
+        for (const auto& [key, parameter] : optimizer.parameters()) {
+          parameter.mutable_grad() = gradient(parameter.numel(), step);
+        }
+        optimizer.step();
+      }
+    };
+    const auto whole = make({{"a", start(20)}, {"b", start(7)}});
+    run(*whole, 0, 10);
+    const auto first = make({{"a", start(20)}, {"b", start(7)}});
+    run(*first, 0, 5);
+    NamedTensors copies;
+    for (const auto& [key, parameter] : first->parameters()) {
+      copies.emplace_back(key, parameter.detach().clone().requires_grad_());
+    }
+    const auto second = make(copies);
+    second->load_state_dict(first->state_dict());
+    run(*first, 5, 10);  // its own state, not shared with the second
+    run(*second, 5, 10);
+    for (size_t i = 0; i < copies.size(); ++i) {
+      EXPECT_TRUE(at::equal(second->parameters()[i].second, whole->parameters()[i].second)) << name;
+      EXPECT_TRUE(at::equal(first->parameters()[i].second, whole->parameters()[i].second)) << name;
+    }
+  }
+}
+
+TEST(Optimizers, HaveGroupsWithRatesOfTheirOwn) {
+  const auto a = start(4), b = start(4);
+  Sgd optimizer({{{{"a", a}}, {.lr = 0.5}}, {{{"b", b}}, {.lr = 0.25, .weight_decay = 0.1}}});
+  ASSERT_EQ(optimizer.num_groups(), 2u);
+  EXPECT_EQ(optimizer.lr(0), 0.5);
+  EXPECT_EQ(optimizer.lr(1), 0.25);
+  EXPECT_EQ(optimizer.options(1).weight_decay, 0.1);
+  EXPECT_EQ(optimizer.parameters().size(), 2u);
+  a.mutable_grad() = b.mutable_grad() = at::ones({4});
+  optimizer.step();
+  EXPECT_TRUE(at::allclose(a, start(4).sub(0.5)));
+  EXPECT_TRUE(at::allclose(b, start(4).mul(1 - 0.025).sub(0.25)));
+  optimizer.set_lr(1, 0);
+  const auto before = b.detach().clone();
+  optimizer.step();
+  EXPECT_TRUE(at::equal(b, before));
+  optimizer.step(0.125);
+  EXPECT_EQ(optimizer.lr(0), 0.125);
+  EXPECT_EQ(optimizer.options(1).lr, 0.125);
+  EXPECT_THAT(message_of([&] { optimizer.set_lr(2, 0.1); }), HasSubstr("group 2 of 2"));
+  EXPECT_THAT(message_of([&] { optimizer.set_lr(std::numeric_limits<double>::infinity()); }), HasSubstr("rate inf"));
+  EXPECT_THAT(message_of([&] { Sgd({{{{"a", a}}, {}}, {{{"a", b}}, {}}}); }), HasSubstr("two parameters named 'a'"));
+}
+
+// Oracle: a gradient with few rows, once sparse and once dense. Rows without a gradient have none of Adagrad's either.
+TEST(Optimizers, TakeSparseGradients) {
+  const std::vector<std::pair<const char*, Make>> optimizers{
+      {"SGD", maker<Sgd>(SgdOptions{.lr = 0.1, .maximize = true})},
+      {"Adagrad", maker<Adagrad>(AdagradOptions{.lr = 0.1, .lr_decay = 0.1})}};
+  for (const auto& [name, make] : optimizers) {
+    const auto sparse = start(30).detach().view({10, 3}).clone().requires_grad_();
+    const auto dense = sparse.detach().clone().requires_grad_();
+    const auto with_sparse = make({{"w", sparse}}), with_dense = make({{"w", dense}});
+    for (int step = 0; step < 5; ++step) {
+      const auto rows = at::tensor(std::vector<int64_t>{1, 7, step, 1}).view({1, 4});  // row 1 twice: coalesced
+      const auto rows_gradient = at::sparse_coo_tensor(rows, gradient(12, step).view({4, 3}), {10, 3});
+      sparse.mutable_grad() = rows_gradient;
+      dense.mutable_grad() = rows_gradient.to_dense();
+      with_sparse->step();
+      with_dense->step();
+    }
+    EXPECT_TRUE(at::allclose(sparse, dense, 1e-5, 1e-6)) << name;
+  }
+}
+
+TEST(Optimizers, RefuseGradientsThatDoNotFit) {
+  for (const auto& [name, make] : all_optimizers()) {
+    const auto good = start(3), bad = start(3);
+    const auto optimizer = make({{"good", good}, {"bad", bad}});
+    good.mutable_grad() = at::ones({3});
+    const auto step_with = [&](const at::Tensor& other) {
+      bad.unsafeGetTensorImpl()->mutable_grad() = other;  // as a hook could
+      return message_of([&] { optimizer->step(); });
+    };
+    EXPECT_THAT(step_with(at::ones({4})), HasSubstr("the gradient of 'bad' is Float [4] on cpu"));
+    EXPECT_THAT(step_with(at::ones({3}, at::kDouble)), HasSubstr("'bad' is Double [3]"));
+    EXPECT_THAT(step_with(at::sparse_coo_tensor(at::tensor({int64_t{1}}).view({1, 1}), at::ones({1}), {3})),
+                HasSubstr("'bad' is sparse"));
+    EXPECT_TRUE(at::equal(good, start(3))) << name << ": stepped in part";
+    EXPECT_TRUE(optimizer->state_dict().empty()) << name;
+
+    good.mutable_grad() = bad.mutable_grad() = at::ones({3});  // and goes on as if nothing had been
+    optimizer->step();
+    const auto twin = start(3);
+    const auto alone = make({{"good", twin}});
+    twin.mutable_grad() = at::ones({3});
+    alone->step();
+    EXPECT_TRUE(at::equal(good, twin)) << name;
+  }
+}
+
+TEST(Optimizers, RefuseOptionsByName) {
+  const NamedTensors parameters{{"w", start(3)}};
+  const auto adam = [&](AdamWOptions o) { return message_of([&] { AdamW(parameters, o); }); };
+  EXPECT_THAT(adam({.lr = -1}), HasSubstr("AdamW: learning rate -1"));
+  EXPECT_THAT(adam({.beta1 = 1}), HasSubstr("AdamW: beta1 1"));
+  EXPECT_THAT(adam({.beta2 = -0.1}), HasSubstr("AdamW: beta2 -0.1"));
+  EXPECT_THAT(adam({.eps = -1}), HasSubstr("AdamW: eps -1"));
+  EXPECT_THAT(adam({.weight_decay = -1}), HasSubstr("AdamW: weight_decay -1"));
+  EXPECT_THAT(message_of([&] { Adam(parameters, {.beta1 = 2}); }), HasSubstr("Adam: beta1 2"));
+  const auto adagrad = [&](AdagradOptions o) { return message_of([&] { Adagrad(parameters, o); }); };
+  EXPECT_THAT(adagrad({.lr_decay = -1}), HasSubstr("Adagrad: lr_decay -1"));
+  EXPECT_THAT(adagrad({.weight_decay = -1}), HasSubstr("Adagrad: weight_decay -1"));
+  EXPECT_THAT(adagrad({.eps = -1}), HasSubstr("Adagrad: eps -1"));
+  EXPECT_THAT(adagrad({.initial_accumulator_value = -1}), HasSubstr("Adagrad: initial_accumulator_value -1"));
+  AdamW optimizer(parameters);
+  EXPECT_THAT(message_of([&] { optimizer.step(GradScale{.scale = at::ones({2})}); }), HasSubstr("not Float [2]"));
+}
+
+TEST(Optimizers, RefuseHalfAStateOfAParameter) {
+  const auto a = start(3), b = start(3);
+  AdamW optimizer({{"a", a}, {"b", b}});
+  const auto part = [](const char* name) { return at::ones({3}).mul(name[0]); };
+  const auto load = [&](const TensorMap& state) { return message_of([&] { optimizer.load_state_dict(state); }); };
+  const TensorMap whole{{"step.a", at::scalar_tensor(3)}, {"exp_avg.a", part("x")}, {"exp_avg_sq.a", part("y")}};
+  auto state = whole;
+  state.erase("exp_avg_sq.a");
+  EXPECT_THAT(load(state), HasSubstr("parameter 'a' lacks 'exp_avg_sq.a'"));
+  state = whole;
+  state.erase("step.a");
+  EXPECT_THAT(load(state), HasSubstr("parameter 'a' lacks 'step.a'"));
+  state = whole;
+  state["max_exp_avg_sq.a"] = part("z");  // of amsgrad
+  EXPECT_THAT(load(state), HasSubstr("'max_exp_avg_sq.a' belongs to no parameter here, or to none with its options"));
+  state = whole;
+  state["step.a"] = at::ones({2});
+  EXPECT_THAT(load(state), HasSubstr("'step.a' is Float [2], not one number"));
+  EXPECT_TRUE(optimizer.state_dict().empty()) << "a refused state was taken in part";
+  state = whole;
+  state["step.a"] = at::scalar_tensor(3, at::kLong);
+  optimizer.load_state_dict(state);
+  EXPECT_EQ(optimizer.state_dict().at("step.a").item<float>(), 3);
+  EXPECT_EQ(optimizer.state_dict().size(), 3u);
+}
+
+// What follows is easily lost below autograd.
+TEST(Optimizers, AreSeenByAutograd) {
+  for (const auto& [name, make] : all_optimizers()) {
+    const auto w = start(3), x = start(3);
+    const auto optimizer = make({{"w", w}});
+    w.mutable_grad() = at::ones({3});
+    const auto product = w.mul(x).sum();  // its backward needs w as it was
+    optimizer->step();
+    EXPECT_ANY_THROW(product.backward()) << name << " changed a tensor that backward needs, unnoticed";
+    EXPECT_TRUE(w.requires_grad() && w.is_leaf()) << name;
+  }
+}
+
+TEST(Optimizers, KeepNoGradients) {
+  for (const auto& [name, make] : all_optimizers()) {
+    const auto w = start(3);
+    const auto optimizer = make({{"w", w}});
+    const auto gradient = at::ones({3});
+    w.mutable_grad() = gradient;
+    optimizer->step();
+    optimizer->zero_grad();
+    EXPECT_EQ(gradient.use_count(), 1u) << name;
+  }
+}
+
+}  // namespace
+}  // namespace yoke::train
