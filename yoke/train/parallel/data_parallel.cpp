@@ -1,7 +1,5 @@
 #include "yoke/train/parallel/data_parallel.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
@@ -20,6 +18,7 @@
 #include <thread>
 
 #include "yoke/base/error.h"
+#include "yoke/train/device/keep_generators.h"
 
 namespace yoke::train {
 namespace {
@@ -73,32 +72,6 @@ class Worker {
   std::function<void()> job_;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the others
-};
-
-/// Puts the default generators of some devices, and the CPU's, back to where they were.
-class KeepGenerators {
- public:
-  explicit KeepGenerators(const std::vector<c10::Device>& devices) {
-    keep(at::detail::getDefaultCPUGenerator());
-    for (const auto device : devices) {
-      if (!device.is_cpu()) keep(at::globalContext().defaultGenerator(device));
-    }
-  }
-  ~KeepGenerators() {
-    for (auto& [generator, state] : kept_) {
-      const std::lock_guard lock(generator.mutex());
-      generator.set_state(state);
-    }
-  }
-  KeepGenerators(const KeepGenerators&) = delete;
-  KeepGenerators& operator=(const KeepGenerators&) = delete;
-
- private:
-  void keep(at::Generator generator) {
-    const std::lock_guard lock(generator.mutex());
-    kept_.emplace_back(generator, generator.get_state());
-  }
-  std::vector<std::pair<at::Generator, at::Tensor>> kept_;
 };
 
 /// In the graph between a parameter (its one output) and its copies in the replicas (its inputs). One for each
