@@ -16,6 +16,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/train/checkpoint/tensor_mapping.h"
 
 namespace yoke::train {
 namespace {
@@ -41,6 +42,7 @@ constexpr std::array kDtypes = {
     DtypeName{at::ScalarType::Float8_e4m3fnuz, "F8_E4M3FNUZ"},
     DtypeName{at::ScalarType::Float8_e5m2, "F8_E5M2"},
     DtypeName{at::ScalarType::Float8_e5m2fnuz, "F8_E5M2FNUZ"},
+    DtypeName{at::ScalarType::Float8_e8m0fnu, "F8_E8M0"},
     DtypeName{at::ScalarType::ComplexFloat, "C64"},
     DtypeName{at::kLong, "I64"},
     DtypeName{at::kInt, "I32"},
@@ -272,7 +274,7 @@ TensorMap copy_tensors(std::span<const std::byte> file, const SafetensorsHeader&
   for (const auto& slot : header.slots) {
     const auto bytes = file.subspan(static_cast<size_t>(header.num_bytes + slot.begin_byte),
                                     static_cast<size_t>(slot.end_byte - slot.begin_byte));
-    if (slot.dtype == at::kBool && std::ranges::any_of(bytes, [](std::byte byte) { return byte > std::byte{1}; })) {
+    if (slot.dtype == at::kBool && !are_bools(bytes)) {
       throw Error(ErrorCode::kDataLoss, "{}: tensor '{}' has a BOOL that is neither 0 nor 1", what, slot.name);
     }
     const auto tensor = at::empty(slot.shape, at::TensorOptions(slot.dtype));

@@ -53,10 +53,11 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
 
 TEST_F(SafetensorsTest, EveryDtypeComesBackBitForBit) {
   TensorMap tensors;
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort,
-                           at::kChar, at::kByte, at::ScalarType::UInt16, at::ScalarType::UInt32, at::ScalarType::UInt64,
-                           at::ScalarType::ComplexFloat, at::ScalarType::Float8_e4m3fn, at::ScalarType::Float8_e4m3fnuz,
-                           at::ScalarType::Float8_e5m2, at::ScalarType::Float8_e5m2fnuz}) {
+  for (const auto dtype :
+       {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte,
+        at::ScalarType::UInt16, at::ScalarType::UInt32, at::ScalarType::UInt64, at::ScalarType::ComplexFloat,
+        at::ScalarType::Float8_e4m3fn, at::ScalarType::Float8_e4m3fnuz, at::ScalarType::Float8_e5m2,
+        at::ScalarType::Float8_e5m2fnuz, at::ScalarType::Float8_e8m0fnu}) {
     const auto bytes = static_cast<int64_t>(c10::elementSize(dtype));
     const auto random = at::randint(256, {3, 5 * bytes}, at::kByte);  // any bits, NaNs with payloads included
     tensors[c10::toString(dtype)] = random.view(dtype);
