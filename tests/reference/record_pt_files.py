@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Records what torch.save writes into tests/reference/pt/: small .pt files (and a .safetensors), and values.json with what
+is in them.
+
+Usage: record_pt_files.py [FOLDER]
+
+values.json holds for each tensor of each file its dtype, size, and bytes in hexadecimal; yoke must find the same.
+"""
+
+import collections
+import json
+import pathlib
+import sys
+
+import safetensors.torch
+import torch
+
+DTYPES = """float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 uint16 uint32 uint64 complex32 complex64
+complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu""".split()
+
+
+def dtypes():
+    torch.manual_seed(0)
+    values = {}
+    for name in DTYPES:
+        dtype = getattr(torch, name)
+        values[name] = torch.randint(256, (3, 2 * dtype.itemsize), dtype=torch.uint8).view(dtype)  # any bits
+    values["bool"] = torch.tensor([True, False, True])
+    return values
+
+
+def shapes():
+    base = torch.arange(24.0)
+    return {
+        "scalar": torch.tensor(2.5),
+        "empty": torch.zeros(0, 4),
+        "none": torch.zeros(0),
+        "transposed": torch.arange(6.0).reshape(2, 3).t(),
+        "expanded": torch.tensor([7]).expand(5),
+        "base": base,
+        "view": base[4:16].reshape(3, 4)[:, ::2],
+        "channels_last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "conjugated": torch.tensor([1 + 2j, 3 - 4j]).conj(),
+        "negated": torch.tensor([1 + 2j, 3 - 4j]).conj().imag,
+    }
+
+
+def model():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(
+        collections.OrderedDict(conv=torch.nn.Conv2d(1, 2, 3), norm=torch.nn.BatchNorm2d(2), head=torch.nn.Linear(4, 3))
+    )
+
+
+def state_dict():
+    return model().state_dict()
+
+
+def trainer():
+    """What a training script typically keeps."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    net.head(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    return {
+        "epoch": 3,
+        "state_dict": net.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "best": 0.5,
+        "args": {"name": "caf\u00e9", "sizes": [1, (2, -3)], "big": 1 << 40, "least": -(1 << 63), "flag": True, "no": None},
+        "size": torch.Size([2, 3]),
+        "device": torch.device("cuda:1"),
+        "dtype": torch.bfloat16,
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        7: "seven",
+        (1, "a"): [],
+    }
+
+
+def plain(value, tensors, place):
+    """A value as JSON, its tensors by place."""
+    if isinstance(value, torch.Tensor):
+        dense = value.detach().contiguous().resolve_conj().resolve_neg()
+        bits = dense.reshape(-1).view(torch.uint8) if dense.numel() else torch.zeros(0, dtype=torch.uint8)
+        tensors[place] = {
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "size": list(value.shape),
+            "stride": list(value.stride()),
+            "hex": bytes(bits.tolist()).hex(),
+        }
+        return "tensor " + place
+    if isinstance(value, torch.Size):
+        return {"tuple": list(value)}
+    if isinstance(value, (torch.device, torch.dtype)):
+        return str(value)
+    if isinstance(value, dict):
+        return {
+            "dict": [[plain(k, tensors, place), plain(v, tensors, f"{place}/{k}")] for k, v in value.items()]
+        }
+    if isinstance(value, (list, tuple)):
+        items = [plain(item, tensors, f"{place}/{i}") for i, item in enumerate(value)]
+        return items if isinstance(value, list) else {"tuple": items}
+    return value
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "pt")
+    folder.mkdir(exist_ok=True)
+    record = {"torch": torch.__version__.split("+")[0], "files": {}}
+    for make in (dtypes, shapes, state_dict, trainer):
+        value, tensors = make(), {}
+        torch.save(value, folder / f"{make.__name__}.pt")
+        record["files"][make.__name__] = {"value": plain(value, tensors, ""), "tensors": tensors}
+    without = {"complex32", "complex128"}  # which safetensors lacks
+    tensors = {name: value for name, value in dtypes().items() if name not in without}
+    safetensors.torch.save_file(tensors, folder / "dtypes.safetensors", {"format": "pt"})
+    torch.save(state_dict(), folder / "legacy.pt", _use_new_zipfile_serialization=False)
+    torch.save(dtypes(), folder / "protocol5.pt", pickle_protocol=5)
+    torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), folder / "script.pt")
+    torch.save({"sparse": torch.eye(2).to_sparse()}, folder / "sparse.pt")
+    (folder / "values.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
