@@ -3,8 +3,8 @@
     python record_optimizers.py FOLDER      # writes optimizers.json, schedules.json and optimizer_*.safetensors
 
 No random numbers. The network is 8-16-4 with tanh; element k of its parameters (counted through all of them) starts at
-sin(k) / 2, of the input at cos(k), all computed in double and rounded; sample i is of class i % 4. "first" and "last" are
-the first values and the sum of each tensor after step 1 and after the last, as hexadecimal floats.
+sin(k) / 2, of the input at cos(k), all computed in double and rounded; sample i is of class i % 4. "first" and "last"
+are the sum and the first values of each tensor after step 1 and after the last, as hexadecimal floats.
 
 The safetensors files hold an optimizer's state_dict after HALF steps: tensors "state.INDEX.NAME" and "parameter.NAME",
 metadata "param_groups" as JSON. optimizers.json has where that training goes on to.
@@ -62,7 +62,8 @@ def make(kind, network, options, groups=None):
     return getattr(torch.optim, kind)(named, fused=True, **options)
 
 
-def train(network, optimizer, first, last, scale=None, found=(), before_step=None, after_step=None, dtype=torch.float32):
+def train(network, optimizer, first, last, scale=None, found=(), before_step=None, after_step=None,
+          dtype=torch.float32):
     x, y = batch(dtype)
     losses = []
     for step in range(first, last):
@@ -110,7 +111,8 @@ def case(kind, options, groups=None, dtype=torch.float32, clip=None, clip_value=
         if step == 0:
             first.update(digest(dict(network.named_parameters())))
 
-    losses = train(network, optimizer, 0, STEPS, before_step=before_step, after_step=after_step, dtype=dtype, **training)
+    losses = train(network, optimizer, 0, STEPS, before_step=before_step, after_step=after_step, dtype=dtype,
+                   **training)
     entry.update(losses=hexes([losses[0], losses[-1]]), first=first, last=digest(dict(network.named_parameters())),
                  state=digest(state_of(network, optimizer)))
     if clip:

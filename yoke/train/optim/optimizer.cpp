@@ -109,7 +109,9 @@ void Optimizer::step(const GradScale& scale) {
                   describe(tensor));
     }
   }
-  apply(scale);
+  // 0-dim, as the step counts are from which found_inf is taken off.
+  const auto number = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.reshape({}) : tensor; };
+  apply({number(scale.scale), number(scale.found_inf)});
 }
 
 void Optimizer::zero_grad() {
