@@ -1,0 +1,50 @@
+// yoke/train/precision/products.h -- which matrix products, convolutions and attentions a piece of code computes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace yoke::train::precision {
+
+/// One operation, as its kernel was asked for it: under Autocast, after the casts.
+struct Product {
+  enum class Kind : uint8_t {
+    kMatmul,       ///< input [..., rows, inner] x weight [..., inner, columns]
+    kConvolution,  ///< input [batch, channels, ...], weight [out channels, channels / groups, ...]
+    kAttention,    ///< input (the query) [..., length, features], weight (the key) of the same rank
+  };
+  Kind kind = Kind::kMatmul;
+  std::string layer;      ///< Dotted name of the module whose parameter it uses; "bmm 1" when it uses none.
+  std::string operation;  ///< The outermost: "conv2d"; of libtorch's Linear "addmm" or "matmul".
+  bool uses_parameter = false;
+  int64_t calls = 1;
+  c10::Device device = c10::Device(c10::kCPU);
+  c10::ScalarType dtype = c10::kFloat;
+  std::vector<int64_t> input, weight;
+  bool input_needs_grad = false, weight_needs_grad = false;
+
+  bool weight_is_transposed = false;  ///< kMatmul: its memory is [..., columns, inner], as that of a linear layer.
+  c10::MemoryFormat format = c10::MemoryFormat::Contiguous;  ///< kConvolution, as the rest
+  std::vector<int64_t> stride, padding, dilation, output_padding;
+  bool is_transposed = false;
+  int64_t groups = 1;
+  bool is_causal = false;  ///< kAttention
+};
+
+/// Runs `body` and gives what this thread computed meanwhile, equal calls of a layer as one, in the order of their
+/// first. Names come from the parameters' memory: a parameter is known even after Autocast has copied it. Not seen:
+/// cuDNN's fused recurrent layers, and torch's fused transformer layers for inference.
+std::vector<Product> observe(const torch::nn::Module& model, const std::function<void()>& body);
+
+}  // namespace yoke::train::precision
