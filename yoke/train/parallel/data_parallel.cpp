@@ -79,12 +79,14 @@ class Worker {
 /// sum is fixed.
 struct SumOverReplicas : torch::autograd::Node {
   explicit SumOverReplicas(const at::Tensor& parameter)
-      : Node(torch::autograd::collect_next_edges(parameter)), device(parameter.device()) {}
+      : Node(torch::autograd::collect_next_edges(parameter)), device(parameter.device()) {
+    add_input_metadata(parameter);  // never used: a node runs on the device, and in the stream, of its first input
+  }
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     at::Tensor sum;
     for (const auto& gradient : gradients) {
-      if (!gradient.defined()) continue;  // this replica did not use it
+      if (!gradient.defined()) continue;
       const auto here = gradient.to(device, /*non_blocking=*/true);
       sum = sum.defined() ? sum + here : here;
     }

@@ -1,0 +1,189 @@
+// Two GPUs, `cuda:0` and `cuda:1`, whose memory is the host's and whose kernels are the CPU's: tensors can be made on
+// them, moved, multiplied and differentiated, with a queue and an engine thread for each, and whatever mixes devices
+// fails as on real ones. Linked into a test program as an object, it registers itself before main: libtorch's hooks and
+// device guard, a boxed kernel for every operator that has none of its own for CUDA, and a plug of yoke. Streams are
+// one and synchronous, so nothing here finds a missing wait. Not beside a real libtorch_cuda: YOKE_DEVICE=cpu.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "yoke/dist/plug.h"
+
+namespace {
+
+constexpr c10::DeviceIndex kNumDevices = 2;
+thread_local c10::DeviceIndex current = 0;
+
+// The name is what libtorch looks for.
+struct CUDAHooks : at::CUDAHooksInterface {
+  explicit CUDAHooks(at::CUDAHooksArgs) {}
+  void init() const override {}
+  bool hasCUDA() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(at::DeviceIndex) const override { return true; }
+  at::DeviceIndex deviceCount() const override { return kNumDevices; }
+  at::DeviceIndex getCurrentDevice() const override { return current; }
+  const at::Generator& getDefaultGenerator(at::DeviceIndex index) const override {
+    static const at::Generator generators[kNumDevices] = {at::detail::createCPUGenerator(1),
+                                                          at::detail::createCPUGenerator(2)};
+    return generators[index < 0 ? current : index];
+  }
+};
+
+using at::CUDAHooksRegistry;
+using at::RegistererCUDAHooksRegistry;
+REGISTER_CUDA_HOOKS(CUDAHooks)
+
+struct Guard : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return c10::kCUDA; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const auto old = getDevice();
+    setDevice(device);
+    return old;
+  }
+  c10::Device getDevice() const override { return {c10::kCUDA, current}; }
+  void setDevice(c10::Device device) const override {
+    if (device.has_index()) current = device.index();
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { setDevice(device); }
+  c10::Stream getStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device.has_index() ? device : getDevice());
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return getStream(stream.device()); }
+  c10::DeviceIndex deviceCount() const noexcept override { return kNumDevices; }
+  void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
+  bool queryStream(const c10::Stream&) const override { return true; }
+  void synchronizeStream(const c10::Stream&) const override {}
+  void synchronizeEvent(void*) const override {}
+  void synchronizeDevice(const c10::DeviceIndex) const override {}
+};
+C10_REGISTER_GUARD_IMPL(CUDA, Guard)
+
+/// The same memory under another device. The storage that it is of lives as long.
+at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const void*, c10::Storage>& storages) {
+  const auto* key = tensor.storage().unsafeGetStorageImpl();
+  auto found = storages.find(key);
+  if (found == storages.end()) {
+    const auto release = [](void* kept) { delete static_cast<c10::Storage*>(kept); };
+    c10::DataPtr data(tensor.storage().mutable_data(), new c10::Storage(tensor.storage()), release, device);
+    found =
+        storages.emplace(key, c10::Storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(data)))
+            .first;
+    storages.emplace(found->second.unsafeGetStorageImpl(), tensor.storage());  // the way back
+  }
+  const auto backend = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
+  auto result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(found->second), c10::DispatchKeySet(backend),
+                                                         tensor.dtype());
+  auto* impl = result.unsafeGetTensorImpl();
+  impl->set_storage_offset(tensor.storage_offset());
+  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  return result;
+}
+
+/// One call of an operator on the host: its tensors, and what they are there.
+struct Call {
+  std::optional<c10::Device> device;
+  std::map<const void*, c10::Storage> storages;
+  std::map<const void*, at::Tensor> originals;  ///< By the tensor on the host: what is changed in place comes back.
+
+  at::Tensor to_host(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.is_cuda()) return tensor;
+    TORCH_CHECK(!device || *device == tensor.device() || *device == c10::Device(c10::kCUDA, -1),
+                "Expected all tensors to be on the same device, but found at least two devices, ", device->str(),
+                " and ", tensor.device().str());
+    device = tensor.device();
+    const auto host = alias(tensor, c10::kCPU, storages);
+    originals.emplace(host.unsafeGetTensorImpl(), tensor);
+    return host;
+  }
+
+  at::Tensor to_device(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.is_cpu()) return tensor;
+    const auto found = originals.find(tensor.unsafeGetTensorImpl());
+    return found != originals.end() ? found->second : alias(tensor, *device, storages);
+  }
+
+  template <class F>
+  static c10::IValue map(const c10::IValue& value, const F& each) {
+    if (value.isTensor()) return each(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorList().vec()) list.push_back(each(tensor));
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList().vec()) {
+        list.push_back(tensor ? std::optional(each(*tensor)) : std::nullopt);
+      }
+      return list;
+    }
+    return value;
+  }
+};
+
+bool may_cross_devices(const std::string& name) { return name == "aten::copy_" || name == "aten::_copy_from"; }
+
+void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  Call call;
+  const auto num_arguments = op.schema().arguments().size(), num_returns = op.schema().returns().size();
+  const bool crosses = may_cross_devices(op.schema().name());
+  for (size_t i = stack->size() - num_arguments; i < stack->size(); ++i) {
+    auto& value = (*stack)[i];
+    if (value.isDevice()) {
+      auto asked = value.toDevice();
+      if (asked.is_cuda()) call.device = asked.has_index() ? asked : c10::Device(c10::kCUDA, current);
+      value = c10::Device(c10::kCPU);
+      continue;
+    }
+    value = Call::map(value, [&](const at::Tensor& tensor) {
+      if (crosses) call.device.reset();
+      if (!crosses && call.device && tensor.defined() && tensor.is_cpu() && tensor.dim() > 0) {
+        TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
+                    call.device->str(), " and cpu (", op.schema().name(), ")");
+      }
+      return call.to_host(tensor);
+    });
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  for (size_t i = stack->size() - num_returns; i < stack->size(); ++i) {
+    auto& value = (*stack)[i];
+    value = Call::map(value, [&](const at::Tensor& tensor) { return call.to_device(tensor); });
+  }
+}
+
+constexpr yoke::dist::Plug kPlug = {
+    .name = "host",
+    .device_type = c10::kCUDA,
+    .num_devices = [] { return int64_t{kNumDevices}; },
+    .set_device = [](c10::DeviceIndex index) { current = index; },
+    .device_name = [](c10::DeviceIndex index) { return "Host GPU " + std::to_string(index); },
+    .has_bfloat16 = [](c10::DeviceIndex) { return true; },
+    .make_backend = nullptr,
+};
+
+__attribute__((constructor)) void register_host_gpus() { yoke::dist::register_plug(kPlug); }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, CUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>()); }
+
+// Operators with a kernel for all devices that looks for a part of CUDA's.
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  for (const auto* name : {"copy_"}) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+  }
+}
