@@ -34,32 +34,46 @@ struct Checkpoint {
 /// Receives one line about something that was survived.
 using Warn = std::function<void(const std::string& message)>;
 
+/// Is told how many bytes of a file's have been given to the system, on the thread that writes.
+using OnWritten = std::function<void(int64_t written_bytes, int64_t num_bytes)>;
+
 /// Replaces `path` by a checkpoint, atomically: whatever happens, it is the old file or the new one.
 /// Threads  the tensors must not change meanwhile: save between steps.
 /// Errors   kUnavailable when the disk is full, with the bytes needed and the bytes free; see write_safetensors.
-void write_checkpoint(const std::filesystem::path& path, int64_t step, const CheckpointState& state);
+void write_checkpoint(const std::filesystem::path& path, int64_t step, const CheckpointState& state,
+                      const OnWritten& on_written = {});
 
 /// Reads a checkpoint, every byte of which is under a checksum.
 /// Errors  with the path and the reason: kDataLoss for a file that is torn, truncated, changed, or no checkpoint of
 ///         yoke; kFailedPrecondition for one of a newer format; as errno says when it cannot be read.
 Checkpoint read_checkpoint(const std::filesystem::path& path);
 
+enum class Best { kSmallest, kLargest };
+
 struct CheckpointFolderOptions {
-  int64_t keep = 2;  ///< So many are left after a save, the new one included; at least 1.
+  int64_t keep = 2;       ///< So many of the newest are left after a save, the new one included; at least 1.
+  int64_t keep_best = 0;  ///< And so many of the best, whether they are among those or older.
+  std::string metric;     ///< By this number among the metadata, say {"loss", "0.25"}; required for keep_best.
+  Best best = Best::kSmallest;
 };
 
 /// A folder of `checkpoint-<step>.safetensors`, of which the newest sound one counts.
 ///
+/// Best     by the metric in the files themselves, so that a resumed run goes on comparing where the first one stopped.
+///          Of equal ones the earlier is better. A checkpoint without the number, or with NaN, is none of the best.
+
 /// Ranks    one rank saves (rank 0, by custom); every rank may load. Only the member with a World is collective.
 /// Writers  two processes that save into one folder harm neither's files, but prune each other's: hold a FolderLock.
 class CheckpointFolder {
  public:
+  /// Errors  kInvalidArgument for options that contradict their descriptions.
   explicit CheckpointFolder(std::filesystem::path folder, const CheckpointFolderOptions& options = {});
 
   /// Writes a checkpoint (making the folder if need be), and only once that is safely on disk removes older ones
-  /// beyond `keep` and temporaries that killed writers left behind. Checkpoints of later steps are never touched.
-  /// Errors  see write_checkpoint; those that were there before are as they were, and the message names the last.
-  std::filesystem::path save(int64_t step, const CheckpointState& state) const;
+  /// beyond `keep` and `keep_best`, and temporaries that killed writers left behind. Checkpoints of later steps are
+  /// never touched. Errors  see write_checkpoint; those that were there before are as they were, and the message names
+  /// the last.
+  std::filesystem::path save(int64_t step, const CheckpointState& state, const OnWritten& on_written = {}) const;
 
   /// The newest sound checkpoint; nullopt when there is no checkpoint at all. Each file that is refused on the way is
   /// given to `warn`, with the reason.
@@ -75,15 +89,20 @@ class CheckpointFolder {
   /// checkpoint of an earlier run would win when this one is resumed.
   std::vector<int64_t> steps() const;
 
+  /// The step of the best checkpoint by `metric`, to be read with read_checkpoint(path_of(step)); nullopt when none has
+  /// the number. Looks at the headers only.
+  std::optional<int64_t> best_step() const;
+
   std::filesystem::path path_of(int64_t step) const;
   const std::filesystem::path& folder() const { return folder_; }
 
  private:
   Checkpoint read(int64_t step) const;
+  std::vector<int64_t> best_first(const std::vector<int64_t>& steps) const;
   void prune(int64_t newest) const;
 
   std::filesystem::path folder_;
-  int64_t keep_;
+  CheckpointFolderOptions options_;
 };
 
 /// Marks a folder as one run's until destroyed or the process is gone, however it ends. Move-only. Rank 0 holds it.

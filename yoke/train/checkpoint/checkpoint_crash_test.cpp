@@ -17,6 +17,7 @@
 #include <random>
 
 #include "yoke/base/error.h"
+#include "yoke/train/checkpoint/async_saver.h"
 #include "yoke/train/checkpoint/checkpoint.h"
 
 namespace yoke::train {
@@ -119,19 +120,20 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
   EXPECT_EQ(num_temporaries(), 0);
 }
 
-TEST_F(CheckpointCrashTest, SigkillAtAnyMoment) {
-  const int num_rounds = std::getenv("YOKE_LONG") != nullptr ? 1000 : 20;
-  const CheckpointFolder folder(folder_);
+/// Kills writers at random moments, `num_rounds` of them. `write` saves ascending steps from the given one on, and
+/// tells each one that is safely on disk.
+using Tell = std::function<void(int64_t step)>;
+void kill_writers(const CheckpointFolder& folder, int num_rounds,
+                  const std::function<void(int64_t first, const Tell& tell)>& write_steps) {
   folder.save(0, state_of(0));
   std::mt19937 random(1);
   int64_t least = 0;
   for (int round = 0; round < num_rounds; ++round) {
     auto saved = make_pipe();
     const pid_t child = start([&] {
-      for (int64_t step = least + 1;; ++step) {
-        folder.save(step, state_of(step));
+      write_steps(least + 1, [&](int64_t step) {
         [[maybe_unused]] const auto count = write(saved.write_end.value(), &step, sizeof step);
-      }
+      });
     });
     saved.write_end.reset();
     // Long enough for a few saves, wherever that ends.
@@ -150,8 +152,39 @@ TEST_F(CheckpointCrashTest, SigkillAtAnyMoment) {
     ASSERT_TRUE(holds(*loaded, loaded->step));
     least = loaded->step;
   }
+}
+
+int num_kills(int in_short) { return std::getenv("YOKE_LONG") != nullptr ? 1000 : in_short; }
+
+TEST_F(CheckpointCrashTest, SigkillAtAnyMoment) {
+  const CheckpointFolder folder(folder_);
+  kill_writers(folder, num_kills(20), [&](int64_t first, const Tell& tell) {
+    for (int64_t step = first;; ++step) {
+      folder.save(step, state_of(step));
+      tell(step);
+    }
+  });
   age_temporaries();
-  folder.save(least + 1, state_of(least + 1));
+  const auto last = folder.steps().back();
+  folder.save(last + 1, state_of(last + 1));
+  EXPECT_EQ(num_temporaries(), 0);
+}
+
+// The training's thread changes the tensors while the saver writes its copy of them.
+TEST_F(CheckpointCrashTest, SigkillAtAnyMomentOfAnAsynchronousSave) {
+  const CheckpointFolder folder(folder_, {.keep = 1});
+  kill_writers(folder, num_kills(30), [&](int64_t first, const Tell& tell) {
+    AsyncSaver saver(folder, fail_on_warning);
+    auto state = state_of(first);
+    for (int64_t step = first;; ++step) {
+      for (const auto& entry : state.tensors) entry.second.fill_(step);
+      saver.save(step, state);  // once it returns, the step before is on disk
+      if (step > first) tell(step - 1);
+    }
+  });
+  age_temporaries();
+  const auto last = folder.steps().back();
+  folder.save(last + 1, state_of(last + 1));
   EXPECT_EQ(num_temporaries(), 0);
 }
 

@@ -209,6 +209,32 @@ TEST_F(CheckpointTest, KeepsTheLastOnesAndWhatIsNotItsOwn) {
   EXPECT_EQ(error_of([&] { CheckpointFolder(folder_, {.keep = 0}); }).code(), ErrorCode::kInvalidArgument);
 }
 
+TEST_F(CheckpointTest, KeepsTheBestBesideTheLast) {
+  const std::vector<std::pair<int64_t, std::string>> losses = {{1, "0.5"}, {2, "nan"},  {3, "0.25"}, {4, "bad"},
+                                                               {5, "0.3"}, {6, "0.25"}, {7, "1e-1"}, {8, "0.9"}};
+  const auto save_all = [&](const CheckpointFolder& folder) {
+    for (const auto& [step, loss] : losses) {
+      auto state = state_of(step);
+      state.metadata["loss"] = loss;
+      folder.save(step, state);
+    }
+  };
+  const CheckpointFolder smallest(folder_ / "a", {.keep = 1, .keep_best = 2, .metric = "loss"});
+  EXPECT_FALSE(smallest.best_step());
+  save_all(smallest);
+  EXPECT_THAT(smallest.steps(), ElementsAre(3, 7, 8));  // of 3 and 6, equally good, the earlier
+  EXPECT_EQ(smallest.best_step(), 7);
+  const CheckpointFolder largest(folder_ / "b", {.keep = 2, .keep_best = 1, .metric = "loss", .best = Best::kLargest});
+  save_all(largest);
+  EXPECT_THAT(largest.steps(), ElementsAre(7, 8));  // the best is among the last
+  EXPECT_EQ(largest.best_step(), 8);
+  // A damaged header is no metric, and the run that goes on compares with what is there.
+  overwrite(smallest.path_of(7), "torn");
+  EXPECT_EQ(smallest.best_step(), 3);
+  EXPECT_EQ(error_of([&] { CheckpointFolder(folder_, {.keep_best = 1}); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { CheckpointFolder(folder_, {.keep_best = -1}); }).code(), ErrorCode::kInvalidArgument);
+}
+
 TEST_F(CheckpointTest, RemovesAbandonedTemporariesOnly) {
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
   const auto make = [&](const std::string& name) {
