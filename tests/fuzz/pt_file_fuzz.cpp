@@ -1,0 +1,78 @@
+// Any pickle in an otherwise sound .pt file: refused with an Error, or values that can be written and read again, and
+// tensors that lie in their storages. The storages are made to the sizes that the pickle says, as long as they are
+// small.
+#include <ATen/EmptyTensor.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/train/checkpoint/pickle.h"
+#include "yoke/train/checkpoint/pt_dtypes.h"
+#include "yoke/train/checkpoint/pt_file.h"
+#include "yoke/train/checkpoint/zip_file.h"
+
+namespace {
+
+using namespace yoke::train;  // NOLINT(google-build-using-namespace): a program of one file
+
+std::string archive(std::string_view pickle, const Pickle& parsed) {
+  std::map<std::string, std::string> entries = {{"a/data.pkl", std::string(pickle)}};
+  for (const auto& node : parsed.nodes) {
+    const auto* storage = std::get_if<PickleStorage>(&node);
+    constexpr int64_t kMax = 4096;
+    if (storage == nullptr || storage->num_elements > kMax || storage->key.size() > 100) continue;
+    const auto bytes = storage->num_elements * static_cast<int64_t>(c10::elementSize(*pt_dtype(storage->dtype)));
+    entries.emplace("a/data/" + std::string(storage->key), std::string(static_cast<size_t>(bytes), '\1'));
+  }
+  ZipWriter zip;
+  std::string file;
+  for (const auto& [name, content] : entries) {
+    file += zip.begin(name, std::ssize(content), zip_crc(std::as_bytes(std::span(content)))) + content;
+  }
+  return file + zip.end();
+}
+
+void check(const PtValue& value) {
+  if (const auto* tensor = value.get_if<at::Tensor>()) {
+    const auto needed = at::detail::computeStorageNbytes(tensor->sizes(), tensor->strides(), tensor->element_size(),
+                                                         static_cast<size_t>(tensor->storage_offset()));
+    if (tensor->numel() > 0 && needed > tensor->storage().nbytes()) std::abort();
+  } else if (const auto* list = value.get_if<PtList>()) {
+    for (const auto& inner : list->values) check(inner);
+  } else if (const auto* tuple = value.get_if<PtTuple>()) {
+    for (const auto& inner : tuple->values) check(inner);
+  } else if (const auto* dict = value.get_if<PtDict>()) {
+    for (const auto& item : dict->items) check(item.key), check(item.value);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
+  static const yoke::UniqueFd file(memfd_create("fuzz", MFD_CLOEXEC));
+  static const auto folder = std::filesystem::temp_directory_path() / ("yoke_pt_file_fuzz." + std::to_string(getpid()));
+  static const std::string path = "/proc/self/fd/" + std::to_string(file.value());
+  static const bool made = std::filesystem::create_directory(folder) && std::atexit([] {
+                                                                          std::error_code error;
+                                                                          std::filesystem::remove_all(folder, error);
+                                                                        }) == 0;
+  if (!made) std::abort();
+  PtValue value;
+  try {
+    const auto bytes = std::as_bytes(std::span(data, size));
+    const auto text = archive({reinterpret_cast<const char*>(data), size}, parse_pickle(bytes, "file"));
+    if (ftruncate(file.value(), 0) != 0 || lseek(file.value(), 0, SEEK_SET) != 0) std::abort();
+    yoke::write_all(file.value(), std::as_bytes(std::span(text)), path);
+    value = read_pt(path);
+  } catch (const yoke::Error&) {
+    return 0;
+  }
+  check(value);
+  write_pt(folder / "again.pt", value);
+  check(read_pt(folder / "again.pt"));
+  return 0;
+}

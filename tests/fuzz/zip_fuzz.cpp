@@ -1,0 +1,28 @@
+// Any bytes as a zip file: refused with an Error, or entries that lie in it, apart from each other.
+#include <cstdlib>
+
+#include "yoke/base/error.h"
+#include "yoke/train/checkpoint/zip_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
+  using namespace yoke::train;  // NOLINT(google-build-using-namespace): a program of one file
+  // A copy of this very size: what is read beyond it is noticed.
+  const std::vector<std::byte> file(reinterpret_cast<const std::byte*>(data),
+                                    reinterpret_cast<const std::byte*>(data) + size);
+  std::map<std::string, ZipEntry> entries;
+  try {
+    entries = parse_zip(file, "file");
+  } catch (const yoke::Error&) {
+    return 0;
+  }
+  int64_t total = 0;
+  for (const auto& [name, entry] : entries) {
+    total += entry.num_bytes;
+    try {
+      (void)zip_content(file, entry, name, "file");
+    } catch (const yoke::Error&) {
+    }
+  }
+  if (total > static_cast<int64_t>(size)) std::abort();
+  return 0;
+}
