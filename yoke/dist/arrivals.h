@@ -34,11 +34,21 @@ class Arrivals {
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  /// One sentence on who is missing at this rank's current collective, from the other ranks' numbers.
+  /// One sentence on who is missing at this rank's current collective, from the other ranks' numbers; then the failure
+  /// that another rank has reported.
   std::string describe() const;
+  /// One sentence on the ranks that have not come to a meeting outside the collectives, as the end of the job is.
+  std::string describe_absent(const std::vector<int64_t>& absent) const;
+
+  /// Leaves `text` for the other ranks' describe(); of several reports the first counts. Waits for at most three
+  /// intervals until the ranks that are waiting have read it: the store may end with this rank.
+  void report(const std::string& text);
 
  private:
   void publish_until_stopped();
+  /// With store_mutex_ held: reads the report once there is one. True when there is.
+  bool listen();
+  std::vector<std::optional<uint64_t>> numbers() const;  ///< With store_mutex_ held.
 
   c10::intrusive_ptr<c10d::Store> store_;
   const int64_t rank_;
@@ -46,6 +56,7 @@ class Arrivals {
   const std::chrono::milliseconds interval_;
   const std::function<uint64_t()> sequence_;
   mutable std::mutex store_mutex_;
+  std::string heard_;  ///< The report; guarded by store_mutex_.
   std::mutex stop_mutex_;
   std::condition_variable stop_changed_;
   bool stop_ = false;
@@ -54,6 +65,10 @@ class Arrivals {
 
 /// Pure: `own` is this rank's number, `others[r]` rank r's, nullopt where it has published none.
 std::string describe_arrivals(uint64_t own, int64_t rank, const std::vector<std::optional<uint64_t>>& others);
+
+/// Pure: `absent` are not there; it may be this rank that came too early, having entered fewer collectives than they.
+std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent,
+                                  const std::vector<std::optional<uint64_t>>& others);
 
 /// "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, 2, 3 and 60 more".
 std::string list_ranks(const std::vector<int64_t>& ranks);

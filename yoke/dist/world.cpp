@@ -80,6 +80,9 @@ bool contains_any(std::string_view text, std::initializer_list<std::string_view>
   return std::any_of(words.begin(), words.end(), [&](auto word) { return text.find(word) != text.npos; });
 }
 
+/// libtorch's errors go on with a stack trace.
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
 }  // namespace
 
 struct World::Impl {
@@ -244,6 +247,7 @@ void World::explain(std::exception_ptr error) const {
     const bool lost =
         dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr ||
         contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});
+    if (!(timed_out || lost)) report_failure(first_line(text));
     if (!impl_->arrivals || !(timed_out || lost)) throw;
     const auto sequence = impl_->sequence();
     const auto who = impl_->arrivals->describe();
@@ -257,17 +261,35 @@ void World::explain(std::exception_ptr error) const {
   }
 }
 
+void World::report_failure(const std::string& text) const noexcept {
+  try {
+    if (impl_ != nullptr && impl_->arrivals) impl_->arrivals->report(fmt::format("rank {}: {}", rank(), text));
+  } catch (const std::exception&) {  // no memory for the text: the others learn less
+  }
+}
+
 void World::shutdown() {
   if (impl_ == nullptr || impl_->group == nullptr) return;
   auto& store = *impl_->store;
   if (size() > 1) {
     // Nobody closes a connection before all are done with it.
     try {
+      store.set(fmt::format("leaving/{}", rank()), std::string("1"));
       if (store.add("leaving", 1) == size()) store.set("all_leaving", std::string("1"));
       store.wait({"all_leaving"}, impl_->timeout);
       if (impl_->stop) impl_->stop->finish();
     } catch (...) {
-      explain(std::current_exception());
+      const auto error = std::current_exception();
+      std::vector<int64_t> absent;
+      try {
+        for (int64_t other = 0; other < size(); ++other) {
+          if (!store.check({fmt::format("leaving/{}", other)})) absent.push_back(other);
+        }
+      } catch (const std::exception&) {  // the store is gone, as the first error says
+      }
+      if (absent.empty()) explain(error);
+      throw Error(ErrorCode::kTimeout, "rank {}: the end of the job timed out after {:g} s: {}", rank(),
+                  std::chrono::duration<double>(impl_->timeout).count(), impl_->arrivals->describe_absent(absent));
     }
   }
   impl_->arrivals.reset();

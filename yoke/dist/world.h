@@ -79,8 +79,13 @@ class World {
   c10d::ProcessGroup& process_group() const;
 
   /// Rethrows what a collective threw: a timeout or a lost peer becomes a yoke::Error that names the ranks which have
-  /// not arrived, by the sequence number that each rank keeps in the store; anything else is rethrown as it is.
+  /// not arrived, by the sequence number that each rank keeps in the store, and says what another has reported;
+  /// anything else is reported to the others and rethrown as it is.
   [[noreturn]] void explain(std::exception_ptr error) const;
+
+  /// For a failure of this rank alone, of which the others would see only that it stays away: what their waiting ends
+  /// with will say `text` too. Of several reports the first counts. Takes up to three seconds, and never throws.
+  void report_failure(const std::string& text) const noexcept;
 
  private:
   struct Impl;
