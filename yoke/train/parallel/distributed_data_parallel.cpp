@@ -1,85 +1,55 @@
 #include "yoke/train/parallel/distributed_data_parallel.h"
 
+#include <fmt/format.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/nn/module.h>
-#include <torch/version.h>
 
-#include <limits>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <algorithm>
+#include <set>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
+#include "yoke/train/parallel/distributed_data_parallel_impl.h"
 #include "yoke/train/parallel/same_on_all_ranks.h"
+#include "yoke/train/parallel/sync_batch_norm.h"
 
 namespace yoke::train {
 namespace {
 
 constexpr size_t kBroadcastBytes = 250 << 20;  // PyTorch's chunk for parameters and buffers
 
-c10::intrusive_ptr<c10d::ProcessGroup> group_of(const dist::World& world) {
-  return c10::intrusive_ptr<c10d::ProcessGroup>::reclaim_copy(&world.process_group());
-}
-
-/// The constructor's arguments have changed between libtorch versions; this is the one place that knows them.
-std::shared_ptr<c10d::Reducer> make_reducer(const NamedTensors& parameters, const dist::World& world,
-                                            const DistributedDataParallelOptions& options) {
-  std::vector<at::Tensor> tensors;
-  std::unordered_map<size_t, std::string> names;
-  for (const auto& [name, tensor] : parameters) {
-    names[tensors.size()] = name;
-    tensors.push_back(tensor);
+/// Each tensor once, under its first name: modules may share parameters. Takes the names that are there out of
+/// `ignored`.
+NamedTensors not_ignored(const NamedTensors& tensors, std::set<std::string>& ignored,
+                         const std::vector<std::string>& all_ignored) {
+  NamedTensors result;
+  std::set<const c10::TensorImpl*> seen;
+  for (const auto& [name, tensor] : tensors) {
+    const bool is_ignored = std::find(all_ignored.begin(), all_ignored.end(), name) != all_ignored.end();
+    ignored.erase(name);
+    if (seen.insert(tensor.unsafeGetTensorImpl()).second && !is_ignored) result.emplace_back(name, tensor);
   }
-  const std::vector<bool> expect_sparse(tensors.size(), false);
-  // Until the first backward has shown the order in which gradients become ready, one bucket: a bucket in the wrong
-  // order could be reduced against another rank's. The Reducer rebuilds them after the first step, as PyTorch's DDP.
-  auto [buckets, limits] =
-      c10d::compute_bucket_assignment_by_size(tensors, {std::numeric_limits<size_t>::max()}, expect_sparse);
-  std::reverse(buckets.begin(), buckets.end());
-#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11
-  return std::make_shared<c10d::Reducer>(
-      std::move(tensors), std::move(buckets), group_of(world), expect_sparse, options.bucket_bytes,
-      /*find_unused_parameters=*/false, options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
-      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
-      /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
-#else
-  return std::make_shared<c10d::Reducer>(std::move(tensors), std::move(buckets), group_of(world), expect_sparse,
-                                         options.bucket_bytes, /*find_unused_parameters=*/false,
-                                         options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
-                                         /*skip_all_reduce_unused_params=*/false,
-                                         /*use_python_reducer=*/false);
-#endif
+  return result;
 }
 
 }  // namespace
 
-struct DistributedDataParallel::Impl {
-  dist::World& world;
-  bool broadcast_buffers;
-  std::vector<at::Tensor> buffers;
-  std::shared_ptr<c10d::Reducer> reducer;
-
-  void broadcast(const std::vector<at::Tensor>& tensors) {
-    if (tensors.empty() || world.size() == 1) return;
-    try {
-      c10d::broadcast_coalesced(group_of(world), tensors, kBroadcastBytes, 0);
-    } catch (...) {
-      world.explain(std::current_exception());
-    }
-  }
-};
-
 DistributedDataParallel::DistributedDataParallel(torch::nn::Module& model, dist::World& world,
                                                  const DistributedDataParallelOptions& options)
-    : impl_(std::make_unique<Impl>(Impl{world, options.broadcast_buffers, {}, {}})) {
-  NamedTensors trained, all;
-  for (const auto& item : model.named_parameters()) {
-    all.emplace_back(item.key(), item.value());
-    if (item.value().requires_grad()) trained.emplace_back(item.key(), item.value());
-  }
-  for (const auto& item : model.named_buffers()) {
-    all.emplace_back(item.key(), item.value());
-    impl_->buffers.push_back(item.value());
+    : impl_(new Impl{.world = world,
+                     .broadcast_buffers = options.broadcast_buffers,
+                     .find_unused_parameters = options.find_unused_parameters,
+                     .static_graph = options.static_graph}) {
+  std::set<std::string> not_found(options.ignored.begin(), options.ignored.end());
+  auto all = not_ignored(model.named_parameters().pairs(), not_found, options.ignored);
+  NamedTensors trained;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(trained),
+               [](const auto& item) { return item.second.requires_grad(); });
+  const auto buffers = not_ignored(model.named_buffers().pairs(), not_found, options.ignored);
+  all.insert(all.end(), buffers.begin(), buffers.end());
+  if (!not_found.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "'{}' is to be ignored, and the model has no parameter or buffer of that name", *not_found.begin());
   }
   if (trained.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -92,22 +62,43 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& model, dist:
                 name, tensor.device().str(), world.device().str());
   }
   check_same_on_all_ranks(world, all);
-  std::vector<at::Tensor> values;
-  for (const auto& [name, tensor] : all) values.push_back(tensor.detach());
-  impl_->broadcast(values);
-  impl_->reducer = make_reducer(trained, world, options);
+
+  for (const auto& [name, tensor] : trained) impl_->names.push_back(name);
+  for (const auto& [name, tensor] : all) impl_->values.push_back(tensor.detach());
+  for (const auto& [name, tensor] : buffers) impl_->buffers.push_back(tensor);
+  for (const auto& module : model.modules()) {
+    const auto* norm = module->as<SyncBatchNormImpl>();
+    if (norm != nullptr && norm->is_synchronized()) impl_->has_sync_batch_norm = true;
+  }
+  impl_->broadcast(impl_->values);
+  const auto sparse = expects_sparse(model, trained);
+  impl_->has_sparse = std::find(sparse.begin(), sparse.end(), true) != sparse.end();
+  impl_->reducer = make_reducer(trained, sparse, group_of(world), options);
+  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer asks for it, without checking
+  impl_->reducer->set_logger(impl_->logger);
+  if (options.communication_hook) {
+    auto hook = std::make_unique<HookRunner>(options.communication_hook);
+    impl_->hook = hook.get();
+    impl_->reducer->register_comm_hook(std::move(hook));
+  }
 }
 
 DistributedDataParallel::~DistributedDataParallel() = default;
 
 DistributedDataParallel::Step DistributedDataParallel::begin_step() {
+  auto& impl = *impl_;
+  ++impl.num_steps;
   try {
-    impl_->reducer->prepare_for_forward();
-    impl_->reducer->rebuild_buckets();  // once, after the first step; before forward, where memory is lowest
+    // The Reducer learns a static graph in its first iteration, though the first steps may have gone without backward.
+    if (!impl.static_graph || impl.is_graph_learned || impl.num_steps == 1) impl.reducer->prepare_for_forward();
+    if (impl.join) impl.announce_step();
+    impl.reducer->rebuild_buckets();  // once, after the first step; before forward, where memory is lowest
   } catch (...) {
-    impl_->world.explain(std::current_exception());
+    impl.world.explain(std::current_exception());
   }
-  if (impl_->broadcast_buffers) sync_buffers();
+  if (impl.broadcast_buffers && !impl.buffers.empty()) {
+    impl.broadcast(impl.buffers, impl.join ? impl.highest_rank(true) : 0);
+  }
   return Step(*this);
 }
 
@@ -117,13 +108,73 @@ void DistributedDataParallel::Step::backward(const at::Tensor& loss) {
   if (owner_ == nullptr) {
     throw Error(ErrorCode::kFailedPrecondition, "Step::backward was called a second time; begin another step");
   }
-  auto& impl = *std::exchange(owner_, nullptr)->impl_;
+  std::exchange(owner_, nullptr)->impl_->backward(loss);
+}
+
+void DistributedDataParallel::Impl::broadcast(const std::vector<at::Tensor>& tensors, int64_t root) {
+  if (tensors.empty() || world.size() == 1) return;
   try {
-    impl.reducer->prepare_for_backward({});
-    loss.backward();
+    c10d::broadcast_coalesced(group_of(world), tensors, kBroadcastBytes, static_cast<int>(root));
   } catch (...) {
-    impl.world.explain(std::current_exception());
+    world.explain(std::current_exception());
   }
+}
+
+void DistributedDataParallel::Impl::backward(const at::Tensor& loss) {
+  const bool is_learning_graph = static_graph && !is_graph_learned;
+  try {
+    reducer->expect_backward(find_unused_parameters && !static_graph ? std::vector<at::Tensor>{loss}
+                                                                     : std::vector<at::Tensor>());
+    if (is_learning_graph) {
+      // The Reducer counts how often each gradient comes, and averages when all are there.
+      const auto key = loss.register_hook([this](const at::Tensor&) {
+        torch::autograd::Engine::get_default_engine().queue_callback([this] { reducer->delay_all_reduce(); });
+      });
+      loss.backward();
+      loss.remove_hook(key);
+      // Ends the Reducer's first iteration: else it would count the next micro-batch of an accumulation too, and wait
+      // for as many gradients in each later step (as PyTorch does with static_graph and no_sync).
+      reducer->prepare_for_forward();
+      is_graph_learned = true;
+    } else {
+      loss.backward();
+    }
+  } catch (...) {
+    if (static_graph && !is_learning_graph && !reducer->newly_used().empty()) {
+      fail_step(
+          fmt::format("static_graph is set, the first step did not use {}, and this one does; leave static_graph off",
+                      list(reducer->newly_used())));
+    }
+    world.explain(std::current_exception());
+  }
+  if (reducer->is_finished()) return;
+  if (static_graph) {
+    fail_step(
+        fmt::format("static_graph is set, the first step used {}, and this step's loss does not depend on it in the "
+                    "same way; leave static_graph off",
+                    list(reducer->missing())));
+  }
+  if (find_unused_parameters) fail_step("the loss depends on no parameter that is averaged; leave no step without any");
+  fail_step(
+      fmt::format("the loss does not depend on {}; set find_unused_parameters if that is meant, or freeze what is not "
+                  "trained (set_requires_grad(false))",
+                  list(reducer->missing())));
+}
+
+void DistributedDataParallel::Impl::fail_step(const std::string& reason) const {
+  const auto text = fmt::format("in step {} of DistributedDataParallel {}", num_steps, reason);
+  world.report_failure(text);
+  throw Error(ErrorCode::kFailedPrecondition, "rank {}: {}", world.rank(), text);
+}
+
+std::string DistributedDataParallel::Impl::list(const std::vector<size_t>& parameters) const {
+  constexpr size_t kMaxNamed = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(parameters.size(), kMaxNamed); ++i) {
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[parameters[i]]);
+  }
+  if (parameters.size() > kMaxNamed) text += fmt::format(" and {} more", parameters.size() - kMaxNamed);
+  return text;
 }
 
 }  // namespace yoke::train

@@ -1,0 +1,54 @@
+// yoke/train/parallel/distributed_data_parallel_impl.h -- what its two sources, steps and join, share.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <vector>
+
+#include "yoke/dist/world.h"
+#include "yoke/train/named_tensors.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
+#include "yoke/train/parallel/reducer.h"
+
+namespace yoke::train {
+
+inline c10::intrusive_ptr<c10d::ProcessGroup> group_of(const dist::World& world) {
+  return c10::intrusive_ptr<c10d::ProcessGroup>::reclaim_copy(&world.process_group());
+}
+
+struct DistributedDataParallel::Impl {
+  dist::World& world;
+  bool broadcast_buffers, find_unused_parameters, static_graph;
+  std::vector<std::string> names;   ///< Of the trained parameters, as the Reducer numbers them.
+  std::vector<at::Tensor> values;   ///< All parameters and buffers that are kept equal, detached.
+  std::vector<at::Tensor> buffers;  ///< Those that are buffers.
+  bool has_sparse = false, has_sync_batch_norm = false;
+  HookRunner* hook = nullptr;  ///< The reducer's; null without a communication hook.
+  std::shared_ptr<Reducer> reducer;
+  std::shared_ptr<c10d::Logger> logger;
+  int64_t num_steps = 0;          ///< Begun, or joined in.
+  bool is_graph_learned = false;  ///< With static_graph: the first backward is over.
+  std::optional<JoinOptions> join;
+
+  /// Collective. Copies the tensors of rank `root` to all.
+  void broadcast(const std::vector<at::Tensor>& tensors, int64_t root = 0);
+
+  void backward(const at::Tensor& loss);
+  /// Every rank hears why this one cannot finish its step.
+  [[noreturn]] void fail_step(const std::string& reason) const;
+  std::string list(const std::vector<size_t>& parameters) const;
+
+  /// Collective, in a join: how many ranks still have data. The result is in the future of the work, a float of [1].
+  c10::intrusive_ptr<c10d::Work> count_active(bool is_active) const;
+  void announce_step();
+  [[noreturn]] void throw_out_of_data(bool is_active) const;
+  /// Collective, in a join: the highest rank for which `is_candidate`; -1 where there is none.
+  int64_t highest_rank(bool is_candidate) const;
+  void shadow_step();
+};
+
+}  // namespace yoke::train

@@ -1,0 +1,99 @@
+#include "yoke/train/parallel/reducer.h"
+
+#include <torch/nn/modules/embedding.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+namespace yoke::train {
+
+void Reducer::expect_backward(const std::vector<at::Tensor>& outputs) {
+  std::fill(backward_stats_.begin(), backward_stats_.end(), -1);  // becomes a time when a parameter is ready
+  prepare_for_backward(outputs);
+}
+
+std::vector<size_t> Reducer::missing() const {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < backward_stats_.size(); ++i) {
+    if (backward_stats_[i] == -1) indices.push_back(i);
+  }
+  return indices;
+}
+
+std::vector<size_t> Reducer::newly_used() const {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (numGradHooksTriggeredMap_.at(i) == 0 && params_[i].grad().defined()) indices.push_back(i);
+  }
+  return indices;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> HookRunner::runHook(c10d::GradBucket& bucket) {
+  pending_.push_back(hook_(GradientBucket(bucket)));
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  future->markCompleted(c10::IValue(static_cast<int64_t>(0)));
+  return future;
+}
+
+at::Tensor HookRunner::parseHookResult(const c10::IValue&) {
+  const auto finish = std::move(pending_.front());
+  pending_.pop_front();
+  return finish();
+}
+
+std::vector<bool> expects_sparse(const torch::nn::Module& model, const NamedTensors& parameters) {
+  std::set<const c10::TensorImpl*> sparse;
+  for (const auto& module : model.modules()) {
+    if (const auto* one = module->as<torch::nn::EmbeddingImpl>(); one != nullptr && one->options.sparse()) {
+      sparse.insert(one->weight.unsafeGetTensorImpl());
+    }
+    if (const auto* bag = module->as<torch::nn::EmbeddingBagImpl>(); bag != nullptr && bag->options.sparse()) {
+      sparse.insert(bag->weight.unsafeGetTensorImpl());
+    }
+  }
+  std::vector<bool> result;
+  for (const auto& [name, tensor] : parameters) result.push_back(sparse.count(tensor.unsafeGetTensorImpl()) > 0);
+  return result;
+}
+
+/// The constructor's arguments have changed between libtorch versions; this is the one place that knows them.
+std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, std::vector<bool> expect_sparse,
+                                      c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                      const DistributedDataParallelOptions& options) {
+  std::vector<at::Tensor> tensors;
+  std::unordered_map<size_t, std::string> names;
+  for (const auto& [name, tensor] : parameters) {
+    names[tensors.size()] = name;
+    tensors.push_back(tensor);
+  }
+  // Until the first backward has shown the order in which gradients become ready, one bucket: a bucket in the wrong
+  // order could be reduced against another rank's. The Reducer rebuilds them after the first step, as PyTorch's DDP.
+  // With unused parameters it never does, so they are cut here, in the order of the model.
+  std::vector<size_t> sizes = {std::numeric_limits<size_t>::max()};
+  if (options.find_unused_parameters && !options.static_graph) {
+    sizes = {static_cast<size_t>(options.first_bucket_bytes), static_cast<size_t>(options.bucket_bytes)};
+  }
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(tensors, sizes, expect_sparse);
+  std::reverse(buckets.begin(), buckets.end());
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11
+  auto reducer = std::make_shared<Reducer>(
+      std::move(tensors), std::move(buckets), std::move(group), std::move(expect_sparse), options.bucket_bytes,
+      options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
+      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+      /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+#else
+  auto reducer = std::make_shared<Reducer>(
+      std::move(tensors), std::move(buckets), std::move(group), std::move(expect_sparse), options.bucket_bytes,
+      options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
+      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false);
+#endif
+  if (options.static_graph) reducer->set_static_graph();
+  return reducer;
+}
+
+}  // namespace yoke::train

@@ -1,0 +1,309 @@
+#include "yoke/train/parallel/sync_batch_norm.h"
+
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/batch_norm_backward_elemt.h>
+#include <ATen/ops/batch_norm_backward_reduce.h>
+#include <ATen/ops/batch_norm_elemt.h>
+#include <ATen/ops/batch_norm_gather_stats_with_counts.h>
+#include <ATen/ops/batch_norm_stats.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/var_mean.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/dist/world.h"
+
+namespace yoke::train {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Statistics of the whole batch, each [channels] in float or double.
+struct Statistics {
+  at::Tensor mean;
+  at::Tensor spread;  ///< CUDA's kernels want 1 / sqrt(var + eps), the CPU's the biased variance.
+  at::Tensor counts;  ///< Values per channel: [ranks that have some] on CUDA, one element on the CPU.
+};
+
+struct Running {
+  at::Tensor mean, var;  ///< Undefined when they are not tracked.
+  double momentum;
+};
+
+std::vector<int64_t> all_but_channels(const at::Tensor& input) {
+  std::vector<int64_t> dims = {0};
+  for (int64_t dim = 2; dim < input.dim(); ++dim) dims.push_back(dim);
+  return dims;
+}
+
+/// [channels] as it is added to [batch, channels, ...].
+at::Tensor per_channel(const at::Tensor& values, const at::Tensor& input) {
+  std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
+  shape[1] = -1;
+  return values.reshape(shape);
+}
+
+c10::ScalarType statistics_type(const at::Tensor& input) {
+  return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+void refuse_single_values(bool is_single) {
+  if (is_single) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "SyncBatchNorm: all ranks together have one value per channel, which has no variance; use larger batches");
+  }
+}
+
+/// Collective. Every rank's [mean, spread, count], row by row. A rank without values gives zeros.
+at::Tensor gather(dist::World& world, const at::Tensor& mean, const at::Tensor& spread, int64_t count) {
+  return world.all_gather(at::cat({mean, spread, at::full({1}, count, mean.options())}));  // [ranks, 2 * channels + 1]
+}
+
+Statistics share_on_cpu(dist::World& world, const at::Tensor& input, const Running& running) {
+  const int64_t channels = input.size(1);
+  const auto options = input.options().dtype(statistics_type(input));
+  auto var = at::zeros({channels}, options), mean = var.clone();
+  if (input.numel() > 0) {
+    std::tie(var, mean) = at::var_mean(input.to(options), all_but_channels(input), /*correction=*/0);
+  }
+  const auto all = gather(world, mean, var, input.numel() / channels);
+  const auto means = all.narrow(1, 0, channels), vars = all.narrow(1, channels, channels);  // [ranks, channels]
+  const auto counts = all.narrow(1, 2 * channels, 1);                                       // [ranks, 1]
+  // Variances within the ranks and between them: squares of small numbers only, unlike sum(x^2) - sum(x)^2.
+  const auto count = counts.sum();
+  const double num_values = count.item<double>();
+  refuse_single_values(num_values == 1);
+  Statistics whole{(means * counts).sum(0) / count, {}, count};
+  whole.spread = ((vars + (means - whole.mean).square()) * counts).sum(0) / count;
+  if (running.mean.defined()) {
+    running.mean.mul_(1 - running.momentum).add_(whole.mean, running.momentum);
+    running.var.mul_(1 - running.momentum).add_(whole.spread, running.momentum * num_values / (num_values - 1));
+  }
+  return whole;
+}
+
+Statistics share_on_device(dist::World& world, const at::Tensor& input, const Running& running, double eps) {
+  const int64_t channels = input.size(1);
+  const auto options = input.options().dtype(statistics_type(input));
+  auto mean = at::zeros({channels}, options), invstd = mean.clone();
+  if (input.numel() > 0) std::tie(mean, invstd) = at::batch_norm_stats(input, eps);
+  const auto all = gather(world, mean, invstd, input.numel() / channels);
+  const auto with_values = all.select(1, 2 * channels).ge(1).nonzero().squeeze(1);  // empty ranks stay out
+  const auto rows = all.index_select(0, with_values);
+  const auto counts = rows.select(1, 2 * channels).contiguous();
+  refuse_single_values(counts.numel() == 1 && counts.item<double>() == 1);
+  auto [whole_mean, whole_invstd] = at::batch_norm_gather_stats_with_counts(
+      input, rows.narrow(1, 0, channels).contiguous(), rows.narrow(1, channels, channels).contiguous(), running.mean,
+      running.var, running.momentum, eps, running.mean.defined() ? counts.to(running.mean.scalar_type()) : counts);
+  return {whole_mean, whole_invstd, counts.to(at::kInt)};
+}
+
+at::Tensor contiguous_in_its_layout(const at::Tensor& tensor) {
+  const bool is_channels_last =
+      tensor.is_contiguous(at::MemoryFormat::ChannelsLast) || tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d);
+  return is_channels_last ? tensor : tensor.contiguous();
+}
+
+/// What backward needs of the output's gradient on this rank.
+struct Sums {
+  at::Tensor dy, dy_xmu;    ///< [channels]: sums of dy and of dy * (x - mean).
+  at::Tensor weight, bias;  ///< Gradients of this rank; DistributedDataParallel averages them.
+};
+
+class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input_in, const at::Tensor& weight,
+                            const at::Tensor& bias, const Running& running, double eps, dist::World* world) {
+    const auto input = contiguous_in_its_layout(input_in);
+    const bool is_cpu = input.is_cpu();
+    const auto whole = is_cpu ? share_on_cpu(*world, input, running) : share_on_device(*world, input, running, eps);
+    context->save_for_backward({input, weight, whole.mean, whole.spread, whole.counts});
+    context->saved_data["eps"] = eps;
+    context->saved_data["world"] = reinterpret_cast<int64_t>(world);
+    if (input.numel() == 0) return at::empty_like(input);
+    if (!is_cpu) return at::batch_norm_elemt(input, weight, bias, whole.mean, whole.spread, eps);
+    // As if evaluating, with the whole batch's statistics in the place of the running ones.
+    return std::get<0>(
+        at::native_batch_norm(input, weight, bias, whole.mean, whole.spread, /*training=*/false, 0, eps));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    const auto saved = context->get_saved_variables();
+    const auto &input = saved[0], &weight = saved[1], &mean = saved[2], &spread = saved[3], &counts = saved[4];
+    const double eps = context->saved_data["eps"].toDouble();
+    auto& world = *reinterpret_cast<dist::World*>(context->saved_data["world"].toInt());
+    const bool input_wants = context->needs_input_grad(0);
+    const auto output = contiguous_in_its_layout(outputs[0]);
+    const bool is_cpu = input.is_cpu(), is_empty = input.numel() == 0;
+
+    Sums sums;
+    at::Tensor grad_input;
+    if (is_empty) {
+      sums.dy = at::zeros_like(mean);
+      sums.dy_xmu = at::zeros_like(mean);
+      grad_input = at::zeros_like(input);
+    } else if (is_cpu) {
+      std::tie(grad_input, sums.weight, sums.bias) = at::native_batch_norm_backward(
+          output, input, weight, mean, spread, {}, {}, /*train=*/false, eps, {true, true, true});
+      sums.dy = sums.bias.to(mean.scalar_type());
+      sums.dy_xmu = sums.weight.to(mean.scalar_type()) * (spread + eps).sqrt();
+    } else {
+      std::tie(sums.dy, sums.dy_xmu, sums.weight, sums.bias) =
+          at::batch_norm_backward_reduce(output, input, mean, spread, weight, input_wants, true, true);
+    }
+
+    if (input_wants) {
+      const auto both = at::cat({sums.dy, sums.dy_xmu});
+      world.all_reduce(both);
+      sums.dy = both.narrow(0, 0, mean.numel());
+      sums.dy_xmu = both.narrow(0, mean.numel(), mean.numel());
+      if (is_cpu && !is_empty) {
+        // grad_input is that of fixed statistics: they depend on the input too.
+        const auto invstd = (spread + eps).rsqrt();
+        const auto scale = (weight.defined() ? weight * invstd : invstd) / counts;
+        const auto slope = scale * invstd.square() * sums.dy_xmu, offset = scale * sums.dy;
+        grad_input.sub_(
+            (input - per_channel(mean, input)).mul_(per_channel(slope, input)).add_(per_channel(offset, input)));
+      } else if (!is_empty) {
+        grad_input = at::batch_norm_backward_elemt(output, input, mean, spread,
+                                                   weight.defined() ? weight.to(mean.scalar_type()) : weight, sums.dy,
+                                                   sums.dy_xmu, counts);
+      }
+    }
+    if (is_empty && weight.defined()) sums.weight = sums.bias = at::zeros_like(weight);
+    const bool is_affine = weight.defined();
+    return {input_wants ? grad_input : at::Tensor(),
+            is_affine ? sums.weight : at::Tensor(),
+            is_affine ? sums.bias : at::Tensor(),
+            {},
+            {},
+            {}};
+  }
+};
+
+template <class... Norms>
+struct NormTypes {};
+using BatchNorms = NormTypes<torch::nn::BatchNorm1dImpl, torch::nn::BatchNorm2dImpl, torch::nn::BatchNorm3dImpl>;
+
+/// The SyncBatchNorm that continues `module`; null when that is no BatchNorm.
+template <class... Norms>
+std::shared_ptr<SyncBatchNormImpl> continuation(const torch::nn::Module& module, NormTypes<Norms...>) {
+  std::shared_ptr<SyncBatchNormImpl> result;
+  const auto try_one = [&](const auto* norm) {
+    if (norm == nullptr) return;
+    result = std::make_shared<SyncBatchNormImpl>(norm->options);
+    result->take_over(*norm);
+  };
+  (try_one(dynamic_cast<const Norms*>(&module)), ...);
+  return result;
+}
+
+template <class... Norms>
+bool is_batch_norm(const torch::nn::Module& module, NormTypes<Norms...>) {
+  return ((dynamic_cast<const Norms*>(&module) != nullptr) || ...);
+}
+
+/// The names of the BatchNorms below `module` that are in no Sequential.
+void find_unreachable(const torch::nn::Module& module, const std::string& prefix, std::vector<std::string>& names) {
+  const bool is_sequential = dynamic_cast<const torch::nn::SequentialImpl*>(&module) != nullptr;
+  for (const auto& child : module.named_children()) {
+    const auto name = prefix + child.key();
+    if (!is_sequential && is_batch_norm(*child.value(), BatchNorms())) names.push_back(name);
+    find_unreachable(*child.value(), name + ".", names);
+  }
+}
+
+int64_t convert(torch::nn::Module& module, dist::World& world) {
+  int64_t count = 0;
+  if (auto* norm = dynamic_cast<SyncBatchNormImpl*>(&module)) {
+    norm->synchronize(world);
+    ++count;
+  }
+  if (auto* sequential = dynamic_cast<torch::nn::SequentialImpl*>(&module)) {
+    const auto children = sequential->named_children();
+    auto any = sequential->begin();
+    for (const auto& child : children) {
+      if (auto norm = continuation(*child.value(), BatchNorms())) {
+        *any = torch::nn::AnyModule(norm);
+        sequential->replace_module(child.key(), norm);
+      }
+      ++any;
+    }
+  }
+  for (const auto& child : module.children()) count += convert(*child, world);
+  return count;
+}
+
+}  // namespace
+
+at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
+  _check_input_dim(input);
+  const bool is_tracked = options.track_running_stats(), is_update = is_training() && is_tracked;
+  double momentum = options.momentum().value_or(0);
+  if (is_update) {
+    num_batches_tracked.add_(1);
+    if (!options.momentum()) momentum = 1 / num_batches_tracked.item<double>();  // the mean of all batches
+  }
+  if (!is_training() || world_ == nullptr || world_->size() == 1) {
+    return at::batch_norm(input, weight, bias, running_mean, running_var, is_training() || !is_tracked, momentum,
+                          options.eps(), /*cudnn_enabled=*/true);
+  }
+  const Running running{is_tracked ? running_mean : at::Tensor(), is_tracked ? running_var : at::Tensor(), momentum};
+  return SyncBatchNormFunction::apply(input, weight, bias, running, options.eps(), world_);
+}
+
+void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
+  if (input.dim() >= 2 && input.dim() <= 5 && input.size(1) == options.num_features()) return;
+  throw Error(ErrorCode::kInvalidArgument, "SyncBatchNorm of {} channels was given an input of shape [{}]",
+              options.num_features(), fmt::join(input.sizes(), ", "));
+}
+
+void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("yoke::train::SyncBatchNorm({}, eps={}, momentum={}, affine={}, track_running_stats={})",
+                        options.num_features(), options.eps(),
+                        options.momentum() ? fmt::to_string(*options.momentum()) : "None", options.affine(),
+                        options.track_running_stats());
+}
+
+void SyncBatchNormImpl::take_over(const torch::nn::Module& norm, const at::Tensor& new_weight,
+                                  const at::Tensor& new_bias, const at::Tensor& mean, const at::Tensor& var,
+                                  const at::Tensor& num_batches) {
+  parameters_["weight"] = weight = new_weight;
+  parameters_["bias"] = bias = new_bias;
+  if (mean.defined()) {  // buffers are no one else's: they share memory, which is enough
+    running_mean.set_data(mean);
+    running_var.set_data(var);
+    num_batches_tracked.set_data(num_batches);
+  }
+  train(norm.is_training());
+}
+
+int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::World& world) {
+  std::vector<std::string> names;
+  if (is_batch_norm(model, BatchNorms())) names.emplace_back("the model itself");
+  find_unreachable(model, "", names);
+  if (!names.empty()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "cannot make SyncBatchNorm of these BatchNorms, which are not in a Sequential: {}; declare them as "
+                "yoke::train::SyncBatchNorm in the module that holds them",
+                fmt::join(names, ", "));
+  }
+  return convert(model, world);
+}
+
+}  // namespace yoke::train
