@@ -157,6 +157,12 @@ TEST(DataParallel, LeavesFrozenParametersAlone) {
   parallel.forward(x).sum().backward();
   EXPECT_TRUE(first.grad().defined());
   EXPECT_FALSE(last.grad().defined());
+  parallel.run(
+      [](torch::nn::SequentialImpl& one, const Tensors& inputs) {
+        EXPECT_FALSE(one.parameters()[3].requires_grad());  // and no work is done for it
+        return inputs;
+      },
+      {x});
 }
 
 // The copies made by the second and third forward must not spoil the graph of the first.
