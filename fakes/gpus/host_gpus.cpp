@@ -21,7 +21,6 @@ namespace {
 constexpr c10::DeviceIndex kNumDevices = 2;
 thread_local c10::DeviceIndex current = 0;
 
-// The name is what libtorch looks for.
 struct CUDAHooks : at::CUDAHooksInterface {
   explicit CUDAHooks(at::CUDAHooksArgs) {}
   void init() const override {}
@@ -37,10 +36,6 @@ struct CUDAHooks : at::CUDAHooksInterface {
     return generators[index < 0 ? current : index];
   }
 };
-
-using at::CUDAHooksRegistry;
-using at::RegistererCUDAHooksRegistry;
-REGISTER_CUDA_HOOKS(CUDAHooks)
 
 struct Guard : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return c10::kCUDA; }
@@ -69,7 +64,6 @@ struct Guard : c10::impl::DeviceGuardImplInterface {
   void synchronizeEvent(void*) const override {}
   void synchronizeDevice(const c10::DeviceIndex) const override {}
 };
-C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
 /// The same memory under another device. The storage that it is of lives as long.
 at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const void*, c10::Storage>& storages) {
@@ -175,15 +169,21 @@ constexpr yoke::dist::Plug kPlug = {
     .make_backend = nullptr,
 };
 
-__attribute__((constructor)) void register_host_gpus() { yoke::dist::register_plug(kPlug); }
+// After libyoke_dist's own constructor, which loads a real plug where there is one: then all of this stays away, so
+// that a build may ask the program for its tests.
+__attribute__((constructor)) void register_host_gpus() {
+  if (yoke::dist::loaded_plug() != nullptr) return;
+  at::CUDAHooksRegistry()->Register("CUDAHooks",
+                                    [](at::CUDAHooksArgs args) { return std::make_unique<CUDAHooks>(args); });
+  c10::impl::registerDeviceGuard(c10::kCUDA, new Guard);  // for ever, as libtorch wants it
+
+  static torch::Library all(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  all.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+  // It has a kernel for all devices, which looks for a part of CUDA's.
+  static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  aten.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+
+  yoke::dist::register_plug(kPlug);
+}
 
 }  // namespace
-
-TORCH_LIBRARY_IMPL(_, CUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>()); }
-
-// Operators with a kernel for all devices that looks for a part of CUDA's.
-TORCH_LIBRARY_IMPL(aten, CUDA, library) {
-  for (const auto* name : {"copy_"}) {
-    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
-  }
-}
