@@ -1,0 +1,135 @@
+// A training that stops and goes on with another number of ranks.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/GradMode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include "fakes/run_ranks.h"
+#include "yoke/train/checkpoint/async_saver.h"
+#include "yoke/train/checkpoint/train_state.h"
+#include "yoke/train/optim/sgd.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
+
+namespace yoke::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int64_t kGlobalBatch = 8, kNumFeatures = 5;
+
+at::Generator generator_of(int64_t seed) { return at::detail::createCPUGenerator(static_cast<uint64_t>(seed)); }
+
+/// One rank's part of a training on the same global batches, however many ranks share them.
+struct Training {
+  torch::nn::Linear model{kNumFeatures, 2};
+  std::unique_ptr<DistributedDataParallel> parallel;
+  std::unique_ptr<Sgd> optimizer;
+  at::Generator augmentation;
+  int64_t step = 0;
+
+  explicit Training(dist::World& world) : augmentation(generator_of(100 + world.rank())) {
+    const c10::NoGradGuard no_grad;
+    auto generator = generator_of(1);
+    for (auto& parameter : model->parameters()) {
+      parameter.copy_(at::randn(parameter.sizes(), generator));
+    }
+    parallel = std::make_unique<DistributedDataParallel>(*model, world);
+    optimizer = std::make_unique<Sgd>(model->named_parameters().pairs(), SgdOptions{.momentum = 0.9});
+  }
+
+  void run_to(int64_t end, dist::World& world) {
+    for (; step < end; ++step) {
+      auto generator = generator_of(1000 + step);
+      const int64_t rows = kGlobalBatch / world.size(), first = rows * world.rank();
+      const auto x = at::randn({kGlobalBatch, kNumFeatures}, generator).narrow(0, first, rows);
+      at::rand({3}, augmentation);
+      optimizer->zero_grad();
+      auto ddp_step = parallel->begin_step();
+      ddp_step.backward(at::mse_loss(model->forward(x), x.narrow(1, 0, 2)));
+      optimizer->step(0.1);
+    }
+  }
+};
+
+TensorMap weights_of(const Training& training) {
+  TensorMap weights;
+  for (const auto& [name, tensor] : named_tensors(*training.model)) weights.emplace(name, tensor.detach().clone());
+  return weights;
+}
+
+constexpr int64_t kStop = 4, kEnd = 9;
+
+TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
+  std::string pattern = (fs::temp_directory_path() / "yoke_resume_test.XXXXXX").string();
+  const fs::path root = mkdtemp(pattern.data());
+  // Oracle: one process that is never stopped.
+  TensorMap expected;
+  fakes::run_ranks(1, [&](dist::World& world) {
+    Training training(world);
+    training.run_to(kEnd, world);
+    expected = weights_of(training);
+  });
+  for (const int saved_by : {1, 2, 4}) {
+    const CheckpointFolder folder(root / std::to_string(saved_by));
+    std::vector<at::Tensor> next_numbers(static_cast<size_t>(saved_by));
+    TensorMap uninterrupted;
+    fakes::run_ranks(saved_by, [&](dist::World& world) {
+      Training training(world);
+      training.run_to(kStop, world);
+      CheckpointState state;
+      add_module(state, "model", *training.model);
+      add_tensors(state, "optimizer", training.optimizer->state_dict());
+      add_generator(state, world, "augmentation", training.augmentation);
+      AsyncSaver saver(folder, [](const std::string& message) { ADD_FAILURE() << message; });
+      if (world.rank() == 0) saver.save(training.step, state);
+      training.run_to(kEnd, world);  // while it is written
+      saver.finish();
+      auto generator = training.augmentation;
+      next_numbers[static_cast<size_t>(world.rank())] = at::rand({3}, generator);
+      if (world.rank() == 0) uninterrupted = weights_of(training);
+    });
+    for (const int resumed_on : {1, 2, 4}) {
+      fakes::run_ranks(resumed_on, [&](dist::World& world) {
+        std::vector<std::string> warnings;
+        const Warn warn = [&](const std::string& message) { warnings.push_back(message); };
+        Training training(world);
+        const auto checkpoint = folder.load_latest(world, warn);
+        ASSERT_TRUE(checkpoint);
+        load_module(checkpoint->state, "model", *training.model);
+        training.optimizer->load_state_dict(tensors_in(checkpoint->state, "optimizer"));
+        restore_generator(checkpoint->state, world, "augmentation", training.augmentation, warn);
+        training.step = checkpoint->step;
+        training.run_to(kEnd, world);
+
+        // Ranks that the checkpoint knows go on with their own numbers, the others begin theirs.
+        auto fresh = generator_of(100 + world.rank());
+        at::rand({3 * (kEnd - kStop)}, fresh);
+        const auto rank = static_cast<size_t>(world.rank());
+        const auto numbers = rank < next_numbers.size() ? next_numbers[rank] : at::rand({3}, fresh);
+        EXPECT_TRUE(at::rand({3}, training.augmentation).equal(numbers)) << "rank " << rank;
+        if (saved_by != resumed_on && world.rank() == 0) {
+          EXPECT_THAT(warnings, ElementsAre(HasSubstr("is that of " + std::to_string(saved_by) + " ranks")));
+        } else {
+          EXPECT_TRUE(warnings.empty());
+        }
+        for (const auto& [name, tensor] : weights_of(training)) {
+          EXPECT_TRUE(tensor.allclose(expected.at(name), 1e-4, 1e-5))
+              << name << ": " << saved_by << " ranks, then " << resumed_on;
+          if (saved_by == resumed_on) {
+            EXPECT_TRUE(tensor.equal(uninterrupted.at(name))) << name << ": not bit for bit";
+          }
+        }
+      });
+    }
+  }
+  fs::remove_all(root);
+}
+
+}  // namespace
+}  // namespace yoke::train
