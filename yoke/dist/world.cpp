@@ -11,6 +11,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/arrivals.h"
@@ -84,6 +85,24 @@ bool contains_any(std::string_view text, std::initializer_list<std::string_view>
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
 }  // namespace
+
+PendingCollective::PendingCollective() = default;
+PendingCollective::PendingCollective(PendingCollective&&) noexcept = default;
+PendingCollective& PendingCollective::operator=(PendingCollective&&) noexcept = default;
+PendingCollective::~PendingCollective() = default;
+
+void PendingCollective::wait() {
+  if (!work_) return;
+  const auto work = std::exchange(work_, {});
+  try {
+    work->wait();
+  } catch (...) {
+    world_->explain(std::current_exception());
+  }
+  if (sum_.defined()) sum_.div_(world_->size());
+  sum_.reset();
+  tensors_.clear();
+}
 
 struct World::Impl {
   /// How many collectives this rank has entered.
@@ -201,6 +220,34 @@ at::Tensor World::all_gather(const at::Tensor& tensor) {
     explain(std::current_exception());
   }
   return result;
+}
+
+PendingCollective World::start_all_gather(const at::Tensor& output, const at::Tensor& input) {
+  PendingCollective pending;
+  pending.world_ = this;
+  pending.tensors_ = {output, input};
+  try {
+    pending.work_ = process_group()._allgather_base(pending.tensors_[0], pending.tensors_[1]);
+  } catch (...) {
+    explain(std::current_exception());
+  }
+  return pending;
+}
+
+PendingCollective World::start_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+  if (op != ReduceOp::kSum && op != ReduceOp::kMean) {
+    throw Error(ErrorCode::kInvalidArgument, "reduce_scatter gives sums and means only");
+  }
+  PendingCollective pending;
+  pending.world_ = this;
+  pending.tensors_ = {output, input};
+  if (op == ReduceOp::kMean) pending.sum_ = output;
+  try {
+    pending.work_ = process_group()._reduce_scatter_base(pending.tensors_[0], pending.tensors_[1]);
+  } catch (...) {
+    explain(std::current_exception());
+  }
+  return pending;
 }
 
 std::vector<std::string> World::all_gather_text(const std::string& text) {

@@ -19,6 +19,7 @@
 namespace c10d {
 class ProcessGroup;
 class Store;
+class Work;
 }  // namespace c10d
 
 namespace yoke::dist {
@@ -34,6 +35,28 @@ struct WorldOptions {
 };
 
 enum class ReduceOp { kSum, kMean, kMin, kMax };
+
+class World;
+
+/// A collective under way. Until wait() its tensors belong to it. Move-only; the World stays where it is meanwhile.
+class PendingCollective {
+ public:
+  PendingCollective();  ///< None: wait() does nothing.
+  PendingCollective(PendingCollective&&) noexcept;
+  PendingCollective& operator=(PendingCollective&&) noexcept;
+  ~PendingCollective();  ///< Does not wait.
+
+  /// On the CPU until it is done; on CUDA the current stream waits, not the caller. A second call does nothing.
+  /// Errors  as the collective's own.
+  void wait();
+
+ private:
+  friend class World;
+  const World* world_ = nullptr;
+  c10::intrusive_ptr<c10d::Work> work_;
+  std::vector<at::Tensor> tensors_;  ///< Kept alive.
+  at::Tensor sum_;                   ///< To be divided by the number of ranks; undefined: nothing to do.
+};
 
 /// A rank's end of the process group: Gloo on the CPU, NCCL on CUDA.
 ///
@@ -63,6 +86,20 @@ class World {
                   ReduceOp op = ReduceOp::kSum);               ///< Collective, in place; any shape, same on all.
   void broadcast(const at::Tensor& tensor, int64_t root = 0);  ///< Collective, in place; contiguous.
   at::Tensor all_gather(const at::Tensor& tensor);  ///< Collective. Any shape [...], same on all; gives [size, ...].
+
+  /// Collective. Fills `output`, [size * n], with all ranks' `input`, [n], by rank; both contiguous and of one dtype.
+  /// `input` may be this rank's part of `output`.
+  void all_gather_into(const at::Tensor& output, const at::Tensor& input) { start_all_gather(output, input).wait(); }
+  /// Collective. `output`, [n], becomes this rank's part of the reduction of all `input`, [size * n]; kSum or kMean.
+  /// Gloo has no such operation: libtorch reduces all of a copy of `input` there and keeps a part.
+  void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) {
+    start_reduce_scatter(output, input, op).wait();
+  }
+  /// The same, to go on with other work until wait().
+  PendingCollective start_all_gather(const at::Tensor& output, const at::Tensor& input);
+  PendingCollective start_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                         ReduceOp op = ReduceOp::kSum);
+
   std::vector<std::string> all_gather_text(const std::string& text);  ///< Collective. Every rank's text, by rank.
 
   /// Collective, once per step: true, on all ranks at the same call, once any rank has got one of

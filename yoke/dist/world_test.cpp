@@ -57,6 +57,55 @@ TEST(World, CollectivesGiveEveryRankTheSame) {
   });
 }
 
+TEST(World, FlatCollectivesPutEachRanksPartInItsPlace) {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    for (const int64_t size : {1, 2, 3, 4}) {
+      run_ranks(size, [&](World& world) {
+        const auto all = at::arange(5 * size, at::kLong).to(dtype);  // [size * 5]
+        const auto gathered = at::zeros({5 * size}, dtype);
+        world.all_gather_into(gathered, all.narrow(0, 5 * world.rank(), 5));
+        EXPECT_TRUE(at::equal(gathered, all));
+
+        const auto in_place = at::zeros({5 * size}, dtype);
+        const auto part = in_place.narrow(0, 5 * world.rank(), 5);
+        part.copy_(all.narrow(0, 5 * world.rank(), 5));
+        world.all_gather_into(in_place, part);
+        EXPECT_TRUE(at::equal(in_place, all));
+
+        const auto sum = at::zeros({5}, dtype), mean = at::zeros({5}, dtype);
+        world.reduce_scatter(sum, all);
+        world.reduce_scatter(mean, all, ReduceOp::kMean);
+        const auto own = all.narrow(0, 5 * world.rank(), 5);
+        EXPECT_TRUE(at::equal(sum, own.mul(size)));
+        EXPECT_TRUE(at::equal(mean, own));
+        EXPECT_TRUE(at::equal(gathered, all)) << "the input is left alone";
+      });
+    }
+  }
+}
+
+TEST(World, SeveralCollectivesMayBeUnderWay) {
+  run_ranks(3, [](World& world) {
+    std::vector<at::Tensor> outputs;
+    std::vector<PendingCollective> pending;
+    for (int i = 0; i < 8; ++i) {
+      const auto input = at::full({4}, static_cast<double>(10 * i + world.rank()), at::kDouble);
+      outputs.push_back(at::zeros({12}, at::kDouble));
+      pending.push_back(world.start_all_gather(outputs.back(), input));
+      outputs.push_back(at::zeros({1}));
+      pending.push_back(world.start_reduce_scatter(outputs.back(), at::full({3}, static_cast<float>(i))));
+    }
+    for (auto& one : pending) one.wait();
+    for (int i = 0; i < 8; ++i) {
+      for (int64_t rank = 0; rank < 3; ++rank) {
+        EXPECT_EQ(outputs[static_cast<size_t>(2 * i)][4 * rank].item<double>(), static_cast<double>(10 * i + rank));
+      }
+      EXPECT_EQ(outputs[static_cast<size_t>(2 * i + 1)][0].item<double>(), 3.0 * i);
+    }
+    pending[0].wait();  // nothing happens a second time
+  });
+}
+
 TEST(World, TextsOfAnyLengthAreGathered) {
   run_ranks(3, [](World& world) {
     const auto texts = world.all_gather_text(std::string(static_cast<size_t>(world.rank() * 5), 'x'));
