@@ -1,0 +1,172 @@
+#include "yoke/train/recompute.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/custom_class.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <utility>
+
+#include "yoke/base/error.h"
+
+namespace yoke::train {
+namespace {
+
+using torch::autograd::AutogradContext;
+
+constexpr std::array kAutocastDevices = {at::kCPU, at::kCUDA};
+
+/// What a call depends on beside its inputs, on this thread.
+struct Surroundings {
+  struct Autocast {
+    bool enabled;
+    at::ScalarType dtype;
+  };
+  std::array<Autocast, kAutocastDevices.size()> autocast;
+  std::vector<std::pair<at::Generator, at::Tensor>> generators;
+
+  static Surroundings now(const std::vector<at::Generator>& generators) {
+    Surroundings result;
+    for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
+      result.autocast[i] = {at::autocast::is_autocast_enabled(kAutocastDevices[i]),
+                            at::autocast::get_autocast_dtype(kAutocastDevices[i])};
+    }
+    for (auto generator : generators) {
+      const std::lock_guard lock(generator.mutex());
+      result.generators.emplace_back(generator, generator.get_state());
+    }
+    return result;
+  }
+
+  void restore() const {
+    for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
+      at::autocast::set_autocast_enabled(kAutocastDevices[i], autocast[i].enabled);
+      at::autocast::set_autocast_dtype(kAutocastDevices[i], autocast[i].dtype);
+    }
+    for (auto [generator, state] : generators) {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+};
+
+/// Autocast remembers the weights that it has cast, each with the graph of its cast, or without one: what the first
+/// call casts has no graph for others to use, and what others cast is not of the second call's graph.
+class WithoutAutocastCache {
+ public:
+  WithoutAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }
+  ~WithoutAutocastCache() { at::autocast::set_autocast_cache_enabled(outer_); }
+  WithoutAutocastCache(const WithoutAutocastCache&) = delete;
+  WithoutAutocastCache& operator=(const WithoutAutocastCache&) = delete;
+
+ private:
+  bool outer_ = at::autocast::is_autocast_cache_enabled();
+};
+
+/// As it was before, however the second call ends.
+class WithSurroundings {
+ public:
+  WithSurroundings(const Surroundings& wanted, const std::vector<at::Generator>& generators)
+      : outer_(Surroundings::now(generators)) {
+    wanted.restore();
+  }
+  ~WithSurroundings() { outer_.restore(); }
+  WithSurroundings(const WithSurroundings&) = delete;
+  WithSurroundings& operator=(const WithSurroundings&) = delete;
+
+ private:
+  Surroundings outer_;
+};
+
+std::vector<at::Generator> generators_of(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Generator> result = {at::detail::getDefaultCPUGenerator()};
+  std::vector<at::Device> seen;
+  for (const auto& input : inputs) {
+    const auto device = input.device();
+    if (device.is_cpu() || std::find(seen.begin(), seen.end(), device) != seen.end()) continue;
+    seen.push_back(device);
+    result.push_back(at::globalContext().defaultGenerator(device));
+  }
+  return result;
+}
+
+/// Kept by the graph.
+struct FirstCall : torch::CustomClassHolder {
+  TensorFunction function;
+  std::vector<at::Generator> generators;
+  Surroundings surroundings;
+  size_t num_outputs = 0;
+};
+
+struct Recompute : torch::autograd::Function<Recompute> {
+  /// `trigger` needs a gradient, so that there is a node even when no input does.
+  static std::vector<at::Tensor> forward(AutogradContext* context, const c10::intrusive_ptr<FirstCall>& call,
+                                         const at::Tensor& /*trigger*/, at::TensorList inputs) {
+    const WithoutAutocastCache without_cache;
+    context->set_materialize_grads(false);
+    context->save_for_backward(inputs.vec());
+    context->saved_data["call"] = c10::IValue::make_capsule(call);
+    auto outputs = call->function(inputs.vec());
+    call->num_outputs = outputs.size();
+    return outputs;
+  }
+
+  static std::vector<at::Tensor> backward(AutogradContext* context, const std::vector<at::Tensor>& gradients) {
+    if (!torch::autograd::Engine::get_default_engine().is_checkpoint_valid()) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "recompute works within backward() only: autograd::grad would leave the gradients of its parameters "
+                  "behind");
+    }
+    const auto call = c10::static_intrusive_pointer_cast<FirstCall>(context->saved_data["call"].toCapsule());
+    std::vector<at::Tensor> inputs;
+    for (const auto& saved : context->get_saved_variables()) {
+      inputs.push_back(saved.detach().set_requires_grad(saved.requires_grad()));
+    }
+    std::vector<at::Tensor> roots, root_gradients;
+    {
+      const c10::AutoGradMode grad_mode(true);
+      const WithSurroundings surroundings(call->surroundings, call->generators);
+      const WithoutAutocastCache without_cache;
+      const auto outputs = call->function(inputs);
+      if (outputs.size() != call->num_outputs) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "recompute: the function gave {} outputs in forward and {} in backward", call->num_outputs,
+                    outputs.size());
+      }
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        if (!outputs[i].requires_grad() || !gradients[i].defined()) continue;
+        roots.push_back(outputs[i]);
+        root_gradients.push_back(gradients[i]);
+      }
+    }
+    if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+    std::vector<at::Tensor> result(2);  // none for the call and the trigger
+    for (const auto& input : inputs) result.push_back(input.grad());
+    return result;
+  }
+};
+
+}  // namespace
+
+std::vector<at::Tensor> recompute(const TensorFunction& function, const std::vector<at::Tensor>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) throw Error(ErrorCode::kInvalidArgument, "recompute: input {} is undefined", i);
+  }
+  if (!c10::GradMode::is_enabled()) return function(inputs);
+  const auto call = c10::make_intrusive<FirstCall>();
+  call->function = function;
+  call->generators = generators_of(inputs);
+  call->surroundings = Surroundings::now(call->generators);
+  const auto trigger = at::empty({0}).set_requires_grad(true);
+  return Recompute::apply(call, trigger, at::TensorList(inputs));
+}
+
+}  // namespace yoke::train
