@@ -1,0 +1,33 @@
+#include "yoke/train/shard/clip.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include "yoke/dist/world.h"
+
+namespace yoke::train {
+namespace {
+
+constexpr double kEpsilon = 1e-6;  // PyTorch's
+
+}  // namespace
+
+at::Tensor clip_sharded_grad_norm(dist::World& world, const std::vector<at::Tensor>& gradients, double max_norm) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> norms;
+  for (const auto& gradient : gradients) {
+    norms.push_back(at::linalg_vector_norm(gradient, 2, std::nullopt, false, at::kFloat));
+  }
+  const auto square = norms.empty() ? at::zeros({}, at::TensorOptions(at::kFloat).device(world.device()))
+                                    : at::linalg_vector_norm(at::stack(norms)).square();
+  world.all_reduce(square);
+  const auto norm = square.sqrt();
+  const auto factor = (max_norm / (norm + kEpsilon)).clamp_max(1.0);
+  for (const auto& gradient : gradients) gradient.mul_(factor);
+  return norm;
+}
+
+}  // namespace yoke::train

@@ -1,0 +1,147 @@
+#include "yoke/train/shard/flat_parameters.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "yoke/base/error.h"
+
+namespace yoke::train {
+namespace {
+
+FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks) {
+  std::vector<NamedShape> shapes;
+  for (const auto& [name, tensor] : parameters) shapes.push_back({name, tensor.sizes().vec()});
+  return {shapes, num_ranks, flat_alignment(static_cast<int64_t>(parameters.front().second.element_size()))};
+}
+
+/// The part of a flat tensor that is one parameter.
+at::Tensor view_of(const at::Tensor& flat, const FlatItem& item) {
+  return flat.narrow(0, item.offset, item.num_elements).view(item.shape);
+}
+
+void release_memory(const at::Tensor& tensor) {
+  auto& storage = *tensor.storage().unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
+  storage.set_nbytes(0);
+}
+
+void acquire_memory(const at::Tensor& tensor) {
+  auto& storage = *tensor.storage().unsafeGetStorageImpl();
+  const auto num_bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();
+  storage.set_data_ptr_noswap(storage.allocator()->allocate(num_bytes));
+  storage.set_nbytes(num_bytes);
+}
+
+}  // namespace
+
+FlatParameters::FlatParameters(dist::World& world, NamedTensors parameters, std::optional<at::ScalarType> compute_dtype)
+    : world_(&world), parameters_(std::move(parameters)), layout_(lay_out(parameters_, world.size())) {
+  const c10::NoGradGuard no_grad;
+  const auto dtype = parameters_.front().second.scalar_type();
+  const auto options = at::TensorOptions(dtype).device(world.device());
+  flat_shard_ = at::empty({layout_.rank_elements()}, options).zero_();
+  whole_ = at::empty({layout_.num_elements()}, options.dtype(compute_dtype.value_or(dtype)));
+  nothing_ = at::empty({0}, whole_.options());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    auto& tensor = parameters_[i].second;
+    const auto values = tensor.detach().to(world.device()).contiguous();
+    if (world.size() > 1 && values.numel() > 0) world.broadcast(values);
+    const auto part = layout_.part(i, world.rank());
+    auto shard = flat_shard_.narrow(0, part.offset, part.length).detach();
+    shard.copy_(values.view({-1}).narrow(0, part.first, part.length));
+    shards_.push_back(shard.set_requires_grad(tensor.requires_grad()));
+    views_.push_back(view_of(whole_, layout_.items()[i]));
+    tensor.set_data(nothing_);
+  }
+  release_memory(whole_);
+}
+
+void FlatParameters::start_gather() {
+  const c10::NoGradGuard no_grad;
+  acquire_memory(whole_);
+  is_gathering_ = true;
+  gather_ = world_->start_all_gather(whole_, flat_shard_.to(whole_.scalar_type()));
+}
+
+void FlatParameters::finish_gather() {
+  if (!is_gathering_) return;
+  gather_.wait();
+  is_gathering_ = false;
+  is_gathered_ = true;
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.set_data(views_[i]);
+}
+
+void FlatParameters::free() {
+  finish_gather();
+  if (!std::exchange(is_gathered_, false)) return;
+  for (const auto& [name, tensor] : parameters_) tensor.set_data(nothing_);
+  release_memory(whole_);
+}
+
+bool FlatParameters::take_gradient(size_t parameter) {
+  const c10::NoGradGuard no_grad;
+  if (!gradient_.defined()) {
+    gradient_ = at::empty({layout_.num_elements()}, flat_shard_.options());
+    has_arrived_.assign(parameters_.size(), false);
+    num_arrived_ = 0;
+  }
+  const auto& [name, tensor] = parameters_[parameter];
+  auto& gradient = tensor.mutable_grad();
+  if (gradient.layout() != at::kStrided) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "parameter '{}' has a sparse gradient, and sharded parameters take dense ones only: make its embedding "
+                "with sparse(false)",
+                name);
+  }
+  const auto place = view_of(gradient_, layout_.items()[parameter]);
+  if (has_arrived_[parameter]) {
+    place.add_(gradient);
+  } else {
+    place.copy_(gradient);
+    has_arrived_[parameter] = true;
+    ++num_arrived_;
+  }
+  gradient.reset();
+  return num_arrived_ == parameters_.size();
+}
+
+Reduction FlatParameters::start_reduce() {
+  const c10::NoGradGuard no_grad;
+  Reduction reduction;
+  if (!gradient_.defined()) {
+    gradient_ = at::empty({layout_.num_elements()}, flat_shard_.options()).zero_();
+  } else {
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (!has_arrived_[i]) view_of(gradient_, layout_.items()[i]).zero_();
+    }
+  }
+  reduction.whole = std::exchange(gradient_, {});
+  reduction.shard = at::empty({layout_.rank_elements()}, flat_shard_.options());
+  reduction.pending = world_->start_reduce_scatter(reduction.shard, reduction.whole, dist::ReduceOp::kMean);
+  return reduction;
+}
+
+void FlatParameters::finish_reduce(Reduction reduction) {
+  const c10::NoGradGuard no_grad;
+  reduction.pending.wait();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto part = layout_.part(i, world_->rank());
+    if (part.length == 0) continue;
+    const auto mean = reduction.shard.narrow(0, part.offset, part.length);
+    auto& gradient = shards_[i].mutable_grad();
+    if (gradient.defined()) {
+      gradient.add_(mean);
+    } else {
+      gradient = mean;
+    }
+  }
+}
+
+TensorSlice FlatParameters::slice(size_t parameter) const {
+  const auto part = layout_.part(parameter, world_->rank());
+  return {name(parameter), layout_.items()[parameter].shape, part.first, shards_[parameter].detach()};
+}
+
+}  // namespace yoke::train

@@ -1,0 +1,141 @@
+// yoke/train/shard/fully_sharded_data_parallel.h -- parameters, gradients and optimizer state divided between ranks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "yoke/train/named_tensors.h"
+#include "yoke/train/shard/tensor_slice.h"
+
+namespace torch::nn {
+class Module;
+}
+namespace yoke::dist {
+class World;
+}
+
+namespace yoke::train {
+
+struct FullyShardedOptions {
+  /// Submodules that are gathered and freed as one, by their dotted names ("blocks.0"): the blocks of a network, so
+  /// that two of them are a small part of it. What is below none of them belongs to the model itself, the outermost
+  /// unit.
+  std::vector<std::string> units;
+  /// Frees a unit after its forward and gathers it again for its backward. False keeps it in between: a third less
+  /// communication, and the memory of all parameters (ZeRO-2). The outermost unit is always kept.
+  bool reshard_after_forward = true;
+  /// Gathers and computes in this dtype (at::kBFloat16), while shards, their gradients and the sums over ranks keep the
+  /// parameters' own. Inputs are the caller's to convert.
+  std::optional<at::ScalarType> compute_dtype;
+};
+
+/// Keeps of every parameter only this rank's part; the whole exists while its unit computes.
+///
+///   FullyShardedDataParallel sharded(*model, world, {.units = {"blocks.0", "blocks.1"}});
+///   AdamW optimizer(sharded.shards());                            // over the shards, not model->parameters()
+///   const auto loss = loss_of(sharded.forward(*model, x), y);     // not model->forward(x)
+///   loss.backward();                                              // shards' gradients are now the mean over ranks
+///   optimizer.step(lr); optimizer.zero_grad();
+///
+/// Units         C++ modules have no hooks, so each unit is called through `forward`; a model's own forward does
+///               `x = sharded->forward(*block, x)` for its blocks. A unit's parameters are there inside of its forward
+///               and backward only; elsewhere they have no elements.
+/// Step          gathers (the next unit's while this one computes), and in backward gathers again, averages each unit's
+///               gradients and frees them as soon as they are complete. So a rank holds its shards and about two units.
+/// Accumulation  further forward and backward passes add to the shards' gradients until zero_grad.
+/// Graph         every tensor that needs a gradient enters a unit through its arguments. A second backward through one
+///               graph is not for sharded units. A parameter that a backward does not reach gets a gradient of zero.
+/// Ranks         collective: construction, forward and backward; all ranks call the same units in the same order.
+/// Errors        kInvalidArgument if models differ between ranks (names the first difference), or units share a
+///               parameter; kTimeout if a rank does not come (names it). After an error in forward or backward the
+///               object can only be destroyed.
+/// Lifetime      `model` and `world` outlive it. Its destruction leaves the model's parameters without elements.
+/// Source        Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023.
+class FullyShardedDataParallel {
+ public:
+  /// Collective. Checks that all ranks have the same model, takes rank 0's values, and keeps this rank's part of them
+  /// on the World's device. The model may be on the CPU: it moves one parameter at a time.
+  FullyShardedDataParallel(torch::nn::Module& model, dist::World& world, const FullyShardedOptions& options = {});
+  ~FullyShardedDataParallel();
+  FullyShardedDataParallel(const FullyShardedDataParallel&) = delete;
+  FullyShardedDataParallel& operator=(const FullyShardedDataParallel&) = delete;
+
+  /// Collective. `module.forward(inputs...)` of the model or one of its units; within a unit, any other module is
+  /// called as it is, so that a model need not know which of its blocks are units. Tensors among the inputs, and
+  /// vectors of them, may need gradients; the output is a tensor, or a vector, pair or tuple of them.
+  ///
+  /// Errors  kInvalidArgument for a module that is no unit, called outside of all.
+  template <class Module, class... Inputs>
+  auto forward(Module& module, Inputs&&... inputs) {
+    Call call(*this, module);
+    auto output = module.forward(call.input(std::forward<Inputs>(inputs))...);
+    call.output(output);
+    return output;
+  }
+
+  /// This rank's part of each trained parameter under the parameter's name, 1-D, for an optimizer; backward sets their
+  /// gradients. Parameters that are all on other ranks are left out.
+  NamedTensors shards() const;
+
+  /// Collective. Scales the shards' gradients so that the norm of the whole gradient is at most `max_norm`, and gives
+  /// what it was: a float scalar on the device, without waiting for it.
+  at::Tensor clip_grad_norm(double max_norm);
+
+  /// Collective. Copies rank 0's buffers (batch norm's running statistics) to all: before an evaluation, say.
+  void sync_buffers();
+
+  /// All parameters and buffers of the model, for sharded_checkpoint.h, gather_slices and load_slices.
+  TensorSlices slices() const;
+
+ private:
+  struct Impl;
+  struct Activity;
+
+  /// One call of a unit's forward: gathered before, freed after, watched in backward.
+  class Call {
+   public:
+    Call(FullyShardedDataParallel& owner, const torch::nn::Module& module);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    at::Tensor input(const at::Tensor& tensor);
+    std::vector<at::Tensor> input(const std::vector<at::Tensor>& tensors);
+    template <class Other>
+    requires(!std::is_convertible_v<Other&&, const at::Tensor&> &&
+             !std::is_convertible_v<Other&&, const std::vector<at::Tensor>&>) Other && input(Other&& other) {
+      return std::forward<Other>(other);
+    }
+
+    void output(const at::Tensor& tensor);
+    void output(const std::vector<at::Tensor>& tensors) {
+      for (const auto& tensor : tensors) output(tensor);
+    }
+    template <class... Outputs>
+    void output(const std::tuple<Outputs...>& outputs) {
+      std::apply([this](const auto&... each) { (output(each), ...); }, outputs);
+    }
+    template <class First, class Second>
+    void output(const std::pair<First, Second>& outputs) {
+      output(outputs.first);
+      output(outputs.second);
+    }
+
+   private:
+    FullyShardedDataParallel& owner_;
+    std::shared_ptr<Activity> activity_;  ///< Null: no unit.
+  };
+
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace yoke::train

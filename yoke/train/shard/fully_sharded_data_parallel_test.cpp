@@ -1,0 +1,405 @@
+#include "yoke/train/shard/fully_sharded_data_parallel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include <atomic>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+#include "yoke/train/optim/adam.h"
+#include "yoke/train/optim/sgd.h"
+#include "yoke/train/shard/network_test.h"
+
+namespace yoke::train {
+namespace {
+
+using dist::World;
+using fakes::run_ranks;
+using testing::HasSubstr;
+namespace nn = torch::nn;
+
+constexpr int kSteps = 20;
+
+TensorMap train_one_process(int steps = kSteps) {
+  auto network = make_network();
+  const Batch batch;
+  AdamW optimizer(network->named_parameters().pairs(), {.lr = 0.01});
+  for (int i = 0; i < steps; ++i) {
+    optimizer.zero_grad();
+    loss_of(network->forward(batch.x), batch).backward();
+    optimizer.step();
+  }
+  return copy_of_parameters(*network);
+}
+
+TensorMap train_sharded(int64_t num_ranks, const FullyShardedOptions& options, int steps = kSteps, int rounds = 1,
+                        Recomputing recomputing = Recomputing::kNot) {
+  TensorMap result;
+  run_ranks(num_ranks, [&](World& world) {
+    auto network = make_network(static_cast<uint64_t>(world.rank()));  // rank 0's weights count
+    FullyShardedDataParallel sharded(*network, world, options);
+    network->sharded = &sharded;
+    network->set_recomputing(recomputing);
+    const auto batch = Batch().part(world.rank(), world.size());
+    AdamW optimizer(sharded.shards(), {.lr = 0.01});
+    for (int i = 0; i < steps; ++i) {
+      optimizer.zero_grad();
+      for (int round = 0; round < rounds; ++round) {
+        (loss_of(sharded.forward(*network, batch.x), batch) / rounds).backward();
+      }
+      optimizer.step();
+    }
+    auto whole = gather_slices(world, sharded.slices());
+    if (world.rank() == 0) result = std::move(whole);
+  });
+  return result;
+}
+
+void expect_close(const TensorMap& ours, const TensorMap& theirs, const std::string& what) {
+  ASSERT_EQ(ours.size(), theirs.size()) << what;
+  for (const auto& [name, tensor] : theirs) {
+    EXPECT_TRUE(torch::allclose(ours.at(name), tensor, 1e-3, 1e-4))
+        << what << ": " << name << " differs by " << (ours.at(name) - tensor).abs().max().item<double>();
+  }
+}
+
+void expect_equal(const TensorMap& ours, const TensorMap& theirs, const std::string& what) {
+  ASSERT_EQ(ours.size(), theirs.size()) << what;
+  for (const auto& [name, tensor] : theirs) EXPECT_TRUE(torch::equal(ours.at(name), tensor)) << what << ": " << name;
+}
+
+// Oracle: with a mean loss and equal shares, N ranks must give one process's parameters.
+TEST(FullyShardedDataParallel, AnyNumberOfRanksGivesOneProcessesParameters) {
+  const auto whole = train_one_process();
+  for (const int64_t num_ranks : {1, 2, 3, 4}) {
+    if (16 % num_ranks != 0) continue;
+    expect_close(train_sharded(num_ranks, {.units = kUnits}), whole, fmt::format("{} ranks", num_ranks));
+  }
+}
+
+TEST(FullyShardedDataParallel, NoOptionChangesABit) {
+  const auto plain = train_sharded(2, {.units = kUnits});
+  expect_equal(train_sharded(2, {.units = kUnits}), plain, "a second run");
+  expect_equal(train_sharded(2, {.units = kUnits, .reshard_after_forward = false}), plain, "kept after forward");
+  expect_equal(train_sharded(2, {.units = {"block1"}}), plain, "one unit");
+  expect_equal(train_sharded(2, {}), plain, "no unit");
+}
+
+TEST(FullyShardedDataParallel, OneRankEqualsOneProcessToTheLastBit) {
+  expect_equal(train_sharded(1, {.units = kUnits}), train_one_process(), "one rank");
+}
+
+// In the second call of a recomputed function units are gathered while the backward of others is under way.
+TEST(FullyShardedDataParallel, RecomputingChangesNoBit) {
+  const auto plain = train_sharded(2, {.units = kUnits}, 5);
+  expect_equal(train_sharded(2, {.units = kUnits}, 5, 1, Recomputing::kInsideUnits), plain, "inside");
+  expect_equal(train_sharded(2, {.units = kUnits}, 5, 1, Recomputing::kAroundUnits), plain, "around");
+  expect_equal(train_sharded(2, {.units = {"block1"}}, 5, 1, Recomputing::kAroundUnits), plain, "one unit");
+}
+
+TEST(FullyShardedDataParallel, GradientsAccumulateUntilTheyAreReset) {
+  expect_close(train_sharded(2, {.units = kUnits}, kSteps, 3), train_one_process(), "three rounds a step");
+}
+
+TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
+  run_ranks(2, [](World& world) {
+    auto network = make_network();
+    const auto expected = copy_of_parameters(*network);
+    FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
+    network->sharded = &sharded;
+    int64_t own = 0;
+    for (const auto& [name, shard] : sharded.shards()) own += shard.numel();
+    int64_t all = 0;
+    for (const auto& [name, tensor] : expected) all += tensor.numel();
+    EXPECT_LT(own, all * 6 / 10) << "about half of each";
+    const auto expect_sharded = [&] {
+      for (const auto& parameter : network->parameters()) EXPECT_EQ(parameter.numel(), 0);
+    };
+    expect_sharded();
+    // A unit alone, without gradients: its values, and nothing of them afterwards.
+    {
+      const torch::NoGradGuard no_grad;
+      const auto x = torch::ones({1, 10});
+      const auto y = sharded.forward(*network->blocks[1], x);
+      auto plain = make_network();
+      EXPECT_TRUE(torch::equal(y, plain->blocks[1]->forward(x)));
+      sharded.forward(*network, torch::ones({1, 6}));
+      expect_sharded();
+    }
+    // With gradients: the model itself is kept until backward, its blocks are not.
+    const auto output = sharded.forward(*network, torch::ones({1, 6}));
+    EXPECT_EQ(network->first->weight.numel(), 60);
+    for (const auto& block : network->blocks) EXPECT_EQ(block->wide->weight.numel(), 0);
+    output.sum().backward();
+    expect_sharded();
+    for (const auto& parameter : network->parameters()) EXPECT_FALSE(parameter.grad().defined());
+    for (const auto& [name, shard] : sharded.shards()) EXPECT_EQ(shard.grad().sizes(), shard.sizes()) << name;
+  });
+}
+
+// A forward that nobody goes back through keeps the model's own parameters, and may gather a unit ahead: both are
+// stale after a step.
+TEST(FullyShardedDataParallel, AStepBetweenForwardsIsSeenByTheNext) {
+  run_ranks(2, [](World& world) {
+    auto network = make_network();
+    FullyShardedDataParallel sharded(*network, world, {.units = kUnits, .reshard_after_forward = false});
+    network->sharded = &sharded;
+    const auto x = torch::ones({1, 6}), y = torch::ones({1, 10});
+    const auto before = sharded.forward(*network, x).detach();
+    sharded.forward(*network->blocks[0], y);  // block1 comes next, it thinks
+    {
+      const torch::NoGradGuard no_grad;
+      for (const auto& [name, shard] : sharded.shards()) shard.mul_(2);
+    }
+    const auto after = sharded.forward(*network, x);
+    auto plain = make_network();
+    {
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : plain->parameters()) parameter.mul_(2);
+    }
+    EXPECT_TRUE(torch::equal(after, plain->forward(x)));
+    EXPECT_FALSE(torch::equal(after, before));
+  });
+}
+
+/// Two inputs, two outputs, a frozen parameter first, a parameter that is sometimes not used.
+struct Odd : nn::Module {
+  nn::Linear frozen{nullptr}, trained{nullptr}, spare{nullptr};
+  Odd() {
+    frozen = register_module("frozen", nn::Linear(4, 4));
+    trained = register_module("trained", nn::Linear(4, 4));
+    spare = register_module("spare", nn::Linear(4, 4));
+    for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+  }
+  std::pair<at::Tensor, std::vector<at::Tensor>> forward(const at::Tensor& a, const std::vector<at::Tensor>& b,
+                                                         bool use_spare) {
+    auto x = trained(torch::tanh(frozen(a)));
+    if (use_spare) x = spare(x);
+    return {x * b[0], {torch::tanh(trained(b[1])), b[0]}};
+  }
+};
+
+struct OddNetwork : nn::Module {
+  std::shared_ptr<Odd> odd;
+  FullyShardedDataParallel* sharded = nullptr;
+  OddNetwork() { odd = register_module("odd", std::make_shared<Odd>()); }
+  at::Tensor forward(const at::Tensor& a, const std::vector<at::Tensor>& b, bool use_spare, bool use_second) {
+    const auto [x, rest] = sharded != nullptr ? sharded->forward(*odd, a, b, use_spare) : odd->forward(a, b, use_spare);
+    return use_second ? (x.sum() + (rest[0] * rest[1]).sum()) : rest[0].sum();
+  }
+};
+
+TEST(FullyShardedDataParallel, FrozenUnusedSharedAndSeveral) {
+  torch::manual_seed(0);
+  OddNetwork plain;
+  const auto initial = copy_of_parameters(plain);
+  for (const bool use_spare : {false, true}) {
+    for (const bool use_second : {false, true}) {
+      const auto inputs = [] {
+        const auto make = [](double value) { return torch::full({2, 4}, value).requires_grad_(true); };
+        return std::vector<at::Tensor>{make(0.1), make(0.2), make(0.3)};
+      };
+      plain.zero_grad();
+      const auto expected = inputs();
+      plain.forward(expected[0], {expected[1], expected[2]}, use_spare, use_second).backward();
+      run_ranks(2, [&](World& world) {
+        OddNetwork network;
+        {
+          const torch::NoGradGuard no_grad;
+          for (auto& item : network.named_parameters()) item.value().copy_(initial.at(item.key()));
+        }
+        FullyShardedDataParallel sharded(network, world, {.units = {"odd"}});
+        network.sharded = &sharded;
+        const auto x = inputs();
+        sharded.forward(network, x[0], std::vector<at::Tensor>{x[1], x[2]}, use_spare, use_second).backward();
+        for (size_t i = 0; i < x.size(); ++i) {
+          ASSERT_EQ(x[i].grad().defined(), expected[i].grad().defined()) << i;
+          if (!x[i].grad().defined()) continue;
+          EXPECT_TRUE(torch::allclose(x[i].grad(), expected[i].grad())) << i;
+        }
+        TensorSlices gradients;
+        for (auto slice : sharded.slices()) {
+          if (slice.name.starts_with("odd.frozen")) continue;
+          const auto names = sharded.shards();
+          for (const auto& [name, shard] : names) {
+            if (name == slice.name) slice.values = shard.grad();
+          }
+          gradients.push_back(slice);
+        }
+        for (const auto& [name, shard] : sharded.shards()) EXPECT_THAT(name, testing::Not(HasSubstr("frozen")));
+        const auto whole = gather_slices(world, gradients);
+        for (const auto& [name, gradient] : whole) {
+          const auto& theirs = plain.named_parameters()[name].grad();
+          EXPECT_TRUE(torch::allclose(gradient, theirs.defined() ? theirs : torch::zeros_like(gradient))) << name;
+        }
+      });
+    }
+  }
+}
+
+TEST(FullyShardedDataParallel, ClipsTheNormOfTheWholeGradient) {
+  const Batch batch;
+  auto plain = make_network();
+  loss_of(plain->forward(batch.x), batch).backward();
+  double square = 0;
+  for (const auto& parameter : plain->parameters()) square += parameter.grad().square().sum().item<double>();
+  for (const int64_t num_ranks : {1, 2, 4}) {
+    run_ranks(num_ranks, [&](World& world) {
+      auto network = make_network();
+      FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
+      network->sharded = &sharded;
+      const auto part = batch.part(world.rank(), world.size());
+      loss_of(sharded.forward(*network, part.x), part).backward();
+      EXPECT_NEAR(sharded.clip_grad_norm(0.01).item<double>(), std::sqrt(square), 1e-5);
+      EXPECT_NEAR(sharded.clip_grad_norm(1).item<double>(), 0.01, 1e-6) << "and below the limit nothing changes";
+      EXPECT_NEAR(sharded.clip_grad_norm(1).item<double>(), 0.01, 1e-6);
+    });
+  }
+}
+
+TEST(FullyShardedDataParallel, ComputesInBfloat16AndKeepsShardsInFloat) {
+  const auto whole = train_one_process(5);
+  run_ranks(2, [&](World& world) {
+    auto network = make_network();
+    FullyShardedDataParallel sharded(*network, world, {.units = kUnits, .compute_dtype = at::kBFloat16});
+    network->sharded = &sharded;
+    AdamW optimizer(sharded.shards(), {.lr = 0.01});
+    const auto batch = Batch().part(world.rank(), world.size());
+    for (int i = 0; i < 5; ++i) {
+      optimizer.zero_grad();
+      const auto output = sharded.forward(*network, batch.x.to(at::kBFloat16));
+      EXPECT_EQ(output.scalar_type(), at::kBFloat16);
+      loss_of(output.to(at::kFloat), batch).backward();
+      optimizer.step();
+    }
+    for (const auto& [name, shard] : sharded.shards()) {
+      EXPECT_EQ(shard.scalar_type(), at::kFloat);
+      EXPECT_EQ(shard.grad().scalar_type(), at::kFloat);
+    }
+    for (const auto& [name, tensor] : gather_slices(world, sharded.slices())) {
+      EXPECT_TRUE(torch::allclose(tensor, whole.at(name), 0.1, 0.05)) << name;
+    }
+  });
+}
+
+struct WithBuffer : nn::Module {
+  nn::BatchNorm1d norm{nullptr};
+  WithBuffer() { norm = register_module("norm", nn::BatchNorm1d(3)); }
+  at::Tensor forward(const at::Tensor& x) { return norm(x); }
+};
+
+TEST(FullyShardedDataParallel, BuffersStayWholeAndFollowRankZero) {
+  run_ranks(2, [](World& world) {
+    WithBuffer model;
+    model.norm->running_mean.fill_(static_cast<double>(world.rank() + 5));
+    FullyShardedDataParallel sharded(model, world);
+    EXPECT_TRUE(torch::equal(model.norm->running_mean, torch::full({3}, 5.0)));
+    sharded.forward(model, torch::full({4, 3}, static_cast<double>(world.rank() + 1)));
+    sharded.sync_buffers();
+    const auto whole = gather_slices(world, sharded.slices());
+    if (world.rank() != 0) return;
+    EXPECT_EQ(whole.size(), 5u);
+    EXPECT_TRUE(torch::allclose(whole.at("norm.running_mean"), torch::full({3}, 4.6)));
+    EXPECT_EQ(whole.at("norm.num_batches_tracked").item<int64_t>(), 1);
+  });
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
+  World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
+  auto network = make_network();
+  EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, {.units = {"block7"}}); }),
+              HasSubstr("the unit 'block7' is no submodule"));
+  EXPECT_THAT(message_of([&] {
+                FullyShardedDataParallel(*network, world, {.units = {"block0", "block0"}});
+              }),
+              HasSubstr("'block0' is named twice"));
+  network->blocks[1]->wide = network->blocks[1]->replace_module("wide", network->blocks[0]->wide);
+  EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, {.units = kUnits}); }),
+              HasSubstr("'block0.wide.weight' and 'block1.wide.weight' are one parameter in two units"));
+
+  FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both in the model itself
+  EXPECT_THAT(message_of([&] { sharded.forward(*network->blocks[0], torch::ones({1, 10})); }), HasSubstr("is no unit"));
+  EXPECT_THROW(FullyShardedDataParallel(*network, world), Error) << "sharded twice";
+  world.shutdown();
+}
+
+TEST(FullyShardedDataParallel, AParameterWithTwoNamesInOneUnitIsOneParameter) {
+  const Batch batch;
+  const auto tie = [](Network& network) {
+    network.blocks[1]->wide = network.blocks[1]->replace_module("wide", network.blocks[0]->wide);
+  };
+  auto plain = make_network();
+  tie(*plain);
+  loss_of(plain->forward(batch.x), batch).backward();
+  run_ranks(2, [&](World& world) {
+    auto network = make_network();
+    tie(*network);
+    FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});
+    network->sharded = &sharded;
+    const auto part = batch.part(world.rank(), world.size());
+    loss_of(sharded.forward(*network, part.x), part).backward();
+    {
+      const torch::NoGradGuard no_grad;
+      for (const auto& [name, shard] : sharded.shards()) shard.copy_(shard.grad());
+    }
+    const auto whole = gather_slices(world, sharded.slices());
+    if (world.rank() != 0) return;
+    EXPECT_EQ(whole.size(), 16u);
+    for (const auto& item : plain->named_parameters()) {
+      EXPECT_TRUE(torch::allclose(whole.at(item.key()), item.value().grad(), 1e-4, 1e-6)) << item.key();
+    }
+  });
+}
+
+TEST(FullyShardedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
+  std::atomic<int> count = 0;
+  run_ranks(2, [&](World& world) {
+    auto network = make_network(0, world.rank() == 1 ? 11 : 10);
+    EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, {.units = kUnits}); }),
+                HasSubstr("on rank 1 it has 'first.weight Float [11, 6] trained' where rank 0 has"));
+    ++count;
+  });
+  EXPECT_EQ(count, 2);
+}
+
+TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
+  std::string message;
+  std::atomic<bool> gave_up = false;
+  run_ranks(
+      2,
+      [&](World& world) {
+        auto network = make_network();
+        FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
+        network->sharded = &sharded;
+        const Batch batch;
+        const auto output = sharded.forward(*network, batch.x);
+        if (world.rank() == 1) {  // does not go backward; leaves when rank 0 has given up
+          gave_up.wait(false);
+          return;
+        }
+        try {
+          loss_of(output, batch).backward();
+        } catch (const Error& error) {
+          message = error.what();
+        }
+        gave_up = true;
+        gave_up.notify_all();
+      },
+      std::chrono::milliseconds(1200));
+  EXPECT_THAT(message, HasSubstr("rank 1 has not arrived"));
+}
+
+}  // namespace
+}  // namespace yoke::train

@@ -1,0 +1,296 @@
+#include "yoke/train/shard/sharded_checkpoint.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/dist/world.h"
+
+namespace yoke::train {
+namespace {
+
+namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
+
+constexpr auto kIndexName = "index.json";
+constexpr auto kIndexFormat = "yoke-sharded-checkpoint";
+constexpr auto kShardFormat = "yoke-shard";
+constexpr int kVersion = 1;
+constexpr std::string_view kShardPrefix = "shard-";
+
+std::string crc_of(std::span<const std::byte> bytes) {
+  return fmt::format("{:08x}", crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+std::string crc_of(const at::Tensor& values) {
+  const auto dense = values.detach().cpu().contiguous();
+  return crc_of(std::span(static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()));
+}
+
+std::string make_save_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+std::string shard_name(const std::string& save, int64_t rank, int64_t size) {
+  return fmt::format("{}{}-{:05}-of-{:05}.safetensors", kShardPrefix, save, rank, size);
+}
+
+/// What this rank writes, of what all hold: nothing that a lower rank has as well.
+void write_shard(const fs::path& path, const TensorSlices& slices, const std::vector<PlannedTensor>& plan, int64_t rank,
+                 const StringMap& marks) {
+  std::map<std::string, const TensorSlice*> own;
+  for (const auto& slice : slices) own.emplace(slice.name, &slice);
+  TensorMap tensors;
+  auto table = json::object();
+  for (const auto& planned : plan) {
+    const bool is_mine = planned.parts.empty()
+                             ? rank == 0 && own.contains(planned.name)
+                             : std::ranges::any_of(planned.parts, [&](const auto& part) { return part.rank == rank; });
+    if (!is_mine) continue;
+    const auto& slice = *own.at(planned.name);
+    tensors.emplace(slice.name, slice.values);
+    table[slice.name] = {{"shape", slice.shape}, {"first", slice.first}, {"crc32", crc_of(slice.values)}};
+  }
+  auto metadata = marks;
+  metadata["yoke.slices"] = table.dump();
+  write_safetensors(path, tensors, metadata);
+}
+
+/// Once the index names others. What cannot be removed stays behind, harmless.
+void remove_old_files(const fs::path& folder, const std::set<std::string>& keep) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const auto name = entry.path().filename().string();
+    const bool is_shard = name.starts_with(kShardPrefix) && name.ends_with(".safetensors");
+    const bool is_torn = name.starts_with("." + std::string(kShardPrefix)) && name.ends_with(".tmp");
+    if ((is_shard || is_torn) && !keep.contains(name)) fs::remove(entry.path(), ignored);
+  }
+}
+
+/// Runs `body`; an error of one rank becomes an error of all.
+void run_on_all_ranks(dist::World& world, const fs::path& folder, const std::function<void()>& body) {
+  std::exception_ptr error;
+  std::string message;
+  try {
+    body();
+  } catch (const std::exception& failure) {
+    error = std::current_exception();
+    message = failure.what();
+    if (message.empty()) message = "an error without words";
+  }
+  const auto messages = world.all_gather_text(message);
+  if (error) std::rethrow_exception(error);
+  for (size_t rank = 0; rank < messages.size(); ++rank) {
+    if (messages[rank].empty()) continue;
+    throw Error(ErrorCode::kUnavailable,
+                "{}: rank {} could not write its part of the checkpoint, and the one before is still there: {}",
+                folder.string(), rank, messages[rank]);
+  }
+}
+
+}  // namespace
+
+void write_sharded_checkpoint(dist::World& world, const fs::path& folder, int64_t step, const TensorSlices& slices,
+                              const StringMap& metadata) {
+  const auto plan = plan_slices(world.all_gather_text(describe_slices(slices)));
+  const auto save = world.all_gather_text(world.rank() == 0 ? make_save_id() : "").front();
+  run_on_all_ranks(world, folder, [&] {
+    fs::create_directories(folder);
+    write_shard(folder / shard_name(save, world.rank(), world.size()), slices, plan, world.rank(),
+                {{"yoke.format", kShardFormat}, {"yoke.save", save}, {"yoke.step", std::to_string(step)}});
+  });
+  run_on_all_ranks(world, folder, [&] {
+    if (world.rank() != 0) return;
+    std::set<std::string> files;
+    for (int64_t rank = 0; rank < world.size(); ++rank) files.insert(shard_name(save, rank, world.size()));
+    const json index = {{"format", kIndexFormat}, {"version", kVersion}, {"step", step},
+                        {"save", save},           {"files", files},      {"metadata", metadata}};
+    replace_file(folder / kIndexName, [&](int fd) {
+      const auto text = index.dump(1) + "\n";
+      write_all(fd, std::as_bytes(std::span(text)), (folder / kIndexName).string());
+    });
+    remove_old_files(folder, files);
+  });
+}
+
+bool has_sharded_checkpoint(const fs::path& folder) { return fs::exists(folder / kIndexName); }
+
+struct ShardedCheckpoint::Impl {
+  /// A slice in a file.
+  struct Piece {
+    int64_t first = 0, length = 0;
+    size_t file = 0;
+    std::span<const std::byte> bytes;
+    std::string crc;
+    std::unique_ptr<std::atomic<bool>> is_checked = std::make_unique<std::atomic<bool>>(false);
+  };
+  struct Stored {
+    at::ScalarType dtype;
+    std::vector<int64_t> shape;
+    std::vector<Piece> pieces;  ///< Covering it, in order.
+  };
+
+  fs::path folder;
+  int64_t step = 0;
+  StringMap metadata;
+  std::vector<std::string> names;
+  std::vector<MappedFile> files;
+  std::map<std::string, Stored> tensors;
+
+  template <typename... Args>
+  [[noreturn]] void damaged(const std::string& name, fmt::format_string<Args...> format, Args&&... args) const {
+    throw Error(ErrorCode::kDataLoss, "{}: {}; use another checkpoint", (folder / name).string(),
+                fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::string read_index();
+  void read_shard(const std::string& name, const std::string& save);
+  void check_cover();
+  at::Tensor read(const std::string& name, int64_t first, int64_t length) const;
+};
+
+/// Gives the save's mark.
+std::string ShardedCheckpoint::Impl::read_index() {
+  const auto path = folder / kIndexName;
+  if (!fs::exists(path)) {
+    throw Error(ErrorCode::kNotFound, "{}: there is no sharded checkpoint (no {}): none was ever finished here",
+                folder.string(), kIndexName);
+  }
+  try {
+    const auto index = json::parse(read_file(path));
+    if (index.at("format") != kIndexFormat) damaged(kIndexName, "it is no index of a sharded checkpoint");
+    if (index.at("version").get<int>() != kVersion) {
+      throw Error(ErrorCode::kFailedPrecondition, "{}: format {} is newer than this yoke reads ({}); update yoke",
+                  path.string(), index.at("version").get<int>(), kVersion);
+    }
+    step = index.at("step").get<int64_t>();
+    metadata = index.at("metadata").get<StringMap>();
+    names = index.at("files").get<std::vector<std::string>>();
+    for (const auto& name : names) {
+      if (!name.starts_with(kShardPrefix) || name.find('/') != name.npos) damaged(kIndexName, "it names '{}'", name);
+    }
+    return index.at("save").get<std::string>();
+  } catch (const json::exception& error) {
+    damaged(kIndexName, "it is torn or changed ({})", error.what());
+  }
+}
+
+void ShardedCheckpoint::Impl::read_shard(const std::string& name, const std::string& save) {
+  const auto path = folder / name;
+  if (!fs::exists(path)) damaged(name, "shard {} of {} is missing", files.size() + 1, names.size());
+  auto& file = files.emplace_back(path);
+  const auto header = parse_safetensors_header(file.bytes(), path.string());
+  const auto mark = [&](const std::string& key) {
+    const auto found = header.metadata.find(key);
+    return found == header.metadata.end() ? std::string() : found->second;
+  };
+  if (mark("yoke.format") != kShardFormat) damaged(name, "it is no shard of a checkpoint");
+  if (mark("yoke.save") != save || mark("yoke.step") != std::to_string(step)) {
+    damaged(name, "it is of another save (step {}) than the index (step {})", mark("yoke.step"), step);
+  }
+  try {
+    const auto table = json::parse(mark("yoke.slices"));
+    for (const auto& slot : header.slots) {
+      if (slot.shape.size() != 1 || !table.contains(slot.name)) damaged(name, "tensor '{}' is no slice", slot.name);
+      const auto& entry = table.at(slot.name);
+      const auto shape = entry.at("shape").get<std::vector<int64_t>>();
+      const auto [place, is_new] = tensors.try_emplace(slot.name, Stored{slot.dtype, shape, {}});
+      auto& stored = place->second;
+      if (stored.dtype != slot.dtype || stored.shape != shape) {
+        damaged(name, "tensor '{}' has another shape or dtype than in other shards", slot.name);
+      }
+      const auto bytes = file.bytes().subspan(static_cast<size_t>(header.num_bytes + slot.begin_byte),
+                                              static_cast<size_t>(slot.end_byte - slot.begin_byte));
+      stored.pieces.push_back({entry.at("first").get<int64_t>(), slot.shape[0], files.size() - 1, bytes,
+                               entry.at("crc32").get<std::string>()});
+    }
+  } catch (const json::exception& error) {
+    damaged(name, "its table of slices is torn or changed ({})", error.what());
+  }
+}
+
+void ShardedCheckpoint::Impl::check_cover() {
+  for (auto& [name, stored] : tensors) {
+    int64_t size = 1, next = 0;
+    for (const int64_t length : stored.shape) {
+      if (length < 0 || __builtin_mul_overflow(size, length, &size)) {
+        damaged(kIndexName, "the shape of '{}' is impossible", name);
+      }
+    }
+    std::ranges::sort(stored.pieces, {}, [](const auto& piece) { return std::pair(piece.first, piece.length); });
+    for (const auto& piece : stored.pieces) {
+      if (piece.first != next) break;
+      next += piece.length;
+    }
+    if (next != size) damaged(kIndexName, "element {} of '{}' is in no shard, or in two", next, name);
+  }
+}
+
+at::Tensor ShardedCheckpoint::Impl::read(const std::string& name, int64_t first, int64_t length) const {
+  const auto& stored = tensors.at(name);
+  const auto element = static_cast<int64_t>(c10::elementSize(stored.dtype));
+  at::Tensor result;
+  int64_t done = 0;
+  for (const auto& piece : stored.pieces) {
+    const int64_t begin = std::max(first, piece.first);
+    const int64_t end = std::min(first + length, piece.first + piece.length);
+    if (begin >= end) continue;
+    if (!piece.is_checked->load()) {
+      if (crc_of(piece.bytes) != piece.crc) damaged(names[piece.file], "'{}' is damaged: its checksum differs", name);
+      if (stored.dtype == at::kBool &&
+          std::ranges::any_of(piece.bytes, [](auto byte) { return byte > std::byte{1}; })) {
+        damaged(names[piece.file], "'{}' has a BOOL that is neither 0 nor 1", name);
+      }
+      piece.is_checked->store(true);
+    }
+    const auto* data = piece.bytes.data() + (begin - piece.first) * element;
+    if (end - begin == length) {  // straight from the mapped file, which nobody writes to
+      return at::from_blob(const_cast<std::byte*>(data), {length}, at::TensorOptions(stored.dtype));
+    }
+    if (!result.defined()) result = at::empty({length}, at::TensorOptions(stored.dtype));
+    std::memcpy(static_cast<std::byte*>(result.data_ptr()) + done * element, data,
+                static_cast<size_t>((end - begin) * element));
+    done += end - begin;
+  }
+  return result.defined() ? result : at::empty({0}, at::TensorOptions(stored.dtype));
+}
+
+ShardedCheckpoint::ShardedCheckpoint(const fs::path& folder) {
+  const auto impl = std::make_shared<Impl>();
+  impl->folder = folder;
+  const auto save = impl->read_index();
+  impl->files.reserve(impl->names.size());
+  for (const auto& name : impl->names) impl->read_shard(name, save);
+  impl->check_cover();
+  impl_ = impl;
+}
+
+int64_t ShardedCheckpoint::step() const { return impl_->step; }
+int64_t ShardedCheckpoint::num_shards() const { return static_cast<int64_t>(impl_->names.size()); }
+const StringMap& ShardedCheckpoint::metadata() const { return impl_->metadata; }
+
+SliceSource ShardedCheckpoint::source() const {
+  SliceSource source{.tensors = {}, .read = {}, .what = fmt::format("the checkpoint {}", impl_->folder.string())};
+  for (const auto& [name, stored] : impl_->tensors)
+    source.tensors.emplace(name, SliceSource::Whole{stored.dtype, stored.shape});
+  source.read = [impl = impl_](const std::string& name, int64_t first, int64_t length) {
+    return impl->read(name, first, length);
+  };
+  return source;
+}
+
+}  // namespace yoke::train

@@ -1,0 +1,196 @@
+#include "yoke/train/shard/sharded_checkpoint.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <functional>
+#include <mutex>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+
+namespace yoke::train {
+namespace {
+
+namespace fs = std::filesystem;
+using dist::World;
+using fakes::run_ranks;
+using testing::HasSubstr;
+
+class ShardedCheckpointFiles : public testing::Test {
+ protected:
+  ShardedCheckpointFiles() {
+    std::string name = (fs::temp_directory_path() / "yoke-shards-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  ~ShardedCheckpointFiles() override { fs::remove_all(folder_); }
+
+  /// 12 elements, of which each rank has its share, and a scalar that all have.
+  static TensorSlices slices(const World& world, int64_t value) {
+    const int64_t length = 12 / world.size();
+    return {{"w", {4, 3}, length * world.rank(), at::arange(length).add(length * world.rank() + value)},
+            {"s", {}, 0, at::full({1}, value)}};
+  }
+
+  void save(int64_t num_ranks, int64_t step, const fs::path& folder) {
+    run_ranks(num_ranks, [&](World& world) { write_sharded_checkpoint(world, folder, step, slices(world, step)); });
+  }
+  void save(int64_t num_ranks, int64_t step) { save(num_ranks, step, folder_); }
+
+  std::vector<fs::path> shards() const {
+    std::vector<fs::path> result;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      if (entry.path().extension() == ".safetensors") result.push_back(entry.path());
+    }
+    std::ranges::sort(result);
+    return result;
+  }
+
+  std::string refusal(ErrorCode code = ErrorCode::kDataLoss) const {
+    try {
+      read_whole(ShardedCheckpoint(folder_).source());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      return error.what();
+    }
+    return "nothing was thrown";
+  }
+
+  static void write(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+  fs::path folder_;
+};
+
+TEST_F(ShardedCheckpointFiles, EachElementIsWrittenOnceAndTheNewestSaveCounts) {
+  EXPECT_FALSE(has_sharded_checkpoint(folder_));
+  for (const int64_t num_ranks : {4, 2, 2, 1, 3}) {
+    save(num_ranks, num_ranks + 100);
+    EXPECT_TRUE(has_sharded_checkpoint(folder_));
+    EXPECT_EQ(shards().size(), static_cast<size_t>(num_ranks)) << "those of the save before are gone";
+    const ShardedCheckpoint checkpoint(folder_);
+    EXPECT_EQ(checkpoint.step(), num_ranks + 100);
+    const auto whole = read_whole(checkpoint.source());
+    ASSERT_EQ(whole.size(), 2u);
+    EXPECT_TRUE(at::equal(whole.at("w"), at::arange(12).add(num_ranks + 100).view({4, 3})));
+    EXPECT_EQ(whole.at("s").item<int64_t>(), num_ranks + 100);
+    size_t copies_of_s = 0;
+    for (const auto& path : shards()) copies_of_s += read_safetensors(path).tensors.contains("s") ? 1 : 0;
+    EXPECT_EQ(copies_of_s, 1u);
+  }
+}
+
+TEST_F(ShardedCheckpointFiles, AnyRangeIsRead) {
+  save(4, 0);
+  const auto source = ShardedCheckpoint(folder_).source();
+  for (int64_t first = 0; first <= 12; ++first) {
+    for (int64_t length = 0; first + length <= 12; ++length) {
+      EXPECT_TRUE(at::equal(source.read("w", first, length), at::arange(first, first + length)));
+    }
+  }
+}
+
+TEST_F(ShardedCheckpointFiles, DamageIsNamed) {
+  EXPECT_THAT(refusal(ErrorCode::kNotFound), HasSubstr("there is no sharded checkpoint"));
+  save(2, 7);
+  const auto paths = shards();
+  const auto first = read_file(paths[0]), second = read_file(paths[1]);
+  const auto index = read_file(folder_ / "index.json");
+  const auto restore = [&] {
+    write(paths[0], first), write(paths[1], second), write(folder_ / "index.json", index);
+    EXPECT_EQ(refusal(), "nothing was thrown");
+  };
+
+  fs::remove(paths[1]);
+  EXPECT_THAT(refusal(), HasSubstr(paths[1].filename().string() + ": shard 2 of 2 is missing"));
+  restore();
+  write(paths[1], first);  // the right save, the wrong rank
+  EXPECT_THAT(refusal(), HasSubstr("element 6 of 'w' is in no shard, or in two"));
+  restore();
+  write(paths[1], second.substr(0, second.size() - 1));
+  EXPECT_THAT(refusal(), HasSubstr("truncated"));
+  restore();
+  auto changed = second;
+  changed.back() ^= 1;
+  write(paths[1], changed);
+  EXPECT_THAT(refusal(), HasSubstr("'w' is damaged: its checksum differs"));
+  restore();
+  write(folder_ / "index.json", index.substr(0, index.size() / 2));
+  EXPECT_THAT(refusal(), HasSubstr("index.json: it is torn or changed"));
+  restore();
+  const auto with = [&](const std::string& old_text, const std::string& new_text) {
+    auto text = index;
+    text.replace(text.find(old_text), old_text.size(), new_text);
+    write(folder_ / "index.json", text);
+  };
+  with("\"step\": 7", "\"step\": 8");
+  EXPECT_THAT(refusal(), HasSubstr("it is of another save (step 7) than the index (step 8)"));
+  restore();
+  with("\"shard-", "\"../shard-");
+  EXPECT_THAT(refusal(), HasSubstr("it names '../shard-"));
+  restore();
+  with("\"version\": 1", "\"version\": 2");
+  EXPECT_THAT(refusal(ErrorCode::kFailedPrecondition), HasSubstr("format 2 is newer"));
+
+  const auto other = folder_ / "other";
+  restore();
+  save(2, 9, other);
+  for (const auto& entry : fs::directory_iterator(other)) {
+    if (entry.path().filename().string().find("00001-of") != std::string::npos) {
+      fs::copy_file(entry.path(), paths[1], fs::copy_options::overwrite_existing);
+    }
+  }
+  EXPECT_THAT(refusal(), HasSubstr("it is of another save (step 9) than the index (step 7)"));
+}
+
+TEST_F(ShardedCheckpointFiles, ASaveThatFailsLeavesTheOneBeforeAndSaysSoOnAllRanks) {
+  save(2, 1);
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  run_ranks(2, [&](World& world) {
+    auto own = slices(world, 2);
+    // Rank 1's slice is of a dtype that safetensors has not; a full disk fails in the same place.
+    if (world.rank() == 1) own.push_back({"z", {1}, 0, at::zeros({1}, at::kComplexDouble)});
+    try {
+      write_sharded_checkpoint(world, folder_, 2, own);
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      messages.push_back(error.what());
+    }
+  });
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_THAT(messages, testing::Contains(HasSubstr("rank 1 could not write its part of the checkpoint")));
+  EXPECT_EQ(ShardedCheckpoint(folder_).step(), 1);
+  EXPECT_EQ(refusal(), "nothing was thrown");
+  save(2, 3);
+  EXPECT_EQ(shards().size(), 2u) << "the failed save's files are gone";
+}
+
+TEST_F(ShardedCheckpointFiles, AnotherModelIsRefusedByItsFirstDifference) {
+  save(2, 1);
+  const auto values = at::zeros({12}, at::kLong);
+  const ShardedCheckpoint checkpoint(folder_);
+  const auto load = [&](const TensorSlices& into) -> std::string {
+    try {
+      load_slices(checkpoint.source(), into);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const TensorSlice scalar{"s", {}, 0, at::zeros({1}, at::kLong)};
+  EXPECT_THAT(load({{"w", {3, 4}, 0, values}, scalar}),
+              HasSubstr("is of another model: the first difference is 'w', Long [4, 3] there and Long [3, 4]"));
+  EXPECT_THAT(load({scalar}), HasSubstr("'w', which the model lacks"));
+  EXPECT_EQ(load({{"w", {4, 3}, 0, values}, scalar}), "nothing was thrown");
+}
+
+}  // namespace
+}  // namespace yoke::train

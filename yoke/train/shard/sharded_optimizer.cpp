@@ -1,0 +1,246 @@
+#include "yoke/train/shard/sharded_optimizer.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/parallel/same_on_all_ranks.h"
+#include "yoke/train/shard/clip.h"
+
+namespace yoke::train {
+namespace {
+
+constexpr size_t kMaxReductions = 2;
+
+/// Neighbours of one dtype until `bucket_bytes` are full; a larger parameter has a bucket of its own.
+std::vector<NamedTensors> divide_into_buckets(const NamedTensors& parameters, int64_t bucket_bytes) {
+  std::vector<NamedTensors> buckets;
+  std::map<at::ScalarType, std::pair<size_t, int64_t>> open;  // by dtype: which bucket, and the bytes in it
+  for (const auto& [name, tensor] : parameters) {
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    auto place = open.find(tensor.scalar_type());
+    if (place == open.end() || place->second.second + bytes > bucket_bytes) {
+      place = open.insert_or_assign(tensor.scalar_type(), std::pair(buckets.size(), int64_t{0})).first;
+      buckets.emplace_back();
+    }
+    buckets[place->second.first].emplace_back(name, tensor);
+    place->second.second += bytes;
+  }
+  return buckets;
+}
+
+FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks) {
+  std::vector<NamedShape> shapes;
+  for (const auto& [name, tensor] : parameters) shapes.push_back({name, tensor.sizes().vec()});
+  return {shapes, num_ranks, flat_alignment(static_cast<int64_t>(parameters.front().second.element_size()))};
+}
+
+}  // namespace
+
+ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& world,
+                                   const MakeOptimizer& make_optimizer, const ShardedOptimizerOptions& options)
+    : world_(world), gradients_(options.gradients) {
+  NamedTensors trained;
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.requires_grad()) continue;
+    for (const auto& [other, same] : trained) {
+      if (same.is_same(tensor)) {
+        throw Error(ErrorCode::kInvalidArgument, "'{}' and '{}' are one parameter: give it once", other, name);
+      }
+    }
+    trained.emplace_back(name, tensor);
+  }
+  if (trained.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "a sharded optimizer was given no parameter that requires a gradient");
+  }
+  check_same_on_all_ranks(world, trained);
+
+  const c10::NoGradGuard no_grad;
+  NamedTensors slices;
+  for (const auto& group : divide_into_buckets(trained, options.bucket_bytes)) {
+    Bucket bucket{group, lay_out(group, world.size()), {}, {}};
+    const auto flat_options = bucket.parameters.front().second.options().requires_grad(false);
+    bucket.flat = at::empty({bucket.layout.num_elements()}, flat_options).zero_();
+    const int64_t begin = world.rank() * bucket.layout.rank_elements();
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+      const auto& [name, tensor] = bucket.parameters[i];
+      const auto& item = bucket.layout.items()[i];
+      const auto view = bucket.flat.narrow(0, item.offset, item.num_elements).view(item.shape);
+      view.copy_(tensor);
+      tensor.set_data(view);
+      const auto part = bucket.layout.part(i, world.rank());
+      auto slice = bucket.flat.narrow(0, begin + part.offset, part.length).detach().set_requires_grad(true);
+      bucket.slices.push_back(slice);
+      if (part.length > 0) slices.emplace_back(name, slice);
+    }
+    if (world.size() > 1) world.broadcast(bucket.flat);
+    buckets_.push_back(std::move(bucket));
+  }
+  if (!slices.empty()) local_ = make_optimizer(std::move(slices));
+}
+
+void ShardedOptimizer::slice_gradients() {
+  for (auto& bucket : buckets_) {
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+      const auto part = bucket.layout.part(i, world_.rank());
+      if (part.length == 0) continue;
+      const auto& [name, parameter] = bucket.parameters[i];
+      const auto& gradient = parameter.grad();
+      if (gradient.defined() && gradient.layout() != at::kStrided) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "parameter '{}' has a sparse gradient; a sharded optimizer takes "
+                    "dense ones only",
+                    name);
+      }
+      bucket.slices[i].mutable_grad() =
+          gradient.defined() ? gradient.detach().reshape({-1}).narrow(0, part.first, part.length) : at::Tensor();
+    }
+  }
+}
+
+void ShardedOptimizer::reduce_gradients() {
+  struct Reduction {
+    Bucket* bucket;
+    at::Tensor shard;
+    dist::PendingCollective pending;
+  };
+  std::deque<Reduction> reductions;
+  const auto finish_one = [&] {
+    auto& [bucket, shard, pending] = reductions.front();
+    pending.wait();
+    for (size_t i = 0; i < bucket->slices.size(); ++i) {
+      const auto part = bucket->layout.part(i, world_.rank());
+      if (part.length > 0) bucket->slices[i].mutable_grad() = shard.narrow(0, part.offset, part.length);
+    }
+    reductions.pop_front();
+  };
+  for (auto& bucket : buckets_) {
+    const auto whole = at::empty({bucket.layout.num_elements()}, bucket.flat.options());
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+      const auto& item = bucket.layout.items()[i];
+      const auto place = whole.narrow(0, item.offset, item.num_elements).view(item.shape);
+      const auto& [name, parameter] = bucket.parameters[i];
+      const auto& gradient = parameter.grad();
+      if (!gradient.defined()) {
+        place.zero_();
+      } else if (gradient.layout() != at::kStrided) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "parameter '{}' has a sparse gradient; a sharded optimizer takes "
+                    "dense ones only",
+                    name);
+      } else {
+        place.copy_(gradient);
+      }
+    }
+    const auto shard = at::empty({bucket.layout.rank_elements()}, bucket.flat.options());
+    reductions.push_back({&bucket, shard, world_.start_reduce_scatter(shard, whole, dist::ReduceOp::kMean)});
+    if (reductions.size() > kMaxReductions) finish_one();
+  }
+  while (!reductions.empty()) finish_one();
+}
+
+void ShardedOptimizer::prepare() {
+  const c10::NoGradGuard no_grad;
+  if (gradients_ == GradientMean::kDone) {
+    slice_gradients();
+  } else if (!std::exchange(is_reduced_, true)) {
+    reduce_gradients();
+  }
+}
+
+void ShardedOptimizer::finish() {
+  const c10::NoGradGuard no_grad;
+  is_reduced_ = false;
+  for (const auto& bucket : buckets_) {
+    for (const auto& slice : bucket.slices) slice.mutable_grad().reset();
+  }
+  gather();
+}
+
+void ShardedOptimizer::gather() {
+  std::vector<dist::PendingCollective> pending;
+  for (const auto& bucket : buckets_) {
+    const int64_t length = bucket.layout.rank_elements();
+    pending.push_back(world_.start_all_gather(bucket.flat, bucket.flat.narrow(0, world_.rank() * length, length)));
+    if (pending.size() > kMaxReductions) pending[pending.size() - 1 - kMaxReductions].wait();
+  }
+  for (auto& one : pending) one.wait();
+}
+
+void ShardedOptimizer::step() {
+  prepare();
+  if (local_) local_->step();
+  finish();
+}
+
+void ShardedOptimizer::step(double lr) {
+  prepare();
+  if (local_) local_->step(lr);
+  finish();
+}
+
+void ShardedOptimizer::step(const GradScale& scale) {
+  prepare();
+  if (scale.found_inf.defined()) world_.all_reduce(scale.found_inf, dist::ReduceOp::kMax);
+  if (local_) local_->step(scale);
+  finish();
+}
+
+void ShardedOptimizer::zero_grad() {
+  is_reduced_ = false;
+  for (const auto& bucket : buckets_) {
+    for (const auto& [name, parameter] : bucket.parameters) parameter.mutable_grad().reset();
+    for (const auto& slice : bucket.slices) slice.mutable_grad().reset();
+  }
+}
+
+at::Tensor ShardedOptimizer::clip_grad_norm(double max_norm) {
+  if (gradients_ == GradientMean::kDone) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "this sharded optimizer does not average gradients: clip those of the parameters, which are whole");
+  }
+  prepare();
+  std::vector<at::Tensor> gradients;
+  for (const auto& bucket : buckets_) {
+    for (const auto& slice : bucket.slices) {
+      if (slice.numel() > 0) gradients.push_back(slice.grad());
+    }
+  }
+  return clip_sharded_grad_norm(world_, gradients, max_norm);
+}
+
+TensorSlices ShardedOptimizer::slices() const {
+  TensorSlices result;
+  for (const auto& bucket : buckets_) {
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+      const auto& item = bucket.layout.items()[i];
+      const auto part = bucket.layout.part(i, world_.rank());
+      result.push_back({item.name, item.shape, part.first, bucket.slices[i].detach()});
+    }
+  }
+  return result;
+}
+
+TensorSlices ShardedOptimizer::state_slices() const {
+  return local_ ? slices_of_state(local_->state_dict(), slices()) : TensorSlices();
+}
+
+void ShardedOptimizer::load_parameters(const SliceSource& source) {
+  load_slices(source, slices());
+  gather();
+}
+
+void ShardedOptimizer::load_state(const SliceSource& source) {
+  const auto state = read_state(source, slices());
+  if (local_) local_->load_state_dict(state);
+}
+
+TensorMap ShardedOptimizer::state_dict() const { return gather_slices(world_, state_slices()); }
+
+}  // namespace yoke::train

@@ -1,0 +1,109 @@
+// yoke/train/shard/sharded_optimizer.h -- an optimizer whose state is divided between ranks (ZeRO-1).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "yoke/train/named_tensors.h"
+#include "yoke/train/optim/optimizer.h"
+#include "yoke/train/shard/flat_layout.h"
+#include "yoke/train/shard/tensor_slice.h"
+
+namespace yoke::dist {
+class World;
+}
+
+namespace yoke::train {
+
+/// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad) over what it is given: 1-D slices under their parameters'
+/// names, to be put into groups by name if need be.
+using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(NamedTensors slices)>;
+
+/// Whose work it is that gradients are the mean over ranks.
+enum class GradientMean {
+  kDone,  ///< They are when step() is called: DistributedDataParallel averaged them.
+  /// step() averages them, and gives each rank its slices only: half of what DistributedDataParallel sends, but after
+  /// backward instead of during it.
+  kInStep,
+};
+
+struct ShardedOptimizerOptions {
+  GradientMean gradients = GradientMean::kDone;
+  /// Parameters go together into buffers of this size, each divided between all ranks and sent as one.
+  int64_t bucket_bytes = 25 << 20;
+};
+
+/// Each rank steps its part of every parameter and sends the result to all. A rank keeps all parameters and gradients,
+/// but of the optimizer's state its part alone: for AdamW 8 bytes a parameter become 8 / ranks.
+///
+///   ShardedOptimizer optimizer(model->named_parameters().pairs(), world, [](NamedTensors slices) {
+///     return std::make_unique<AdamW>(std::move(slices), AdamWOptions{.weight_decay = 0.1});
+///   });
+///   DistributedDataParallel parallel(*model, world);   // or GradientMean::kInStep without it
+///   auto step = parallel.begin_step(); step.backward(loss); optimizer.step(lr); optimizer.zero_grad();
+///
+/// Parameters  become views of flat buffers, contiguous (channels_last weights too), in place: modules keep theirs.
+///             Construct it before DistributedDataParallel, which remembers strides.
+/// Gradients   dense. With kInStep a parameter without one counts as zero if any of its bucket has one.
+/// Ranks       construction and step are collective.
+/// Errors      kInvalidArgument when ranks differ in names or shapes (names the first), or a gradient is sparse.
+/// Lifetime    `world` outlives it.
+/// Source      Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
+class ShardedOptimizer {
+ public:
+  /// Collective. Takes parameters that need gradients, and rank 0's values of them.
+  ShardedOptimizer(const NamedTensors& parameters, dist::World& world, const MakeOptimizer& make_optimizer,
+                   const ShardedOptimizerOptions& options = {});
+
+  void step();                        ///< Collective. With each group's own learning rate.
+  void step(double lr);               ///< Collective.
+  void step(const GradScale& scale);  ///< Collective. A found_inf of one rank is one of all.
+  void zero_grad();                   ///< Makes gradients undefined, the slices' too.
+
+  /// Collective. Only with kInStep, before step: averages gradients now, then scales them so that the norm of the whole
+  /// is at most `max_norm`; gives what it was, a float scalar on the device. (With kDone clip the parameters' own.)
+  at::Tensor clip_grad_norm(double max_norm);
+
+  /// The one that steps this rank's slices; its state_dict is of these. Null on a rank without any.
+  Optimizer* local() const { return local_.get(); }
+
+  /// This rank's part of all parameters, and of the optimizer's state, for sharded_checkpoint.h and gather_slices.
+  TensorSlices slices() const;
+  TensorSlices state_slices() const;
+
+  /// Collective. The parameters, saved by any number of ranks; on every rank its slices, then all of them.
+  /// Errors  see load_slices.
+  void load_parameters(const SliceSource& source);
+  /// The optimizer's state; all or nothing.
+  /// Errors  see read_state and Optimizer::load_state_dict.
+  void load_state(const SliceSource& source);
+
+  /// Collective. What an optimizer that is not sharded would have; on rank 0 only, empty elsewhere.
+  TensorMap state_dict() const;
+
+ private:
+  struct Bucket {
+    NamedTensors parameters;
+    FlatLayout layout;
+    at::Tensor flat;                 ///< [ranks * n]; parameters are views of it.
+    std::vector<at::Tensor> slices;  ///< Of this rank's range, beside parameters.
+  };
+
+  void prepare();
+  void finish();
+  void gather();
+  void slice_gradients();
+  void reduce_gradients();
+
+  dist::World& world_;
+  GradientMean gradients_;
+  bool is_reduced_ = false;  ///< Since the last step.
+  std::vector<Bucket> buckets_;
+  std::unique_ptr<Optimizer> local_;
+};
+
+}  // namespace yoke::train

@@ -1,0 +1,166 @@
+#include "yoke/train/shard/tensor_slice.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+#include "yoke/train/shard/flat_layout.h"
+
+namespace yoke::train {
+namespace {
+
+using testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+/// What rank `rank` of `size` holds of tensors, as sharded training divides them.
+TensorSlices divide(const TensorMap& tensors, int64_t rank, int64_t size) {
+  std::vector<NamedShape> shapes;
+  for (const auto& [name, tensor] : tensors) shapes.push_back({name, tensor.sizes().vec()});
+  const FlatLayout layout(shapes, size);
+  TensorSlices slices;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const auto part = layout.part(i, rank);
+    const auto flat = tensors.at(shapes[i].name).reshape({-1});
+    slices.push_back({shapes[i].name, shapes[i].shape, part.first, flat.narrow(0, part.first, part.length).clone()});
+  }
+  return slices;
+}
+
+TensorMap some_tensors() {
+  TensorMap tensors = {{"a", at::arange(35).to(at::kFloat).view({7, 5})},
+                       {"b", at::arange(3).to(at::kBFloat16)},
+                       {"empty", at::empty({0, 3})},
+                       {"scalar", at::full({}, 7, at::kLong)},
+                       {"strange", at::full({5}, -0.0)}};
+  tensors["strange"][1] = std::numeric_limits<float>::quiet_NaN();
+  tensors["strange"][3] = -std::numeric_limits<float>::infinity();
+  return tensors;
+}
+
+/// NaN and -0 too.
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         at::equal(a.reshape({-1}).view(at::kByte), b.reshape({-1}).view(at::kByte));
+}
+
+TEST(TensorSlices, AreWholeAgainToTheLastBit) {
+  const auto tensors = some_tensors();
+  for (const int64_t size : {1, 2, 4}) {
+    fakes::run_ranks(size, [&](dist::World& world) {
+      auto slices = divide(tensors, world.rank(), world.size());
+      slices.push_back({"replica", {2}, 0, at::full({2}, 3.0)});  // on all ranks
+      if (world.rank() == world.size() - 1) slices.push_back({"last", {2}, 0, at::full({2}, 4.0)});
+      const auto whole = gather_slices(world, slices);
+      if (world.rank() != 0) {
+        EXPECT_TRUE(whole.empty());
+        return;
+      }
+      ASSERT_EQ(whole.size(), tensors.size() + 2);
+      for (const auto& [name, tensor] : tensors) EXPECT_TRUE(same_bits(whole.at(name), tensor)) << name;
+      EXPECT_TRUE(at::equal(whole.at("replica"), at::full({2}, 3.0)));
+      EXPECT_TRUE(at::equal(whole.at("last"), at::full({2}, 4.0)));
+    });
+  }
+}
+
+TEST(TensorSlices, LoadFromTheWholeForAnyNumberOfRanks) {
+  const auto tensors = some_tensors();
+  for (const int64_t size : {1, 2, 3, 4}) {
+    for (int64_t rank = 0; rank < size; ++rank) {
+      auto slices = divide(tensors, rank, size);
+      for (auto& slice : slices) slice.values.zero_();
+      load_slices(source_of(tensors), slices);
+      const auto expected = divide(tensors, rank, size);
+      for (size_t i = 0; i < slices.size(); ++i) EXPECT_TRUE(same_bits(slices[i].values, expected[i].values));
+    }
+  }
+}
+
+TEST(TensorSlices, AnotherModelIsRefusedByItsFirstDifferenceAndNothingChanges) {
+  const TensorMap stored = {{"b", at::zeros({3})}, {"c", at::zeros({2})}};
+  const auto load = [&](const TensorMap& model) {
+    auto slices = divide(model, 0, 1);
+    const auto message = message_of([&] { load_slices(source_of(stored), slices); });
+    for (const auto& slice : slices) EXPECT_TRUE(at::equal(slice.values, slice.values.new_ones(slice.values.sizes())));
+    return message;
+  };
+  const auto ones = [](at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) { return at::full(shape, 1, dtype); };
+  EXPECT_THAT(load({{"a", ones({1})}, {"b", ones({3})}, {"c", ones({2})}}), HasSubstr("'a', which it lacks"));
+  EXPECT_THAT(load({{"c", ones({2})}}), HasSubstr("'b', which the model lacks"));
+  EXPECT_THAT(load({{"b", ones({3})}, {"c", ones({1, 2})}}), HasSubstr("'c', Float [2] there and Float [1, 2]"));
+  EXPECT_THAT(load({{"b", ones({3}, at::kDouble)}, {"c", ones({2})}}),
+              HasSubstr("'b', Float [3] there and Double [3]"));
+}
+
+TEST(TensorSlices, AnOptimizersStateIsSlicedAsItsParameters) {
+  const TensorMap parameters = {{"net.w", at::zeros({2, 3})}, {"s", at::zeros({})}};
+  const TensorMap whole = {{"exp_avg.net.w", at::arange(6).to(at::kFloat).view({2, 3})},
+                           {"step.net.w", at::full({}, 5.0f)},
+                           {"exp_avg.s", at::full({}, 9.0f)},
+                           {"step.s", at::full({}, 5.0f)}};
+  for (const int64_t size : {1, 2, 4}) {
+    fakes::run_ranks(size, [&](dist::World& world) {
+      const auto slices = divide(parameters, world.rank(), world.size());
+      const auto state = read_state(source_of(whole), slices);
+      for (const auto& slice : slices) {
+        EXPECT_EQ(state.contains("step." + slice.name), slice.values.numel() > 0);
+        if (slice.values.numel() == 0) continue;
+        EXPECT_EQ(state.at("exp_avg." + slice.name).sizes(), slice.values.sizes());
+      }
+      const auto again = gather_slices(world, slices_of_state(state, slices));
+      if (world.rank() != 0) return;
+      ASSERT_EQ(again.size(), 4u);
+      for (const auto& [name, tensor] : whole) EXPECT_TRUE(same_bits(again.at(name), tensor)) << name;
+    });
+  }
+  const auto slices = divide(parameters, 0, 1);
+  EXPECT_THAT(message_of([&] {
+                slices_of_state({{"exp_avg.other", at::zeros({1})}}, slices);
+              }),
+              HasSubstr("'exp_avg.other' is of no parameter"));
+  EXPECT_THAT(message_of([&] {
+                slices_of_state({{"factor.net.w", at::zeros({2})}}, slices);
+              }),
+              HasSubstr("'factor.net.w' is Float [2]: neither"));
+  EXPECT_THAT(message_of([&] {
+                read_state(source_of({{"exp_avg.net.w", at::zeros({3, 2})}}), slices);
+              }),
+              HasSubstr("'exp_avg.net.w' is Float [3, 2] there"));
+  EXPECT_THAT(message_of([&] {
+                read_state(source_of({{"exp_avg.net.v", at::zeros({3, 2})}}), slices);
+              }),
+              HasSubstr("'exp_avg.net.v', which is of no parameter here"));
+}
+
+TEST(TensorSlices, RanksThatDisagreeAreTold) {
+  const auto of = [](std::vector<int64_t> shape, int64_t first, int64_t length) {
+    return describe_slices({{"a", std::move(shape), first, at::zeros({length})}});
+  };
+  EXPECT_EQ(plan_slices({of({4}, 0, 2), of({4}, 2, 2)})[0].parts.size(), 2u);
+  EXPECT_EQ(plan_slices({of({4}, 0, 4), of({4}, 0, 4)})[0].parts.size(), 1u);
+  EXPECT_THAT(message_of([&] { plan_slices({of({4}, 0, 2), of({5}, 2, 3)}); }), HasSubstr("is Float [5] on rank 1"));
+  EXPECT_THAT(message_of([&] { plan_slices({of({4}, 0, 2), of({4}, 3, 1)}); }), HasSubstr("no rank has its element 2"));
+  EXPECT_THAT(message_of([&] { plan_slices({of({4}, 0, 3), of({4}, 2, 2)}); }), HasSubstr("or two have parts"));
+}
+
+}  // namespace
+}  // namespace yoke::train
