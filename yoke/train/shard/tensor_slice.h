@@ -31,8 +31,9 @@ using TensorSlices = std::vector<TensorSlice>;
 TensorSlices in_group(const std::string& group, TensorSlices slices);
 
 /// The state of an optimizer that steps `parameters`: "KIND.NAME" of its state_dict, where a state with the shape of
-/// the slice is a slice of a state with the parameter's shape, and a scalar is the same on all ranks. Errors
-/// kInvalidArgument for a state that is neither, or of no parameter.
+/// the slice is a slice of a state with the parameter's shape, and a scalar is the same on all ranks.
+///
+/// Errors  kInvalidArgument for a state that is neither, or of no parameter.
 TensorSlices slices_of_state(const TensorMap& state, const TensorSlices& parameters);
 
 // Whole again.
