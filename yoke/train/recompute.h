@@ -20,16 +20,14 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 /// more computation.
 ///
 /// Gradients   of inputs and of whatever parameters the function uses, bit for bit those without recompute, also when
-/// no
-///             input needs one.
+///             no input needs one.
 /// Repetition  both calls see the same random numbers (of the CPU, and of the inputs' GPU) and the same autocast; they
 ///             must do the same, and not change what the other reads. Batch norm's running statistics change twice.
 /// Inputs      defined tensors. What the function captures is not differentiated but for leaves.
 /// Backward    by backward(), once for each forward; not by autograd::grad, since the parameters' gradients are
 ///             accumulated within. No gradients of gradients.
 /// Errors      kFailedPrecondition within autograd::grad; kInvalidArgument for an undefined input, or a second call
-/// that
-///             gives another number of outputs.
+///             that gives another number of outputs.
 /// Source      Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; PyTorch's reentrant checkpoint.
 std::vector<at::Tensor> recompute(const TensorFunction& function, const std::vector<at::Tensor>& inputs);
 

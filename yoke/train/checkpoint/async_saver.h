@@ -31,8 +31,7 @@ struct SaveProgress {
 /// One save is under way at most. A second waits for the first, since a checkpoint that was asked for is one that is
 /// wanted; a training that would rather skip asks `busy()` before.
 /// Memory   one copy of the state, kept and used again while names, shapes and dtypes stay; of a GPU's tensors in
-/// pinned
-///          memory.
+///          pinned memory.
 /// Threads  for one thread, that of the training; the World is not used.
 class AsyncSaver {
  public:

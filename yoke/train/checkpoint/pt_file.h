@@ -18,13 +18,11 @@ namespace yoke::train {
 /// Reads a file of torch.save (torch 1.6 or later).
 ///
 /// Shapes   sizes, strides and dtypes as saved, on the CPU; tensors that shared a storage share it. They view the
-/// mapped
-///          file and may outlive this call: see TensorMapping for what that means.
+///          mapped file and may outlive this call: see TensorMapping for what that means.
 /// Lost     what plain data cannot say: torch.Size becomes a tuple, a device and a dtype their text ("cuda:1",
 ///          "torch.float32"), an OrderedDict a dictionary, a Parameter a tensor that does not require grad.
 /// Refused  with the name: every other class or function, sparse and quantized tensors, bytes, sets, integers of over
-/// 64
-///          bits. Nothing that the file says is executed or believed unchecked.
+///          64 bits. Nothing that the file says is executed or believed unchecked.
 /// Errors   kDataLoss, with the path, for those and for whatever is malformed or changed (each entry has a CRC-32);
 ///          kFailedPrecondition for the format before torch 1.6 and for TorchScript, with the way to convert them; as
 ///          errno says when the file cannot be read.
@@ -40,8 +38,7 @@ TensorMap read_state_dict(const std::filesystem::path& path, const std::vector<s
 ///         slice of something large first. A storage viewed with two dtypes is written once for each. CUDA tensors are
 ///         copied to the CPU one at a time.
 /// Errors  kInvalidArgument saying where: an undefined, sparse or quantized tensor, a text that is not UTF-8, a key
-/// that
-///         is no key, values nested over 256 deep. As errno says when writing fails.
+///         that is no key, values nested over 256 deep. As errno says when writing fails.
 void write_pt(const std::filesystem::path& path, const PtValue& value);
 
 PtDict to_pt(const TensorMap& tensors);

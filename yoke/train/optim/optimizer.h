@@ -40,8 +40,8 @@ using OptionMap = std::map<std::string, OptionValue>;
 /// that it takes are built once, not once a step.
 ///
 /// Parameters  leaf tensors of float, double, half or bfloat16, each under a name of its own over all groups.
-/// References
-///             are kept; a parameter without a gradient is left alone, and has no state until its first one.
+///             References are kept; a parameter without a gradient is left alone, and has no state until its first
+///             one.
 /// Slices      all updates are elementwise: a 1-D view of a parameter (with its gradient) steps as it does within the
 ///             whole. On a CPU the last elements of a slice that is no multiple of 64 bytes may round differently.
 /// Devices     fused kernels on CPU and CUDA. Elsewhere, and for parameters with gaps in their memory (column slices),

@@ -50,9 +50,8 @@ class Replicas {
 /// NoGradGuard, and under Autocast; the threads take over such states, and the streams, of the caller.
 ///
 /// Replicas     made once. The first device has the model itself: its batch-norm statistics are those of the first
-/// part,
-///              as in Python, and those of replicas are forgotten. Parameters that are frozen get no gradient; replicas
-///              follow train(), eval() and requires_grad, not other changes of the model's options.
+///              part, as in Python, and those of replicas are forgotten. Parameters that are frozen get no gradient;
+///              replicas follow train(), eval() and requires_grad, not other changes of the model's options.
 /// One device   the model itself: the same bits, nothing copied.
 /// Devices      a device may be named more than once. Each GPU draws its dropout masks from its own generator; replicas
 ///              that share a device share its generator, in no certain order.

@@ -49,8 +49,7 @@ struct Advice {
 /// Runs `forward` some times, looks at the products that it computes on this thread, and measures each.
 ///
 /// Rule     NVIDIA's: every size of a product (rows, inner, columns; channels in and out of a convolution) a multiple
-/// of
-///          8 for float16 and bfloat16, 4 for TF32, 16 for int8. Since cuBLAS 11 and cuDNN 7.6.3 other sizes reach
+///          of 8 for float16 and bfloat16, 4 for TF32, 16 for int8. Since cuBLAS 11 and cuDNN 7.6.3 other sizes reach
 ///          tensor cores too, below full speed; before, they do not. bfloat16 and TF32 need compute capability 8.0. A
 ///          CPU has no tensor cores; the same sizes are measured there.
 /// Leaves   parameters, gradients, buffers (batch-norm statistics) and generators as they were.

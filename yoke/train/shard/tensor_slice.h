@@ -42,8 +42,7 @@ TensorSlices slices_of_state(const TensorMap& state, const TensorSlices& paramet
 /// tensor at a time, in an order that all ranks agree on.
 /// Ranks   may hold other names than rank 0; what several hold the same part of is taken from the lowest.
 /// Errors  kInvalidArgument on all ranks, naming the tensor, when ranks differ about its shape or dtype, or a part is
-/// on
-///         no rank.
+///         on no rank.
 void gather_slices(dist::World& world, const TensorSlices& slices,
                    const std::function<void(const std::string& name, const at::Tensor& whole)>& sink);
 /// Collective. All of them on rank 0; empty elsewhere.
@@ -70,8 +69,7 @@ TensorMap read_whole(const SliceSource& source);
 
 /// Copies into the slices. All or nothing.
 /// Errors  kInvalidArgument naming the first tensor, in the order of names, that one side lacks or that differs in
-/// shape
-///         or dtype.
+///         shape or dtype.
 void load_slices(const SliceSource& source, const TensorSlices& slices);
 
 /// The state_dict of an optimizer that steps `parameters`, for its load_state_dict.
