@@ -58,19 +58,6 @@ struct Surroundings {
   }
 };
 
-/// Autocast remembers the weights that it has cast, each with the graph of its cast, or without one: what the first
-/// call casts has no graph for others to use, and what others cast is not of the second call's graph.
-class WithoutAutocastCache {
- public:
-  WithoutAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }
-  ~WithoutAutocastCache() { at::autocast::set_autocast_cache_enabled(outer_); }
-  WithoutAutocastCache(const WithoutAutocastCache&) = delete;
-  WithoutAutocastCache& operator=(const WithoutAutocastCache&) = delete;
-
- private:
-  bool outer_ = at::autocast::is_autocast_cache_enabled();
-};
-
 /// As it was before, however the second call ends.
 class WithSurroundings {
  public:
@@ -110,7 +97,6 @@ struct Recompute : torch::autograd::Function<Recompute> {
   /// `trigger` needs a gradient, so that there is a node even when no input does.
   static std::vector<at::Tensor> forward(AutogradContext* context, const c10::intrusive_ptr<FirstCall>& call,
                                          const at::Tensor& /*trigger*/, at::TensorList inputs) {
-    const WithoutAutocastCache without_cache;
     context->set_materialize_grads(false);
     context->save_for_backward(inputs.vec());
     context->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -134,7 +120,6 @@ struct Recompute : torch::autograd::Function<Recompute> {
     {
       const c10::AutoGradMode grad_mode(true);
       const WithSurroundings surroundings(call->surroundings, call->generators);
-      const WithoutAutocastCache without_cache;
       const auto outputs = call->function(inputs);
       if (outputs.size() != call->num_outputs) {
         throw Error(ErrorCode::kInvalidArgument,

@@ -164,6 +164,24 @@ TEST(FullyShardedDataParallel, AStepBetweenForwardsIsSeenByTheNext) {
   });
 }
 
+TEST(FullyShardedDataParallel, WhatWasGatheredAheadAndNotUsedIsGatheredAgain) {
+  run_ranks(2, [](World& world) {
+    auto network = make_network(), plain = make_network();
+    FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
+    const torch::NoGradGuard no_grad;
+    const auto x = torch::ones({1, 10});
+    sharded.forward(*network->blocks[0], x);
+    sharded.forward(*network->blocks[1], x);
+    sharded.forward(*network->blocks[0], x);      // block1 is on its way, and this time is not called
+    for (int i = 0; i < 4; ++i) world.barrier();  // it has arrived
+    for (const auto& [name, shard] : sharded.shards()) shard.mul_(2);
+    for (auto& parameter : plain->parameters()) parameter.mul_(2);
+    for (const size_t i : {0, 1}) {
+      EXPECT_TRUE(torch::equal(sharded.forward(*network->blocks[i], x), plain->blocks[i]->forward(x))) << i;
+    }
+  });
+}
+
 /// Two inputs, two outputs, a frozen parameter first, a parameter that is sometimes not used.
 struct Odd : nn::Module {
   nn::Linear frozen{nullptr}, trained{nullptr}, spare{nullptr};
@@ -185,9 +203,10 @@ struct OddNetwork : nn::Module {
   std::shared_ptr<Odd> odd;
   FullyShardedDataParallel* sharded = nullptr;
   OddNetwork() { odd = register_module("odd", std::make_shared<Odd>()); }
-  at::Tensor forward(const at::Tensor& a, const std::vector<at::Tensor>& b, bool use_spare, bool use_second) {
+  at::Tensor forward(const at::Tensor& a, const std::vector<at::Tensor>& b, bool use_spare, int how) {
     const auto [x, rest] = sharded != nullptr ? sharded->forward(*odd, a, b, use_spare) : odd->forward(a, b, use_spare);
-    return use_second ? (x.sum() + (rest[0] * rest[1]).sum()) : rest[0].sum();
+    if (how == 2) return rest[1].sum();  // an input as it came: no parameter is reached
+    return how == 1 ? (x.sum() + (rest[0] * rest[1]).sum()) : rest[0].sum();
   }
 };
 
@@ -196,14 +215,14 @@ TEST(FullyShardedDataParallel, FrozenUnusedSharedAndSeveral) {
   OddNetwork plain;
   const auto initial = copy_of_parameters(plain);
   for (const bool use_spare : {false, true}) {
-    for (const bool use_second : {false, true}) {
+    for (const int how : {0, 1, 2}) {
       const auto inputs = [] {
         const auto make = [](double value) { return torch::full({2, 4}, value).requires_grad_(true); };
         return std::vector<at::Tensor>{make(0.1), make(0.2), make(0.3)};
       };
       plain.zero_grad();
       const auto expected = inputs();
-      plain.forward(expected[0], {expected[1], expected[2]}, use_spare, use_second).backward();
+      plain.forward(expected[0], {expected[1], expected[2]}, use_spare, how).backward();
       run_ranks(2, [&](World& world) {
         OddNetwork network;
         {
@@ -213,7 +232,7 @@ TEST(FullyShardedDataParallel, FrozenUnusedSharedAndSeveral) {
         FullyShardedDataParallel sharded(network, world, {.units = {"odd"}});
         network.sharded = &sharded;
         const auto x = inputs();
-        sharded.forward(network, x[0], std::vector<at::Tensor>{x[1], x[2]}, use_spare, use_second).backward();
+        sharded.forward(network, x[0], std::vector<at::Tensor>{x[1], x[2]}, use_spare, how).backward();
         for (size_t i = 0; i < x.size(); ++i) {
           ASSERT_EQ(x[i].grad().defined(), expected[i].grad().defined()) << i;
           if (!x[i].grad().defined()) continue;
