@@ -87,7 +87,7 @@ TEST(DdpOptions, LeaveAllRanksWithTheSameModel) {
 
 // Beside PyTorch itself, on this machine, in this run: needs a Python with torch, so not in CI. SyncBatchNorm has no
 // twin on the CPU there.
-TEST(DdpOptions, EqualPyTorchsToTheLastBit) {
+TEST(DdpOptions, EachEqualsPyTorchsToTheLastBit) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";
   const auto peer = test::run(

@@ -62,7 +62,7 @@ void Arrivals::publish_until_stopped() {
   }
 }
 
-bool Arrivals::listen() {
+bool Arrivals::listen() const {
   if (heard_.empty() && store_->check({kReport})) {
     const auto text = store_->get(kReport);
     heard_.assign(text.begin(), text.end());
@@ -101,7 +101,7 @@ std::string Arrivals::describe() const {
   const std::lock_guard lock(store_mutex_);
   std::string text;
   try {
-    const_cast<Arrivals*>(this)->listen();
+    listen();
     text = describe_arrivals(sequence_(), rank_, numbers());
   } catch (const std::exception&) {
     text = "the ranks' store no longer answers, so rank 0 (or the launcher that serves it) is gone";

@@ -47,7 +47,7 @@ class Arrivals {
  private:
   void publish_until_stopped();
   /// With store_mutex_ held: reads the report once there is one. True when there is.
-  bool listen();
+  bool listen() const;
   std::vector<std::optional<uint64_t>> numbers() const;  ///< With store_mutex_ held.
 
   c10::intrusive_ptr<c10d::Store> store_;
@@ -56,7 +56,7 @@ class Arrivals {
   const std::chrono::milliseconds interval_;
   const std::function<uint64_t()> sequence_;
   mutable std::mutex store_mutex_;
-  std::string heard_;  ///< The report; guarded by store_mutex_.
+  mutable std::string heard_;  ///< The report; guarded by store_mutex_.
   std::mutex stop_mutex_;
   std::condition_variable stop_changed_;
   bool stop_ = false;

@@ -16,6 +16,14 @@ TEST(Arrivals, DoesNotBlameItselfOrTheArrived) {
   EXPECT_EQ(describe_arrivals(12, 0, {11, 12}).find("not arrived"), std::string::npos);
 }
 
+TEST(Arrivals, TellsWhoCameTooEarly) {
+  EXPECT_EQ(describe_absent_ranks(12, {1}, {12, 12}), "rank 1 has not come");
+  EXPECT_EQ(describe_absent_ranks(12, {0, 1}, {11, std::nullopt, 12}), "ranks 0 and 1 have not come");
+  EXPECT_EQ(describe_absent_ranks(9, {0, 2}, {12, 9, 12}),
+            "ranks 0 and 2 have not come; rank 0 is at collective 12 and this rank has entered 9: it has skipped some");
+  EXPECT_EQ(describe_absent_ranks(9, {1}, {}), "rank 1 has not come");
+}
+
 TEST(Arrivals, ListsRanksForPeople) {
   EXPECT_EQ(list_ranks({3}), "rank 3");
   EXPECT_EQ(list_ranks({1, 2}), "ranks 1 and 2");

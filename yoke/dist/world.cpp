@@ -332,7 +332,8 @@ void World::shutdown() {
         for (int64_t other = 0; other < size(); ++other) {
           if (!store.check({fmt::format("leaving/{}", other)})) absent.push_back(other);
         }
-      } catch (const std::exception&) {  // the store is gone, as the first error says
+      } catch (const std::exception&) {
+        absent.clear();  // the store is gone, as the first error says
       }
       if (absent.empty()) explain(error);
       throw Error(ErrorCode::kTimeout, "rank {}: the end of the job timed out after {:g} s: {}", rank(),

@@ -156,6 +156,38 @@ TEST(World, ATimeoutNamesTheRankThatIsMissing) {
   }
 }
 
+// The others wait for a rank that has failed: what they end with says why.
+TEST(World, AReportedFailureIsHeardByTheOthers) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int timed_out = 0;
+  std::vector<std::string> messages(3);
+  run_ranks(
+      3,
+      [&](World& world) {
+        std::unique_lock lock(mutex, std::defer_lock);
+        if (world.rank() == 0) {
+          world.report_failure("its batch is empty");
+          world.report_failure("a later one");
+          lock.lock();
+          changed.wait(lock, [&] { return timed_out == 2; });
+          return;
+        }
+        try {
+          world.barrier();
+        } catch (const Error& error) {
+          lock.lock();
+          messages[static_cast<size_t>(world.rank())] = error.what();
+          ++timed_out;
+          changed.notify_all();
+        }
+      },
+      milliseconds(1500));
+  for (const int rank : {1, 2}) {
+    EXPECT_THAT(messages[static_cast<size_t>(rank)], testing::HasSubstr("reported before: rank 0: its batch is empty"));
+  }
+}
+
 TEST(World, ARankThatNeverJoinsIsNamed) {
   RankEnv env;
   env.world_size = env.local_world_size = 2;

@@ -66,10 +66,7 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& model, dist:
   for (const auto& [name, tensor] : trained) impl_->names.push_back(name);
   for (const auto& [name, tensor] : all) impl_->values.push_back(tensor.detach());
   for (const auto& [name, tensor] : buffers) impl_->buffers.push_back(tensor);
-  for (const auto& module : model.modules()) {
-    const auto* norm = module->as<SyncBatchNormImpl>();
-    if (norm != nullptr && norm->is_synchronized()) impl_->has_sync_batch_norm = true;
-  }
+  impl_->has_sync_batch_norm = has_sync_batch_norm(model);
   impl_->broadcast(impl_->values);
   const auto sparse = expects_sparse(model, trained);
   impl_->has_sparse = std::find(sparse.begin(), sparse.end(), true) != sparse.end();
@@ -88,9 +85,11 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 DistributedDataParallel::Step DistributedDataParallel::begin_step() {
   auto& impl = *impl_;
   ++impl.num_steps;
+  if (impl.has_missed_graph) {
+    impl.fail_step("static_graph is set, and this rank had no data in the first step, from which the graph is learned");
+  }
   try {
-    // The Reducer learns a static graph in its first iteration, though the first steps may have gone without backward.
-    if (!impl.static_graph || impl.is_graph_learned || impl.num_steps == 1) impl.reducer->prepare_for_forward();
+    impl.reducer->prepare_for_forward();
     if (impl.join) impl.announce_step();
     impl.reducer->rebuild_buckets();  // once, after the first step; before forward, where memory is lowest
   } catch (...) {
@@ -132,9 +131,7 @@ void DistributedDataParallel::Impl::backward(const at::Tensor& loss) {
       });
       loss.backward();
       loss.remove_hook(key);
-      // Ends the Reducer's first iteration: else it would count the next micro-batch of an accumulation too, and wait
-      // for as many gradients in each later step (as PyTorch does with static_graph and no_sync).
-      reducer->prepare_for_forward();
+      reducer->learn_graph();
       is_graph_learned = true;
     } else {
       loss.backward();

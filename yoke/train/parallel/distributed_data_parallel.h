@@ -59,8 +59,7 @@ struct JoinOptions {
 /// Accumulation  call loss.backward() for all micro-batches but the last, and begin_step / step.backward for the last:
 ///               the sum is averaged once. It is what Python's no_sync() does.
 /// Shapes        every gradient keeps its parameter's shape and dtype; its value becomes the mean over ranks. The
-/// weight
-///               of an Embedding or EmbeddingBag with sparse(true) has sparse gradients.
+///               weight of an Embedding or EmbeddingBag with sparse(true) has sparse gradients.
 /// Ranks         collective: all ranks construct it and take the same number of steps, or the others wait; see join().
 /// Errors        InvalidArgument if parameters or buffers differ between ranks (names the first). FailedPrecondition if
 ///               a loss does not depend on a parameter (names it) and no option allows that; the other ranks are told.

@@ -32,6 +32,7 @@ struct DistributedDataParallel::Impl {
   std::shared_ptr<c10d::Logger> logger;
   int64_t num_steps = 0;          ///< Begun, or joined in.
   bool is_graph_learned = false;  ///< With static_graph: the first backward is over.
+  bool has_missed_graph = false;  ///< This rank was out of data in it.
   std::optional<JoinOptions> join;
 
   /// Collective. Copies the tensors of rank `root` to all.

@@ -90,10 +90,10 @@ int64_t DistributedDataParallel::Impl::highest_rank(bool is_candidate) const {
 }
 
 void DistributedDataParallel::Impl::shadow_step() {
-  if (has_sparse && num_steps == 0) {
+  ++num_steps;
+  if (has_sparse && num_steps == 1) {
     fail_step("this rank has no data at all, and does not know the form of the sparse gradients: give it one batch");
   }
-  ++num_steps;
   reducer->rebuild_buckets();
   if (broadcast_buffers && !buffers.empty()) broadcast(buffers, highest_rank(false));
 
@@ -115,6 +115,7 @@ void DistributedDataParallel::Impl::shadow_step() {
   if (used_work) used_work->wait();
   // The others rebuild their buckets before their next step: after the first one, of a static graph the second.
   if (!is_learning_graph) reducer->push_rebuilt_params_for_all_indices();
+  has_missed_graph |= is_learning_graph;
   is_graph_learned = true;
 }
 

@@ -14,6 +14,9 @@ namespace yoke::train {
 
 void Reducer::expect_backward(const std::vector<at::Tensor>& outputs) {
   std::fill(backward_stats_.begin(), backward_stats_.end(), -1);  // becomes a time when a parameter is ready
+  if (static_graph_) {
+    for (auto& [index, count] : numGradHooksTriggeredMap_) count = learned_.empty() ? 0 : learned_.at(index);
+  }
   prepare_for_backward(outputs);
 }
 
@@ -48,14 +51,16 @@ at::Tensor HookRunner::parseHookResult(const c10::IValue&) {
 
 std::vector<bool> expects_sparse(const torch::nn::Module& model, const NamedTensors& parameters) {
   std::set<const c10::TensorImpl*> sparse;
-  for (const auto& module : model.modules()) {
-    if (const auto* one = module->as<torch::nn::EmbeddingImpl>(); one != nullptr && one->options.sparse()) {
+  const auto note = [&](const torch::nn::Module& module) {
+    if (const auto* one = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module); one && one->options.sparse()) {
       sparse.insert(one->weight.unsafeGetTensorImpl());
     }
-    if (const auto* bag = module->as<torch::nn::EmbeddingBagImpl>(); bag != nullptr && bag->options.sparse()) {
+    if (const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module); bag && bag->options.sparse()) {
       sparse.insert(bag->weight.unsafeGetTensorImpl());
     }
-  }
+  };
+  note(model);  // by itself: modules() can name it only where a shared_ptr holds it
+  for (const auto& module : model.modules(/*include_self=*/false)) note(*module);
   std::vector<bool> result;
   for (const auto& [name, tensor] : parameters) result.push_back(sparse.count(tensor.unsafeGetTensorImpl()) > 0);
   return result;

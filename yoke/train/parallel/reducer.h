@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <unordered_map>
 #include <vector>
 
 #include "yoke/train/named_tensors.h"
@@ -20,11 +21,17 @@ class Reducer : public c10d::Reducer {
   /// Collective, from the end of the backward that follows. `outputs` is what that starts from, where unused parameters
   /// are to be found.
   void expect_backward(const std::vector<at::Tensor>& outputs);
+  /// Of a static graph, after its first backward: keeps how often each gradient came. The Reducer counts those of
+  /// micro-batches that are only accumulated too, and would then wait for as many in every later step.
+  void learn_graph() { learned_ = numGradHooksTriggeredMap_; }
   bool is_finished() const { return !expect_autograd_hooks_; }
   /// Indices of the parameters that have not become ready since expect_backward.
   std::vector<size_t> missing() const;
   /// Indices of the parameters that a static graph's first step did not use and that have a gradient now.
   std::vector<size_t> newly_used() const;
+
+ private:
+  std::unordered_map<size_t, int> learned_;  ///< Empty before learn_graph.
 };
 
 /// Runs a CommunicationHook for the Reducer, which takes futures: each is complete at once, and the hook's second part

@@ -11,7 +11,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
-#include <ATen/ops/rsqrt.h>
 #include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -19,6 +18,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/container/sequential.h>
 
+#include <algorithm>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -127,12 +128,13 @@ struct Sums {
 
 class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input_in, const at::Tensor& weight,
-                            const at::Tensor& bias, const Running& running, double eps, dist::World* world) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input_in,
+                            const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+                            const Running& running, double eps, dist::World* world) {
     const auto input = contiguous_in_its_layout(input_in);
     const bool is_cpu = input.is_cpu();
     const auto whole = is_cpu ? share_on_cpu(*world, input, running) : share_on_device(*world, input, running, eps);
-    context->save_for_backward({input, weight, whole.mean, whole.spread, whole.counts});
+    context->save_for_backward({input, weight.value_or(at::Tensor()), whole.mean, whole.spread, whole.counts});
     context->saved_data["eps"] = eps;
     context->saved_data["world"] = reinterpret_cast<int64_t>(world);
     if (input.numel() == 0) return at::empty_like(input);
@@ -264,7 +266,9 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
                           options.eps(), /*cudnn_enabled=*/true);
   }
   const Running running{is_tracked ? running_mean : at::Tensor(), is_tracked ? running_var : at::Tensor(), momentum};
-  return SyncBatchNormFunction::apply(input, weight, bias, running, options.eps(), world_);
+  using Optional = std::optional<at::Tensor>;  // a Function takes no undefined tensors
+  return SyncBatchNormFunction::apply(input, weight.defined() ? Optional(weight) : std::nullopt,
+                                      bias.defined() ? Optional(bias) : std::nullopt, running, options.eps(), world_);
 }
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
@@ -304,6 +308,13 @@ int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::World& world) {
                 fmt::join(names, ", "));
   }
   return convert(model, world);
+}
+
+bool has_sync_batch_norm(const torch::nn::Module& model) {
+  const auto* norm = dynamic_cast<const SyncBatchNormImpl*>(&model);
+  if (norm != nullptr && norm->is_synchronized()) return true;
+  const auto children = model.children();
+  return std::any_of(children.begin(), children.end(), [](const auto& child) { return has_sync_batch_norm(*child); });
 }
 
 }  // namespace yoke::train

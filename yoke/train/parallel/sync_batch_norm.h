@@ -17,8 +17,7 @@ namespace yoke::train {
 /// BatchNorm's, so checkpoints fit both ways, and so do its options.
 ///
 /// Shapes  input [batch, channels, ...] with 2 to 5 dimensions; the output has the same. Batches may differ between
-/// ranks,
-///         and be empty.
+///         ranks, and be empty.
 /// Ranks   forward in training mode is collective, and so is its backward; evaluation is not.
 /// Errors  InvalidArgument: too few dimensions, another number of channels, or one value per channel on all ranks
 /// together. Source  Peng et al., "MegDet", CVPR 2018, sec. 3.3; gives the numbers of torch.nn.SyncBatchNorm.
@@ -63,5 +62,8 @@ class SyncBatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
 /// pointing to the old one. Make the member a SyncBatchNorm.
 /// Errors  FailedPrecondition, and nothing is changed: names the BatchNorms that are not in a Sequential.
 int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::World& world);
+
+/// Whether `model` or a module below it is a synchronized SyncBatchNorm.
+bool has_sync_batch_norm(const torch::nn::Module& model);
 
 }  // namespace yoke::train

@@ -1,0 +1,436 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
+#include "yoke/train/parallel/power_sgd.h"
+#include "yoke/train/parallel/sync_batch_norm.h"
+
+namespace yoke::train {
+namespace {
+
+using dist::World;
+using fakes::run_ranks;
+using testing::AllOf;
+using testing::HasSubstr;
+namespace nn = torch::nn;
+
+constexpr std::chrono::milliseconds kSoon(1500);
+
+/// Two layers, of which a step may leave out the second.
+struct Net : nn::Module {
+  nn::Linear first{nullptr}, second{nullptr};
+
+  Net() {
+    first = register_module("first", nn::Linear(6, 8));
+    second = register_module("second", nn::Linear(8, 8));
+    const torch::NoGradGuard no_grad;  // no random numbers: ranks are threads, and share the generator
+    for (auto& parameter : parameters()) {
+      parameter.copy_(torch::sin(torch::arange(parameter.numel())).reshape(parameter.sizes()));
+    }
+  }
+
+  at::Tensor loss(const at::Tensor& x, bool with_second = true) {
+    const auto hidden = torch::tanh(first(x));
+    return (with_second ? second(hidden) : hidden).square().mean();
+  }
+};
+
+at::Tensor batch(int64_t rank, int64_t step) {
+  return torch::cos(torch::arange(4 * 6).to(torch::kFloat) * (1 + 3 * rank + 7 * step)).reshape({4, 6});
+}
+
+void descend(nn::Module& model) {
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : model.parameters()) {
+    if (parameter.grad().defined()) parameter.sub_(parameter.grad(), 0.1);
+  }
+}
+
+void expect_equal(const nn::Module& model, const nn::Module& expected, double tolerance = 0) {
+  for (size_t i = 0; i < expected.parameters().size(); ++i) {
+    EXPECT_TRUE(torch::allclose(model.parameters()[i], expected.parameters()[i], tolerance, tolerance)) << i;
+  }
+}
+
+/// What the body throws on each rank; "" where it throws nothing. No rank leaves before all have come to their end.
+std::vector<std::string> failures(int64_t num_ranks, const std::function<void(World&)>& body) {
+  std::vector<std::string> messages(static_cast<size_t>(num_ranks));
+  std::mutex mutex;
+  std::condition_variable changed;
+  int64_t num_done = 0;
+  run_ranks(
+      num_ranks,
+      [&](World& world) {
+        std::string message;
+        try {
+          body(world);
+        } catch (const Error& error) {
+          message = error.what();
+        }
+        std::unique_lock lock(mutex);
+        messages[static_cast<size_t>(world.rank())] = message;
+        ++num_done;
+        changed.notify_all();
+        changed.wait(lock, [&] { return num_done == num_ranks; });
+      },
+      kSoon);
+  return messages;
+}
+
+World alone() { return World(RankEnv{}, {.device = c10::Device(c10::kCPU)}); }
+
+/// Takes one step for each entry of `with_second`, alone; the message of the error it ends with.
+std::string error_of_steps(const DistributedDataParallelOptions& options, const std::vector<bool>& with_second) {
+  auto world = alone();
+  Net net;
+  DistributedDataParallel parallel(net, world, options);
+  try {
+    for (const bool with : with_second) {
+      net.zero_grad();
+      auto step = parallel.begin_step();
+      step.backward(net.loss(batch(0, 0), with));
+    }
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DdpDiagnostics, AnUnusedParameterIsNamedOnEveryRank) {
+  for (const int64_t bad_step : {0, 2}) {  // with the first step's bucket, and with those made after it
+    const auto messages = failures(3, [&](World& world) {
+      Net net;
+      DistributedDataParallel parallel(net, world, {.bucket_bytes = 64, .first_bucket_bytes = 64});
+      for (int64_t i = 0; i < 4; ++i) {
+        net.zero_grad();
+        auto step = parallel.begin_step();
+        step.backward(net.loss(batch(world.rank(), i), world.rank() != 1 || i != bad_step));
+      }
+    });
+    for (const auto& message : messages) {
+      EXPECT_THAT(message, AllOf(HasSubstr("rank 1: in step " + std::to_string(bad_step + 1)),
+                                 HasSubstr("'second.weight', 'second.bias'"), HasSubstr("find_unused_parameters")));
+    }
+  }
+}
+
+TEST(DdpDiagnostics, ASkippedStepIsNamedOnEveryRank) {
+  const auto messages = failures(3, [&](World& world) {
+    Net net;
+    DistributedDataParallel parallel(net, world);
+    for (int64_t i = 0; i < 4; ++i) {
+      if (world.rank() == 1 && i == 2) continue;
+      net.zero_grad();
+      auto step = parallel.begin_step();
+      step.backward(net.loss(batch(world.rank(), i)));
+    }
+    world.shutdown();
+  });
+  EXPECT_THAT(messages[0], HasSubstr("rank 1 has not arrived"));
+  EXPECT_THAT(messages[2], HasSubstr("rank 1 has not arrived"));
+  EXPECT_THAT(messages[1], AllOf(HasSubstr("ranks 0 and 2 have not come"), HasSubstr("it has skipped some")));
+}
+
+TEST(DdpDiagnostics, AnErrorInBackwardReachesTheOtherRanks) {
+  const auto messages = failures(2, [&](World& world) {
+    Net net;
+    DistributedDataParallel parallel(net, world);
+    auto step = parallel.begin_step();
+    auto loss = net.loss(batch(world.rank(), 0));
+    if (world.rank() == 1) {
+      loss.register_hook([](const at::Tensor&) { throw std::runtime_error("the disk of this node is full"); });
+    }
+    try {
+      step.backward(loss);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      EXPECT_EQ(world.rank(), 1) << error.what();
+    }
+  });
+  EXPECT_THAT(messages[0], HasSubstr("rank 1: the disk of this node is full"));
+}
+
+TEST(DdpDiagnostics, AStaticGraphThatChangesIsNamed) {
+  EXPECT_EQ(error_of_steps({.static_graph = true}, {true, true, true, true}), "");
+  EXPECT_EQ(error_of_steps({.static_graph = true}, {false, false, false, false}), "");
+  EXPECT_THAT(error_of_steps({.static_graph = true}, {true, true, false}),
+              AllOf(HasSubstr("in step 3"), HasSubstr("the first step used 'second.weight', 'second.bias'")));
+  EXPECT_THAT(
+      error_of_steps({.static_graph = true}, {false, true}),
+      AllOf(HasSubstr("in step 2"), HasSubstr("the first step did not use 'second."), HasSubstr("and this one does")));
+}
+
+TEST(DdpDiagnostics, ALossOfNoParameterIsNamed) {
+  for (const bool find_unused : {false, true}) {
+    auto world = alone();
+    Net net;
+    DistributedDataParallel parallel(net, world, {.find_unused_parameters = find_unused});
+    auto step = parallel.begin_step();
+    const auto other = torch::ones({1}, torch::requires_grad());
+    EXPECT_THROW(step.backward(other.sum()), Error);
+  }
+}
+
+TEST(DdpOptions, OneThatIsToBeIgnoredMustExist) {
+  auto world = alone();
+  Net net;
+  try {
+    const DistributedDataParallel parallel(net, world, {.ignored = {"first.bias", "third.weight"}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'third.weight' is to be ignored"));
+  }
+}
+
+TEST(DdpOptions, ParametersThatModulesShareAreAveragedOnce) {
+  struct Twice : nn::Module {
+    std::shared_ptr<Net> net = std::make_shared<Net>();
+    Twice() {
+      register_module("a", net);
+      register_module("b", net);
+    }
+  };
+  run_ranks(2, [](World& world) {
+    Twice twice;
+    DistributedDataParallel parallel(twice, world);
+    auto step = parallel.begin_step();
+    step.backward(twice.net->loss(batch(0, 0)));
+    Net one;
+    one.loss(batch(0, 0)).backward();
+    EXPECT_TRUE(torch::allclose(twice.net->first->weight.grad(), one.first->weight.grad()));
+  });
+}
+
+/// Parameters after 6 steps of two micro-batches each, on two ranks.
+std::vector<at::Tensor> accumulate(const std::function<DistributedDataParallelOptions(World&)>& options) {
+  std::vector<at::Tensor> result;
+  run_ranks(2, [&](World& world) {
+    Net net;
+    DistributedDataParallel parallel(net, world, options(world));
+    for (int64_t i = 0; i < 6; ++i) {
+      net.zero_grad();
+      net.loss(batch(world.rank(), 2 * i)).backward();
+      auto step = parallel.begin_step();
+      step.backward(net.loss(batch(world.rank(), 2 * i + 1)));
+      descend(net);
+    }
+    if (world.rank() == 0) result = net.parameters();
+  });
+  return result;
+}
+
+TEST(DdpOptions, EachAccumulates) {
+  const auto expected = accumulate([](World&) { return DistributedDataParallelOptions(); });
+  const auto expect_same = [&](const std::function<DistributedDataParallelOptions(World&)>& options, const char* name) {
+    const auto actual = accumulate(options);
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(actual[i], expected[i])) << name;
+  };
+  expect_same([](World&) { return DistributedDataParallelOptions{.static_graph = true}; }, "static");
+  expect_same([](World&) { return DistributedDataParallelOptions{.find_unused_parameters = true}; }, "find unused");
+  expect_same([](World&) { return DistributedDataParallelOptions{.gradient_as_bucket_view = true}; }, "views");
+}
+
+TEST(DdpOptions, AStaticGraphIsLearnedInTheFirstStepThatHasABackward) {
+  auto world = alone();
+  Net net;
+  DistributedDataParallel parallel(net, world, {.static_graph = true});
+  parallel.begin_step();
+  for (int i = 0; i < 3; ++i) {
+    auto step = parallel.begin_step();
+    step.backward(net.loss(batch(0, 0)));
+  }
+}
+
+// An unused parameter's gradient stays what it was: undefined here, so that an optimizer leaves it alone.
+TEST(DdpOptions, WhatNoRankUsedKeepsItsGradient) {
+  run_ranks(2, [](World& world) {
+    Net net;
+    DistributedDataParallel parallel(net, world, {.find_unused_parameters = true});
+    for (int64_t i = 0; i < 3; ++i) {
+      net.zero_grad();
+      auto step = parallel.begin_step();
+      step.backward(net.loss(batch(world.rank(), i), /*with_second=*/i == 1 && world.rank() == 0));
+      EXPECT_TRUE(net.first->weight.grad().defined());
+      EXPECT_EQ(net.second->weight.grad().defined(), i == 1) << i;
+    }
+  });
+}
+
+TEST(CommunicationHooks, TheUsersOwnTakesThePlaceOfTheAllReduce) {
+  run_ranks(2, [](World& world) {
+    Net plain, hooked;
+    DistributedDataParallel plain_parallel(plain, world, {.bucket_bytes = 64, .first_bucket_bytes = 64});
+    std::vector<std::string> calls;
+    const auto hook = [&](const GradientBucket& bucket) -> std::function<at::Tensor()> {
+      calls.push_back(bucket.is_last() ? "start last" : "start");
+      EXPECT_EQ(bucket.gradients().size(), bucket.parameters().size());
+      EXPECT_EQ(bucket.gradients()[0].sizes(), bucket.parameters()[0].sizes());
+      auto mean = bucket.flat() / world.size();
+      return [&, mean, wait = start_all_reduce(world, mean)] {
+        calls.push_back("finish");
+        wait();
+        return mean;
+      };
+    };
+    DistributedDataParallel parallel(hooked, world,
+                                     {.bucket_bytes = 64, .first_bucket_bytes = 64, .communication_hook = hook});
+    for (int64_t i = 0; i < 3; ++i) {
+      calls.clear();
+      for (auto* net : {&plain, &hooked}) {
+        net->zero_grad();
+        auto step = net == &plain ? plain_parallel.begin_step() : parallel.begin_step();
+        step.backward(net->loss(batch(world.rank(), i)));
+        descend(*net);
+      }
+    }
+    expect_equal(hooked, plain);
+    // Communication starts while backward runs: all buckets are on their way before the first is waited for.
+    ASSERT_GE(calls.size(), 4u);
+    EXPECT_EQ(calls[0], "start");
+    EXPECT_EQ(calls[calls.size() / 2 - 1], "start last");
+    EXPECT_EQ(calls[calls.size() / 2], "finish");
+  });
+}
+
+TEST(CommunicationHooks, LeaveSparseGradientsExact) {
+  for (const auto& make_hook : {fp16_hook, bf16_hook}) {
+    run_ranks(2, [&](World& world) {
+      nn::Embedding words(nn::EmbeddingOptions(10, 3).sparse(true));
+      DistributedDataParallel parallel(*words, world, {.communication_hook = make_hook(world)});
+      auto step = parallel.begin_step();
+      step.backward((words(torch::tensor({int64_t{1}, world.rank() + 4})) * (world.rank() + 0.1)).sum());
+      auto expected = torch::zeros({10, 3});
+      expected[1] = 0.6;   // the mean of 0.1 and 1.1
+      expected[4] = 0.05;  // rank 0's alone
+      expected[5] = 0.55;
+      EXPECT_TRUE(torch::allclose(words->weight.grad().to_dense(), expected, 1e-6, 1e-7)) << words->weight.grad();
+    });
+  }
+}
+
+TEST(PowerSgd, AllColumnsAreTheWholeMatrix) {
+  run_ranks(2, [](World& world) {
+    Net plain, compressed;
+    const auto hook = power_sgd_hook(world, {.matrix_rank = 8, .start_step = 2, .min_compression_rate = 0.1});
+    DistributedDataParallel plain_parallel(plain, world);
+    DistributedDataParallel parallel(compressed, world, {.communication_hook = hook});
+    for (int64_t i = 0; i < 6; ++i) {
+      for (auto* net : {&plain, &compressed}) {
+        net->zero_grad();
+        auto step = net == &plain ? plain_parallel.begin_step() : parallel.begin_step();
+        step.backward(net->loss(batch(world.rank(), i)));
+        descend(*net);
+      }
+    }
+    expect_equal(compressed, plain, 1e-4);
+  });
+}
+
+TEST(PowerSgd, RefusesWhatCannotWork) {
+  auto world = alone();
+  EXPECT_THROW(power_sgd_hook(world, {.start_step = 1}), Error);
+  EXPECT_NO_THROW(power_sgd_hook(world, {.start_step = 0, .error_feedback = false, .warm_start = false}));
+  EXPECT_THROW(power_sgd_hook(world, {.matrix_rank = 0}), Error);
+}
+
+// Oracle: one process that adds the gradients of the ranks which still have data, over the number of all.
+TEST(DdpJoin, RanksWithoutDataCountAsZeroes) {
+  const std::vector<int64_t> num_batches = {2, 0, 5};
+  Net whole;
+  for (int64_t i = 0; i < 5; ++i) {
+    whole.zero_grad();
+    for (int64_t rank = 0; rank < 3; ++rank) {
+      if (i < num_batches[static_cast<size_t>(rank)]) (whole.loss(batch(rank, i)) / 3).backward();
+    }
+    descend(whole);
+  }
+  const auto join_with = [&](const std::function<DistributedDataParallelOptions(World&)>& options) {
+    run_ranks(3, [&](World& world) {
+      Net net;
+      DistributedDataParallel parallel(net, world, options(world));
+      auto join = parallel.join();
+      for (int64_t i = 0; i < num_batches[static_cast<size_t>(world.rank())]; ++i) {
+        net.zero_grad();
+        auto step = parallel.begin_step();
+        step.backward(net.loss(batch(world.rank(), i)));
+        descend(net);
+      }
+      join.finish();
+      expect_equal(net, whole, 1e-5);
+    });
+  };
+  join_with([](World&) { return DistributedDataParallelOptions{.bucket_bytes = 64, .first_bucket_bytes = 64}; });
+  join_with([](World&) {
+    return DistributedDataParallelOptions{.bucket_bytes = 64, .first_bucket_bytes = 64, .static_graph = true};
+  });
+  join_with([](World&) {
+    return DistributedDataParallelOptions{.bucket_bytes = 64, .first_bucket_bytes = 64, .find_unused_parameters = true};
+  });
+  join_with([](World& world) {
+    const auto exact = power_sgd_hook(world, {.matrix_rank = 8, .start_step = 2, .min_compression_rate = 0.1});
+    return DistributedDataParallelOptions{.communication_hook = exact};
+  });
+}
+
+TEST(DdpJoin, CanBeFollowedByAnother) {
+  run_ranks(2, [](World& world) {
+    Net net;
+    DistributedDataParallel parallel(net, world);
+    for (int64_t epoch = 0; epoch < 2; ++epoch) {
+      auto join = parallel.join({.divide_by_all_ranks = false});
+      for (int64_t i = 0; i < 2 + world.rank(); ++i) parallel.begin_step().backward(net.loss(batch(0, i)));
+      join.finish();
+      EXPECT_THROW(join.finish(), Error);
+    }
+    net.zero_grad();
+    parallel.begin_step().backward(net.loss(batch(0, 0)));  // all ranks again: divided by two
+    Net one;
+    one.loss(batch(0, 0)).backward();
+    EXPECT_TRUE(torch::allclose(net.first->weight.grad(), one.first->weight.grad()));
+  });
+}
+
+TEST(DdpJoin, CanStopAllRanksWhenOneIsOut) {
+  const auto messages = failures(3, [](World& world) {
+    Net net;
+    DistributedDataParallel parallel(net, world);
+    auto join = parallel.join({.throw_when_one_is_out = true});
+    for (int64_t i = 0; i < (world.rank() == 2 ? 2 : 5); ++i) parallel.begin_step().backward(net.loss(batch(0, i)));
+    join.finish();
+  });
+  for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("rank 2 is out of data before step 3"));
+}
+
+TEST(DdpJoin, RefusesWhatCannotWork) {
+  auto world = alone();
+  SyncBatchNorm norm(3);
+  norm->synchronize(world);
+  EXPECT_THROW(DistributedDataParallel(*norm, world).join(), Error);
+  Net net;
+  DistributedDataParallel hooked(net, world, {.communication_hook = fp16_hook(world)});
+  EXPECT_THROW(hooked.join({.divide_by_all_ranks = false}), Error);
+}
+
+TEST(DdpJoin, ARankWithoutAnyDataCannotGuessASparseGradient) {
+  const auto messages = failures(2, [](World& world) {
+    nn::Embedding words(nn::EmbeddingOptions(10, 3).sparse(true));
+    DistributedDataParallel parallel(*words, world);
+    auto join = parallel.join();
+    for (int64_t i = 0; i < world.rank(); ++i) parallel.begin_step().backward(words(torch::tensor({1})).sum());
+    join.finish();
+  });
+  for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("rank 0: in step 1"));
+}
+
+}  // namespace
+}  // namespace yoke::train

@@ -1,0 +1,229 @@
+#include "yoke/train/parallel/sync_batch_norm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+#include "yoke/dist/world.h"
+
+namespace yoke::train {
+namespace {
+
+using dist::World;
+using fakes::run_ranks;
+namespace nn = torch::nn;
+
+constexpr int64_t kChannels = 3;
+const std::vector<int64_t> kRows = {5, 2, 0, 3};  ///< Of each rank; [begin, end) of the whole batch follow.
+
+/// A tensor without random numbers, far from zero mean.
+at::Tensor numbers(const std::vector<int64_t>& shape, double frequency, double mean = 0) {
+  return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kDouble) * frequency).reshape(shape) + mean;
+}
+
+struct Input {
+  std::vector<int64_t> inner;  ///< What follows [batch, channels].
+  bool channels_last = false;
+  c10::ScalarType dtype = torch::kDouble;
+};
+
+/// One batch norm, trained for three steps with output gradients `dy`.
+struct Trained {
+  std::vector<at::Tensor> outputs, input_gradients;  ///< Of each step.
+  std::vector<at::Tensor> parameter_gradients, buffers;
+};
+
+template <class Norm>
+Trained train(Norm& norm, const Input& form, int64_t first, int64_t rows) {
+  Trained result;
+  norm.to(form.dtype == torch::kDouble ? torch::kDouble : torch::kFloat);
+  if (norm.weight.defined()) {
+    const torch::NoGradGuard no_grad;
+    norm.weight.copy_(numbers({kChannels}, 1.3, 1));
+    norm.bias.copy_(numbers({kChannels}, 2.1));
+  }
+  for (int step = 0; step < 3; ++step) {
+    std::vector<int64_t> shape = {10, kChannels};
+    shape.insert(shape.end(), form.inner.begin(), form.inner.end());
+    auto x = numbers(shape, 0.7 + step, 3).narrow(0, first, rows).to(form.dtype);
+    auto dy = numbers(shape, 1.9 + step).narrow(0, first, rows).to(form.dtype);
+    x = form.channels_last ? x.contiguous(at::MemoryFormat::ChannelsLast) : x.contiguous();
+    x.requires_grad_();
+    const auto y = norm.forward(x);
+    y.backward(dy);
+    result.outputs.push_back(y.detach());
+    result.input_gradients.push_back(x.grad());
+  }
+  for (const auto& parameter : norm.parameters()) result.parameter_gradients.push_back(parameter.grad());
+  for (const auto& buffer : norm.buffers()) result.buffers.push_back(buffer);
+  return result;
+}
+
+void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance, const std::string& what) {
+  EXPECT_EQ(actual.sizes(), expected.sizes()) << what;
+  EXPECT_EQ(actual.scalar_type(), expected.scalar_type()) << what;
+  EXPECT_TRUE(torch::allclose(actual, expected, tolerance, tolerance)) << what << "\n" << actual << "\n" << expected;
+}
+
+// Oracle: batches of 5, 2, 0 and 3 rows on four ranks are one batch of 10 rows.
+template <class BatchNorm>
+void expect_like_one_process(const nn::BatchNormOptions& options, const Input& form, double tolerance = 1e-12) {
+  BatchNorm whole(options);
+  const auto expected = train(*whole, form, 0, 10);
+  run_ranks(4, [&](World& world) {
+    SyncBatchNorm norm(options);
+    norm->synchronize(world);
+    int64_t first = 0;
+    const auto rank = static_cast<size_t>(world.rank());
+    for (size_t before = 0; before < rank; ++before) first += kRows[before];
+    const auto actual = train(*norm, form, first, kRows[rank]);
+    for (size_t step = 0; step < 3; ++step) {
+      expect_close(actual.outputs[step], expected.outputs[step].narrow(0, first, kRows[rank]), tolerance, "output");
+      expect_close(actual.input_gradients[step], expected.input_gradients[step].narrow(0, first, kRows[rank]),
+                   tolerance, "gradient of the input");
+    }
+    for (size_t i = 0; i < expected.parameter_gradients.size(); ++i) {  // each rank has its part of the sum
+      const auto sum = actual.parameter_gradients[i].clone();
+      world.all_reduce(sum);
+      expect_close(sum, expected.parameter_gradients[i], 10 * tolerance, "gradient of a parameter");
+    }
+    for (size_t i = 0; i < expected.buffers.size(); ++i) {
+      expect_close(actual.buffers[i], expected.buffers[i], tolerance, "running statistics");
+    }
+  });
+}
+
+TEST(SyncBatchNorm, ManyRanksAreOneBatch) {
+  const nn::BatchNormOptions options(kChannels);
+  expect_like_one_process<nn::BatchNorm1d>(options, {.inner = {}});
+  expect_like_one_process<nn::BatchNorm1d>(options, {.inner = {4}});
+  expect_like_one_process<nn::BatchNorm2d>(options, {.inner = {4, 2}});
+  expect_like_one_process<nn::BatchNorm2d>(options, {.inner = {4, 2}, .channels_last = true});
+  expect_like_one_process<nn::BatchNorm3d>(options, {.inner = {2, 2, 3}});
+}
+
+TEST(SyncBatchNorm, OfLowerPrecisionToo) {
+  const nn::BatchNormOptions options(kChannels);
+  expect_like_one_process<nn::BatchNorm2d>(options, {.inner = {4, 2}, .dtype = torch::kFloat}, 1e-5);
+  expect_like_one_process<nn::BatchNorm2d>(options, {.inner = {4, 2}, .dtype = torch::kBFloat16}, 4e-2);
+}
+
+TEST(SyncBatchNorm, WithEveryOption) {
+  expect_like_one_process<nn::BatchNorm1d>(nn::BatchNormOptions(kChannels).affine(false), {});
+  expect_like_one_process<nn::BatchNorm1d>(nn::BatchNormOptions(kChannels).momentum(std::nullopt), {});
+  expect_like_one_process<nn::BatchNorm1d>(nn::BatchNormOptions(kChannels).momentum(0.5).eps(0.1), {});
+  expect_like_one_process<nn::BatchNorm1d>(nn::BatchNormOptions(kChannels).track_running_stats(false), {});
+}
+
+TEST(SyncBatchNorm, EvaluatesAlone) {
+  run_ranks(2, [](World& world) {
+    SyncBatchNorm norm(kChannels);
+    norm->synchronize(world);
+    norm->eval();
+    if (world.rank() == 1) return;  // no collective: nobody is missed
+    const auto x = numbers({4, kChannels}, 1).to(torch::kFloat);
+    nn::BatchNorm1d plain(kChannels);
+    plain->eval();
+    EXPECT_TRUE(torch::equal(norm(x), plain(x)));
+  });
+}
+
+TEST(SyncBatchNorm, RefusesWhatHasNoVariance) {
+  std::atomic<int> num_errors = 0;
+  run_ranks(2, [&](World& world) {
+    SyncBatchNorm norm(kChannels);
+    norm->synchronize(world);
+    EXPECT_THROW(norm(torch::ones({4, kChannels + 1})), Error);
+    EXPECT_THROW(norm(torch::ones({4})), Error);
+    try {
+      norm(torch::ones({world.rank(), kChannels}));
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("one value per channel"));
+      ++num_errors;
+    }
+  });
+  EXPECT_EQ(num_errors, 2);
+}
+
+struct Block : nn::Module {
+  nn::Sequential layers{nullptr};
+  Block() {
+    const nn::BatchNorm1d norm(nn::BatchNormOptions(kChannels).momentum(0.3));
+    layers = register_module("layers", nn::Sequential(nn::Linear(kChannels, kChannels), norm));
+  }
+  at::Tensor forward(const at::Tensor& x) { return layers->forward(x); }
+};
+
+nn::Sequential make_network() {
+  nn::Sequential network;
+  network->push_back("norm", nn::BatchNorm1d(kChannels));
+  network->push_back("block", Block());
+  network->push_back("last", SyncBatchNorm(kChannels));
+  return network;
+}
+
+TEST(ConvertSyncBatchNorm, KeepsNamesParametersAndStatistics) {
+  run_ranks(2, [](World& world) {
+    auto network = make_network();
+    const auto x = numbers({4, kChannels}, 1 + static_cast<double>(world.rank())).to(torch::kFloat);
+    network->forward(x);
+    const auto parameters = network->named_parameters(), buffers = network->named_buffers();
+    EXPECT_EQ(convert_sync_batch_norm(*network, world), 3);
+    EXPECT_EQ(convert_sync_batch_norm(*network, world), 3) << "a second time changes nothing";
+
+    EXPECT_EQ(network->named_parameters().keys(), parameters.keys());
+    EXPECT_EQ(network->named_buffers().keys(), buffers.keys());
+    for (const auto& item : network->named_parameters()) {
+      EXPECT_TRUE(item.value().is_same(parameters[item.key()])) << item.key() << ": an optimizer holds the old one";
+    }
+    for (const auto& item : network->named_buffers()) EXPECT_TRUE(torch::equal(item.value(), buffers[item.key()]));
+    const auto sum = network->forward(x).detach().sum(0);
+    world.all_reduce(sum);
+    EXPECT_TRUE(torch::allclose(sum, torch::zeros({kChannels}), 0, 1e-5)) << "the mean over all ranks is zero";
+    EXPECT_EQ(network->named_buffers()["block.layers.1.num_batches_tracked"].item<int64_t>(), 2);
+  });
+}
+
+TEST(ConvertSyncBatchNorm, NamesWhatItCannotReach) {
+  struct Typed : nn::Module {
+    nn::BatchNorm2d norm{nullptr};
+    nn::Sequential rest{nullptr};
+    Typed() {
+      norm = register_module("norm", nn::BatchNorm2d(kChannels));
+      rest = register_module("rest", make_network());
+    }
+  };
+  World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
+  Typed typed;
+  try {
+    convert_sync_batch_norm(typed, world);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(error.what(), testing::HasSubstr("not in a Sequential: norm;"));
+  }
+  EXPECT_NE(typed.rest[0]->as<nn::BatchNorm1d>(), nullptr) << "nothing is changed";
+  EXPECT_THROW(convert_sync_batch_norm(*nn::BatchNorm1d(3), world), Error);
+}
+
+TEST(ConvertSyncBatchNorm, ClonesAreSynchronizedToo) {
+  run_ranks(2, [](World& world) {
+    SyncBatchNorm norm(kChannels);
+    norm->synchronize(world);
+    const auto clone = std::dynamic_pointer_cast<SyncBatchNormImpl>(norm->clone());
+    const auto sum = clone->forward(numbers({4, kChannels}, 1 + static_cast<double>(world.rank())).to(torch::kFloat))
+                         .detach()
+                         .sum(0);
+    world.all_reduce(sum);
+    EXPECT_TRUE(torch::allclose(sum, torch::zeros({kChannels}), 0, 1e-5));
+  });
+}
+
+}  // namespace
+}  // namespace yoke::train
