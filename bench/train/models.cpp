@@ -14,6 +14,7 @@
 #include <map>
 
 #include "yoke/base/error.h"
+#include "yoke/train/shard/fully_sharded_data_parallel.h"
 
 namespace yoke::bench {
 namespace {
@@ -24,8 +25,8 @@ using at::Tensor;
 class Classifier : public Model {
  public:
   Classifier(std::vector<int64_t> input, int64_t num_classes) : input_(std::move(input)), num_classes_(num_classes) {}
-  virtual Tensor forward(const Tensor& x) = 0;
-  Tensor loss(const Batch& batch) override { return torch::cross_entropy_loss(forward(batch.x), batch.y); }
+  virtual Tensor logits(const Tensor& x) = 0;
+  Tensor forward(const Tensor& x, const Tensor& y) override { return torch::cross_entropy_loss(logits(x), y); }
   Batch make_batch() const override {
     const auto x = torch::randn(input_);
     return {x, torch::randint(num_classes_, {input_[0]}, torch::kLong)};
@@ -43,7 +44,7 @@ class Mlp : public Classifier {
       layers_.push_back(register_module(std::to_string(2 * i), nn::Linear(widths[i], widths[i + 1])));
     }
   }
-  Tensor forward(const Tensor& input) override {
+  Tensor logits(const Tensor& input) override {
     auto x = input;
     for (size_t i = 0; i < layers_.size(); ++i) {
       x = layers_[i](x);
@@ -64,7 +65,7 @@ class Cnn : public Classifier {
     linear1_ = register_module("linear1", nn::Linear(1600, 256));
     linear2_ = register_module("linear2", nn::Linear(256, 10));
   }
-  Tensor forward(const Tensor& input) override {
+  Tensor logits(const Tensor& input) override {
     auto x = torch::max_pool2d(torch::relu(conv1_(input)), 2);
     x = torch::max_pool2d(torch::relu(conv2_(x)), 2);
     return linear2_(torch::relu(linear1_(x.flatten(1))));
@@ -116,7 +117,7 @@ class ResNet20 : public Classifier {
     }
     linear_ = register_module("linear", nn::Linear(64, 10));
   }
-  Tensor forward(const Tensor& input) override {
+  Tensor logits(const Tensor& input) override {
     auto x = torch::relu(norm_(conv_(input)));
     for (const auto& block : blocks_) x = block->forward(x);
     return linear_(x.mean({2, 3}));
@@ -165,11 +166,12 @@ class Transformer : public Model {
     norm_ = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({kWidth})));
     head_ = register_module("head", nn::Linear(kWidth, kVocabulary));
   }
-  Tensor loss(const Batch& batch) override {
-    auto x = tokens_(batch.x) + positions_(torch::arange(kLength));
-    for (const auto& block : blocks_) x = block->forward(x);
-    return torch::cross_entropy_loss(head_(norm_(x)).view({-1, kVocabulary}), batch.y.reshape({-1}));
+  Tensor forward(const Tensor& tokens, const Tensor& y) override {
+    auto x = tokens_(tokens) + positions_(torch::arange(kLength));
+    for (const auto& block : blocks_) x = sharded == nullptr ? block->forward(x) : sharded->forward(*block, x);
+    return torch::cross_entropy_loss(head_(norm_(x)).view({-1, kVocabulary}), y.reshape({-1}));
   }
+  std::vector<std::string> units() const override { return {"block0", "block1", "block2", "block3"}; }
   Batch make_batch() const override {
     const auto text = torch::randint(kVocabulary, {kSequences, kLength + 1}, torch::kLong);
     return {text.narrow(1, 0, kLength), text.narrow(1, 1, kLength)};

@@ -5,10 +5,13 @@
 
 #include <torch/nn/module.h>
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+namespace yoke::train {
+class FullyShardedDataParallel;
+}
 
 namespace yoke::bench {
 
@@ -19,8 +22,12 @@ struct Batch {
 /// A network with its batches and loss.
 class Model : public torch::nn::Module {
  public:
-  virtual at::Tensor loss(const Batch& batch) = 0;
-  virtual Batch make_batch() const = 0;  ///< From the default generator.
+  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& y) = 0;  ///< The loss.
+  virtual Batch make_batch() const = 0;                                      ///< From the default generator.
+  /// The blocks that are gathered and freed as one when they are sharded.
+  virtual std::vector<std::string> units() const { return {}; }
+
+  train::FullyShardedDataParallel* sharded = nullptr;  ///< Through which units are called, if set.
 };
 
 const std::vector<std::string>& model_names();

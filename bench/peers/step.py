@@ -1,6 +1,6 @@
-"""Peer of bench/train/ddp_step.cpp: a step of PyTorch's DistributedDataParallel with its fused AdamW, at its best.
+"""Peer of bench/train/step.cpp: a step of PyTorch's DistributedDataParallel with its fused AdamW, at its best.
 
-    torchrun --standalone --nproc-per-node 2 ddp_step.py MODEL [STEPS]
+    torchrun --standalone --nproc-per-node 2 step.py MODEL [STEPS]
 """
 import json
 import os
