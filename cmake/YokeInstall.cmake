@@ -20,6 +20,7 @@ foreach(room IN LISTS yoke_machine_rooms yoke_training_rooms)
           ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/yoke/${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/yoke"
           FILES_MATCHING PATTERN "*.h"
+          PATTERN "*_test.h" EXCLUDE
           PATTERN "*_declarations" EXCLUDE)  # what yoke declares of libraries that ship no headers
 endforeach()
 
