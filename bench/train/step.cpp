@@ -32,7 +32,7 @@ using namespace yoke::train;
 using yoke::bench::Batch;
 using yoke::bench::Model;
 using Clock = std::chrono::steady_clock;
-constexpr int64_t kWarmUp = 20;
+constexpr int64_t kMaxWarmUp = 20;
 
 double status_mb(const std::string& key) {
   std::ifstream status("/proc/self/status");
@@ -125,6 +125,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int64_t num_steps = argc > 2 ? std::stoll(argv[2]) : 200;
+  const int64_t num_warm_up = std::min(num_steps, kMaxWarmUp);
   at::set_num_threads(way == "one" ? 2 : 1);
   yoke::dist::World world;
   at::manual_seed(0);
@@ -145,10 +146,10 @@ int main(int argc, char** argv) {
   }
 
   std::vector<double> milliseconds, losses;
-  for (int64_t i = 0; i < kWarmUp + num_steps; ++i) {
+  for (int64_t i = 0; i < num_warm_up + num_steps; ++i) {
     const auto began = Clock::now();
     const auto loss = step(batches[static_cast<size_t>(i) % batches.size()]);
-    if (i >= kWarmUp) milliseconds.push_back(std::chrono::duration<double, std::milli>(Clock::now() - began).count());
+    if (i >= num_warm_up) milliseconds.push_back(std::chrono::duration<double, std::milli>(Clock::now() - began).count());
     if (i < 10) losses.push_back(loss.item<double>());
   }
   std::sort(milliseconds.begin(), milliseconds.end());
