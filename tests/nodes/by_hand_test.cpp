@@ -182,10 +182,8 @@ TEST_F(ByHand, AWaitingNodeWithoutItsGuardianIsMissedByNobody) {
   nodes.push_back(join(0, shell({"--rdzv-conf", "last_call_timeout=0"}, script()), "1:2"));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 1); })) << all_errors(nodes);
   nodes.push_back(join(1, shell({}, script()), "1:2"));
-  ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(1) > 0; }));
-  const auto guardian = guardian_of(nodes[1]->pid());
-  ASSERT_TRUE(guardian);
-  kill(*guardian, SIGKILL);
+  ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(1) > 0 && guardian_of(nodes[1]->pid()); }));
+  kill(*guardian_of(nodes[1]->pid()), SIGKILL);
   EXPECT_EQ(nodes[1]->wait(kSlowness * milliseconds(15'000)).exit_code, 75);
   make_file("done");
   EXPECT_EQ(nodes[0]->wait().exit_code, 0) << nodes[0]->err();

@@ -39,7 +39,7 @@ class Ssh : public Nodes {
 };
 
 TEST_F(Ssh, RanksAreOnAllHostsInTheirOrder) {
-  const auto command = over_ssh(shell({"-n", "2"},
+  const auto command = over_ssh(shell({"-n", "2", "-q"},  // a slow machine would say that it waits
                                       "echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE "
                                       "$MASTER_ADDR $(ip -4 -br addr show eth0 | tr -s ' ' | cut -d' ' -f3)"));
   const auto result = command->wait();
@@ -82,7 +82,7 @@ TEST_F(Ssh, WhatALoginShellSaysDoesNotMatter) {
   bin.write("yoke",
             "#!/bin/sh\necho Welcome to the cluster\necho of errors >&2\nexec " + std::string(kYoke) + " \"$@\"\n",
             true);
-  auto argv = network_->on(Network::kOutside, {kYoke, "run", "--hosts", "10.77.0.1", "--ssh", network_->ssh(),
+  auto argv = network_->on(Network::kOutside, {kYoke, "run", "-q", "--hosts", "10.77.0.1", "--ssh", network_->ssh(),
                                                "--remote-yoke", bin.path("yoke"), "--", "echo", "ran"});
   const auto result = run(options(argv));
   EXPECT_EQ(result.exit_code, 0) << result.err;
