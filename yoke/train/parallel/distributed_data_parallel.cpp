@@ -61,7 +61,12 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& model, dist:
     throw Error(ErrorCode::kInvalidArgument, "'{}' is on {} and this rank's device is {}; move the model there first",
                 name, tensor.device().str(), world.device().str());
   }
-  check_same_on_all_ranks(world, all);
+  check_same_on_all_ranks(
+      world, all,
+      fmt::format("bucket_bytes: {}; first_bucket_bytes: {}; broadcast_buffers: {}; find_unused_parameters: {}; "
+                  "static_graph: {}; communication_hook: {}",
+                  options.bucket_bytes, options.first_bucket_bytes, options.broadcast_buffers,
+                  options.find_unused_parameters, options.static_graph, options.communication_hook ? "set" : "none"));
 
   for (const auto& [name, tensor] : trained) impl_->names.push_back(name);
   for (const auto& [name, tensor] : all) impl_->values.push_back(tensor.detach());

@@ -32,12 +32,12 @@ std::string first_difference(const std::string& rank_zero, const std::string& ot
   }
 }
 
-void check_same_on_all_ranks(dist::World& world, const NamedTensors& tensors) {
+void check_same_on_all_ranks(dist::World& world, const NamedTensors& tensors, const std::string& options) {
   if (world.size() == 1) return;
-  const auto texts = world.all_gather_text(describe_tensors(tensors));
+  const auto texts = world.all_gather_text(describe_tensors(tensors) + options);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
-    throw Error(ErrorCode::kInvalidArgument, "the model differs between ranks: on rank {} {}", rank,
+    throw Error(ErrorCode::kInvalidArgument, "the model or its options differ between ranks: on rank {} {}", rank,
                 first_difference(texts[0], texts[rank]));
   }
 }

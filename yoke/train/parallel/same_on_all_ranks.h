@@ -11,9 +11,10 @@ class World;
 
 namespace yoke::train {
 
-/// Collective. Compares names, shapes, dtypes and requires_grad, in order, with those of rank 0; not the values.
+/// Collective. Compares names, shapes, dtypes and requires_grad, in order, with those of rank 0; not the values. Also
+/// `options`, a line of what else decides about communication.
 /// Errors  InvalidArgument on every rank, with the same text: the first rank that differs and the first difference.
-void check_same_on_all_ranks(dist::World& world, const NamedTensors& tensors);
+void check_same_on_all_ranks(dist::World& world, const NamedTensors& tensors, const std::string& options = {});
 
 /// Pure: one line a tensor, as "weight float [8, 3] trained".
 std::string describe_tensors(const NamedTensors& tensors);

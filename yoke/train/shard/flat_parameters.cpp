@@ -3,9 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <utility>
-
-#include "yoke/base/error.h"
 
 namespace yoke::train {
 namespace {
@@ -80,31 +79,25 @@ void FlatParameters::free() {
   release_memory(whole_);
 }
 
-bool FlatParameters::take_gradient(size_t parameter) {
+void FlatParameters::take_gradient(size_t parameter) {
   const c10::NoGradGuard no_grad;
   if (!gradient_.defined()) {
     gradient_ = at::empty({layout_.num_elements()}, flat_shard_.options());
     has_arrived_.assign(parameters_.size(), false);
-    num_arrived_ = 0;
   }
-  const auto& [name, tensor] = parameters_[parameter];
-  auto& gradient = tensor.mutable_grad();
-  if (gradient.layout() != at::kStrided) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "parameter '{}' has a sparse gradient, and sharded parameters take dense ones only: make its embedding "
-                "with sparse(false)",
-                name);
-  }
+  auto& gradient = parameters_[parameter].second.mutable_grad();
   const auto place = view_of(gradient_, layout_.items()[parameter]);
   if (has_arrived_[parameter]) {
     place.add_(gradient);
   } else {
     place.copy_(gradient);
     has_arrived_[parameter] = true;
-    ++num_arrived_;
   }
   gradient.reset();
-  return num_arrived_ == parameters_.size();
+}
+
+size_t FlatParameters::arrived() const {
+  return static_cast<size_t>(std::ranges::find(has_arrived_, true) - has_arrived_.begin());
 }
 
 Reduction FlatParameters::start_reduce() {

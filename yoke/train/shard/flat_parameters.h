@@ -38,9 +38,10 @@ class FlatParameters {
   bool is_gathered() const { return is_gathered_; }
   bool is_gathering() const { return is_gathering_; }
 
-  /// Takes over the parameter's gradient and leaves it undefined. True when all parameters' gradients are there.
-  bool take_gradient(size_t parameter);
+  /// Takes over the parameter's gradient, a dense one, and leaves it undefined.
+  void take_gradient(size_t parameter);
   bool has_gradient() const { return gradient_.defined(); }
+  size_t arrived() const;  ///< The first parameter with a gradient. REQUIRES: has_gradient().
   /// Parameters without a gradient count as zero.
   Reduction start_reduce();
   /// Waits, and adds to the gradients of the shards.
@@ -67,7 +68,6 @@ class FlatParameters {
 
   at::Tensor gradient_;  ///< [ranks * n] while gradients arrive.
   std::vector<bool> has_arrived_;
-  size_t num_arrived_ = 0;
 };
 
 }  // namespace yoke::train

@@ -1,14 +1,18 @@
 #include "yoke/train/shard/fully_sharded_data_parallel.h"
 
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "yoke/base/error.h"
@@ -26,12 +30,12 @@ struct Unit {
   std::string name;  ///< Empty: the model.
   const torch::nn::Module* module = nullptr;
   std::vector<FlatParameters> flats;  ///< One for each (dtype, trained or frozen).
-  std::vector<bool> is_trained, is_reduced;
-  size_t position = 0;  ///< In the order of forward.
-  int depth = 0;        ///< Calls of forward that have not returned.
+  std::vector<bool> is_trained;
+  std::set<size_t> outer;  ///< Units whose forward has called this one.
+  size_t position = 0;     ///< In the order of forward.
+  int depth = 0;           ///< Calls of forward that have not returned.
   bool is_prefetched = false;
-  int num_backward = 0;  ///< Calls whose backward has begun.
-  int inputs_left = 0;   ///< Of those, inputs whose gradients are not complete.
+  bool is_in_backward = false;  ///< Is in Impl::in_backward_units.
 
   bool is_gathered() const { return !flats.empty() && flats.front().is_gathered(); }
   bool is_sharded() const { return !flats.empty() && !flats.front().is_gathered() && !flats.front().is_gathering(); }
@@ -46,14 +50,21 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
   std::function<void()> hook_;
 };
 
+/// An outermost call of forward, and the calls within: what its backward comes through, last first.
+struct Pass {
+  uint64_t number = 0;
+  std::vector<size_t> left;  ///< Units, by the end of their calls, of which the backward has not begun.
+};
+
 }  // namespace
 
 /// One call of a unit's forward. The hooks in its graph hold it, so that a graph which is dropped leaves nothing.
 struct FullyShardedDataParallel::Activity {
   std::weak_ptr<Impl> owner;
   size_t unit = 0;
-  int inputs_left = 0;
-  bool has_begun = false;
+  std::shared_ptr<Pass> pass;
+  size_t place = 0;        ///< In Pass::left, from 1.
+  bool is_needed = false;  ///< An output needs a gradient.
 };
 
 struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
@@ -71,6 +82,12 @@ struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
   size_t cursor = 0;
   int depth = 0;
   bool in_backward = false;
+  std::shared_ptr<Pass> pass;                        ///< The last.
+  std::map<uint64_t, std::shared_ptr<Pass>> passes;  ///< In whose backward this one has been.
+  uint64_t num_passes = 0;
+  /// As their backward began. When they leave, their gradients are reduced and they are freed: both are for all ranks
+  /// at once, so both follow from what began, never from which gradients have come: that may differ between ranks.
+  std::vector<size_t> in_backward_units;
   struct Underway {
     FlatParameters* flat;
     Reduction reduction;
@@ -108,6 +125,11 @@ struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
 
   void begin_forward(size_t index) {
     auto& unit = units[index];
+    if (depth == 0) pass = std::make_shared<Pass>(Pass{.number = ++num_passes, .left = {}});
+    check_frozen(unit);
+    for (size_t other = 0; other < units.size(); ++other) {
+      if (units[other].depth > 0 && other != index) unit.outer.insert(other);
+    }
     if (!in_backward) {
       if (cursor >= order.size() || order[cursor] != index) {
         drop_prefetched();
@@ -129,50 +151,103 @@ struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
     ++depth;
   }
 
-  void end_forward(size_t index) noexcept {
-    auto& unit = units[index];
+  void end_forward(Activity& activity) noexcept {
+    auto& unit = units[activity.unit];
+    if (c10::GradMode::is_enabled() &&
+        (activity.is_needed || std::ranges::find(unit.is_trained, true) != unit.is_trained.end())) {
+      activity.pass = pass;
+      pass->left.push_back(activity.unit);
+      activity.place = pass->left.size();
+    }
     --unit.depth;
     --depth;
-    if (unit.depth > 0 || unit.num_backward > 0) return;
-    const bool keep = c10::GradMode::is_enabled() && (in_backward || index == 0 || !reshard_after_forward);
+    if (unit.depth > 0 || unit.is_in_backward) return;
+    const bool keep = c10::GradMode::is_enabled() && (in_backward || activity.unit == 0 || !reshard_after_forward);
     if (!keep) free(unit);
   }
 
-  void begin_backward(Activity& activity) {
-    auto& unit = units[activity.unit];
-    if (!in_backward) {
-      in_backward = true;
-      torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-        if (const auto impl = weak.lock()) impl->finish_backward();
-      });
+  /// Autograd goes back in the order of creation. So a call that ended later, and has not begun, leads to no loss on
+  /// this rank; on others it may, and they communicate for it: so does this one.
+  void begin_backward(const Activity& activity) {
+    watch_backward();
+    passes.emplace(activity.pass->number, activity.pass);
+    for (auto later = passes.rbegin(); later->first > activity.pass->number; ++later) begin_calls(*later->second, 1);
+    begin_calls(*activity.pass, activity.place);
+    if (!units[activity.unit].is_in_backward) begin_unit(activity.unit);  // parts of its graph in several backwards
+  }
+
+  /// Of the calls that are left those from `place` on.
+  void begin_calls(Pass& calls, size_t place) {
+    while (calls.left.size() >= place) {
+      const size_t index = calls.left.back();
+      calls.left.pop_back();
+      begin_unit(index);
     }
-    if (!activity.has_begun) {
-      activity.has_begun = true;
-      if (unit.num_backward++ == 0) unit.is_reduced.assign(unit.flats.size(), false);
-      unit.inputs_left += activity.inputs_left;
-    }
+  }
+
+  void begin_unit(size_t index) {
+    auto& unit = units[index];
+    // Units that do not contain this one are done. One that was called several times may come again.
+    std::erase_if(in_backward_units, [&](size_t other) {
+      if (unit.outer.contains(other) || other == index) return other == index;
+      end_backward(units[other]);
+      return true;
+    });
+    in_backward_units.push_back(index);
+    unit.is_in_backward = true;
     gather(unit);
     if (unit.position > 0 && unit.position < order.size()) prefetch(unit.position - 1);
   }
 
-  void take_input_gradient(Activity& activity) {
-    auto& unit = units[activity.unit];
-    --activity.inputs_left;
-    if (activity.has_begun) --unit.inputs_left;
-    free_if_done(unit);
+  void watch_backward() {
+    if (std::exchange(in_backward, true)) return;
+    torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+      if (const auto impl = weak.lock()) impl->finish_backward();
+    });
+  }
+
+  void end_backward(Unit& unit) {
+    for (size_t flat = 0; flat < unit.flats.size(); ++flat) {
+      if (!unit.is_trained[flat]) continue;
+      reductions.push_back({&unit.flats[flat], unit.flats[flat].start_reduce()});
+      while (reductions.size() > kMaxReductions) finish_reduction();
+    }
+    if (unit.depth == 0) free(unit);
+    unit.is_in_backward = false;
   }
 
   void take_gradient(size_t index, size_t flat, size_t parameter) {
     auto& unit = units[index];
-    if (!unit.flats[flat].take_gradient(parameter)) return;
-    reduce(unit, flat);
-    free_if_done(unit);
+    const auto& name = unit.flats[flat].name(parameter);
+    watch_backward();
+    if (unit.flats[flat].parameter(parameter).grad().layout() != at::kStrided) {
+      fail(ErrorCode::kInvalidArgument,
+           "parameter '{}' has a sparse gradient, and sharded parameters take dense ones only: make its embedding with "
+           "sparse(false)",
+           name);
+    }
+    unit.flats[flat].take_gradient(parameter);
   }
 
-  void reduce(Unit& unit, size_t flat) {
-    reductions.push_back({&unit.flats[flat], unit.flats[flat].start_reduce()});
-    if (unit.is_reduced.size() == unit.flats.size()) unit.is_reduced[flat] = true;
-    while (reductions.size() > kMaxReductions) finish_reduction();
+  void check_frozen(const Unit& unit) const {
+    for (size_t flat = 0; flat < unit.flats.size(); ++flat) {
+      for (size_t i = 0; i < unit.flats[flat].size(); ++i) {
+        if (unit.flats[flat].parameter(i).requires_grad() == unit.is_trained[flat]) continue;
+        fail(ErrorCode::kFailedPrecondition,
+             "parameter '{}' was {} when the model was sharded, and requires_grad has been changed since: shard the "
+             "model "
+             "again",
+             unit.flats[flat].name(i), unit.is_trained[flat] ? "trained" : "frozen");
+      }
+    }
+  }
+
+  /// For an error of this rank alone: the others would wait for it.
+  template <typename... Args>
+  [[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) const {
+    const auto text = fmt::format(format, std::forward<Args>(args)...);
+    world.report_failure(text);
+    throw Error(code, text);
   }
 
   void finish_reduction() {
@@ -181,30 +256,21 @@ struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
     flat->finish_reduce(std::move(reduction));
   }
 
-  /// Nothing of the unit's backward is left: all that leads out of it has been computed.
-  void free_if_done(Unit& unit) {
-    if (unit.num_backward == 0 || unit.inputs_left > 0 || unit.depth > 0) return;
-    for (size_t i = 0; i < unit.flats.size(); ++i) {
-      if (unit.is_trained[i] && (!unit.is_reduced[i] || unit.flats[i].has_gradient())) return;
-    }
-    free(unit);
-    unit.num_backward = 0;
-  }
-
-  /// What a backward did not reach, the same on all ranks in the same order.
   void finish_backward() {
-    for (size_t index = 0; index < units.size(); ++index) {
-      auto& unit = units[index];
-      for (size_t flat = 0; flat < unit.flats.size(); ++flat) {
-        if (!unit.is_trained[flat]) continue;
-        const bool is_unreached = unit.num_backward > 0 && !unit.is_reduced[flat];
-        if (is_unreached || unit.flats[flat].has_gradient()) reduce(unit, flat);
-      }
-    }
+    for (auto last = passes.rbegin(); last != passes.rend(); ++last) begin_calls(*last->second, 1);
+    passes.clear();
+    for (const size_t index : std::exchange(in_backward_units, {})) end_backward(units[index]);
     while (!reductions.empty()) finish_reduction();
     for (auto& unit : units) {
+      for (const auto& flat : unit.flats) {
+        if (!flat.has_gradient()) continue;
+        fail(ErrorCode::kFailedPrecondition,
+             "parameter '{}' has a gradient from outside of the backward of its unit '{}': what leads from a unit to "
+             "the "
+             "loss is what its forward returns",
+             flat.name(flat.arrived()), unit.name);
+      }
       if (unit.depth == 0) free(unit);
-      unit.num_backward = unit.inputs_left = 0;
     }
     cursor = 0;
     in_backward = false;
@@ -261,7 +327,10 @@ FullyShardedDataParallel::FullyShardedDataParallel(torch::nn::Module& model, dis
     all.emplace_back(item.key(), item.value());
     impl.buffers.emplace_back(item.key(), item.value());
   }
-  check_same_on_all_ranks(world, all);
+  check_same_on_all_ranks(world, all,
+                          fmt::format("units: {}; reshard_after_forward: {}; compute_dtype: {}",
+                                      fmt::join(options.units, ", "), options.reshard_after_forward,
+                                      options.compute_dtype ? c10::toString(*options.compute_dtype) : "none"));
   all.clear();
 
   const c10::NoGradGuard no_grad;
@@ -372,17 +441,12 @@ FullyShardedDataParallel::Call::Call(FullyShardedDataParallel& owner, const torc
 }
 
 FullyShardedDataParallel::Call::~Call() {
-  if (activity_) owner_.impl_->end_forward(activity_->unit);
+  if (activity_) owner_.impl_->end_forward(*activity_);
 }
 
 at::Tensor FullyShardedDataParallel::Call::input(const at::Tensor& tensor) {
   if (!activity_ || !c10::GradMode::is_enabled() || !tensor.defined() || !tensor.requires_grad()) return tensor;
-  const auto alias = tensor.view_as(tensor);  // its gradient is what this call gives, not what others add
-  ++activity_->inputs_left;
-  alias.register_hook([activity = activity_](const at::Tensor&) {
-    if (const auto impl = activity->owner.lock()) impl->take_input_gradient(*activity);
-  });
-  return alias;
+  return tensor.view_as(tensor);  // returned as it is, it is still a step of this call, with a place in its order
 }
 
 std::vector<at::Tensor> FullyShardedDataParallel::Call::input(const std::vector<at::Tensor>& tensors) {
@@ -393,6 +457,7 @@ std::vector<at::Tensor> FullyShardedDataParallel::Call::input(const std::vector<
 
 void FullyShardedDataParallel::Call::output(const at::Tensor& tensor) {
   if (!activity_ || !tensor.defined() || !tensor.requires_grad()) return;
+  activity_->is_needed = true;
   tensor.register_hook([activity = activity_](const at::Tensor&) {
     if (const auto impl = activity->owner.lock()) impl->begin_backward(*activity);
   });

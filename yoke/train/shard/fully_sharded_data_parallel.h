@@ -52,12 +52,20 @@ struct FullyShardedOptions {
 /// Step          gathers (the next unit's while this one computes), and in backward gathers again, averages each unit's
 ///               gradients and frees them as soon as they are complete. So a rank holds its shards and about two units.
 /// Accumulation  further forward and backward passes add to the shards' gradients until zero_grad.
-/// Graph         every tensor that needs a gradient enters a unit through its arguments. A second backward through one
-///               graph is not for sharded units. A parameter that a backward does not reach gets a gradient of zero.
-/// Ranks         collective: construction, forward and backward; all ranks call the same units in the same order.
-/// Errors        kInvalidArgument if models differ between ranks (names the first difference), or units share a
-///               parameter; kTimeout if a rank does not come (names it). After an error in forward or backward the
-///               object can only be destroyed.
+/// Graph         every tensor that needs a gradient enters a unit through its arguments, and leaves it as what forward
+///               returns: what is kept in a member meets weights that are gone. A second backward through one graph is
+///               not for sharded units.
+/// Unused        within one call of the model each rank may use other parameters (stochastic depth, experts), or leave
+/// a
+///               unit's output out of its loss: its contribution is zero, and a parameter that no rank reached has a
+///               gradient of zero.
+/// Ranks         collective: construction, forward and backward; all ranks call the same units in the same order, and
+///               each one's loss depends on what the model returned.
+/// Errors        kInvalidArgument if models or options differ between ranks (names the first difference), units share a
+///               parameter, or a gradient is sparse; kFailedPrecondition for a gradient that no unit's output led to,
+///               and where requires_grad was changed (these name the parameter, and the other ranks are told); kTimeout
+///               if a rank does not come (names it). After an error in forward or backward the object can only be
+///               destroyed.
 /// Lifetime      `model` and `world` outlive it. Its destruction leaves the model's parameters without elements.
 /// Source        Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023.
 class FullyShardedDataParallel {

@@ -258,6 +258,83 @@ TEST(FullyShardedDataParallel, FrozenUnusedSharedAndSeveral) {
   }
 }
 
+/// Blocks that a rank may leave out, or of which it uses a part, as stochastic depth and mixtures of experts do.
+struct Optional : nn::Module {
+  nn::Linear a{nullptr}, b{nullptr};
+  Optional() {
+    a = register_module("a", nn::Linear(6, 6));
+    b = register_module("b", nn::Linear(6, 6));
+  }
+  at::Tensor forward(const at::Tensor& x, int use) {
+    return use == 0 ? x : use == 1 ? x + torch::tanh(a(x)) : x + b(torch::tanh(a(x)));
+  }
+};
+
+struct OptionalNetwork : nn::Module {
+  nn::Linear first{nullptr};
+  std::vector<std::shared_ptr<Optional>> blocks;
+  FullyShardedDataParallel* sharded = nullptr;
+  OptionalNetwork() {
+    first = register_module("first", nn::Linear(6, 6));
+    for (int i = 0; i < 4; ++i) {
+      blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Optional>()));
+    }
+  }
+  /// `use` by block; -1: computed, and not part of the result.
+  at::Tensor forward(const at::Tensor& input, const std::vector<int>& use) {
+    auto x = first(input);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const int how = std::abs(use[i]) * (use[i] < 0 ? 2 : 1);
+      const auto y = sharded != nullptr ? sharded->forward(*blocks[i], x, how) : blocks[i]->forward(x, how);
+      if (use[i] >= 0) x = y;
+    }
+    return x.sum();
+  }
+};
+
+// Oracle: a rank's contribution to what it did not use is zero, whatever the others did.
+TEST(FullyShardedDataParallel, EachRankMayUseOtherParameters) {
+  torch::manual_seed(0);
+  OptionalNetwork plain;
+  const auto initial = copy_of_parameters(plain);
+  const std::vector<std::vector<std::vector<int>>> uses = {
+      {{2, 2, 2, 2}, {2, 1, 2, 2}},     {{2, 2, 2, 2}, {2, 0, 0, 2}},  {{0, 2, 1, 0}, {1, 0, 0, 0}},
+      {{2, 2, 2, 2}, {0, 0, 0, 0}},     {{2, 2, 2, 2}, {2, -1, 2, 2}}, {{-1, 2, 2, -1}, {2, -1, -1, 2}},
+      {{2, 2, 2, 2}, {-1, -1, -1, -1}},
+  };
+  for (const auto& use : uses) {
+    for (const bool reshard : {true, false}) {
+      plain.zero_grad();
+      for (const auto& one : use) (plain.forward(torch::ones({2, 6}), one) / 2).backward();
+      run_ranks(
+          2,
+          [&](World& world) {
+            OptionalNetwork network;
+            {
+              const torch::NoGradGuard no_grad;
+              for (auto& item : network.named_parameters()) item.value().copy_(initial.at(item.key()));
+            }
+            FullyShardedDataParallel sharded(
+                network, world, {.units = {"block0", "block1", "block2", "block3"}, .reshard_after_forward = reshard});
+            network.sharded = &sharded;
+            const auto& own = use[static_cast<size_t>(world.rank())];
+            sharded.forward(network, torch::ones({2, 6}), own).backward();
+            {
+              const torch::NoGradGuard no_grad;
+              for (const auto& [name, shard] : sharded.shards()) shard.copy_(shard.grad());
+            }
+            for (const auto& [name, gradient] : gather_slices(world, sharded.slices())) {
+              const auto& theirs = plain.named_parameters()[name].grad();
+              EXPECT_TRUE(
+                  torch::allclose(gradient, theirs.defined() ? theirs : torch::zeros_like(gradient), 1e-4, 1e-6))
+                  << name << testing::PrintToString(use);
+            }
+          },
+          std::chrono::seconds(5));
+    }
+  }
+}
+
 TEST(FullyShardedDataParallel, ClipsTheNormOfTheWholeGradient) {
   const Batch batch;
   auto plain = make_network();
@@ -391,6 +468,69 @@ TEST(FullyShardedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
     ++count;
   });
   EXPECT_EQ(count, 2);
+}
+
+TEST(FullyShardedDataParallel, OptionsThatDifferAreNamedOnEveryRank) {
+  const auto expect = [](const FullyShardedOptions& zero, const FullyShardedOptions& one, const std::string& text) {
+    std::atomic<int> count = 0;
+    run_ranks(2, [&](World& world) {
+      auto network = make_network();
+      EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, world.rank() == 0 ? zero : one); }),
+                  HasSubstr(text));
+      ++count;
+    });
+    EXPECT_EQ(count, 2);
+  };
+  expect({.units = {"block0", "block1"}}, {.units = {"block1", "block0"}}, "on rank 1 it has 'units: block1, block0");
+  expect({}, {.reshard_after_forward = false}, "reshard_after_forward: false");
+  expect({}, {.compute_dtype = at::kBFloat16}, "compute_dtype: BFloat16");
+}
+
+TEST(FullyShardedDataParallel, AParameterThawedAfterConstructionIsNamed) {
+  run_ranks(1, [](World& world) {
+    auto network = make_network();
+    network->first->weight.set_requires_grad(false);
+    FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
+    network->sharded = &sharded;
+    network->first->weight.set_requires_grad(true);
+    try {
+      sharded.forward(*network, torch::ones({1, 6}));
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("'first.weight' was frozen when the model was sharded"));
+    }
+  });
+}
+
+/// Something for the loss beside the output, which forward does not return.
+struct WithLoss : nn::Module {
+  nn::Linear linear{nullptr};
+  at::Tensor loss;
+  WithLoss() { linear = register_module("linear", nn::Linear(6, 6)); }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto y = linear(x);
+    loss = linear->bias.square().sum();
+    return y;
+  }
+};
+
+// Of one rank alone: the others learn why it does not come.
+TEST(FullyShardedDataParallel, AGradientOutsideOfAUnitIsNamedOnEveryRank) {
+  std::array<std::string, 2> messages;
+  const auto body = [&](World& world) {
+    WithLoss model;
+    FullyShardedDataParallel sharded(model, world);
+    const auto output = sharded.forward(model, torch::ones({2, 6}));
+    const auto loss = world.rank() == 1 ? model.loss : output.sum();
+    try {
+      loss.backward();
+    } catch (const std::exception& error) {
+      messages[static_cast<size_t>(world.rank())] = error.what();
+      throw;  // leaves without a meeting
+    }
+  };
+  EXPECT_THROW(run_ranks(2, body, std::chrono::seconds(3)), Error);
+  for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'linear.bias' has a gradient"));
 }
 
 TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
