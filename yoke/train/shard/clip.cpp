@@ -5,6 +5,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/ScalarType.h>
 
 #include "yoke/dist/world.h"
 
@@ -19,12 +20,14 @@ at::Tensor clip_sharded_grad_norm(dist::World& world, const std::vector<at::Tens
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
   for (const auto& gradient : gradients) {
-    norms.push_back(at::linalg_vector_norm(gradient, 2, std::nullopt, false, at::kFloat));
+    const auto dtype = at::promote_types(gradient.scalar_type(), at::kFloat);
+    norms.push_back(at::linalg_vector_norm(gradient, 2, std::nullopt, false, dtype).to(at::kDouble));
   }
-  const auto square = norms.empty() ? at::zeros({}, at::TensorOptions(at::kFloat).device(world.device()))
+  // In double: the square of a float's norm may be no float.
+  const auto square = norms.empty() ? at::zeros({}, at::TensorOptions(at::kDouble).device(world.device()))
                                     : at::linalg_vector_norm(at::stack(norms)).square();
   world.all_reduce(square);
-  const auto norm = square.sqrt();
+  const auto norm = square.sqrt().to(at::kFloat);
   const auto factor = (max_norm / (norm + kEpsilon)).clamp_max(1.0);
   for (const auto& gradient : gradients) gradient.mul_(factor);
   return norm;

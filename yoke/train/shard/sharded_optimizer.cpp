@@ -3,7 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <utility>
@@ -59,7 +61,10 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& 
   if (trained.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "a sharded optimizer was given no parameter that requires a gradient");
   }
-  check_same_on_all_ranks(world, trained);
+  check_same_on_all_ranks(
+      world, trained,
+      fmt::format("gradients: {}; bucket_bytes: {}", options.gradients == GradientMean::kInStep ? "kInStep" : "kDone",
+                  options.bucket_bytes));
 
   const c10::NoGradGuard no_grad;
   NamedTensors slices;
@@ -88,39 +93,39 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& 
 void ShardedOptimizer::slice_gradients() {
   for (auto& bucket : buckets_) {
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
-      const auto part = bucket.layout.part(i, world_.rank());
-      if (part.length == 0) continue;
       const auto& [name, parameter] = bucket.parameters[i];
       const auto& gradient = parameter.grad();
-      if (gradient.defined() && gradient.layout() != at::kStrided) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    "parameter '{}' has a sparse gradient; a sharded optimizer takes "
-                    "dense ones only",
-                    name);
-      }
+      if (gradient.defined() && gradient.layout() != at::kStrided) refuse_sparse(name);
+      const auto part = bucket.layout.part(i, world_.rank());
+      if (part.length == 0) continue;
       bucket.slices[i].mutable_grad() =
           gradient.defined() ? gradient.detach().reshape({-1}).narrow(0, part.first, part.length) : at::Tensor();
     }
   }
 }
 
-void ShardedOptimizer::reduce_gradients() {
+/// `has_gradient`: of all parameters, whether any rank has one.
+void ShardedOptimizer::reduce_gradients(const at::Tensor& has_gradient) {
+  const auto* next_flag = has_gradient.const_data_ptr<uint8_t>();
   struct Reduction {
     Bucket* bucket;
+    const uint8_t* has_gradient;
     at::Tensor shard;
     dist::PendingCollective pending;
   };
   std::deque<Reduction> reductions;
   const auto finish_one = [&] {
-    auto& [bucket, shard, pending] = reductions.front();
+    auto& [bucket, flags, shard, pending] = reductions.front();
     pending.wait();
     for (size_t i = 0; i < bucket->slices.size(); ++i) {
       const auto part = bucket->layout.part(i, world_.rank());
-      if (part.length > 0) bucket->slices[i].mutable_grad() = shard.narrow(0, part.offset, part.length);
+      if (part.length == 0) continue;
+      bucket->slices[i].mutable_grad() = flags[i] != 0 ? shard.narrow(0, part.offset, part.length) : at::Tensor();
     }
     reductions.pop_front();
   };
   for (auto& bucket : buckets_) {
+    const auto* flags = std::exchange(next_flag, next_flag + bucket.parameters.size());
     const auto whole = at::empty({bucket.layout.num_elements()}, bucket.flat.options());
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       const auto& item = bucket.layout.items()[i];
@@ -129,17 +134,12 @@ void ShardedOptimizer::reduce_gradients() {
       const auto& gradient = parameter.grad();
       if (!gradient.defined()) {
         place.zero_();
-      } else if (gradient.layout() != at::kStrided) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    "parameter '{}' has a sparse gradient; a sharded optimizer takes "
-                    "dense ones only",
-                    name);
       } else {
         place.copy_(gradient);
       }
     }
     const auto shard = at::empty({bucket.layout.rank_elements()}, bucket.flat.options());
-    reductions.push_back({&bucket, shard, world_.start_reduce_scatter(shard, whole, dist::ReduceOp::kMean)});
+    reductions.push_back({&bucket, flags, shard, world_.start_reduce_scatter(shard, whole, dist::ReduceOp::kMean)});
     if (reductions.size() > kMaxReductions) finish_one();
   }
   while (!reductions.empty()) finish_one();
@@ -149,14 +149,69 @@ void ShardedOptimizer::prepare() {
   const c10::NoGradGuard no_grad;
   if (gradients_ == GradientMean::kDone) {
     slice_gradients();
-  } else if (!std::exchange(is_reduced_, true)) {
-    reduce_gradients();
+    return;
+  }
+  // Which parameters have gradients, and, last, whether they have changed on any rank: on the CPU, where it is read.
+  std::vector<uint8_t> flags;
+  for (const auto& bucket : buckets_) {
+    for (const auto& [name, parameter] : bucket.parameters) {
+      const auto& gradient = parameter.grad();
+      if (gradient.defined() && gradient.layout() != at::kStrided) refuse_sparse(name);
+      flags.push_back(gradient.defined() ? 1 : 0);
+    }
+  }
+  flags.push_back(is_as_reduced() ? 0 : 1);
+  const auto of_any = at::empty({static_cast<int64_t>(flags.size())}, at::kByte);
+  std::ranges::copy(flags, of_any.data_ptr<uint8_t>());
+  world_.all_reduce(of_any, dist::ReduceOp::kMax);
+  if (of_any.const_data_ptr<uint8_t>()[flags.size() - 1] == 0) return;
+  reduce_gradients(of_any);
+  reduced_.clear();
+  for (const auto& bucket : buckets_) {
+    for (const auto& [name, parameter] : bucket.parameters) {
+      const auto& gradient = parameter.grad();
+      reduced_.push_back({decltype(Reduced::gradient)(gradient.getIntrusivePtr()),
+                          gradient.defined() ? static_cast<uint32_t>(gradient._version()) : 0});
+    }
+  }
+}
+
+bool ShardedOptimizer::is_as_reduced() const {
+  auto reduced = reduced_.begin();
+  if (reduced == reduced_.end()) return false;
+  for (const auto& bucket : buckets_) {
+    for (const auto& [name, parameter] : bucket.parameters) {
+      const auto& gradient = parameter.grad();
+      if (reduced->gradient._unsafe_get_target() != gradient.unsafeGetTensorImpl()) return false;
+      if (gradient.defined() && gradient._version() != reduced->version) return false;
+      ++reduced;
+    }
+  }
+  return true;
+}
+
+void ShardedOptimizer::refuse_sparse(const std::string& name) const {
+  const auto text = fmt::format(
+      "parameter '{}' has a sparse gradient, and a sharded optimizer takes dense ones only: make its embedding with "
+      "sparse(false)",
+      name);
+  world_.report_failure(text);
+  throw Error(ErrorCode::kInvalidArgument, text);
+}
+
+/// The others would wait for a rank whose own step throws.
+void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
+  try {
+    if (local_) step(*local_);
+  } catch (const std::exception& error) {
+    world_.report_failure(error.what());
+    throw;
   }
 }
 
 void ShardedOptimizer::finish() {
   const c10::NoGradGuard no_grad;
-  is_reduced_ = false;
+  reduced_.clear();
   for (const auto& bucket : buckets_) {
     for (const auto& slice : bucket.slices) slice.mutable_grad().reset();
   }
@@ -175,25 +230,25 @@ void ShardedOptimizer::gather() {
 
 void ShardedOptimizer::step() {
   prepare();
-  if (local_) local_->step();
+  step_local([](Optimizer& local) { local.step(); });
   finish();
 }
 
 void ShardedOptimizer::step(double lr) {
   prepare();
-  if (local_) local_->step(lr);
+  step_local([&](Optimizer& local) { local.step(lr); });
   finish();
 }
 
 void ShardedOptimizer::step(const GradScale& scale) {
   prepare();
   if (scale.found_inf.defined()) world_.all_reduce(scale.found_inf, dist::ReduceOp::kMax);
-  if (local_) local_->step(scale);
+  step_local([&](Optimizer& local) { local.step(scale); });
   finish();
 }
 
 void ShardedOptimizer::zero_grad() {
-  is_reduced_ = false;
+  reduced_.clear();
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) parameter.mutable_grad().reset();
     for (const auto& slice : bucket.slices) slice.mutable_grad().reset();
@@ -209,7 +264,7 @@ at::Tensor ShardedOptimizer::clip_grad_norm(double max_norm) {
   std::vector<at::Tensor> gradients;
   for (const auto& bucket : buckets_) {
     for (const auto& slice : bucket.slices) {
-      if (slice.numel() > 0) gradients.push_back(slice.grad());
+      if (slice.grad().defined()) gradients.push_back(slice.grad());
     }
   }
   return clip_sharded_grad_norm(world_, gradients, max_norm);

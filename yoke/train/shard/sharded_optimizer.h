@@ -2,10 +2,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "yoke/train/named_tensors.h"
@@ -48,9 +50,12 @@ struct ShardedOptimizerOptions {
 ///
 /// Parameters  become views of flat buffers, contiguous (channels_last weights too), in place: modules keep theirs.
 ///             Construct it before DistributedDataParallel, which remembers strides.
-/// Gradients   dense. With kInStep a parameter without one counts as zero if any of its bucket has one.
+/// Gradients   dense. With kInStep a parameter without one counts as zero if another rank has one, and is left as it is
+///             if none has.
 /// Ranks       construction and step are collective.
-/// Errors      kInvalidArgument when ranks differ in names or shapes (names the first), or a gradient is sparse.
+/// Errors      kInvalidArgument when ranks differ in names, shapes or options (names the first), or a gradient is
+/// sparse
+///             (the other ranks are told).
 /// Lifetime    `world` outlives it.
 /// Source      Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
 class ShardedOptimizer {
@@ -66,6 +71,7 @@ class ShardedOptimizer {
 
   /// Collective. Only with kInStep, before step: averages gradients now, then scales them so that the norm of the whole
   /// is at most `max_norm`; gives what it was, a float scalar on the device. (With kDone clip the parameters' own.)
+  /// Parameters keep their gradients as they were: when these change before step, it averages anew, unclipped.
   at::Tensor clip_grad_norm(double max_norm);
 
   /// The one that steps this rank's slices; its state_dict is of these. Null on a rank without any.
@@ -97,11 +103,20 @@ class ShardedOptimizer {
   void finish();
   void gather();
   void slice_gradients();
-  void reduce_gradients();
+  void reduce_gradients(const at::Tensor& has_gradient);
+  void step_local(const std::function<void(Optimizer&)>& step);
+  [[noreturn]] void refuse_sparse(const std::string& name) const;
+
+  /// A parameter's gradient as it was when it was averaged.
+  struct Reduced {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> gradient;
+    uint32_t version;
+  };
+  bool is_as_reduced() const;
 
   dist::World& world_;
   GradientMean gradients_;
-  bool is_reduced_ = false;  ///< Since the last step.
+  std::vector<Reduced> reduced_;  ///< Of all parameters, in the order of buckets; empty: not since the last step.
   std::vector<Bucket> buckets_;
   std::unique_ptr<Optimizer> local_;
 };
