@@ -1,6 +1,8 @@
 #include "yoke/train/checkpoint/safetensors_index.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
@@ -90,6 +92,16 @@ class IndexReader : public nlohmann::json_sax<json> {
   std::string name_;
 };
 
+void remove_file(const fs::path& path) {
+  std::error_code error;
+  if (fs::remove(path, error); error) throw system_error(error.value(), "removing " + path.string());
+}
+
+/// What was removed and renamed before stays so, whatever comes after it.
+void sync_folder(const fs::path& folder) {
+  if (const UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); fd) fsync(fd.value());
+}
+
 }  // namespace
 
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& what) {
@@ -124,26 +136,48 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
                 folder.string(), shards.size(), options.max_shard_bytes, kMaxShards);
   }
 
-  const auto index = folder / (options.stem + ".safetensors.index.json");
+  const auto index = options.stem + ".safetensors.index.json";
   std::error_code error;
   fs::create_directories(folder, error);
-  if (!error) fs::remove(index, error);
   if (error) throw system_error(error.value(), "writing shards to " + folder.string());
   if (shards.size() == 1) {
     const auto path = folder / (options.stem + ".safetensors");
     write_safetensors(path, tensors, metadata);
+    remove_file(folder / index);
     return path;
   }
-  nlohmann::ordered_json map = nlohmann::ordered_json::object();
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const auto name = fmt::format("{}-{:05}-of-{:05}.safetensors", options.stem, i + 1, shards.size());
-    write_safetensors(folder / name, shards[i], metadata);
-    for (const auto& entry : shards[i]) map[entry.first] = name;
+  std::vector<std::string> names;  // the index last
+  const auto new_path = [&](const std::string& name) { return folder / ("." + name + ".new"); };
+  bool replaces_shards = false;
+  try {
+    nlohmann::ordered_json map = nlohmann::ordered_json::object();
+    for (size_t i = 0; i < shards.size(); ++i) {
+      const auto& name =
+          names.emplace_back(fmt::format("{}-{:05}-of-{:05}.safetensors", options.stem, i + 1, shards.size()));
+      write_safetensors(new_path(name), shards[i], metadata);
+      replaces_shards = replaces_shards || fs::exists(folder / name, error);
+      for (const auto& entry : shards[i]) map[entry.first] = name;
+    }
+    const nlohmann::ordered_json document = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", map}};
+    const auto text = document.dump(2) + "\n";
+    const auto path = new_path(names.emplace_back(index));
+    replace_file(path, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), path.string()); });
+  } catch (...) {
+    for (const auto& name : names) fs::remove(new_path(name), error);
+    throw;
   }
-  const nlohmann::ordered_json document = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", map}};
-  const auto text = document.dump(2) + "\n";
-  replace_file(index, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), index.string()); });
-  return index;
+  // From here on no more room is needed.
+  if (replaces_shards) {
+    remove_file(folder / index);
+    sync_folder(folder);
+  }
+  for (const auto& name : names) {
+    if (name == index) sync_folder(folder);
+    fs::rename(new_path(name), folder / name, error);
+    if (error) throw system_error(error.value(), "writing " + (folder / name).string());
+  }
+  sync_folder(folder);
+  return folder / index;
 }
 
 }  // namespace yoke::train

@@ -28,9 +28,13 @@ struct ShardOptions {
 /// Writes tensors in the order of their names into as few files as `max_shard_bytes` allows, then the index; a single
 /// shard is `model.safetensors`, without an index. Returns what a SafetensorsReader opens: the index, or that file.
 ///
-/// Each file is replaced atomically. An index of that name is removed first and the new one comes last, so that after a
-/// crash there is none rather than one whose shards are of two models; files of an earlier set that the new one does
-/// not have stay behind. Errors  kInvalidArgument when over 99999 shards are needed; see write_safetensors.
+/// All files are on disk, as `.NAME.new`, before the first one takes its place: there must be room for an earlier set
+/// and the new one. Where both have shards of the same names the earlier index is removed between, so that a crash at
+/// that moment leaves none rather than one whose shards are of two models; otherwise it is the old set or the new one.
+/// Files of an earlier set that the new one does not have stay behind.
+///
+/// Errors  kInvalidArgument when over 99999 shards are needed; see write_safetensors. An earlier set is then as it was,
+///         unless a rename fails.
 std::filesystem::path write_safetensors_shards(const std::filesystem::path& folder, const TensorMap& tensors,
                                                const StringMap& metadata = {}, const ShardOptions& options = {});
 

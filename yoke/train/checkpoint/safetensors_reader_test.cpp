@@ -6,6 +6,8 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cstring>
@@ -137,6 +139,30 @@ TEST_F(SafetensorsReaderTest, ShardsAreOneSet) {
   EXPECT_TRUE(fs::exists(folder_ / "wide-00003-of-00003.safetensors"));
   EXPECT_THROW(write_safetensors_shards(folder_, {}, {}, {.max_shard_bytes = 0}), Error);
   EXPECT_THROW(write_safetensors_shards(folder_, {}, {}, {.stem = "../out"}), Error);
+}
+
+TEST_F(SafetensorsReaderTest, ASetThatCannotBeWrittenLeavesTheEarlierOne) {
+  const auto index = write_shards();
+  const auto num_files = [&] { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); };
+  const auto write_larger = [&] {  // two shards replace those of their names, the third is too large
+    const TensorMap larger{{"t0", at::ones({10})}, {"t1", at::ones({10})}, {"t2", at::ones({100'000})}};
+    write_safetensors_shards(folder_, larger, {}, {.max_shard_bytes = 40});
+  };
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old_handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{100'000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_THROW(write_larger(), Error);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, old_handler);
+  EXPECT_EQ(num_files(), 4);
+  const auto all = SafetensorsReader(index).tensors();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(all.at("t" + std::to_string(i)).equal(at::full({10}, i, at::kFloat)));
+
+  write_larger();
+  EXPECT_EQ(num_files(), 4);
+  EXPECT_TRUE(SafetensorsReader(index).tensor("t0").equal(at::ones({10})));
 }
 
 TEST_F(SafetensorsReaderTest, ASetThatIsNotWholeIsRefusedByName) {
