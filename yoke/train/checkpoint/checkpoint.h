@@ -61,7 +61,6 @@ struct CheckpointFolderOptions {
 ///
 /// Best     by the metric in the files themselves, so that a resumed run goes on comparing where the first one stopped.
 ///          Of equal ones the earlier is better. A checkpoint without the number, or with NaN, is none of the best.
-
 /// Ranks    one rank saves (rank 0, by custom); every rank may load. Only the member with a World is collective.
 /// Writers  two processes that save into one folder harm neither's files, but prune each other's: hold a FolderLock.
 class CheckpointFolder {
@@ -71,8 +70,10 @@ class CheckpointFolder {
 
   /// Writes a checkpoint (making the folder if need be), and only once that is safely on disk removes older ones
   /// beyond `keep` and `keep_best`, and temporaries that killed writers left behind. Checkpoints of later steps are
-  /// never touched. Errors  see write_checkpoint; those that were there before are as they were, and the message names
-  /// the last.
+  /// never touched.
+  /// Errors  kInvalidArgument, before anything is written, when checkpoints are kept by a metric and what the metadata
+  ///         has under its name is no number (as std::from_chars reads it: "0.25", "1e-3", "nan"; no "+1"). See
+  ///         write_checkpoint; those that were there before are as they were, and the message names the last.
   std::filesystem::path save(int64_t step, const CheckpointState& state, const OnWritten& on_written = {}) const;
 
   /// The newest sound checkpoint; nullopt when there is no checkpoint at all. Each file that is refused on the way is

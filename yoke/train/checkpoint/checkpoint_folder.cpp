@@ -81,17 +81,20 @@ void remove_abandoned_temporaries(const fs::path& folder) {
   }
 }
 
-/// A number among a file's metadata, by its header alone; nullopt when it has none.
+std::optional<double> number_of(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+/// A number among a file's metadata, by its header alone; nullopt when it has none, or NaN.
 std::optional<double> metric_of(const fs::path& path, const std::string& name) {
   try {
     const auto header = parse_safetensors_header(MappedFile(path).bytes(), path.string());
     const auto found = header.metadata.find(name);
     if (found == header.metadata.end()) return std::nullopt;
-    const auto& text = found->second;
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || std::isnan(value)) return std::nullopt;
-    return value;
+    const auto value = number_of(found->second);
+    return value && !std::isnan(*value) ? value : std::nullopt;
   } catch (const Error&) {
     return std::nullopt;  // damaged, or pruned meanwhile
   }
@@ -128,6 +131,12 @@ std::vector<int64_t> CheckpointFolder::steps() const {
 }
 
 fs::path CheckpointFolder::save(int64_t step, const CheckpointState& state, const OnWritten& on_written) const {
+  if (const auto metric = state.metadata.find(options_.metric);
+      options_.keep_best > 0 && metric != state.metadata.end() && !number_of(metric->second)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "step {} for {}: the best are kept by '{}', which is '{}': write it as a plain number, say '0.25'",
+                step, folder_.string(), options_.metric, metric->second);
+  }
   make_folder(folder_);
   const auto before = steps();
   const auto path = path_of(step);

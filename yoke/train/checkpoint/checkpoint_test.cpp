@@ -210,7 +210,7 @@ TEST_F(CheckpointTest, KeepsTheLastOnesAndWhatIsNotItsOwn) {
 }
 
 TEST_F(CheckpointTest, KeepsTheBestBesideTheLast) {
-  const std::vector<std::pair<int64_t, std::string>> losses = {{1, "0.5"}, {2, "nan"},  {3, "0.25"}, {4, "bad"},
+  const std::vector<std::pair<int64_t, std::string>> losses = {{1, "0.5"}, {2, "nan"},  {3, "0.25"}, {4, "-nan"},
                                                                {5, "0.3"}, {6, "0.25"}, {7, "1e-1"}, {8, "0.9"}};
   const auto save_all = [&](const CheckpointFolder& folder) {
     for (const auto& [step, loss] : losses) {
@@ -227,6 +227,15 @@ TEST_F(CheckpointTest, KeepsTheBestBesideTheLast) {
   const CheckpointFolder largest(folder_ / "b", {.keep = 2, .keep_best = 1, .metric = "loss", .best = Best::kLargest});
   save_all(largest);
   EXPECT_THAT(largest.steps(), ElementsAre(7, 8));  // the best is among the last
+  EXPECT_EQ(largest.best_step(), 8);
+  // What nobody could compare later is refused now; without the number at all it is only not one of the best.
+  for (const std::string text : {"", "bad", "+1", " 0.1", "0,5", "1e-3f"}) {
+    auto state = state_of(9);
+    state.metadata["loss"] = text;
+    EXPECT_EQ(error_of([&] { largest.save(9, state); }).code(), ErrorCode::kInvalidArgument) << text;
+    EXPECT_THAT(largest.steps(), ElementsAre(7, 8)) << text;
+  }
+  largest.save(9, state_of(9));
   EXPECT_EQ(largest.best_step(), 8);
   // A damaged header is no metric, and the run that goes on compares with what is there.
   overwrite(smallest.path_of(7), "torn");
