@@ -85,6 +85,15 @@ TEST(ClipGradNorm, RefusesWhatItCannotClip) {
   EXPECT_THAT(message_of([&] { clip_grad_norm(parameters, {.max_norm = 1}); }), HasSubstr("'fine' is sparse"));
 }
 
+// 3 and 4 make 5, not 3, 3 and 4.
+TEST(ClipGradNorm, TakesATiedParameterOnce) {
+  const auto tied = parameter_with(at::full({1}, 3.0)), other = parameter_with(at::full({1}, 4.0));
+  const NamedTensors parameters{{"embedding", tied}, {"other", other}, {"head", tied}};
+  EXPECT_NEAR(clip_grad_norm(parameters, {.max_norm = 2.5}).item<double>(), 5, 1e-6);
+  EXPECT_NEAR(tied.grad().item<double>(), 1.5, 1e-6);
+  EXPECT_NEAR(other.grad().item<double>(), 2, 1e-6);
+}
+
 TEST(ClipGradValue, BoundsEveryElement) {
   const auto parameter = parameter_with(at::tensor({-3.0, -0.5, 0.25, 7.0}));
   clip_grad_value({{"w", parameter}}, 0.5);
@@ -183,6 +192,50 @@ TEST(ExponentialMovingAverage, ResumesFromItsState) {
   state = whole.state_dict();
   state["average.other"] = at::ones({3});
   EXPECT_THAT(load(state), HasSubstr("'average.other' belongs to no tensor"));
+}
+
+TEST(ExponentialMovingAverage, TakesATiedTensorOnce) {
+  Model model;
+  ExponentialMovingAverage ema({{"embedding", model.weight}, {"head", model.weight}}, {{"mean", model.mean}});
+  EXPECT_EQ(ema.averages().size(), 2u);
+  model.set(2);
+  ema.update();
+  model.set(4);
+  {
+    const auto swapped = ema.swap_in();
+    EXPECT_EQ(model.weight[0].item<double>(), 2);
+  }
+  EXPECT_EQ(model.weight[0].item<double>(), 4) << "the training's own value is lost";
+}
+
+TEST(ExponentialMovingAverage, FollowsATensorWhoseMemoryMoves) {
+  Model model;
+  ExponentialMovingAverage ema(model.parameters(), model.buffers(), {.decay = 0.5});
+  model.weight.set_data(at::zeros({8}).narrow(0, 2, 2));  // as a sharded optimizer does
+  model.set(2);
+  ema.update();
+  model.set(4);
+  ema.update();
+  EXPECT_EQ(average_of(ema, 0)[0].item<double>(), 3);
+  const auto swapped = ema.swap_in();
+  EXPECT_EQ(model.weight[0].item<double>(), 3);
+}
+
+TEST(ExponentialMovingAverage, RefusesTensorsThatHaveBecomeOthers) {
+  for (const auto& other : {at::zeros({2}, at::kDouble), at::zeros({0})}) {
+    Model model;
+    ExponentialMovingAverage ema(model.parameters(), model.buffers());
+    model.weight.set_data(other);
+    const auto update = [&] { ema.update(); };
+    const auto swap_in = [&] { const auto swapped = ema.swap_in(); };
+    EXPECT_THAT(message_of(update, ErrorCode::kFailedPrecondition), HasSubstr("'weight' is "));
+    EXPECT_THAT(message_of(swap_in, ErrorCode::kFailedPrecondition), HasSubstr("'weight' is "));
+    EXPECT_EQ(ema.num_updates(), 0);
+  }
+  EXPECT_THAT(message_of([] {
+                ExponentialMovingAverage({{"freed", at::zeros({0})}}, {});
+              }),
+              HasSubstr("'freed' has no elements"));
 }
 
 TEST(ExponentialMovingAverage, RefusesBadArguments) {

@@ -24,7 +24,7 @@ std::vector<std::vector<at::Tensor>> gradients_of(const NamedTensors& parameters
   using Key = std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>;
   std::map<Key, size_t> positions;
   std::vector<std::vector<at::Tensor>> lists;
-  for (const auto& [name, parameter] : parameters) {
+  for (const auto& [name, parameter] : distinct(parameters)) {
     const auto& gradient = parameter.grad();
     if (!gradient.defined()) continue;
     if (gradient.layout() != at::kStrided) {

@@ -17,6 +17,7 @@ struct ClipGradNormOptions {
 /// Shapes   returns the norm before clipping, 0-dim, on the first gradient's device: read it when the device has come
 ///          that far (or never). 0 when no parameter has a gradient.
 /// Devices  foreach kernels, one call for each (device, dtype); a norm or factor goes to another device asynchronously.
+/// Tied     parameters count once (see distinct).
 /// Ranks    of this rank's gradients alone: under DistributedDataParallel all ranks have the same.
 /// Errors   kInvalidArgument: max_norm or norm_type out of range, a sparse gradient (named); kFailedPrecondition with
 ///          error_if_nonfinite, before anything is changed.

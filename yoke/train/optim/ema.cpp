@@ -17,6 +17,11 @@ namespace {
 
 constexpr const char* kNumUpdates = "num_updates";
 
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+}
+
 }  // namespace
 
 ExponentialMovingAverage::ExponentialMovingAverage(const NamedTensors& parameters, const NamedTensors& buffers,
@@ -25,19 +30,23 @@ ExponentialMovingAverage::ExponentialMovingAverage(const NamedTensors& parameter
   if (!(options.decay >= 0 && options.decay <= 1)) {
     throw Error(ErrorCode::kInvalidArgument, "EMA: decay {} must be in [0, 1]", options.decay);
   }
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.defined() || tensor.numel() > 0) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "EMA: parameter '{}' has no elements; where the model is sharded, average its shards()", name);
+  }
   const at::NoGradGuard no_grad;
   add(parameters, /*is_averaged=*/true);
   add(buffers, options.average_buffers);
 }
 
 void ExponentialMovingAverage::add(const NamedTensors& tensors, bool is_averaged) {
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined()) throw Error(ErrorCode::kInvalidArgument, "EMA: tensor '{}' is undefined", name);
-    for (const auto& [other, value] : values_) {
+  for (const auto& [name, value] : distinct(tensors)) {
+    if (!value.defined()) throw Error(ErrorCode::kInvalidArgument, "EMA: tensor '{}' is undefined", name);
+    for (const auto& [other, taken] : values_) {
       if (other == name) throw Error(ErrorCode::kInvalidArgument, "EMA: two tensors named '{}'", name);
     }
-    const auto value = tensor.detach();
-    const auto average = value.clone();
+    const auto average = value.detach().clone();
     values_.emplace_back(name, value);
     averages_.emplace_back(name, average);
     const bool is_mean = is_averaged && value.is_floating_point();
@@ -58,8 +67,24 @@ void ExponentialMovingAverage::check_not_swapped() const {
   }
 }
 
+void ExponentialMovingAverage::check_unchanged() const {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const auto& [name, value] = values_[i];
+    const auto& average = averages_[i].second;
+    if (value.sizes() == average.sizes() && value.scalar_type() == average.scalar_type() &&
+        value.device() == average.device()) {
+      continue;
+    }
+    throw Error(ErrorCode::kFailedPrecondition,
+                "EMA: '{}' is {} on {} by now, its average {} on {}; make the averages once the model is where, and "
+                "what, it stays",
+                name, describe(value), value.device().str(), describe(average), average.device().str());
+  }
+}
+
 void ExponentialMovingAverage::update() {
   check_not_swapped();
+  check_unchanged();
   const at::NoGradGuard no_grad;
   const auto n = static_cast<double>(num_updates_);
   const double decay = options_.warm_up ? std::min(options_.decay, (1 + n) / (10 + n)) : options_.decay;
@@ -85,6 +110,7 @@ void ExponentialMovingAverage::swap() {
 
 ExponentialMovingAverage::SwappedIn ExponentialMovingAverage::swap_in() {
   check_not_swapped();
+  check_unchanged();
   return SwappedIn(*this);
 }
 
@@ -107,11 +133,6 @@ TensorMap ExponentialMovingAverage::state_dict() const {
 
 void ExponentialMovingAverage::load_state_dict(const TensorMap& state) {
   check_not_swapped();
-  const auto describe = [](const at::Tensor& tensor) {
-    return tensor.defined()
-               ? fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "))
-               : "undefined";
-  };
   const auto find = [&](const std::string& name) -> const at::Tensor& {
     const auto found = state.find(name);
     if (found == state.end()) throw Error(ErrorCode::kInvalidArgument, "EMA: the state lacks '{}'", name);

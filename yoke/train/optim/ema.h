@@ -20,19 +20,26 @@ struct EmaOptions {
 ///     optimizer.step(lr); ema.update();
 ///     { const auto averaged = ema.swap_in(); evaluate(*model); }   // and the training's own values are back
 ///
-/// Shapes   an average has its tensor's shape, dtype and device. References to the model's tensors are kept.
+/// Shapes   an average has its tensor's shape, dtype and device. A tied tensor has one, under its first name (see
+///          distinct).
+/// Tensors  of the model are kept themselves: where their memory moves, with the same shape, dtype and device (as a
+///          ShardedOptimizer does), averages follow.
 /// Devices  one foreach operation for each (device, dtype); nothing waits for a device.
-/// Ranks    not collective: replicas in step have averages in step. Sharded parameters are averaged as slices.
-/// Errors   kInvalidArgument: decay out of [0, 1], a name twice, an undefined tensor.
+/// Ranks    not collective: replicas in step have averages in step. Sharded parameters are averaged as slices, say
+///          those of FullyShardedDataParallel::shards().
+/// Errors   kInvalidArgument: decay out of [0, 1], a name twice, an undefined tensor, a parameter without elements.
 /// Source   torch/optim/swa_utils.py. The first update copies, as there: averages begin after the first step.
 class ExponentialMovingAverage {
  public:
   ExponentialMovingAverage(const NamedTensors& parameters, const NamedTensors& buffers, const EmaOptions& options = {});
 
-  /// After each optimizer step. Errors: kFailedPrecondition while averages are swapped in.
+  /// After each optimizer step.
+  /// Errors  kFailedPrecondition while averages are swapped in, or naming a tensor that has another shape, dtype or
+  ///         device than its average by now: the model has been moved or sharded since. Nothing has changed then.
   void update();
 
   /// Exchanges values for as long as the result lives; the tensors stay where they are.
+  /// Errors  see update().
   class SwappedIn;
   [[nodiscard]] SwappedIn swap_in();
 
@@ -58,6 +65,7 @@ class ExponentialMovingAverage {
   void add(const NamedTensors& tensors, bool is_averaged);
   void swap();
   void check_not_swapped() const;
+  void check_unchanged() const;
 
   EmaOptions options_;
   NamedTensors values_, averages_;  ///< Beside each other; the model's and ours.

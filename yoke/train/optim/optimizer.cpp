@@ -13,6 +13,7 @@
 #include <set>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 
 #include "yoke/base/error.h"
 
@@ -52,6 +53,7 @@ std::optional<at::Tensor> on_device(const at::Tensor& tensor, const at::Device& 
 Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>> groups_and_lrs)
     : traits_(std::move(traits)) {
   std::set<std::string> names;
+  std::unordered_map<const c10::TensorImpl*, size_t> taken;
   for (auto& [parameters, lr] : groups_and_lrs) {
     check_lr(traits_.name, lr);
     for (auto& [name, parameter] : parameters) {
@@ -62,6 +64,11 @@ Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>>
         throw Error(ErrorCode::kInvalidArgument,
                     "{}: parameter '{}' is {}, not a dense tensor of float, double, half or bfloat16", traits_.name,
                     name, describe(parameter));
+      }
+      if (const auto [first, is_new] = taken.try_emplace(parameter.unsafeGetTensorImpl(), slots_.size()); !is_new) {
+        if (slots_[first->second].group == lrs_.size()) continue;
+        throw Error(ErrorCode::kInvalidArgument, "{}: '{}' and '{}' are one parameter, in two groups", traits_.name,
+                    parameters_[first->second].first, name);
       }
       Slot slot;
       slot.parameter = parameter;

@@ -40,6 +40,7 @@ using OptionMap = std::map<std::string, OptionValue>;
 /// that it takes are built once, not once a step.
 ///
 /// Parameters  leaf tensors of float, double, half or bfloat16, each under a name of its own over all groups.
+///             A tied one counts once, under its first name (see distinct); in two groups it is an error.
 ///             References are kept; a parameter without a gradient is left alone, and has no state until its first
 ///             one.
 /// Slices      all updates are elementwise: a 1-D view of a parameter (with its gradient) steps as it does within the

@@ -138,6 +138,26 @@ TEST(Optimizers, SkipStepsWithInfiniteGradients) {
 }
 
 // Oracle: each parameter steps as if it were alone, whenever it has a gradient.
+// C++'s named_parameters() gives a tied parameter under each of its names, Python's under the first.
+TEST(Optimizers, StepATiedParameterOnce) {
+  for (const auto& [name, make] : all_optimizers()) {
+    const auto tied = start(5), plain = start(5);
+    const auto of_tied = make({{"embedding", tied}, {"head", tied}}), of_plain = make({{"embedding", plain}});
+    for (int step = 0; step < 3; ++step) {
+      tied.mutable_grad() = gradient(5, step);
+      plain.mutable_grad() = gradient(5, step);
+      of_tied->step();
+      of_plain->step();
+    }
+    EXPECT_TRUE(at::equal(tied, plain)) << name;
+    EXPECT_EQ(of_tied->parameters().size(), 1u) << name;
+    EXPECT_EQ(of_tied->state_dict().size(), of_plain->state_dict().size()) << name;
+  }
+  const auto weight = start(2);
+  const ParameterGroup<SgdOptions> first{{{"a", weight}}, {}}, second{{{"b", weight}}, {}};
+  EXPECT_THAT(message_of([&] { Sgd({first, second}); }), HasSubstr("'a' and 'b' are one parameter, in two groups"));
+}
+
 TEST(Optimizers, FollowGradientsThatComeAndGo) {
   for (const auto& [name, make] : all_optimizers()) {
     NamedTensors parameters{{"a", start(5)}, {"b", start(20)}, {"c", start(33)}, {"d", start(1)}};
