@@ -62,12 +62,11 @@ c10::ScalarType statistics_type(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-void refuse_single_values(bool is_single) {
-  if (is_single) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "SyncBatchNorm: all ranks together have one value per channel, which has no variance; use larger batches");
-  }
+void refuse_without_variance(double num_values) {
+  if (num_values > 1) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "SyncBatchNorm: all ranks together have {} per channel, which has no variance; use larger batches",
+              num_values == 1 ? "one value" : "no value");
 }
 
 /// Collective. Every rank's [mean, spread, count], row by row. A rank without values gives zeros.
@@ -88,7 +87,7 @@ Statistics share_on_cpu(dist::World& world, const at::Tensor& input, const Runni
   // Variances within the ranks and between them: squares of small numbers only, unlike sum(x^2) - sum(x)^2.
   const auto count = counts.sum();
   const double num_values = count.item<double>();
-  refuse_single_values(num_values == 1);
+  refuse_without_variance(num_values);
   Statistics whole{(means * counts).sum(0) / count, {}, count};
   whole.spread = ((vars + (means - whole.mean).square()) * counts).sum(0) / count;
   if (running.mean.defined()) {
@@ -107,7 +106,7 @@ Statistics share_on_device(dist::World& world, const at::Tensor& input, const Ru
   const auto with_values = all.select(1, 2 * channels).ge(1).nonzero().squeeze(1);  // empty ranks stay out
   const auto rows = all.index_select(0, with_values);
   const auto counts = rows.select(1, 2 * channels).contiguous();
-  refuse_single_values(counts.numel() == 1 && counts.item<double>() == 1);
+  if (counts.numel() < 2) refuse_without_variance(counts.sum().item<double>());
   auto [whole_mean, whole_invstd] = at::batch_norm_gather_stats_with_counts(
       input, rows.narrow(1, 0, channels).contiguous(), rows.narrow(1, channels, channels).contiguous(), running.mean,
       running.var, running.momentum, eps, running.mean.defined() ? counts.to(running.mean.scalar_type()) : counts);
@@ -257,18 +256,20 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   _check_input_dim(input);
   const bool is_tracked = options.track_running_stats(), is_update = is_training() && is_tracked;
   double momentum = options.momentum().value_or(0);
-  if (is_update) {
-    num_batches_tracked.add_(1);
-    if (!options.momentum()) momentum = 1 / num_batches_tracked.item<double>();  // the mean of all batches
-  }
+  if (is_update && !options.momentum()) momentum = 1 / (num_batches_tracked.item<double>() + 1);  // of all batches
+  at::Tensor output;
   if (!is_training() || world_ == nullptr || world_->size() == 1) {
-    return at::batch_norm(input, weight, bias, running_mean, running_var, is_training() || !is_tracked, momentum,
-                          options.eps(), /*cudnn_enabled=*/true);
+    output = at::batch_norm(input, weight, bias, running_mean, running_var, is_training() || !is_tracked, momentum,
+                            options.eps(), /*cudnn_enabled=*/true);
+  } else {
+    const Running running{is_tracked ? running_mean : at::Tensor(), is_tracked ? running_var : at::Tensor(), momentum};
+    using Optional = std::optional<at::Tensor>;  // a Function takes no undefined tensors
+    output =
+        SyncBatchNormFunction::apply(input, weight.defined() ? Optional(weight) : std::nullopt,
+                                     bias.defined() ? Optional(bias) : std::nullopt, running, options.eps(), world_);
   }
-  const Running running{is_tracked ? running_mean : at::Tensor(), is_tracked ? running_var : at::Tensor(), momentum};
-  using Optional = std::optional<at::Tensor>;  // a Function takes no undefined tensors
-  return SyncBatchNormFunction::apply(input, weight.defined() ? Optional(weight) : std::nullopt,
-                                      bias.defined() ? Optional(bias) : std::nullopt, running, options.eps(), world_);
+  if (is_update) num_batches_tracked.add_(1);  // a batch that was refused does not count
+  return output;
 }
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {

@@ -17,10 +17,11 @@ namespace yoke::train {
 /// BatchNorm's, so checkpoints fit both ways, and so do its options.
 ///
 /// Shapes  input [batch, channels, ...] with 2 to 5 dimensions; the output has the same. Batches may differ between
-///         ranks, and be empty.
+///         ranks, and be empty on some.
 /// Ranks   forward in training mode is collective, and so is its backward; evaluation is not.
-/// Errors  InvalidArgument: too few dimensions, another number of channels, or one value per channel on all ranks
-/// together. Source  Peng et al., "MegDet", CVPR 2018, sec. 3.3; gives the numbers of torch.nn.SyncBatchNorm.
+/// Errors  InvalidArgument: too few dimensions, another number of channels, or no more than one value per
+///         channel on all ranks together (on all ranks; the running statistics are as they were).
+/// Source  Peng et al., "MegDet", CVPR 2018, sec. 3.3; gives the numbers of torch.nn.SyncBatchNorm.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
   using NormImplBase::NormImplBase;  ///< From torch::nn::BatchNormOptions, or from the number of channels.

@@ -141,14 +141,20 @@ TEST(SyncBatchNorm, RefusesWhatHasNoVariance) {
     norm->synchronize(world);
     EXPECT_THROW(norm(torch::ones({4, kChannels + 1})), Error);
     EXPECT_THROW(norm(torch::ones({4})), Error);
-    try {
-      norm(torch::ones({world.rank(), kChannels}));
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("one value per channel"));
-      ++num_errors;
+    const std::vector<std::pair<int64_t, std::string>> cases = {{world.rank(), "one value per channel"},
+                                                                {0, "no value per channel"}};
+    for (const auto& [rows, reason] : cases) {
+      try {
+        norm(torch::ones({rows, kChannels}));
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr(reason));
+        ++num_errors;
+      }
     }
+    EXPECT_TRUE(torch::equal(norm->running_mean, torch::zeros({kChannels})));
+    EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 0);
   });
-  EXPECT_EQ(num_errors, 2);
+  EXPECT_EQ(num_errors, 4);
 }
 
 struct Block : nn::Module {
