@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <span>
@@ -40,6 +41,8 @@ std::string crc_of(const at::Tensor& values) {
   return crc_of(std::span(static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()));
 }
 
+std::string crc_of(const std::string& text) { return crc_of(std::as_bytes(std::span(text))); }
+
 std::string make_save_id() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
@@ -67,17 +70,30 @@ void write_shard(const fs::path& path, const TensorSlices& slices, const std::ve
   }
   auto metadata = marks;
   metadata["yoke.slices"] = table.dump();
+  metadata["yoke.crc32"] = crc_of(metadata["yoke.slices"]);
   write_safetensors(path, tensors, metadata);
 }
 
-/// Once the index names others. What cannot be removed stays behind, harmless.
-void remove_old_files(const fs::path& folder, const std::set<std::string>& keep) {
+/// What the index names; nullopt when it cannot be read.
+std::optional<std::set<std::string>> files_of_index(const fs::path& folder) {
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const auto name = entry.path().filename().string();
+  if (!fs::exists(folder / kIndexName, ignored)) return ignored ? std::nullopt : std::optional(std::set<std::string>());
+  try {
+    return json::parse(read_file(folder / kIndexName)).at("files").get<std::set<std::string>>();
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+/// Files that no index names. What cannot be removed stays behind, harmless.
+void remove_other_files(const fs::path& folder, const std::set<std::string>& keep) {
+  std::error_code failure, ignored;
+  for (fs::directory_iterator entry(folder, failure); !failure && entry != fs::directory_iterator();
+       entry.increment(failure)) {
+    const auto name = entry->path().filename().string();
     const bool is_shard = name.starts_with(kShardPrefix) && name.ends_with(".safetensors");
     const bool is_torn = name.starts_with("." + std::string(kShardPrefix)) && name.ends_with(".tmp");
-    if ((is_shard || is_torn) && !keep.contains(name)) fs::remove(entry.path(), ignored);
+    if ((is_shard || is_torn) && !keep.contains(name)) fs::remove(entry->path(), ignored);
   }
 }
 
@@ -106,30 +122,44 @@ void run_on_all_ranks(dist::World& world, const fs::path& folder, const std::fun
 
 void write_sharded_checkpoint(dist::World& world, const fs::path& folder, int64_t step, const TensorSlices& slices,
                               const StringMap& metadata) {
-  const auto plan = plan_slices(world.all_gather_text(describe_slices(slices)));
-  const auto save = world.all_gather_text(world.rank() == 0 ? make_save_id() : "").front();
+  std::string description;
   run_on_all_ranks(world, folder, [&] {
-    fs::create_directories(folder);
-    write_shard(folder / shard_name(save, world.rank(), world.size()), slices, plan, world.rank(),
-                {{"yoke.format", kShardFormat}, {"yoke.save", save}, {"yoke.step", std::to_string(step)}});
+    description = describe_slices(slices);
+    if (world.rank() != 0) return;
+    if (const auto present = files_of_index(folder)) remove_other_files(folder, *present);  // of saves that failed
   });
+  const auto plan = plan_slices(world.all_gather_text(description));
+  const auto save = world.all_gather_text(world.rank() == 0 ? make_save_id() : "").front();
+  const auto shard = folder / shard_name(save, world.rank(), world.size());
+  try {
+    run_on_all_ranks(world, folder, [&] {
+      fs::create_directories(folder);
+      write_shard(shard, slices, plan, world.rank(),
+                  {{"yoke.format", kShardFormat}, {"yoke.save", save}, {"yoke.step", std::to_string(step)}});
+    });
+  } catch (const std::exception&) {
+    std::error_code ignored;
+    fs::remove(shard, ignored);  // a full disk is not to get fuller with every attempt
+    throw;
+  }
   run_on_all_ranks(world, folder, [&] {
     if (world.rank() != 0) return;
     std::set<std::string> files;
     for (int64_t rank = 0; rank < world.size(); ++rank) files.insert(shard_name(save, rank, world.size()));
-    const json index = {{"format", kIndexFormat}, {"version", kVersion}, {"step", step},
-                        {"save", save},           {"files", files},      {"metadata", metadata}};
+    json index = {{"format", kIndexFormat}, {"version", kVersion}, {"step", step},
+                  {"save", save},           {"files", files},      {"metadata", metadata}};
+    index["crc32"] = crc_of(index.dump());
     replace_file(folder / kIndexName, [&](int fd) {
       const auto text = index.dump(1) + "\n";
       write_all(fd, std::as_bytes(std::span(text)), (folder / kIndexName).string());
     });
-    remove_old_files(folder, files);
+    remove_other_files(folder, files);
   });
 }
 
 bool has_sharded_checkpoint(const fs::path& folder) { return fs::exists(folder / kIndexName); }
 
-struct ShardedCheckpoint::Impl {
+struct ShardedCheckpoint::Impl : std::enable_shared_from_this<Impl> {
   /// A slice in a file.
   struct Piece {
     int64_t first = 0, length = 0;
@@ -171,12 +201,15 @@ std::string ShardedCheckpoint::Impl::read_index() {
                 folder.string(), kIndexName);
   }
   try {
-    const auto index = json::parse(read_file(path));
+    auto index = json::parse(read_file(path));
     if (index.at("format") != kIndexFormat) damaged(kIndexName, "it is no index of a sharded checkpoint");
     if (index.at("version").get<int>() != kVersion) {
       throw Error(ErrorCode::kFailedPrecondition, "{}: format {} is newer than this yoke reads ({}); update yoke",
                   path.string(), index.at("version").get<int>(), kVersion);
     }
+    const auto crc = index.at("crc32").get<std::string>();
+    index.erase("crc32");
+    if (crc_of(index.dump()) != crc) damaged(kIndexName, "its checksum differs");
     step = index.at("step").get<int64_t>();
     metadata = index.at("metadata").get<StringMap>();
     names = index.at("files").get<std::vector<std::string>>();
@@ -202,6 +235,7 @@ void ShardedCheckpoint::Impl::read_shard(const std::string& name, const std::str
   if (mark("yoke.save") != save || mark("yoke.step") != std::to_string(step)) {
     damaged(name, "it is of another save (step {}) than the index (step {})", mark("yoke.step"), step);
   }
+  if (crc_of(mark("yoke.slices")) != mark("yoke.crc32")) damaged(name, "the checksum of its table of slices differs");
   try {
     const auto table = json::parse(mark("yoke.slices"));
     for (const auto& slot : header.slots) {
@@ -259,7 +293,9 @@ at::Tensor ShardedCheckpoint::Impl::read(const std::string& name, int64_t first,
     }
     const auto* data = piece.bytes.data() + (begin - piece.first) * element;
     if (end - begin == length) {  // straight from the mapped file, which nobody writes to
-      return at::from_blob(const_cast<std::byte*>(data), {length}, at::TensorOptions(stored.dtype));
+      return at::from_blob(
+          const_cast<std::byte*>(data), {length}, [self = shared_from_this()](void*) {},
+          at::TensorOptions(stored.dtype));
     }
     if (!result.defined()) result = at::empty({length}, at::TensorOptions(stored.dtype));
     std::memcpy(static_cast<std::byte*>(result.data_ptr()) + done * element, data,

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <fstream>
 #include <functional>
 #include <mutex>
@@ -130,13 +131,21 @@ TEST_F(ShardedCheckpointFiles, DamageIsNamed) {
     write(folder_ / "index.json", text);
   };
   with("\"step\": 7", "\"step\": 8");
-  EXPECT_THAT(refusal(), HasSubstr("it is of another save (step 7) than the index (step 8)"));
+  EXPECT_THAT(refusal(), HasSubstr("index.json: its checksum differs"));
   restore();
   with("\"shard-", "\"../shard-");
-  EXPECT_THAT(refusal(), HasSubstr("it names '../shard-"));
+  EXPECT_THAT(refusal(), HasSubstr("index.json: its checksum differs"));
   restore();
   with("\"version\": 1", "\"version\": 2");
   EXPECT_THAT(refusal(ErrorCode::kFailedPrecondition), HasSubstr("format 2 is newer"));
+
+  restore();
+  auto table = second;
+  const auto place = table.find("\\\"first\\\":6");
+  ASSERT_NE(place, std::string::npos);
+  table[place + std::string_view("\\\"first\\\":").size()] = '5';
+  write(paths[1], table);
+  EXPECT_THAT(refusal(), HasSubstr("the checksum of its table of slices differs"));
 
   const auto other = folder_ / "other";
   restore();
@@ -168,8 +177,33 @@ TEST_F(ShardedCheckpointFiles, ASaveThatFailsLeavesTheOneBeforeAndSaysSoOnAllRan
   EXPECT_THAT(messages, testing::Contains(HasSubstr("rank 1 could not write its part of the checkpoint")));
   EXPECT_EQ(ShardedCheckpoint(folder_).step(), 1);
   EXPECT_EQ(refusal(), "nothing was thrown");
-  save(2, 3);
   EXPECT_EQ(shards().size(), 2u) << "the failed save's files are gone";
+  write(folder_ / "shard-0123456789abcdef-00000-of-00001.safetensors", "of a save that was killed");
+  run_ranks(2, [&](World& world) {  // and before anything is written, so that there is room
+    auto own = slices(world, 2);
+    if (world.rank() == 1) own.push_back({"z", {1}, 0, at::zeros({1}, at::kComplexDouble)});
+    EXPECT_THROW(write_sharded_checkpoint(world, folder_, 2, own), Error);
+  });
+  EXPECT_EQ(shards().size(), 2u);
+  EXPECT_EQ(refusal(), "nothing was thrown");
+}
+
+TEST_F(ShardedCheckpointFiles, WhatOneRankCannotDescribeIsAnErrorOnAll) {
+  std::atomic<int> count = 0;
+  run_ranks(2, [&](World& world) {
+    auto own = slices(world, 2);
+    if (world.rank() == 1) own.push_back({"bad\xff", {1}, 0, at::zeros({1})});
+    EXPECT_ANY_THROW(write_sharded_checkpoint(world, folder_, 2, own));
+    world.barrier();
+    ++count;
+  });
+  EXPECT_EQ(count, 2);
+}
+
+TEST_F(ShardedCheckpointFiles, ATensorThatWasReadOutlivesTheCheckpoint) {
+  save(1, 5);
+  const auto values = ShardedCheckpoint(folder_).source().read("w", 0, 12);
+  EXPECT_TRUE(at::equal(values, at::arange(12).add(5)));
 }
 
 TEST_F(ShardedCheckpointFiles, AnotherModelIsRefusedByItsFirstDifference) {
