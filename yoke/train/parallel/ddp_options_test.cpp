@@ -432,5 +432,21 @@ TEST(DdpJoin, ARankWithoutAnyDataCannotGuessASparseGradient) {
   for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("rank 0: in step 1"));
 }
 
+// Buckets of other sizes would be averaged with each other, and other options wait for what does not come.
+TEST(DdpOptions, OptionsThatDifferAreNamed) {
+  for (const auto& other : {DistributedDataParallelOptions{.bucket_bytes = 64},
+                            DistributedDataParallelOptions{.find_unused_parameters = true}}) {
+    run_ranks(2, [&](World& world) {
+      Net net;
+      try {
+        DistributedDataParallel(net, world, world.rank() == 1 ? other : DistributedDataParallelOptions());
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("options differ between ranks: on rank 1 it has 'bucket_bytes: "));
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace yoke::train
