@@ -48,9 +48,9 @@ class ShardedCheckpoint {
   int64_t num_shards() const;  ///< How many ranks wrote it.
   const StringMap& metadata() const;
 
-  /// To read from, on its own as long as it lives, and so are tensors that it gives: they may be in the mapped files, so
-  /// nobody writes to them. All tensors, or those of a group without "GROUP/". Each slice is checked against its CRC-32
-  /// when something of it is read: kDataLoss.
+  /// To read from, on its own as long as it lives, and so are tensors that it gives: they may be in the mapped files,
+  /// so nobody writes to them. All tensors, or those of a group without "GROUP/". Each slice is checked against its
+  /// CRC-32 when something of it is read: kDataLoss.
   SliceSource source() const;
   SliceSource source(const std::string& group) const { return group_of(source(), group); }
 
