@@ -17,12 +17,33 @@
 
 #include "yoke/train/named_tensors.h"
 
+namespace yoke::dist {
+class World;
+}
+
 namespace yoke::train {
 
 /// What a GradScaler hands to an optimizer: one-element float tensors. Undefined means not used.
 struct GradScale {
   at::Tensor scale;      ///< Gradients are divided by it; fused kernels write the quotient back, as Python's do.
   at::Tensor found_inf;  ///< Where it is 1 the step changes nothing, step counts included; otherwise 0.
+};
+
+/// Gradients as the next step of an optimizer takes them.
+struct StepGradients {
+  const NamedTensors& parameters;  ///< Each once; whoever changes gradients in place changes those of all.
+  dist::World* world = nullptr;    ///< Not null: its ranks have different ones of them, and step together.
+};
+
+/// What a GradScaler asks of an optimizer: Optimizer is one, and ShardedOptimizer (yoke/train/shard).
+class ScalableOptimizer {
+ public:
+  virtual ~ScalableOptimizer() = default;
+  virtual void step() = 0;
+  virtual void step(const GradScale& scale) = 0;
+
+  /// Before the step, which then takes what they have become. Collective where the step is.
+  virtual StepGradients step_gradients() = 0;
 };
 
 /// Parameters with options of their own: no weight decay for biases, another rate for the head.
@@ -50,22 +71,22 @@ using OptionMap = std::map<std::string, OptionValue>;
 /// Sync        a step never waits for the device, with two exceptions while GradScale::found_inf is used on one: the
 ///             first step of an SGD momentum, and steps that are not fused (sparse gradients included).
 /// Source      torch/optim/*.py: on one machine parameters and state equal Python's with fused=True to the last bit.
-class Optimizer {
+class Optimizer : public ScalableOptimizer {
  public:
-  virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// Updates with each group's own learning rate.
   /// Errors  kInvalidArgument: a gradient of another dtype, device or shape than its parameter, or sparse where the
   ///         optimizer cannot take it (named). Nothing has changed then.
-  void step();
+  void step() final;
 
   /// Sets every group's learning rate first: schedules are pure functions (schedule.h), so optimizer.step(lr(i)).
   void step(double lr);
 
   /// For GradScaler: unscales and skips inside the kernels, without asking the device.
-  void step(const GradScale& scale);
+  void step(const GradScale& scale) final;
+  StepGradients step_gradients() final { return {parameters_}; }
 
   /// Makes all gradients undefined, so that the next backward writes instead of adding.
   void zero_grad();

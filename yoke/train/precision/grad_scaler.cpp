@@ -36,7 +36,7 @@ NamedTensors parameters_of(const torch::optim::Optimizer& optimizer) {
       parameters.emplace_back("number " + std::to_string(parameters.size()), parameter);
     }
   }
-  return parameters;
+  return distinct(parameters);
 }
 
 at::Tensor number(double value) { return at::full({}, value, at::kDouble); }
@@ -76,11 +76,11 @@ void GradScaler::check_scaled(const char* what) const {
   }
 }
 
-void GradScaler::check_gradients(PerOptimizer& state, const NamedTensors& parameters, const at::Tensor& inverse_scale,
+void GradScaler::check_gradients(PerOptimizer& state, const StepGradients& of, const at::Tensor& inverse_scale,
                                  bool allow_half) const {
   const at::NoGradGuard no_grad;
   std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, std::map<at::ScalarType, std::vector<at::Tensor>>> gradients;
-  for (const auto& [name, parameter] : parameters) {
+  for (const auto& [name, parameter] : of.parameters) {
     auto gradient = parameter.grad();
     if (!gradient.defined()) continue;
     const bool is_half = gradient.scalar_type() == at::kHalf;
@@ -107,9 +107,10 @@ void GradScaler::check_gradients(PerOptimizer& state, const NamedTensors& parame
       at::_amp_foreach_non_finite_check_and_unscale_(tensors, found_inf, here);
     state.found_inf.push_back(std::move(found_inf));
   }
-  if (options_.world != nullptr) {  // a rank without gradients has its say too
+  if (auto* world = of.world != nullptr ? of.world : options_.world;
+      world != nullptr) {  // a rank without gradients has its say too
     auto any = state.found_inf.empty() ? at::zeros_like(scale_) : combined(state.found_inf);
-    options_.world->all_reduce(any, dist::ReduceOp::kMax);
+    world->all_reduce(any, dist::ReduceOp::kMax);
     state.found_inf = {any};
   }
 }
@@ -123,19 +124,31 @@ at::Tensor GradScaler::combined(const std::vector<at::Tensor>& found_inf) const 
   return any;
 }
 
-void GradScaler::unscale(const void* optimizer, const NamedTensors& parameters) {
-  if (!options_.enabled) return;
+GradScaler::PerOptimizer& GradScaler::ready_to_unscale(const void* optimizer) {
   check_scaled("unscale()");
   auto& state = optimizers_[optimizer];
   if (state.stage == Stage::kUnscaled) throw wrong_order("unscale() twice for this optimizer since the last update()");
   if (state.stage == Stage::kStepped) throw wrong_order("unscale() after step(); call update() first");
+  return state;
+}
+
+void GradScaler::unscale(PerOptimizer& state, const StepGradients& gradients) const {
   // In double: some compilers' float division is off by a bit.
-  check_gradients(state, parameters, scale_.to(at::kDouble).reciprocal().to(at::kFloat), /*allow_half=*/false);
+  check_gradients(state, gradients, scale_.to(at::kDouble).reciprocal().to(at::kFloat), /*allow_half=*/false);
   state.stage = Stage::kUnscaled;
 }
 
-void GradScaler::unscale(Optimizer& optimizer) { unscale(&optimizer, optimizer.parameters()); }
-void GradScaler::unscale(torch::optim::Optimizer& optimizer) { unscale(&optimizer, parameters_of(optimizer)); }
+void GradScaler::unscale(ScalableOptimizer& optimizer) {
+  if (!options_.enabled) return;
+  auto& state = ready_to_unscale(&optimizer);
+  unscale(state, optimizer.step_gradients());
+}
+
+void GradScaler::unscale(torch::optim::Optimizer& optimizer) {
+  if (!options_.enabled) return;
+  auto& state = ready_to_unscale(&optimizer);
+  unscale(state, {parameters_of(optimizer)});
+}
 
 GradScaler::PerOptimizer& GradScaler::ready_to_step(const void* optimizer) {
   check_scaled("step()");
@@ -144,12 +157,12 @@ GradScaler::PerOptimizer& GradScaler::ready_to_step(const void* optimizer) {
   return state;
 }
 
-void GradScaler::step(Optimizer& optimizer) {
+void GradScaler::step(ScalableOptimizer& optimizer) {
   if (!options_.enabled) return optimizer.step();
   auto& state = ready_to_step(&optimizer);
   GradScale scale;
   if (state.stage == Stage::kReady) {
-    check_gradients(state, optimizer.parameters(), at::ones_like(scale_), /*allow_half=*/true);
+    check_gradients(state, optimizer.step_gradients(), at::ones_like(scale_), /*allow_half=*/true);
     scale.scale = scale_;
   }
   scale.found_inf = combined(state.found_inf);

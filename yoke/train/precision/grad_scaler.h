@@ -14,6 +14,8 @@
 //       scaler.update();
 //     }
 //
+// A ShardedOptimizer is taken as any other: its ranks agree whether a gradient is finite.
+//
 // bfloat16 has float's range and needs none of this.
 #pragma once
 
@@ -34,7 +36,8 @@ class World;
 
 namespace yoke::train {
 
-class Optimizer;
+class ScalableOptimizer;
+struct StepGradients;
 
 struct GradScalerOptions {
   double init_scale = 65536;
@@ -42,9 +45,9 @@ struct GradScalerOptions {
   double backoff_factor = 0.5;  ///< Below 1: after a step with one.
   int64_t growth_interval = 2000;
   bool enabled = true;  ///< When false, scale() and step() pass through, and the others do nothing.
-  /// For gradients that differ between ranks (sharded training): the ranks agree whether any of them overflowed, so all
-  /// skip or none. Then unscale() and step() are collective. DistributedDataParallel needs none: an overflow on one
-  /// rank is in the mean on all.
+  /// For gradients that differ between ranks (FullyShardedDataParallel's): the ranks agree whether any of them
+  /// overflowed, so all skip or none. Then unscale() and step() are collective. DistributedDataParallel needs none, an
+  /// overflow on one rank is in the mean on all; a ShardedOptimizer brings its own.
   dist::World* world = nullptr;
 };
 
@@ -58,6 +61,8 @@ struct GradScalerOptions {
 /// Errors    kFailedPrecondition for a wrong order: nothing scaled yet, unscale() twice or after step(), step() twice
 ///           since the last update(), update() without a checked gradient; float16 gradients in unscale() (named):
 ///           keep parameters in float. kInvalidArgument for factors outside their ranges.
+/// Empty     where no parameter has a gradient our optimizers step, changing nothing, as Python's fused ones;
+///           torch::optim's are refused (kFailedPrecondition), as Python's others. Neither is a checked gradient.
 /// Lifetime  optimizers are told apart by their address between two updates.
 /// Source    torch/amp/grad_scaler.py; Micikevicius et al., "Mixed Precision Training", ICLR 2018.
 class GradScaler {
@@ -68,11 +73,11 @@ class GradScaler {
   at::Tensor scale(const at::Tensor& outputs);
 
   /// Divides the gradients by the scale in place, once between backward and step. Optional.
-  void unscale(Optimizer& optimizer);
+  void unscale(ScalableOptimizer& optimizer);
   void unscale(torch::optim::Optimizer& optimizer);
 
   /// One step of the optimizer with its own learning rates, on unscaled gradients, unless one of them is not finite.
-  void step(Optimizer& optimizer);
+  void step(ScalableOptimizer& optimizer);
   void step(torch::optim::Optimizer& optimizer);
 
   /// Ends the iteration: the scale shrinks after an overflow, and grows after many steps without.
@@ -101,9 +106,10 @@ class GradScaler {
   void check_scaled(const char* what) const;
   void start(c10::Device device);
   /// Multiplies gradients by `inverse_scale` and looks for what is not finite.
-  void check_gradients(PerOptimizer& state, const NamedTensors& parameters, const at::Tensor& inverse_scale,
+  void check_gradients(PerOptimizer& state, const StepGradients& of, const at::Tensor& inverse_scale,
                        bool allow_half) const;
-  void unscale(const void* optimizer, const NamedTensors& parameters);
+  PerOptimizer& ready_to_unscale(const void* optimizer);
+  void unscale(PerOptimizer& state, const StepGradients& gradients) const;
   PerOptimizer& ready_to_step(const void* optimizer);
   at::Tensor combined(const std::vector<at::Tensor>& found_inf) const;
 

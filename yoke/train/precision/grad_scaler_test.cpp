@@ -184,6 +184,27 @@ TEST_F(GradScalerInUse, UnscalesGradientsInPlace) {
   EXPECT_TRUE(at::equal(weight, at::full({3}, -0.5)));
 }
 
+TEST_F(GradScalerInUse, UnscalesATiedParameterOnce) {
+  Sgd tied({{"embedding", weight}, {"head", weight}}, {.lr = 1});
+  torch::optim::SGD torchs_tied({weight, weight}, torch::optim::SGDOptions(1));
+  backward(3);
+  scaler.unscale(tied);
+  EXPECT_TRUE(at::equal(weight.grad(), at::full({3}, 3)));
+  backward(3);
+  scaler.unscale(torchs_tied);
+  EXPECT_TRUE(at::equal(weight.grad(), at::full({3}, 3)));
+}
+
+// Python's fused optimizers pass, its others are refused; update() has nothing to go by in either case.
+TEST_F(GradScalerInUse, WithoutAnyGradientDoesAsPyTorch) {
+  scaler.scale(weight.sum());
+  scaler.step(optimizer);
+  EXPECT_TRUE(at::equal(weight, at::ones({3})));
+  EXPECT_THAT(message_of([&] { scaler.unscale(optimizer); }), HasSubstr("unscale() after step()"));
+  EXPECT_THAT(message_of([&] { scaler.step(torchs); }), HasSubstr("none of whose parameters has a gradient"));
+  EXPECT_THAT(message_of([&] { scaler.update(); }), HasSubstr("before any gradient was checked"));
+}
+
 TEST_F(GradScalerInUse, PassesThroughWhenDisabled) {
   GradScaler off({.enabled = false});
   const auto loss = (weight * 2).sum();

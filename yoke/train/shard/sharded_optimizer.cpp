@@ -88,6 +88,7 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& 
     buckets_.push_back(std::move(bucket));
   }
   if (!slices.empty()) local_ = make_optimizer(std::move(slices));
+  parameters_ = std::move(trained);
 }
 
 void ShardedOptimizer::slice_gradients() {
@@ -245,6 +246,13 @@ void ShardedOptimizer::step(const GradScale& scale) {
   if (scale.found_inf.defined()) world_.all_reduce(scale.found_inf, dist::ReduceOp::kMax);
   step_local([&](Optimizer& local) { local.step(scale); });
   finish();
+}
+
+StepGradients ShardedOptimizer::step_gradients() {
+  if (gradients_ == GradientMean::kDone) return {parameters_};
+  prepare();
+  static const NamedTensors kNone;
+  return {local_ ? local_->parameters() : kNone, &world_};
 }
 
 void ShardedOptimizer::zero_grad() {

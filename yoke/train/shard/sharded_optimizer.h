@@ -53,21 +53,24 @@ struct ShardedOptimizerOptions {
 /// Gradients   dense. With kInStep a parameter without one counts as zero if another rank has one, and is left as it is
 ///             if none has.
 /// Ranks       construction and step are collective.
-/// Errors      kInvalidArgument when ranks differ in names, shapes or options (names the first), or a gradient is
-/// sparse
+/// Errors      kInvalidArgument when ranks differ in names, shapes or options (names the first), or a gradient is sparse
 ///             (the other ranks are told).
 /// Lifetime    `world` outlives it.
 /// Source      Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
-class ShardedOptimizer {
+class ShardedOptimizer : public ScalableOptimizer {
  public:
   /// Collective. Takes parameters that need gradients, and rank 0's values of them.
   ShardedOptimizer(const NamedTensors& parameters, dist::World& world, const MakeOptimizer& make_optimizer,
                    const ShardedOptimizerOptions& options = {});
 
-  void step();                        ///< Collective. With each group's own learning rate.
-  void step(double lr);               ///< Collective.
-  void step(const GradScale& scale);  ///< Collective. A found_inf of one rank is one of all.
-  void zero_grad();                   ///< Makes gradients undefined, the slices' too.
+  void step() override;                        ///< Collective. With each group's own learning rate.
+  void step(double lr);                        ///< Collective.
+  void step(const GradScale& scale) override;  ///< Collective. A found_inf of one rank is one of all.
+  void zero_grad();                            ///< Makes gradients undefined, the slices' too.
+
+  /// Collective with kInStep, which averages gradients now; a GradScaler's unscale and step ask for them. With kDone
+  /// the parameters' own: clip them after unscale as without this optimizer.
+  StepGradients step_gradients() override;
 
   /// Collective. Only with kInStep, before step: averages gradients now, then scales them so that the norm of the whole
   /// is at most `max_norm`; gives what it was, a float scalar on the device. (With kDone clip the parameters' own.)
@@ -117,6 +120,7 @@ class ShardedOptimizer {
   dist::World& world_;
   GradientMean gradients_;
   std::vector<Reduced> reduced_;  ///< Of all parameters, in the order of buckets; empty: not since the last step.
+  NamedTensors parameters_;
   std::vector<Bucket> buckets_;
   std::unique_ptr<Optimizer> local_;
 };

@@ -4,14 +4,17 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <limits>
 #include <mutex>
 #include <optional>
 
 #include "fakes/run_ranks.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/adam.h"
+#include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/optim/sgd.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
+#include "yoke/train/precision/grad_scaler.h"
 #include "yoke/train/shard/network_test.h"
 #include "yoke/train/shard/sharded_checkpoint.h"
 #include "yoke/train/shard/sharded_optimizer.h"
@@ -320,6 +323,67 @@ TEST(ShardedTraining, AnOverflowOnOneRankSkipsTheStepOnAll) {
       EXPECT_EQ(found.item<float>(), overflowing == 1 ? 1 : 0);
       EXPECT_EQ(torch::equal(network->first->weight, before.at("first.weight")), overflowing == 1);
     }
+  });
+}
+
+// Oracle: one process on the whole batch, without a scaler. The second step overflows on rank 1 and is no step at all;
+// the last ones clip.
+TEST(ShardedTraining, ZeroStepsUnderAGradScaler) {
+  constexpr int kOverflow = 1, kFirstClipped = 2, kLast = 4;
+  auto alone = make_network();
+  const auto sgd = make_sgd(alone->named_parameters().pairs());
+  for (int i = 0; i < kLast; ++i) {
+    sgd->zero_grad();
+    loss_of(alone->forward(Batch().x), Batch()).backward();
+    if (i >= kFirstClipped) clip_grad_norm(sgd->parameters(), {.max_norm = 0.1});
+    if (i != kOverflow) sgd->step();
+  }
+  for (const auto mean : {GradientMean::kDone, GradientMean::kInStep}) {
+    run_ranks(2, [&](World& world) {
+      auto network = make_network();
+      const auto parameters = network->named_parameters().pairs();
+      ShardedOptimizer zero(parameters, world, make_sgd, {.gradients = mean});
+      std::optional<DistributedDataParallel> parallel;
+      if (mean == GradientMean::kDone) parallel.emplace(*network, world);
+      GradScaler scaler({.init_scale = 16});
+      const auto batch = Batch().part(world.rank(), world.size());
+      for (int i = 0; i < kLast; ++i) {
+        zero.zero_grad();
+        std::optional<DistributedDataParallel::Step> step;
+        if (parallel) step.emplace(parallel->begin_step());
+        const double factor = i == kOverflow && world.rank() == 1 ? std::numeric_limits<double>::infinity() : 1;
+        const auto loss = scaler.scale(loss_of(network->forward(batch.x), batch) * factor);
+        step ? step->backward(loss) : loss.backward();
+        if (i >= kFirstClipped) {
+          scaler.unscale(zero);
+          mean == GradientMean::kDone ? clip_grad_norm(parameters, {.max_norm = 0.1}) : zero.clip_grad_norm(0.1);
+        }
+        scaler.step(zero);
+        scaler.update();
+        EXPECT_EQ(scaler.scale_now(), i < kOverflow ? 16 : 8);
+      }
+      for (const auto& [name, tensor] : copy_of_parameters(*alone)) {
+        EXPECT_TRUE(torch::allclose(network->named_parameters()[name], tensor, 1e-5, 1e-6)) << name;
+      }
+    });
+  }
+}
+
+// Rank 0 has both elements: rank 1 has no optimizer, but the same say, and the same scale.
+TEST(ShardedTraining, ARankWithoutSlicesHasAScalerToo) {
+  run_ranks(2, [](World& world) {
+    const auto weight = torch::ones({2}).requires_grad_();
+    ShardedOptimizer zero({{"weight", weight}}, world, make_sgd, {.gradients = GradientMean::kInStep});
+    EXPECT_EQ(zero.local() == nullptr, world.rank() == 1);
+    GradScaler scaler({.init_scale = 16});
+    for (const double factor : {1.0, std::numeric_limits<double>::infinity()}) {
+      zero.zero_grad();
+      scaler.scale((weight * (world.rank() == 1 ? factor : 1)).sum()).backward();
+      scaler.step(zero);
+      scaler.update();
+    }
+    EXPECT_EQ(scaler.scale_now(), 8);
+    EXPECT_TRUE(torch::allclose(weight, torch::full({2}, 0.95)));
   });
 }
 
