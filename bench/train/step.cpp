@@ -149,7 +149,8 @@ int main(int argc, char** argv) {
   for (int64_t i = 0; i < num_warm_up + num_steps; ++i) {
     const auto began = Clock::now();
     const auto loss = step(batches[static_cast<size_t>(i) % batches.size()]);
-    if (i >= num_warm_up) milliseconds.push_back(std::chrono::duration<double, std::milli>(Clock::now() - began).count());
+    if (i >= num_warm_up)
+      milliseconds.push_back(std::chrono::duration<double, std::milli>(Clock::now() - began).count());
     if (i < 10) losses.push_back(loss.item<double>());
   }
   std::sort(milliseconds.begin(), milliseconds.end());

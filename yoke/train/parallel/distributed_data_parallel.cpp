@@ -69,7 +69,7 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& model, dist:
                   options.find_unused_parameters, options.static_graph, options.communication_hook ? "set" : "none"));
 
   for (const auto& [name, tensor] : trained) impl_->names.push_back(name);
-  for (const auto& [name, tensor] : all) impl_->values.push_back(tensor.detach());
+  for (const auto& [name, tensor] : all) impl_->values.push_back(tensor);
   for (const auto& [name, tensor] : buffers) impl_->buffers.push_back(tensor);
   impl_->has_sync_batch_norm = has_sync_batch_norm(model);
   impl_->broadcast(impl_->values);
@@ -117,8 +117,10 @@ void DistributedDataParallel::Step::backward(const at::Tensor& loss) {
 
 void DistributedDataParallel::Impl::broadcast(const std::vector<at::Tensor>& tensors, int64_t root) {
   if (tensors.empty() || world.size() == 1) return;
+  std::vector<at::Tensor> values;  // where they are now: their memory may have been exchanged (ShardedOptimizer does)
+  for (const auto& tensor : tensors) values.push_back(tensor.detach());
   try {
-    c10d::broadcast_coalesced(group_of(world), tensors, kBroadcastBytes, static_cast<int>(root));
+    c10d::broadcast_coalesced(group_of(world), values, kBroadcastBytes, static_cast<int>(root));
   } catch (...) {
     world.explain(std::current_exception());
   }

@@ -53,8 +53,8 @@ struct ShardedOptimizerOptions {
 /// Gradients   dense. With kInStep a parameter without one counts as zero if another rank has one, and is left as it is
 ///             if none has.
 /// Ranks       construction and step are collective.
-/// Errors      kInvalidArgument when ranks differ in names, shapes or options (names the first), or a gradient is sparse
-///             (the other ranks are told).
+/// Errors      kInvalidArgument when ranks differ in names, shapes or options (names the first), or a gradient is
+///             sparse (the other ranks are told).
 /// Lifetime    `world` outlives it.
 /// Source      Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
 class ShardedOptimizer : public ScalableOptimizer {
