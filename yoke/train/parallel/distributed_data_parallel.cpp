@@ -117,10 +117,10 @@ void DistributedDataParallel::Step::backward(const at::Tensor& loss) {
 
 void DistributedDataParallel::Impl::broadcast(const std::vector<at::Tensor>& tensors, int64_t root) {
   if (tensors.empty() || world.size() == 1) return;
-  std::vector<at::Tensor> values;  // where they are now: their memory may have been exchanged (ShardedOptimizer does)
-  for (const auto& tensor : tensors) values.push_back(tensor.detach());
+  std::vector<at::Tensor> current;  // where they are now: their memory may have been exchanged (ShardedOptimizer does)
+  for (const auto& tensor : tensors) current.push_back(tensor.detach());
   try {
-    c10d::broadcast_coalesced(group_of(world), values, kBroadcastBytes, static_cast<int>(root));
+    c10d::broadcast_coalesced(group_of(world), current, kBroadcastBytes, static_cast<int>(root));
   } catch (...) {
     world.explain(std::current_exception());
   }
