@@ -45,7 +45,10 @@ double status_mb(const std::string& key) {
 /// One step on a batch; returns its loss. Keeps what it needs alive.
 using Step = std::function<at::Tensor(const Batch& batch)>;
 
-Step distributed(const std::shared_ptr<Model>& model, yoke::dist::World& world, std::shared_ptr<AdamW> optimizer) {
+/// `optimizer`: an AdamW, or a ShardedOptimizer, which has taken the parameters over before.
+template <class AnyOptimizer>
+Step distributed(const std::shared_ptr<Model>& model, yoke::dist::World& world,
+                 std::shared_ptr<AnyOptimizer> optimizer) {
   const auto parallel = std::make_shared<DistributedDataParallel>(
       *model, world, DistributedDataParallelOptions{.gradient_as_bucket_view = true});
   return [=](const Batch& batch) {
@@ -59,19 +62,11 @@ Step distributed(const std::shared_ptr<Model>& model, yoke::dist::World& world, 
 }
 
 Step zero_1(const std::shared_ptr<Model>& model, yoke::dist::World& world) {
-  const auto optimizer = std::make_shared<ShardedOptimizer>(
-      model->named_parameters().pairs(), world,
-      [](NamedTensors slices) { return std::make_unique<AdamW>(std::move(slices)); });
-  const auto parallel = std::make_shared<DistributedDataParallel>(
-      *model, world, DistributedDataParallelOptions{.gradient_as_bucket_view = true});
-  return [=](const Batch& batch) {
-    optimizer->zero_grad();
-    auto step = parallel->begin_step();
-    const auto loss = model->forward(batch.x, batch.y);
-    step.backward(loss);
-    optimizer->step();
-    return loss;
-  };
+  return distributed(
+      model, world,
+      std::make_shared<ShardedOptimizer>(model->named_parameters().pairs(), world, [](NamedTensors slices) {
+        return std::make_unique<AdamW>(std::move(slices));
+      }));
 }
 
 Step fully_sharded(const std::shared_ptr<Model>& model, yoke::dist::World& world) {
