@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/nodes/nodes.h"
+#include "yoke/base/file.h"
 
 namespace yoke::test {
 namespace {
@@ -76,10 +77,10 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
 
 /// It outlives the ranks of its own node, and signals that are for ranks.
 TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
-  const auto nodes = join_all(
-      shell({}, "trap '' USR1; cd " + folder_.path() +
-                    "; : > 0.$RANK.4; [ $RANK = 0 ] && { while [ ! -e first ]; do sleep 0.02; done; exit 0; }; "
-                    "while [ ! -e done ]; do sleep 0.02; done"));
+  const auto nodes =
+      join_all(shell({}, "trap '' USR1; cd " + folder_.path() +
+                             "; until_there() { while [ ! -e $1 ]; do sleep 0.02; done; }; echo $$ > pid.$RANK; "
+                             ": > 0.$RANK.4; [ $RANK != 0 ] || { until_there first; exit 0; }; until_there done"));
   ASSERT_TRUE(wait_until([&] { return runs(0, 4); }));
   const auto store = [&] {
     for (const auto pid : processes_with_tag(tag_)) {
@@ -92,7 +93,8 @@ TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
   ASSERT_TRUE(store());
   nodes[0]->signal(SIGUSR1);
   make_file("first");
-  ASSERT_TRUE(wait_until([&] { return processes_with_tag(tag_).size() <= 4 * 3; }));  // launchers, guardians, ranks
+  const auto first = static_cast<pid_t>(std::stoi(read_file(folder_.path("pid.0"))));
+  ASSERT_TRUE(wait_until([&] { return kill(first, 0) != 0; }));  // ended, and its node has seen it
   nodes[0]->wait_until([] { return false; }, milliseconds(500));
   EXPECT_TRUE(store());
   make_file("done");
