@@ -11,10 +11,7 @@
 
 #include "yoke/base/file.h"
 #include "yoke/train/checkpoint/safetensors.h"
-
-namespace yoke::dist {
-class World;
-}
+#include "yoke/train/checkpoint/step_folder.h"
 
 namespace yoke::train {
 
@@ -31,9 +28,6 @@ struct Checkpoint {
   CheckpointState state;  ///< Tensors are contiguous copies on the CPU.
 };
 
-/// Receives one line about something that was survived.
-using Warn = std::function<void(const std::string& message)>;
-
 /// Is told how many bytes of a file's have been given to the system, on the thread that writes.
 using OnWritten = std::function<void(int64_t written_bytes, int64_t num_bytes)>;
 
@@ -47,15 +41,6 @@ void write_checkpoint(const std::filesystem::path& path, int64_t step, const Che
 /// Errors  with the path and the reason: kDataLoss for a file that is torn, truncated, changed, or no checkpoint of
 ///         yoke; kFailedPrecondition for one of a newer format; as errno says when it cannot be read.
 Checkpoint read_checkpoint(const std::filesystem::path& path);
-
-enum class Best { kSmallest, kLargest };
-
-struct CheckpointFolderOptions {
-  int64_t keep = 2;       ///< So many of the newest are left after a save, the new one included; at least 1.
-  int64_t keep_best = 0;  ///< And so many of the best, whether they are among those or older.
-  std::string metric;     ///< By this number among the metadata, say {"loss", "0.25"}; required for keep_best.
-  Best best = Best::kSmallest;
-};
 
 /// A folder of `checkpoint-<step>.safetensors`, of which the newest sound one counts.
 ///
@@ -88,22 +73,19 @@ class CheckpointFolder {
 
   /// Steps of the checkpoints that are there, sound or not, ascending. A run that starts anew asks first: a later
   /// checkpoint of an earlier run would win when this one is resumed.
-  std::vector<int64_t> steps() const;
+  std::vector<int64_t> steps() const { return files_.steps(); }
 
   /// The step of the best checkpoint by `metric`, to be read with read_checkpoint(path_of(step)); nullopt when none has
   /// the number. Looks at the headers only.
-  std::optional<int64_t> best_step() const;
+  std::optional<int64_t> best_step() const { return files_.best_step(); }
 
-  std::filesystem::path path_of(int64_t step) const;
-  const std::filesystem::path& folder() const { return folder_; }
+  std::filesystem::path path_of(int64_t step) const { return files_.path_of(step); }
+  const std::filesystem::path& folder() const { return files_.path(); }
 
  private:
   Checkpoint read(int64_t step) const;
-  std::vector<int64_t> best_first(const std::vector<int64_t>& steps) const;
-  void prune(int64_t newest) const;
 
-  std::filesystem::path folder_;
-  CheckpointFolderOptions options_;
+  StepFolder files_;
 };
 
 /// Marks a folder as one run's until destroyed or the process is gone, however it ends. Move-only. Rank 0 holds it.

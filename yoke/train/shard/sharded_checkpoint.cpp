@@ -92,29 +92,58 @@ void remove_other_files(const fs::path& folder, const std::set<std::string>& kee
        entry.increment(failure)) {
     const auto name = entry->path().filename().string();
     const bool is_shard = name.starts_with(kShardPrefix) && name.ends_with(".safetensors");
-    const bool is_torn = name.starts_with("." + std::string(kShardPrefix)) && name.ends_with(".tmp");
+    const bool is_torn =
+        (name.starts_with(fmt::format(".{}", kShardPrefix)) || name.starts_with(fmt::format(".{}.", kIndexName))) &&
+        name.ends_with(".tmp");
     if ((is_shard || is_torn) && !keep.contains(name)) fs::remove(entry->path(), ignored);
   }
 }
 
-/// Runs `body`; an error of one rank becomes an error of all.
-void run_on_all_ranks(dist::World& world, const fs::path& folder, const std::function<void()>& body) {
-  std::exception_ptr error;
-  std::string message;
-  try {
-    body();
-  } catch (const std::exception& failure) {
-    error = std::current_exception();
-    message = failure.what();
-    if (message.empty()) message = "an error without words";
+/// Removes a checkpoint, the index first; files that are not of one stay, and the folder with them.
+void remove_checkpoint(const fs::path& folder) {
+  std::error_code ignored;
+  fs::remove(folder / kIndexName, ignored);
+  remove_other_files(folder, {});
+  fs::remove(folder, ignored);
+}
+
+[[noreturn]] void throw_damaged(const fs::path& path, const std::string& reason) {
+  throw Error(ErrorCode::kDataLoss, "{}: {}; use another checkpoint", path.string(), reason);
+}
+
+struct Index {
+  int64_t step = 0;
+  std::string save;                ///< The mark of its save, which its shards have too.
+  std::vector<std::string> files;  ///< Of the shards, by rank.
+  StringMap metadata;
+};
+
+Index read_index(const fs::path& folder) {
+  const auto path = folder / kIndexName;
+  if (!fs::exists(path)) {
+    throw Error(ErrorCode::kNotFound, "{}: there is no sharded checkpoint (no {}): none was ever finished here",
+                folder.string(), kIndexName);
   }
-  const auto messages = world.all_gather_text(message);
-  if (error) std::rethrow_exception(error);
-  for (size_t rank = 0; rank < messages.size(); ++rank) {
-    if (messages[rank].empty()) continue;
-    throw Error(ErrorCode::kUnavailable,
-                "{}: rank {} could not write its part of the checkpoint, and the one before is still there: {}",
-                folder.string(), rank, messages[rank]);
+  try {
+    auto text = json::parse(read_file(path));
+    if (text.at("format") != kIndexFormat) throw_damaged(path, "it is no index of a sharded checkpoint");
+    if (const auto version = text.at("version").get<int>(); version != kVersion) {
+      throw Error(ErrorCode::kFailedPrecondition, "{}: format {} is newer than this yoke reads ({}); update yoke",
+                  path.string(), version, kVersion);
+    }
+    const auto crc = text.at("crc32").get<std::string>();
+    text.erase("crc32");
+    if (crc_of(text.dump()) != crc) throw_damaged(path, "its checksum differs");
+    Index index{text.at("step").get<int64_t>(), text.at("save").get<std::string>(),
+                text.at("files").get<std::vector<std::string>>(), text.at("metadata").get<StringMap>()};
+    for (const auto& name : index.files) {
+      if (!name.starts_with(kShardPrefix) || name.find('/') != name.npos) {
+        throw_damaged(path, fmt::format("it names '{}'", name));
+      }
+    }
+    return index;
+  } catch (const json::exception& error) {
+    throw_damaged(path, fmt::format("it is torn or changed ({})", error.what()));
   }
 }
 
@@ -122,8 +151,10 @@ void run_on_all_ranks(dist::World& world, const fs::path& folder, const std::fun
 
 void write_sharded_checkpoint(dist::World& world, const fs::path& folder, int64_t step, const TensorSlices& slices,
                               const StringMap& metadata) {
+  const auto what =
+      fmt::format("{}: the checkpoint of step {} was not written, and what was there still is", folder.string(), step);
   std::string description;
-  run_on_all_ranks(world, folder, [&] {
+  on_all_ranks(world, what, [&] {
     description = describe_slices(slices);
     if (world.rank() != 0) return;
     if (const auto present = files_of_index(folder)) remove_other_files(folder, *present);  // of saves that failed
@@ -132,17 +163,18 @@ void write_sharded_checkpoint(dist::World& world, const fs::path& folder, int64_
   const auto save = world.all_gather_text(world.rank() == 0 ? make_save_id() : "").front();
   const auto shard = folder / shard_name(save, world.rank(), world.size());
   try {
-    run_on_all_ranks(world, folder, [&] {
-      fs::create_directories(folder);
+    on_all_ranks(world, what, [&] {
+      make_folder(folder);
       write_shard(shard, slices, plan, world.rank(),
                   {{"yoke.format", kShardFormat}, {"yoke.save", save}, {"yoke.step", std::to_string(step)}});
     });
   } catch (const std::exception&) {
     std::error_code ignored;
-    fs::remove(shard, ignored);  // a full disk is not to get fuller with every attempt
+    fs::remove(shard, ignored);   // a full disk is not to get fuller with every attempt
+    fs::remove(folder, ignored);  // by the last rank, when there is nothing else
     throw;
   }
-  run_on_all_ranks(world, folder, [&] {
+  on_all_ranks(world, what, [&] {
     if (world.rank() != 0) return;
     std::set<std::string> files;
     for (int64_t rank = 0; rank < world.size(); ++rank) files.insert(shard_name(save, rank, world.size()));
@@ -156,8 +188,6 @@ void write_sharded_checkpoint(dist::World& world, const fs::path& folder, int64_
     remove_other_files(folder, files);
   });
 }
-
-bool has_sharded_checkpoint(const fs::path& folder) { return fs::exists(folder / kIndexName); }
 
 struct ShardedCheckpoint::Impl : std::enable_shared_from_this<Impl> {
   /// A slice in a file.
@@ -175,56 +205,23 @@ struct ShardedCheckpoint::Impl : std::enable_shared_from_this<Impl> {
   };
 
   fs::path folder;
-  int64_t step = 0;
-  StringMap metadata;
-  std::vector<std::string> names;
+  Index index;
   std::vector<MappedFile> files;
   std::map<std::string, Stored> tensors;
 
   template <typename... Args>
   [[noreturn]] void damaged(const std::string& name, fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error(ErrorCode::kDataLoss, "{}: {}; use another checkpoint", (folder / name).string(),
-                fmt::format(format, std::forward<Args>(args)...));
+    throw_damaged(folder / name, fmt::format(format, std::forward<Args>(args)...));
   }
 
-  std::string read_index();
-  void read_shard(const std::string& name, const std::string& save);
+  void read_shard(const std::string& name);
   void check_cover();
   at::Tensor read(const std::string& name, int64_t first, int64_t length) const;
 };
 
-/// Gives the save's mark.
-std::string ShardedCheckpoint::Impl::read_index() {
-  const auto path = folder / kIndexName;
-  if (!fs::exists(path)) {
-    throw Error(ErrorCode::kNotFound, "{}: there is no sharded checkpoint (no {}): none was ever finished here",
-                folder.string(), kIndexName);
-  }
-  try {
-    auto index = json::parse(read_file(path));
-    if (index.at("format") != kIndexFormat) damaged(kIndexName, "it is no index of a sharded checkpoint");
-    if (index.at("version").get<int>() != kVersion) {
-      throw Error(ErrorCode::kFailedPrecondition, "{}: format {} is newer than this yoke reads ({}); update yoke",
-                  path.string(), index.at("version").get<int>(), kVersion);
-    }
-    const auto crc = index.at("crc32").get<std::string>();
-    index.erase("crc32");
-    if (crc_of(index.dump()) != crc) damaged(kIndexName, "its checksum differs");
-    step = index.at("step").get<int64_t>();
-    metadata = index.at("metadata").get<StringMap>();
-    names = index.at("files").get<std::vector<std::string>>();
-    for (const auto& name : names) {
-      if (!name.starts_with(kShardPrefix) || name.find('/') != name.npos) damaged(kIndexName, "it names '{}'", name);
-    }
-    return index.at("save").get<std::string>();
-  } catch (const json::exception& error) {
-    damaged(kIndexName, "it is torn or changed ({})", error.what());
-  }
-}
-
-void ShardedCheckpoint::Impl::read_shard(const std::string& name, const std::string& save) {
+void ShardedCheckpoint::Impl::read_shard(const std::string& name) {
   const auto path = folder / name;
-  if (!fs::exists(path)) damaged(name, "shard {} of {} is missing", files.size() + 1, names.size());
+  if (!fs::exists(path)) damaged(name, "shard {} of {} is missing", files.size() + 1, index.files.size());
   auto& file = files.emplace_back(path);
   const auto header = parse_safetensors_header(file.bytes(), path.string());
   const auto mark = [&](const std::string& key) {
@@ -232,8 +229,8 @@ void ShardedCheckpoint::Impl::read_shard(const std::string& name, const std::str
     return found == header.metadata.end() ? std::string() : found->second;
   };
   if (mark("yoke.format") != kShardFormat) damaged(name, "it is no shard of a checkpoint");
-  if (mark("yoke.save") != save || mark("yoke.step") != std::to_string(step)) {
-    damaged(name, "it is of another save (step {}) than the index (step {})", mark("yoke.step"), step);
+  if (mark("yoke.save") != index.save || mark("yoke.step") != std::to_string(index.step)) {
+    damaged(name, "it is of another save (step {}) than the index (step {})", mark("yoke.step"), index.step);
   }
   if (crc_of(mark("yoke.slices")) != mark("yoke.crc32")) damaged(name, "the checksum of its table of slices differs");
   try {
@@ -284,10 +281,11 @@ at::Tensor ShardedCheckpoint::Impl::read(const std::string& name, int64_t first,
     const int64_t end = std::min(first + length, piece.first + piece.length);
     if (begin >= end) continue;
     if (!piece.is_checked->load()) {
-      if (crc_of(piece.bytes) != piece.crc) damaged(names[piece.file], "'{}' is damaged: its checksum differs", name);
+      if (crc_of(piece.bytes) != piece.crc)
+        damaged(index.files[piece.file], "'{}' is damaged: its checksum differs", name);
       if (stored.dtype == at::kBool &&
           std::ranges::any_of(piece.bytes, [](auto byte) { return byte > std::byte{1}; })) {
-        damaged(names[piece.file], "'{}' has a BOOL that is neither 0 nor 1", name);
+        damaged(index.files[piece.file], "'{}' has a BOOL that is neither 0 nor 1", name);
       }
       piece.is_checked->store(true);
     }
@@ -308,16 +306,16 @@ at::Tensor ShardedCheckpoint::Impl::read(const std::string& name, int64_t first,
 ShardedCheckpoint::ShardedCheckpoint(const fs::path& folder) {
   const auto impl = std::make_shared<Impl>();
   impl->folder = folder;
-  const auto save = impl->read_index();
-  impl->files.reserve(impl->names.size());
-  for (const auto& name : impl->names) impl->read_shard(name, save);
+  impl->index = read_index(folder);
+  impl->files.reserve(impl->index.files.size());
+  for (const auto& name : impl->index.files) impl->read_shard(name);
   impl->check_cover();
   impl_ = impl;
 }
 
-int64_t ShardedCheckpoint::step() const { return impl_->step; }
-int64_t ShardedCheckpoint::num_shards() const { return static_cast<int64_t>(impl_->names.size()); }
-const StringMap& ShardedCheckpoint::metadata() const { return impl_->metadata; }
+int64_t ShardedCheckpoint::step() const { return impl_->index.step; }
+int64_t ShardedCheckpoint::num_shards() const { return static_cast<int64_t>(impl_->index.files.size()); }
+const StringMap& ShardedCheckpoint::metadata() const { return impl_->index.metadata; }
 
 SliceSource ShardedCheckpoint::source() const {
   SliceSource source{.tensors = {}, .read = {}, .what = fmt::format("the checkpoint {}", impl_->folder.string())};
@@ -327,6 +325,42 @@ SliceSource ShardedCheckpoint::source() const {
     return impl->read(name, first, length);
   };
   return source;
+}
+
+ShardedCheckpointFolder::ShardedCheckpointFolder(fs::path folder, const CheckpointFolderOptions& options)
+    : folders_(std::move(folder), options, "", kIndexName,
+               [](const fs::path& path) { return read_index(path).metadata; }) {}
+
+void ShardedCheckpointFolder::save(dist::World& world, int64_t step, const TensorSlices& slices,
+                                   const StringMap& metadata) const {
+  const auto path = path_of(step);
+  on_all_ranks(world, fmt::format("{}: nothing was written", path.string()),
+               [&] { folders_.check_metric(step, metadata); });
+  write_sharded_checkpoint(world, path, step, slices, metadata);
+  if (world.rank() != 0) return;
+  try {
+    for (const int64_t old : folders_.superseded(step)) remove_checkpoint(folders_.path_of(old));
+    for (const auto& name : names_in(folders_.path())) {
+      const auto unfinished = folders_.path() / name;
+      if (folders_.step_of(name) && !fs::exists(unfinished / kIndexName)) remove_checkpoint(unfinished);
+    }
+  } catch (const std::exception&) {
+    // The checkpoint is safe; what could not be removed is tried again after the next save.
+  }
+}
+
+std::optional<ShardedCheckpoint> ShardedCheckpointFolder::load_latest(dist::World& world, const Warn& warn) const {
+  auto found = folders_.newest_sound(
+      world,
+      [this](int64_t step) {
+        ShardedCheckpoint checkpoint(path_of(step));
+        if (checkpoint.step() != step) {
+          throw_damaged(path_of(step), fmt::format("it holds step {}, not the step of its name", checkpoint.step()));
+        }
+        return checkpoint;
+      },
+      warn);
+  return found ? std::optional(std::move(found->second)) : std::nullopt;
 }
 
 }  // namespace yoke::train

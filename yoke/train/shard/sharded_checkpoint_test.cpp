@@ -9,11 +9,16 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <fstream>
 #include <functional>
 #include <mutex>
+#include <random>
+#include <thread>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 
@@ -70,10 +75,8 @@ class ShardedCheckpointFiles : public testing::Test {
 };
 
 TEST_F(ShardedCheckpointFiles, EachElementIsWrittenOnceAndTheNewestSaveCounts) {
-  EXPECT_FALSE(has_sharded_checkpoint(folder_));
   for (const int64_t num_ranks : {4, 2, 2, 1, 3}) {
     save(num_ranks, num_ranks + 100);
-    EXPECT_TRUE(has_sharded_checkpoint(folder_));
     EXPECT_EQ(shards().size(), static_cast<size_t>(num_ranks)) << "those of the save before are gone";
     const ShardedCheckpoint checkpoint(folder_);
     EXPECT_EQ(checkpoint.step(), num_ranks + 100);
@@ -174,7 +177,9 @@ TEST_F(ShardedCheckpointFiles, ASaveThatFailsLeavesTheOneBeforeAndSaysSoOnAllRan
     }
   });
   ASSERT_EQ(messages.size(), 2u);
-  EXPECT_THAT(messages, testing::Contains(HasSubstr("rank 1 could not write its part of the checkpoint")));
+  EXPECT_THAT(
+      messages,
+      testing::Contains(HasSubstr("the checkpoint of step 2 was not written, and what was there still is: rank 1: ")));
   EXPECT_EQ(ShardedCheckpoint(folder_).step(), 1);
   EXPECT_EQ(refusal(), "nothing was thrown");
   EXPECT_EQ(shards().size(), 2u) << "the failed save's files are gone";
@@ -224,6 +229,114 @@ TEST_F(ShardedCheckpointFiles, AnotherModelIsRefusedByItsFirstDifference) {
               HasSubstr("is of another model: the first difference is 'w', Long [4, 3] there and Long [3, 4]"));
   EXPECT_THAT(load({scalar}), HasSubstr("'w', which the model lacks"));
   EXPECT_EQ(load({{"w", {4, 3}, 0, values}, scalar}), "nothing was thrown");
+}
+
+void fail_on_warning(const std::string& message) { ADD_FAILURE() << message; }
+
+/// What load_latest finds on two ranks, which must be the same.
+std::optional<ShardedCheckpoint> load(const ShardedCheckpointFolder& folder, const Warn& warn = fail_on_warning) {
+  std::mutex mutex;
+  std::optional<ShardedCheckpoint> found;
+  std::vector<int64_t> steps;
+  run_ranks(2, [&](World& world) {
+    auto own = folder.load_latest(world, warn);
+    const std::lock_guard lock(mutex);
+    steps.push_back(own ? own->step() : -1);
+    if (own) found = own;
+  });
+  EXPECT_EQ(steps.front(), steps.back());
+  return found;
+}
+
+TEST_F(ShardedCheckpointFiles, TheLastAndTheBestAreKept) {
+  const ShardedCheckpointFolder folder(folder_, {.keep = 2, .keep_best = 1, .metric = "loss"});
+  EXPECT_FALSE(load(folder));
+  const std::vector<std::string> losses = {"3", "0.5", "2", "nan", "4"};
+  for (int64_t step = 1; step <= 5; ++step) {
+    run_ranks(2, [&](World& world) {
+      folder.save(world, step, slices(world, step), {{"loss", losses[static_cast<size_t>(step - 1)]}});
+    });
+    EXPECT_EQ(load(folder)->step(), step);
+  }
+  EXPECT_EQ(folder.steps(), (std::vector<int64_t>{2, 4, 5}));
+  EXPECT_EQ(folder.best_step(), 2);
+  EXPECT_EQ(read_whole(ShardedCheckpoint(folder.path_of(2)).source()).at("s").item<int64_t>(), 2);
+
+  fs::create_directories(folder.path_of(9));  // as a save that was killed leaves it
+  write(folder.path_of(9) / "shard-0123456789abcdef-00000-of-00002.safetensors", "torn");
+  fs::create_directories(folder.path_of(8));
+  write(folder.path_of(8) / "notes.txt", "somebody's");
+  EXPECT_EQ(load(folder)->step(), 5);
+  run_ranks(2, [&](World& world) {
+    EXPECT_THROW(folder.save(world, 6, slices(world, 6), {{"loss", world.rank() == 0 ? "1" : "low"}}), Error);
+  });
+  run_ranks(2, [&](World& world) { folder.save(world, 6, slices(world, 6)); });
+  EXPECT_EQ(folder.steps(), (std::vector<int64_t>{2, 5, 6}));
+  EXPECT_FALSE(fs::exists(folder.path_of(9)));
+  EXPECT_TRUE(fs::exists(folder.path_of(8) / "notes.txt"));
+}
+
+TEST_F(ShardedCheckpointFiles, ADamagedOneIsPassedOver) {
+  const ShardedCheckpointFolder folder(folder_);
+  for (int64_t step = 1; step <= 2; ++step) {
+    run_ranks(2, [&](World& world) { folder.save(world, step, slices(world, step)); });
+  }
+  for (const auto& entry : fs::directory_iterator(folder.path_of(2))) {
+    if (entry.path().filename().string().find("00001-of") != std::string::npos) fs::remove(entry.path());
+  }
+  std::string warning;
+  const auto found = load(folder, [&](const std::string& message) { warning += message; });
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->step(), 1);
+  EXPECT_THAT(warning, HasSubstr("shard 2 of 2 is missing"));
+
+  fs::rename(folder.path_of(1), folder.path_of(3));
+  run_ranks(2, [&](World& world) {
+    try {
+      folder.load_latest(world, [](const std::string&) {});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+      EXPECT_THAT(error.what(), HasSubstr("it holds step 1, not the step of its name"));
+    }
+  });
+}
+
+/// Two ranks that save until they are killed, and tell each step that is safely on disk.
+[[noreturn]] void save_without_end(const fs::path& path, int64_t first) {
+  const ShardedCheckpointFolder folder(path, {.keep = 1});
+  run_ranks(2, [&](World& world) {
+    for (int64_t step = first;; ++step) {
+      folder.save(world, step, {{"w", {20'000}, 10'000 * world.rank(), at::full({10'000}, step)}});
+      if (world.rank() == 0) std::printf("saved %lld\n", static_cast<long long>(step)), std::fflush(stdout);
+    }
+  });
+  std::abort();
+}
+
+TEST_F(ShardedCheckpointFiles, SigkillAtAnyMoment) {
+  if (const char* path = std::getenv("YOKE_TEST_FOLDER")) save_without_end(path, std::stoll(std::getenv("YOKE_STEP")));
+  const ShardedCheckpointFolder folder(folder_, {.keep = 1});
+  const int num_kills = std::getenv("YOKE_LONG") != nullptr ? 1000 : 10;
+  std::mt19937 random(1);
+  int64_t newest = 0;
+  for (int i = 0; i < num_kills; ++i) {
+    test::CommandOptions how;
+    how.argv = {"/proc/self/exe", "--gtest_filter=ShardedCheckpointFiles.SigkillAtAnyMoment"};
+    how.environment = {{"YOKE_TEST_FOLDER", folder_.string()}, {"YOKE_STEP", std::to_string(newest + 1)}};
+    test::Command writer(how);
+    ASSERT_TRUE(writer.wait_for_output("saved ")) << writer.err();
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+    writer.signal(SIGKILL);
+    const auto out = writer.wait().out;
+    const auto told = std::stoll(out.substr(out.rfind("saved ") + 6));
+    const auto found = load(folder);
+    ASSERT_TRUE(found);
+    ASSERT_GE(found->step(), told) << "a save that had returned is gone";
+    newest = found->step();
+    ASSERT_TRUE(at::equal(read_whole(found->source()).at("w"), at::full({20'000}, newest)));
+    ASSERT_LE(std::distance(fs::directory_iterator(folder_), {}), 3) << "what was left behind is not removed";
+  }
 }
 
 }  // namespace

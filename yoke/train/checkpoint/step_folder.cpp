@@ -1,0 +1,190 @@
+#include "yoke/train/checkpoint/step_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <exception>
+#include <system_error>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/file.h"
+#include "yoke/dist/world.h"
+
+namespace yoke::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "checkpoint-";
+
+std::optional<double> number_of(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw system_error(error.value(), "making the folder " + folder.string());
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw system_error(error.value(), "reading the folder " + folder.string());
+  }
+  return names;
+}
+
+void on_all_ranks(dist::World& world, const std::string& what, const std::function<void()>& body) {
+  std::exception_ptr error;
+  std::string report;  // a letter for the code, and the message
+  try {
+    body();
+  } catch (const std::exception& failure) {
+    error = std::current_exception();
+    const auto* known = dynamic_cast<const Error*>(&failure);
+    report = static_cast<char>('A' + static_cast<int>(known != nullptr ? known->code() : ErrorCode::kInternal));
+    report += failure.what();
+  }
+  const auto reports = world.all_gather_text(report);
+  if (error) std::rethrow_exception(error);
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (reports[rank].empty()) continue;
+    throw Error(static_cast<ErrorCode>(reports[rank][0] - 'A'), "{}: rank {}: {}", what, rank, reports[rank].substr(1));
+  }
+}
+
+StepFolder::StepFolder(fs::path path, const CheckpointFolderOptions& options, std::string suffix, std::string index,
+                       MetadataOf metadata_of)
+    : path_(std::move(path)),
+      options_(options),
+      suffix_(std::move(suffix)),
+      index_(std::move(index)),
+      metadata_of_(std::move(metadata_of)) {
+  if (options_.keep < 1 || options_.keep_best < 0) {
+    throw Error(ErrorCode::kInvalidArgument, "checkpoints in {}: keep is {} and keep_best {}", path_.string(),
+                options_.keep, options_.keep_best);
+  }
+  if (options_.keep_best > 0 && options_.metric.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "checkpoints in {}: keep_best is {}, and no metric says which are best",
+                path_.string(), options_.keep_best);
+  }
+}
+
+fs::path StepFolder::path_of(int64_t step) const { return path_ / fmt::format("{}{:012}{}", kPrefix, step, suffix_); }
+
+std::optional<int64_t> StepFolder::step_of(std::string_view name) const {
+  if (!name.starts_with(kPrefix) || !name.ends_with(suffix_)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  name.remove_suffix(std::min(suffix_.size(), name.size()));
+  const auto step = parse_int(name);
+  return step && *step >= 0 && name == fmt::format("{:012}", *step) ? step : std::nullopt;
+}
+
+bool StepFolder::exists(int64_t step) const {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(index_.empty() ? path_of(step) : path_of(step) / index_, ignored));
+}
+
+std::vector<int64_t> StepFolder::steps() const {
+  std::vector<int64_t> steps;
+  for (const auto& name : names_in(path_)) {
+    const auto step = step_of(name);
+    if (step && exists(*step)) steps.push_back(*step);
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
+void StepFolder::check_metric(int64_t step, const StringMap& metadata) const {
+  const auto metric = metadata.find(options_.metric);
+  if (options_.keep_best == 0 || metric == metadata.end() || number_of(metric->second)) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "step {} for {}: the best are kept by '{}', which is '{}': write it as a plain number, say '0.25'", step,
+              path_.string(), options_.metric, metric->second);
+}
+
+std::vector<int64_t> StepFolder::best_first(const std::vector<int64_t>& steps) const {
+  std::vector<std::pair<double, int64_t>> ranked;
+  for (const int64_t step : steps) {
+    try {
+      const auto metadata = metadata_of_(path_of(step));
+      const auto found = metadata.find(options_.metric);
+      const auto value = found == metadata.end() ? std::nullopt : number_of(found->second);
+      if (value && !std::isnan(*value)) ranked.emplace_back(options_.best == Best::kSmallest ? *value : -*value, step);
+    } catch (const Error&) {
+      // damaged, or pruned meanwhile: none of the best
+    }
+  }
+  std::ranges::sort(ranked);
+  std::vector<int64_t> result;
+  for (const auto& entry : ranked) result.push_back(entry.second);
+  return result;
+}
+
+std::optional<int64_t> StepFolder::best_step() const {
+  const auto ranked = best_first(steps());
+  return ranked.empty() ? std::nullopt : std::optional(ranked.front());
+}
+
+std::vector<int64_t> StepFolder::superseded(int64_t newest) const {
+  auto older = steps();
+  std::erase_if(older, [&](int64_t step) { return step > newest; });
+  std::vector<int64_t> best;
+  if (options_.keep_best > 0) best = best_first(older);
+  best.resize(std::min(best.size(), static_cast<size_t>(options_.keep_best)));
+  older.resize(older.size() - std::min(older.size(), static_cast<size_t>(options_.keep)));
+  std::erase_if(older, [&](int64_t step) { return std::ranges::find(best, step) != best.end(); });
+  return older;
+}
+
+void StepFolder::visit_newest_first(const Visit& visit, const Warn& warn) const {
+  constexpr int kMaxAttempts = 4;
+  for (int attempt = 1;; ++attempt) {
+    std::optional<Error> newest_error;
+    bool vanished = false;
+    for (auto left = steps(); !left.empty() && !vanished; left.pop_back()) {
+      try {
+        return visit(left.back());
+      } catch (const Error& error) {
+        // A running writer has pruned it since the listing, so there is a newer one: look again.
+        vanished = !exists(left.back()) && attempt < kMaxAttempts;
+        if (vanished) continue;
+        if (!newest_error) newest_error = error;
+        warn(fmt::format("refused {}", error.what()));
+      }
+    }
+    if (vanished) continue;
+    if (!newest_error) return;
+    throw Error(newest_error->code(), "no usable checkpoint in {}: {}", path_.string(), newest_error->what());
+  }
+}
+
+void StepFolder::visit_newest_first(dist::World& world, const Visit& visit, const Warn& warn) const {
+  std::string choice;
+  on_all_ranks(world, "choosing a checkpoint", [&] {
+    if (world.rank() != 0) return;
+    visit_newest_first(
+        [&](int64_t step) {
+          visit(step);
+          choice = std::to_string(step);
+        },
+        warn);
+  });
+  choice = world.all_gather_text(choice).front();
+  if (choice.empty()) return;
+  on_all_ranks(world, "all ranks need the folder " + path_.string(), [&] {
+    if (world.rank() != 0) visit(*parse_int(choice));
+  });
+}
+
+}  // namespace yoke::train
