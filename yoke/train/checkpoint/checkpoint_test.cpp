@@ -338,7 +338,8 @@ TEST_F(CheckpointTest, AllRanksFailTogether) {
     const CheckpointFolder mine(world.rank() == 0 ? folder_ : folder_ / "elsewhere");
     const auto error = error_of([&] { mine.load_latest(world, [](const std::string&) {}); });
     EXPECT_THAT(error.what(), HasSubstr("No such file"));
-    EXPECT_EQ(std::string(error.what()).starts_with("all ranks need the folder " + folder_.string()), world.rank() == 0);
+    EXPECT_EQ(std::string(error.what()).starts_with("all ranks need the folder " + folder_.string()),
+              world.rank() == 0);
   });
   flip_a_byte(folder.path_of(1));
   fakes::run_ranks(2, [&](dist::World& world) {
