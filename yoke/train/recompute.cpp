@@ -47,6 +47,9 @@ struct Surroundings {
   }
 
   void restore() const {
+    // Casts are remembered until the outermost Autocast ends. A second call runs in none: the next one would take its
+    // casts of the weights, from before the optimizer's step.
+    at::autocast::clear_cache();
     for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
       at::autocast::set_autocast_enabled(kAutocastDevices[i], autocast[i].enabled);
       at::autocast::set_autocast_dtype(kAutocastDevices[i], autocast[i].dtype);

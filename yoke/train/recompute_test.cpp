@@ -105,6 +105,22 @@ TEST(Recompute, RepeatsAutocast) {
   EXPECT_EQ(model.layers[0](x).scalar_type(), at::kFloat) << "and as it was afterwards";
 }
 
+TEST(Recompute, LeavesNoCastsToTheNextAutocast) {
+  nn::Linear layer(4, 4);
+  const auto x = torch::randn({2, 4});
+  const auto output = [&] {
+    const Autocast autocast({.device_type = at::kCPU, .dtype = at::kBFloat16});
+    return recompute([&](const at::Tensor& input) { return layer(input); }, x).to(at::kFloat);
+  };
+  output().sum().backward();
+  {
+    const torch::NoGradGuard no_grad;
+    layer->weight.zero_();
+    layer->bias.fill_(3);
+  }
+  EXPECT_TRUE(torch::equal(output(), torch::full({2, 4}, 3.0))) << "of the weights as they are now";
+}
+
 TEST(Recompute, TakesSeveralInputsAndGivesSeveralOutputs) {
   const auto run = [](bool keep) {
     const auto a = torch::arange(6).to(torch::kFloat).view({2, 3}).requires_grad_(true);
