@@ -11,14 +11,15 @@ Autocast::Autocast(const AutocastOptions& options)
     : device_type_(options.device_type),
       outer_dtype_(at::autocast::get_autocast_dtype(options.device_type)),
       outer_enabled_(at::autocast::is_autocast_enabled(options.device_type)),
-      changes_dtype_(options.enabled && outer_enabled_ && options.dtype != outer_dtype_) {
+      changes_dtype_(options.enabled && options.dtype != outer_dtype_) {
   if (options.enabled && options.dtype != at::kBFloat16 && options.dtype != at::kHalf) {
     throw Error(ErrorCode::kInvalidArgument, "Autocast to {}: only BFloat16 and Half are lower precision",
                 c10::toString(options.dtype));
   }
   if (changes_dtype_) at::autocast::clear_cache();  // it finds casts by their weight, whatever their dtype
   at::autocast::set_autocast_enabled(device_type_, options.enabled);
-  at::autocast::set_autocast_dtype(device_type_, options.dtype);
+  // A scope in full precision keeps the dtype of the casts that are remembered, for a scope inside it to compare.
+  if (options.enabled) at::autocast::set_autocast_dtype(device_type_, options.dtype);
   at::autocast::increment_nesting();
 }
 

@@ -57,6 +57,20 @@ TEST(Autocast, ForgetsCastsToAnotherDtype) {
   EXPECT_EQ(dtype_of_product(), at::kBFloat16);
 }
 
+TEST(Autocast, ForgetsCastsToAnotherDtypeBehindAScopeInFullPrecision) {
+  const auto weight = at::ones({4, 4}).requires_grad_();
+  const auto x = at::ones({4, 4});
+  const auto dtype_of_product = [&] { return at::matmul(x, weight).scalar_type(); };
+  const Autocast outer({.dtype = at::kHalf});
+  EXPECT_EQ(dtype_of_product(), at::kHalf);
+  {
+    const Autocast off({.enabled = false});
+    const Autocast inner({.dtype = at::kBFloat16});
+    EXPECT_EQ(dtype_of_product(), at::kBFloat16);
+  }
+  EXPECT_EQ(dtype_of_product(), at::kHalf);
+}
+
 TEST(Autocast, KeepsDeviceTypesApart) {
   const auto x = at::ones({4, 4});
   const Autocast cpu({});
