@@ -43,8 +43,7 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& model, dist:
   std::set<std::string> not_found(options.ignored.begin(), options.ignored.end());
   auto all = not_ignored(model.named_parameters().pairs(), not_found, options.ignored);
   NamedTensors trained;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(trained),
-               [](const auto& item) { return item.second.requires_grad(); });
+  for (const auto& item : all) (item.second.requires_grad() ? trained : impl_->frozen).push_back(item);
   const auto buffers = not_ignored(model.named_buffers().pairs(), not_found, options.ignored);
   all.insert(all.end(), buffers.begin(), buffers.end());
   if (!not_found.empty()) {
@@ -92,6 +91,13 @@ DistributedDataParallel::Step DistributedDataParallel::begin_step() {
   ++impl.num_steps;
   if (impl.has_missed_graph) {
     impl.fail_step("static_graph is set, and this rank had no data in the first step, from which the graph is learned");
+  }
+  for (const auto& [name, tensor] : impl.frozen) {
+    if (!tensor.requires_grad()) continue;
+    impl.fail_step(
+        fmt::format("'{}' requires a gradient, which would not be averaged: it did not when this was made; "
+                    "make another DistributedDataParallel after a change of what is trained",
+                    name));
   }
   try {
     impl.reducer->prepare_for_forward();

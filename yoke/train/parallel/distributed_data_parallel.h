@@ -62,7 +62,8 @@ struct JoinOptions {
 ///               weight of an Embedding or EmbeddingBag with sparse(true) has sparse gradients.
 /// Ranks         collective: all ranks construct it and take the same number of steps, or the others wait; see join().
 /// Errors        InvalidArgument if parameters or buffers differ between ranks (names the first). FailedPrecondition if
-///               a loss does not depend on a parameter (names it) and no option allows that; the other ranks are told.
+///               a loss does not depend on a parameter (names it) and no option allows that, or a parameter requires a
+///               gradient that did not when this was made (names it); the other ranks are told.
 ///               Timeout if a rank does not come to a step (names it). After an error in a step the object can only be
 ///               destroyed.
 /// Lifetime      `model` and `world` outlive it; parameters are neither added nor replaced while it lives.

@@ -24,6 +24,7 @@ struct DistributedDataParallel::Impl {
   dist::World& world;
   bool broadcast_buffers, find_unused_parameters, static_graph;
   std::vector<std::string> names;   ///< Of the trained parameters, as the Reducer numbers them.
+  NamedTensors frozen;              ///< Parameters that were not trained when this was made.
   std::vector<at::Tensor> values;   ///< All parameters and buffers that are kept equal.
   std::vector<at::Tensor> buffers;  ///< Those that are buffers.
   bool has_sparse = false, has_sync_batch_norm = false;

@@ -189,6 +189,36 @@ TEST(DistributedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
   }
 }
 
+// In another order of its elements a gradient would be averaged with the wrong ones.
+TEST(DistributedDataParallel, LayoutsThatDifferAreNamed) {
+  run_ranks(2, [&](World& world) {
+    nn::Conv2d model(nn::Conv2dOptions(2, 2, 2));
+    if (world.rank() == 1) model->weight.set_data(model->weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
+    try {
+      const DistributedDataParallel parallel(*model, world);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("'weight Float [2, 2, 2, 2] strides [8, 1, 4, 2] trained'"));
+    }
+  });
+}
+
+TEST(DistributedDataParallel, AParameterThatIsTrainedLaterIsNamed) {
+  run_ranks(2, [&](World& world) {
+    nn::Linear model(3, 1);
+    model->bias.set_requires_grad(false);
+    DistributedDataParallel parallel(*model, world);
+    model->bias.set_requires_grad(true);
+    try {
+      parallel.begin_step();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+      EXPECT_THAT(error.what(), HasSubstr("'bias' requires a gradient, which would not be averaged"));
+    }
+  });
+}
+
 TEST(DistributedDataParallel, RefusesWhatCannotWork) {
   World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
   nn::Linear frozen(3, 1);

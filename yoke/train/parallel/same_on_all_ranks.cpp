@@ -13,8 +13,12 @@ namespace yoke::train {
 std::string describe_tensors(const NamedTensors& tensors) {
   std::string text;
   for (const auto& [name, tensor] : tensors) {
-    text += fmt::format("{} {} [{}]{}\n", name, c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "),
-                        tensor.requires_grad() ? " trained" : "");
+    // What is sent is memory: elements in another order would meet.
+    const auto layout = tensor.layout() != at::kStrided || tensor.is_contiguous()
+                            ? ""
+                            : fmt::format(" strides [{}]", fmt::join(tensor.strides(), ", "));
+    text += fmt::format("{} {} [{}]{}{}\n", name, c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "),
+                        layout, tensor.requires_grad() ? " trained" : "");
   }
   return text;
 }
