@@ -14,6 +14,7 @@
 #include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -64,9 +65,10 @@ c10::ScalarType statistics_type(const at::Tensor& input) {
 
 void refuse_without_variance(double num_values) {
   if (num_values > 1) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "SyncBatchNorm: all ranks together have {} per channel, which has no variance; use larger batches",
-              num_values == 1 ? "one value" : "no value");
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "SyncBatchNorm: the batch of all ranks together has {} per channel, and so no variance; use larger batches",
+      num_values == 1 ? "one value" : "no value");
 }
 
 /// Collective. Every rank's [mean, spread, count], row by row. A rank without values gives zeros.
@@ -138,19 +140,26 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     context->saved_data["world"] = reinterpret_cast<int64_t>(world);
     if (input.numel() == 0) return at::empty_like(input);
     if (!is_cpu) return at::batch_norm_elemt(input, weight, bias, whole.mean, whole.spread, eps);
-    // As if evaluating, with the whole batch's statistics in the place of the running ones.
-    return std::get<0>(
-        at::native_batch_norm(input, weight, bias, whole.mean, whole.spread, /*training=*/false, 0, eps));
+    // As if evaluating, with the whole batch's statistics in the place of the running ones, and in their precision.
+    const auto raised = [&](const std::optional<at::Tensor>& values) {
+      return values ? std::optional(values->to(whole.mean.scalar_type())) : values;
+    };
+    return std::get<0>(at::native_batch_norm(input, raised(weight), raised(bias), whole.mean, whole.spread,
+                                             /*training=*/false, 0, eps));
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    if (c10::GradMode::is_enabled()) {  // create_graph: what the ranks add up would not be in it
+      throw Error(ErrorCode::kFailedPrecondition, "SyncBatchNorm gives no gradients of gradients");
+    }
     const auto saved = context->get_saved_variables();
-    const auto &input = saved[0], &weight = saved[1], &mean = saved[2], &spread = saved[3], &counts = saved[4];
+    const auto &input = saved[0], &mean = saved[2], &spread = saved[3], &counts = saved[4];
+    const bool is_cpu = input.is_cpu(), is_empty = input.numel() == 0;
+    const auto weight = is_cpu && saved[1].defined() ? saved[1].to(mean.scalar_type()) : saved[1];
     const double eps = context->saved_data["eps"].toDouble();
     auto& world = *reinterpret_cast<dist::World*>(context->saved_data["world"].toInt());
     const bool input_wants = context->needs_input_grad(0);
     const auto output = contiguous_in_its_layout(outputs[0]);
-    const bool is_cpu = input.is_cpu(), is_empty = input.numel() == 0;
 
     Sums sums;
     at::Tensor grad_input;
@@ -259,8 +268,10 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   if (is_update && !options.momentum()) momentum = 1 / (num_batches_tracked.item<double>() + 1);  // of all batches
   at::Tensor output;
   if (!is_training() || world_ == nullptr || world_->size() == 1) {
-    output = at::batch_norm(input, weight, bias, running_mean, running_var, is_training() || !is_tracked, momentum,
-                            options.eps(), /*cudnn_enabled=*/true);
+    const bool is_of_batch = is_training() || !is_tracked;
+    if (is_of_batch && input.numel() > 0) refuse_without_variance(static_cast<double>(input.numel() / input.size(1)));
+    output = at::batch_norm(input, weight, bias, running_mean, running_var, is_of_batch, momentum, options.eps(),
+                            /*cudnn_enabled=*/true);
   } else {
     const Running running{is_tracked ? running_mean : at::Tensor(), is_tracked ? running_var : at::Tensor(), momentum};
     using Optional = std::optional<at::Tensor>;  // a Function takes no undefined tensors

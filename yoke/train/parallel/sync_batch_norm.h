@@ -21,6 +21,7 @@ namespace yoke::train {
 /// Ranks   forward in training mode is collective, and so is its backward; evaluation is not.
 /// Errors  InvalidArgument: too few dimensions, another number of channels, or no more than one value per
 ///         channel on all ranks together (on all ranks; the running statistics are as they were).
+///         FailedPrecondition: a backward with create_graph, since there are no gradients of gradients.
 /// Source  Peng et al., "MegDet", CVPR 2018, sec. 3.3; gives the numbers of torch.nn.SyncBatchNorm.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
@@ -155,6 +156,49 @@ TEST(SyncBatchNorm, RefusesWhatHasNoVariance) {
     EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 0);
   });
   EXPECT_EQ(num_errors, 4);
+}
+
+// BatchNorm's own check; without it the running variance would be NaN from then on.
+TEST(SyncBatchNorm, RefusesWhatHasNoVarianceOnOneRankToo) {
+  run_ranks(1, [](World& world) {
+    SyncBatchNorm norm(kChannels);
+    EXPECT_THROW(norm(torch::ones({1, kChannels})), Error);
+    norm->synchronize(world);
+    EXPECT_THROW(norm(torch::ones({1, kChannels})), Error);
+    EXPECT_TRUE(torch::equal(norm->running_var, torch::ones({kChannels})));
+    norm->eval();
+    norm(torch::ones({1, kChannels}));
+  });
+}
+
+TEST(SyncBatchNorm, AModelOfLowerPrecision) {
+  run_ranks(2, [](World& world) {
+    const auto x = numbers({4, kChannels, 2}, 1).to(torch::kBFloat16);
+    nn::BatchNorm1d whole(kChannels);
+    whole->to(torch::kBFloat16);
+    const auto expected = whole(x);
+    expected.square().sum().backward();
+    SyncBatchNorm norm(kChannels);
+    norm->to(torch::kBFloat16);
+    norm->synchronize(world);
+    const auto actual = norm(x.narrow(0, 2 * world.rank(), 2));
+    actual.square().sum().backward();
+    expect_close(actual.detach(), expected.detach().narrow(0, 2 * world.rank(), 2), 4e-2, "output");
+    const auto sum = norm->weight.grad().to(torch::kFloat);
+    world.all_reduce(sum);
+    expect_close(sum, whole->weight.grad().to(torch::kFloat), 4e-2, "gradient");
+    expect_close(norm->running_var, whole->running_var, 4e-2, "running statistics");
+  });
+}
+
+TEST(SyncBatchNorm, RefusesGradientsOfGradients) {
+  run_ranks(2, [](World& world) {
+    SyncBatchNorm norm(kChannels);
+    norm->synchronize(world);
+    const auto x = numbers({4, kChannels}, 1 + static_cast<double>(world.rank())).to(torch::kFloat).requires_grad_();
+    const auto loss = norm(x).pow(3).sum();
+    EXPECT_THROW(torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true), Error);
+  });
 }
 
 struct Block : nn::Module {
