@@ -250,7 +250,7 @@ Replicas::~Replicas() = default;
 Tensors Replicas::run(const std::function<Tensors(torch::nn::Module& replica, const Tensors& inputs)>& function,
                       const Tensors& inputs) {
   auto& self = *impl_;
-  if (self.devices.size() == 1) {
+  if (self.devices.size() == 1 || inputs.empty()) {  // nothing to split: the model itself, as in Python
     Tensors moved;
     for (const auto& input : inputs) moved.push_back(to(input, self.devices[0]));
     return function(*self.model, moved);

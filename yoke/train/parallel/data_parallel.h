@@ -83,7 +83,8 @@ class DataParallel {
   }
 
   /// Any function of a replica and its part of the inputs, so that the loss is computed on all devices too. Inputs are
-  /// split alike, outputs joined along dimension 0; scalars become one vector with an element for each part.
+  /// split alike, outputs joined along dimension 0; scalars become one vector with an element for each part. Without
+  /// inputs the model alone runs.
   Tensors run(const std::function<Tensors(M& replica, const Tensors& inputs)>& function, const Tensors& inputs) {
     return replicas_.run([&function](torch::nn::Module& replica,
                                      const Tensors& part) { return function(static_cast<M&>(replica), part); },

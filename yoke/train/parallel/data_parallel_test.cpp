@@ -239,6 +239,14 @@ TEST(DataParallel, ComputesTheLossOnAllDevices) {
   EXPECT_TRUE(at::allclose(losses.mean(), (model->forward(x) - y).square().mean()));
 }
 
+TEST(DataParallel, WithoutInputsTheModelAloneRuns) {
+  auto model = make_mlp();
+  DataParallel parallel(model.ptr(), kTwo);
+  const auto sums = parallel.run(
+      [](torch::nn::SequentialImpl& one, const Tensors&) { return Tensors{one.parameters()[0].sum()}; }, {})[0];
+  EXPECT_TRUE(sums.equal(model->parameters()[0].sum()));
+}
+
 TEST(DataParallel, GradientsReachTheInputsToo) {
   auto model = make_mlp();
   DataParallel parallel(model.ptr(), kTwo);
