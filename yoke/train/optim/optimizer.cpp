@@ -65,6 +65,12 @@ Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>>
                     "{}: parameter '{}' is {}, not a dense tensor of float, double, half or bfloat16", traits_.name,
                     name, describe(parameter));
       }
+      if (!parameter.is_leaf() && !parameter.retains_grad()) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "{}: parameter '{}' is the result of an operation, whose gradient is not kept: give its leaf, or "
+                    "detach it",
+                    traits_.name, name);
+      }
       if (const auto [first, is_new] = taken.try_emplace(parameter.unsafeGetTensorImpl(), slots_.size()); !is_new) {
         if (slots_[first->second].group == lrs_.size()) continue;
         throw Error(ErrorCode::kInvalidArgument, "{}: '{}' and '{}' are one parameter, in two groups", traits_.name,
@@ -199,6 +205,17 @@ void Optimizer::start_state(Slot& slot) const {
 
 at::Tensor Optimizer::checked_gradient(size_t i) const {
   const auto& parameter = slots_[i].parameter;
+  if (!slots_[i].states.empty()) {  // fused kernels walk the memory of both alike
+    const auto& state = slots_[i].states.front();
+    if (state.scalar_type() != parameter.scalar_type() || state.device() != parameter.device() ||
+        (slots_[i].is_fused && state.strides() != parameter.strides())) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "{}: parameter '{}' is {} with strides [{}] on {}, its state {} with strides [{}] on {}: a model is "
+                  "moved, converted and laid out before its optimizer is made",
+                  traits_.name, parameters_[i].first, describe(parameter), fmt::join(parameter.strides(), ", "),
+                  parameter.device().str(), describe(state), fmt::join(state.strides(), ", "), state.device().str());
+    }
+  }
   const auto& gradient = gradient_of(parameter);
   if (gradient.scalar_type() != parameter.scalar_type() || gradient.device() != parameter.device() ||
       gradient.sizes() != parameter.sizes()) {

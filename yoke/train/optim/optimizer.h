@@ -62,8 +62,8 @@ using OptionMap = std::map<std::string, OptionValue>;
 ///
 /// Parameters  leaf tensors of float, double, half or bfloat16, each under a name of its own over all groups.
 ///             A tied one counts once, under its first name (see distinct); in two groups it is an error.
-///             References are kept; a parameter without a gradient is left alone, and has no state until its first
-///             one.
+///             References are kept, and what they lead to keeps its shape, dtype, device and strides; a parameter
+///             without a gradient is left alone, and has no state until its first one.
 /// Slices      all updates are elementwise: a 1-D view of a parameter (with its gradient) steps as it does within the
 ///             whole. On a CPU the last elements of a slice that is no multiple of 64 bytes may round differently.
 /// Devices     fused kernels on CPU and CUDA. Elsewhere, and for parameters with gaps in their memory (column slices),
@@ -78,7 +78,8 @@ class Optimizer : public ScalableOptimizer {
 
   /// Updates with each group's own learning rate.
   /// Errors  kInvalidArgument: a gradient of another dtype, device or shape than its parameter, or sparse where the
-  ///         optimizer cannot take it (named). Nothing has changed then.
+  ///         optimizer cannot take it (named); a parameter that has been moved, converted or laid out otherwise than
+  ///         its state (named). Nothing has changed then.
   void step() final;
 
   /// Sets every group's learning rate first: schedules are pure functions (schedule.h), so optimizer.step(lr(i)).

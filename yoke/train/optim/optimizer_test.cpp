@@ -1,11 +1,13 @@
 // What holds for every optimizer (parity_test.cpp compares them with PyTorch's).
 #include "yoke/train/optim/optimizer.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/tensor.h>
@@ -282,6 +284,38 @@ TEST(Optimizers, RefuseGradientsThatDoNotFit) {
     alone->step();
     EXPECT_TRUE(at::equal(good, twin)) << name;
   }
+}
+
+TEST(Optimizers, RefuseParametersThatHaveBecomeOthers) {
+  const auto transposed = at::ones({2, 3}).requires_grad_(), converted = at::ones({2, 3}).requires_grad_();
+  AdamW optimizer({{"transposed", transposed}, {"converted", converted}});
+  const auto step = [&] {
+    transposed.mutable_grad() = at::ones_like(transposed);
+    converted.mutable_grad() = at::ones_like(converted);
+    optimizer.step();
+  };
+  step();
+  const auto with_gradients_reset = [&](const at::Tensor& parameter, const at::Tensor& data) {
+    parameter.mutable_grad().reset();
+    parameter.set_data(data);
+    return message_of(step);
+  };
+  const auto data = transposed.detach();
+  EXPECT_THAT(with_gradients_reset(transposed, data.t().contiguous().t()),
+              HasSubstr("'transposed' is Float [2, 3] with strides [1, 2] on cpu, its state Float [2, 3] with strides "
+                        "[3, 1]"));
+  transposed.mutable_grad().reset();
+  transposed.set_data(data);
+  EXPECT_THAT(with_gradients_reset(converted, converted.detach().to(at::kDouble)), HasSubstr("'converted' is Double"));
+  EXPECT_EQ(optimizer.state_dict().at("step.transposed").item<float>(), 1) << "stepped in part";
+}
+
+TEST(Optimizers, RefuseWhatNeverGetsAGradient) {
+  const auto leaf = start(3);
+  EXPECT_THAT(message_of([&] { Sgd(NamedTensors{{"w", leaf * 2}}); }), HasSubstr("'w' is the result of an operation"));
+  const auto retained = leaf * 2;
+  retained.retain_grad();
+  EXPECT_NO_THROW(Sgd(NamedTensors{{"w", retained}}));
 }
 
 TEST(Optimizers, RefuseOptionsByName) {
