@@ -133,6 +133,15 @@ TEST(ExponentialMovingAverage, AveragesParametersAndCopiesBuffers) {
   EXPECT_EQ(average_of(all, 2).item<int64_t>(), 12) << "integers are copied";
 }
 
+TEST(ExponentialMovingAverage, AveragesComplexNumbers) {
+  const auto value = at::full({2}, 4, at::kComplexFloat);
+  ExponentialMovingAverage ema({{"value", value}}, {}, {.decay = 0.75});
+  ema.update();
+  value.fill_(8);
+  ema.update();
+  EXPECT_TRUE(at::equal(average_of(ema, 0), at::full({2}, 5, at::kComplexFloat)));
+}
+
 TEST(ExponentialMovingAverage, WarmsUp) {
   Model model;
   ExponentialMovingAverage ema(model.parameters(), {}, {.decay = 0.9, .warm_up = true});

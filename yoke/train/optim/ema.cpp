@@ -49,7 +49,7 @@ void ExponentialMovingAverage::add(const NamedTensors& tensors, bool is_averaged
     const auto average = value.detach().clone();
     values_.emplace_back(name, value);
     averages_.emplace_back(name, average);
-    const bool is_mean = is_averaged && value.is_floating_point();
+    const bool is_mean = is_averaged && (value.is_floating_point() || value.is_complex());
     const auto batch = std::find_if(batches_.begin(), batches_.end(), [&](const Batch& candidate) {
       const auto& first = candidate.values.front();
       return candidate.is_averaged == is_mean && first.device() == value.device() &&
