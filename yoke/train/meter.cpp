@@ -74,7 +74,7 @@ void Mean::add(const at::Tensor& value, int64_t weight) {
     throw Error(ErrorCode::kInvalidArgument, "Mean takes one value and a weight of at least 0, not {} values and {}",
                 value.numel(), weight);
   }
-  accumulate(value, weight, weight);
+  if (weight > 0) accumulate(value, weight, weight);
 }
 
 void Accuracy::add(const at::Tensor& logits, const at::Tensor& target) {

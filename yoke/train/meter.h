@@ -50,7 +50,8 @@ class Meter {
 /// The mean of values that are means themselves, as a loss is over its batch.
 class Mean : public Meter {
  public:
-  /// `value` one element, any dtype; counts as `weight` samples, so that unequal batches add up to the true mean.
+  /// `value` one element, any dtype; counts as `weight` samples, so that unequal batches add up to the true mean. One
+  /// of no samples (an empty batch's, which is NaN) is left out.
   /// Errors  kInvalidArgument for more elements than one, or a negative weight.
   void add(const at::Tensor& value, int64_t weight);
 };

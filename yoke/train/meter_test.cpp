@@ -23,6 +23,7 @@ TEST(Meter, MeanIsThatOfAllSamplesWhateverTheBatches) {
   mean.add(scalar(2), 6);
   mean.add(at::full({1, 1}, 5.0, at::kBFloat16), 2);
   mean.add(scalar(100), 0);
+  mean.add(scalar(std::nan("")), 0);  // the mean of an empty batch
   EXPECT_DOUBLE_EQ(mean.read(), (2.0 * 6 + 5 * 2) / 8);
   EXPECT_EQ(mean.weight(), 8);
   mean.reset();
