@@ -13,7 +13,8 @@ namespace yoke::train {
 namespace {
 
 c10::Device with_index(c10::Device device) {
-  if (device.has_index() || device.is_cpu() || device.is_meta()) return device;
+  if (device.is_cpu()) return c10::kCPU;  // "cpu:0" is another Device, and no other place
+  if (device.has_index() || device.is_meta()) return device;
   return c10::impl::VirtualGuardImpl(device.type()).getDevice();
 }
 

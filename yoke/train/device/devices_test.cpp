@@ -49,6 +49,7 @@ TEST(Devices, CopiesATensorOnlyToAnotherDevice) {
   const auto tensor = at::ones({3});
   EXPECT_EQ(to(tensor, kCpu).data_ptr(), tensor.data_ptr());
   EXPECT_TRUE(to(tensor, kCpu).is_same(tensor));
+  EXPECT_TRUE(to(tensor, c10::Device("cpu:0")).is_same(tensor));
   EXPECT_TRUE(to(tensor, kMeta).is_meta());
   EXPECT_TRUE(tensor.is_cpu());
 }
