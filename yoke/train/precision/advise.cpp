@@ -16,6 +16,7 @@
 #include <chrono>
 #include <optional>
 
+#include "yoke/base/error.h"
 #include "yoke/base/table.h"
 #include "yoke/train/device/devices.h"
 #include "yoke/train/device/keep_generators.h"
@@ -93,7 +94,9 @@ std::function<void()> alone(const Product& product, const Sizes& input_sizes, co
       case Kind::kConvolution:
         return at::convolution(input, weight, {}, product.stride, product.padding, product.dilation,
                                product.is_transposed, product.output_padding, product.groups);
-      case Kind::kAttention: return at::scaled_dot_product_attention(input, weight, weight, {}, 0.0, product.is_causal);
+      case Kind::kAttention:
+        return at::scaled_dot_product_attention(input, weight, weight, {}, 0.0, product.is_causal, {},
+                                                product.shares_heads);
       case Kind::kMatmul: break;
     }
     return at::matmul(input, weight);
@@ -228,6 +231,9 @@ void judge(LayerAdvice& advice, int64_t multiple) {
 }
 
 Advice advise(torch::nn::Module& model, const std::function<at::Tensor()>& forward, const AdviseOptions& options) {
+  if (options.repetitions < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "advise: {} repetitions; there must be one", options.repetitions);
+  }
   Advice advice;
   advice.device = device_of(model).value_or(c10::Device(c10::kCPU));
   advice.dtype = options.dtype;

@@ -52,6 +52,7 @@ struct Advice {
 ///          of 8 for float16 and bfloat16, 4 for TF32, 16 for int8. Since cuBLAS 11 and cuDNN 7.6.3 other sizes reach
 ///          tensor cores too, below full speed; before, they do not. bfloat16 and TF32 need compute capability 8.0. A
 ///          CPU has no tensor cores; the same sizes are measured there.
+/// Errors   kInvalidArgument: repetitions below 1.
 /// Leaves   parameters, gradients, buffers (batch-norm statistics) and generators as they were.
 /// Source   NVIDIA, "Matrix Multiplication Background User's Guide", "Convolutional Layers User's Guide".
 Advice advise(torch::nn::Module& model, const std::function<at::Tensor()>& forward, const AdviseOptions& options = {});

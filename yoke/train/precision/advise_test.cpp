@@ -14,6 +14,7 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
+#include "yoke/base/error.h"
 #include "yoke/train/precision/autocast.h"
 
 namespace yoke::train::precision {
@@ -158,6 +159,28 @@ TEST(Products, AreThoseOfTheKernelsWithTheirLayers) {
   EXPECT_EQ(products[3].kind, Product::Kind::kAttention);
   EXPECT_TRUE(products[3].is_causal);
   EXPECT_TRUE(observe(*layer, [] {}).empty());
+}
+
+struct SharedHeads : torch::nn::Module {
+  SharedHeads() { register_module("query", query); }
+  at::Tensor forward(const at::Tensor& x) {  // [batch, length, 8]
+    const auto heads = query->forward(x).view({x.size(0), x.size(1), 4, 2}).transpose(1, 2);
+    const auto shared = heads.narrow(1, 0, 2);  // two heads of keys and values for four of queries
+    return at::scaled_dot_product_attention(heads, shared, shared, {}, 0.0, true, {}, /*enable_gqa=*/true);
+  }
+  torch::nn::Linear query{8, 8};
+};
+
+TEST(Advise, MeasuresAttentionWhoseHeadsShareKeys) {
+  SharedHeads model;
+  const auto advice = advise(model, at::randn({2, 5, 8}), {.repetitions = 1});
+  EXPECT_EQ(advice.layers.back().product.kind, Product::Kind::kAttention);
+  EXPECT_GT(advice.layers.back().milliseconds, 0);
+}
+
+TEST(Advise, RefusesToMeasureNothing) {
+  torch::nn::Linear layer(4, 4);
+  EXPECT_THROW(advise(*layer, at::ones({2, 4}), {.repetitions = 0}), Error);
 }
 
 TEST(Judge, PadsGroupsEachForThemselves) {

@@ -83,6 +83,7 @@ void take_kernel(Product& product, std::string_view name, c10::ArrayRef<const c1
   } else if (name == "aten::scaled_dot_product_attention") {
     take(product, Kind::kAttention, inputs[0].toTensor(), inputs[1].toTensor());
     product.is_causal = inputs[5].toBool();
+    product.shares_heads = inputs[7].toBool();
   } else if (is_known && product.kind != Kind::kMatmul) {
     return;  // how a convolution or an attention is computed inside
   } else if (name == "aten::mm" || name == "aten::bmm") {
@@ -128,7 +129,7 @@ bool is_same(const Product& a, const Product& b) {
   const auto key = [](const Product& p) {
     return std::tie(p.kind, p.layer, p.operation, p.dtype, p.input, p.weight, p.input_needs_grad, p.weight_needs_grad,
                     p.weight_is_transposed, p.format, p.stride, p.padding, p.dilation, p.output_padding,
-                    p.is_transposed, p.groups, p.is_causal);
+                    p.is_transposed, p.groups, p.is_causal, p.shares_heads);
   };
   return a.device == b.device && key(a) == key(b);
 }

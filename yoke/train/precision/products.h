@@ -39,7 +39,8 @@ struct Product {
   std::vector<int64_t> stride, padding, dilation, output_padding;
   bool is_transposed = false;
   int64_t groups = 1;
-  bool is_causal = false;  ///< kAttention
+  bool is_causal = false;     ///< kAttention, as the next
+  bool shares_heads = false;  ///< enable_gqa: the key has fewer heads than the query.
 };
 
 /// Runs `body` and gives what this thread computed meanwhile, equal calls of a layer as one, in the order of their
