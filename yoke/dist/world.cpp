@@ -81,6 +81,16 @@ bool contains_any(std::string_view text, std::initializer_list<std::string_view>
   return std::any_of(words.begin(), words.end(), [&](auto word) { return text.find(word) != text.npos; });
 }
 
+/// What backends take: they walk memory, and do not look at strides.
+struct Dense {
+  explicit Dense(const at::Tensor& tensor) : given(tensor.detach()), sent({given.contiguous()}) {}
+  void give_back() const {
+    if (!sent[0].is_same(given)) given.copy_(sent[0]);
+  }
+  at::Tensor given;
+  std::vector<at::Tensor> sent;
+};
+
 /// libtorch's errors go on with a stack trace.
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
@@ -188,24 +198,26 @@ void World::all_reduce(const at::Tensor& tensor, ReduceOp op) {
     case ReduceOp::kMin: options.reduceOp = c10d::ReduceOp::MIN; break;
     case ReduceOp::kMax: options.reduceOp = c10d::ReduceOp::MAX; break;
   }
+  Dense dense(tensor);
   try {
-    std::vector<at::Tensor> tensors = {tensor};
-    process_group().allreduce(tensors, options)->wait();
+    process_group().allreduce(dense.sent, options)->wait();
   } catch (...) {
     explain(std::current_exception());
   }
-  if (op == ReduceOp::kMean) tensor.div_(size());
+  if (op == ReduceOp::kMean) dense.sent[0].div_(size());
+  dense.give_back();
 }
 
 void World::broadcast(const at::Tensor& tensor, int64_t root) {
+  Dense dense(tensor);
   try {
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    std::vector<at::Tensor> tensors = {tensor};
-    process_group().broadcast(tensors, options)->wait();
+    process_group().broadcast(dense.sent, options)->wait();
   } catch (...) {
     explain(std::current_exception());
   }
+  dense.give_back();
 }
 
 at::Tensor World::all_gather(const at::Tensor& tensor) {

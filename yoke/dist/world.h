@@ -84,7 +84,7 @@ class World {
   void barrier();  ///< Collective.
   void all_reduce(const at::Tensor& tensor,
                   ReduceOp op = ReduceOp::kSum);               ///< Collective, in place; any shape, same on all.
-  void broadcast(const at::Tensor& tensor, int64_t root = 0);  ///< Collective, in place; contiguous.
+  void broadcast(const at::Tensor& tensor, int64_t root = 0);  ///< Collective, in place; any shape, same on all.
   at::Tensor all_gather(const at::Tensor& tensor);  ///< Collective. Any shape [...], same on all; gives [size, ...].
 
   /// Collective. Fills `output`, [size * n], with all ranks' `input`, [n], by rank; both contiguous and of one dtype.

@@ -57,6 +57,24 @@ TEST(World, CollectivesGiveEveryRankTheSame) {
   });
 }
 
+TEST(World, TakesTensorsWhateverTheirStrides) {
+  run_ranks(2, [](World& world) {
+    const auto whole = at::zeros({2, 4}), gapped = whole.narrow(1, 0, 2);
+    gapped.fill_(world.rank() + 1.0);
+    world.all_reduce(gapped);
+    EXPECT_TRUE(at::equal(gapped, at::full({2, 2}, 3.0)));
+    gapped.fill_(world.rank() + 1.0);
+    world.broadcast(gapped);
+    EXPECT_TRUE(at::equal(gapped, at::full({2, 2}, 1.0)));
+    EXPECT_TRUE(at::equal(whole.narrow(1, 2, 2), at::zeros({2, 2})));
+
+    const auto numbers = at::arange(6).reshape({2, 3});
+    const auto mixed = world.rank() == 0 ? numbers.clone() : numbers.t().contiguous().t();
+    world.all_reduce(mixed);
+    EXPECT_TRUE(at::equal(mixed, numbers.mul(2)));
+  });
+}
+
 TEST(World, FlatCollectivesPutEachRanksPartInItsPlace) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     for (const int64_t size : {1, 2, 3, 4}) {
