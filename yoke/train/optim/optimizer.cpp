@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string_view>
@@ -90,6 +91,11 @@ Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>>
 void Optimizer::check_group(size_t group) const {
   if (group < lrs_.size()) return;
   throw Error(ErrorCode::kInvalidArgument, "{}: group {} of {}", traits_.name, group, lrs_.size());
+}
+
+bool Optimizer::has_stepped(size_t group) const {
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [group](const Slot& slot) { return slot.group == group && slot.has_state; });
 }
 
 double Optimizer::lr(size_t group) const {

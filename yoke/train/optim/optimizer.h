@@ -155,6 +155,7 @@ class Optimizer : public ScalableOptimizer {
   }
 
   void check_group(size_t group) const;
+  bool has_stepped(size_t group) const;  ///< Or its state was loaded.
 
  private:
   friend struct OptimizerOptions;  // python_state.cpp

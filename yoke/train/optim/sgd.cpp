@@ -50,6 +50,11 @@ void Sgd::set_momentum(double momentum) {
 
 void Sgd::set_momentum(size_t group, double momentum) {
   auto changed = options(group);
+  if ((momentum == 0) != (changed.momentum == 0) && has_stepped(group)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "SGD: momentum {} instead of {} after a step: it cannot begin or end then; a very small one can",
+                momentum, changed.momentum);
+  }
   changed.momentum = momentum;
   check(changed);
   options_[group] = changed;

@@ -30,7 +30,9 @@ class Sgd : public Optimizer {
   explicit Sgd(NamedTensors parameters, const SgdOptions& options = {});
   explicit Sgd(std::vector<ParameterGroup<SgdOptions>> groups);
 
-  /// For a schedule that moves the momentum too. REQUIRES: zero stays zero and nonzero nonzero once stepping began.
+  /// For a schedule that moves the momentum too.
+  /// Errors  kInvalidArgument: negative or not finite; from zero or to zero once stepping began, since the state is
+  ///         another then; a group that is not there.
   void set_momentum(double momentum);  ///< Of all groups.
   void set_momentum(size_t group, double momentum);
 

@@ -167,6 +167,20 @@ TEST(Sgd, RefusesForeignStateByName) {
   EXPECT_TRUE(optimizer.state_dict().empty()) << "a refused state was taken in part";
 }
 
+TEST(Sgd, RefusesAMomentumThatBeginsOrEndsBetweenSteps) {
+  for (const double momentum : {0.0, 0.9}) {
+    const auto parameter = at::ones({3}).requires_grad_();
+    Sgd optimizer({{"w", parameter}}, {.momentum = 0.9 - momentum});
+    optimizer.set_momentum(momentum);
+    parameter.mutable_grad() = at::ones({3});
+    optimizer.step();
+    EXPECT_THAT(message_of([&] { optimizer.set_momentum(0.9 - momentum); }), HasSubstr("after a step"));
+    optimizer.set_momentum(momentum / 2);
+    optimizer.step();
+    EXPECT_EQ(optimizer.state_dict().size(), momentum == 0 ? 0u : 1u);
+  }
+}
+
 TEST(Sgd, RefusesBadArguments) {
   const auto parameter = at::ones({3}).requires_grad_();
   const auto make = [&](SgdOptions options) { return message_of([&] { Sgd({{"w", parameter}}, options); }); };
