@@ -26,7 +26,9 @@ class GradientBucket {
   /// This rank's gradients, not divided by anything: 1-D, or the sparse gradient of one embedding. A hook may change
   /// it.
   at::Tensor flat() const;
-  std::vector<at::Tensor> gradients() const;   ///< Views into a dense flat(), one for each parameter, in its shape.
+  /// Views into a dense flat(), one for each parameter, in its shape; those of a parameter that is not contiguous
+  /// (channels_last) have its elements in the order of its memory.
+  std::vector<at::Tensor> gradients() const;
   std::vector<at::Tensor> parameters() const;  ///< Beside gradients().
 
  private:

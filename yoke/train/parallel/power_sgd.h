@@ -19,7 +19,8 @@ struct PowerSgdOptions {
 
 /// Compresses the gradient of each weight, seen as a matrix [rows, the rest], to rank `matrix_rank`; vectors are
 /// averaged exactly. It is an approximation: error feedback makes up for it over the steps. One hook for one
-/// DistributedDataParallel: it remembers errors and matrices by bucket, of the size of the gradients.
+/// DistributedDataParallel: it remembers errors and matrices by bucket, of the size of the gradients. An infinite or
+/// NaN gradient stays in that memory, so not with a GradScaler, whose overflows are part of the plan.
 ///
 /// Errors  InvalidArgument: error feedback or warm start with start_step below 2, since buckets change after the first
 ///         step; matrix_rank below 1.
