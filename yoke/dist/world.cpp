@@ -33,6 +33,7 @@ constexpr milliseconds kShutdownPatience = std::chrono::seconds(30);
 constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
 
 c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
+  if (options.device && options.device->is_cpu()) return c10::kCPU;  // tensors are never on "cpu:0"
   if (options.device) return *options.device;
   if (const auto* plug = loaded_plug()) {
     const int64_t num_devices = plug->num_devices();

@@ -25,6 +25,7 @@ using std::chrono::milliseconds;
 TEST(World, OneRankNeedsNobody) {
   World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
   EXPECT_EQ(world.size(), 1);
+  EXPECT_EQ(World(RankEnv{}, {.device = c10::Device("cpu:0")}).device(), world.device());
   const auto tensor = at::full({3}, 2.0);
   world.all_reduce(tensor);
   world.broadcast(tensor);
