@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "yoke/base/error.h"
@@ -114,13 +115,14 @@ Schedule cosine_annealing_warm_restarts(const CosineWarmRestartsOptions& options
   require(options.first_num_steps > 0, kName, "first_num_steps must be given, above 0");
   require(options.growth >= 1, kName, "growth must be at least 1");
   return checked(kName, [options](int64_t step) {
+    constexpr auto kMost = std::numeric_limits<int64_t>::max();
     int64_t num_steps = options.first_num_steps;
     if (options.growth == 1) {
       step %= num_steps;
     } else {
       while (step >= num_steps) {
         step -= num_steps;
-        num_steps *= options.growth;
+        num_steps = num_steps > kMost / options.growth ? kMost : num_steps * options.growth;
       }
     }
     return cosine(options.lr, options.min_lr, step, num_steps);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -64,6 +65,13 @@ TEST(Schedules, ArePureFunctions) {
   EXPECT_EQ(schedule(3), 1);    // the second counts from 0
   EXPECT_EQ(schedule(9), 0.5);  // and the third, which goes on
   EXPECT_EQ(schedule(11), 0.125);
+}
+
+TEST(Schedules, RestartsEndWhereverTheyAreAsked) {
+  const auto growing = cosine_annealing_warm_restarts({.first_num_steps = 2, .growth = int64_t{1} << 62});
+  EXPECT_DOUBLE_EQ(growing(1), 0.5);
+  EXPECT_EQ(growing(2), 1);
+  EXPECT_LE(growing(std::numeric_limits<int64_t>::max()), 1);
 }
 
 TEST(Schedules, RefuseOptionsByName) {
