@@ -177,10 +177,15 @@ std::vector<Tensors> split(const Tensors& inputs, size_t num_parts) {
 }
 
 Tensors join(const std::vector<Tensors>& outputs, c10::Device device) {
+  for (size_t part = 1; part < outputs.size(); ++part) {
+    if (outputs[part].size() == outputs.front().size()) continue;
+    throw Error(ErrorCode::kInvalidArgument, "DataParallel: part {} gave {} outputs, part 1 gave {}", part + 1,
+                outputs[part].size(), outputs.front().size());
+  }
   Tensors joined;
   for (size_t i = 0; i < outputs.front().size(); ++i) {
     Tensors parts;
-    for (const auto& of_replica : outputs) parts.push_back(of_replica.at(i).to(device, /*non_blocking=*/true));
+    for (const auto& of_replica : outputs) parts.push_back(of_replica[i].to(device, /*non_blocking=*/true));
     joined.push_back(parts.front().dim() == 0 ? at::stack(parts) : at::cat(parts));
   }
   return joined;

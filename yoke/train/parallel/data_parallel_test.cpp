@@ -247,6 +247,15 @@ TEST(DataParallel, WithoutInputsTheModelAloneRuns) {
   EXPECT_TRUE(sums.equal(model->parameters()[0].sum()));
 }
 
+TEST(DataParallel, RefusesPartsWithDifferentNumbersOfOutputs) {
+  auto model = make_mlp();
+  DataParallel parallel(model.ptr(), kTwo);
+  const auto more_of_one_row = [](torch::nn::SequentialImpl&, const Tensors& part) {
+    return part[0].size(0) == 1 ? Tensors{part[0], part[0]} : Tensors{part[0]};
+  };
+  EXPECT_THROW(parallel.run(more_of_one_row, {at::ones({3, 4})}), Error);
+}
+
 TEST(DataParallel, GradientsReachTheInputsToo) {
   auto model = make_mlp();
   DataParallel parallel(model.ptr(), kTwo);
