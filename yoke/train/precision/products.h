@@ -45,7 +45,7 @@ struct Product {
 
 /// Runs `body` and gives what this thread computed meanwhile, equal calls of a layer as one, in the order of their
 /// first. Names come from the parameters' memory: a parameter is known even after Autocast has copied it. Not seen:
-/// cuDNN's fused recurrent layers, and torch's fused transformer layers for inference.
+/// fused recurrent layers (cuDNN's, oneDNN's), and torch's fused transformer layers for inference.
 std::vector<Product> observe(const torch::nn::Module& model, const std::function<void()>& body);
 
 }  // namespace yoke::train::precision
