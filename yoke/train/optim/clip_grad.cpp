@@ -52,7 +52,7 @@ at::Tensor norm_of(const std::vector<std::vector<at::Tensor>>& lists, double nor
   std::vector<at::Tensor> norms;
   for (const auto& list : lists) {
     for (const auto& norm : at::_foreach_norm(list, norm_type)) {
-      norms.push_back(norm.to(device, /*non_blocking=*/true));
+      norms.push_back(norm.to(device, /*non_blocking=*/!device.is_cpu()));
     }
   }
   return at::linalg_vector_norm(at::stack(norms), norm_type);

@@ -46,7 +46,7 @@ const at::Tensor& gradient_of(const at::Tensor& parameter) { return parameter.un
 
 std::optional<at::Tensor> on_device(const at::Tensor& tensor, const at::Device& device) {
   if (!tensor.defined()) return std::nullopt;
-  return tensor.device() == device ? tensor : tensor.to(device, /*non_blocking=*/true);
+  return tensor.device() == device ? tensor : tensor.to(device, /*non_blocking=*/!device.is_cpu());
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ struct SumOverReplicas : torch::autograd::Node {
     at::Tensor sum;
     for (const auto& gradient : gradients) {
       if (!gradient.defined()) continue;
-      const auto here = gradient.to(device, /*non_blocking=*/true);
+      const auto here = gradient.to(device, /*non_blocking=*/!device.is_cpu());
       sum = sum.defined() ? sum + here : here;
     }
     return {sum};
@@ -185,7 +185,7 @@ Tensors join(const std::vector<Tensors>& outputs, c10::Device device) {
   Tensors joined;
   for (size_t i = 0; i < outputs.front().size(); ++i) {
     Tensors parts;
-    for (const auto& of_replica : outputs) parts.push_back(of_replica[i].to(device, /*non_blocking=*/true));
+    for (const auto& of_replica : outputs) parts.push_back(of_replica[i].to(device, /*non_blocking=*/!device.is_cpu()));
     joined.push_back(parts.front().dim() == 0 ? at::stack(parts) : at::cat(parts));
   }
   return joined;

@@ -102,7 +102,7 @@ void GradScaler::check_gradients(PerOptimizer& state, const StepGradients& of, c
   for (const auto& [place, by_dtype] : gradients) {
     const c10::Device device(place.first, place.second);
     auto found_inf = at::zeros({}, at::dtype(at::kFloat).device(device));
-    const auto here = inverse_scale.to(device, /*non_blocking=*/true);
+    const auto here = inverse_scale.to(device, /*non_blocking=*/!device.is_cpu());
     for (const auto& [dtype, tensors] : by_dtype)
       at::_amp_foreach_non_finite_check_and_unscale_(tensors, found_inf, here);
     state.found_inf.push_back(std::move(found_inf));
