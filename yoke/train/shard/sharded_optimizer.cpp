@@ -49,22 +49,21 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& 
                                    const MakeOptimizer& make_optimizer, const ShardedOptimizerOptions& options)
     : world_(world), gradients_(options.gradients) {
   NamedTensors trained;
+  std::map<const c10::TensorImpl*, std::string> first_names;
   for (const auto& [name, tensor] : parameters) {
     if (!tensor.requires_grad()) continue;
-    for (const auto& [other, same] : trained) {
-      if (same.is_same(tensor)) {
-        throw Error(ErrorCode::kInvalidArgument, "'{}' and '{}' are one parameter: give it once", other, name);
-      }
-    }
     trained.emplace_back(name, tensor);
-  }
-  if (trained.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "a sharded optimizer was given no parameter that requires a gradient");
+    const auto [first, is_new] = first_names.emplace(tensor.unsafeGetTensorImpl(), name);
+    if (!is_new) tied_.emplace_back(name, first->second);
   }
   check_same_on_all_ranks(
       world, trained,
       fmt::format("gradients: {}; bucket_bytes: {}", options.gradients == GradientMean::kInStep ? "kInStep" : "kDone",
                   options.bucket_bytes));
+  if (trained.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "a sharded optimizer was given no parameter that requires a gradient");
+  }
+  trained = distinct(trained);
 
   const c10::NoGradGuard no_grad;
   NamedTensors slices;
@@ -148,6 +147,7 @@ void ShardedOptimizer::reduce_gradients(const at::Tensor& has_gradient) {
 
 void ShardedOptimizer::prepare() {
   const c10::NoGradGuard no_grad;
+  check_views();
   if (gradients_ == GradientMean::kDone) {
     slice_gradients();
     return;
@@ -189,6 +189,21 @@ bool ShardedOptimizer::is_as_reduced() const {
     }
   }
   return true;
+}
+
+/// Stepping what a module no longer has would train nothing, without a word.
+void ShardedOptimizer::check_views() const {
+  for (const auto& bucket : buckets_) {
+    for (const auto& [name, parameter] : bucket.parameters) {
+      if (parameter.is_alias_of(bucket.flat)) continue;
+      const auto text = fmt::format(
+          "parameter '{}' has got other memory since the sharded optimizer was made (torch::load and to() do that): "
+          "make the optimizer after them, or copy_ into the parameters",
+          name);
+      world_.report_failure(text);
+      throw Error(ErrorCode::kFailedPrecondition, text);
+    }
+  }
 }
 
 void ShardedOptimizer::refuse_sparse(const std::string& name) const {
@@ -287,6 +302,11 @@ TensorSlices ShardedOptimizer::slices() const {
       result.push_back({item.name, item.shape, part.first, bucket.slices[i].detach()});
     }
   }
+  for (const auto& [name, first] : tied_) {
+    auto slice = *std::ranges::find(result, first, &TensorSlice::name);
+    slice.name = name;
+    result.push_back(std::move(slice));
+  }
   return result;
 }
 
@@ -295,7 +315,22 @@ TensorSlices ShardedOptimizer::state_slices() const {
 }
 
 void ShardedOptimizer::load_parameters(const SliceSource& source) {
-  load_slices(source, slices());
+  std::exception_ptr error;
+  std::string message;
+  try {
+    check_views();
+    load_slices(source, slices());
+  } catch (const std::exception& failure) {
+    error = std::current_exception();
+    message = failure.what();
+    if (message.empty()) message = "an error without words";
+  }
+  const auto messages = world_.all_gather_text(message);
+  if (error) std::rethrow_exception(error);
+  for (size_t rank = 0; rank < messages.size(); ++rank) {
+    if (messages[rank].empty()) continue;
+    throw Error(ErrorCode::kUnavailable, "rank {} could not load its part of the parameters: {}", rank, messages[rank]);
+  }
   gather();
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "yoke/train/named_tensors.h"
@@ -49,12 +50,13 @@ struct ShardedOptimizerOptions {
 ///   auto step = parallel.begin_step(); step.backward(loss); optimizer.step(lr); optimizer.zero_grad();
 ///
 /// Parameters  become views of flat buffers, contiguous (channels_last weights too), in place: modules keep theirs.
-///             Construct it before DistributedDataParallel, which remembers strides.
+///             Construct it before DistributedDataParallel, which remembers strides, and after what gives them other
+///             memory (torch::load, to). A tied one counts once, under its first name (see distinct).
 /// Gradients   dense. With kInStep a parameter without one counts as zero if another rank has one, and is left as it is
 ///             if none has.
 /// Ranks       construction and step are collective.
 /// Errors      kInvalidArgument when ranks differ in names, shapes or options (names the first), or a gradient is
-///             sparse (the other ranks are told).
+///             sparse; kFailedPrecondition when a parameter is no view any more (the other ranks are told of both).
 /// Lifetime    `world` outlives it.
 /// Source      Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
 class ShardedOptimizer : public ScalableOptimizer {
@@ -80,12 +82,14 @@ class ShardedOptimizer : public ScalableOptimizer {
   /// The one that steps this rank's slices; its state_dict is of these. Null on a rank without any.
   Optimizer* local() const { return local_.get(); }
 
-  /// This rank's part of all parameters, and of the optimizer's state, for sharded_checkpoint.h and gather_slices.
+  /// This rank's part of all parameters that are trained, a tied one under each of its names, and of the optimizer's
+  /// state: for sharded_checkpoint.h and gather_slices. What every rank has whole (buffers, frozen parameters) is not
+  /// among them.
   TensorSlices slices() const;
   TensorSlices state_slices() const;
 
   /// Collective. The parameters, saved by any number of ranks; on every rank its slices, then all of them.
-  /// Errors  see load_slices.
+  /// Errors  see load_slices; on all ranks when one cannot: its own error there, its rank and message elsewhere.
   void load_parameters(const SliceSource& source);
   /// The optimizer's state; all or nothing.
   /// Errors  see read_state and Optimizer::load_state_dict.
@@ -108,6 +112,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   void slice_gradients();
   void reduce_gradients(const at::Tensor& has_gradient);
   void step_local(const std::function<void(Optimizer&)>& step);
+  void check_views() const;
   [[noreturn]] void refuse_sparse(const std::string& name) const;
 
   /// A parameter's gradient as it was when it was averaged.
@@ -121,6 +126,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   GradientMean gradients_;
   std::vector<Reduced> reduced_;  ///< Of all parameters, in the order of buckets; empty: not since the last step.
   NamedTensors parameters_;
+  std::vector<std::pair<std::string, std::string>> tied_;  ///< A further name, and the first.
   std::vector<Bucket> buckets_;
   std::unique_ptr<Optimizer> local_;
 };

@@ -391,7 +391,6 @@ TEST(ShardedTraining, ZeroRefusesWhatCannotWork) {
   World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
   auto network = make_network();
   const auto weight = network->first->weight;
-  EXPECT_THROW(ShardedOptimizer({{"a", weight}, {"b", weight}}, world, make_sgd), Error);
   EXPECT_THROW(ShardedOptimizer({{"a", torch::ones({2})}}, world, make_sgd), Error) << "nothing to train";
   ShardedOptimizer zero({{"a", weight}}, world, make_sgd);
   EXPECT_THROW(zero.clip_grad_norm(1), Error) << "those of the parameters are whole";
@@ -510,6 +509,71 @@ TEST(ShardedOptimizer, AnErrorInOneRanksStepIsNamedOnEveryRank) {
     EXPECT_THROW(run_ranks(2, body, std::chrono::seconds(3)), Error);
     for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'e' has a sparse gradient"));
   }
+}
+
+TEST(ShardedOptimizer, ATiedWeightIsSteppedOnceAndSavedUnderBothNames) {
+  for (const auto mean : {GradientMean::kDone, GradientMean::kInStep}) {
+    run_ranks(2, [&](World& world) {
+      const auto weight = torch::ones({64}).set_requires_grad(true);
+      ShardedOptimizer optimizer({{"encoder", weight}, {"decoder", weight}}, world, make_plain_sgd,
+                                 {.gradients = mean});
+      (weight.sum() + weight.sum()).backward();
+      optimizer.step();
+      EXPECT_TRUE(torch::allclose(weight, torch::full({64}, -1.0)));
+      optimizer.load_parameters(source_of({{"encoder", torch::zeros({64})}, {"decoder", torch::zeros({64})}}));
+      EXPECT_TRUE(torch::equal(weight, torch::zeros({64})));
+      const auto whole = gather_slices(world, optimizer.slices());
+      if (world.rank() == 0) {
+        EXPECT_EQ(whole.size(), 2u);
+        EXPECT_TRUE(torch::equal(whole.at("decoder"), torch::zeros({64})));
+      }
+    });
+  }
+}
+
+TEST(ShardedOptimizer, ARankThatTrainsNothingIsNamedOnEveryRank) {
+  std::atomic<int> count = 0;
+  run_ranks(2, [&](World& world) {
+    const auto p = torch::ones({64}).set_requires_grad(world.rank() == 0);
+    EXPECT_THAT(message_of([&] {
+                  ShardedOptimizer({{"p", p}}, world, make_plain_sgd);
+                }),
+                HasSubstr("differ between ranks: on rank 1"));
+    ++count;
+  });
+  EXPECT_EQ(count, 2);
+}
+
+// As torch::load and module.to() do: the module would have the other memory, and the steps go into the old.
+TEST(ShardedOptimizer, AParameterWithOtherMemoryIsNamedOnEveryRank) {
+  std::array<std::string, 2> messages;
+  const auto body = [&](World& world) {
+    const auto p = torch::ones({64}).set_requires_grad(true);
+    ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd, {.gradients = GradientMean::kInStep});
+    if (world.rank() == 1) p.set_data(torch::zeros({64}));
+    p.sum().backward();
+    const auto message = message_of([&] { optimizer.step(); });
+    messages[static_cast<size_t>(world.rank())] = message;
+    throw Error(ErrorCode::kUnavailable, message);  // leaves without a meeting
+  };
+  EXPECT_THROW(run_ranks(2, body, std::chrono::seconds(3)), Error);
+  for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'p' has got other memory"));
+}
+
+TEST(ShardedOptimizer, ALoadThatOneRankCannotDoFailsOnEveryRank) {
+  std::atomic<int> count = 0;
+  run_ranks(2, [&](World& world) {
+    const auto p = torch::ones({64}).set_requires_grad(true);
+    ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd);
+    auto source = source_of({{"p", torch::zeros({64})}});
+    source.read = [read = source.read](const std::string& name, int64_t first, int64_t length) {
+      if (first > 0) throw Error(ErrorCode::kDataLoss, "the second half is damaged");
+      return read(name, first, length);
+    };
+    EXPECT_THAT(message_of([&] { optimizer.load_parameters(source); }), HasSubstr("the second half is damaged"));
+    ++count;
+  });
+  EXPECT_EQ(count, 2);
 }
 
 }  // namespace
