@@ -131,7 +131,13 @@ void gather_slices(dist::World& world, const TensorSlices& slices,
       }
       world.all_reduce(bytes_of(whole));
     }
-    if (world.rank() == 0) sink(tensor.name, whole.cpu().view(tensor.shape));
+    if (world.rank() != 0) continue;
+    try {
+      sink(tensor.name, whole.cpu().view(tensor.shape));
+    } catch (const std::exception& error) {
+      world.report_failure(error.what());  // the others would wait for the next tensor
+      throw;
+    }
   }
 }
 

@@ -162,5 +162,22 @@ TEST(TensorSlices, RanksThatDisagreeAreTold) {
   EXPECT_THAT(message_of([&] { plan_slices({of({4}, 0, 3), of({4}, 2, 2)}); }), HasSubstr("or two have parts"));
 }
 
+TEST(TensorSlices, AnErrorOfTheSinkIsToldToTheOthers) {
+  std::string message;
+  const auto body = [&](dist::World& world) {
+    const auto slices = divide(some_tensors(), world.rank(), world.size());
+    try {
+      gather_slices(world, slices, [](const std::string&, const at::Tensor&) {
+        throw Error(ErrorCode::kUnavailable, "no room for it");
+      });
+    } catch (const Error& error) {
+      if (world.rank() == 1) message = error.what();
+      throw;  // leaves without a meeting
+    }
+  };
+  EXPECT_THROW(fakes::run_ranks(2, body, std::chrono::seconds(3)), Error);
+  EXPECT_THAT(message, HasSubstr("no room for it"));
+}
+
 }  // namespace
 }  // namespace yoke::train
