@@ -41,7 +41,8 @@ FlatParameters::FlatParameters(dist::World& world, NamedTensors parameters, std:
   const auto dtype = parameters_.front().second.scalar_type();
   const auto options = at::TensorOptions(dtype).device(world.device());
   flat_shard_ = at::empty({layout_.rank_elements()}, options).zero_();
-  whole_ = at::empty({layout_.num_elements()}, options.dtype(compute_dtype.value_or(dtype)));
+  whole_ = at::empty({layout_.num_elements()},
+                     options.dtype(at::isFloatingType(dtype) ? compute_dtype.value_or(dtype) : dtype));
   nothing_ = at::empty({0}, whole_.options());
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& tensor = parameters_[i].second;
@@ -77,6 +78,10 @@ void FlatParameters::free() {
   if (!std::exchange(is_gathered_, false)) return;
   for (const auto& [name, tensor] : parameters_) tensor.set_data(nothing_);
   release_memory(whole_);
+}
+
+bool FlatParameters::is_replaced(size_t parameter) const {
+  return !parameters_[parameter].second.is_alias_of(is_gathered_ ? whole_ : nothing_);
 }
 
 void FlatParameters::take_gradient(size_t parameter) {

@@ -38,6 +38,9 @@ class FlatParameters {
   bool is_gathered() const { return is_gathered_; }
   bool is_gathering() const { return is_gathering_; }
 
+  /// Whether somebody gave the parameter other memory (torch::load does): the next gather would drop it.
+  bool is_replaced(size_t parameter) const;
+
   /// Takes over the parameter's gradient, a dense one, and leaves it undefined.
   void take_gradient(size_t parameter);
   bool has_gradient() const { return gradient_.defined(); }

@@ -74,8 +74,7 @@ struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
   const bool reshard_after_forward;
   std::vector<Unit> units;  ///< The model first.
   std::unordered_map<const torch::nn::Module*, size_t> unit_of_module;
-  std::vector<std::pair<std::string, std::pair<size_t, size_t>>> places;  ///< Name, unit, parameter in unit; in order.
-  std::vector<std::pair<std::string, std::string>> tied;                  ///< Further names of parameters.
+  std::vector<std::pair<std::string, std::string>> tied;  ///< Further names of parameters.
   NamedTensors buffers;
 
   std::vector<size_t> order;  ///< Units as the last forward called them: what to gather ahead.
@@ -126,7 +125,7 @@ struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
   void begin_forward(size_t index) {
     auto& unit = units[index];
     if (depth == 0) pass = std::make_shared<Pass>(Pass{.number = ++num_passes, .left = {}});
-    check_frozen(unit);
+    check_parameters(unit);
     for (size_t other = 0; other < units.size(); ++other) {
       if (units[other].depth > 0 && other != index) unit.outer.insert(other);
     }
@@ -229,9 +228,15 @@ struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
     unit.flats[flat].take_gradient(parameter);
   }
 
-  void check_frozen(const Unit& unit) const {
+  void check_parameters(const Unit& unit) const {
     for (size_t flat = 0; flat < unit.flats.size(); ++flat) {
       for (size_t i = 0; i < unit.flats[flat].size(); ++i) {
+        if (unit.flats[flat].is_replaced(i)) {
+          fail(ErrorCode::kFailedPrecondition,
+               "parameter '{}' has got other memory since the model was sharded (torch::load and to() do that), which "
+               "would be dropped: shard the model after them, or load_slices",
+               unit.flats[flat].name(i));
+        }
         if (unit.flats[flat].parameter(i).requires_grad() == unit.is_trained[flat]) continue;
         fail(ErrorCode::kFailedPrecondition,
              "parameter '{}' was {} when the model was sharded, and requires_grad has been changed since: shard the "
@@ -281,6 +286,17 @@ FullyShardedDataParallel::FullyShardedDataParallel(torch::nn::Module& model, dis
                                                    const FullyShardedOptions& options)
     : impl_(std::make_shared<Impl>(world, options.reshard_after_forward)) {
   auto& impl = *impl_;
+  auto all = model.named_parameters().pairs();
+  for (const auto& item : model.named_buffers()) {
+    all.emplace_back(item.key(), item.value());
+    impl.buffers.emplace_back(item.key(), item.value());
+  }
+  check_same_on_all_ranks(world, all,
+                          fmt::format("units: {}; reshard_after_forward: {}; compute_dtype: {}",
+                                      fmt::join(options.units, ", "), options.reshard_after_forward,
+                                      options.compute_dtype ? c10::toString(*options.compute_dtype) : "none"));
+  all.clear();  // and what follows is right or wrong on all ranks alike
+
   impl.units.push_back({.name = "", .module = &model});
   const auto modules = model.named_modules("", /*include_self=*/false);
   for (const auto& name : options.units) {
@@ -305,11 +321,15 @@ FullyShardedDataParallel::FullyShardedDataParallel(torch::nn::Module& model, dis
     return best;
   };
 
-  NamedTensors all;
   std::map<const void*, std::string> seen;
   std::vector<std::map<std::pair<at::ScalarType, bool>, NamedTensors>> groups(impl.units.size());
   for (const auto& item : model.named_parameters()) {
-    const auto& [name, tensor] = all.emplace_back(item.key(), item.value());
+    const auto& name = item.key();
+    const auto& tensor = item.value();
+    if (tensor.requires_grad() && torch::autograd::impl::post_acc_grad_hooks(tensor) != nullptr) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "parameter '{}' has a hook on its gradient already: is the model sharded twice?", name);
+    }
     const size_t unit = unit_of(name);
     const auto [first, is_new] = seen.emplace(tensor.unsafeGetTensorImpl(), name);
     if (is_new) {
@@ -323,15 +343,6 @@ FullyShardedDataParallel::FullyShardedDataParallel(torch::nn::Module& model, dis
                   first->second, name);
     }
   }
-  for (const auto& item : model.named_buffers()) {
-    all.emplace_back(item.key(), item.value());
-    impl.buffers.emplace_back(item.key(), item.value());
-  }
-  check_same_on_all_ranks(world, all,
-                          fmt::format("units: {}; reshard_after_forward: {}; compute_dtype: {}",
-                                      fmt::join(options.units, ", "), options.reshard_after_forward,
-                                      options.compute_dtype ? c10::toString(*options.compute_dtype) : "none"));
-  all.clear();
 
   const c10::NoGradGuard no_grad;
   for (const auto& [name, buffer] : impl.buffers) buffer.set_data(buffer.to(world.device()).contiguous());
@@ -349,12 +360,6 @@ FullyShardedDataParallel::FullyShardedDataParallel(torch::nn::Module& model, dis
       const auto& flat = impl.units[i].flats[f];
       if (!impl.units[i].is_trained[f]) continue;
       for (size_t p = 0; p < flat.size(); ++p) {
-        if (torch::autograd::impl::post_acc_grad_hooks(flat.parameter(p)) != nullptr) {
-          throw Error(ErrorCode::kFailedPrecondition,
-                      "parameter '{}' has a hook on its gradient already: is the model "
-                      "sharded twice?",
-                      flat.name(p));
-        }
         torch::autograd::impl::set_post_acc_grad_hooks(
             flat.parameter(p), std::make_unique<GradientHook>([&impl, i, f, p] { impl.take_gradient(i, f, p); }));
       }

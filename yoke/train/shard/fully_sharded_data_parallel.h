@@ -34,7 +34,7 @@ struct FullyShardedOptions {
   /// communication, and the memory of all parameters (ZeRO-2). The outermost unit is always kept.
   bool reshard_after_forward = true;
   /// Gathers and computes in this dtype (at::kBFloat16), while shards, their gradients and the sums over ranks keep the
-  /// parameters' own. Inputs are the caller's to convert.
+  /// parameters' own. Parameters of integers stay as they are. Inputs are the caller's to convert.
   std::optional<at::ScalarType> compute_dtype;
 };
 
@@ -56,16 +56,15 @@ struct FullyShardedOptions {
 ///               returns: what is kept in a member meets weights that are gone. A second backward through one graph is
 ///               not for sharded units.
 /// Unused        within one call of the model each rank may use other parameters (stochastic depth, experts), or leave
-/// a
-///               unit's output out of its loss: its contribution is zero, and a parameter that no rank reached has a
+///               a unit's output out of its loss: its contribution is zero, and a parameter that no rank reached has a
 ///               gradient of zero.
 /// Ranks         collective: construction, forward and backward; all ranks call the same units in the same order, and
 ///               each one's loss depends on what the model returned.
 /// Errors        kInvalidArgument if models or options differ between ranks (names the first difference), units share a
 ///               parameter, or a gradient is sparse; kFailedPrecondition for a gradient that no unit's output led to,
-///               and where requires_grad was changed (these name the parameter, and the other ranks are told); kTimeout
-///               if a rank does not come (names it). After an error in forward or backward the object can only be
-///               destroyed.
+///               and where requires_grad or a parameter's memory was changed, by torch::load say (these name the
+///               parameter, and the other ranks are told); kTimeout if a rank does not come (names it). After an error
+///               in forward or backward the object can only be destroyed.
 /// Lifetime      `model` and `world` outlive it. Its destruction leaves the model's parameters without elements.
 /// Source        Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023.
 class FullyShardedDataParallel {

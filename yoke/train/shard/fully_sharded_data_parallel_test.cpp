@@ -428,6 +428,8 @@ TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
   FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both in the model itself
   EXPECT_THAT(message_of([&] { sharded.forward(*network->blocks[0], torch::ones({1, 10})); }), HasSubstr("is no unit"));
   EXPECT_THROW(FullyShardedDataParallel(*network, world), Error) << "sharded twice";
+  network->sharded = &sharded;
+  EXPECT_NO_THROW(sharded.forward(*network, torch::ones({1, 6}))) << "and the first one goes on";
   world.shutdown();
 }
 
@@ -484,6 +486,7 @@ TEST(FullyShardedDataParallel, OptionsThatDifferAreNamedOnEveryRank) {
   expect({.units = {"block0", "block1"}}, {.units = {"block1", "block0"}}, "on rank 1 it has 'units: block1, block0");
   expect({}, {.reshard_after_forward = false}, "reshard_after_forward: false");
   expect({}, {.compute_dtype = at::kBFloat16}, "compute_dtype: BFloat16");
+  expect({}, {.units = {"block7"}}, "on rank 1 it has 'units: block7");
 }
 
 TEST(FullyShardedDataParallel, AParameterThawedAfterConstructionIsNamed) {
@@ -499,6 +502,43 @@ TEST(FullyShardedDataParallel, AParameterThawedAfterConstructionIsNamed) {
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("'first.weight' was frozen when the model was sharded"));
     }
+  });
+}
+
+// As torch::load does: the values would be dropped by the next gather.
+TEST(FullyShardedDataParallel, AParameterWithOtherMemoryIsNamed) {
+  run_ranks(2, [](World& world) {
+    auto network = make_network();
+    FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
+    network->sharded = &sharded;
+    loss_of(sharded.forward(*network, Batch().x), Batch()).backward();
+    network->blocks[1]->wide->bias.set_data(torch::ones({30}));
+    try {
+      sharded.forward(*network, torch::ones({1, 6}));
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("'block1.wide.bias' has got other memory"));
+    }
+  });
+}
+
+struct WithTable : nn::Module {
+  at::Tensor table;
+  nn::Linear linear{nullptr};
+  WithTable() {
+    table = register_parameter("table", torch::arange(1000, 1006), /*requires_grad=*/false);
+    linear = register_module("linear", nn::Linear(6, 6));
+  }
+  at::Tensor forward(const at::Tensor& x) { return linear(x) + table; }
+};
+
+// 1001 is no bfloat16.
+TEST(FullyShardedDataParallel, ComputeDtypeIsNotForIntegers) {
+  run_ranks(2, [](World& world) {
+    WithTable model;
+    FullyShardedDataParallel sharded(model, world, {.compute_dtype = at::kBFloat16});
+    sharded.forward(model, torch::ones({1, 6}, at::kBFloat16));  // keeps the outermost unit
+    EXPECT_TRUE(torch::equal(model.table, torch::arange(1000, 1006)));
   });
 }
 
