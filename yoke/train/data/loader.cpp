@@ -91,8 +91,8 @@ struct Column {
   detail::SampleShape shape;
   std::shared_ptr<BufferPool> pool;  // null: pinned memory from libtorch
 
-  Column(at::Tensor samples, at::ScalarType to, at::MemoryFormat format, const LoaderOptions& options)
-      : source(std::move(samples)), dtype(to), sizes(source.sizes().vec()), memory_format(format) {
+  Column(const at::Tensor& samples, at::ScalarType to, at::MemoryFormat format, const LoaderOptions& options)
+      : source(samples.resolve_conj().resolve_neg()), dtype(to), sizes(source.sizes().vec()), memory_format(format) {
     shape.pixels = 1;
     for (size_t d = 1; d < sizes.size(); ++d) shape.pixels *= sizes[d];
     sizes[0] = options.batch_size;
@@ -268,7 +268,7 @@ struct Loader::Impl {
     pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the threads that wait for them
     try {
       while (static_cast<int64_t>(workers.size()) < options.num_workers) workers.emplace_back([this] { work(); });
-    } catch (const std::system_error& error) {
+    } catch (const std::exception& error) {
       pthread_sigmask(SIG_SETMASK, &before, nullptr);
       throw Error(ErrorCode::kUnavailable, "loader: starting worker {} of {}: {}", workers.size() + 1,
                   options.num_workers, error.what());
@@ -322,6 +322,7 @@ void Loader::start(std::vector<int64_t> indices, int64_t first_batch) {
   const int64_t count = num_batches(static_cast<int64_t>(indices.size()));
   require(first_batch >= 0 && first_batch <= count, "first_batch {} of {} batches", first_batch, count);
 
+  impl_->start_workers();  // first: where that fails nothing is to come
   {
     std::unique_lock lock(impl_->mutex);
     impl_->end = impl_->next_made;  // nothing of the old order is begun any more
@@ -331,7 +332,6 @@ void Loader::start(std::vector<int64_t> indices, int64_t first_batch) {
     impl_->next_made = impl_->next_given = first_batch;
     impl_->end = count;
   }
-  impl_->start_workers();
   impl_->has_work.notify_all();
 }
 

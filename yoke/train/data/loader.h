@@ -59,7 +59,8 @@ class Loader {
   ~Loader();
 
   /// Begins to make the batches of `indices`, each in [0, N), at number `first_batch` (to resume in an epoch).
-  /// Errors  kInvalidArgument: an index outside the samples; first_batch outside [0, number of batches].
+  /// Errors  kInvalidArgument: an index outside the samples; first_batch outside [0, number of batches]. kUnavailable:
+  ///         the system has no more threads. Nothing is begun then.
   void start(std::vector<int64_t> indices, int64_t first_batch = 0);
 
   /// The next batch, waiting for it if need be; nullopt at the end, and before any `start`.

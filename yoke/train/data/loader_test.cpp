@@ -8,10 +8,13 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randperm.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -242,6 +245,30 @@ std::string refusal(Samples samples, const LoaderOptions& options, std::vector<i
   }
   return "(nothing thrown)";
 }
+
+// A marked tensor's memory is not its values.
+TEST(Loader, GivesConjugatedValues) {
+  const auto numbers = at::view_as_complex(at::rand({5, 3, 2}));
+  Loader loader({numbers.conj(), at::zeros({5}, at::kLong)}, {.batch_size = 5});
+  loader.start({0, 1, 2, 3, 4});
+  EXPECT_TRUE(at::equal(loader.next()->data, numbers.conj()));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need memory for each thread, or end
+// With none of them at work next() would wait for ever.
+TEST(Loader, WithoutThreadsNothingIsBegun) {
+  Loader loader(images(8), {.batch_size = 4, .num_workers = 1024});
+  int64_t num_pages = 0;
+  std::ifstream("/proc/self/statm") >> num_pages;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit limit{static_cast<rlim_t>(num_pages * getpagesize()) + (256 << 20), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  EXPECT_THROW(loader.start({0, 1, 2, 3}), Error);
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_FALSE(loader.next());
+}
+#endif
 
 TEST(Loader, RefusesWhatDoesNotFit) {
   const auto good = images(8, 3);
