@@ -14,8 +14,8 @@
 namespace yoke {
 namespace {
 
-UniqueFd open_to_read(const std::filesystem::path& path) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+UniqueFd open_to_read(const std::filesystem::path& path, int flags = 0) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
   if (!fd) throw system_error(errno, "reading " + path.string());
   return fd;
 }
@@ -91,9 +91,10 @@ void replace_file(const std::filesystem::path& path, const std::function<void(in
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const auto fd = open_to_read(path);
+  const auto fd = open_to_read(path, O_NONBLOCK);  // a FIFO of that name would wait for a writer
   struct stat status {};
   if (fstat(fd.value(), &status) != 0) throw system_error(errno, "reading " + path.string());
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kDataLoss, "{}: not a regular file", path.string());
   if (status.st_size == 0) return;
   const auto size = static_cast<size_t>(status.st_size);
   void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.value(), 0);

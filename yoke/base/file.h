@@ -49,8 +49,8 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& what
 void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write);
 
 /// Reading a whole file by mapping it: pages come on demand and are shared between ranks.
-/// Errors  as errno says, with the path. A file cut short while mapped raises SIGBUS on access: do not map what others
-/// write.
+/// Errors  as errno says, with the path; kDataLoss when it is no regular file. A file cut short while mapped raises
+/// SIGBUS on access: do not map what others write.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);

@@ -83,6 +83,9 @@ TEST_F(FileTest, MapsWhatItReads) {
   replace_file(path, [](int) {});
   EXPECT_TRUE(MappedFile(path).bytes().empty());
   EXPECT_THROW(MappedFile(folder_ / "absent"), Error);
+  EXPECT_THROW(MappedFile{folder_}, Error);
+  ASSERT_EQ(mkfifo((folder_ / "fifo").c_str(), 0600), 0);
+  EXPECT_THROW(MappedFile(folder_ / "fifo"), Error) << "and does not wait for a writer";
 }
 
 TEST_F(FileTest, DescriptorsMoveAndClose) {
