@@ -27,7 +27,8 @@ const T& expect(const PtValue* value, const std::string& place) {
 std::optional<double> number(const PtValue& value) {
   if (const auto* integer = value.get_if<int64_t>()) return static_cast<double>(*integer);
   if (const auto* real = value.get_if<double>()) return *real;
-  if (const auto* tensor = value.get_if<at::Tensor>(); tensor != nullptr && tensor->numel() == 1) {
+  const auto* tensor = value.get_if<at::Tensor>();
+  if (tensor != nullptr && tensor->numel() == 1 && !tensor->is_complex()) {
     return tensor->item<double>();  // a learning rate that CUDA graphs may change
   }
   return std::nullopt;

@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -121,8 +123,28 @@ TEST_F(OptimizerPt, SaysWhatIsNoStateDict) {
   dict.items[1].value = PtList{{PtValue(PtDict{{{std::string("params"), PtList{{PtValue(1.5)}}}}})}};
   EXPECT_THAT(refusal(dict), HasSubstr("a parameter's number is a float"));
   dict = to_pt(optimizer);
+  const PtDict complex_lr{{{std::string("params"), PtList()}, {std::string("lr"), at::ones({}, at::kComplexFloat)}}};
+  dict.items[1].value = PtList{{PtValue(complex_lr)}};
+  EXPECT_THAT(refusal(dict), HasSubstr("parameter"));
+  dict = to_pt(optimizer);
   dict.items[0].value = PtDict{{{int64_t{0}, PtDict{{{std::string("exp_avg"), std::string("much")}}}}}};
   EXPECT_THAT(refusal(dict), HasSubstr("'exp_avg' of a parameter is a str"));
+}
+
+// Python's Adagrad has a state for every parameter, and fails in its step without.
+TEST_F(OptimizerPt, AdagradsStateIsThereBeforeTheFirstGradient) {
+  const auto unused = at::ones({3}).set_requires_grad(true);
+  Adagrad optimizer({{"unused", unused}}, {.initial_accumulator_value = 0.5});
+  const auto dict = to_pt(optimizer);
+  const auto& states = *dict.find("state")->get_if<PtDict>();
+  ASSERT_EQ(states.items.size(), 1u);
+  const auto& state = *states.items[0].value.get_if<PtDict>();
+  EXPECT_TRUE(at::equal(*state.find("sum")->get_if<at::Tensor>(), at::full({3}, 0.5)));
+  EXPECT_EQ(state.find("step")->get_if<at::Tensor>()->item<float>(), 0);
+  load_pt(optimizer, dict);
+  unused.mutable_grad() = at::ones({3});
+  optimizer.step();
+  EXPECT_EQ(optimizer.state_dict().at("step.unused").item<float>(), 1);
 }
 
 // Beside PyTorch itself: what is saved here goes on there as it does here.

@@ -15,6 +15,15 @@ struct OptimizerOptions {
     optimizer.set_options(group, options);
   }
   static const std::string& name(const Optimizer& optimizer) { return optimizer.traits_.name; }
+  /// What the state of a parameter that has had no gradient would begin as.
+  static TensorMap first_state(const Optimizer& optimizer, size_t parameter) {
+    auto slot = optimizer.slots_[parameter];
+    optimizer.start_state(slot);
+    TensorMap state = {{"step", slot.step}};
+    const auto kinds = optimizer.state_kinds(slot.group);
+    for (size_t i = 0; i < kinds.size(); ++i) state.emplace(kinds[i].name, slot.states[i]);
+    return state;
+  }
   static bool is_fused(const Optimizer& optimizer, size_t parameter) { return optimizer.slots_[parameter].is_fused; }
   static size_t group_of(const Optimizer& optimizer, size_t parameter) { return optimizer.slots_[parameter].group; }
 };
@@ -113,6 +122,13 @@ TensorMap flatten(const Optimizer& optimizer, const PythonOptimizerState& python
 PythonOptimizerState to_python(const Optimizer& optimizer) {
   PythonOptimizerState result;
   result.state = by_parameter(optimizer);
+  if (OptimizerOptions::name(optimizer) ==
+      "Adagrad") {  // Python's has all states from the beginning, and asks for them
+    for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
+      const auto index = static_cast<int64_t>(i);
+      if (!result.state.contains(index)) result.state.emplace(index, OptimizerOptions::first_state(optimizer, i));
+    }
+  }
   for (size_t group = 0; group < optimizer.num_groups(); ++group) {
     auto& python = result.param_groups.emplace_back();
     for (const auto& [name, value] : OptimizerOptions::get(optimizer, group)) {
