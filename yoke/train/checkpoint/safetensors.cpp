@@ -223,6 +223,7 @@ void require_writable(const std::string& name, const at::Tensor& tensor) {
   if (name == "__metadata__") refuse("has the name that the format keeps for itself");
   if (!tensor.defined()) refuse("is undefined");
   if (tensor.layout() != at::kStrided) refuse("is not strided: convert it with to_dense() first");
+  if (tensor.is_meta()) refuse("is without data");
   if (!name_of(tensor.scalar_type())) {
     refuse(fmt::format("is of the dtype {}, which the format lacks", c10::toString(tensor.scalar_type())));
   }

@@ -38,7 +38,8 @@ TensorFile read_safetensors(const std::filesystem::path& path);
 ///
 /// Shapes  any; written contiguous in logical order, whatever the strides. A CUDA tensor is copied to the CPU when its
 ///         turn comes, one at a time; nothing else is copied.
-/// Errors  kInvalidArgument naming the tensor: undefined, sparse or quantized, a dtype that the format lacks, a name
+/// Errors  kInvalidArgument naming the tensor: undefined, sparse, quantized or without data, a dtype that the format
+/// lacks, a name
 ///         or metadata that is not UTF-8. As errno says when writing fails.
 void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const StringMap& metadata = {});
 

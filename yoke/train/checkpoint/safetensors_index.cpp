@@ -136,12 +136,12 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
                 folder.string(), shards.size(), options.max_shard_bytes, kMaxShards);
   }
 
-  const auto index = options.stem + ".safetensors.index.json";
+  const auto single = options.stem + ".safetensors", index = single + ".index.json";
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw system_error(error.value(), "writing shards to " + folder.string());
   if (shards.size() == 1) {
-    const auto path = folder / (options.stem + ".safetensors");
+    const auto path = folder / single;
     write_safetensors(path, tensors, metadata);
     remove_file(folder / index);
     return path;
@@ -150,7 +150,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
   const auto new_path = [&](const std::string& name) { return folder / ("." + name + ".new"); };
   bool replaces_shards = false;
   try {
-    nlohmann::ordered_json map = nlohmann::ordered_json::object();
+    std::map<std::string, std::string> map;  // ordered_json looks through all names for each
     for (size_t i = 0; i < shards.size(); ++i) {
       const auto& name =
           names.emplace_back(fmt::format("{}-{:05}-of-{:05}.safetensors", options.stem, i + 1, shards.size()));
@@ -176,6 +176,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
     fs::rename(new_path(name), folder / name, error);
     if (error) throw system_error(error.value(), "writing " + (folder / name).string());
   }
+  remove_file(folder / single);  // Hugging Face's libraries would read it, and not the index
   sync_folder(folder);
   return folder / index;
 }

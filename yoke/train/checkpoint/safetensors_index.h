@@ -31,7 +31,8 @@ struct ShardOptions {
 /// All files are on disk, as `.NAME.new`, before the first one takes its place: there must be room for an earlier set
 /// and the new one. Where both have shards of the same names the earlier index is removed between, so that a crash at
 /// that moment leaves none rather than one whose shards are of two models; otherwise it is the old set or the new one.
-/// Files of an earlier set that the new one does not have stay behind.
+/// What an earlier set was opened by (its index, or its single file) goes last; shards that the new set does not have
+/// stay behind.
 ///
 /// Errors  kInvalidArgument when over 99999 shards are needed; see write_safetensors. An earlier set is then as it was,
 ///         unless a rename fails.

@@ -131,6 +131,8 @@ TEST_F(SafetensorsReaderTest, ShardsAreOneSet) {
   EXPECT_EQ(single.filename(), "model.safetensors");
   EXPECT_FALSE(fs::exists(index));
   EXPECT_TRUE(SafetensorsReader(single).tensor("t").equal(at::ones({2})));
+  EXPECT_EQ(write_shards(), index);
+  EXPECT_FALSE(fs::exists(single)) << "which others look for first";
   // One that is larger than a shard has its own.
   const auto wide = write_safetensors_shards(
       folder_, {{"a", at::ones({2})}, {"b", at::ones({99})}, {"c", at::ones({2})}, {"d", at::ones({2})}}, {},

@@ -220,6 +220,7 @@ TEST_F(SafetensorsTest, RefusesToWriteWhatTheFormatLacks) {
   refuse({{"t", at::Tensor()}}, {}, "tensor 't' is undefined");
   refuse({{"t", one.to(at::kComplexDouble)}}, {}, "tensor 't' is of the dtype ComplexDouble");
   refuse({{"t", one.to_sparse()}}, {}, "tensor 't' is not strided");
+  refuse({{"t", one.to(at::kMeta)}}, {}, "tensor 't' is without data");
   refuse({{"__metadata__", one}}, {}, "keeps for itself");
   refuse({{"\xff", one}}, {}, "is not UTF-8");
   refuse({{"t", one}}, {{"k", "\xff"}}, "metadata 'k' is not UTF-8");
