@@ -80,7 +80,8 @@ Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>>
       Slot slot;
       slot.parameter = parameter;
       slot.group = lrs_.size();
-      slot.is_fused = has_fused_kernel(parameter);
+      const bool is_half_on_cpu = parameter.is_cpu() && at::isReducedFloatingType(parameter.scalar_type());
+      slot.is_fused = has_fused_kernel(parameter) && (traits_.fuses_half_on_cpu || !is_half_on_cpu);
       slots_.push_back(std::move(slot));
       parameters_.emplace_back(name, parameter);
     }

@@ -124,6 +124,7 @@ class Optimizer : public ScalableOptimizer {
     std::string name;                   ///< For messages.
     bool has_steps = true;              ///< Counts the steps of each parameter, as "step.NAME".
     bool starts_from_gradient = false;  ///< The first step differs from the others (SGD's momentum).
+    bool fuses_half_on_cpu = true;      ///< False: the kernel for half and bfloat16 is wrong there.
   };
 
   /// GradScale as kernels take it, on their device.

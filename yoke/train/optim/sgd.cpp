@@ -30,7 +30,10 @@ Sgd::Sgd(NamedTensors parameters, const SgdOptions& options)
     : Sgd(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}}) {}
 
 Sgd::Sgd(std::vector<ParameterGroup<SgdOptions>> groups)
-    : Optimizer({.name = kName, .has_steps = false, .starts_from_gradient = true}, parameters_of(groups)) {
+    // libtorch 2.11's fused SGD for half and bfloat16 on a CPU changes the last elements, those beyond whole vectors,
+    // and no others. (Python steps them all: it fuses only where it is asked to.)
+    : Optimizer({.name = kName, .has_steps = false, .starts_from_gradient = true, .fuses_half_on_cpu = false},
+                parameters_of(groups)) {
   for (const auto& group : groups) {
     check(group.options);
     options_.push_back(group.options);

@@ -196,5 +196,22 @@ TEST(Sgd, RefusesBadArguments) {
   EXPECT_THAT(message_of([&] { optimizer.step(-0.1); }), HasSubstr("learning rate -0.1"));
 }
 
+// libtorch's fused kernel leaves all but the last elements as they are.
+TEST(Sgd, StepsEveryElementOfHalves) {
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+    for (const auto& options : {SgdOptions{.lr = 0.25}, SgdOptions{.lr = 0.25, .momentum = 0.5, .nesterov = true}}) {
+      const auto whole = at::ones({70}).requires_grad_(), half = at::ones({70}, dtype).requires_grad_();
+      Sgd expected({{"weight", whole}}, options), optimizer({{"weight", half}}, options);
+      for (int step = 0; step < 3; ++step) {
+        whole.mutable_grad() = at::ones({70});
+        half.mutable_grad() = at::ones({70}, dtype);
+        expected.step();
+        optimizer.step();
+      }
+      EXPECT_TRUE(at::allclose(half.to(at::kFloat), whole, 1e-2, 1e-2)) << dtype << "\n" << half;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace yoke::train
