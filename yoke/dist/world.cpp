@@ -188,7 +188,9 @@ c10d::ProcessGroup& World::process_group() const {
 
 void World::barrier() {
   // One element through the device's own backend: c10d's barrier would need the device named to it.
-  all_reduce(at::empty({1}, at::TensorOptions().device(impl_->device)).zero_());
+  const auto element = at::empty({1}, at::TensorOptions().device(impl_->device)).zero_();
+  all_reduce(element);
+  element.item();  // NCCL's work ends in the stream: this thread waits here
 }
 
 void World::all_reduce(const at::Tensor& tensor, ReduceOp op) {
@@ -200,12 +202,14 @@ void World::all_reduce(const at::Tensor& tensor, ReduceOp op) {
     case ReduceOp::kMax: options.reduceOp = c10d::ReduceOp::MAX; break;
   }
   Dense dense(tensor);
+  const bool divides_first = op == ReduceOp::kMean && tensor.scalar_type() == at::kHalf;
+  if (divides_first) dense.sent[0].div_(size());
   try {
     process_group().allreduce(dense.sent, options)->wait();
   } catch (...) {
     explain(std::current_exception());
   }
-  if (op == ReduceOp::kMean) dense.sent[0].div_(size());
+  if (op == ReduceOp::kMean && !divides_first) dense.sent[0].div_(size());
   dense.give_back();
 }
 
@@ -254,7 +258,11 @@ PendingCollective World::start_reduce_scatter(const at::Tensor& output, const at
   PendingCollective pending;
   pending.world_ = this;
   pending.tensors_ = {output, input};
-  if (op == ReduceOp::kMean) pending.sum_ = output;
+  if (op == ReduceOp::kMean && input.scalar_type() == at::kHalf) {
+    pending.tensors_[1] = input.div(size());
+  } else if (op == ReduceOp::kMean) {
+    pending.sum_ = output;
+  }
   try {
     pending.work_ = process_group()._reduce_scatter_base(pending.tensors_[0], pending.tensors_[1]);
   } catch (...) {

@@ -34,6 +34,7 @@ struct WorldOptions {
   std::vector<int> stop_signals = {SIGTERM, SIGUSR1};
 };
 
+/// kMean of float16 divides before it adds, as DistributedDataParallel does: a sum may be over 65504.
 enum class ReduceOp { kSum, kMean, kMin, kMax };
 
 class World;

@@ -90,7 +90,7 @@ class FullyShardedDataParallel {
   }
 
   /// This rank's part of each trained parameter under the parameter's name, 1-D, for an optimizer; backward sets their
-  /// gradients. Parameters that are all on other ranks are left out.
+  /// gradients. Parameters that are all on other ranks are left out. A GradScaler over them needs its `world`.
   NamedTensors shards() const;
 
   /// Collective. Scales the shards' gradients so that the norm of the whole gradient is at most `max_norm`, and gives

@@ -251,6 +251,30 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
   }
 }
 
+struct HalfWeight : torch::nn::Module {
+  HalfWeight() { weight = register_parameter("weight", torch::zeros({64}, at::kHalf)); }
+  at::Tensor forward(const at::Tensor& x) { return weight * x; }
+  at::Tensor weight;
+};
+
+// Their sum over ranks is no half, their mean is one.
+TEST(ShardedTraining, HalfGradientsHaveAMeanToo) {
+  run_ranks(4, [](World& world) {
+    const auto x = torch::full({64}, 30000, at::kHalf);
+    HalfWeight network, other;
+    FullyShardedDataParallel sharded(network, world);
+    sharded.forward(network, x).sum().backward();
+    for (const auto& [name, shard] : sharded.shards()) EXPECT_TRUE(torch::equal(shard.grad()[0], x[0]));
+    ShardedOptimizer zero(other.named_parameters().pairs(), world, make_sgd, {.gradients = GradientMean::kInStep});
+    other.forward(x).sum().backward();
+    zero.step(0.5);
+    EXPECT_EQ(other.weight[0].item<float>(), -15000);
+    EXPECT_EQ(other.weight[63].item<float>(), -15000);
+    world.all_reduce(x, dist::ReduceOp::kMean);
+    EXPECT_EQ(x[0].item<float>(), 30000);
+  });
+}
+
 TEST(ShardedTraining, AStateThatIsGatheredLoadsIntoAnOptimizerThatIsNotSharded) {
   run_ranks(2, [](World& world) {
     auto network = make_network();
