@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "yoke/base/error.h"
@@ -62,6 +64,11 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& 
                   options.bucket_bytes));
   if (trained.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "a sharded optimizer was given no parameter that requires a gradient");
+  }
+  std::set<std::string_view> names;
+  for (const auto& named : trained) {
+    if (names.insert(named.first).second) continue;
+    throw Error(ErrorCode::kInvalidArgument, "a sharded optimizer was given two parameters named '{}'", named.first);
   }
   trained = distinct(trained);
 

@@ -55,8 +55,9 @@ struct ShardedOptimizerOptions {
 /// Gradients   dense. With kInStep a parameter without one counts as zero if another rank has one, and is left as it is
 ///             if none has.
 /// Ranks       construction and step are collective.
-/// Errors      kInvalidArgument when ranks differ in names, shapes or options (names the first), or a gradient is
-///             sparse; kFailedPrecondition when a parameter is no view any more (the other ranks are told of both).
+/// Errors      kInvalidArgument when ranks differ in names, shapes or options (names the first), a name comes twice, or
+///             a gradient is sparse; kFailedPrecondition when a parameter is no view any more (the other ranks are told
+///             of both).
 /// Lifetime    `world` outlives it.
 /// Source      Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
 class ShardedOptimizer : public ScalableOptimizer {

@@ -416,6 +416,14 @@ TEST(ShardedTraining, ZeroRefusesWhatCannotWork) {
   auto network = make_network();
   const auto weight = network->first->weight;
   EXPECT_THROW(ShardedOptimizer({{"a", torch::ones({2})}}, world, make_sgd), Error) << "nothing to train";
+  const NamedTensors alike{{"a", network->first->bias}, {"a", network->last->bias}};
+  EXPECT_THROW(ShardedOptimizer(alike, world,
+                                [](NamedTensors slices) {
+                                  slices.pop_back();  // as on ranks that have slices of one of them
+                                  return make_sgd(std::move(slices));
+                                }),
+               Error)
+      << "one would be missing in checkpoints";
   ShardedOptimizer zero({{"a", weight}}, world, make_sgd);
   EXPECT_THROW(zero.clip_grad_norm(1), Error) << "those of the parameters are whole";
   weight.mutable_grad() = torch::ones({10, 6}).to_sparse();
