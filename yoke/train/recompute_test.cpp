@@ -6,6 +6,8 @@
 #include <torch/nn/functional/dropout.h>
 #include <torch/nn/modules/linear.h>
 
+#include <mutex>
+
 #include "fakes/run_ranks.h"
 #include "fakes/tensor_bytes.h"
 #include "yoke/base/error.h"
@@ -23,6 +25,8 @@ struct Deep : nn::Module {
   bool keep = true;  ///< Activations.
 
   explicit Deep(int depth = 4, int64_t width = 16) {
+    static std::mutex mutex;  // ranks are threads, which share the default generator
+    const std::lock_guard lock(mutex);
     torch::manual_seed(0);
     for (int i = 0; i < depth; ++i) layers.push_back(register_module(std::to_string(i), nn::Linear(width, width)));
   }

@@ -23,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 /// A buffer for a tensor: contiguous, pinned if it receives from a GPU. `old` when it fits.
 at::Tensor buffer_for(const at::Tensor& tensor, const at::Tensor& old) {
   const bool pinned = tensor.is_cuda();
-  if (old.defined() && old.sizes() == tensor.sizes() && old.scalar_type() == tensor.scalar_type() &&
-      (!pinned || old.is_pinned())) {
+  if (old.defined() && old.layout() == at::kStrided && old.sizes() == tensor.sizes() &&
+      old.scalar_type() == tensor.scalar_type() && (!pinned || old.is_pinned())) {
     return old;
   }
   return at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(pinned));

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 
@@ -18,17 +19,12 @@ using testing::HasSubstr;
 
 class AsyncSaverTest : public testing::Test {
  protected:
-  AsyncSaverTest() {
-    std::string pattern = (fs::temp_directory_path() / "yoke_async_saver_test.XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~AsyncSaverTest() override { fs::remove_all(folder_); }
-
   Warn collect() {
     return [this](const std::string& message) { warnings_.push_back(message); };
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
   std::vector<std::string> warnings_;
 };
 
@@ -102,13 +98,17 @@ TEST_F(AsyncSaverTest, AnErrorComesOnceWithTheNextCall) {
 
   // What the format refuses is an error of the writing too, with its name.
   fs::remove(folder.folder());
-  saver.save(5, {.tensors = {{"sparse", at::ones({2, 2}).to_sparse()}}});
+  const auto sparse = at::ones({2, 2}).to_sparse();
+  saver.save(5, {.tensors = {{"sparse", sparse}}});
   try {
     saver.finish();
     ADD_FAILURE() << "threw nothing";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("tensor 'sparse' is not strided"));
   }
+  saver.save(6, {.tensors = {{"sparse", at::full({2, 2}, 2.0)}}});
+  saver.finish();
+  EXPECT_TRUE(sparse.to_dense().equal(at::ones({2, 2}))) << "the caller's tensor is no buffer";
 }
 
 TEST_F(AsyncSaverTest, AnErrorThatNobodyAskedForIsTold) {

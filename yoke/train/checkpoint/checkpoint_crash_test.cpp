@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/train/checkpoint/async_saver.h"
 #include "yoke/train/checkpoint/checkpoint.h"
@@ -53,12 +54,6 @@ pid_t start(const std::function<void()>& body) {
 
 class CheckpointCrashTest : public testing::Test {
  protected:
-  CheckpointCrashTest() {
-    std::string pattern = (fs::temp_directory_path() / "yoke_crash_test.XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~CheckpointCrashTest() override { fs::remove_all(folder_); }
-
   int64_t num_temporaries() const {
     int64_t count = 0;
     for (const auto& entry : fs::directory_iterator(folder_)) count += entry.path().extension() == ".tmp";
@@ -74,7 +69,8 @@ class CheckpointCrashTest : public testing::Test {
     }
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 // The only moments at which a killed process differs, on disk, from one that was killed a little later.

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/command.h"
 #include "yoke/base/error.h"
 
 namespace yoke::train {
@@ -40,12 +41,6 @@ void expect_holds(const Checkpoint& checkpoint, int64_t step) {
 
 class CheckpointTest : public testing::Test {
  protected:
-  CheckpointTest() {
-    std::string pattern = (fs::temp_directory_path() / "yoke_checkpoint_test.XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~CheckpointTest() override { fs::remove_all(folder_); }
-
   Warn collect() {
     return [this](const std::string& message) { warnings_.push_back(message); };
   }
@@ -58,7 +53,8 @@ class CheckpointTest : public testing::Test {
     return names;
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
   std::vector<std::string> warnings_;
 };
 

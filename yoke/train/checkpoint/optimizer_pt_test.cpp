@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 
+#include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/train/checkpoint/pt_file.h"
 #include "yoke/train/optim/adagrad.h"
@@ -62,12 +63,8 @@ void expect_equal(const TensorMap& ours, const TensorMap& theirs, const std::str
 
 class OptimizerPt : public testing::Test {
  protected:
-  OptimizerPt() {
-    std::string pattern = (fs::temp_directory_path() / "yoke-optimizer-pt-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~OptimizerPt() override { fs::remove_all(folder_); }
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(OptimizerPt, TakesOverWhatPythonSaved) {

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/train/checkpoint/pt_dtypes.h"
@@ -85,11 +86,7 @@ json described(const PtValue& value, const json& tensors, const std::string& pla
 
 class PtFileTest : public testing::Test {
  protected:
-  PtFileTest() : record_(json::parse(read_file(kRecorded / "values.json"))) {
-    std::string pattern = (fs::temp_directory_path() / "yoke_pt_file_test.XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~PtFileTest() override { fs::remove_all(folder_); }
+  PtFileTest() : record_(json::parse(read_file(kRecorded / "values.json"))) {}
 
   void expect_recorded_values(const PtValue& value, const std::string& name) const {
     const auto& expected = record_["files"][name];
@@ -125,7 +122,8 @@ class PtFileTest : public testing::Test {
   }
 
   json record_;
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(PtFileTest, ReadsWhatPythonWrote) {

@@ -9,6 +9,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/command.h"
 #include "yoke/train/checkpoint/async_saver.h"
 #include "yoke/train/checkpoint/train_state.h"
 #include "yoke/train/optim/sgd.h"
@@ -66,8 +67,8 @@ TensorMap weights_of(const Training& training) {
 constexpr int64_t kStop = 4, kEnd = 9;
 
 TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
-  std::string pattern = (fs::temp_directory_path() / "yoke_resume_test.XXXXXX").string();
-  const fs::path root = mkdtemp(pattern.data());
+  const test::TemporaryFolder temporary;
+  const fs::path root = temporary.path();
   // Oracle: one process that is never stopped.
   TensorMap expected;
   fakes::run_ranks(1, [&](dist::World& world) {
@@ -128,7 +129,6 @@ TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
       });
     }
   }
-  fs::remove_all(root);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <optional>
 
+#include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/train/checkpoint/safetensors_index.h"
@@ -26,12 +27,6 @@ using testing::HasSubstr;
 
 class SafetensorsReaderTest : public testing::Test {
  protected:
-  SafetensorsReaderTest() {
-    std::string pattern = (fs::temp_directory_path() / "yoke_safetensors_reader_test.XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~SafetensorsReaderTest() override { fs::remove_all(folder_); }
-
   fs::path write(const std::string& name, const std::string& bytes) const {
     replace_file(folder_ / name, [&](int fd) { write_all(fd, std::as_bytes(std::span(bytes)), name); });
     return folder_ / name;
@@ -55,7 +50,8 @@ class SafetensorsReaderTest : public testing::Test {
     }
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(SafetensorsReaderTest, ViewsOutliveReaderAndFileAndNeverChangeIt) {

@@ -11,6 +11,7 @@
 
 #include <cstring>
 
+#include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 
@@ -22,19 +23,14 @@ using testing::HasSubstr;
 
 class SafetensorsTest : public testing::Test {
  protected:
-  SafetensorsTest() {
-    std::string pattern = (fs::temp_directory_path() / "yoke_safetensors_test.XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~SafetensorsTest() override { fs::remove_all(folder_); }
-
   fs::path write(const std::string& bytes) const {
     const auto path = folder_ / "t.safetensors";
     replace_file(path, [&](int fd) { write_all(fd, std::as_bytes(std::span(bytes)), "t"); });
     return path;
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 /// A file from its parts, with a length field that is right.

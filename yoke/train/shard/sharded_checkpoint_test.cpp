@@ -6,11 +6,11 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <mutex>
@@ -32,12 +32,6 @@ using testing::HasSubstr;
 
 class ShardedCheckpointFiles : public testing::Test {
  protected:
-  ShardedCheckpointFiles() {
-    std::string name = (fs::temp_directory_path() / "yoke-shards-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~ShardedCheckpointFiles() override { fs::remove_all(folder_); }
-
   /// 12 elements, of which each rank has its share, and a scalar that all have.
   static TensorSlices slices(const World& world, int64_t value) {
     const int64_t length = 12 / world.size();
@@ -71,7 +65,8 @@ class ShardedCheckpointFiles : public testing::Test {
 
   static void write(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(ShardedCheckpointFiles, EachElementIsWrittenOnceAndTheNewestSaveCounts) {

@@ -14,6 +14,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/world.h"
+#include "yoke/train/checkpoint/step_folder.h"
 #include "yoke/train/parallel/same_on_all_ranks.h"
 #include "yoke/train/shard/clip.h"
 
@@ -322,22 +323,10 @@ TensorSlices ShardedOptimizer::state_slices() const {
 }
 
 void ShardedOptimizer::load_parameters(const SliceSource& source) {
-  std::exception_ptr error;
-  std::string message;
-  try {
+  on_all_ranks(world_, "the parameters were not loaded", [&] {
     check_views();
     load_slices(source, slices());
-  } catch (const std::exception& failure) {
-    error = std::current_exception();
-    message = failure.what();
-    if (message.empty()) message = "an error without words";
-  }
-  const auto messages = world_.all_gather_text(message);
-  if (error) std::rethrow_exception(error);
-  for (size_t rank = 0; rank < messages.size(); ++rank) {
-    if (messages[rank].empty()) continue;
-    throw Error(ErrorCode::kUnavailable, "rank {} could not load its part of the parameters: {}", rank, messages[rank]);
-  }
+  });
   gather();
 }
 

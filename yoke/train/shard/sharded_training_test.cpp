@@ -1,7 +1,6 @@
 // All ways to train on several ranks are one: each against one process, and each against the checkpoints of the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <limits>
@@ -9,6 +8,7 @@
 #include <optional>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/clip_grad.h"
@@ -25,18 +25,8 @@ namespace {
 using dist::World;
 using fakes::run_ranks;
 using testing::HasSubstr;
-namespace fs = std::filesystem;
 
 constexpr int kSteps = 20;
-
-struct TemporaryFolder {
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "yoke-shard-XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { fs::remove_all(path); }
-  fs::path path;
-};
 
 std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters) {
   return std::make_unique<AdamW>(std::move(parameters), AdamWOptions{.lr = 0.01});
@@ -180,12 +170,12 @@ TEST(ShardedTraining, EveryWayOnAnyNumberOfRanksGivesOneProcessesParameters) {
 TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
   for (const auto way : kSharded) {
     for (const int64_t before : {1, 2, 4}) {
-      const TemporaryFolder folder;
+      const test::TemporaryFolder folder;
       TensorMap saved, finished;  // whole, gathered
       run_ranks(before, [&](World& world) {
         Trainee trainee(way, world, make_adamw);
         for (int i = 0; i < 3; ++i) trainee.step();
-        write_sharded_checkpoint(world, folder.path, 3, trainee.state(), {{"epoch", "7"}});
+        write_sharded_checkpoint(world, folder.path(), 3, trainee.state(), {{"epoch", "7"}});
         auto whole = gather_slices(world, trainee.state());
         if (world.rank() == 0) saved = std::move(whole);
         for (int i = 0; i < 3; ++i) trainee.step();
@@ -198,7 +188,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
         for (const auto other : kSharded) {
           if (other != way && after != 2) continue;  // that one way reads another's needs no table
           run_ranks(after, [&](World& world) {
-            const ShardedCheckpoint checkpoint(folder.path);
+            const ShardedCheckpoint checkpoint(folder.path());
             EXPECT_EQ(checkpoint.step(), 3);
             EXPECT_EQ(checkpoint.num_shards(), before);
             EXPECT_EQ(checkpoint.metadata().at("epoch"), "7");
@@ -225,7 +215,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
       }
 
       // And without ranks: from the files, and from what rank 0 gathered.
-      const auto source = ShardedCheckpoint(folder.path).source();
+      const auto source = ShardedCheckpoint(folder.path()).source();
       for (const auto& state : {read_whole(source), saved}) {
         OneProcess one(make_adamw);
         const torch::NoGradGuard no_grad;
