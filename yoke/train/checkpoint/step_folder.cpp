@@ -99,7 +99,7 @@ std::vector<int64_t> StepFolder::steps() const {
   std::vector<int64_t> steps;
   for (const auto& name : names_in(path_)) {
     const auto step = step_of(name);
-    if (step && exists(*step)) steps.push_back(*step);
+    if (step && (index_.empty() || exists(*step))) steps.push_back(*step);
   }
   std::ranges::sort(steps);
   return steps;
@@ -151,8 +151,10 @@ void StepFolder::visit_newest_first(const Visit& visit, const Warn& warn) const 
   constexpr int kMaxAttempts = 4;
   for (int attempt = 1;; ++attempt) {
     std::optional<Error> newest_error;
-    bool vanished = false;
-    for (auto left = steps(); !left.empty() && !vanished; left.pop_back()) {
+    auto left = steps();
+    // A listing is not of one moment: beside a writer it may have the old ones no more, and the new one not yet.
+    bool vanished = left.empty() && attempt < kMaxAttempts;
+    for (; !left.empty() && !vanished; left.pop_back()) {
       try {
         return visit(left.back());
       } catch (const Error& error) {
