@@ -199,28 +199,30 @@ bool ShardedOptimizer::is_as_reduced() const {
   return true;
 }
 
+/// With a word to the other ranks, which would wait for this one.
+void ShardedOptimizer::fail(ErrorCode code, const std::string& text) const {
+  world_.report_failure(text);
+  throw Error(code, text);
+}
+
 /// Stepping what a module no longer has would train nothing, without a word.
 void ShardedOptimizer::check_views() const {
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {
       if (parameter.is_alias_of(bucket.flat)) continue;
-      const auto text = fmt::format(
-          "parameter '{}' has got other memory since the sharded optimizer was made (torch::load and to() do that): "
-          "make the optimizer after them, or copy_ into the parameters",
-          name);
-      world_.report_failure(text);
-      throw Error(ErrorCode::kFailedPrecondition, text);
+      fail(ErrorCode::kFailedPrecondition,
+           fmt::format("parameter '{}' has got other memory since the sharded optimizer was made (torch::load and to() "
+                       "do that): make the optimizer after them, or copy_ into the parameters",
+                       name));
     }
   }
 }
 
 void ShardedOptimizer::refuse_sparse(const std::string& name) const {
-  const auto text = fmt::format(
-      "parameter '{}' has a sparse gradient, and a sharded optimizer takes dense ones only: make its embedding with "
-      "sparse(false)",
-      name);
-  world_.report_failure(text);
-  throw Error(ErrorCode::kInvalidArgument, text);
+  fail(ErrorCode::kInvalidArgument,
+       fmt::format("parameter '{}' has a sparse gradient, and a sharded optimizer takes dense ones only: make its "
+                   "embedding with sparse(false)",
+                   name));
 }
 
 /// The others would wait for a rank whose own step throws.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/base/error.h"
 #include "yoke/train/named_tensors.h"
 #include "yoke/train/optim/optimizer.h"
 #include "yoke/train/shard/flat_layout.h"
@@ -115,6 +116,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   void step_local(const std::function<void(Optimizer&)>& step);
   void check_views() const;
   [[noreturn]] void refuse_sparse(const std::string& name) const;
+  [[noreturn]] void fail(ErrorCode code, const std::string& text) const;
 
   /// A parameter's gradient as it was when it was averaged.
   struct Reduced {

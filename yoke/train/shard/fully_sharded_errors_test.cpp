@@ -1,0 +1,225 @@
+// What FullyShardedDataParallel refuses, and how other ranks learn of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+#include "yoke/train/optim/adam.h"
+#include "yoke/train/optim/sgd.h"
+#include "yoke/train/shard/fully_sharded_data_parallel.h"
+#include "yoke/train/shard/network_test.h"
+
+namespace yoke::train {
+namespace {
+
+using dist::World;
+using fakes::run_ranks;
+using testing::HasSubstr;
+namespace nn = torch::nn;
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
+  World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
+  auto network = make_network();
+  EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, {.units = {"block7"}}); }),
+              HasSubstr("the unit 'block7' is no submodule"));
+  EXPECT_THAT(message_of([&] {
+                FullyShardedDataParallel(*network, world, {.units = {"block0", "block0"}});
+              }),
+              HasSubstr("'block0' is named twice"));
+  network->blocks[1]->wide = network->blocks[1]->replace_module("wide", network->blocks[0]->wide);
+  EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, {.units = kUnits}); }),
+              HasSubstr("'block0.wide.weight' and 'block1.wide.weight' are one parameter in two units"));
+
+  FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both in the model itself
+  EXPECT_THAT(message_of([&] { sharded.forward(*network->blocks[0], torch::ones({1, 10})); }), HasSubstr("is no unit"));
+  EXPECT_THROW(FullyShardedDataParallel(*network, world), Error) << "sharded twice";
+  network->sharded = &sharded;
+  EXPECT_NO_THROW(sharded.forward(*network, torch::ones({1, 6}))) << "and the first one goes on";
+  world.shutdown();
+}
+
+TEST(FullyShardedDataParallel, AParameterWithTwoNamesInOneUnitIsOneParameter) {
+  const Batch batch;
+  const auto tie = [](Network& network) {
+    network.blocks[1]->wide = network.blocks[1]->replace_module("wide", network.blocks[0]->wide);
+  };
+  auto plain = make_network();
+  tie(*plain);
+  loss_of(plain->forward(batch.x), batch).backward();
+  run_ranks(2, [&](World& world) {
+    auto network = make_network();
+    tie(*network);
+    FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});
+    network->sharded = &sharded;
+    const auto part = batch.part(world.rank(), world.size());
+    loss_of(sharded.forward(*network, part.x), part).backward();
+    {
+      const torch::NoGradGuard no_grad;
+      for (const auto& [name, shard] : sharded.shards()) shard.copy_(shard.grad());
+    }
+    const auto whole = gather_slices(world, sharded.slices());
+    if (world.rank() != 0) return;
+    EXPECT_EQ(whole.size(), 16u);
+    for (const auto& item : plain->named_parameters()) {
+      EXPECT_TRUE(torch::allclose(whole.at(item.key()), item.value().grad(), 1e-4, 1e-6)) << item.key();
+    }
+  });
+}
+
+TEST(FullyShardedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
+  std::atomic<int> count = 0;
+  run_ranks(2, [&](World& world) {
+    auto network = make_network(0, world.rank() == 1 ? 11 : 10);
+    EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, {.units = kUnits}); }),
+                HasSubstr("on rank 1 it has 'first.weight Float [11, 6] trained' where rank 0 has"));
+    ++count;
+  });
+  EXPECT_EQ(count, 2);
+}
+
+TEST(FullyShardedDataParallel, OptionsThatDifferAreNamedOnEveryRank) {
+  const auto expect = [](const FullyShardedOptions& zero, const FullyShardedOptions& one, const std::string& text) {
+    std::atomic<int> count = 0;
+    run_ranks(2, [&](World& world) {
+      auto network = make_network();
+      EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, world.rank() == 0 ? zero : one); }),
+                  HasSubstr(text));
+      ++count;
+    });
+    EXPECT_EQ(count, 2);
+  };
+  expect({.units = {"block0", "block1"}}, {.units = {"block1", "block0"}}, "on rank 1 it has 'units: block1, block0");
+  expect({}, {.reshard_after_forward = false}, "reshard_after_forward: false");
+  expect({}, {.compute_dtype = at::kBFloat16}, "compute_dtype: BFloat16");
+  expect({}, {.units = {"block7"}}, "on rank 1 it has 'units: block7");
+}
+
+TEST(FullyShardedDataParallel, AParameterThawedAfterConstructionIsNamed) {
+  run_ranks(1, [](World& world) {
+    auto network = make_network();
+    network->first->weight.set_requires_grad(false);
+    FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
+    network->sharded = &sharded;
+    network->first->weight.set_requires_grad(true);
+    try {
+      sharded.forward(*network, torch::ones({1, 6}));
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("'first.weight' was frozen when the model was sharded"));
+    }
+  });
+}
+
+// As torch::load does: the values would be dropped by the next gather.
+TEST(FullyShardedDataParallel, AParameterWithOtherMemoryIsNamed) {
+  run_ranks(2, [](World& world) {
+    auto network = make_network();
+    FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
+    network->sharded = &sharded;
+    loss_of(sharded.forward(*network, Batch().x), Batch()).backward();
+    network->blocks[1]->wide->bias.set_data(torch::ones({30}));
+    try {
+      sharded.forward(*network, torch::ones({1, 6}));
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("'block1.wide.bias' has got other memory"));
+    }
+  });
+}
+
+struct WithTable : nn::Module {
+  at::Tensor table;
+  nn::Linear linear{nullptr};
+  WithTable() {
+    table = register_parameter("table", torch::arange(1000, 1006), /*requires_grad=*/false);
+    linear = register_module("linear", nn::Linear(6, 6));
+  }
+  at::Tensor forward(const at::Tensor& x) { return linear(x) + table; }
+};
+
+// 1001 is no bfloat16.
+TEST(FullyShardedDataParallel, ComputeDtypeIsNotForIntegers) {
+  run_ranks(2, [](World& world) {
+    WithTable model;
+    FullyShardedDataParallel sharded(model, world, {.compute_dtype = at::kBFloat16});
+    sharded.forward(model, torch::ones({1, 6}, at::kBFloat16));  // keeps the outermost unit
+    EXPECT_TRUE(torch::equal(model.table, torch::arange(1000, 1006)));
+  });
+}
+
+/// Something for the loss beside the output, which forward does not return.
+struct WithLoss : nn::Module {
+  nn::Linear linear{nullptr};
+  at::Tensor loss;
+  WithLoss() { linear = register_module("linear", nn::Linear(6, 6)); }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto y = linear(x);
+    loss = linear->bias.square().sum();
+    return y;
+  }
+};
+
+// Of one rank alone: the others learn why it does not come.
+TEST(FullyShardedDataParallel, AGradientOutsideOfAUnitIsNamedOnEveryRank) {
+  std::array<std::string, 2> messages;
+  const auto body = [&](World& world) {
+    WithLoss model;
+    FullyShardedDataParallel sharded(model, world);
+    const auto output = sharded.forward(model, torch::ones({2, 6}));
+    const auto loss = world.rank() == 1 ? model.loss : output.sum();
+    try {
+      loss.backward();
+    } catch (const std::exception& error) {
+      messages[static_cast<size_t>(world.rank())] = error.what();
+      throw;  // leaves without a meeting
+    }
+  };
+  EXPECT_THROW(run_ranks(2, body, std::chrono::seconds(3)), Error);
+  for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'linear.bias' has a gradient"));
+}
+
+TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
+  std::string message;
+  std::atomic<bool> gave_up = false;
+  run_ranks(
+      2,
+      [&](World& world) {
+        auto network = make_network();
+        FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
+        network->sharded = &sharded;
+        const Batch batch;
+        const auto output = sharded.forward(*network, batch.x);
+        if (world.rank() == 1) {  // does not go backward; leaves when rank 0 has given up
+          gave_up.wait(false);
+          return;
+        }
+        try {
+          loss_of(output, batch).backward();
+        } catch (const Error& error) {
+          message = error.what();
+        }
+        gave_up = true;
+        gave_up.notify_all();
+      },
+      std::chrono::milliseconds(1200));
+  EXPECT_THAT(message, HasSubstr("rank 1 has not arrived"));
+}
+
+}  // namespace
+}  // namespace yoke::train

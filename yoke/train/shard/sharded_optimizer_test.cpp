@@ -1,0 +1,204 @@
+// What ShardedOptimizer promises by itself; that it trains as the others do is in sharded_training_test.cpp.
+#include "yoke/train/shard/sharded_optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+#include "yoke/train/optim/adam.h"
+#include "yoke/train/optim/sgd.h"
+
+namespace yoke::train {
+namespace {
+
+using dist::World;
+using fakes::run_ranks;
+using testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+std::unique_ptr<Optimizer> make_plain_sgd(NamedTensors parameters) {
+  return std::make_unique<Sgd>(std::move(parameters), SgdOptions{.lr = 1});
+}
+
+TEST(ShardedOptimizer, OptionsThatDifferAreNamedOnEveryRank) {
+  for (const auto& other :
+       {ShardedOptimizerOptions{.bucket_bytes = 4}, ShardedOptimizerOptions{.gradients = GradientMean::kInStep}}) {
+    std::atomic<int> count = 0;
+    run_ranks(2, [&](World& world) {
+      const auto p = torch::ones({64}).set_requires_grad(true), q = torch::ones({64}).set_requires_grad(true);
+      EXPECT_THAT(message_of([&] {
+                    ShardedOptimizer({{"p", p}, {"q", q}}, world, make_plain_sgd,
+                                     world.rank() == 1 ? other : ShardedOptimizerOptions());
+                  }),
+                  HasSubstr("options differ between ranks: on rank 1 it has 'gradients: "));
+      ++count;
+    });
+    EXPECT_EQ(count, 2);
+  }
+}
+
+TEST(ShardedOptimizer, InStepLeavesAloneWhatNoRankUsed) {
+  for (const int64_t bucket_bytes : {4, 1 << 20}) {
+    run_ranks(2, [&](World& world) {
+      const auto make = [] { return torch::ones({40}).set_requires_grad(true); };
+      const auto used = make(), by_one = make(), unused = make();
+      ShardedOptimizer optimizer({{"used", used}, {"by_one", by_one}, {"unused", unused}}, world,
+                                 [](NamedTensors slices) {
+                                   return std::make_unique<AdamW>(std::move(slices),
+                                                                  AdamWOptions{.lr = 0.1, .weight_decay = 0.1});
+                                 },
+                                 {.gradients = GradientMean::kInStep, .bucket_bytes = bucket_bytes});
+      for (int i = 0; i < 3; ++i) {
+        optimizer.zero_grad();
+        (world.rank() == 0 ? used.sum() + by_one.sum() : used.sum()).backward();
+        optimizer.clip_grad_norm(100);
+        optimizer.step();
+      }
+      EXPECT_TRUE(torch::equal(unused, torch::ones({40})));
+      EXPECT_NEAR(used[0].item<double>(), 0.67, 0.03);
+      EXPECT_NEAR(by_one[39].item<double>(), 0.67, 0.03);
+    });
+  }
+}
+
+// What was averaged for a look at the norm is no gradient of a later step.
+TEST(ShardedOptimizer, GradientsThatChangeAfterClippingCount) {
+  run_ranks(2, [](World& world) {
+    const auto p = torch::zeros({64}).set_requires_grad(true);
+    ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd, {.gradients = GradientMean::kInStep});
+    p.sum().backward();
+    optimizer.clip_grad_norm(0.1);
+    p.mutable_grad().reset();  // as the module's zero_grad does: the step is skipped
+    p.sum().backward();
+    optimizer.step();
+    EXPECT_TRUE(torch::allclose(p, torch::full({64}, -1.0)));
+    optimizer.zero_grad();
+    p.sum().backward();
+    optimizer.clip_grad_norm(1e9);
+    if (world.rank() == 0) (2 * p.sum()).backward();  // a further micro-batch, of one rank
+    optimizer.step();
+    EXPECT_TRUE(torch::allclose(p, torch::full({64}, -3.0)));
+    optimizer.zero_grad();
+    p.sum().backward();
+    EXPECT_NEAR(optimizer.clip_grad_norm(0.8).item<double>(), 8, 1e-5);
+    optimizer.step();
+    EXPECT_TRUE(torch::allclose(p, torch::full({64}, -3.1))) << "and what did not change is clipped";
+  });
+}
+
+TEST(ShardedOptimizer, ClipsDoublesAndNormsWithoutASquareInFloat) {
+  run_ranks(2, [](World& world) {
+    for (const auto dtype : {at::kDouble, at::kFloat}) {
+      const auto p = torch::zeros({64}, dtype).set_requires_grad(true);
+      ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd, {.gradients = GradientMean::kInStep});
+      const double scale = dtype == at::kDouble ? 1 : 1e18;
+      (p.sum() * scale).backward();
+      EXPECT_NEAR(optimizer.clip_grad_norm(0.8).item<double>() / scale, 8, 1e-5);
+      optimizer.step();
+      EXPECT_TRUE(torch::allclose(p, torch::full({64}, -0.1, dtype)));
+    }
+  });
+}
+
+TEST(ShardedOptimizer, AnErrorInOneRanksStepIsNamedOnEveryRank) {
+  for (const auto mean : {GradientMean::kDone, GradientMean::kInStep}) {
+    std::array<std::string, 2> messages;
+    const auto body = [&](World& world) {
+      const auto e = torch::ones({4, 4}).set_requires_grad(true), d = torch::ones({64}).set_requires_grad(true);
+      ShardedOptimizer optimizer({{"e", e}, {"d", d}}, world, make_plain_sgd, {.gradients = mean});
+      if (world.rank() == 0) {
+        e.mutable_grad() = torch::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1, 4}), {4, 4});
+      }
+      d.sum().backward();
+      const auto message = message_of([&] { optimizer.step(); });
+      messages[static_cast<size_t>(world.rank())] = message;
+      throw Error(ErrorCode::kUnavailable, message);  // leaves without a meeting
+    };
+    EXPECT_THROW(run_ranks(2, body, std::chrono::seconds(3)), Error);
+    for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'e' has a sparse gradient"));
+  }
+}
+
+TEST(ShardedOptimizer, ATiedWeightIsSteppedOnceAndSavedUnderBothNames) {
+  for (const auto mean : {GradientMean::kDone, GradientMean::kInStep}) {
+    run_ranks(2, [&](World& world) {
+      const auto weight = torch::ones({64}).set_requires_grad(true);
+      ShardedOptimizer optimizer({{"encoder", weight}, {"decoder", weight}}, world, make_plain_sgd,
+                                 {.gradients = mean});
+      (weight.sum() + weight.sum()).backward();
+      optimizer.step();
+      EXPECT_TRUE(torch::allclose(weight, torch::full({64}, -1.0)));
+      optimizer.load_parameters(source_of({{"encoder", torch::zeros({64})}, {"decoder", torch::zeros({64})}}));
+      EXPECT_TRUE(torch::equal(weight, torch::zeros({64})));
+      const auto whole = gather_slices(world, optimizer.slices());
+      if (world.rank() == 0) {
+        EXPECT_EQ(whole.size(), 2u);
+        EXPECT_TRUE(torch::equal(whole.at("decoder"), torch::zeros({64})));
+      }
+    });
+  }
+}
+
+TEST(ShardedOptimizer, ARankThatTrainsNothingIsNamedOnEveryRank) {
+  std::atomic<int> count = 0;
+  run_ranks(2, [&](World& world) {
+    const auto p = torch::ones({64}).set_requires_grad(world.rank() == 0);
+    EXPECT_THAT(message_of([&] {
+                  ShardedOptimizer({{"p", p}}, world, make_plain_sgd);
+                }),
+                HasSubstr("differ between ranks: on rank 1"));
+    ++count;
+  });
+  EXPECT_EQ(count, 2);
+}
+
+// As torch::load and module.to() do: the module would have the other memory, and the steps go into the old.
+TEST(ShardedOptimizer, AParameterWithOtherMemoryIsNamedOnEveryRank) {
+  std::array<std::string, 2> messages;
+  const auto body = [&](World& world) {
+    const auto p = torch::ones({64}).set_requires_grad(true);
+    ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd, {.gradients = GradientMean::kInStep});
+    if (world.rank() == 1) p.set_data(torch::zeros({64}));
+    p.sum().backward();
+    const auto message = message_of([&] { optimizer.step(); });
+    messages[static_cast<size_t>(world.rank())] = message;
+    throw Error(ErrorCode::kUnavailable, message);  // leaves without a meeting
+  };
+  EXPECT_THROW(run_ranks(2, body, std::chrono::seconds(3)), Error);
+  for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'p' has got other memory"));
+}
+
+TEST(ShardedOptimizer, ALoadThatOneRankCannotDoFailsOnEveryRank) {
+  std::atomic<int> count = 0;
+  run_ranks(2, [&](World& world) {
+    const auto p = torch::ones({64}).set_requires_grad(true);
+    ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd);
+    auto source = source_of({{"p", torch::zeros({64})}});
+    source.read = [read = source.read](const std::string& name, int64_t first, int64_t length) {
+      if (first > 0) throw Error(ErrorCode::kDataLoss, "the second half is damaged");
+      return read(name, first, length);
+    };
+    EXPECT_THAT(message_of([&] { optimizer.load_parameters(source); }), HasSubstr("the second half is damaged"));
+    ++count;
+  });
+  EXPECT_EQ(count, 2);
+}
+
+}  // namespace
+}  // namespace yoke::train
