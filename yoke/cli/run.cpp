@@ -6,17 +6,20 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
+#include "yoke/base/error.h"
 #include "yoke/base/table.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/run_nodes.h"
 #include "yoke/cli/run_options.h"
 #include "yoke/launch/job/agent.h"
+#include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/job/supervisor.h"
 #include "yoke/launch/plan/plan.h"
 
@@ -146,7 +149,13 @@ int run(const Args& args, Context& context) {
   if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
   const auto nodes = to_nodes(args.options, context, spec);
   if (args.plan) return show_plan(spec, nodes, args, context);
-  return launch::launch(spec, nodes, nodes.hosts.empty() ? nlohmann::json() : to_launch(nodes, context));
+  try {
+    return launch::launch(spec, nodes, nodes.hosts.empty() ? nlohmann::json() : to_launch(nodes, context));
+  } catch (const Error& error) {
+    launch::leave_error_file(spec, std::nullopt, fmt::format("{}: {}", spec.name, error.what()),
+                             [&](const std::string& text) { std::cerr << spec.name << ": " << text << '\n'; });
+    throw;
+  }
 }
 
 }  // namespace
@@ -175,7 +184,7 @@ void add_run(CLI::App& app, Context& context) {
                "\n"
                "Options of torchrun are understood, with dashes or underscores, and their variables PET_*.\n"
                "The exit status is that of the first rank that failed, 128 and the signal's number\n"
-               "if a signal ended it, 127 if the program is not found."));
+               "if a signal ended it, 127 if the program is not found, 75 if output could not be written."));
   cmd->callback([args, program, &context] { context.exit_code = run(*args, context); });
 }
 

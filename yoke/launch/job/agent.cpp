@@ -14,6 +14,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/launch/job/job_server.h"
+#include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/rendezvous.h"
 #include "yoke/launch/node/wire.h"
@@ -57,7 +58,7 @@ class Agent : public NodeObserver {
         signals_(take_signals(spec.stop_signals)),
         node_(spec, has_screen, *this),
         job_(describe_job(spec)) {
-    if (has_screen) screen_.emplace(spec.environment.value_or("NO_COLOR", "").empty());
+    if (has_screen) screen_.emplace(spec.name, spec.environment.value_or("NO_COLOR", "").empty());
     job_server_ = std::make_unique<JobServer>(job_, screen_ ? screen_->recent_lines() : no_lines_,
                                               [this](StopHow) { ask_to_end(SIGTERM); });
     if (node_.run_folder().empty() || spec.quiet) return;
@@ -101,7 +102,7 @@ class Agent : public NodeObserver {
     return stop_signal_ != 0;
   }
   int stop_signal() const { return stop_signal_; }
-  int exit_code() const { return exit_code_; }
+  int exit_code() const { return screen_ ? screen_->exit_code(exit_code_) : exit_code_; }
 
   void say(const std::string& text) {
     if (screen_) screen_->say(fmt::format("{}: {}", spec_.name, text));
@@ -111,14 +112,22 @@ class Agent : public NodeObserver {
   void finish_screen() {
     const auto until = Clock::now() + kDrain;
     while (screen_ && screen_->is_waiting() && (stop_signal_ == 0 || Clock::now() < until)) step();
+    if (screen_ && outcome_ == Outcome::kEnded) screen_->settle();
   }
 
   void on_event(Node&, const NodeEvent& event) override {
     if (event.kind == Kind::kStarted) job_.on_started(event.rank, event.pid);
-    if (event.kind == Kind::kExited) job_.on_exited(event.rank, event.value);
+    if (event.kind == Kind::kExited) {
+      job_.on_exited(event.rank, event.value);
+      facts_.wait_statuses[event.rank] = event.value;
+    }
+    if (event.kind == Kind::kReport && event.report) facts_.reports.emplace(event.rank, *event.report);
     if (event.kind == Kind::kEnded) has_ended_ = true;
     if (event.kind == Kind::kDone) is_running_ = false;
-    if (event.kind == Kind::kNotice && screen_) return screen_->say(event.text);
+    if (event.kind == Kind::kNotice && screen_) {
+      if (event.value != 0) screen_->note_loss();
+      return say(event.text);
+    }
     if (event.kind == Kind::kRefused) is_running_ = false;
     tell(event);
   }
@@ -175,6 +184,7 @@ class Agent : public NodeObserver {
     };
     if (head_ != nullptr && !outcome_) take(head_->next_time());
     if (!outcome_) take(give_up_at_);
+    if (screen_) take(screen_->next_time());
     if (!until) return 1000;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
     return static_cast<int>(std::clamp<int64_t>(left, 0, 1000));
@@ -228,6 +238,10 @@ class Agent : public NodeObserver {
     } else if (const auto end = message.find("end"); end != message.end()) {
       exit_code_ = end->at("exit_code");
       const std::string reason = end->at("reason");
+      if (screen_ && exit_code_ != 0) {  // an agent over ssh has the environment of the head, and not its files
+        const auto failed = facts_.reports.empty() ? std::nullopt : std::optional(failed_rank(facts_));
+        leave_error_file(spec_, failed, reason, [this](const auto& text) { say(text); });
+      }
       if (!reason.empty() && screen_) screen_->say(reason);
       outcome_ = Outcome::kEnded;
     }
@@ -240,6 +254,7 @@ class Agent : public NodeObserver {
     }
     is_running_ = true;
     has_ended_ = false;
+    facts_ = {};
     node_.start(place);
     auto plans = node_.plans();
     std::erase_if(plans, [](const RankPlan& rank) { return rank.is_store; });
@@ -252,6 +267,7 @@ class Agent : public NodeObserver {
   LocalNode node_;
   std::optional<Screen> screen_;
   Channel* head_ = nullptr;
+  FailureFacts facts_;       ///< Of this node's ranks.
   bool is_running_ = false;  ///< Ranks, or what they printed is not all read.
   bool has_ended_ = false;   ///< All ranks.
   std::optional<Outcome> outcome_;

@@ -21,8 +21,8 @@ namespace yoke::launch {
 /// Owned by a loop: it polls what add_polls() asks for and then calls flush().
 class Screen {
  public:
-  /// `colour`: prefixes in colour on terminals.
-  explicit Screen(bool colour);
+  /// `name`: begins messages about the printing. `colour`: prefixes in colour on terminals.
+  Screen(std::string name, bool colour);
 
   /// Forgets what a rank of this number printed before.
   void add_rank(int64_t rank, const std::string& prefix);
@@ -39,6 +39,14 @@ class Screen {
 
   void add_polls(std::vector<pollfd>& polls);
   void flush();
+  /// When to call flush() although nothing happened.
+  std::optional<WriteTrouble::Time> next_time() const;
+  /// Tries once more to write what could not be written, and says what is missing.
+  void settle();
+  /// Output is missing from a log of a node, which the user has been told.
+  void note_loss() { has_lost_ = true; }
+  /// Of the job: one whose ranks succeeded fails if some of their output is missing.
+  int exit_code(int of_ranks) const;
   bool is_waiting() const { return out_->is_waiting() || (err_own_ && err_own_->is_waiting()); }
 
   /// The last lines that a rank printed, if so much was printed after them that they are out of sight.
@@ -58,7 +66,10 @@ class Screen {
   };
   void note_lines(int64_t rank, const Stream& stream, std::string_view lines);
   void show_progress(int64_t rank, const Stream& stream);
+  void tell_news(Sink& sink);
 
+  const std::string name_;
+  bool has_lost_ = false;  ///< Lines of a log.
   std::unique_ptr<Sink> out_, err_own_;
   Sink* err_;  ///< out_ when both are one file.
   bool colour_;
