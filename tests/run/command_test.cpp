@@ -64,7 +64,7 @@ TEST(CommandLine, UnknownWordsAreSpellChecked) {
   EXPECT_EQ(command.err, "yoke: no command `rnu`; did you mean `run`?; see `yoke --help`\n");
   const auto option = yoke({"run", "--gracee", "3", "--", "true"});
   EXPECT_EQ(option.exit_code, 64);
-  EXPECT_THAT(option.err, HasSubstr("run: unknown option --gracee; did you mean `--grace`?"));
+  EXPECT_THAT(option.err, HasSubstr("yoke run: unknown option --gracee; did you mean `--grace`?"));
   EXPECT_THAT(yoke({"--verion"}).err, HasSubstr("did you mean `--version`?"));
   EXPECT_EQ(yoke({"run", "--grace", "soon", "--", "true"}).exit_code, 64);
   EXPECT_EQ(yoke({"new"}).exit_code, 64);

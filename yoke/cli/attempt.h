@@ -8,7 +8,7 @@
 
 namespace yoke::cli {
 
-/// Runs `work`; what it throws is printed as `yoke: ...` on standard error, and becomes the exit status.
+/// Runs `work`; what it throws is printed as `yoke COMMAND: ...` on standard error, and becomes the exit status.
 int report_errors(Context& context, const std::function<int()>& work);
 
 /// Runs `work` in a child and returns its exit status. `work` may call `finish(status)`, which does not return: the

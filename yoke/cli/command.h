@@ -47,7 +47,7 @@ struct Context {
   /// its.
   std::vector<std::string> rest;
   int exit_code = kExitOk;
-  std::vector<std::string> words = {};  ///< The whole command line.
+  std::vector<std::string> words = {};  ///< The whole command line, once it is known to name a command.
   const AgentRole* agent = nullptr;     ///< Null: an ordinary command.
 };
 

@@ -43,17 +43,16 @@ bool takes_value(const CLI::App& command, std::string_view name) {
 /// CLI11's complaint in our words, with what was probably meant.
 [[noreturn]] void rethrow(const CLI::ParseError& error, const CLI::App& command, const std::vector<std::string>& own) {
   const bool is_root = command.get_parent() == nullptr;
-  const auto where = is_root ? std::string() : command.get_name() + ": ";
   const auto help = is_root ? std::string("`yoke --help`") : fmt::format("`yoke {} --help`", command.get_name());
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     for (const auto& word : own) {
       const auto name = word.substr(0, word.find('='));
       if (!name.starts_with("-") || command.get_option_no_throw(name) != nullptr) continue;
-      throw Error(ErrorCode::kInvalidArgument, "{}unknown option {}{}; see {}", where, name,
+      throw Error(ErrorCode::kInvalidArgument, "unknown option {}{}; see {}", name,
                   did_you_mean(name, option_names(command)), help);
     }
   }
-  throw Error(ErrorCode::kInvalidArgument, "{}{}; see {}", where, error.what(), help);
+  throw Error(ErrorCode::kInvalidArgument, "{}; see {}", error.what(), help);
 }
 
 /// Parses and runs. REQUIRES: `words` are the words after `name`; it is empty for `yoke` itself.
@@ -120,7 +119,6 @@ void add_commands(CLI::App& app, Context& context) {
 }
 
 int run_command_line(std::vector<std::string> words, Context& context) {
-  context.words = words;
   CLI::App app("Takes one neural network from one device to all of them", "yoke");
   app.require_subcommand(0, 1);
   add_commands(app, context);
@@ -134,12 +132,14 @@ int run_command_line(std::vector<std::string> words, Context& context) {
     return context.exit_code;
   }
   const std::string name = words[0];
+  const auto command_line = words;
   words.erase(words.begin());
   if (!is_command(app, name)) {
     exec_external(name, words, context);
     throw Error(ErrorCode::kInvalidArgument, "no command `{}`{}; see `yoke --help`", name,
                 did_you_mean(name, command_names(app, context.installation)));
   }
+  context.words = command_line;
   parse(app, name, words, context);
   return context.exit_code;
 }

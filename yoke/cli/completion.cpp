@@ -20,7 +20,7 @@ int run(const std::string& shell, const CLI::App& app, Context& context) {
   } else if (shell == "fish") {
     context.out << fish_completion(root);
   } else {
-    throw Error(ErrorCode::kInvalidArgument, "completion: no script for `{}`; there are bash, zsh and fish", shell);
+    throw Error(ErrorCode::kInvalidArgument, "no script for `{}`; there are bash, zsh and fish", shell);
   }
   return kExitOk;
 }

@@ -77,7 +77,7 @@ std::string render(const device::Snapshot& snapshot, const Args& args, int64_t w
 
 void print_notes(const device::Snapshot& snapshot, Context& context) {
   context.out.flush();
-  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke: " << note << '\n';
+  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke devices: " << note << '\n';
 }
 
 int status_of(const device::Snapshot& snapshot, const Args& args) {
@@ -146,21 +146,21 @@ int watch(device::Source& source, const Args& args, Context& context, std::ostre
 }
 
 int run(const Args& args, Context& context) {
-  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "devices: choose one of --json and --csv");
+  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "choose one of --json and --csv");
   if (!(args.watch_s >= 0.05 && args.watch_s <= 86'400)) {
-    throw Error(ErrorCode::kInvalidArgument, "devices: --watch {}: give seconds from 0.05 on", args.watch_s);
+    throw Error(ErrorCode::kInvalidArgument, "--watch {}: give seconds from 0.05 on", args.watch_s);
   }
   return with_source(args.device, context, [&](device::Source& source) {
     std::ofstream record;
     if (!args.record.empty()) {
       record.open(args.record);
-      if (!record) throw system_error(errno, "devices: writing the recording " + args.record);
+      if (!record) throw system_error(errno, "writing the recording " + args.record);
     }
     if (args.watch->count() > 0) return watch(source, args, context, record.is_open() ? &record : nullptr);
     const auto snapshot = source.sample(want_of(args));
     if (record.is_open()) {
       record << device::to_json(snapshot).dump() << std::endl;
-      if (!record) throw system_error(errno, "devices: writing the recording " + args.record);
+      if (!record) throw system_error(errno, "writing the recording " + args.record);
     }
     context.out << render(snapshot, args, output_width(context));
     print_notes(snapshot, context);

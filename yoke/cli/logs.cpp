@@ -70,16 +70,10 @@ class Printer {
 /// A rank's stream that is in a file alone.
 class LogFile {
  public:
-  /// Errors  as errno says, with the path; kFailedPrecondition when it is no file.
+  /// Errors  as errno says, with the path; kDataLoss when it is no regular file.
   LogFile(JobRank rank, LineStream stream)
       : rank_(std::move(rank)), stream_(stream), path_((stream == LineStream::kOut ? rank_.out : rank_.err).file) {
-    // The path is the job's word: never wait for a pipe, never follow it elsewhere.
-    fd_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (!fd_) throw system_error(errno, printable(path_));
-    struct stat status {};
-    if (fstat(fd_.value(), &status) != 0 || !S_ISREG(status.st_mode)) {
-      throw Error(ErrorCode::kFailedPrecondition, "{}: is no file", printable(path_));
-    }
+    fd_ = open_regular_file(path_);  // the path is the job's word
   }
 
   void print_new(const Printer& printer) {
@@ -133,7 +127,7 @@ void tell_what_is_missing(const launch::Job& job, const Args& args) {
     for (const auto which : {LineStream::kOut, LineStream::kErr}) {
       if (!stream_of(rank, which).is_own) continue;
       std::cerr << fmt::format(
-          "yoke: rank {} writes its standard {} straight to {}, so there is no copy to show; `--tee 3` of "
+          "yoke logs: rank {} writes its standard {} straight to {}, so there is no copy to show; `--tee 3` of "
           "`yoke run` would keep one\n",
           rank.rank, which == LineStream::kOut ? "output" : "error", target_of(rank, which));
     }
@@ -147,14 +141,14 @@ std::vector<LogFile> open_files(const launch::Job& job, const Args& args) {
       const auto& stream = stream_of(rank, which);
       if (!is_wanted(rank, args) || stream.to != StreamPlan::To::kNowhere || stream.file.empty()) continue;
       if (rank.host != job.host) {
-        std::cerr << fmt::format("yoke: the log of rank {} is {} on {}\n", rank.rank, printable(stream.file),
+        std::cerr << fmt::format("yoke logs: the log of rank {} is {} on {}\n", rank.rank, printable(stream.file),
                                  printable(rank.host));
         continue;
       }
       try {
         files.emplace_back(rank, which);
       } catch (const Error& error) {
-        std::cerr << "yoke: " << error.what() << '\n';
+        std::cerr << "yoke logs: " << error.what() << '\n';
       }
     }
   }
@@ -174,6 +168,7 @@ class Reader {
     connection_.ask_logs(args_.follow);
     auto look_at_job = Clock::now() + kLookAtJobEvery;
     while (!connection_.is_over() && !connection_.is_closed()) {
+      if (!std::cout) return;  // which main() reports
       const auto now = Clock::now();
       print_lines(now + (files_.empty() ? milliseconds(kLookAtJobEvery) : kLookAtFilesEvery));
       for (auto& file : files_) file.print_new(printer_);
@@ -187,14 +182,14 @@ class Reader {
     Printer::flush();
     if (connection_.is_over()) return;
     std::cerr << fmt::format(
-        "yoke: job {} hung up: it was killed, or did not wait for its last lines to be read here\n", job_.pid);
+        "yoke logs: job {} hung up: it was killed, or did not wait for its last lines to be read here\n", job_.pid);
   }
 
  private:
   void print_lines(JobTime until) {
     while (const auto line = connection_.read_line(until)) {
       if (line->num_missed > 0) {
-        std::cerr << fmt::format("yoke: {} lines were printed faster than they could be shown here\n",
+        std::cerr << fmt::format("yoke logs: {} lines were printed faster than they could be shown here\n",
                                  line->num_missed);
       }
       if (args_.rank && line->rank != *args_.rank) continue;
@@ -227,7 +222,7 @@ int run(const Args& args) {
   if (args.rank && find_rank(open.job, *args.rank) == nullptr) {
     std::vector<int64_t> ranks;
     for (const auto& rank : open.job.ranks) ranks.push_back(rank.rank);
-    throw Error(ErrorCode::kNotFound, "logs: job {} has no rank {}{}", open.job.pid, *args.rank,
+    throw Error(ErrorCode::kNotFound, "job {} has no rank {}{}", open.job.pid, *args.rank,
                 ranks.empty() ? std::string("; none has started")
                               : fmt::format("; its ranks are {} to {}", ranks.front(), ranks.back()));
   }

@@ -72,12 +72,12 @@ int print(const device::Snapshot& snapshot, const Args& args, Context& context) 
     context.out << to_text(table, args.wide ? kUnlimitedWidth : output_width(context));
   }
   context.out.flush();
-  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke: " << note << '\n';
+  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke ps: " << note << '\n';
   return kExitOk;
 }
 
 int run(const Args& args, Context& context) {
-  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "ps: choose one of --json and --csv");
+  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "choose one of --json and --csv");
   return with_source(args.device, context, [&](device::Source& source) {
     return print(source.sample({.process_utilization = true, .origins = true}), args, context);
   });

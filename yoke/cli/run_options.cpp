@@ -23,7 +23,7 @@ launch::StreamChoice to_streams(const std::string& text, const char* option) {
   try {
     return launch::StreamChoice(text);
   } catch (const Error& error) {
-    throw Error(error.code(), "run: {}: {}", option, error.what());
+    throw Error(error.code(), "{}: {}", option, error.what());
   }
 }
 
@@ -55,7 +55,7 @@ std::string bind_of_torchrun(const RunOptions& options) {
   if (word == "node" || word == "socket") return word;
   if (word == "exclusive") return "auto";  // disjoint CPUs of the device's node
   if (word == "core-complex") return "cache";
-  throw Error(ErrorCode::kInvalidArgument, "run: --numa-binding {}: there are node, socket, exclusive and core-complex",
+  throw Error(ErrorCode::kInvalidArgument, "--numa-binding {}: there are node, socket, exclusive and core-complex",
               word);
 }
 
@@ -70,7 +70,7 @@ std::string find_python(const Context& context) {
     if (const auto found = find_program(name, context)) return found->string();
   }
   throw Error(ErrorCode::kFailedPrecondition,
-              "run: there is no python on the PATH; activate an environment, or name one in PYTHON_EXEC");
+              "there is no python on the PATH; activate an environment, or name one in PYTHON_EXEC");
 }
 
 /// Of this node. What each host has is for the agents to count.
@@ -86,10 +86,10 @@ int64_t num_ranks(const RunOptions& options, const Context& context, bool runs_e
 std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
                                     const std::function<std::string()>& python) {
   if (words.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "run: no program; for example `yoke run -n 2 -- ./train --epochs 5`");
+    throw Error(ErrorCode::kInvalidArgument, "no program; for example `yoke run -n 2 -- ./train --epochs 5`");
   }
   if (options.module && options.no_python) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --module is Python's, and --no-python says that this is not");
+    throw Error(ErrorCode::kInvalidArgument, "--module is Python's, and --no-python says that this is not");
   }
   const bool is_script = options.run_path || words.front().ends_with(".py");
   if (options.no_python || (!options.module && !is_script)) return words;
@@ -101,14 +101,14 @@ std::vector<std::string> program_of(std::vector<std::string> words, const RunOpt
 
 launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   if (!std::isfinite(options.grace_seconds) || !std::isfinite(options.heartbeat_timeout_seconds)) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --grace and --heartbeat-timeout are numbers of seconds");
+    throw Error(ErrorCode::kInvalidArgument, "--grace and --heartbeat-timeout are numbers of seconds");
   }
   launch::LaunchSpec spec;
   const bool runs_elsewhere = context.agent == nullptr && (!options.hosts.empty() || !options.hostfile.empty());
   spec.argv = program_of(context.rest, options, [&] { return runs_elsewhere ? "python" : find_python(context); });
   spec.environment = context.environment;
   if (!options.logs_specs.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --logs-specs {}: it names Python code, which yoke does not load",
+    throw Error(ErrorCode::kInvalidArgument, "--logs-specs {}: it names Python code, which yoke does not load",
                 options.logs_specs);
   }
   if (!options.master_addr.empty()) spec.master_addr = options.master_addr;

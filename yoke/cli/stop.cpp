@@ -69,7 +69,7 @@ class Waiting {
     const auto job = connection_.read_job(Clock::now() + milliseconds(200));
     if (!job || who_is_up(*job) == told_) return;
     told_ = who_is_up(*job);
-    std::cerr << fmt::format("yoke: job {}: waiting for {}\n", connection_.address().pid, told_);
+    std::cerr << fmt::format("yoke stop: job {}: waiting for {}\n", connection_.address().pid, told_);
   }
   std::string whom() const { return told_.empty() ? "its ranks" : told_; }
 
@@ -86,8 +86,8 @@ void wait_for_end(const device::ProcessHandle& launcher, Waiting& waiting, const
     if (launcher.wait_for_end(std::min<milliseconds>(left, kToldEvery))) return;
     waiting.tell();
     if (Clock::now() < until) continue;
-    throw Error(ErrorCode::kTimeout, "stop: after {} the job still waits for {}{}", format_duration(limit),
-                waiting.whom(), args.now ? "" : "; --now kills");
+    throw Error(ErrorCode::kTimeout, "after {} the job still waits for {}{}", format_duration(limit), waiting.whom(),
+                args.now ? "" : "; --now kills");
   }
 }
 

@@ -27,7 +27,7 @@ struct Args {
 
 tui::AppOptions to_options(const Args& args) {
   if (!(args.interval_s >= 0.1 && args.interval_s <= 86'400)) {
-    throw Error(ErrorCode::kInvalidArgument, "top: --interval {}: give seconds from 0.1 on", args.interval_s);
+    throw Error(ErrorCode::kInvalidArgument, "--interval {}: give seconds from 0.1 on", args.interval_s);
   }
   tui::AppOptions options;
   options.sampling.interval =
@@ -55,7 +55,7 @@ int run(const Args& args, Context& context) {
       if (auto terminal = tui::Terminal::open(context.environment)) {
         return tui::run(source, std::move(terminal), glyphs, options);
       }
-      std::cerr << "yoke: top: this terminal (TERM=" << printable(context.environment.value_or("TERM", ""))
+      std::cerr << "yoke top: this terminal (TERM=" << printable(context.environment.value_or("TERM", ""))
                 << ") cannot show a page that changes; printing it once\n";
     }
     context.out << tui::print_once(source, options.sampling, glyphs, output_width(context));

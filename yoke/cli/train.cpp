@@ -61,7 +61,7 @@ int run(const Args& args, Context& context) {
     return kExitOk;
   }
   if (context.rest.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "train: which recipe? See `yoke train --list`");
+    throw Error(ErrorCode::kInvalidArgument, "which recipe? See `yoke train --list`");
   }
   auto words = context.rest;
   const auto recipe = find_recipe(context.installation, words.front());

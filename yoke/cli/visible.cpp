@@ -183,7 +183,7 @@ std::string to_shell(const std::vector<device::Assignment>& assignments) {
 class Note {
  public:
   Note() : file_(memfd_create("yoke-visible", MFD_CLOEXEC)) {
-    if (!file_) throw system_error(errno, "visible: making a file in memory");
+    if (!file_) throw system_error(errno, "making a file in memory");
   }
   void write(const std::string& text) { write_all(file_.value(), std::as_bytes(std::span(text)), "a file in memory"); }
   std::string read() const {
@@ -210,7 +210,7 @@ int exec_program(const std::vector<std::string>& words, std::string variables) {
   envp.push_back(nullptr);
   execvpe(argv[0], argv.data(), envp.data());
   const int error = errno;
-  std::cerr << "yoke: visible: " << system_error(error, "cannot start " + words[0]).what() << std::endl;
+  std::cerr << "yoke visible: " << system_error(error, "cannot start " + words[0]).what() << std::endl;
   constexpr int kNotFound = 127;  // as shells and `yoke run` say
   constexpr int kCannotRun = 126;
   return error == ENOENT ? kNotFound : kCannotRun;
@@ -231,7 +231,7 @@ int explain(const Args& args, Context& context) {
     const auto visibility = device::visibility(environment, snapshot);
     context.out << (args.json ? to_json(visibility, snapshot).dump(2) + '\n' : to_text(visibility, snapshot));
     context.out.flush();
-    for (const auto& line : device_notes(snapshot)) std::cerr << "yoke: " << line << '\n';
+    for (const auto& line : device_notes(snapshot)) std::cerr << "yoke visible: " << line << '\n';
     return kExitOk;
   });
 }
@@ -255,7 +255,7 @@ int set(const Args& args, Context& context) {
 
 int run(const Args& args, Context& context) {
   const bool has_program = !context.rest.empty();
-  const auto refuse = [](const char* why) { return Error(ErrorCode::kInvalidArgument, "visible: {}", why); };
+  const auto refuse = [](const char* why) { return Error(ErrorCode::kInvalidArgument, "{}", why); };
   if (args.set->count() == 0) {
     if (has_program)
       throw refuse("which devices shall the program see? For example `yoke visible --set 0,2 -- ./train`");

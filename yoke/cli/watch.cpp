@@ -70,13 +70,13 @@ int64_t error_width(const Context& context) {
 
 /// Fails before the program has run for hours, not after.
 void require_writable(const std::string& file) {
-  if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "watch: writing " + file);
+  if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "writing " + file);
 }
 
 void write_file(const std::string& file, const std::string& text) {
   std::ofstream stream(file, std::ios::trunc);
   stream << text << std::flush;
-  if (!stream) throw system_error(errno, "watch: writing " + file);
+  if (!stream) throw system_error(errno, "writing " + file);
 }
 
 void print_report(const UsageSampling& sampling, const Args& args, const std::string& program, const Context& context) {
@@ -115,8 +115,8 @@ int watch_program(const Args& args, Context& context, const std::function<void(i
   const auto source = open_source(args.device);
   UsageSampling sampling(*source, sampling_options(args, context, program.pid()));
   if (const int error = program.start(); error != 0) {
-    const auto failure = system_error(error, "watch: cannot run " + argv[0]);
-    std::cerr << "yoke: " << failure.what() << std::endl;
+    const auto failure = system_error(error, "cannot run " + argv[0]);
+    std::cerr << "yoke watch: " << failure.what() << std::endl;
     return error == ENOENT ? 127 : 126;
   }
   sampling.start();
@@ -134,8 +134,7 @@ int watch_program(const Args& args, Context& context, const std::function<void(i
 
 int watch_process(const Args& args, Context& context, const std::function<void(int)>& finish) {
   const auto info = device::describe_process(args.pid);
-  if (!info.is_visible.value_or(false))
-    throw Error(ErrorCode::kNotFound, "watch: there is no process {} here", args.pid);
+  if (!info.is_visible.value_or(false)) throw Error(ErrorCode::kNotFound, "there is no process {} here", args.pid);
   SignalMessages messages;
   const auto source = open_source(args.device);
   UsageSampling sampling(*source, sampling_options(args, context, args.pid));
@@ -157,7 +156,7 @@ int watch_process(const Args& args, Context& context, const std::function<void(i
 
 int run(const Args& args, Context& context) {
   if (context.rest.empty() == (args.pid == 0)) {
-    throw Error(ErrorCode::kInvalidArgument, "watch: give a program, as in `yoke watch -- python train.py`, or --pid");
+    throw Error(ErrorCode::kInvalidArgument, "give a program, as in `yoke watch -- python train.py`, or --pid");
   }
   require_writable(args.output);
   require_writable(args.svg);
