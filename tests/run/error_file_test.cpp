@@ -26,7 +26,7 @@ CommandOptions failing(const std::string& script) {
 }
 
 constexpr const char* kExplain =
-    R"(echo '{"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "Traceback\nValueError: no\n",)"
+    R"(printf '%s' '{"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "Traceback\nValueError: no\n",)"
     R"( "timestamp": "1790000000"}, "by": "me"}}' > $f)";
 
 TEST(ErrorFile, MayBeAnything) {

@@ -144,7 +144,7 @@ TEST(FullDisk, EveryCommandSaysIt) {
                                                           {"--version"},
                                                           {"devices"},
                                                           {"devices", "--json"},
-                                                          {"devices", "--watch"},
+                                                          {"devices", "--watch", "1"},
                                                           {"ps", "--json"},
                                                           {"metrics"},
                                                           {"doctor"},
