@@ -238,6 +238,7 @@ class Agent : public NodeObserver {
     } else if (const auto end = message.find("end"); end != message.end()) {
       exit_code_ = end->at("exit_code");
       const std::string reason = end->at("reason");
+      if (screen_) screen_->settle();    // the reason is the last line
       if (screen_ && exit_code_ != 0) {  // an agent over ssh has the environment of the head, and not its files
         const auto failed = facts_.reports.empty() ? std::nullopt : std::optional(failed_rank(facts_));
         leave_error_file(spec_, failed, reason, [this](const auto& text) { say(text); });
