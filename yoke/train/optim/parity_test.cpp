@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/train/checkpoint/safetensors.h"
 #include "yoke/train/optim/adagrad.h"
@@ -36,7 +37,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 const json& recorded() {
-  static const json file = json::parse(std::ifstream(YOKE_REFERENCE_DIR "/optimizers.json"));
+  static const json file = json::parse(std::ifstream(test::reference("optimizers.json")));
   return file;
 }
 
@@ -255,7 +256,7 @@ PythonOptimizerState python_state_of(const TensorFile& file) {
 std::string kind_file(const json& entry) {
   auto kind = entry["optimizer"].get<std::string>();
   for (auto& letter : kind) letter = static_cast<char>(std::tolower(letter));
-  return std::string(YOKE_REFERENCE_DIR "/optimizer_") + kind + ".safetensors";
+  return test::reference(std::string("optimizer_") + kind + ".safetensors");
 }
 
 // An optimizer of the fixture's class and groups, with default options.
