@@ -17,6 +17,12 @@ namespace yoke::test {
 
 using std::chrono::milliseconds;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kIsSanitized = true;  // times and sizes say nothing then
+#else
+inline constexpr bool kIsSanitized = false;
+#endif
+
 struct CommandOptions {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> environment = {};  ///< In addition to the test's own.

@@ -174,6 +174,7 @@ void add_run(CLI::App& app, Context& context) {
                "  yoke run -n 2 --plan -- ./train          what each rank would get\n"
                "\n"
                "Options of torchrun are understood, with dashes or underscores, and their variables PET_*.\n"
+               "The last of a repeated option counts. An empty value is an error, as of a variable that is not set.\n"
                "The exit status is that of the first rank that failed, 128 and the signal's number\n"
                "if a signal ended it, 127 if the program is not found."));
   cmd->callback([args, program, &context] { context.exit_code = run(*args, context); });

@@ -37,6 +37,7 @@ using Json = nlohmann::ordered_json;
 struct Args {
   std::string job;
   std::optional<int64_t> rank;
+  bool all_threads = false;
   bool json = false;
 };
 
@@ -359,7 +360,7 @@ int run(const Args& args, Context& context) {
     const Json json = {{"job", job.pid}, {"host", job.host}, {"ranks", to_json(ranks)}};
     context.out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   } else {
-    context.out << to_text(ranks);
+    context.out << to_text(ranks, args.all_threads ? ShownThreads::kAll : ShownThreads::kMain);
   }
   return kExitOk;
 }
@@ -371,10 +372,12 @@ void add_stack(CLI::App& app, Context& context) {
   auto* cmd = app.add_subcommand("stack", "Show where the ranks of a job are: native and Python stacks");
   add_job_option(*cmd, args->job);
   cmd->add_option("--rank", args->rank, "This rank alone")->type_name("RANK");
+  cmd->add_flag("--all-threads", args->all_threads, "The stacks of all threads, not of the main ones alone");
   cmd->add_flag("--json", args->json, "Print JSON: every rank, every thread");
   cmd->footer(examples(
       "  yoke stack 4121            of all ranks; those that are at the same place once\n"
       "  yoke stack --rank 7        of the only job, one rank\n"
+      "  yoke stack --all-threads   not the main threads alone\n"
       "\n"
       "Native stacks are eu-stack's (package elfutils), gdb's or pstack's, Python's are py-spy's (pip install\n"
       "py-spy): whichever is on PATH. They stop a process for a moment. Without them: what /proc tells."));

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
@@ -19,7 +20,7 @@ namespace yoke::cli {
 namespace {
 
 struct Args {
-  std::string num_ranks;
+  std::optional<std::string> num_ranks;
   bool list = false;
   bool json = false;
 };
@@ -48,10 +49,11 @@ bool only_asks_for_help(const std::vector<std::string>& words) {
   return std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; });
 }
 
-int64_t choose_num_ranks(const std::string& text, const Recipe& recipe, const std::vector<std::string>& words) {
+int64_t choose_num_ranks(const std::optional<std::string>& text, const Recipe& recipe,
+                         const std::vector<std::string>& words) {
   const auto count_gpus = [] { return device::count_gpus(); };
   if (only_asks_for_help(words)) return 1;
-  if (!text.empty()) return parse_num_ranks(text, device::count_cpus(), count_gpus);
+  if (text) return parse_num_ranks(*text, device::count_cpus(), count_gpus);
   return recipe.ranks ? *recipe.ranks : default_num_ranks(device::count_cpus(), count_gpus);
 }
 
@@ -66,7 +68,8 @@ int run(const Args& args, Context& context) {
   auto words = context.rest;
   const auto recipe = find_recipe(context.installation, words.front());
   words.erase(words.begin());
-  const auto num_ranks = extract_option(words, "-n", "--nproc-per-node").value_or(args.num_ranks);
+  auto num_ranks = extract_option(words, "-n", "--nproc-per-node");
+  if (!num_ranks) num_ranks = args.num_ranks;
 
   launch::LaunchSpec spec;
   spec.name = "yoke train";

@@ -77,6 +77,7 @@ class Agent : public NodeObserver {
     outcome_.reset();
     std::fill(std::begin(unacknowledged_), std::end(unacknowledged_), 0);
     tell({.kind = Kind::kReady, .info = info_});
+    info_.is_return = true;  // if it comes again
     for (const auto& text : notices_) tell({.kind = Kind::kNotice, .text = text});
     notices_.clear();
     while (!outcome_) step();
@@ -247,7 +248,7 @@ class Agent : public NodeObserver {
   }
 
   const LaunchSpec& spec_;
-  const NodeInfo info_;
+  NodeInfo info_;
   UniqueFd signals_;
   LocalNode node_;
   std::optional<Screen> screen_;
@@ -287,6 +288,7 @@ int join_job(const LaunchSpec& spec, const NodesSpec& nodes) {
   auto info = info_of(spec);
   info.address = nodes.local_addr;
   info.node_rank = nodes.node_rank;
+  info.nnodes = nnodes_of(nodes.membership);
   Agent agent(spec, std::move(info), true);
   const bool may_return = nodes.is_elastic() || spec.max_restarts > 0;
   for (bool is_return = false;; is_return = true) {

@@ -53,6 +53,10 @@ Group::Decision Group::on_signal(int signal, Time now, int source) {
 Group::Decision Group::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
 
 Group::Decision Group::end(int signal, std::string cause, StopHow how, Time now) {
+  if (will_begin_again()) {  // the failure would not have ended the job, and this does
+    attempt_.exit_code = 128 + signal;
+    attempt_.cause = fmt::format("{} after {}", cause, attempt_.cause);
+  }
   is_told_to_end_ = true;
   if (attempt_.state == State::kKilled) return {};
   if (attempt_.state == State::kRunning) {
@@ -195,10 +199,19 @@ Group::Decision Group::on_time(Time now) {
   return {Order::kKill};
 }
 
+bool Group::will_begin_again() const {
+  if (is_told_to_end_) return false;
+  switch (attempt_.again) {
+    case Attempt::Again::kNo: return false;
+    case Attempt::Again::kCounted: return num_restarts_ < options_.max_restarts;
+    case Attempt::Again::kFree: return true;
+  }
+  return false;
+}
+
 std::optional<std::string> Group::begin_again() {
+  if (!will_begin_again()) return std::nullopt;
   const bool is_counted = attempt_.again == Attempt::Again::kCounted;
-  if (attempt_.again == Attempt::Again::kNo || is_told_to_end_) return std::nullopt;
-  if (is_counted && num_restarts_ >= options_.max_restarts) return std::nullopt;
   ++num_starts_;
   auto notice = reason() + "; starting all ranks again";
   if (is_counted) notice += fmt::format(", restart {} of {}", ++num_restarts_, options_.max_restarts);

@@ -51,7 +51,8 @@ class Group {
   void begin(int64_t num_ranks, std::vector<std::string> hosts);
 
   /// `source`: the launcher that was told; a scheduler tells those of all nodes, and that is one wish. SIGINT while the
-  /// ranks are already stopping kills at once.
+  /// ranks are already stopping kills at once. The exit status is the signal's, unless the job had already failed for
+  /// good: a failure that another start would have followed does not count.
   Decision on_signal(int signal, Time now, int source = 0);
   /// `yoke stop`: as SIGTERM, or a second Ctrl-C, whatever signals end the job.
   Decision on_stop(StopHow how, Time now);
@@ -94,6 +95,7 @@ class Group {
   Decision stop(int signal, Time now);
   Decision end(int signal, std::string cause, StopHow how, Time now);
   bool ends_job(int signal) const;
+  bool will_begin_again() const;  ///< Once all ranks are gone, as far as is known now.
   std::string describe(int64_t rank, int pid) const;
   std::string on_host(int64_t rank) const;  ///< " on b", or nothing.
 

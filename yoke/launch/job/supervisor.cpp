@@ -43,10 +43,6 @@ constexpr int kHeadItself = -1;
 /// For the last lines to reach those who follow them (`yoke logs -f`).
 constexpr std::chrono::milliseconds kLastLines{1000};
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1" || address == "localhost";
-}
-
 class Head : public NodeObserver {
  public:
   /// `listener`: where nodes come by themselves; else null.
@@ -105,8 +101,7 @@ class Head : public NodeObserver {
   }
 
   void on_event(Node& node, const NodeEvent& event) override {
-    const auto found = std::find_if(members_.begin(), members_.end(),
-                                    [&](const auto& entry) { return entry.second.node.get() == &node; });
+    const auto found = find_member(members_, node);
     if (found == members_.end()) return;
     auto& [id, member] = *found;
     const auto now = Clock::now();
@@ -195,7 +190,27 @@ class Head : public NodeObserver {
       tries_.forget(member.host_index);
     }
     member.is_ready = true;
+    if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
+      return refuse(id, member,
+                    fmt::format("it was started with --nnodes {}, and the head with {}", info.nnodes, ours));
+    }
     membership_.add(id, member.info.node_rank, Clock::now());
+  }
+
+  /// The job goes on without it.
+  void refuse(int id, Member& member, const std::string& why) {
+    say(fmt::format("refused host {}: {}", printable(member.info.host), why));
+    dismiss(id, member, exit_status(ErrorCode::kPermissionDenied),
+            fmt::format("{}: the head of the job refuses this node: {}", spec_.name, why));
+  }
+
+  void refuse_rivals() {
+    for (const auto& [id, holder, rank] :
+         membership_.find_rivals([this](int one) { return members_.at(one).last_heard(); })) {
+      auto& member = members_.at(id);
+      if (member.info.is_return) continue;  // what was on its way when it was cut off may come only now
+      refuse(id, member, fmt::format("--node-rank {} is taken by {}", rank, printable(members_.at(holder).name())));
+    }
   }
 
   // Nodes come together.
@@ -213,26 +228,19 @@ class Head : public NodeObserver {
       if (membership_.judge(now) == Membership::Verdict::kTooFew) {
         const auto& options = membership_.options();
         group_.on_refused(exit_status(ErrorCode::kTimeout),
-                          fmt::format("{} of at least {} nodes have come within {}: {}{}", membership_.choose().size(),
-                                      options.min_nodes, format_duration(options.join_timeout), describe(members_),
-                                      membership_.has_rivals() ? "; some of them want the same node rank" : ""),
+                          fmt::format("{} of at least {} nodes have come within {}: {}", membership_.choose().size(),
+                                      options.min_nodes, format_duration(options.join_timeout), describe(members_)),
                           now);
         return false;
       }
       reach_hosts();
       if (!has_said && now >= began + kSayWaitingAfter) {
-        say(fmt::format("waiting for {} nodes, {} {} here: {}", needed_nodes(), membership_.num_nodes(),
-                        membership_.num_nodes() == 1 ? "is" : "are", describe(members_)));
+        say(fmt::format("waiting for {} nodes, {} {} here: {}", describe_number(nodes_.membership),
+                        membership_.num_nodes(), membership_.num_nodes() == 1 ? "is" : "are", describe(members_)));
         has_said = true;
       }
       step();
     }
-  }
-
-  std::string needed_nodes() const {
-    const auto& options = membership_.options();
-    if (options.min_nodes == options.max_nodes) return fmt::format("{}", options.min_nodes);
-    return fmt::format("{} to {}", options.min_nodes, options.max_nodes);
   }
 
   /// Starts agents on hosts that have none.
@@ -275,6 +283,7 @@ class Head : public NodeObserver {
       add_member(std::move(node)).remote = remote;
     }
     for (const auto& complaint : complaints) say(complaint);
+    refuse_rivals();
   }
 
   void on_lost(int id, Member& member, const std::string& why) {
@@ -301,9 +310,7 @@ class Head : public NodeObserver {
   }
 
   bool too_few_hosts_left() const {
-    const auto lost =
-        std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.is_lost; });
-    return static_cast<int64_t>(nodes_.hosts.size()) - lost < nodes_.membership.min_nodes;
+    return static_cast<int64_t>(nodes_.hosts.size()) - num_lost(members_) < nodes_.membership.min_nodes;
   }
 
   /// The launcher of another node was told to end: one of an elastic job may go, otherwise the job ends.
@@ -335,10 +342,10 @@ class Head : public NodeObserver {
   }
 
   /// From now on it is no node of the job; it ends when its ranks have.
-  void dismiss(int id, Member& member, int exit_code) {
+  void dismiss(int id, Member& member, int exit_code, const std::string& why = "") {
     member.leaves_with = exit_code;
     membership_.remove(id);
-    if (!member.takes_part) member.remote->end(exit_code, "");
+    if (!member.takes_part) member.remote->end(exit_code, why);
   }
 
   void end_dismissed() {
@@ -382,9 +389,7 @@ class Head : public NodeObserver {
     group_.begin(place.world_size, hosts);
     job_.num_ranks = place.world_size;
     job_.begin_attempt({}, group_.num_starts());
-    if (is_loopback(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
-          return members_.at(id).remote != nullptr && !is_loopback(members_.at(id).info.address);
-        })) {
+    if (is_out_of_reach(address, members_, chosen)) {
       group_.on_refused(exit_status(ErrorCode::kInvalidArgument),
                         fmt::format("rank 0 would serve the ranks' store at {}, where ranks of other hosts do not find "
                                     "it; name its host by another address, or give --master-addr",
@@ -410,8 +415,7 @@ class Head : public NodeObserver {
       add_ranks(job_, member, place, spec_, !nodes_.hosts.empty());
       ++place.node_rank;
     }
-    while (!is_drain_over() &&
-           std::any_of(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.takes_part; })) {
+    while (!is_drain_over() && takes_any_part(members_)) {
       if (nodes_.is_elastic()) {  // for the next start
         forget_lost();
         reach_hosts();
@@ -460,7 +464,8 @@ class Head : public NodeObserver {
     const auto elapsed = std::chrono::floor<std::chrono::seconds>(Clock::now() - began_);
     if (elapsed < kStatusEvery) return;
     auto text = fmt::format("{}: {} of {} ranks up", spec_.name, group_.num_alive(), group_.num_ranks());
-    if (nodes_.is_several()) text += fmt::format(" on {} of {} nodes", membership_.num_nodes(), needed_nodes());
+    if (nodes_.is_several())
+      text += fmt::format(" on {} of {} nodes", membership_.num_nodes(), describe_number(nodes_.membership));
     text += ", " + format_duration(elapsed);
     if (group_.num_restarts() > 0) text += fmt::format(", restart {} of {}", group_.num_restarts(), spec_.max_restarts);
     screen_->show_status(text);
@@ -581,8 +586,9 @@ int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json&
   try {
     if (nodes.is_several() && nodes.hosts.empty()) listener = std::make_unique<Listener>(nodes, spec.run_id);
   } catch (const Error& error) {
-    // Several nodes on the endpoint's own host: the first one there is the head.
-    if (error.code() != ErrorCode::kUnavailable || nodes.is_head) throw;
+    // Several nodes on the endpoint's own host: the first one there is the head, and refuses another node of its rank.
+    if (error.code() != ErrorCode::kUnavailable) throw;
+    if (nodes.is_head && !(nodes.node_rank == 0 && has_head(nodes, spec.run_id))) throw;
     return join_job(spec, nodes);
   }
   return Head(spec, nodes, launch, std::move(listener)).run();

@@ -88,5 +88,35 @@ TEST(Membership, OneTooManyOrWithATakenRankWaits) {
   EXPECT_THAT(nodes.choose(), ElementsAre(1, 2)) << "it takes the place";
 }
 
+TEST(Membership, ARivalIsFoundOnceTheHolderOfItsRankIsHeardOf) {
+  auto nodes = of(3, 3);
+  nodes.add(0, 0, kStart);
+  nodes.add(1, 1, kStart);
+  nodes.add(2, 1, kStart + seconds(5));
+  nodes.add(3, std::nullopt, kStart + seconds(5));
+  struct Case {
+    std::string name;
+    seconds heard;
+    bool is_rival;
+  };
+  for (const auto& [name, heard, is_rival] : {Case{"long before", seconds(1), false},
+                                              {"at the same moment", seconds(5), false},
+                                              {"after it came", seconds(6), true}}) {
+    const auto rivals = nodes.find_rivals([heard = heard](int) { return kStart + heard; });
+    ASSERT_EQ(rivals.size(), is_rival ? 1U : 0U) << name;
+    if (!is_rival) continue;
+    EXPECT_EQ(rivals[0].id, 2);
+    EXPECT_EQ(rivals[0].holder, 1);
+    EXPECT_EQ(rivals[0].rank, 1);
+  }
+  nodes.remove(1);  // it was lost: the other one takes its place
+  EXPECT_TRUE(nodes.find_rivals([](int) { return kStart + seconds(60); }).empty());
+}
+
+TEST(Membership, NnodesAsTheyAreWritten) {
+  EXPECT_EQ(nnodes_of({.min_nodes = 2, .max_nodes = 2}), "2");
+  EXPECT_EQ(nnodes_of({.min_nodes = 2, .max_nodes = 4}), "2:4");
+}
+
 }  // namespace
 }  // namespace yoke::launch
