@@ -24,7 +24,6 @@ struct Args {
   bool json = false;
   bool csv = false;
   bool list = false;
-  std::vector<std::string> ids;
   Repetition repetition;
   std::string record;
 };
@@ -32,45 +31,51 @@ struct Args {
 device::Want want_of(const Args& args) {
   if (!args.record.empty()) return device::Want::everything();
   device::Want want{.processes = !args.list};
-  want.details = args.json || !args.ids.empty();
+  want.details = args.json || !args.device.chosen.empty();
   want.process_utilization = want.details;
   want.origins = args.json;
-  want.pcie_throughput = !args.ids.empty();
+  want.pcie_throughput = !args.device.chosen.empty();
   want.links = want.details;
   return want;
 }
 
-/// The devices that the user named; all when none was.
-device::Snapshot chosen(const device::Snapshot& snapshot, const std::vector<std::string>& ids) {
-  if (ids.empty()) return snapshot;
+/// The devices that the user named, each once; all when none was.
+device::Snapshot chosen(const device::Snapshot& snapshot, const std::vector<device::Choice>& choices) {
   auto result = snapshot;
   result.devices.clear();
-  for (const auto& id : ids) result.devices.push_back(find_device(snapshot, id));
+  for (const auto& choice : choices) result.devices.push_back(*choice.device);
   return result;
 }
 
-std::string pages(const device::Snapshot& snapshot, const std::vector<std::string>& ids) {
-  std::string text;
-  for (const auto& id : ids) {
-    const auto& device = find_device(snapshot, id);
-    const bool is_instance = std::none_of(snapshot.devices.begin(), snapshot.devices.end(),
-                                          [&](const device::Device& other) { return &other == &device; });
-    text += (text.empty() ? "" : "\n") + device_page(device, is_instance ? id : id_of(device));
+std::vector<device::Choice> choices_of(const device::Snapshot& snapshot, const Args& args) {
+  std::vector<device::Choice> choices;
+  for (const auto& choice : args.device.selection().resolve(snapshot)) {
+    const auto is_same = [&](const device::Choice& other) { return other.device == choice.device; };
+    if (std::none_of(choices.begin(), choices.end(), is_same)) choices.push_back(choice);
   }
+  return choices;
+}
+
+std::string pages(const std::vector<device::Choice>& choices) {
+  std::string text;
+  for (const auto& choice : choices) text += (text.empty() ? "" : "\n") + device_page(*choice.device, choice.id());
   return text;
 }
 
-std::string render(const device::Snapshot& snapshot, const Args& args, int64_t width) {
+std::string render(const device::Snapshot& snapshot, const Args& args, int64_t number, int64_t width) {
+  const auto choices = choices_of(snapshot, args);
+  const auto devices = chosen(snapshot, choices);
   // One line a snapshot where several follow each other.
-  if (args.json) return device::to_json(chosen(snapshot, args.ids)).dump(args.repetition.is_wanted() ? -1 : 2) + "\n";
-  if (!args.ids.empty() && !args.csv && !args.list) return pages(snapshot, args.ids);
-  const auto devices = chosen(snapshot, args.ids);
-  if (args.csv) return to_csv(args.list ? device_list(devices) : device_csv(devices));
-  return args.list ? to_text(device_list(devices), kUnlimitedWidth) : to_text(device_table(devices), width);
+  if (args.json) return device::to_json(devices).dump(args.repetition.is_wanted() ? -1 : 2) + "\n";
+  if (args.csv) {
+    return to_csv(args.list ? device_list(devices) : device_csv(devices), args.repetition, snapshot.time, number);
+  }
+  if (args.list) return to_text(device_list(devices), kUnlimitedWidth);
+  return args.device.chosen.empty() ? to_text(device_table(devices), width) : pages(choices);
 }
 
 int status_of(const device::Snapshot& snapshot, const Args& args) {
-  const bool wants_cpu = args.device.vendor == "cpu" || !args.ids.empty();
+  const bool wants_cpu = args.device.vendor == "cpu" || !args.device.chosen.empty();
   const bool is_found = std::any_of(snapshot.devices.begin(), snapshot.devices.end(), [&](const auto& device) {
     return wants_cpu || device.vendor != device::Vendor::kCpu;
   });
@@ -79,7 +84,16 @@ int status_of(const device::Snapshot& snapshot, const Args& args) {
 
 int run(const Args& args, Context& context) {
   if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "devices: choose one of --json and --csv");
-  return with_source(args.device, context, [&](device::Source& source) {
+  if (args.list && args.json) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "devices: --list is a short table, and --json has everything; choose one of them, or --list --csv");
+  }
+  if (!args.record.empty() && !args.device.replay.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "devices: --record reads this machine and --replay does not; choose one");
+  }
+  auto source_options = args.device;
+  if (!args.record.empty()) source_options.chosen.clear();  // a recording has everything
+  return with_source(source_options, context, [&](device::Source& source) {
     std::ofstream record;
     if (!args.record.empty()) {
       record.open(args.record);
@@ -87,7 +101,7 @@ int run(const Args& args, Context& context) {
     }
     int status = kExitOk;
     const auto kind = args.json || args.csv ? PictureKind::kRecords : PictureKind::kText;
-    repeat(args.repetition, kind, context, [&](int64_t /*number*/) {
+    repeat(args.repetition, kind, context, [&](int64_t number) {
       const auto snapshot = source.sample(want_of(args));
       if (record.is_open()) {
         record << device::to_json(snapshot).dump() << std::endl;
@@ -96,7 +110,7 @@ int run(const Args& args, Context& context) {
       status = status_of(snapshot, args);
       return Picture{.time = snapshot.time,
                      .host = snapshot.host,
-                     .text = render(snapshot, args, output_width(context)),
+                     .text = render(snapshot, args, number, output_width(context)),
                      .notes = note_lines(snapshot)};
     });
     return status;
@@ -108,8 +122,8 @@ int run(const Args& args, Context& context) {
 void add_devices(CLI::App& app, Context& context) {
   auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("devices", "List the devices of this machine and what they are doing")->alias("ls");
-  cmd->add_option("-i,--id", args->ids, "Everything about these: indices, 0:1 for MIG, UUIDs, PCI bus ids, cpu")
-      ->type_name("ID...");
+  add_device_choice(*cmd, args->device.chosen, "-i,--id",
+                    "Everything about these: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig, cpu");
   cmd->add_flag("-L,--list", args->list, "Index, UUID, PCI bus id and name alone");
   cmd->add_flag("--json", args->json, "Print JSON: all that is known");
   cmd->add_flag("--csv", args->csv, "Print CSV");

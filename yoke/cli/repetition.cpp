@@ -90,6 +90,16 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
   }
 }
 
+std::string to_csv(Table table, const Repetition& repetition, std::chrono::system_clock::time_point time,
+                   int64_t number) {
+  if (!repetition.is_wanted()) return yoke::to_csv(table);
+  const auto seconds = fmt::format("{:.3f}", std::chrono::duration<double>(time.time_since_epoch()).count());
+  table.columns.insert(table.columns.begin(), Column{.title = "time_seconds"});
+  for (auto& row : table.rows) row.insert(row.begin(), seconds);
+  const auto text = yoke::to_csv(table);
+  return number == 0 ? text : text.substr(text.find('\n') + 1);
+}
+
 std::string highlight_changes(const std::string& line, const std::string& before) {
   if (before.empty() || line == before) return line;
   // By character, so that no character is torn; lines differ in few places and keep their columns.

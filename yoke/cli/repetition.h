@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "yoke/base/table.h"
 #include "yoke/cli/command.h"
 
 namespace CLI {
@@ -41,6 +42,11 @@ enum class PictureKind {
 /// Errors  kInvalidArgument: an interval that is none; whatever `take` throws.
 void repeat(const Repetition& repetition, PictureKind kind, Context& context,
             const std::function<Picture(int64_t number)>& take);
+
+/// A picture as CSV. With --watch the titles come with the first one alone, and a column `time_seconds` stands before
+/// the others.
+std::string to_csv(Table table, const Repetition& repetition, std::chrono::system_clock::time_point time,
+                   int64_t number);
 
 /// `line` with reverse video around what differs from `before`.
 std::string highlight_changes(const std::string& line, const std::string& before);
