@@ -17,6 +17,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/table.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/device_options.h"
 #include "yoke/cli/num_ranks.h"
 #include "yoke/device/topology/locality.h"
 #include "yoke/device/visible_gpus.h"
@@ -28,7 +29,7 @@ struct Args {
   std::string topology, sysroot;
   std::string num_ranks;
   std::string mode = "auto";
-  std::string devices;
+  std::vector<std::string> chosen;  ///< Of --devices.
   std::string cpus;
   std::string format = "table";
   bool json = false;
@@ -87,10 +88,11 @@ device::DeviceLocality find_gpu(const std::string& name, const Machine& machine,
 }
 
 void choose_gpus(const Args& args, Machine& machine) {
-  if (args.devices.empty()) return;
+  if (args.chosen.empty()) return;
+  const auto list = fmt::format("{}", fmt::join(args.chosen, ","));
   std::vector<device::DeviceLocality> chosen;
-  if (args.devices != "none") {
-    std::string_view rest = args.devices;
+  if (list != "none") {
+    std::string_view rest = list;
     for (bool is_last = false; !is_last;) {
       const auto comma = rest.find(',');
       is_last = comma == rest.npos;
@@ -205,11 +207,11 @@ void add_bind(CLI::App& app, Context& context) {
                   "or given for each rank as mask:0xfe,0xfe00 or cpus:1-7,9-15")
       ->type_name("auto|none|node|socket|cache|MASKS")
       ->capture_default_str();
-  cmd->add_option(
-         "--devices", args->devices,
-         "GPUs of rank 0, 1...: numbers or PCI bus ids between commas, or none; otherwise all that are visible. "
-         "More ranks than GPUs begin again with the first")
-      ->type_name("LIST");
+  add_device_choice(
+      *cmd, args->chosen, "--devices",
+      "GPUs of rank 0, 1...: numbers or PCI bus ids between commas, or none; otherwise all that are visible. "
+      "More ranks than GPUs begin again with the first",
+      ChoiceForm::kOneWord);
   cmd->add_option("--cpus", args->cpus, "Only these may be used, for example those that a job got")->type_name("LIST");
   cmd->add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
       ->type_name("FILE");

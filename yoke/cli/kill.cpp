@@ -33,7 +33,6 @@ using std::chrono::milliseconds;
 struct Args {
   DeviceOptions device;
   std::vector<int64_t> pids;
-  std::vector<std::string> devices;
   bool mine = false;
   bool with_any = false;
   bool yes = false;
@@ -181,9 +180,9 @@ void end(std::vector<Victim>& victims, const Args& args, int signal) {
   }
 }
 
-Json to_json(const std::vector<Victim>& victims, int signal) {
+Json to_json(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered, int signal) {
   const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
-  Json json = {{"signal", signal}, {"processes", Json::array()}};
+  Json json = {{"signal", signal}, {"unanswered", unanswered_json(unanswered)}, {"processes", Json::array()}};
   for (const auto& victim : victims) {
     const auto& info = victim.target.process.info;
     json["processes"].push_back(
@@ -197,9 +196,10 @@ Json to_json(const std::vector<Victim>& victims, int signal) {
   return json;
 }
 
-void report(const std::vector<Victim>& victims, const Args& args, int signal, Context& context) {
+void report(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered, const Args& args,
+            int signal, Context& context) {
   if (args.json) {
-    context.out << to_json(victims, signal).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    context.out << to_json(victims, unanswered, signal).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
     return;
   }
   for (const auto& victim : victims) {
@@ -215,11 +215,22 @@ void report(const std::vector<Victim>& victims, const Args& args, int signal, Co
   }
 }
 
-int status_of(const std::vector<Victim>& victims) {
+int status_of(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered) {
   for (const auto& victim : victims) {
     if (victim.target.refusal) return exit_status(victim.target.refusal->code);
   }
-  return kExitOk;
+  return unanswered.empty() ? kExitOk : exit_status(ErrorCode::kUnavailable);
+}
+
+/// Devices whose processes were asked for, and are not known. Who names PIDs has not asked for any.
+std::vector<device::Unanswered> report_unanswered(const KillRequest& request, const device::Snapshot& snapshot) {
+  if (!request.pids.empty()) return {};
+  auto unanswered = unanswered_of(snapshot, request.devices);
+  for (const auto& one : unanswered) {
+    std::cerr << fmt::format("yoke: kill: it is not known who uses {}, so nothing there was ended: {}\n",
+                             one.backend.empty() ? one.what() : "the devices of " + one.what(), printable(one.reason));
+  }
+  return unanswered;
 }
 
 std::string table_of(const std::vector<Victim>& victims, std::chrono::system_clock::time_point now, int64_t width) {
@@ -244,13 +255,14 @@ std::string question(const std::vector<Victim>& victims, const Args& args, int s
 int work(device::Source& source, const Args& args, int signal, Context& context) {
   const auto snapshot = source.sample({.origins = true});
   const KillRequest request{.pids = args.pids,
-                            .devices = args.devices,
+                            .devices = args.device.selection(),
                             .uid = args.mine ? std::optional<int64_t>(geteuid()) : std::nullopt,
                             .with_any = args.with_any};
   auto targets = plan_kill(request, snapshot, asker(), [](int64_t pid) { return device::describe_process(pid); });
   std::vector<Victim> victims;
   std::transform(targets.begin(), targets.end(), std::back_inserter(victims), hold);
-  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke: " << note << '\n';
+  std::cerr << note_lines(snapshot);
+  const auto unanswered = report_unanswered(request, snapshot);
   for (const auto& victim : victims) {
     if (victim.target.refusal) report_refusal(victim.target);
   }
@@ -270,23 +282,28 @@ int work(device::Source& source, const Args& args, int signal, Context& context)
       return 1;
     }
     end(victims, args, signal);
-  } else if (victims.empty() && !args.json) {
+  } else if (victims.empty() && unanswered.empty() && !args.json) {
     context.out << "no process to end\n";
   }
-  report(victims, args, signal, context);
-  return status_of(victims);
+  report(victims, unanswered, args, signal, context);
+  return status_of(victims, unanswered);
 }
 
 int run(const Args& args, Context& context) {
   const int signal = parse_signal(args.signal);
-  if (args.pids.empty() && args.devices.empty() && !args.mine) {
+  if (args.pids.empty() && args.device.chosen.empty() && !args.mine) {
     throw Error(ErrorCode::kInvalidArgument, "kill: whom? Name PIDs, or --device ID, or --mine; see `yoke ps`");
   }
-  if (!args.pids.empty() && (!args.devices.empty() || args.mine)) {
+  if (!args.pids.empty() && (!args.device.chosen.empty() || args.mine)) {
     throw Error(ErrorCode::kInvalidArgument, "kill: name PIDs, or choose by --device and --mine, but not both");
   }
   if (args.with_any && args.pids.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "kill: --any is for PIDs, and none is named");
+  }
+  if (args.force && args.wait_s <= 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "kill: --force follows when --wait is over, and --wait 0 does not wait; "
+                "--signal KILL ends at once");
   }
   if (args.force && !is_ending(signal)) {
     throw Error(ErrorCode::kInvalidArgument, "kill: --force follows a signal that ends processes, which {} does not",
@@ -301,8 +318,8 @@ void add_kill(CLI::App& app, Context& context) {
   auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("kill", "End processes on devices");
   cmd->add_option("PID", args->pids, "Processes, as `yoke ps` lists them")->type_name("PID...")->expected(0, -1);
-  cmd->add_option("-d,--device", args->devices, "All processes on these devices: indices, 0:1 for MIG, UUIDs")
-      ->type_name("ID...");
+  add_device_choice(*cmd, args->device.chosen, "-d,--device",
+                    "All processes on these devices: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");
   cmd->add_flag("--mine", args->mine, "Your own processes alone: on all devices, or on those of --device");
   cmd->add_flag("--any", args->with_any, "PIDs that are on no device, too");
   cmd->add_flag("-y,--yes", args->yes, "Do not ask");
@@ -326,7 +343,8 @@ void add_kill(CLI::App& app, Context& context) {
                "\n"
                "This command, its parents and PID 1 are left alone; a parent that is named is not.\n"
                "Exit status: 0 when all have ended; else that of the first that has not: 124 still\n"
-               "running, 77 somebody else's, 69 not on a device, 66 not there; 1 when the answer was no."));
+               "running, 77 somebody else's, 69 not on a device, 66 not there; 75 when it is not known who\n"
+               "uses a chosen device; 1 when the answer was no."));
   cmd->callback([args, &context] { context.exit_code = run(*args, context); });
 }
 

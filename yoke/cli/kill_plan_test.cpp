@@ -55,13 +55,14 @@ std::vector<int64_t> pids_of(const std::vector<KillTarget>& targets) {
 }
 
 TEST(KillPlan, ByDeviceAndUser) {
-  EXPECT_THAT(pids_of(plan({.devices = {"0"}})), ElementsAre(500, 501));
-  EXPECT_THAT(pids_of(plan({.devices = {"1"}})), ElementsAre(502, 500, 503)) << "with its instances";
-  EXPECT_THAT(pids_of(plan({.devices = {"1:0"}})), ElementsAre(503));
+  EXPECT_THAT(pids_of(plan({.devices = device::DeviceSelection::parse({"0"})})), ElementsAre(500, 501));
+  EXPECT_THAT(pids_of(plan({.devices = device::DeviceSelection::parse({"1"})})), ElementsAre(502, 500, 503))
+      << "with its instances";
+  EXPECT_THAT(pids_of(plan({.devices = device::DeviceSelection::parse({"1:0"})})), ElementsAre(503));
   EXPECT_THAT(pids_of(plan({.uid = 1000})), ElementsAre(500, 501, 503));
-  EXPECT_THAT(pids_of(plan({.devices = {"1"}, .uid = 0})), ElementsAre(502));
-  EXPECT_THAT(plan({.devices = {"cpu"}}), IsEmpty());
-  EXPECT_THROW(plan({.devices = {"7"}}), Error);
+  EXPECT_THAT(pids_of(plan({.devices = device::DeviceSelection::parse({"1"}), .uid = 0})), ElementsAre(502));
+  EXPECT_THROW(plan({.devices = device::DeviceSelection::parse({"cpu"})}), Error) << "everybody uses it";
+  EXPECT_THROW(plan({.devices = device::DeviceSelection::parse({"7"})}), Error);
 }
 
 TEST(KillPlan, AProcessOfTwoDevicesIsOne) {
@@ -105,7 +106,8 @@ TEST(KillPlan, NeitherItselfNorTheFirstProcess) {
   EXPECT_THAT(plan({.pids = {500}}, {.pid = 500}).at(0).refusal->reason, HasSubstr("is this command"));
   auto with_init = machine();
   with_init.devices[0].processes = {on_device(1, 0)};
-  for (const auto& request : {KillRequest{.pids = {1}}, KillRequest{.devices = {"0"}}}) {
+  for (const auto& request :
+       {KillRequest{.pids = {1}}, KillRequest{.devices = device::DeviceSelection::parse({"0"})}}) {
     EXPECT_THAT(plan(request, {}, with_init).at(0).refusal->reason, HasSubstr("first process"));
   }
   EXPECT_TRUE(plan({.pids = {1}, .with_any = true}, {}).at(0).refusal);

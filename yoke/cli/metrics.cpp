@@ -22,6 +22,7 @@ constexpr device::Want kWant{.details = true, .process_utilization = true, .orig
 struct Args {
   DeviceOptions device;
   CLI::Option* serve = nullptr;
+  CLI::Option* max_age = nullptr;
   std::string address;
   double max_age_s = 1;
 };
@@ -38,6 +39,9 @@ void serve(const Args& args, const web::Address& address, device::Source& source
 }
 
 int run(const Args& args, Context& context) {
+  if (args.max_age->count() > 0 && args.serve->count() == 0) {
+    throw Error(ErrorCode::kInvalidArgument, "metrics: --max-age is for --serve; a page that is printed is always new");
+  }
   const auto address = web::parse_address(args.address);
   return with_source(args.device, context, [&](device::Source& source) {
     if (args.serve->count() > 0) {
@@ -60,10 +64,11 @@ void add_metrics(CLI::App& app, Context& context) {
                       "only this machine can read them. Port 0: any free one")
           ->type_name("ADDR:PORT")
           ->expected(0, 1);
-  cmd->add_option("--max-age", args->max_age_s, "Answer with a sample that is no older; else take a new one")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
-      ->capture_default_str();
+  args->max_age =
+      cmd->add_option("--max-age", args->max_age_s, "Answer with a sample that is no older; else take a new one")
+          ->type_name("SECONDS")
+          ->check(CLI::Range(0.0, 3600.0).description(""))
+          ->capture_default_str();
   add_device_options(*cmd, args->device);
   cmd->footer(
       examples("  yoke metrics                        once\n"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
 
@@ -54,15 +55,18 @@ Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& f
   return table;
 }
 
+/// Whether `selection` names a device, or an instance.
+std::function<bool(const device::Device&)> chosen_by(const device::DeviceSelection& selection,
+                                                     const device::Snapshot& snapshot) {
+  return [choices = selection.resolve(snapshot)](const device::Device& device) {
+    return std::any_of(choices.begin(), choices.end(), [&](const auto& choice) { return choice.device == &device; });
+  };
+}
+
 }  // namespace
 
-std::vector<DeviceUse> uses_of(const device::Snapshot& snapshot, const std::vector<std::string>& devices) {
-  std::vector<const device::Device*> chosen(devices.size());
-  std::transform(devices.begin(), devices.end(), chosen.begin(),
-                 [&](const std::string& id) { return &find_device(snapshot, id); });
-  const auto is_chosen = [&](const device::Device& device) {
-    return devices.empty() || std::find(chosen.begin(), chosen.end(), &device) != chosen.end();
-  };
+std::vector<DeviceUse> uses_of(const device::Snapshot& snapshot, const device::DeviceSelection& selection) {
+  const auto is_chosen = chosen_by(selection, snapshot);
   std::vector<DeviceUse> uses;
   const auto add = [&](const device::Device& device, const std::string& id) {
     const auto first = static_cast<std::ptrdiff_t>(uses.size());
@@ -72,13 +76,26 @@ std::vector<DeviceUse> uses_of(const device::Snapshot& snapshot, const std::vect
     });
   };
   for (const auto& device : snapshot.devices) {
-    const bool is_whole_chosen = is_chosen(device);
-    if (is_whole_chosen) add(device, id_of(device));
+    if (is_chosen(device)) add(device, id_of(device));
     for (const auto& instance : device.instances) {
-      if (is_whole_chosen || is_chosen(instance)) add(instance, fmt::format("{}:{}", device.index, instance.index));
+      if (is_chosen(device) || is_chosen(instance)) add(instance, device::Choice{&instance, &device, ""}.id());
     }
   }
   return uses;
+}
+
+nlohmann::ordered_json unanswered_json(const std::vector<device::Unanswered>& unanswered) {
+  using Json = nlohmann::ordered_json;
+  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
+  auto json = Json::array();
+  for (const auto& one : unanswered) {
+    json.push_back({{"device", text(one.device_id)},
+                    {"device_uuid", text(one.device_uuid)},
+                    {"backend", text(one.backend)},
+                    {"state", one.state},
+                    {"reason", text(one.reason)}});
+  }
+  return json;
 }
 
 std::string command_text(const ProcessInfo& info, CommandText which) {
@@ -101,19 +118,22 @@ Table process_table(const std::vector<DeviceUse>& uses, system_clock::time_point
       {{"user", Align::kLeft, 6},
        [](const DeviceUse& use) { return use.process.info.user.empty() ? "?" : use.process.info.user; }},
       {{"pid", Align::kRight}, [](const DeviceUse& use) { return fmt::format("{}", use.process.pid); }},
-      {{"type"}, [](const DeviceUse& use) { return type_letters(use.process.type); }},
+      {{.title = "type", .drop_order = 2}, [](const DeviceUse& use) { return type_letters(use.process.type); }},
       {{"memory", Align::kRight},
        [](const DeviceUse& use) {
          return use.process.memory_bytes ? format_bytes(*use.process.memory_bytes) : std::string(kUnknown);
        }},
-      {{"util", Align::kRight},
+      {{.title = "util", .align = Align::kRight, .drop_order = 4},
        [](const DeviceUse& use) {
          const auto& percent = use.process.utilization_percent;
          return percent ? fmt::format("{}%", *percent) : std::string(kUnknown);
        },
        true},
-      {{"age", Align::kRight}, [&](const DeviceUse& use) { return age_text(use.process.info, now); }},
-      {{"origin", Align::kLeft, 10}, [](const DeviceUse& use) { return label(use.process.origin); }, true},
+      {{.title = "age", .align = Align::kRight, .drop_order = 3},
+       [&](const DeviceUse& use) { return age_text(use.process.info, now); }},
+      {{.title = "origin", .shrinks_to = 10, .drop_order = 1},
+       [](const DeviceUse& use) { return label(use.process.origin); },
+       true},
       {{"command", Align::kLeft, 12}, [&](const DeviceUse& use) { return command_text(use.process.info, which); }}};
   return make_table(uses, fields);
 }

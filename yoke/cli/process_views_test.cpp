@@ -54,12 +54,13 @@ TEST(ProcessViews, ByDeviceThenMemory) {
   EXPECT_THAT(pids_of(uses), ElementsAre(12, 11, 10, 13));
   EXPECT_EQ(uses[3].device_id, "1:0");
   EXPECT_EQ(uses[3].device_uuid, "MIG-1");
-  EXPECT_THAT(pids_of(uses_of(machine(), {"1"})), ElementsAre(13));
-  EXPECT_THAT(pids_of(uses_of(machine(), {"1:0", "0"})), ElementsAre(12, 11, 10, 13)) << "in the order of devices";
+  EXPECT_THAT(pids_of(uses_of(machine(), device::DeviceSelection::parse({"1"}))), ElementsAre(13));
+  EXPECT_THAT(pids_of(uses_of(machine(), device::DeviceSelection::parse({"1:0", "0"}))), ElementsAre(12, 11, 10, 13))
+      << "in the order of devices";
 }
 
 TEST(ProcessViews, TheTableIsAsShortAsItCan) {
-  auto uses = uses_of(machine(), {"0"});
+  auto uses = uses_of(machine(), device::DeviceSelection::parse({"0"}));
   const auto lines = lines_of(to_text(process_table(uses, kNow, CommandText::kShort), 80));
   ASSERT_THAT(lines, SizeIs(4));
   EXPECT_EQ(lines[0], "#  user  pid  type   memory   age  command") << "nothing is known of utilisation and origins";
@@ -116,6 +117,21 @@ TEST(ProcessViews, WhatIsNotVisibleSaysWhy) {
   EXPECT_EQ(command_text({}, CommandText::kShort), "(not known)");
 }
 
+TEST(ProcessViews, NarrowTerminalsKeepUsersAndMemory) {
+  DeviceUse use{.device_id = "0", .process = process(4121, int64_t{12} << 30)};
+  use.process.utilization_percent = 97;
+  use.process.origin.slurm = device::SlurmJob{.job_id = 4121};
+  const auto titles = [&](int64_t width) {
+    const auto lines = lines_of(to_text(process_table({use}, kNow, CommandText::kShort), width));
+    EXPECT_THAT(lines[1], testing::AllOf(HasSubstr("ada"), HasSubstr("12.0 GiB"), HasSubstr("4121"))) << width;
+    return lines[0];
+  };
+  EXPECT_EQ(titles(80), "#  user   pid  type    memory  util   age  origin      command");
+  EXPECT_EQ(titles(60), "#  user   pid  type    memory  util   age  command");
+  EXPECT_EQ(titles(50), "#  user   pid    memory  util   age  command");
+  EXPECT_EQ(titles(40), "#  user   pid    memory  command");
+}
+
 TEST(ProcessViews, TheCommandBeginsWhereItGetsInteresting) {
   const auto text = [](const std::string& name, const std::string& command) {
     return command_text({.name = name, .command = command}, CommandText::kShort);
@@ -129,7 +145,7 @@ TEST(ProcessViews, TheCommandBeginsWhereItGetsInteresting) {
 }
 
 TEST(ProcessViews, CsvHasPlainNumbers) {
-  const auto text = to_csv(process_csv(uses_of(machine(), {"1"}), kNow));
+  const auto text = to_csv(process_csv(uses_of(machine(), device::DeviceSelection::parse({"1"})), kNow));
   EXPECT_EQ(text,
             "device,device_uuid,user,pid,type,memory_bytes,utilization_percent,age_seconds,origin,name,command,reason\n"
             "1:0,MIG-1,ada,13,compute,2097152,,187,,train.py,/usr/bin/python3 -u /home/ada/train.py --lr 1,\n");

@@ -11,6 +11,7 @@
 #include <set>
 #include <string_view>
 
+#include "yoke/base/error.h"
 #include "yoke/base/table.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
@@ -70,13 +71,14 @@ int show_hosts(const launch::NodesSpec& nodes, const Args& args, Context& contex
   const auto num_ranks = [&](const launch::Host& host) {
     return host.num_ranks ? fmt::format("{}", *host.num_ranks) : args.options.nproc_per_node;
   };
-  auto json = nlohmann::ordered_json::array();
+  nlohmann::ordered_json json = {{"hosts", nlohmann::ordered_json::array()}};
   Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}, .rows = {}};
   for (const auto& host : nodes.hosts) {
     const auto node = table.rows.size();
     table.rows.push_back(
         {fmt::format("{}", node), host.name, num_ranks(host), fmt::format("{}", fmt::join(context.rest, " "))});
-    json.push_back({{"node_rank", node}, {"host", host.name}, {"num_ranks", num_ranks(host)}, {"argv", context.rest}});
+    json["hosts"].push_back(
+        {{"node_rank", node}, {"host", host.name}, {"num_ranks", num_ranks(host)}, {"argv", context.rest}});
   }
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   context.out << (args.json ? json.dump(2, ' ', false, kReplace) + "\n" : to_text(table, output_width(context)));
@@ -106,7 +108,9 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
              .log_folder = has_files ? fmt::format("{}/{}_XXXXXX/attempt_0", spec.logs.folder, spec.run_id) : ""});
   if (args.json) {
     constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;  // arguments may be any bytes
-    context.out << to_json(ranks, context.environment).dump(2, ' ', false, kReplace) << '\n';
+    const nlohmann::ordered_json json = {
+        {"ranks", to_json(ranks, context.environment)}, {"binding", binding.reason}, {"warnings", binding.warnings}};
+    context.out << json.dump(2, ' ', false, kReplace) << '\n';
   } else {
     context.out << to_text(to_table(ranks), output_width(context)) << fmt::format("\nCPUs: {}\n", binding.reason);
     for (const auto& warning : binding.warnings) context.out << fmt::format("warning: {}\n", warning);
@@ -142,6 +146,7 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context)
 }
 
 int run(const Args& args, Context& context) {
+  if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "run: --json is for --plan");
   auto spec = to_spec(args.options, context);
   if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
   const auto nodes = to_nodes(args.options, context, spec);

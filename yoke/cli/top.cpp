@@ -20,12 +20,18 @@ namespace {
 struct Args {
   DeviceOptions device;
   double interval_s = 1;
+  CLI::Option* interval = nullptr;
   bool once = false;
   bool json = false;
   bool readonly = false;
 };
 
 tui::AppOptions to_options(const Args& args) {
+  if (args.interval->count() > 0 && (args.json || args.once)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "top: {} prints once, and --interval is for a page that changes; `yoke devices{} --watch {}` repeats",
+                args.json ? "--json" : "--once", args.json ? " --json" : "", args.interval_s);
+  }
   if (!(args.interval_s >= 0.1 && args.interval_s <= 86'400)) {
     throw Error(ErrorCode::kInvalidArgument, "top: --interval {}: give seconds from 0.1 on", args.interval_s);
   }
@@ -68,7 +74,9 @@ int run(const Args& args, Context& context) {
 void add_top(CLI::App& app, Context& context) {
   auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("top", "Watch devices and their processes on a live page");
-  cmd->add_option("--interval", args->interval_s, "Between two samples")->type_name("SECONDS")->capture_default_str();
+  args->interval = cmd->add_option("--interval", args->interval_s, "Between two samples")
+                       ->type_name("SECONDS")
+                       ->capture_default_str();
   cmd->add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
   cmd->add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
   cmd->add_flag("--readonly", args->readonly, "End no processes");

@@ -43,6 +43,12 @@ void print(const device::Topology& topology, const std::vector<device::Device>& 
 }
 
 int run(const Args& args, Context& context) {
+  if (!args.topology.empty() && !args.device.sysroot.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "topo: --topology and --sysroot are two machines; give one of them");
+  }
+  if (!args.topology.empty() && !args.device.vendor.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "topo: --vendor chooses what is read here, and --topology is a file");
+  }
   device::Topology topology;
   // A recording is of another machine or another day; this machine's processors say nothing about it.
   if (!args.topology.empty() || args.device.replay.empty()) {

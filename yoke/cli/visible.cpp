@@ -1,5 +1,6 @@
 // `yoke visible`: which devices a program started here would see, and why; or a program that sees chosen ones.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,9 +31,12 @@ struct Args {
   DeviceOptions device;
   bool json = false;
   bool exports = false;
-  std::string selection;
-  CLI::Option* set = nullptr;
+  std::vector<std::string> chosen;  ///< Of --set.
+  CLI::Option* format_option = nullptr;
   std::string format = "uuid";
+
+  bool is_set() const { return !chosen.empty(); }
+  std::string selection() const { return fmt::format("{}", fmt::join(chosen, ",")); }
 };
 
 // ---- the explanation ------------------------------------------------------------------------------------------------
@@ -224,9 +228,9 @@ int explain(const Args& args, Context& context) {
   return with_source(args.device, context, [&](device::Source& source) {
     const auto snapshot = source.sample(kFactsOnly);
     auto environment = context.environment;
-    if (args.set->count() > 0) {
+    if (args.is_set()) {
       const auto format = args.format == "index" ? device::IdFormat::kIndex : device::IdFormat::kUuid;
-      assign(assignments_for(args.selection, format, environment, snapshot), environment);
+      assign(assignments_for(args.selection(), format, environment, snapshot), environment);
     }
     const auto visibility = device::visibility(environment, snapshot);
     context.out << (args.json ? to_json(visibility, snapshot).dump(2) + '\n' : to_text(visibility, snapshot));
@@ -241,7 +245,7 @@ int set(const Args& args, Context& context) {
   Note note;
   const int status = with_source(args.device, context, [&](device::Source& source) {
     const auto format = args.format == "index" ? device::IdFormat::kIndex : device::IdFormat::kUuid;
-    const auto assignments = assignments_for(args.selection, format, context.environment, source.sample(kFactsOnly));
+    const auto assignments = assignments_for(args.selection(), format, context.environment, source.sample(kFactsOnly));
     if (args.exports) context.out << to_shell(assignments);
     auto environment = context.environment;
     assign(assignments, environment);
@@ -256,11 +260,12 @@ int set(const Args& args, Context& context) {
 int run(const Args& args, Context& context) {
   const bool has_program = !context.rest.empty();
   const auto refuse = [](const char* why) { return Error(ErrorCode::kInvalidArgument, "visible: {}", why); };
-  if (args.set->count() == 0) {
+  if (!args.is_set()) {
     if (has_program)
       throw refuse("which devices shall the program see? For example `yoke visible --set 0,2 -- ./train`");
     if (args.exports) throw refuse("--export writes what --set chooses; for example `yoke visible --set 0,2 --export`");
   }
+  if (!args.is_set() && args.format_option->count() > 0) throw refuse("--format is for the devices of --set");
   if (args.exports && has_program) throw refuse("choose one of --export and a program");
   if (args.json && (args.exports || has_program))
     throw refuse("--json explains, and neither exports nor starts anything");
@@ -273,14 +278,15 @@ void add_visible(CLI::App& app, Context& context) {
   auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
   auto program = std::make_shared<std::vector<std::string>>();
   auto* cmd = app.add_subcommand("visible", "Explain which GPUs programs see, or start one that sees some");
-  args->set = cmd->add_option("--set", args->selection,
-                              "Devices to show: ids as in `yoke devices` (0, 1:0 for MIG, UUIDs), all, or none; alone: "
-                              "explain what a program would see then")
-                  ->type_name("ID,ID...");
-  cmd->add_option("--format", args->format, "Name them by UUID, or by number for programs that read only those")
-      ->type_name("uuid|index")
-      ->check(CLI::IsMember({"uuid", "index"}).description(""))
-      ->capture_default_str();
+  add_device_choice(*cmd, args->chosen, "--set",
+                    "Devices to show: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs), all, or none; alone: "
+                    "explain what a program would see then",
+                    ChoiceForm::kOneWord);
+  args->format_option =
+      cmd->add_option("--format", args->format, "Name them by UUID, or by number for programs that read only those")
+          ->type_name("uuid|index")
+          ->check(CLI::IsMember({"uuid", "index"}).description(""))
+          ->capture_default_str();
   cmd->add_flag("--export", args->exports, "Print the variables for a shell's eval instead of starting a program");
   cmd->add_flag("--json", args->json, "Print JSON");
   add_device_options(*cmd, args->device);

@@ -56,6 +56,7 @@ UsageNotes notes_of(const UsageSampling& sampling, const device::UsageReport& re
     notes.sentences.push_back(fmt::format(
         "the program was seen on no GPU{}; the numbers are of those visible to it, whoever used them",
         sampling.has_seen_strangers() ? " (processes of another PID namespace, as of containers, cannot be told apart)"
+        : sampling.has_seen_silence() ? " (of some GPUs nobody told who used them)"
                                       : ""));
   }
   for (auto& sentence : remarks(report)) notes.sentences.push_back(std::move(sentence));
@@ -187,6 +188,7 @@ void add_watch(CLI::App& app, Context& context) {
   cmd->add_flag("--json", args->json, "The report as JSON");
   cmd->add_option("--svg", args->svg, "Draw the timelines into FILE")->type_name("FILE");
   add_device_options(*cmd, args->device);
+  cmd->remove_option(cmd->get_option("--replay"));  // no program runs in a recording
   cmd->add_option("PROGRAM", *program, "What to run, with its arguments; every word from here on is its own")
       ->type_name("[ARG...]")
       ->expected(0, -1);

@@ -155,8 +155,11 @@ Device device_from_json(const Json& json) {
   for (const auto& [key, member] : kFlags) get(json, key, device.readings.*member);
   for (const auto& [key, member] : kModes) get(json, key, device.readings.*member);
   get(json, "throttle_reasons", device.readings.throttle_reasons);
-  for (const auto& process : json.value("processes", Json::array())) {
-    device.processes.push_back(process_from_json(process));
+  if (const auto processes = json.find("processes"); processes != json.end() && processes->is_array()) {
+    for (const auto& process : *processes) device.processes.push_back(process_from_json(process));
+    // Recordings of yoke 0.1 have an empty list also where nobody knew.
+    const bool has_answered = device.state == State::kFree || device.state == State::kBusy;
+    device.has_process_list = has_answered || !device.processes.empty();
   }
   if (const auto links = json.find("links"); links != json.end() && links->is_array()) {
     auto& all = device.links.emplace();
@@ -212,7 +215,8 @@ Json to_json(const Device& device) {
                                {"remote_pci_bus_id", text(link.remote_pci_bus_id)}});
     }
   }
-  json["processes"] = Json::array();
+  json["processes"] = nullptr;
+  if (knows_processes(device)) json["processes"] = Json::array();
   for (const auto& process : device.processes) json["processes"].push_back(to_json(process));
   json["instances"] = Json::array();
   for (const auto& instance : device.instances) json["instances"].push_back(to_json(instance));
@@ -228,6 +232,7 @@ Json to_json(const Snapshot& snapshot) {
   for (const auto& report : snapshot.backends) {
     json["backends"].push_back({{"backend", report.backend},
                                 {"is_available", report.is_available},
+                                {"has_answered", report.has_answered},
                                 {"reason", text(report.reason)},
                                 {"driver_version", text(report.driver_version)},
                                 {"api_version", text(report.api_version)}});
@@ -249,6 +254,7 @@ Snapshot snapshot_from_json(std::string_view line) {
       auto& report = snapshot.backends.emplace_back();
       get(one, "backend", report.backend);
       get(one, "is_available", report.is_available);
+      get(one, "has_answered", report.has_answered);
       get(one, "reason", report.reason);
       get(one, "driver_version", report.driver_version);
       get(one, "api_version", report.api_version);

@@ -23,6 +23,7 @@ Observations healthy() {
       {.backend = "nvml", .is_available = true, .driver_version = "580.65.06", .api_version = "13.0"}};
   for (const int64_t i : {0, 1}) {
     Device gpu{.index = i, .vendor = Vendor::kNvidia};
+    gpu.has_process_list = true;
     gpu.facts.name = "NVIDIA A100-SXM4-80GB";
     gpu.facts.uuid = "GPU-0000000" + std::to_string(i);
     gpu.facts.pci_bus_id = i == 0 ? "0000:3b:00.0" : "0000:af:00.0";
@@ -234,6 +235,12 @@ const Case kCases[] = {
     {"MemoryOfNobody",
      [](auto& all) { gpu(all, 0).readings.memory_used_bytes = 30 * kGibibyte; },
      {"warn memory-held 0"}},
+    {"MemoryWhereTheDriverTellsNoProcesses",
+     [](auto& all) {
+       gpu(all, 0).readings.memory_used_bytes = 30 * kGibibyte;
+       gpu(all, 0).has_process_list = false;
+     },
+     {}},
     {"MemoryOfAProcess",
      [](auto& all) {
        gpu(all, 0).readings.memory_used_bytes = 30 * kGibibyte;
