@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "yoke/base/error.h"
+#include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
@@ -33,6 +34,7 @@ struct Args {
   double watch_s = 2;
   CLI::Option* watch = nullptr;
   std::string record;
+  ColorMode color = ColorMode::kAuto;
 };
 
 device::Want want_of(const Args& args) {
@@ -88,10 +90,10 @@ int status_of(const device::Snapshot& snapshot, const Args& args) {
   return is_found ? kExitOk : exit_status(ErrorCode::kNotFound);
 }
 
-/// Paints one picture over the other; what changed since the last one stands out.
+/// Paints one picture over the other; what changed since the last one stands out, where `marks_changes`.
 class Screen {
  public:
-  explicit Screen(std::ostream& out) : out_(out) { out_ << "\x1b[2J"; }
+  Screen(std::ostream& out, bool marks_changes) : out_(out), marks_changes_(marks_changes) { out_ << "\x1b[2J"; }
 
   void paint(const std::string& text) {
     out_ << "\x1b[H";
@@ -99,7 +101,8 @@ class Screen {
     std::vector<std::string> lines;
     for (std::string line; std::getline(stream, line);) {
       const auto number = lines.size();
-      out_ << (number < before_.size() ? highlight_changes(line, before_[number]) : line) << "\x1b[K\n";
+      out_ << (marks_changes_ && number < before_.size() ? highlight_changes(line, before_[number]) : line)
+           << "\x1b[K\n";
       lines.push_back(std::move(line));
     }
     out_ << "\x1b[J" << std::flush;
@@ -108,6 +111,7 @@ class Screen {
 
  private:
   std::ostream& out_;
+  const bool marks_changes_;
   std::vector<std::string> before_;
 };
 
@@ -118,9 +122,11 @@ std::string notes_as_text(const device::Snapshot& snapshot) {
 }
 
 int watch(device::Source& source, const Args& args, Context& context, std::ostream* record) {
-  const bool is_screen = isatty(STDOUT_FILENO) != 0 && !args.json && !args.csv;
+  const bool is_terminal = isatty(STDOUT_FILENO) != 0;
   std::optional<Screen> screen;
-  if (is_screen) screen.emplace(context.out);
+  if (is_terminal && has_escape_sequences(context.environment) && !args.json && !args.csv) {
+    screen.emplace(context.out, wants_color(args.color, context.environment, is_terminal));
+  }
   auto next = std::chrono::steady_clock::now();
   for (;;) {
     const auto snapshot = source.sample(want_of(args));
@@ -183,6 +189,7 @@ void add_devices(CLI::App& app, Context& context) {
                     ->expected(0, 1);
   cmd->add_option("--record", args->record, "Write what is read to FILE, for --replay and bug reports")
       ->type_name("FILE");
+  add_color_option(*cmd, args->color);
   add_device_options(*cmd, args->device);
   cmd->footer(
       examples("  yoke devices                    a table\n"
