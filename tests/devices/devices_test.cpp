@@ -288,6 +288,12 @@ TEST(Devices, WatchingRepaintsATerminalAndMarksWhatChanged) {
   command.signal(SIGINT);
   EXPECT_EQ(command.wait().exit_code, 128 + SIGINT);
 
+  options.environment.emplace_back("TERM", "dumb");
+  Command dumb(options);
+  ASSERT_TRUE(dumb.wait_until([&] { return lines_of(dumb.out()).size() > 8; }));
+  dumb.signal(SIGTERM);
+  EXPECT_THAT(dumb.wait().out, Not(HasSubstr("\x1b")));
+
   Command plain(on_machine(folder.path("state.json"), {"devices", "--watch", "0.05"}));
   ASSERT_TRUE(plain.wait_until([&] { return lines_of(plain.out()).size() > 8; }));
   plain.signal(SIGTERM);

@@ -231,8 +231,8 @@ TEST_F(TopPage, HiddenProcessesComeBackAtOnce) {
 TEST_F(TopPage, ColoursAreForTerminalsThatHaveThem) {
   const Machine machine(2);
   auto environment = machine.environment();
-  const auto page = [&](const std::string& term) {
-    const Tmux tmux({.term = term, .environment = environment, .command = yoke_top()});
+  const auto page = [&](const std::string& term, const std::string& options = "") {
+    const Tmux tmux({.term = term, .environment = environment, .command = yoke_top(options)});
     EXPECT_TRUE(tmux.shows("A100-SXM4-80GB")) << term << "\n" << tmux.text();
     tmux.press({"M"});
     EXPECT_TRUE(tmux.shows("no process uses a device")) << term << "\n" << tmux.text();
@@ -246,6 +246,9 @@ TEST_F(TopPage, ColoursAreForTerminalsThatHaveThem) {
   EXPECT_THAT(page("vt100"), Not(testing::ContainsRegex("\x1b\\[[0-9;]*3[0-7]m")));
   environment.back() = {"NO_COLOR", "1"};
   EXPECT_THAT(page("screen-256color"), Not(testing::ContainsRegex("\x1b\\[[0-9;]*3[0-8][;m]")));
+  EXPECT_THAT(page("screen-256color", "--color always"), HasSubstr("\x1b[38;5;244m"));
+  environment.back() = {"NO_COLOR", ""};
+  EXPECT_THAT(page("screen-256color", "--color never"), Not(testing::ContainsRegex("\x1b\\[[0-9;]*3[0-8][;m]")));
 }
 
 TEST_F(TopPage, LocalesWithoutUnicodeGetAscii) {

@@ -14,6 +14,7 @@
 
 #include "yoke/base/text.h"
 #include "yoke/cli/attempt.h"
+#include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/device/doctor/system.h"
@@ -30,6 +31,7 @@ constexpr auto kFilesDeadline = std::chrono::seconds(2);
 struct Args {
   DeviceOptions device;
   bool json = false;
+  ColorMode color = ColorMode::kAuto;
 };
 
 /// Asks something that may hang, on a thread of its own.
@@ -60,7 +62,7 @@ device::TorchPlaces torch_places(const Args& args, const Context& context) {
           .ask_python = args.device.sysroot.empty()};
 }
 
-std::string to_text(const std::vector<device::Finding>& findings, bool is_coloured) {
+std::string to_text(const std::vector<device::Finding>& findings, bool is_colored) {
   size_t width = 0;
   for (const auto& finding : findings) width = std::max(width, finding.id.size());
   std::string text;
@@ -70,7 +72,7 @@ std::string to_text(const std::vector<device::Finding>& findings, bool is_colour
                          : finding.status == device::Status::kWarn ? "33"
                          : finding.status == device::Status::kFail ? "31"
                                                                    : "2";
-    text += is_coloured ? fmt::format("\x1b[{}m{}\x1b[0m", colour, status) : status;
+    text += is_colored ? fmt::format("\x1b[{}m{}\x1b[0m", colour, status) : status;
     text += fmt::format("  {}  ", pad(finding.id, static_cast<int64_t>(width)));
     if (!finding.devices.empty()) text += fmt::format("device {}: ", fmt::join(finding.devices, ", "));
     text += printable(finding.found);
@@ -86,8 +88,7 @@ int print(const std::vector<device::Finding>& findings, const Args& args, Contex
     for (const auto& finding : findings) all.push_back(to_json(finding));
     context.out << nlohmann::ordered_json{{"findings", all}}.dump(2) << '\n';
   } else {
-    const bool is_coloured = isatty(STDOUT_FILENO) != 0 && context.environment.value_or("NO_COLOR", "").empty();
-    context.out << to_text(findings, is_coloured);
+    context.out << to_text(findings, wants_color(args.color, context.environment, isatty(STDOUT_FILENO) != 0));
   }
   const auto has_failed = [](const auto& finding) { return finding.status == device::Status::kFail; };
   return std::any_of(findings.begin(), findings.end(), has_failed) ? kExitFailed : kExitOk;
@@ -130,6 +131,7 @@ void add_doctor(CLI::App& app, Context& context) {
   auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("doctor", "Look for what keeps programs from using the devices well");
   cmd->add_flag("--json", args->json, "Print JSON");
+  add_color_option(*cmd, args->color);
   add_device_options(*cmd, args->device);
   cmd->footer(
       examples("  yoke doctor                              a line for each thing looked at\n"

@@ -16,6 +16,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/base/terminal.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
@@ -125,8 +126,9 @@ void send(std::vector<Victim>& victims, int signal) {
 }
 
 /// Until all have ended or `limit` is over; those that have are `result` then.
-void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::string& result) {
-  const bool has_screen = isatty(STDERR_FILENO) != 0;
+void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::string& result,
+                  const Environment& environment) {
+  const bool may_paint = has_escape_sequences(environment);
   const auto until = Clock::now() + limit;
   bool has_shown = false;
   for (;;) {
@@ -137,7 +139,7 @@ void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::s
     }
     const auto time = std::chrono::ceil<milliseconds>(until - Clock::now());
     if (left == 0 || time.count() <= 0) break;
-    if (has_screen && limit - time > milliseconds(500)) {
+    if (may_paint && is_in_foreground(STDERR_FILENO) && limit - time > milliseconds(500)) {
       const auto seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
       std::cerr << fmt::format("\rwaiting for {} {}, {} s left\x1b[K", left, left == 1 ? "process" : "processes",
                                seconds)
@@ -160,13 +162,13 @@ std::string why_it_lives(const Victim& victim, const Args& args, int signal) {
                      is_held ? ": it waits inside the kernel (state D), until its driver or file system answers" : "");
 }
 
-void end(std::vector<Victim>& victims, const Args& args, int signal) {
+void end(std::vector<Victim>& victims, const Args& args, int signal, const Environment& environment) {
   send(victims, signal);
   if (is_ending(signal) && args.wait_s > 0) {
-    wait_for_end(victims, args.wait(), "ended");
+    wait_for_end(victims, args.wait(), "ended", environment);
     if (args.force && std::any_of(victims.begin(), victims.end(), is_open)) {
       send(victims, SIGKILL);
-      wait_for_end(victims, args.wait(), "killed");
+      wait_for_end(victims, args.wait(), "killed", environment);
     }
   }
   for (auto& victim : victims) {
@@ -281,7 +283,7 @@ int work(device::Source& source, const Args& args, int signal, Context& context)
       std::cerr << "yoke: nothing was sent\n";
       return 1;
     }
-    end(victims, args, signal);
+    end(victims, args, signal, context.environment);
   } else if (victims.empty() && unanswered.empty() && !args.json) {
     context.out << "no process to end\n";
   }

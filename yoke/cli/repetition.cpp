@@ -16,14 +16,15 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/color_option.h"
 
 namespace yoke::cli {
 namespace {
 
-/// Paints one picture over the other; what changed since the last one stands out.
+/// Paints one picture over the other; what changed since the last one stands out, where `marks_changes`.
 class Screen {
  public:
-  explicit Screen(std::ostream& out) : out_(out) { out_ << "\x1b[2J"; }
+  Screen(std::ostream& out, bool marks_changes) : out_(out), marks_changes_(marks_changes) { out_ << "\x1b[2J"; }
 
   void paint(const std::string& text) {
     out_ << "\x1b[H";
@@ -31,7 +32,7 @@ class Screen {
     std::vector<std::string> lines;
     for (std::string line; std::getline(stream, line);) {
       const auto number = lines.size();
-      out_ << (number < before_.size() ? highlight_changes(line, before_[number]) : line) << "\x1b[K\n";
+      out_ << (marks_changes_ && number < before_.size() ? highlight_changes(line, before_[number]) : line) << "\x1b[K\n";
       lines.push_back(std::move(line));
     }
     out_ << "\x1b[J" << std::flush;
@@ -40,6 +41,7 @@ class Screen {
 
  private:
   std::ostream& out_;
+  const bool marks_changes_;
   std::vector<std::string> before_;
 };
 
@@ -60,6 +62,7 @@ void add_watch_option(CLI::App& command, Repetition& repetition) {
       command.add_option("--watch", repetition.interval_s, "Repeat, and show what changed; every 2 s unless given")
           ->type_name("SECONDS")
           ->expected(0, 1);
+  add_color_option(command, repetition.color);
 }
 
 void repeat(const Repetition& repetition, PictureKind kind, Context& context,
@@ -71,7 +74,10 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
   }
   std::optional<Screen> screen;
   const bool is_repeated = repetition.is_wanted();
-  if (is_repeated && kind == PictureKind::kText && isatty(STDOUT_FILENO) != 0) screen.emplace(context.out);
+  const bool is_terminal = isatty(STDOUT_FILENO) != 0;
+  if (is_repeated && kind == PictureKind::kText && is_terminal && has_escape_sequences(context.environment)) {
+    screen.emplace(context.out, wants_color(repetition.color, context.environment, is_terminal));
+  }
   auto next = Clock::now();
   for (int64_t number = 0;; ++number) {
     const auto picture = take(number);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "yoke/base/table.h"
+#include "yoke/base/terminal.h"
 #include "yoke/cli/command.h"
 
 namespace CLI {
@@ -16,12 +17,13 @@ namespace yoke::cli {
 
 struct Repetition {
   double interval_s = 2;
+  ColorMode color = ColorMode::kAuto;  ///< Of what changed.
   CLI::Option* option = nullptr;
 
   bool is_wanted() const;  ///< Whether --watch was given.
 };
 
-/// --watch [SECONDS]. `repetition` must outlive the parsing.
+/// --watch [SECONDS], and --color, which is about it. `repetition` must outlive the parsing.
 void add_watch_option(CLI::App& command, Repetition& repetition);
 
 /// One state of what is watched, as text.

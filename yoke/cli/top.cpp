@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/device/json.h"
@@ -24,6 +25,7 @@ struct Args {
   bool once = false;
   bool json = false;
   bool readonly = false;
+  ColorMode color = ColorMode::kAuto;
 };
 
 tui::AppOptions to_options(const Args& args) {
@@ -58,7 +60,7 @@ int run(const Args& args, Context& context) {
     if (args.json) return print_json(source, context);
     const auto glyphs = tui::prepare_locale(context.environment);
     if (!args.once && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0) {
-      if (auto terminal = tui::Terminal::open(context.environment)) {
+      if (auto terminal = tui::Terminal::open(wants_color(args.color, context.environment, true))) {
         return tui::run(source, std::move(terminal), glyphs, options);
       }
       std::cerr << "yoke: top: this terminal (TERM=" << printable(context.environment.value_or("TERM", ""))
@@ -80,6 +82,7 @@ void add_top(CLI::App& app, Context& context) {
   cmd->add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
   cmd->add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
   cmd->add_flag("--readonly", args->readonly, "End no processes");
+  add_color_option(*cmd, args->color);
   add_device_options(*cmd, args->device);
   cmd->footer(
       examples("  yoke top                        ? shows the keys, q leaves\n"
