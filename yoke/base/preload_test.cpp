@@ -7,7 +7,7 @@
 namespace yoke {
 namespace {
 
-PreloadedRank example() {
+PreloadedRank example_start() {
   return {.environment = {"A=1", "EMPTY=", "LINES=a\nb", "LONG=" + std::string(3 << 20, 'x')},
           .inherited_fds = {7, 250},
           .cpus = {0, 2, 65},
@@ -17,13 +17,13 @@ PreloadedRank example() {
 }
 
 TEST(Preload, WhatIsEncodedComesBack) {
-  EXPECT_EQ(decode_preloaded_rank(encode(example())), example());
+  EXPECT_EQ(decode_preloaded_rank(encode(example_start())), example_start());
   const PreloadedRank empty{.file_limit = {0, 0}};
   EXPECT_EQ(decode_preloaded_rank(encode(empty)), empty);
 }
 
 TEST(Preload, AnythingElseIsRefused) {
-  auto rank = example();
+  auto rank = example_start();
   rank.environment = {"A=1"};
   const auto bytes = encode(rank);
   for (size_t size = 0; size < bytes.size(); ++size) {

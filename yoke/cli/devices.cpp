@@ -19,7 +19,7 @@
 namespace yoke::cli {
 namespace {
 
-struct Args {
+struct DevicesArgs {
   DeviceOptions device;
   bool json = false;
   bool csv = false;
@@ -28,7 +28,7 @@ struct Args {
   std::string record;
 };
 
-device::Want want_of(const Args& args) {
+device::Want want_of(const DevicesArgs& args) {
   if (!args.record.empty()) return device::Want::everything();
   device::Want want{.processes = !args.list};
   want.details = args.json || !args.device.chosen.empty();
@@ -47,7 +47,7 @@ device::Snapshot chosen(const device::Snapshot& snapshot, const std::vector<devi
   return result;
 }
 
-std::vector<device::Choice> choices_of(const device::Snapshot& snapshot, const Args& args) {
+std::vector<device::Choice> choices_of(const device::Snapshot& snapshot, const DevicesArgs& args) {
   std::vector<device::Choice> choices;
   for (const auto& choice : args.device.selection().resolve(snapshot)) {
     const auto is_same = [&](const device::Choice& other) { return other.device == choice.device; };
@@ -62,7 +62,7 @@ std::string pages(const std::vector<device::Choice>& choices) {
   return text;
 }
 
-std::string render(const device::Snapshot& snapshot, const Args& args, int64_t number, int64_t width) {
+std::string render(const device::Snapshot& snapshot, const DevicesArgs& args, int64_t number, int64_t width) {
   const auto choices = choices_of(snapshot, args);
   const auto devices = chosen(snapshot, choices);
   // One line a snapshot where several follow each other.
@@ -74,7 +74,7 @@ std::string render(const device::Snapshot& snapshot, const Args& args, int64_t n
   return args.device.chosen.empty() ? to_text(device_table(devices), width) : pages(choices);
 }
 
-int status_of(const device::Snapshot& snapshot, const Args& args) {
+int status_of(const device::Snapshot& snapshot, const DevicesArgs& args) {
   const bool wants_cpu = args.device.vendor == "cpu" || !args.device.chosen.empty();
   const bool is_found = std::any_of(snapshot.devices.begin(), snapshot.devices.end(), [&](const auto& device) {
     return wants_cpu || device.vendor != device::Vendor::kCpu;
@@ -82,7 +82,7 @@ int status_of(const device::Snapshot& snapshot, const Args& args) {
   return is_found ? kExitOk : exit_status(ErrorCode::kNotFound);
 }
 
-int run(const Args& args, Context& context) {
+int run_devices(const DevicesArgs& args, Context& context) {
   if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "devices: choose one of --json and --csv");
   if (args.list && args.json) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -120,7 +120,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_devices(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<DevicesArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("devices", "List the devices of this machine and what they are doing")->alias("ls");
   add_device_choice(*cmd, args->device.chosen, "-i,--id",
                     "Everything about these: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig, cpu");
@@ -139,7 +139,7 @@ void add_devices(CLI::App& app, Context& context) {
                "  yoke devices --record bug.jsonl && yoke devices --replay bug.jsonl\n"
                "\n"
                "Exit status: 0 if there is a GPU (or what was asked for), 66 if there is none."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_devices(*args, context); });
 }
 
 }  // namespace yoke::cli

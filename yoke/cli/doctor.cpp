@@ -28,7 +28,7 @@ constexpr auto kRuntimeDeadline = std::chrono::seconds(10);  // eight GPUs witho
 constexpr auto kTorchDeadline = std::chrono::seconds(5);
 constexpr auto kFilesDeadline = std::chrono::seconds(2);
 
-struct Args {
+struct DoctorArgs {
   DeviceOptions device;
   bool json = false;
   ColorMode color = ColorMode::kAuto;
@@ -53,7 +53,7 @@ class Question {
   device::Worker worker_;
 };
 
-device::TorchPlaces torch_places(const Args& args, const Context& context) {
+device::TorchPlaces torch_places(const DoctorArgs& args, const Context& context) {
   const auto& environment = context.environment;
   const auto build_tree = context.installation.executable.parent_path() / "../../..";
   return {.torch_dir = environment.value_or("YOKE_TORCH_DIR", ""),
@@ -82,7 +82,7 @@ std::string to_text(const std::vector<device::Finding>& findings, bool is_colore
   return text;
 }
 
-int print(const std::vector<device::Finding>& findings, const Args& args, Context& context) {
+int print(const std::vector<device::Finding>& findings, const DoctorArgs& args, Context& context) {
   if (args.json) {
     auto all = nlohmann::ordered_json::array();
     for (const auto& finding : findings) all.push_back(to_json(finding));
@@ -94,7 +94,7 @@ int print(const std::vector<device::Finding>& findings, const Args& args, Contex
   return std::any_of(findings.begin(), findings.end(), has_failed) ? kExitFailed : kExitOk;
 }
 
-int run(const Args& args, Context& context) {
+int run_doctor(const DoctorArgs& args, Context& context) {
   const device::Want want{.details = true};
   if (!args.device.replay.empty()) {
     return with_source(args.device, context, [&](device::Source& source) {
@@ -128,7 +128,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<DoctorArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("doctor", "Look for what keeps programs from using the devices well");
   cmd->add_flag("--json", args->json, "Print JSON");
   add_color_option(*cmd, args->color);
@@ -140,7 +140,7 @@ void add_doctor(CLI::App& app, Context& context) {
                "\n"
                "Needs no root, changes nothing, and takes at most 20 s where a driver hangs.\n"
                "Exit status: 1 if something fails; 0 if not, with warnings too."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_doctor(*args, context); });
 }
 
 }  // namespace yoke::cli

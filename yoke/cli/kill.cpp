@@ -31,7 +31,7 @@ using Json = nlohmann::ordered_json;
 using device::ProcessHandle;
 using std::chrono::milliseconds;
 
-struct Args {
+struct KillArgs {
   DeviceOptions device;
   std::vector<int64_t> pids;
   bool mine = false;
@@ -152,7 +152,7 @@ void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::s
   if (has_shown) std::cerr << "\r\x1b[K" << std::flush;
 }
 
-std::string why_it_lives(const Victim& victim, const Args& args, int signal) {
+std::string why_it_lives(const Victim& victim, const KillArgs& args, int signal) {
   const auto time = format_duration(std::chrono::duration<double>(args.wait_s));
   if (!args.force && signal != SIGKILL) {
     return fmt::format("did not end within {} after {}; --force sends SIGKILL then", time, signal_name(signal));
@@ -162,7 +162,7 @@ std::string why_it_lives(const Victim& victim, const Args& args, int signal) {
                      is_held ? ": it waits inside the kernel (state D), until its driver or file system answers" : "");
 }
 
-void end(std::vector<Victim>& victims, const Args& args, int signal, const Environment& environment) {
+void end(std::vector<Victim>& victims, const KillArgs& args, int signal, const Environment& environment) {
   send(victims, signal);
   if (is_ending(signal) && args.wait_s > 0) {
     wait_for_end(victims, args.wait(), "ended", environment);
@@ -198,7 +198,7 @@ Json to_json(const std::vector<Victim>& victims, const std::vector<device::Unans
   return json;
 }
 
-void report(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered, const Args& args,
+void report(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered, const KillArgs& args,
             int signal, Context& context) {
   if (args.json) {
     context.out << to_json(victims, unanswered, signal).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
@@ -245,7 +245,7 @@ std::string table_of(const std::vector<Victim>& victims, std::chrono::system_clo
   return to_text(process_table(uses, now, CommandText::kShort), width);
 }
 
-std::string question(const std::vector<Victim>& victims, const Args& args, int signal) {
+std::string question(const std::vector<Victim>& victims, const KillArgs& args, int signal) {
   const auto count = std::count_if(victims.begin(), victims.end(), is_open);
   const auto whom = count == 1 ? std::string("this process") : fmt::format("these {} processes", count);
   const auto then = args.force ? fmt::format(", and SIGKILL to what is left after {}",
@@ -254,7 +254,7 @@ std::string question(const std::vector<Victim>& victims, const Args& args, int s
   return fmt::format("Send {} to {}{}?", signal_name(signal), whom, then);
 }
 
-int work(device::Source& source, const Args& args, int signal, Context& context) {
+int work(device::Source& source, const KillArgs& args, int signal, Context& context) {
   const auto snapshot = source.sample({.origins = true});
   const KillRequest request{.pids = args.pids,
                             .devices = args.device.selection(),
@@ -291,7 +291,7 @@ int work(device::Source& source, const Args& args, int signal, Context& context)
   return status_of(victims, unanswered);
 }
 
-int run(const Args& args, Context& context) {
+int run_kill(const KillArgs& args, Context& context) {
   const int signal = parse_signal(args.signal);
   if (args.pids.empty() && args.device.chosen.empty() && !args.mine) {
     throw Error(ErrorCode::kInvalidArgument, "kill: whom? Name PIDs, or --device ID, or --mine; see `yoke ps`");
@@ -317,7 +317,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_kill(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<KillArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("kill", "End processes on devices");
   cmd->add_option("PID", args->pids, "Processes, as `yoke ps` lists them")->type_name("PID...")->expected(0, -1);
   add_device_choice(*cmd, args->device.chosen, "-d,--device",
@@ -347,7 +347,7 @@ void add_kill(CLI::App& app, Context& context) {
                "Exit status: 0 when all have ended; else that of the first that has not: 124 still\n"
                "running, 77 somebody else's, 69 not on a device, 66 not there; 75 when it is not known who\n"
                "uses a chosen device; 1 when the answer was no."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_kill(*args, context); });
 }
 
 }  // namespace yoke::cli

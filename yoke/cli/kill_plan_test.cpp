@@ -25,7 +25,7 @@ DeviceProcess on_device(int64_t pid, int64_t uid = 1000, int64_t memory_bytes = 
 }
 
 /// Two GPUs, the second with a MIG instance, and a CPU. 500 uses both; 400 is another namespace's.
-device::Snapshot machine() {
+device::Snapshot busy_machine() {
   device::Snapshot snapshot;
   DeviceProcess foreign{.pid = 400, .type = "compute"};
   foreign.info = {.is_visible = false, .reason = "not in this PID namespace"};
@@ -40,7 +40,7 @@ device::Snapshot machine() {
 }
 
 std::vector<KillTarget> plan(const KillRequest& request, const KillAsker& asker = {.pid = 42},
-                             const device::Snapshot& snapshot = machine()) {
+                             const device::Snapshot& snapshot = busy_machine()) {
   return plan_kill(request, snapshot, asker, [](int64_t pid) {
     return pid < 1000 ? info(1000) : ProcessInfo{.is_visible = false, .reason = "gone"};
   });
@@ -79,7 +79,7 @@ TEST(KillPlan, WhatIsOnNoDeviceIsRefusedUnlessTold) {
   EXPECT_THAT(refused[0].refusal->reason, HasSubstr("is on no device; --any"));
   EXPECT_THAT(pids_of(plan({.pids = {77}, .with_any = true})), ElementsAre(77));
 
-  auto silent = machine();
+  auto silent = busy_machine();
   silent.devices[0] = {.index = 0, .vendor = device::Vendor::kNvidia, .state = device::State::kNoAnswer};
   EXPECT_THAT(plan({.pids = {501}}, {}, silent).at(0).refusal->reason, HasSubstr("device 0 does not"));
 }
@@ -96,7 +96,7 @@ TEST(KillPlan, WhatIsInAnotherNamespaceCannotBeReached) {
   const auto targets = plan({.pids = {400}});
   ASSERT_TRUE(targets.at(0).refusal);
   EXPECT_THAT(targets[0].refusal->reason, HasSubstr("cannot be reached from here: not in this PID namespace"));
-  auto hidden = machine();
+  auto hidden = busy_machine();
   hidden.devices[0].processes[0].info = {.is_visible = true, .reason = "hidden by hidepid", .uid = 0};
   EXPECT_EQ(plan({.pids = {500}}, {}, hidden).at(0).refusal->code, ErrorCode::kPermissionDenied)
       << "without its start there is no telling it from a later process";
@@ -104,7 +104,7 @@ TEST(KillPlan, WhatIsInAnotherNamespaceCannotBeReached) {
 
 TEST(KillPlan, NeitherItselfNorTheFirstProcess) {
   EXPECT_THAT(plan({.pids = {500}}, {.pid = 500}).at(0).refusal->reason, HasSubstr("is this command"));
-  auto with_init = machine();
+  auto with_init = busy_machine();
   with_init.devices[0].processes = {on_device(1, 0)};
   for (const auto& request :
        {KillRequest{.pids = {1}}, KillRequest{.devices = device::DeviceSelection::parse({"0"})}}) {

@@ -35,7 +35,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookAtFilesEvery{100};
 constexpr std::chrono::seconds kLookAtJobEvery{1};
 
-struct Args {
+struct LogsArgs {
   std::string job;
   bool follow = false;
   std::optional<int64_t> rank;
@@ -136,7 +136,7 @@ class LogFile {
   launch::LineAssembler assembler_{""};
 };
 
-bool is_wanted(const JobRank& rank, const Args& args) { return !args.rank || rank.rank == *args.rank; }
+bool is_wanted(const JobRank& rank, const LogsArgs& args) { return !args.rank || rank.rank == *args.rank; }
 
 const StreamPlan& stream_of(const JobRank& rank, LineStream which) {
   return which == LineStream::kOut ? rank.out : rank.err;
@@ -151,7 +151,7 @@ std::string target_of(const JobRank& rank, LineStream which) {
 }
 
 /// What no launcher and no file keeps.
-void tell_what_is_missing(const launch::Job& job, const Args& args) {
+void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
   for (const auto& rank : job.ranks) {
     if (!is_wanted(rank, args)) continue;
     for (const auto which : {LineStream::kOut, LineStream::kErr}) {
@@ -164,7 +164,7 @@ void tell_what_is_missing(const launch::Job& job, const Args& args) {
   }
 }
 
-std::vector<LogFile> open_files(const launch::Job& job, const Args& args) {
+std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args) {
   std::vector<LogFile> files;
   for (const auto& rank : job.ranks) {
     for (const auto which : {LineStream::kOut, LineStream::kErr}) {
@@ -188,7 +188,7 @@ std::vector<LogFile> open_files(const launch::Job& job, const Args& args) {
 /// Prints until there is no more, and until the job's end when it follows.
 class Reader {
  public:
-  Reader(OpenJob open, const Args& args, Printer printer)
+  Reader(OpenJob open, const LogsArgs& args, Printer printer)
       : job_(std::move(open.job)),
         connection_(std::move(open.connection)),
         args_(args),
@@ -242,12 +242,12 @@ class Reader {
 
   launch::Job job_;
   launch::JobConnection connection_;
-  const Args& args_;
+  const LogsArgs& args_;
   Printer printer_;
   std::vector<LogFile> files_;
 };
 
-int run(const Args& args, const Context& context) {
+int run_logs(const LogsArgs& args, const Context& context) {
   auto open = open_job(args.job);
   if (args.rank && find_rank(open.job, *args.rank) == nullptr) {
     std::vector<int64_t> ranks;
@@ -264,7 +264,7 @@ int run(const Args& args, const Context& context) {
 }  // namespace
 
 void add_logs(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<LogsArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("logs", "Print what the ranks of a running job printed last");
   add_job_option(*cmd, args->job);
   cmd->add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
@@ -278,7 +278,7 @@ void add_logs(CLI::App& app, Context& context) {
                "Lines come on standard output or error, as the ranks wrote them. Streams that `yoke run` sends into\n"
                "files (--redirects) are read there, whole. One rank alone writes straight to the terminal of\n"
                "`yoke run`: then there is nothing to show."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_logs(*args, context); });
 }
 
 }  // namespace yoke::cli

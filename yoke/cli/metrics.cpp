@@ -17,9 +17,9 @@ namespace yoke::cli {
 namespace {
 
 // Links and the PCIe traffic (which takes NVML 40 ms to measure) are left to `yoke topo` and `yoke devices -i`.
-constexpr device::Want kWant{.details = true, .process_utilization = true, .origins = true};
+constexpr device::Want kMetricsWant{.details = true, .process_utilization = true, .origins = true};
 
-struct Args {
+struct MetricsArgs {
   DeviceOptions device;
   CLI::Option* serve = nullptr;
   CLI::Option* max_age = nullptr;
@@ -27,10 +27,10 @@ struct Args {
   double max_age_s = 1;
 };
 
-void serve(const Args& args, const web::Address& address, device::Source& source, Context& context) {
+void serve(const MetricsArgs& args, const web::Address& address, device::Source& source, Context& context) {
   web::ServerOptions options{.address = address};
   options.max_age = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(args.max_age_s));
-  web::Server server(options, [&] { return source.sample(kWant); });
+  web::Server server(options, [&] { return source.sample(kMetricsWant); });
   context.out << server.url() << std::endl;
   if (!address.is_loopback()) {
     std::cerr << "yoke metrics: other machines can read this: there is no password and no encryption" << std::endl;
@@ -38,7 +38,7 @@ void serve(const Args& args, const web::Address& address, device::Source& source
   server.run();
 }
 
-int run(const Args& args, Context& context) {
+int run_metrics(const MetricsArgs& args, Context& context) {
   if (args.max_age->count() > 0 && args.serve->count() == 0) {
     throw Error(ErrorCode::kInvalidArgument, "metrics: --max-age is for --serve; a page that is printed is always new");
   }
@@ -47,7 +47,7 @@ int run(const Args& args, Context& context) {
     if (args.serve->count() > 0) {
       serve(args, address, source, context);
     } else {
-      context.out << web::to_prometheus(source.sample(kWant));
+      context.out << web::to_prometheus(source.sample(kMetricsWant));
     }
     return kExitOk;
   });
@@ -56,7 +56,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_metrics(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<MetricsArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("metrics", "Print or serve what the devices are doing, for Prometheus");
   args->serve =
       cmd->add_option("--serve", args->address,
@@ -77,7 +77,7 @@ void add_metrics(CLI::App& app, Context& context) {
                "  curl -s localhost:19477/devices.json\n"
                "\n"
                "The server ends with status 0 on SIGTERM and Ctrl-C."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_metrics(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -14,7 +14,7 @@ namespace {
 using device::ProcessInfo;
 using std::chrono::system_clock;
 
-constexpr const char* kUnknown = "-";
+constexpr const char* kNotKnown = "-";
 
 std::optional<std::chrono::duration<double>> age_of(const ProcessInfo& info, system_clock::time_point now) {
   if (!info.started_at) return std::nullopt;
@@ -29,10 +29,10 @@ std::string type_letters(const std::string& type) {
     if (is_first || c == '+') letters += is_first ? static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c) : c;
     is_first = c == '+';
   }
-  return letters.empty() ? kUnknown : letters;
+  return letters.empty() ? kNotKnown : letters;
 }
 
-std::string number(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
+std::string number_or_empty(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
 
 /// A column of the table; one in which nothing is known is left out.
 struct Field {
@@ -47,7 +47,7 @@ Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& f
   for (const auto& field : fields) {
     std::vector<std::string> cells(uses.size());
     std::transform(uses.begin(), uses.end(), cells.begin(), field.text);
-    const auto is_known = [](const std::string& cell) { return !cell.empty() && cell != kUnknown; };
+    const auto is_known = [](const std::string& cell) { return !cell.empty() && cell != kNotKnown; };
     if (field.is_optional && std::none_of(cells.begin(), cells.end(), is_known)) continue;
     table.columns.push_back(field.column);
     for (size_t i = 0; i < cells.size(); ++i) table.rows[i].push_back(std::move(cells[i]));
@@ -109,7 +109,7 @@ std::string command_text(const ProcessInfo& info, CommandText which) {
 
 std::string age_text(const ProcessInfo& info, system_clock::time_point now) {
   const auto age = age_of(info, now);
-  return age ? format_duration(*age) : kUnknown;
+  return age ? format_duration(*age) : kNotKnown;
 }
 
 Table process_table(const std::vector<DeviceUse>& uses, system_clock::time_point now, CommandText which) {
@@ -121,12 +121,12 @@ Table process_table(const std::vector<DeviceUse>& uses, system_clock::time_point
       {{.title = "type", .drop_order = 2}, [](const DeviceUse& use) { return type_letters(use.process.type); }},
       {{"memory", Align::kRight},
        [](const DeviceUse& use) {
-         return use.process.memory_bytes ? format_bytes(*use.process.memory_bytes) : std::string(kUnknown);
+         return use.process.memory_bytes ? format_bytes(*use.process.memory_bytes) : std::string(kNotKnown);
        }},
       {{.title = "util", .align = Align::kRight, .drop_order = 4},
        [](const DeviceUse& use) {
          const auto& percent = use.process.utilization_percent;
-         return percent ? fmt::format("{}%", *percent) : std::string(kUnknown);
+         return percent ? fmt::format("{}%", *percent) : std::string(kNotKnown);
        },
        true},
       {{.title = "age", .align = Align::kRight, .drop_order = 3},
@@ -145,8 +145,8 @@ Table process_csv(const std::vector<DeviceUse>& uses, system_clock::time_point n
       {{"user"}, [](const DeviceUse& use) { return use.process.info.user; }},
       {{"pid"}, [](const DeviceUse& use) { return fmt::format("{}", use.process.pid); }},
       {{"type"}, [](const DeviceUse& use) { return use.process.type; }},
-      {{"memory_bytes"}, [](const DeviceUse& use) { return number(use.process.memory_bytes); }},
-      {{"utilization_percent"}, [](const DeviceUse& use) { return number(use.process.utilization_percent); }},
+      {{"memory_bytes"}, [](const DeviceUse& use) { return number_or_empty(use.process.memory_bytes); }},
+      {{"utilization_percent"}, [](const DeviceUse& use) { return number_or_empty(use.process.utilization_percent); }},
       {{"age_seconds"},
        [&](const DeviceUse& use) {
          const auto age = age_of(use.process.info, now);

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Args {
+struct PsArgs {
   DeviceOptions device;
   std::vector<std::string> users;
   bool mine = false;
@@ -34,7 +34,7 @@ struct Args {
   Repetition repetition;
 };
 
-bool is_wanted(const device::ProcessInfo& info, const Args& args) {
+bool is_wanted(const device::ProcessInfo& info, const PsArgs& args) {
   if (args.mine && info.uid != int64_t{geteuid()}) return false;
   const auto is_user = [&](const std::string& user) {
     return info.user == user || (info.uid && parse_int(user) == info.uid);
@@ -73,7 +73,7 @@ std::string notes(const device::Snapshot& snapshot, const std::vector<device::Un
 }
 
 /// Why there is no row.
-std::string nobody(bool is_any, const std::vector<device::Unanswered>& unanswered, const Args& args) {
+std::string nobody(bool is_any, const std::vector<device::Unanswered>& unanswered, const PsArgs& args) {
   if (!unanswered.empty()) {
     std::vector<std::string> silent;
     for (const auto& one : unanswered) silent.push_back(fmt::format("{} ({})", one.what(), one.state));
@@ -83,7 +83,7 @@ std::string nobody(bool is_any, const std::vector<device::Unanswered>& unanswere
                      args.device.chosen.empty() ? "on any device" : "on the chosen devices");
 }
 
-Picture take(const device::Snapshot& snapshot, const Args& args, int64_t number, int64_t width) {
+Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t number, int64_t width) {
   const auto selection = args.device.selection();
   const auto unanswered = unanswered_of(snapshot, selection);
   auto uses = uses_of(snapshot, selection);
@@ -109,7 +109,7 @@ Picture take(const device::Snapshot& snapshot, const Args& args, int64_t number,
   return picture;
 }
 
-int run(const Args& args, Context& context) {
+int run_ps(const PsArgs& args, Context& context) {
   if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "ps: choose one of --json and --csv");
   return with_source(args.device, context, [&](device::Source& source) {
     const auto kind = args.json || args.csv ? PictureKind::kRecords : PictureKind::kText;
@@ -123,7 +123,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_ps(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<PsArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("ps", "List the processes on all devices, and what they belong to");
   cmd->add_option("-u,--user", args->users, "Processes of these users alone: names or numbers")->type_name("NAME...");
   cmd->add_flag("--mine", args->mine, "Your own processes alone");
@@ -143,7 +143,7 @@ void add_ps(CLI::App& app, Context& context) {
                "\n"
                "type is C (compute), G (graphics) or M (under MPS). A PID that belongs to another namespace, or\n"
                "is hidden from you, is listed with user `?`. Exit status: 0, also when there is no process."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_ps(*args, context); });
 }
 
 }  // namespace yoke::cli

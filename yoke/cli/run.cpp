@@ -24,7 +24,7 @@
 namespace yoke::cli {
 namespace {
 
-struct Args {
+struct RunArgs {
   RunOptions options;
   bool plan = false;
   bool json = false;
@@ -67,7 +67,7 @@ Table to_table(const std::vector<launch::RankPlan>& ranks) {
 }
 
 /// Hosts, not ranks: what each of them gives its ranks is found out there.
-int show_hosts(const launch::NodesSpec& nodes, const Args& args, Context& context) {
+int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
   const auto num_ranks = [&](const launch::Host& host) {
     return host.num_ranks ? fmt::format("{}", *host.num_ranks) : args.options.nproc_per_node;
   };
@@ -97,7 +97,7 @@ launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& 
           .agent_serves_store = nodes.is_several() && !spec.store_program.empty()};
 }
 
-int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const Args& args, Context& context) {
+int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
   if (!nodes.hosts.empty()) return show_hosts(nodes, args, context);
   const bool has_files = !spec.logs.folder.empty() || !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
   const auto binding = launch::bind_here(spec);
@@ -145,7 +145,7 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context)
           {"silence_ms", nodes.silence.count()}};
 }
 
-int run(const Args& args, Context& context) {
+int run_run(const RunArgs& args, Context& context) {
   if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "run: --json is for --plan");
   auto spec = to_spec(args.options, context);
   if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
@@ -157,7 +157,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_run(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<RunArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto program = std::make_shared<std::vector<std::string>>();
   auto* cmd = app.add_subcommand("run", "Start a program once for each rank, on one machine or several");
   add_run_options(*cmd, args->options);
@@ -182,7 +182,7 @@ void add_run(CLI::App& app, Context& context) {
                "The last of a repeated option counts. An empty value is an error, as of a variable that is not set.\n"
                "The exit status is that of the first rank that failed, 128 and the signal's number\n"
                "if a signal ended it, 127 if the program is not found."));
-  cmd->callback([args, program, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, program, &context] { context.exit_code = run_run(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -34,7 +34,7 @@ namespace {
 using device::ProcessFolder;
 using Json = nlohmann::ordered_json;
 
-struct Args {
+struct StackArgs {
   std::string job;
   std::optional<int64_t> rank;
   bool all_threads = false;
@@ -183,7 +183,7 @@ bool is_below(int64_t launcher, int64_t pid) {
   return false;
 }
 
-std::vector<RankStack> look_at_ranks(const launch::Job& job, const Args& args) {
+std::vector<RankStack> look_at_ranks(const launch::Job& job, const StackArgs& args) {
   std::vector<RankStack> ranks;
   const auto children = all_children();
   for (const auto& rank : job.ranks) {
@@ -334,7 +334,7 @@ void add_kernel_stack(ProcessStack& process) {
   }
 }
 
-int run(const Args& args, Context& context) {
+int run_stack(const StackArgs& args, Context& context) {
   const auto job = open_job(args.job).job;
   auto ranks = look_at_ranks(job, args);
   std::vector<ProcessStack*> processes;
@@ -368,7 +368,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_stack(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<StackArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("stack", "Show where the ranks of a job are: native and Python stacks");
   add_job_option(*cmd, args->job);
   cmd->add_option("--rank", args->rank, "This rank alone")->type_name("RANK");
@@ -381,7 +381,7 @@ void add_stack(CLI::App& app, Context& context) {
       "\n"
       "Native stacks are eu-stack's (package elfutils), gdb's or pstack's, Python's are py-spy's (pip install\n"
       "py-spy): whichever is on PATH. They stop a process for a moment. Without them: what /proc tells."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_stack(*args, context); });
 }
 
 }  // namespace yoke::cli

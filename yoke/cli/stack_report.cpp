@@ -31,8 +31,6 @@ std::string_view trim(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t\r") + 1);
 }
 
-std::string base_name(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
-
 /// What follows "#3  0x00007f97226f1df2 "; nullopt: no line of a frame.
 std::optional<std::string_view> after_address(std::string_view line) {
   if (!line.starts_with('#')) return std::nullopt;

@@ -18,7 +18,7 @@
 namespace yoke::cli {
 namespace {
 
-struct Args {
+struct TopArgs {
   DeviceOptions device;
   double interval_s = 1;
   CLI::Option* interval = nullptr;
@@ -28,7 +28,7 @@ struct Args {
   ColorMode color = ColorMode::kAuto;
 };
 
-tui::AppOptions to_options(const Args& args) {
+tui::AppOptions to_options(const TopArgs& args) {
   if (args.interval->count() > 0 && (args.json || args.once)) {
     throw Error(ErrorCode::kInvalidArgument,
                 "top: {} prints once, and --interval is for a page that changes; `yoke devices{} --watch {}` repeats",
@@ -54,7 +54,7 @@ int print_json(device::Source& source, Context& context) {
   return kExitOk;
 }
 
-int run(const Args& args, Context& context) {
+int run_top(const TopArgs& args, Context& context) {
   const auto options = to_options(args);
   return with_source(args.device, context, [&](device::Source& source) {
     if (args.json) return print_json(source, context);
@@ -74,7 +74,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_top(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<TopArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("top", "Watch devices and their processes on a live page");
   args->interval = cmd->add_option("--interval", args->interval_s, "Between two samples")
                        ->type_name("SECONDS")
@@ -89,7 +89,7 @@ void add_top(CLI::App& app, Context& context) {
                "  yoke top --readonly             for a screen that others can touch\n"
                "  yoke top --once                 one page, for a mail or a log\n"
                "  yoke top --replay bug.jsonl     what `yoke devices --record bug.jsonl --watch` has recorded"));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_top(*args, context); });
 }
 
 }  // namespace yoke::cli

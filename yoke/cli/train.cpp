@@ -19,13 +19,13 @@
 namespace yoke::cli {
 namespace {
 
-struct Args {
+struct TrainArgs {
   std::optional<std::string> num_ranks;
   bool list = false;
   bool json = false;
 };
 
-void print_list(const Args& args, Context& context) {
+void print_list(const TrainArgs& args, Context& context) {
   const auto recipes = list_recipes(context.installation);
   if (args.json) {
     auto json = nlohmann::ordered_json::array();
@@ -57,7 +57,7 @@ int64_t choose_num_ranks(const std::optional<std::string>& text, const Recipe& r
   return recipe.ranks ? *recipe.ranks : default_num_ranks(device::count_cpus(), count_gpus);
 }
 
-int run(const Args& args, Context& context) {
+int run_train(const TrainArgs& args, Context& context) {
   if (args.list) {
     print_list(args, context);
     return kExitOk;
@@ -84,7 +84,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_train(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<TrainArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto recipe = std::make_shared<std::vector<std::string>>();
   auto* cmd = app.add_subcommand("train", "Train a network that comes with yoke");
   cmd->add_option("-n,--nproc-per-node", args->num_ranks,
@@ -101,7 +101,7 @@ void add_train(CLI::App& app, Context& context) {
                "  yoke train fashion-mnist                    on every device\n"
                "  yoke train fashion-mnist -n 2 --epochs 1    two ranks, one epoch\n"
                "  yoke train fashion-mnist --help             the recipe's own options"));
-  cmd->callback([args, recipe, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, recipe, &context] { context.exit_code = run_train(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Args {
+struct VisibleArgs {
   DeviceOptions device;
   bool json = false;
   bool exports = false;
@@ -224,7 +224,7 @@ int exec_program(const std::vector<std::string>& words, std::string variables) {
 
 constexpr device::Want kFactsOnly{.processes = false};
 
-int explain(const Args& args, Context& context) {
+int explain(const VisibleArgs& args, Context& context) {
   return with_source(args.device, context, [&](device::Source& source) {
     const auto snapshot = source.sample(kFactsOnly);
     auto environment = context.environment;
@@ -241,7 +241,7 @@ int explain(const Args& args, Context& context) {
 }
 
 /// The variables are found by a child (with_source); this process stays clean for the program.
-int set(const Args& args, Context& context) {
+int set(const VisibleArgs& args, Context& context) {
   Note note;
   const int status = with_source(args.device, context, [&](device::Source& source) {
     const auto format = args.format == "index" ? device::IdFormat::kIndex : device::IdFormat::kUuid;
@@ -257,7 +257,7 @@ int set(const Args& args, Context& context) {
   return status != kExitOk || args.exports ? status : exec_program(context.rest, note.read());
 }
 
-int run(const Args& args, Context& context) {
+int run_visible(const VisibleArgs& args, Context& context) {
   const bool has_program = !context.rest.empty();
   const auto refuse = [](const char* why) { return Error(ErrorCode::kInvalidArgument, "visible: {}", why); };
   if (!args.is_set()) {
@@ -275,7 +275,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_visible(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<VisibleArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto program = std::make_shared<std::vector<std::string>>();
   auto* cmd = app.add_subcommand("visible", "Explain which GPUs programs see, or start one that sees some");
   add_device_choice(*cmd, args->chosen, "--set",
@@ -301,7 +301,7 @@ void add_visible(CLI::App& app, Context& context) {
                "  eval \"$(yoke visible --set 1 --export)\"      the same for everything that follows in this shell\n"
                "\n"
                "Exit status: 0, or the program's; 127 if it is not found, 66 if a device is not."));
-  cmd->callback([args, program, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, program, &context] { context.exit_code = run_visible(*args, context); });
 }
 
 }  // namespace yoke::cli

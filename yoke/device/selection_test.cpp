@@ -12,7 +12,7 @@ using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
 /// 0, 1 (with 1:0 and 1:1), AMD's 2 and 3, and the CPU.
-Snapshot machine() {
+Snapshot machine_to_choose_from() {
   Snapshot snapshot;
   snapshot.backends = {{.backend = "nvml", .is_available = true}, {.backend = "amdgpu", .is_available = true}};
   const auto add = [&](Vendor vendor, std::string uuid, std::string bus_id) {
@@ -39,7 +39,7 @@ Words ids(const Words& words, const Snapshot& snapshot) {
   return result;
 }
 
-std::pair<ErrorCode, std::string> refusal(const Words& words, const Snapshot& snapshot = machine()) {
+std::pair<ErrorCode, std::string> refusal(const Words& words, const Snapshot& snapshot = machine_to_choose_from()) {
   try {
     DeviceSelection::parse(words).resolve(snapshot);
   } catch (const Error& error) {
@@ -74,7 +74,7 @@ TEST(DeviceSelection, NamesDevicesInTheOrderOfTheWords) {
       {{"all"}, {"0", "1", "2", "3", "cpu"}},
       {{}, {"0", "1", "2", "3", "cpu"}},
   };
-  const auto snapshot = machine();
+  const auto snapshot = machine_to_choose_from();
   for (const auto& [words, expected] : kCases) {
     EXPECT_EQ(ids(words, snapshot), expected) << testing::PrintToString(words);
   }
@@ -106,7 +106,7 @@ TEST(DeviceSelection, WhatIsNotThereIsNotFoundAndNamesWhatIs) {
     EXPECT_THAT(message, HasSubstr(std::string("`") + word + "`"));
   }
   EXPECT_THAT(refusal({"2-5"}).second, HasSubstr("`4` (of `2-5`)"));
-  auto without_mig = machine();
+  auto without_mig = machine_to_choose_from();
   without_mig.devices[1].instances.clear();
   EXPECT_THAT(refusal({"mig"}, without_mig).second, HasSubstr("no MIG instance"));
 }
@@ -115,7 +115,7 @@ TEST(DeviceSelection, WhatFitsSeveralIsRefused) {
   EXPECT_EQ(refusal({"GPU-aaa"}).first, ErrorCode::kInvalidArgument);
   EXPECT_THAT(refusal({"GPU-aaa"}).second, HasSubstr("2 devices have a UUID that begins so (0, 1)"));
   EXPECT_THAT(refusal({"d1:00.0"}).second, HasSubstr("2 devices have a PCI bus id like this (2, 3)"));
-  auto snapshot = machine();
+  auto snapshot = machine_to_choose_from();
   snapshot.devices[0].facts.uuid = "GPU-aaab";  // a beginning of the other one, and whole
   EXPECT_THAT(ids({"GPU-aaab"}, snapshot), ElementsAre("0"));
 }
@@ -145,7 +145,7 @@ TEST(DeviceSelection, AsksOnlyWhatMayBeMeant) {
 }
 
 TEST(DeviceSelection, DevicesThatWereNotAskedCountAndAreNamed) {
-  auto snapshot = machine();
+  auto snapshot = machine_to_choose_from();
   snapshot.devices.erase(snapshot.devices.begin() + 1, snapshot.devices.begin() + 3);  // 1 and 2
   snapshot.unasked = {{Vendor::kNvidia, 1, 1}, {Vendor::kAmd, 2, 0}};
   EXPECT_THAT(ids({"amd:1"}, snapshot), ElementsAre("3"));
@@ -153,7 +153,7 @@ TEST(DeviceSelection, DevicesThatWereNotAskedCountAndAreNamed) {
 }
 
 TEST(DeviceSelection, SilenceIsNotAbsence) {
-  auto snapshot = machine();
+  auto snapshot = machine_to_choose_from();
   snapshot.devices[0].facts = {};
   snapshot.devices[0].state = State::kNoAnswer;
   EXPECT_THAT(ids({"0", "GPU-aaab"}, snapshot), ElementsAre("0", "1"));
@@ -164,7 +164,7 @@ TEST(DeviceSelection, SilenceIsNotAbsence) {
   }
   EXPECT_EQ(refusal({"9"}, snapshot).first, ErrorCode::kNotFound);
 
-  auto without_driver = machine();
+  auto without_driver = machine_to_choose_from();
   without_driver.devices.erase(without_driver.devices.begin(), without_driver.devices.begin() + 2);
   without_driver.backends[0] = {.backend = "nvml", .has_answered = false};
   for (size_t i = 0; i < without_driver.devices.size(); ++i) without_driver.devices[i].index = static_cast<int64_t>(i);
@@ -173,7 +173,7 @@ TEST(DeviceSelection, SilenceIsNotAbsence) {
 }
 
 TEST(FindDevice, NamesOne) {
-  const auto snapshot = machine();
+  const auto snapshot = machine_to_choose_from();
   EXPECT_EQ(&find_device(snapshot, "1"), &snapshot.devices[1]);
   EXPECT_EQ(&find_device(snapshot, "1:1"), &snapshot.devices[1].instances[1]);
   EXPECT_EQ(&find_device(snapshot, "cpu"), &snapshot.devices[4]);

@@ -89,13 +89,13 @@ TEST(Doctor, AMachineInOrderHasNothingWrong) {
   EXPECT_GT(findings(healthy()).size(), 10U) << "and it says what was looked at";
 }
 
-struct Case {
+struct DoctorCase {
   const char* name;
   std::function<void(Observations&)> change;
   std::vector<std::string> wrong;
 };
 
-class DoctorTable : public testing::TestWithParam<Case> {};
+class DoctorTable : public testing::TestWithParam<DoctorCase> {};
 
 TEST_P(DoctorTable, Finds) {
   auto observations = healthy();
@@ -119,7 +119,7 @@ void no_gpu(Observations& all) {
   all.torches = {{.path = "/torch", .from = "here", .version = "2.11.0+cpu"}};
 }
 
-const Case kCases[] = {
+const DoctorCase kDoctorCases[] = {
     {"NoGpuAtAll", no_gpu, {}},
     {"ADriverLibraryWithoutAGpu",
      [](auto& all) {
@@ -321,7 +321,7 @@ const Case kCases[] = {
     {"IommuOfOneGpu", [](auto& all) { all.system->pci_gpus[0].iommu_type = "DMA"; }, {}},
 };
 
-INSTANTIATE_TEST_SUITE_P(Doctor, DoctorTable, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Doctor, DoctorTable, testing::ValuesIn(kDoctorCases),
                          [](const auto& instance) { return instance.param.name; });
 
 TEST(Doctor, AmdWithoutItsParts) {

@@ -22,7 +22,7 @@ Device gpu(Vendor vendor, std::string uuid) {
   return device;
 }
 
-Snapshot machine(std::vector<Device> devices, const std::string& driver = "535.1") {
+Snapshot machine_with(std::vector<Device> devices, const std::string& driver = "535.1") {
   Snapshot snapshot;
   snapshot.backends.push_back({"nvml", true, true, "", driver, ""});
   snapshot.devices = std::move(devices);
@@ -35,22 +35,22 @@ Snapshot machine(std::vector<Device> devices, const std::string& driver = "535.1
 }
 
 Snapshot four() {
-  return machine({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11"), gpu(Vendor::kNvidia, "GPU-cc22"),
-                  gpu(Vendor::kNvidia, "GPU-cd33")});
+  return machine_with({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11"),
+                       gpu(Vendor::kNvidia, "GPU-cc22"), gpu(Vendor::kNvidia, "GPU-cd33")});
 }
 
 Snapshot amd() {
-  return machine(
+  return machine_with(
       {gpu(Vendor::kAmd, "GPU-00aa000000000001"), gpu(Vendor::kAmd, "GPU-00ab000000000002"), gpu(Vendor::kAmd, "")});
 }
 
 Snapshot both() {
-  return machine({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11"),
-                  gpu(Vendor::kAmd, "GPU-00aa000000000001"), gpu(Vendor::kAmd, "GPU-00ab000000000002")});
+  return machine_with({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11"),
+                       gpu(Vendor::kAmd, "GPU-00aa000000000001"), gpu(Vendor::kAmd, "GPU-00ab000000000002")});
 }
 
 Snapshot with_mig(const std::string& driver) {
-  auto snapshot = machine({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11")}, driver);
+  auto snapshot = machine_with({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11")}, driver);
   for (const auto* uuid : {"MIG-1010", "MIG-1111"}) {
     auto instance = gpu(Vendor::kNvidia, uuid);
     auto& instances = snapshot.devices[1].instances;
@@ -111,8 +111,9 @@ TEST(VisibilitySet, AllAndNone) {
   EXPECT_EQ(by_uuid("all", four(), environment), (Assignments{{"CUDA_VISIBLE_DEVICES", kUnset},
                                                               {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
                                                               {"ROCR_VISIBLE_DEVICES", kUnset}}));
-  EXPECT_EQ(by_uuid("all", machine({})), Assignments{});
-  EXPECT_EQ(by_uuid("none", machine({})), (Assignments{{"CUDA_VISIBLE_DEVICES", ""}, {"ROCR_VISIBLE_DEVICES", ""}}));
+  EXPECT_EQ(by_uuid("all", machine_with({})), Assignments{});
+  EXPECT_EQ(by_uuid("none", machine_with({})),
+            (Assignments{{"CUDA_VISIBLE_DEVICES", ""}, {"ROCR_VISIBLE_DEVICES", ""}}));
 }
 
 TEST(VisibilitySet, KeepsTheVariableOfContainersInAgreement) {

@@ -40,7 +40,7 @@ using Kind = NodeEvent::Kind;
 constexpr std::chrono::seconds kDrainAfterStop{1};
 constexpr std::chrono::seconds kStatusEvery{1};
 /// After so long without a start, people are told what is being waited for.
-constexpr std::chrono::seconds kSayWaitingAfter{2};
+constexpr std::chrono::seconds kSayMissingAfter{2};
 constexpr std::chrono::milliseconds kFarewell{1000};
 /// Beside the numbers of members.
 constexpr int kHeadItself = -1;
@@ -239,7 +239,7 @@ class Head : public NodeObserver {
         return false;
       }
       reach_hosts();
-      if (!has_said && now >= began + kSayWaitingAfter) {
+      if (!has_said && now >= began + kSayMissingAfter) {
         say(fmt::format("waiting for {} nodes, {} {} here: {}", describe_number(nodes_.membership),
                         membership_.num_nodes(), membership_.num_nodes() == 1 ? "is" : "are", describe(members_)));
         has_said = true;
@@ -468,16 +468,15 @@ class Head : public NodeObserver {
     next_status_ = Clock::now() + kStatusEvery;
     const auto elapsed = std::chrono::floor<std::chrono::seconds>(Clock::now() - began_);
     if (elapsed < kStatusEvery) return;
-    screen_->show_status(status_line(
-        {.name = spec_.name,
-         .num_up = group_.num_alive(),
-         .num_ranks = group_.num_ranks(),
-         .nodes = nodes_.is_several()
-                      ? fmt::format("{} of {}", membership_.num_nodes(), describe_number(nodes_.membership))
-                      : "",
-         .elapsed = elapsed,
-         .num_restarts = group_.num_restarts(),
-         .max_restarts = spec_.max_restarts}));
+    screen_->show_status(status_line({.name = spec_.name,
+                                      .num_up = group_.num_alive(),
+                                      .num_ranks = group_.num_ranks(),
+                                      .nodes = nodes_.is_several() ? fmt::format("{} of {}", membership_.num_nodes(),
+                                                                                 describe_number(nodes_.membership))
+                                                                   : "",
+                                      .elapsed = elapsed,
+                                      .num_restarts = group_.num_restarts(),
+                                      .max_restarts = spec_.max_restarts}));
     screen_->flush();
   }
 

@@ -24,7 +24,7 @@ using nlohmann::json;
 constexpr size_t kLengthBytes = 4;
 /// The largest is a rank's environment, of which the kernel takes 6 MB at most.
 constexpr size_t kMaxMessageBytes = 64 << 20;
-constexpr size_t kReadBytes = 1 << 18;
+constexpr size_t kChannelReadBytes = 1 << 18;
 
 }  // namespace
 
@@ -70,7 +70,7 @@ std::optional<Channel::Time> Channel::next_time() const {
 }
 
 void Channel::read_some() {
-  char buffer[kReadBytes];
+  char buffer[kChannelReadBytes];
   const auto count = ::read(in_.value(), buffer, sizeof buffer);
   if (count > 0) {
     heartbeat_.on_heard(Clock::now());
@@ -97,7 +97,7 @@ void Channel::write_some() {
   if (sent_ == unsent_.size()) {
     unsent_.clear();
     sent_ = 0;
-  } else if (sent_ > kReadBytes) {
+  } else if (sent_ > kChannelReadBytes) {
     unsent_.erase(0, sent_);
     sent_ = 0;
   }
@@ -133,7 +133,7 @@ std::optional<json> Channel::receive() {
   }
   received_.erase(0, taken_);
   taken_ = 0;
-  if (received_.size() > kMaxMessageBytes + kReadBytes) close("it says much that is no message");
+  if (received_.size() > kMaxMessageBytes + kChannelReadBytes) close("it says much that is no message");
   return std::nullopt;
 }
 

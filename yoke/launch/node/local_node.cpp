@@ -25,7 +25,7 @@ namespace {
 using Kind = NodeEvent::Kind;
 
 /// For descendants, when the guardian is no longer there to end them.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kNodePatience{10};
 constexpr int64_t kOtherFiles = 32;
 
 int64_t files_per_rank(const LaunchSpec& spec) {
@@ -323,7 +323,8 @@ void LocalNode::say_not_preloaded(const std::string& why) {
 void LocalNode::lose_guardian() {
   control_.reset();
   tell({.kind = Kind::kGuardianLost, .pid = guardian_});
-  for (const auto& process : end_descendants(keep_, kPatience)) tell({.kind = Kind::kLeftBehind, .pid = process.pid});
+  for (const auto& process : end_descendants(keep_, kNodePatience))
+    tell({.kind = Kind::kLeftBehind, .pid = process.pid});
   waitpid(guardian_, nullptr, 0);
   guardian_ = -1;
   if (state_ != State::kRunning) return;

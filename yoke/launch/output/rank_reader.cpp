@@ -14,11 +14,11 @@
 namespace yoke::launch {
 namespace {
 
-constexpr size_t kReadBytes = 1 << 16;  // a pipe's capacity
+constexpr size_t kPipeBytes = 1 << 16;  // a pipe's capacity
 
 }  // namespace
 
-RankReader::RankReader(OutputTaker taker) : taker_(std::move(taker)), buffer_(kReadBytes, '\0') {}
+RankReader::RankReader(OutputTaker taker) : taker_(std::move(taker)), buffer_(kPipeBytes, '\0') {}
 
 void RankReader::add(int64_t rank, bool is_err, StreamSource source) {
   if (!source.pipe) return;

@@ -30,7 +30,7 @@ namespace yoke::launch {
 namespace {
 
 /// Processes with much GPU or pinned memory take seconds to be taken apart by the kernel.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kGuardianPatience{10};
 
 /// For a program with libtorch on a slow file system.
 constexpr std::chrono::seconds kLoadPatience{60};
@@ -64,7 +64,7 @@ class Guardian {
     }
     preload_.reset();
     starter_.reset();
-    end_descendants({}, kPatience);
+    end_descendants({}, kGuardianPatience);
     std::error_code ignored;
     if (!options_.folder.empty()) std::filesystem::remove_all(options_.folder, ignored);
   }
@@ -117,7 +117,7 @@ class Guardian {
       if (ranks_.empty() && store_ > 0 && !std::exchange(has_told_, true)) tell({.kind = Message::Kind::kOnlyStore});
     }
     store_input_.reset();
-    for (const auto& process : end_descendants(to_keep(), kPatience)) {
+    for (const auto& process : end_descendants(to_keep(), kGuardianPatience)) {
       tell({.kind = Message::Kind::kLeftBehind, .pid = process.pid});
     }
     ranks_.clear();

@@ -13,8 +13,6 @@
 #include "yoke/base/affinity.h"
 
 namespace yoke::launch {
-namespace {
-
 std::vector<char*> pointers(const std::vector<std::string>& words) {
   std::vector<char*> result;
   result.reserve(words.size() + 1);
@@ -22,6 +20,8 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   result.push_back(nullptr);
   return result;
 }
+
+namespace {
 
 /// What the launcher changed for itself, as it was. Signals that were ignored when it started (nohup) stay so.
 void restore_signals() {

@@ -5,11 +5,15 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "yoke/launch/plan/plan.h"
 
 namespace yoke::launch {
+
+/// `words` as exec takes them, a null pointer last. They point into `words`.
+std::vector<char*> pointers(const std::vector<std::string>& words);
 
 /// What a child writes into `failures` if exec fails, before it exits with 126 or 127.
 struct ExecFailure {

@@ -16,7 +16,7 @@
 namespace yoke::launch {
 namespace {
 
-using Kind = Message::Kind;
+using MessageKind = Message::Kind;
 
 /// The descriptors of a kStart message; the master's socket is there for rank 0 of the job alone.
 enum Descriptor : size_t { kPlan, kIn, kOut, kErr, kFailures, kMaster };
@@ -31,8 +31,8 @@ Message start_as_told(const Message& message, const std::vector<UniqueFd>& fds, 
                              .index = message.rank,
                              .file_limit = file_limit};
   const pid_t pid = start_rank(plans.at(0), options, Guard::kParent);
-  if (pid < 0) return {.kind = Kind::kCannotStart, .rank = message.rank, .value = errno};
-  return {.kind = Kind::kStarted, .rank = message.rank, .pid = pid};
+  if (pid < 0) return {.kind = MessageKind::kCannotStart, .rank = message.rank, .value = errno};
+  return {.kind = MessageKind::kStarted, .rank = message.rank, .pid = pid};
 }
 
 [[noreturn]] void serve_guardian(int socket, pid_t guardian, const rlimit& file_limit) {
@@ -73,10 +73,10 @@ std::optional<pid_t> SessionStarter::start_rank(const RankPlan& plan, const Star
   const auto text = to_descriptor(encode_plans({plan}));
   std::vector<int> fds = {text.value(), options.in_fd, options.out_fd, options.err_fd, options.failures};
   if (options.master_fd >= 0) fds.push_back(options.master_fd);
-  send_message(socket_.value(), {.kind = Kind::kStart, .rank = options.index}, fds);
+  send_message(socket_.value(), {.kind = MessageKind::kStart, .rank = options.index}, fds);
   const auto reply = receive_message(socket_.value());
   if (!reply) return std::nullopt;
-  if (reply->kind == Kind::kStarted) return reply->pid;
+  if (reply->kind == MessageKind::kStarted) return reply->pid;
   errno = reply->value;
   return -1;
 }

@@ -36,7 +36,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const json& recorded() {
+const json& recorded_optimizers() {
   static const json file = json::parse(std::ifstream(test::reference("optimizers.json")));
   return file;
 }
@@ -175,7 +175,7 @@ void run_case(const json& entry) {
   const auto optimizer = make_optimizer(network, entry);
   std::optional<ExponentialMovingAverage> ema;
   if (entry.contains("ema")) ema.emplace(network.parameters, NamedTensors{}, EmaOptions{.decay = entry["ema"]});
-  const int64_t num_steps = recorded()["steps"];
+  const int64_t num_steps = recorded_optimizers()["steps"];
   double loss_value = 0;
   for (int64_t step = 0; step < num_steps; ++step) {
     optimizer->zero_grad();
@@ -218,8 +218,8 @@ void run_case(const json& entry) {
 
 TEST(Optimizers, EqualPyTorchsFusedOnes) {
   const OneThread one_thread;
-  ASSERT_EQ(recorded()["cases"].size(), 39u);
-  for (const auto& entry : recorded()["cases"]) run_case(entry);
+  ASSERT_EQ(recorded_optimizers()["cases"].size(), 39u);
+  for (const auto& entry : recorded_optimizers()["cases"]) run_case(entry);
 }
 
 // The structure that Python wrote, with its options as JSON.
@@ -280,14 +280,14 @@ Network network_in(const TensorFile& file) {
 // Oracle: Python trains on from its state, and so do we, with the options of the state.
 TEST(PythonState, TrainsOnFromPythonsState) {
   const OneThread one_thread;
-  ASSERT_EQ(recorded()["exchange"].size(), 3u);
-  for (const auto& entry : recorded()["exchange"]) {
+  ASSERT_EQ(recorded_optimizers()["exchange"].size(), 3u);
+  for (const auto& entry : recorded_optimizers()["exchange"]) {
     const auto file = read_safetensors(kind_file(entry));
     const auto network = network_in(file);
     const auto state = python_state_of(file);
     const auto optimizer = make_for(network, entry, state);
     load_python(*optimizer, state);
-    for (int64_t step = recorded()["half"]; step < recorded()["steps"]; ++step) {
+    for (int64_t step = recorded_optimizers()["half"]; step < recorded_optimizers()["steps"]; ++step) {
       optimizer->zero_grad();
       network.loss().backward();
       optimizer->step();
@@ -303,7 +303,7 @@ double number_of(const PythonOption& option) {
 
 // What comes back is what Python wrote, key by key and bit by bit (0 may have become 0.0).
 TEST(PythonState, IsWhatPythonWrote) {
-  for (const auto& entry : recorded()["exchange"]) {
+  for (const auto& entry : recorded_optimizers()["exchange"]) {
     const auto file = read_safetensors(kind_file(entry));
     const auto network = network_in(file);
     const auto theirs = python_state_of(file);
@@ -338,7 +338,7 @@ TEST(PythonState, IsWhatPythonWrote) {
 }
 
 TEST(PythonState, RefusesAnotherOptimizersState) {
-  const auto& entry = recorded()["exchange"][0];
+  const auto& entry = recorded_optimizers()["exchange"][0];
   const auto file = read_safetensors(kind_file(entry));
   const auto network = network_in(file);
   const auto good = python_state_of(file);

@@ -29,7 +29,7 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr auto kIndexName = "index.json";
 constexpr auto kIndexFormat = "yoke-sharded-checkpoint";
 constexpr auto kShardFormat = "yoke-shard";
-constexpr int kVersion = 1;
+constexpr int kShardedVersion = 1;
 constexpr std::string_view kShardPrefix = "shard-";
 
 std::string crc_of(std::span<const std::byte> bytes) {
@@ -127,9 +127,9 @@ Index read_index(const fs::path& folder) {
   try {
     auto text = OrderedJson::parse(read_file(path));
     if (text.at("format") != kIndexFormat) throw_damaged(path, "it is no index of a sharded checkpoint");
-    if (const auto version = text.at("version").get<int>(); version != kVersion) {
+    if (const auto version = text.at("version").get<int>(); version != kShardedVersion) {
       throw Error(ErrorCode::kFailedPrecondition, "{}: format {} is newer than this yoke reads ({}); update yoke",
-                  path.string(), version, kVersion);
+                  path.string(), version, kShardedVersion);
     }
     const auto crc = text.at("crc32").get<std::string>();
     text.erase("crc32");
@@ -178,8 +178,8 @@ void write_sharded_checkpoint(dist::World& world, const fs::path& folder, int64_
     if (world.rank() != 0) return;
     std::set<std::string> files;
     for (int64_t rank = 0; rank < world.size(); ++rank) files.insert(shard_name(save, rank, world.size()));
-    OrderedJson index = {{"format", kIndexFormat}, {"version", kVersion}, {"step", step},
-                         {"save", save},           {"files", files},      {"metadata", metadata}};
+    OrderedJson index = {{"format", kIndexFormat}, {"version", kShardedVersion}, {"step", step}, {"save", save},
+                         {"files", files},         {"metadata", metadata}};
     index["crc32"] = crc_of(index.dump());
     replace_file(folder / kIndexName, [&](int fd) {
       const auto text = index.dump(1) + "\n";
