@@ -52,14 +52,14 @@ struct Victim {
   std::string result = "refused";  ///< "ended", "killed" (by SIGKILL after another), "signaled", "survived", "refused"
 };
 
-std::string describe(const KillTarget& target) {
+std::string describe_target(const KillTarget& target) {
   const auto& info = target.process.info;
   if (info.name.empty()) return fmt::format("process {}", target.pid);
   return fmt::format("process {} ({}, {})", target.pid, printable(info.user), fit(printable(info.name), 40));
 }
 
 void report_refusal(const KillTarget& target) {
-  std::cerr << fmt::format("yoke: {} {}\n", describe(target), printable(target.refusal->reason));
+  std::cerr << fmt::format("yoke: {} {}\n", describe_target(target), printable(target.refusal->reason));
 }
 
 KillAsker asker() {
@@ -209,7 +209,7 @@ void report(const std::vector<Victim>& victims, const std::vector<device::Unansw
                       : victim.result == "killed"   ? std::string("ended by SIGKILL")
                       : victim.result == "signaled" ? "got " + signal_name(signal)
                                                     : std::string();
-    if (!what.empty()) context.out << fmt::format("{} {}\n", describe(victim.target), what);
+    if (!what.empty()) context.out << fmt::format("{} {}\n", describe_target(victim.target), what);
   }
   context.out.flush();
   for (const auto& victim : victims) {

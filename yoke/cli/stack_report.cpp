@@ -49,7 +49,7 @@ void sort_main_first(std::vector<ThreadStack>& threads) {
 Frame parse_eu_frame(std::string_view text) {
   const auto dash = text.starts_with("- ") ? 0 : text.rfind(" - ");
   if (dash == text.npos) return {std::string(text), ""};
-  return {std::string(trim(text.substr(0, dash))), base_name(trim(text.substr(dash + 2)))};
+  return {std::string(trim(text.substr(0, dash))), std::string(base_name(trim(text.substr(dash + 2))))};
 }
 
 /// "in wait_here (seconds=3) at hang.cpp:3", "main () at hang.cpp:4", "in ?? () from /lib/libstdc++.so.6"
@@ -125,7 +125,7 @@ std::string_view state_name(char state) {
   }
 }
 
-std::string describe(const ThreadStack& thread) {
+std::string describe_thread(const ThreadStack& thread) {
   std::string text(state_name(thread.state));
   if (!thread.syscall.empty()) text += fmt::format(", system call {}", thread.syscall);
   if (!thread.kernel.empty()) text += fmt::format(", in {}", thread.kernel);
@@ -145,7 +145,7 @@ std::string name_of(const std::vector<int64_t>& tids) {
 }
 
 void add_thread(const std::vector<int64_t>& tids, const ThreadStack& thread, std::string& text) {
-  text += fmt::format("    {} ({}): {}\n", name_of(tids), printable(thread.name), describe(thread));
+  text += fmt::format("    {} ({}): {}\n", name_of(tids), printable(thread.name), describe_thread(thread));
   add_frames(thread.frames, text);
 }
 
@@ -190,7 +190,7 @@ void add_kinds(const std::vector<const ThreadStack*>& threads, std::string& text
     std::map<std::string, int> states;
     for (const auto* thread : members) {
       tids.push_back(thread->tid);
-      ++states[describe(*thread)];
+      ++states[describe_thread(*thread)];
     }
     std::vector<std::string> parts;
     for (const auto& [state, count] : states) {

@@ -17,8 +17,8 @@ using device::UsageBin;
 using device::UsageReport;
 
 // Lengths in pixels.
-constexpr double kWidth = 880, kLeft = 56, kRight = 20, kTop = 64, kPlotHeight = 96, kPanelHeight = 168;
-constexpr double kPlotWidth = kWidth - kLeft - kRight;
+constexpr double kPageWidth = 880, kLeft = 56, kRight = 20, kTop = 64, kPlotHeight = 96, kPanelHeight = 168;
+constexpr double kPlotWidth = kPageWidth - kLeft - kRight;
 constexpr size_t kMaxSteps = 400;     ///< More cannot be told apart.
 constexpr double kUsageLetter = 6.4;  ///< Of the small type, a guess that is never too little by much.
 
@@ -163,9 +163,9 @@ std::string usage_svg(const UsageReport& report, const UsageNotes& notes) {
   const double height = kTop + kPanelHeight * static_cast<double>(report.devices.size()) + notes_height + 12;
   std::string svg =
       fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n",
-                  kWidth, height);
+                  kPageWidth, height);
   svg += kUsageStyle;
-  svg += fmt::format("<rect class=\"page\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n", kWidth - 1,
+  svg += fmt::format("<rect class=\"page\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n", kPageWidth - 1,
                      height - 1);
   svg += text_at(kLeft, 26, "b", xml_text(notes.program, kPlotWidth - 120));
   svg += text_at(kLeft + kPlotWidth, 26, "m r", format_duration(report.duration));
