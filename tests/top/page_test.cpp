@@ -206,10 +206,10 @@ TEST_F(TopPage, SixteenDevicesAndAHundredProcessesIn80Columns) {
 
 TEST_F(TopPage, AHungDriverDoesNotStopTheKeys) {
   const Machine machine(4, {}, R"({"overrides": {"2": {"hang_s": 60}}})");
-  const Tmux tmux({.environment = machine.environment(), .command = yoke_top("--deadline 8")});
+  const Tmux tmux({.environment = machine.environment(), .command = yoke_top("--deadline 15")});
   ASSERT_TRUE(tmux.shows("reading the devices"));
   tmux.press({"?"});
-  EXPECT_TRUE(wait_until([&] { return tmux.text().find("quit") != std::string::npos; }, milliseconds(4000)));
+  EXPECT_TRUE(wait_until([&] { return tmux.text().find("quit") != std::string::npos; }, milliseconds(12'000)));
   tmux.press({"?"});
   EXPECT_TRUE(tmux.shows("no answer: the driver has not answered")) << tmux.text();
   EXPECT_THAT(tmux.text(), AllOf(HasSubstr("   1 A100"), HasSubstr("   3 A100")));

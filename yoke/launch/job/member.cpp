@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::seconds kLongestPause{60};
 
-bool is_loopback(const std::string& address) {
+bool is_loopback_address(const std::string& address) {
   return address.starts_with("127.") || address == "::1" || address == "localhost";
 }
 
@@ -33,8 +33,8 @@ bool takes_any_part(const Members& members) {
 }
 
 bool is_out_of_reach(const std::string& address, const Members& members, const std::vector<int>& chosen) {
-  return is_loopback(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
-           return members.at(id).remote != nullptr && !is_loopback(members.at(id).info.address);
+  return is_loopback_address(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
+           return members.at(id).remote != nullptr && !is_loopback_address(members.at(id).info.address);
          });
 }
 
