@@ -66,9 +66,9 @@ std::string users_of(const Device& device) {
 Table device_table(const device::Snapshot& snapshot) {
   // Where they do not all fit, the name is shortened first; memory and users stay.
   Table table{.columns = {{.title = "#", .align = Align::kRight},
-                          {.title = "device", .shrinks_to = 12, .drop_order = 4},
+                          {.title = "device", .shrinks_to = 12, .drop_order = 3},
                           {.title = "state", .shrinks_to = 4, .shrinks_late = true},
-                          {.title = "util", .align = Align::kRight, .drop_order = 3},
+                          {.title = "util", .align = Align::kRight, .drop_order = 4},
                           {.title = "memory", .align = Align::kRight},
                           {.title = "temp", .align = Align::kRight, .drop_order = 2},
                           {.title = "power", .align = Align::kRight, .drop_order = 1},

@@ -55,9 +55,9 @@ TEST(DeviceViews, TheTableFitsAndKeepsMemoryAndUsers) {
                  "0  NVIDIA A100-SXM4-…  busy        97%  71.2 / 80.0 GiB  64 C  312 W  grace, ada\n"
                  "1  NVIDIA GPU          no answer     -                -     -      -  -\n"},
                 {60,
-                 "#  device             state               memory  users\n"
-                 "0  NVIDIA A100-SXM4…  busy       71.2 / 80.0 GiB  grace, ada\n"
-                 "1  NVIDIA GPU         no answer                -  -\n"},
+                 "#  state      util           memory  users\n"
+                 "0  busy        97%  71.2 / 80.0 GiB  grace, ada\n"
+                 "1  no answer     -                -  -\n"},
                 {40,
                  "#  state               memory  users\n"
                  "0  busy       71.2 / 80.0 GiB  grace, a…\n"
