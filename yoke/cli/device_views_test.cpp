@@ -77,7 +77,7 @@ TEST(DeviceViews, NamesCannotObeyNorBreakTheTable) {
   snapshot.devices[0].facts.name = "\x1b[2Jevil\nname\xff";
   EXPECT_THAT(to_text(device_table(snapshot), 80), HasSubstr("?[2Jevil name?"));
   EXPECT_THAT(device_page(snapshot.devices[0], "0"), Not(HasSubstr("\x1b")));
-  EXPECT_THAT(to_csv(device_csv(snapshot)), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(to_csv(device_csv(device::DeviceSelection().resolve(snapshot))), Not(HasSubstr("\x1b")));
 }
 
 TEST(DeviceViews, NotesSayWhyThereIsNothing) {
