@@ -198,6 +198,7 @@ TEST(Devices, MigInstancesStandUnderTheirParent) {
   EXPECT_THAT(gpus[0].at("instances")[0].at("uuid"), StartsWith("MIG-"));
   EXPECT_THAT(gpus[0].at("processes"), IsEmpty()) << "they are listed with their instance";
   EXPECT_THAT(yoke_on("mig", {"devices", "-i", "0:1"}).out, HasSubstr("MIG GPU instance"));
+  EXPECT_THAT(lines_of(yoke_on("mig", {"devices", "-i", "0:1", "--csv"}).out)[1], StartsWith("0:1,nvidia,"));
 }
 
 TEST(Devices, OldDriversLackFunctionsNotDevices) {

@@ -106,6 +106,8 @@ TEST(Kill, AnotherNamespacesProcessCannotBeReached) {
     EXPECT_EQ(result.exit_code, 66);
     EXPECT_THAT(result.err, HasSubstr("process 4194300 cannot be reached from here: not in this PID namespace"));
   }
+  EXPECT_THAT(run(machine.yoke({"kill", "--mine", "--yes"})).err,
+              HasSubstr("left out: 1 process whose user is not known"));
 }
 
 TEST(Kill, ByDeviceAndOwner) {

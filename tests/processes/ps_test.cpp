@@ -187,7 +187,7 @@ TEST(Ps, ADriverThatTellsNoProcessesSaysSo) {
   const TemporaryFolder folder;
   folder.write("state.json", R"({"devices": 2, "overrides": {"1": {"processes": null}}})");
   const auto result = yoke_on(folder.path("state.json"), {"ps"});
-  EXPECT_EQ(result.out, "no process is known; not known are those of device 1 (free)\n");
+  EXPECT_EQ(result.out, "no process is known; not known are those of device 1 (its driver does not tell of processes)\n");
 }
 
 TEST(Ps, WhatWasNotAskedForIsNotWaitedFor) {

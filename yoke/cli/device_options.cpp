@@ -14,18 +14,21 @@
 namespace yoke::cli {
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {
-  auto* deadline = command.add_option("--deadline", options.deadline_s, "How long drivers may take to answer")
-                       ->type_name("SECONDS")
-                       ->capture_default_str();
-  auto* vendor =
-      command.add_option("--vendor", options.vendor, "Devices of this vendor alone")->type_name("nvidia|amd|cpu");
-  auto* replay =
-      command
-          .add_option("--replay", options.replay, "A recording (`yoke devices --record FILE`) instead of this machine")
-          ->type_name("FILE");
-  auto* sysroot = command.add_option("--sysroot", options.sysroot, "Read proc and sys below DIR")->type_name("DIR");
-  // They say how this machine is read.
-  for (auto* option : {deadline, vendor, sysroot}) replay->excludes(option);
+  command.add_option("--deadline", options.deadline_s, "How long drivers may take to answer")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command.add_option("--vendor", options.vendor, "Devices of this vendor alone")->type_name("nvidia|amd|cpu");
+  command.add_option("--replay", options.replay, "A recording (`yoke devices --record FILE`) instead of this machine")
+      ->type_name("FILE");
+  command.add_option("--sysroot", options.sysroot, "Read proc and sys below DIR")->type_name("DIR");
+  command.parse_complete_callback([&command, &options] {
+    if (options.replay.empty()) return;
+    for (const char* name : {"--deadline", "--vendor", "--sysroot"}) {  // they say how this machine is read
+      if (command.get_option(name)->count() == 0) continue;
+      throw Error(ErrorCode::kInvalidArgument, "{}: {} is for this machine, and --replay is not; leave one of them out",
+                  command.get_name(), name);
+    }
+  });
 }
 
 void add_device_choice(CLI::App& command, std::vector<std::string>& words, const std::string& shown,

@@ -29,11 +29,18 @@ std::string memory(const device::Readings& readings) {
 std::string number(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
 
 /// Calls `visit(device, id)` for each device, and after it for its MIG instances.
-void for_each(const device::Snapshot& snapshot, const std::function<void(const Device&, const std::string&)>& visit) {
-  for (const auto& device : snapshot.devices) {
-    visit(device, id_of(device));
-    for (const auto& instance : device.instances) visit(instance, fmt::format("{}:{}", device.index, instance.index));
+void for_each(const std::vector<device::Choice>& choices,
+              const std::function<void(const Device&, const std::string&)>& visit) {
+  for (const auto& choice : choices) {
+    visit(*choice.device, choice.id());
+    for (const auto& instance : choice.device->instances) {
+      visit(instance, device::Choice{&instance, choice.device, ""}.id());
+    }
   }
+}
+
+void for_each(const device::Snapshot& snapshot, const std::function<void(const Device&, const std::string&)>& visit) {
+  for_each(device::DeviceSelection().resolve(snapshot), visit);
 }
 
 std::string display_name(const Device& device) {
@@ -66,9 +73,9 @@ std::string users_of(const Device& device) {
 Table device_table(const device::Snapshot& snapshot) {
   // Where they do not all fit, the name is shortened first; memory and users stay.
   Table table{.columns = {{.title = "#", .align = Align::kRight},
-                          {.title = "device", .shrinks_to = 12, .drop_order = 4},
+                          {.title = "device", .shrinks_to = 12, .drop_order = 3},
                           {.title = "state", .shrinks_to = 4, .shrinks_late = true},
-                          {.title = "util", .align = Align::kRight, .drop_order = 3},
+                          {.title = "util", .align = Align::kRight, .drop_order = 4},
                           {.title = "memory", .align = Align::kRight},
                           {.title = "temp", .align = Align::kRight, .drop_order = 2},
                           {.title = "power", .align = Align::kRight, .drop_order = 1},
@@ -84,14 +91,14 @@ Table device_table(const device::Snapshot& snapshot) {
   return table;
 }
 
-Table device_csv(const device::Snapshot& snapshot) {
+Table device_csv(const std::vector<device::Choice>& choices) {
   Table table;
   for (const char* title : {"id", "vendor", "name", "uuid", "pci_bus_id", "state", "utilization_percent",
                             "memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes", "temperature_celsius",
                             "power_mw", "power_limit_mw", "num_processes", "users"}) {
     table.columns.push_back({title});
   }
-  for_each(snapshot, [&](const Device& device, const std::string& id) {
+  for_each(choices, [&](const Device& device, const std::string& id) {
     const auto& facts = device.facts;
     const auto& readings = device.readings;
     table.rows.push_back({id, std::string(name(device.vendor)), facts.name, facts.uuid, facts.pci_bus_id,
@@ -104,9 +111,9 @@ Table device_csv(const device::Snapshot& snapshot) {
   return table;
 }
 
-Table device_list(const device::Snapshot& snapshot) {
+Table device_list(const std::vector<device::Choice>& choices) {
   Table table{.columns = {{"#", Align::kRight}, {"uuid"}, {"pci_bus_id"}, {"name"}}};
-  for_each(snapshot, [&](const Device& device, const std::string& id) {
+  for_each(choices, [&](const Device& device, const std::string& id) {
     const auto known = [](const std::string& text) { return text.empty() ? std::string(kUnknown) : text; };
     table.rows.push_back({id, known(device.facts.uuid), known(device.facts.pci_bus_id), display_name(device)});
   });

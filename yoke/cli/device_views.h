@@ -6,17 +6,18 @@
 
 #include "yoke/base/table.h"
 #include "yoke/device/device.h"
+#include "yoke/device/selection.h"
 
 namespace yoke::cli {
 
 /// A row for each device and MIG instance: what one looks at every day.
 Table device_table(const device::Snapshot& snapshot);
 
-/// The same for programs: more columns, plain numbers, units in the titles.
-Table device_csv(const device::Snapshot& snapshot);
+/// The same for programs, of chosen devices and their instances: more columns, plain numbers, units in the titles.
+Table device_csv(const std::vector<device::Choice>& choices);
 
 /// Index, UUID, bus id and name alone (`-L`).
-Table device_list(const device::Snapshot& snapshot);
+Table device_list(const std::vector<device::Choice>& choices);
 
 /// Everything that is known of one device, in sections.
 std::string device_page(const device::Device& device, const std::string& id);

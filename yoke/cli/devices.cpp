@@ -64,14 +64,13 @@ std::string pages(const std::vector<device::Choice>& choices) {
 
 std::string render(const device::Snapshot& snapshot, const DevicesArgs& args, int64_t number, int64_t width) {
   const auto choices = choices_of(snapshot, args);
-  const auto devices = chosen(snapshot, choices);
   // One line a snapshot where several follow each other.
-  if (args.json) return device::to_json(devices).dump(args.repetition.is_wanted() ? -1 : 2) + "\n";
+  if (args.json) return device::to_json(chosen(snapshot, choices)).dump(args.repetition.is_wanted() ? -1 : 2) + "\n";
   if (args.csv) {
-    return to_csv(args.list ? device_list(devices) : device_csv(devices), args.repetition, snapshot.time, number);
+    return to_csv(args.list ? device_list(choices) : device_csv(choices), args.repetition, snapshot.time, number);
   }
-  if (args.list) return to_text(device_list(devices), kUnlimitedWidth);
-  return args.device.chosen.empty() ? to_text(device_table(devices), width) : pages(choices);
+  if (args.list) return to_text(device_list(choices), kUnlimitedWidth);
+  return args.device.chosen.empty() ? to_text(device_table(snapshot), width) : pages(choices);
 }
 
 int status_of(const device::Snapshot& snapshot, const DevicesArgs& args) {

@@ -224,13 +224,22 @@ int status_of(const std::vector<Victim>& victims, const std::vector<device::Unan
   return unanswered.empty() ? kExitOk : exit_status(ErrorCode::kUnavailable);
 }
 
-/// Devices whose processes were asked for, and are not known. Who names PIDs has not asked for any.
-std::vector<device::Unanswered> report_unanswered(const KillRequest& request, const device::Snapshot& snapshot) {
+/// Devices whose processes were asked for, and are not known; says so, and who is left out. Who names PIDs has not
+/// asked for any.
+std::vector<device::Unanswered> report_unknown(const KillRequest& request, const device::Snapshot& snapshot) {
   if (!request.pids.empty()) return {};
   auto unanswered = unanswered_of(snapshot, request.devices);
   for (const auto& one : unanswered) {
     std::cerr << fmt::format("yoke: kill: it is not known who uses {}, so nothing there was ended: {}\n",
                              one.backend.empty() ? one.what() : "the devices of " + one.what(), printable(one.reason));
+  }
+  if (request.uid) {
+    const auto uses = uses_of(snapshot, request.devices);
+    const auto count = std::count_if(uses.begin(), uses.end(), [](const auto& use) { return !use.process.info.uid; });
+    if (count > 0) {
+      std::cerr << fmt::format("yoke: kill: left out: {} {} whose user is not known\n", count,
+                               count == 1 ? "process" : "processes");
+    }
   }
   return unanswered;
 }
@@ -264,7 +273,7 @@ int work(device::Source& source, const KillArgs& args, int signal, Context& cont
   std::vector<Victim> victims;
   std::transform(targets.begin(), targets.end(), std::back_inserter(victims), hold);
   std::cerr << note_lines(snapshot);
-  const auto unanswered = report_unanswered(request, snapshot);
+  const auto unanswered = report_unknown(request, snapshot);
   for (const auto& victim : victims) {
     if (victim.target.refusal) report_refusal(victim.target);
   }

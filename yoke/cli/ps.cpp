@@ -76,7 +76,7 @@ std::string notes(const device::Snapshot& snapshot, const std::vector<device::Un
 std::string nobody(bool is_any, const std::vector<device::Unanswered>& unanswered, const PsArgs& args) {
   if (!unanswered.empty()) {
     std::vector<std::string> silent;
-    for (const auto& one : unanswered) silent.push_back(fmt::format("{} ({})", one.what(), one.state));
+    for (const auto& one : unanswered) silent.push_back(fmt::format("{} ({})", one.what(), one.why()));
     return fmt::format("no process is known; not known are those of {}\n", fmt::join(silent, ", "));
   }
   return fmt::format("{} {}\n", is_any ? "no process of this user" : "no process",

@@ -10,6 +10,11 @@ std::string Unanswered::what() const {
   return backend.empty() ? "device " + device_id : fmt::format("the driver ({})", backend);
 }
 
+std::string Unanswered::why() const {
+  const bool has_told_all_else = state == name(State::kFree) || state == name(State::kBusy);
+  return has_told_all_else ? reason : state;
+}
+
 std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSelection& selection) {
   const auto choices = selection.resolve(snapshot);
   const auto is_chosen = [&](const Device& device) {

@@ -17,6 +17,7 @@ struct Unanswered {
   std::string state, reason;
 
   std::string what() const;  ///< "device 5", "the driver (nvml)"
+  std::string why() const;   ///< In a few words: "no answer"
 };
 
 /// Where nobody can say who uses a device that `selection` names, or may name: its driver did not answer, or does not
