@@ -12,6 +12,7 @@ PreloadedRank example() {
           .inherited_fds = {7, 250},
           .cpus = {0, 2, 65},
           .memory_nodes = {1},
+          .process_group = 4711,
           .file_limit = {1024, RLIM_INFINITY}};
 }
 
@@ -30,8 +31,9 @@ TEST(Preload, AnythingElseIsRefused) {
     EXPECT_FALSE(cut == rank) << "cut to " << size;
   }
   using namespace std::string_view_literals;
-  for (const auto text : {"x\0\0001\0001\0000\0"sv, "\0\0-2\0001\0000\0"sv, "\0\0001\0001\0002\0007\0"sv,
-                          "\0\0001\0001\000-1\0"sv, "\0\0001\0001\0001\000-7\0"sv}) {
+  for (const auto text :
+       {"x\0\0000\0001\0001\0000\0"sv, "\0\0000\000-2\0001\0000\0"sv, "\0\0000\0001\0001\0002\0007\0"sv,
+        "\0\0000\0001\0001\000-1\0"sv, "\0\0000\0001\0001\0001\000-7\0"sv, "\0\000-1\0001\0001\0000\0"sv}) {
     EXPECT_EQ(decode_preloaded_rank(text), std::nullopt);
   }
 }

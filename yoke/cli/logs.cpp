@@ -15,9 +15,11 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/job_option.h"
 #include "yoke/launch/output/line_assembler.h"
+#include "yoke/launch/output/screen.h"
 
 namespace yoke::cli {
 namespace {
@@ -37,6 +39,7 @@ struct Args {
   std::string job;
   bool follow = false;
   std::optional<int64_t> rank;
+  ColorMode color = ColorMode::kAuto;
 };
 
 const JobRank* find_rank(const launch::Job& job, int64_t rank) {
@@ -45,17 +48,33 @@ const JobRank* find_rank(const launch::Job& job, int64_t rank) {
   return found == job.ranks.end() ? nullptr : &*found;
 }
 
+/// `text` without the sequences that choose colours. REQUIRES: text of printable_with_colours(), which has no others.
+std::string without_colors(std::string text) {
+  for (auto at = text.find('\x1b'); at != text.npos; at = text.find('\x1b', at)) {
+    text.erase(at, text.find('m', at) + 1 - at);
+  }
+  return text;
+}
+
 /// Lines on the stream that they were written to, as the ranks wrote them; on a terminal nothing of it does harm.
 class Printer {
  public:
+  Printer(ColorMode color, const Environment& environment)
+      : out_(STDOUT_FILENO, color, environment), err_(STDERR_FILENO, color, environment) {}
+
   void print(const JobRank* rank, LineStream stream, std::string_view text) const {
     const bool is_error = stream == LineStream::kErr;
     auto& to = is_error ? std::cerr : std::cout;
-    const auto prefix = rank == nullptr ? std::string_view() : std::string_view(rank->prefix);
-    if (is_terminal_[is_error ? 1 : 0]) {
-      to << printable(prefix) << printable_with_colours(text) << '\n';
+    const auto& target = is_error ? err_ : out_;
+    if (rank != nullptr) {
+      const auto prefix = target.is_terminal ? printable(rank->prefix) : rank->prefix;
+      to << (target.has_color ? launch::colored_prefix(rank->rank, prefix) : prefix);
+    }
+    if (target.is_terminal) {
+      const auto colored = printable_with_colours(text);
+      to << (target.has_color ? colored : without_colors(colored)) << '\n';
     } else {
-      to << prefix << text << '\n';
+      to << text << '\n';
     }
   }
   static void flush() {
@@ -64,7 +83,12 @@ class Printer {
   }
 
  private:
-  const bool is_terminal_[2] = {isatty(STDOUT_FILENO) == 1, isatty(STDERR_FILENO) == 1};
+  struct Target {
+    Target(int fd, ColorMode color, const Environment& environment)
+        : is_terminal(isatty(fd) == 1), has_color(wants_color(color, environment, is_terminal)) {}
+    bool is_terminal, has_color;
+  };
+  const Target out_, err_;
 };
 
 /// A rank's stream that is in a file alone.
@@ -164,10 +188,11 @@ std::vector<LogFile> open_files(const launch::Job& job, const Args& args) {
 /// Prints until there is no more, and until the job's end when it follows.
 class Reader {
  public:
-  Reader(OpenJob open, const Args& args)
+  Reader(OpenJob open, const Args& args, Printer printer)
       : job_(std::move(open.job)),
         connection_(std::move(open.connection)),
         args_(args),
+        printer_(printer),
         files_(open_files(job_, args)) {}
 
   void run() {
@@ -222,7 +247,7 @@ class Reader {
   std::vector<LogFile> files_;
 };
 
-int run(const Args& args) {
+int run(const Args& args, const Context& context) {
   auto open = open_job(args.job);
   if (args.rank && find_rank(open.job, *args.rank) == nullptr) {
     std::vector<int64_t> ranks;
@@ -232,7 +257,7 @@ int run(const Args& args) {
                               : fmt::format("; its ranks are {} to {}", ranks.front(), ranks.back()));
   }
   tell_what_is_missing(open.job, args);
-  Reader(std::move(open), args).run();
+  Reader(std::move(open), args, Printer(args.color, context.environment)).run();
   return kExitOk;
 }
 
@@ -244,6 +269,7 @@ void add_logs(CLI::App& app, Context& context) {
   add_job_option(*cmd, args->job);
   cmd->add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
   cmd->add_option("--rank", args->rank, "Of this rank alone")->type_name("RANK");
+  add_color_option(*cmd, args->color);
   cmd->footer(
       examples("  yoke logs 4121             the last lines of all ranks, up to 1 MiB\n"
                "  yoke logs 4121 -f          and all to come\n"
@@ -252,7 +278,7 @@ void add_logs(CLI::App& app, Context& context) {
                "Lines come on standard output or error, as the ranks wrote them. Streams that `yoke run` sends into\n"
                "files (--redirects) are read there, whole. One rank alone writes straight to the terminal of\n"
                "`yoke run`: then there is nothing to show."));
-  cmd->callback([args, &context] { context.exit_code = run(*args); });
+  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -17,6 +17,10 @@ namespace {
 /// After so long the user is told what is being waited for.
 constexpr std::chrono::seconds kNoticeAfter{1};
 
+/// So many Ctrl-C within such a time are of somebody who wants the end of the job.
+constexpr size_t kManyInterrupts = 3;
+constexpr std::chrono::seconds kInterruptsWithin{2};
+
 std::string ranks(int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
 
 std::string message_of(int error_number) { return std::generic_category().message(error_number); }
@@ -48,6 +52,17 @@ Group::Decision Group::on_signal(int signal, Time now, int source) {
   const bool is_stopping = attempt_.state == State::kStopping;
   if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same wish, by another launcher
   return end(signal, signal_name(signal), is_stopping && signal == SIGINT ? StopHow::kNow : StopHow::kWithGrace, now);
+}
+
+Group::Decision Group::on_interrupt_of_rank(Time now) {
+  was_interrupted_ = true;
+  interrupts_.push_back(now);
+  std::erase_if(interrupts_, [&](Time time) { return time + kInterruptsWithin < now; });
+  if (interrupts_.size() < kManyInterrupts) return {};
+  interrupts_.clear();
+  return {
+      Order::kNone, 0,
+      fmt::format("{}: Ctrl-C is left to the program, which has the terminal; Ctrl-\\ ends the job", options_.name)};
 }
 
 Group::Decision Group::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
@@ -197,7 +212,7 @@ Group::Decision Group::on_time(Time now) {
 
 std::optional<std::string> Group::begin_again() {
   const bool is_counted = attempt_.again == Attempt::Again::kCounted;
-  if (attempt_.again == Attempt::Again::kNo || is_told_to_end_) return std::nullopt;
+  if (attempt_.again == Attempt::Again::kNo || is_told_to_end_ || was_interrupted_) return std::nullopt;
   if (is_counted && num_restarts_ >= options_.max_restarts) return std::nullopt;
   ++num_starts_;
   auto notice = reason() + "; starting all ranks again";

@@ -53,6 +53,14 @@ class Group {
   /// `source`: the launcher that was told; a scheduler tells those of all nodes, and that is one wish. SIGINT while the
   /// ranks are already stopping kills at once.
   Decision on_signal(int signal, Time now, int source = 0);
+  /// Whether Ctrl-C is left to a rank that is alone with the terminal, which sent it the SIGINT too: it may be a
+  /// debugger, or a shell. While the rank is being stopped, or where there is none yet, it is as any other signal.
+  bool leaves_interrupt_to_rank() const {
+    return attempt_.state == State::kRunning && options_.num_ranks == 1 && num_alive() == 1;
+  }
+  /// Such a Ctrl-C: no restart follows if the rank fails after it. Who presses it again and again is told how to end
+  /// the job. REQUIRES: leaves_interrupt_to_rank().
+  Decision on_interrupt_of_rank(Time now);
   /// `yoke stop`: as SIGTERM, or a second Ctrl-C, whatever signals end the job.
   Decision on_stop(StopHow how, Time now);
   Decision on_started(int64_t rank);
@@ -118,6 +126,8 @@ class Group {
   std::vector<std::string> hosts_;
   int64_t num_restarts_ = 0;
   int64_t num_starts_ = 0;
+  std::vector<Time> interrupts_;  ///< The last ones that were left to the rank; empty again when the user was told.
+  bool was_interrupted_ = false;
   std::set<int> told_;           ///< Launchers that have been told to end.
   bool is_told_to_end_ = false;  ///< By a signal to the launcher, whatever else happened.
   bool by_signal_ = false;       ///< And that was the first thing.

@@ -50,6 +50,35 @@ TEST(Group, NamesTheSignal) {
   EXPECT_EQ(signal_name(SIGRTMIN + 5), "signal " + std::to_string(SIGRTMIN + 5));
 }
 
+TEST(Group, CtrlCIsLeftToARankThatIsAloneAndRuns) {
+  EXPECT_FALSE(group_of(2).leaves_interrupt_to_rank());
+  EXPECT_FALSE(Group({.num_ranks = 1}).leaves_interrupt_to_rank()) << "there is none yet";
+  auto group = group_of(1);
+  EXPECT_TRUE(group.leaves_interrupt_to_rank());
+  group.on_signal(SIGTERM, kStart);
+  EXPECT_FALSE(group.leaves_interrupt_to_rank());
+  EXPECT_EQ(group.on_signal(SIGINT, kStart).order, Order::kKill);
+}
+
+TEST(Group, AfterCtrlCARankIsNotStartedAgain) {
+  Group group({.num_ranks = 1, .max_restarts = 3});
+  group.on_started(0);
+  EXPECT_EQ(group.on_interrupt_of_rank(kStart).order, Order::kNone);
+  EXPECT_EQ(group.exit_code(), 0) << "it is not the end of the job";
+  group.on_exited(0, 10, SIGINT, kStart);
+  EXPECT_EQ(group.begin_again(), std::nullopt);
+  EXPECT_EQ(group.exit_code(), 130);
+  EXPECT_EQ(group.reason(), "yoke run: rank 0 (pid 10) was killed by SIGINT");
+}
+
+TEST(Group, ManyCtrlCAreAnsweredByTheWayOut) {
+  auto group = group_of(1);
+  const auto press = [&](seconds after) { return group.on_interrupt_of_rank(kStart + after).notice; };
+  for (const int time : {0, 10, 20, 21}) EXPECT_EQ(press(seconds(time)), "") << time;
+  EXPECT_THAT(press(seconds(22)), HasSubstr("Ctrl-\\ ends the job"));
+  EXPECT_EQ(press(seconds(22)), "") << "it was just said";
+}
+
 TEST(Group, WaitsForTheGraceThenKills) {
   auto group = group_of(3);
   group.on_exited(0, 10, exit_with(1), kStart);

@@ -13,6 +13,10 @@ namespace {
 
 constexpr std::chrono::seconds kLongestPause{60};
 
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address == "localhost";
+}
+
 }  // namespace
 
 bool has_processes(const Members& members) {
@@ -25,6 +29,13 @@ std::string describe(const Members& members) {
     if (member.is_ready && !member.is_lost) names.push_back(printable(member.info.host));
   }
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+bool is_hidden_from_some(const std::string& address, const std::vector<int>& chosen, const Members& members) {
+  return is_loopback(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
+           const auto& member = members.at(id);
+           return member.remote != nullptr && !is_loopback(member.info.address);
+         });
 }
 
 Member* last_with_store(Members& members) {

@@ -36,6 +36,9 @@ using Members = std::map<int, Member>;  ///< By their numbers in the Membership.
 bool has_processes(const Members& members);
 std::string describe(const Members& members);  ///< "a, b": those that are ready; "none".
 
+/// Whether `address`, of this machine, means another machine to some of the `chosen`: a loopback address.
+bool is_hidden_from_some(const std::string& address, const std::vector<int>& chosen, const Members& members);
+
 /// The member that serves the ranks' store and is now alone with it: it may end. Null while ranks run anywhere.
 Member* last_with_store(Members& members);
 

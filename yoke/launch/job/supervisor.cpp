@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <csignal>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,9 @@
 #include "yoke/launch/job/group.h"
 #include "yoke/launch/job/job_server.h"
 #include "yoke/launch/job/member.h"
+#include "yoke/launch/job/status_line.h"
+#include "yoke/launch/job/suspend.h"
+#include "yoke/launch/node/earliest.h"
 #include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/remote_node.h"
 #include "yoke/launch/node/rendezvous.h"
@@ -43,10 +47,6 @@ constexpr int kHeadItself = -1;
 /// For the last lines to reach those who follow them (`yoke logs -f`).
 constexpr std::chrono::milliseconds kLastLines{1000};
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1" || address == "localhost";
-}
-
 class Head : public NodeObserver {
  public:
   /// `listener`: where nodes come by themselves; else null.
@@ -67,7 +67,7 @@ class Head : public NodeObserver {
         job_(describe_job(spec)) {
     if (nodes.hosts.empty()) add_this_machine();
     if (nodes.is_several()) raise_file_limit();
-    screen_ = std::make_unique<Screen>(spec.environment.value_or("NO_COLOR", "").empty());
+    screen_ = std::make_unique<Screen>(spec.color, spec.environment);
     job_server_ = std::make_unique<JobServer>(job_, screen_->recent_lines(),
                                               [this](StopHow how) { stop(group_.on_stop(how, Clock::now())); });
   }
@@ -80,7 +80,7 @@ class Head : public NodeObserver {
       if (!local_->run_folder().empty()) say(fmt::format("logs are in {}", printable(local_->run_folder())));
     }
     // One rank alone has the terminal to itself.
-    has_status_ = screen_->has_terminal() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_.is_several());
+    has_status_ = screen_->has_status_line() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_.is_several());
     while (gather()) {
       run_ranks();
       const auto notice = group_.begin_again();
@@ -124,6 +124,7 @@ class Head : public NodeObserver {
       case Kind::kStarted: job_.on_started(event.rank, event.pid); return carry_out(group_.on_started(event.rank));
       case Kind::kExited:
         job_.on_exited(event.rank, event.value);
+        read_signals();  // Ctrl-C goes to the terminal's rank and to us: the cause first
         return carry_out(group_.on_exited(event.rank, event.pid, event.value, now));
       case Kind::kCannotRun: return carry_out(group_.on_cannot_run(event.rank, event.value, now));
       case Kind::kCannotStart: return carry_out(group_.on_cannot_start(event.rank, event.value, now));
@@ -382,9 +383,7 @@ class Head : public NodeObserver {
     group_.begin(place.world_size, hosts);
     job_.num_ranks = place.world_size;
     job_.begin_attempt({}, group_.num_starts());
-    if (is_loopback(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
-          return members_.at(id).remote != nullptr && !is_loopback(members_.at(id).info.address);
-        })) {
+    if (is_hidden_from_some(address, chosen, members_)) {
       group_.on_refused(exit_status(ErrorCode::kInvalidArgument),
                         fmt::format("rank 0 would serve the ranks' store at {}, where ranks of other hosts do not find "
                                     "it; name its host by another address, or give --master-addr",
@@ -459,11 +458,14 @@ class Head : public NodeObserver {
     next_status_ = Clock::now() + kStatusEvery;
     const auto elapsed = std::chrono::floor<std::chrono::seconds>(Clock::now() - began_);
     if (elapsed < kStatusEvery) return;
-    auto text = fmt::format("{}: {} of {} ranks up", spec_.name, group_.num_alive(), group_.num_ranks());
-    if (nodes_.is_several()) text += fmt::format(" on {} of {} nodes", membership_.num_nodes(), needed_nodes());
-    text += ", " + format_duration(elapsed);
-    if (group_.num_restarts() > 0) text += fmt::format(", restart {} of {}", group_.num_restarts(), spec_.max_restarts);
-    screen_->show_status(text);
+    screen_->show_status(status_line(
+        {.name = spec_.name,
+         .num_up = group_.num_alive(),
+         .num_ranks = group_.num_ranks(),
+         .nodes = nodes_.is_several() ? fmt::format("{} of {}", membership_.num_nodes(), needed_nodes()) : "",
+         .elapsed = elapsed,
+         .num_restarts = group_.num_restarts(),
+         .max_restarts = spec_.max_restarts}));
     screen_->flush();
   }
 
@@ -498,27 +500,31 @@ class Head : public NodeObserver {
   }
 
   int timeout() const {
-    std::optional<Clock::time_point> until;
-    if (has_processes(members_)) until = group_.next_time();
-    const auto take = [&](const std::optional<Clock::time_point>& other) {
-      if (other && (!until || *other < *until)) until = other;
-    };
-    take(drain_until_);
-    if (has_status_) take(next_status_);
-    if (listener_) take(listener_->next_time());
+    const auto now = Clock::now();
+    Earliest next;
+    if (has_processes(members_)) next.take(group_.next_time());
+    next.take(drain_until_);
+    if (has_status_) next.take(next_status_);
+    if (listener_) next.take(listener_->next_time());
     for (const auto& [id, member] : members_) {
-      if (!member.is_lost) take(member.node->next_time());
+      if (!member.is_lost) next.take(member.node->next_time());
     }
-    if (nodes_.is_several()) take(Clock::now() + kStatusEvery);  // membership, and hosts to be reached again
-    if (!until) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
-    return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
+    if (nodes_.is_several()) next.take(now + kStatusEvery);  // membership, and hosts to be reached again
+    return next.milliseconds_from(now, 60'000);
   }
 
   void read_signals() {
-    while (const int number = next_signal(signals_)) {
-      const auto decision = group_.on_signal(number, Clock::now(), kHeadItself);
-      decision.order == Order::kForward ? carry_out(decision) : stop(decision);
+    while (const auto signal = next_signal(signals_)) {
+      if (local_ != nullptr) local_->note_signal(*signal);
+      const bool is_ctrl_c = signal->is_from_terminal && signal->number == SIGINT;
+      if (is_job_control(signal->number)) {
+        suspend(*signal, local_, screen_.get());
+      } else if (is_ctrl_c && local_ != nullptr && local_->has_keyboard() && group_.leaves_interrupt_to_rank()) {
+        carry_out(group_.on_interrupt_of_rank(Clock::now()));
+      } else {
+        const auto decision = group_.on_signal(signal->number, Clock::now(), kHeadItself);
+        decision.order == Order::kForward ? carry_out(decision) : stop(decision);
+      }
     }
   }
 

@@ -19,13 +19,17 @@ class Sink {
   explicit Sink(int fd);
 
   bool is_terminal() const { return is_terminal_; }
+  bool has_reader() const { return has_reader_; }  ///< A pipe or a socket.
   bool is_same_file_as(int fd) const;
 
   /// The end of the buffer; only whole lines may be appended.
   std::string& lines() { return lines_; }
 
-  /// On a terminal: keeps `text` visible as the last line until it is replaced; empty: none.
+  /// Keeps `text` visible as the last line until it is replaced; empty: none. Not while this process is in the
+  /// background of the terminal, where a shell has its prompt on that line. REQUIRES: is_terminal().
   void show_progress(std::string_view text);
+  /// Takes that line away, or shows it again: before this process is stopped, and afterwards.
+  void hide_progress(bool hidden);
 
   /// Writes what can be written without waiting.
   void flush();
@@ -43,12 +47,14 @@ class Sink {
   UniqueFd own_;  ///< Holds fd_ if it was reopened.
   enum class Way { kBlocking, kNonblocking, kSocket } way_ = Way::kBlocking;
   bool is_terminal_ = false;
+  bool has_reader_ = false;
   bool is_closed_ = false;
   std::string lines_;  ///< Not yet being written.
   std::string batch_;  ///< Being written, from written_ on.
   size_t written_ = 0;
   std::string progress_;
   bool progress_changed_ = false;
+  bool progress_is_hidden_ = false;
   bool progress_is_shown_ = false;
 };
 

@@ -58,6 +58,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 /// Only calls that are safe between fork and exec. Signals stay blocked until a rank is complete: a scheduler that
 /// signals every process must not end what ranks are made from.
 [[noreturn]] void become_program(char** argv, char** environment, int socket, pid_t guardian) {
+  setpgid(0, 0);  // SIGKILL to the launcher's group, where the guardian may still be, is not for the program
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guardian) _exit(1);  // it died before the death signal was in place
   sigset_t all;
@@ -175,6 +176,7 @@ std::optional<pid_t> Preload::start_rank(const RankPlan& plan, const StartOption
                                             .inherited_fds = inherited,
                                             .cpus = plan.cpus,
                                             .memory_nodes = plan.memory_nodes,
+                                            .process_group = plan.process_group,
                                             .file_limit = options.file_limit}));
   const auto or_own = [](int fd, int own) { return fd >= 0 ? fd : own; };
   std::vector<int> fds = {memory.value(), or_own(options.in_fd, STDIN_FILENO), or_own(options.out_fd, STDOUT_FILENO),

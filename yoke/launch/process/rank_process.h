@@ -27,9 +27,13 @@ struct StartOptions {
   rlimit file_limit{};
 };
 
-/// Starts the rank in a session of its own, with default signals, and with SIGKILL as its death signal for the case
-/// that its guardian (the calling thread) dies. Returns the pid, or -1 with errno. REQUIRES: one thread; descriptors
-/// that it is given are above the three standard streams.
-pid_t start_rank(const RankPlan& plan, const StartOptions& options);
+/// Whose child a rank becomes, and so who guards it: the caller, or the caller's parent.
+enum class Guard { kCaller, kParent };
+
+/// Starts the rank in a session of its own, or else in the plan's process group, with default signals, and with SIGKILL
+/// as its death signal for the case that its guardian dies. Returns the pid, or -1 with errno. REQUIRES: one thread;
+/// descriptors that it is given are above the three standard streams; the plan's process group, if there is one, is of
+/// the caller's session.
+pid_t start_rank(const RankPlan& plan, const StartOptions& options, Guard guard = Guard::kCaller);
 
 }  // namespace yoke::launch
