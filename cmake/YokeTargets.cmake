@@ -12,20 +12,28 @@ file(RELATIVE_PATH YOKE_BIN_TO_LIB "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_
 set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/${YOKE_BIN_TO_LIB}")
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 
+# Paths below the checkout are relative to ccache, so that presets share what they compile alike, and other checkouts too.
 find_program(YOKE_CCACHE ccache)
 if(YOKE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${YOKE_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+      "${YOKE_CCACHE}")
 endif()
 
 add_library(yoke_flags INTERFACE)
 # -Wrestrict: GCC 12 sees overlaps in std::string's operator+ that are not there (GCC bug 105651).
+# -Wsubobject-linkage: of united sources GCC takes all but the generated one for headers.
 target_compile_options(yoke_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
-                       $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+                       $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-subobject-linkage>
                        $<$<BOOL:${YOKE_WERROR}>:-Werror>)
 if(YOKE_SANITIZE)
-  target_compile_options(yoke_flags INTERFACE -fsanitize=${YOKE_SANITIZE} -fno-omit-frame-pointer -g)
+  target_compile_options(yoke_flags INTERFACE -fsanitize=${YOKE_SANITIZE} -fno-omit-frame-pointer -O1 -g1)
   target_link_options(yoke_flags INTERFACE -fsanitize=${YOKE_SANITIZE})
 endif()
+
+# Several sources are compiled as one: most of a compiler's time is spent on headers, libtorch's above all.
+function(yoke_unite target batch_size)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${YOKE_UNITY} UNITY_BUILD_BATCH_SIZE ${batch_size})
+endfunction()
 
 # yoke_library(ROOM [SHARED] SOURCES ... [LINK ...] [PRIVATE ...]): libyoke_ROOM, exported as yoke::ROOM.
 function(yoke_library room)
@@ -36,6 +44,7 @@ function(yoke_library room)
   endif()
   add_library(yoke_${room} ${kind} ${ARG_SOURCES})
   add_library(yoke::${room} ALIAS yoke_${room})
+  yoke_unite(yoke_${room} 8)
   set_target_properties(yoke_${room} PROPERTIES EXPORT_NAME ${room})
   target_compile_features(yoke_${room} PUBLIC cxx_std_20)
   target_include_directories(yoke_${room} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
@@ -43,10 +52,18 @@ function(yoke_library room)
   target_link_libraries(yoke_${room} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:yoke_flags>)
 endfunction()
 
-# yoke_test(ROOM SOURCES ... [LINK ...] [LABELS ...] [ENVIRONMENT A=b] [TIMEOUT seconds]): one GoogleTest program, one ctest entry a test.
+# yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [LABELS ...] [ENVIRONMENT A=b]
+#           [TIMEOUT seconds] [THREADS] [COMPUTES] [QUIET])
+# One GoogleTest program, one ctest entry a test. It is built after the targets it DEPENDS on. THREADS: what it tests has threads, so TSan is to see it; that build
+# has no other tests. COMPUTES: its tests take a processor each, while the others mostly wait. QUIET: its tests measure
+# time, and run while nothing else does.
+#
+# scripts/test runs four tests a processor. A test takes one of these places, or four of them when it computes.
+# Its label is its half, `machine` or `training`: tests of the machine half do the same with libtorch and without.
 function(yoke_test room)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
-  if(NOT YOKE_TESTS)
+  cmake_parse_arguments(ARG "THREADS;COMPUTES;QUIET" "TIMEOUT"
+                        "SOURCES;LINK;DEFINES;DEPENDS;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT YOKE_TESTS OR (YOKE_SANITIZE STREQUAL "thread" AND NOT ARG_THREADS))
     return()
   endif()
   if(NOT ARG_TIMEOUT)
@@ -54,9 +71,21 @@ function(yoke_test room)
   endif()
   add_executable(yoke_${room}_test ${ARG_SOURCES})
   target_include_directories(yoke_${room}_test PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(yoke_${room}_test PRIVATE ${ARG_DEFINES})
+  if(ARG_DEPENDS)
+    add_dependencies(yoke_${room}_test ${ARG_DEPENDS})
+  endif()
   target_compile_options(yoke_${room}_test PRIVATE $<$<CONFIG:Release>:-O1>)  # compiling takes longer than running
+  yoke_unite(yoke_${room}_test 4)
   target_link_libraries(yoke_${room}_test PRIVATE ${ARG_LINK} yoke_flags GTest::gmock GTest::gtest_main)
   set(properties TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_COMPUTES)
+    list(APPEND properties PROCESSORS 4)
+  endif()
+  if(ARG_QUIET)
+    list(APPEND properties RUN_SERIAL ON)
+  endif()
+  list(APPEND ARG_LABELS ${yoke_half})
   foreach(name LABELS ENVIRONMENT)  # an empty value would swallow the next name
     if(ARG_${name})
       list(APPEND properties ${name} "${ARG_${name}}")

@@ -22,13 +22,14 @@ seconds_since() { # a value of $EPOCHREALTIME, whose decimal sign the locale cho
   printf '%d.%d s' $((tenths / 10)) $((tenths % 10))
 }
 
-# step NAME COMMAND...: one line with the time it took; the output goes to $log_dir/NAME.log, shown when it fails.
+# step NAME COMMAND...: one line with the time it took; the output goes to $log_dir/NAME.log, shown when it fails. The
+# command runs in a subshell: it may change the folder and the environment, and its caller keeps both.
 step() {
   local name=$1 log="$log_dir/${1//[^a-zA-Z0-9]/-}.log" start=$EPOCHREALTIME
   shift
   mkdir -p "$log_dir"
   printf '%-42s ' "$name ..."
-  if "$@" >"$log" 2>&1 </dev/null; then
+  if ("$@") >"$log" 2>&1 </dev/null; then
     printf 'ok, %s\n' "$(seconds_since "$start")"
     return 0
   fi

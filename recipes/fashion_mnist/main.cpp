@@ -288,6 +288,7 @@ int run(int argc, char** argv) {
       "Trains a small CNN on Fashion-MNIST, on all ranks of the job that this process belongs to.\n"
       "Usually started by: yoke train fashion-mnist [-n N] [options]",
       "fashion-mnist");
+  app.option_defaults()->take_last();  // as the command's own options: the last of a repeated one counts
   app.add_option("--epochs", options.num_epochs, "How often all samples are seen")
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
       ->capture_default_str();

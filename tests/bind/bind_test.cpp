@@ -1,4 +1,6 @@
 // `yoke bind` as its user meets it, on machines that are not here: fakes/topologies and fakes/sysfs.
+#include "yoke/launch/plan/bind.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -7,6 +9,10 @@
 
 #include "tests/support/command.h"
 #include "yoke/base/cpu_set.h"
+#include "yoke/base/environment.h"
+#include "yoke/device/cpu/locality.h"
+#include "yoke/device/topology/locality.h"
+#include "yoke/device/visible_gpus.h"
 
 namespace yoke::test {
 namespace {
@@ -59,18 +65,34 @@ TEST(Bind, MasksForSlurm) {
   EXPECT_EQ(again.out, result.out);
 }
 
+/// The plan is a pure function of what the two say, so all modes and numbers of ranks need no process of their own;
+/// that the command takes each of both is seen once for each machine.
 TEST(Bind, AMachinesFilesAndItsTopologySayTheSame) {
   for (const std::string name : {"lumi-g", "sierra", "power8", "quartz", "corona", "mi300a", "xeon-snc4",
                                  "epyc-workstation", "desktop", "gb200", "vm"}) {
+    const auto recorded = device::load_topology({.xml_file = topology(name)});
+    const auto cpus_of_file = device::cpu_locality(recorded), cpus_of_tree = device::read_cpu_locality(sysroot(name));
+    const auto gpus_of_file = device::gpu_localities(recorded), gpus_of_tree = device::visible_gpus({}, sysroot(name));
+    EXPECT_EQ(gpus_of_file, gpus_of_tree) << name;
     for (const auto* mode : {"auto", "node", "socket", "cache", "none"}) {
-      for (const auto* num_ranks : {"1", "3", "8", "100"}) {
-        const auto of_file = bind({"--topology", topology(name), "--bind", mode, "-n", num_ranks});
-        const auto of_tree = bind({"--sysroot", sysroot(name), "--bind", mode, "-n", num_ranks});
-        EXPECT_EQ(of_file.out, of_tree.out) << name << " " << mode << " " << num_ranks;
-        EXPECT_EQ(of_file.err, of_tree.err);
-        EXPECT_EQ(of_tree.exit_code, 0);
+      for (const size_t num_ranks : {1, 3, 8, 100}) {
+        const auto plan = [&](const device::CpuLocality& cpus, const std::vector<device::DeviceLocality>& gpus) {
+          std::vector<std::optional<device::DeviceLocality>> devices(num_ranks);
+          for (size_t rank = 0; rank < num_ranks && !gpus.empty(); ++rank) devices[rank] = gpus[rank % gpus.size()];
+          return launch::plan_binding(launch::parse_bind_mode(mode), cpus, devices);
+        };
+        const auto of_file = plan(cpus_of_file, gpus_of_file), of_tree = plan(cpus_of_tree, gpus_of_tree);
+        EXPECT_EQ(of_file.ranks, of_tree.ranks) << name << " " << mode << " " << num_ranks;
+        EXPECT_EQ(of_file.is_bound, of_tree.is_bound);
+        EXPECT_EQ(of_file.reason, of_tree.reason);
+        EXPECT_EQ(of_file.warnings, of_tree.warnings);
       }
     }
+    const auto of_file = bind({"--topology", topology(name), "-n", "8"});
+    const auto of_tree = bind({"--sysroot", sysroot(name), "-n", "8"});
+    EXPECT_EQ(of_file.out, of_tree.out) << name;
+    EXPECT_EQ(of_file.err, of_tree.err);
+    EXPECT_EQ(of_tree.exit_code, 0);
   }
 }
 

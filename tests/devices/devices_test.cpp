@@ -81,7 +81,7 @@ TEST(Devices, AGpuThatHangsIsOneRow) {
   Result result;
   const double seconds = seconds_of([&] { result = yoke_on("hung", {"devices"}); });
   EXPECT_GE(seconds, 1);
-  EXPECT_LT(seconds, 3) << "the deadline is 1 s; the GPU hangs for 20";
+  EXPECT_LT(seconds, 15) << "the deadline is 1 s; the GPU hangs for 20";
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, HasSubstr("\n  5  NVIDIA GPU             no answer     -"));
   EXPECT_THAT(result.out, HasSubstr("\n  6  NVIDIA A100-SXM4-80GB  free "));
@@ -92,6 +92,67 @@ TEST(Devices, AGpuThatHangsIsOneRow) {
   EXPECT_EQ(gpus_of(result)[7].at("state"), "free");
 }
 
+TEST(Devices, AListOfProcessesThatNobodyToldIsNull) {
+  const auto gpus = gpus_of(yoke_on("hung", {"devices", "--deadline", "0.5", "--json"}));
+  EXPECT_TRUE(gpus[5].at("processes").is_null());
+  EXPECT_EQ(gpus[6].at("processes"), Json::array());
+  EXPECT_THAT(yoke_on("hung", {"devices", "-i", "5", "--deadline", "0.5"}).out,
+              HasSubstr("Processes\n  not known                 the driver has not answered"));
+}
+
+TEST(Devices, WhatWasNotAskedForIsNotWaitedFor) {
+  // The deadline is longer than a test may take: it ends only if it does not wait.
+  const TemporaryFolder folder;
+  folder.write("state.json", R"({"devices": 3, "overrides": {"1": {"hang_s": 100}}})");
+  for (const std::string word : {"cpu", "0", "2", "nvidia:2"}) {
+    const auto result = yoke_on(folder.path("state.json"), {"devices", "-i", word, "--deadline", "1000"});
+    EXPECT_FALSE(result.timed_out) << word;
+    EXPECT_EQ(result.exit_code, 0) << word << result.err;
+    EXPECT_THAT(result.out, StartsWith("Device " + word.substr(word.find(':') + 1) + ": "));
+  }
+  folder.write("start.json", R"({"devices": 2, "hang_s": {"nvmlInit_v2": 100}})");
+  const auto cpu = yoke_on(folder.path("start.json"), {"devices", "-i", "cpu", "--deadline", "1000"});
+  EXPECT_EQ(cpu.exit_code, 0) << cpu.err;
+  EXPECT_EQ(cpu.err, "");
+  const auto unknown = yoke_on(folder.path("start.json"), {"devices", "-i", "0", "--deadline", "0.2"});
+  EXPECT_EQ(unknown.exit_code, 75) << "it may be there";
+  EXPECT_THAT(unknown.err, HasSubstr("NVIDIA's driver has not answered"));
+}
+
+TEST(Devices, NarrowTerminalsKeepMemoryAndUsers) {
+  for (const auto* columns : {"40", "60"}) {
+    auto options = on_machine("eight_a100", {"devices"});
+    options.environment.emplace_back("COLUMNS", columns);
+    const auto lines = lines_of(run(options).out);
+    EXPECT_THAT(lines[1], AllOf(HasSubstr("69.6 / 80.0 GiB"), HasSubstr("root")));
+    for (const auto& line : lines) EXPECT_LE(width_of(line), std::stoul(columns)) << line;
+  }
+}
+
+TEST(Devices, CombinationsWithoutMeaningAreRefusedByName) {
+  const struct {
+    std::vector<std::string> words;
+    const char* name;
+  } kCases[] = {{{"devices", "--json", "--csv"}, "--csv"},
+                {{"devices", "--list", "--json"}, "--list"},
+                {{"devices", "--record", "/dev/null", "--replay", "x"}, "--record"},
+                {{"devices", "--replay", "x", "--vendor", "amd"}, "--vendor"},
+                {{"devices", "--replay", "x", "--deadline", "2"}, "--deadline"},
+                {{"devices", "--replay", "x", "--sysroot", "/"}, "--sysroot"},
+                {{"ps", "--json", "--csv"}, "--csv"},
+                {{"top", "--json", "--interval", "2"}, "--interval"},
+                {{"top", "--once", "--interval", "2"}, "--interval"},
+                {{"metrics", "--max-age", "2"}, "--max-age"},
+                {{"topo", "--topology", "x", "--sysroot", "/"}, "--sysroot"},
+                {{"visible", "--format", "index"}, "--format"},
+                {{"watch", "--replay", "x", "true"}, "--replay"}};
+  for (const auto& [words, name] : kCases) {
+    const auto result = yoke_on("eight_a100", words);
+    EXPECT_EQ(result.exit_code, 64) << testing::PrintToString(words);
+    EXPECT_THAT(result.err, HasSubstr(name)) << testing::PrintToString(words);
+  }
+}
+
 TEST(Devices, ADriverThatHangsAtItsStartIsALine) {
   const TemporaryFolder folder;
   folder.write("state.json", R"({"devices": 2, "hang_s": {"nvmlInit_v2": 20}})");
@@ -99,7 +160,7 @@ TEST(Devices, ADriverThatHangsAtItsStartIsALine) {
   const double seconds = seconds_of([&] {
     result = yoke_on(folder.path("state.json"), {"devices", "--deadline", "0.2"});
   });
-  EXPECT_LT(seconds, 3);
+  EXPECT_LT(seconds, 15);
   EXPECT_EQ(result.exit_code, 66);
   EXPECT_THAT(result.out, HasSubstr("\ncpu  "));
   EXPECT_THAT(result.err, HasSubstr("the driver has not answered for 0."));
@@ -138,6 +199,7 @@ TEST(Devices, MigInstancesStandUnderTheirParent) {
   EXPECT_THAT(gpus[0].at("instances")[0].at("uuid"), StartsWith("MIG-"));
   EXPECT_THAT(gpus[0].at("processes"), IsEmpty()) << "they are listed with their instance";
   EXPECT_THAT(yoke_on("mig", {"devices", "-i", "0:1"}).out, HasSubstr("MIG GPU instance"));
+  EXPECT_THAT(lines_of(yoke_on("mig", {"devices", "-i", "0:1", "--csv"}).out)[1], StartsWith("0:1,nvidia,"));
 }
 
 TEST(Devices, OldDriversLackFunctionsNotDevices) {
@@ -228,12 +290,25 @@ TEST(Devices, WatchingRepaintsATerminalAndMarksWhatChanged) {
   command.signal(SIGINT);
   EXPECT_EQ(command.wait().exit_code, 128 + SIGINT);
 
+  options.environment.emplace_back("TERM", "dumb");
+  Command dumb(options);
+  ASSERT_TRUE(dumb.wait_until([&] { return lines_of(dumb.out()).size() > 8; }));
+  dumb.signal(SIGTERM);
+  EXPECT_THAT(dumb.wait().out, Not(HasSubstr("\x1b")));
+
   Command plain(on_machine(folder.path("state.json"), {"devices", "--watch", "0.05"}));
   ASSERT_TRUE(plain.wait_until([&] { return lines_of(plain.out()).size() > 8; }));
   plain.signal(SIGTERM);
   const auto result = plain.wait();
   EXPECT_EQ(result.exit_code, 128 + SIGTERM);
   EXPECT_THAT(result.out, Not(HasSubstr("\x1b")));
+
+  Command csv(on_machine(folder.path("state.json"), {"devices", "--watch", "0.05", "--csv"}));
+  ASSERT_TRUE(csv.wait_until([&] { return lines_of(csv.out()).size() > 5; }));
+  csv.signal(SIGTERM);
+  const auto lines = lines_of(csv.wait().out);
+  EXPECT_THAT(lines[0], StartsWith("time_seconds,id,"));
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 1, lines.end()), Each(Not(StartsWith("time_seconds"))));
 }
 
 TEST(Devices, NothingIsLeftWhenItIsKilled) {

@@ -53,6 +53,18 @@ TEST(Doctor, ColoursOnATerminalUnlessTheyAreNotWanted) {
   EXPECT_THAT(run(options).out, HasSubstr("\x1b[31mfail\x1b[0m"));
   options.environment.emplace_back("NO_COLOR", "1");
   EXPECT_THAT(run(options).out, Not(HasSubstr("\x1b")));
+  options.environment.back() = {"TERM", "dumb"};
+  EXPECT_THAT(run(options).out, Not(HasSubstr("\x1b")));
+  options.argv.insert(options.argv.end(), {"--color", "always"});
+  EXPECT_THAT(run(options).out, HasSubstr("\x1b[31mfail\x1b[0m"));
+  options.on_terminal = false;
+  EXPECT_THAT(run(options).out, HasSubstr("\x1b[31mfail\x1b[0m"));
+}
+
+TEST(Doctor, ColoursAreOfThreeKinds) {
+  const auto result = yoke_on("lost", {"doctor", "--color", "red"});
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_THAT(result.err, HasSubstr("--color red: there are auto, always and never"));
 }
 
 TEST(Doctor, CudaIsAskedInAProcessOfItsOwn) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "yoke/base/error.h"
+#include "yoke/device/selection.h"
 #include "yoke/device/visibility/rules.h"
 #include "yoke/device/visibility/set.h"
 #include "yoke/device/visibility/visibility.h"
@@ -38,7 +39,7 @@ Device gpu(Vendor vendor, const char* uuid, const char* model = "one") {
 
 Snapshot machine(std::vector<Device> devices, const char* driver) {
   Snapshot snapshot;
-  snapshot.backends.push_back({"nvml", true, "", driver, ""});
+  snapshot.backends.push_back({"nvml", true, true, "", driver, ""});
   snapshot.devices = std::move(devices);
   snapshot.devices.emplace_back();
   for (size_t i = 0; i < snapshot.devices.size(); ++i) {

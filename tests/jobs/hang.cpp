@@ -1,7 +1,11 @@
 // yoke_test_hang: a rank that waits in a function of a known name.
 //
-//   yoke_test_hang [RANK]     in wait_here(); the rank of that number in wait_elsewhere()
-//   yoke_test_hang hidden     in wait_here(), and not to be looked into
+//   yoke_test_hang [RANK]          in wait_here(); the rank of that number in wait_elsewhere()
+//   yoke_test_hang hidden          in wait_here(), and not to be looked into
+//   yoke_test_hang threads [RANK]  with threads whose number and places differ from rank to rank, as Gloo's and
+//                                  OpenMP's do: rank R has R + 2 in pool_thread() and one in loop_thread()
+#include <poll.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -17,14 +21,44 @@ __attribute__((noinline)) void wait_here() {
 __attribute__((noinline)) void wait_elsewhere() {
   while (true) pause();
 }
+
+__attribute__((noinline)) void wait_for_work() {
+  while (true) pause();
+}
+
+__attribute__((noinline)) void do_work() {
+  while (true) poll(nullptr, 0, 1'000'000);
+}
+
+__attribute__((noinline)) void* pool_thread(void* is_idle) {
+  is_idle != nullptr ? wait_for_work() : do_work();
+  return nullptr;
+}
+
+__attribute__((noinline)) void* loop_thread(void* is_idle) {
+  is_idle != nullptr ? wait_for_work() : do_work();
+  return nullptr;
+}
 }
 
 int main(int argc, char** argv) {
-  const std::string_view what = argc > 1 ? argv[1] : "";
+  std::string_view what = argc > 1 ? argv[1] : "";
+  const char* text = std::getenv("RANK");
+  const std::string_view rank = text != nullptr ? text : "";
   if (what == "hidden") prctl(PR_SET_DUMPABLE, 0);
+  if (what == "threads") {
+    const int number = text != nullptr ? std::atoi(text) : 0;
+    static int yes = 1;
+    const auto start = [](void* (*function)(void*), bool is_idle) {
+      pthread_t thread;
+      pthread_create(&thread, nullptr, function, is_idle ? &yes : nullptr);
+    };
+    for (int i = 0; i < number + 2; ++i) start(pool_thread, i % 2 == 0);
+    start(loop_thread, number % 2 == 0);
+    what = argc > 2 ? argv[2] : "";
+  }
   std::puts("ready");
   std::fflush(stdout);
-  const char* rank = std::getenv("RANK");
-  if (rank != nullptr && what == rank) wait_elsewhere();
+  if (!rank.empty() && what == rank) wait_elsewhere();
   wait_here();
 }

@@ -44,7 +44,12 @@ TEST(Logs, WhatWasPrintedAsItWasPrinted) {
 
   auto options = yoke({"logs", job.name()});
   options.on_terminal = true;
-  EXPECT_THAT(run(options).out, HasSubstr("[1] a?\033[31mb\033[0m\r\n")) << "a terminal is not at their mercy";
+  EXPECT_THAT(run(options).out, HasSubstr("\033[32m[1]\033[0m a?\033[31mb\033[0m\r\n"))
+      << "a terminal is not at their mercy";
+  options.argv.insert(options.argv.end(), {"--color", "never"});
+  EXPECT_THAT(run(options).out, HasSubstr("[1] a?b\r\n"));
+  const auto always = run(yoke({"logs", job.name(), "--rank", "1", "--color", "always"}));
+  EXPECT_EQ(always.out, "\033[32m[1]\033[0m a\377\033[31mb\n\033[32m[1]\033[0m ready\n");
 }
 
 TEST(Logs, FollowsToTheEndAndSaysWhy) {

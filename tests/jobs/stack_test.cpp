@@ -52,6 +52,22 @@ TEST_F(StackByEuStack, ShowsWhoIsMissing) {
   EXPECT_EQ(find_job(job.pid())->at("num_up"), 4) << "looking harms nobody";
 }
 
+TEST_F(StackByEuStack, OtherThreadsDoNotPartRanksThatWaitForTheSame) {
+  RunningJob job({"-n", "4", "--", kHang, "threads", "2"});
+  ASSERT_TRUE(job.is_ready(4));
+  const auto result = stack_until(yoke({"stack", job.name()}), "ranks 0-1,3, alike");
+  const auto odd = result.out.find("\nrank 2:\n");
+  ASSERT_NE(odd, std::string::npos) << result.out;
+  EXPECT_THAT(result.out.substr(0, odd), HasSubstr("  wait_here  yoke_test_hang"));
+  EXPECT_THAT(result.out.substr(0, odd),
+              AllOf(ContainsRegex("\n    thread [0-9]+ \\(yoke_test_hang\\) in loop_thread: sleeping"),
+                    ContainsRegex("\n    2 threads [0-9,-]+ \\(yoke_test_hang\\) in pool_thread: 1 sleeping.*; 1 ")));
+  EXPECT_THAT(result.out.substr(odd), AllOf(HasSubstr("  wait_elsewhere  yoke_test_hang"), HasSubstr("4 threads ")));
+  EXPECT_THAT(result.out, Not(HasSubstr("wait_for_work")));
+  const auto all = stack_until(yoke({"stack", job.name(), "--all-threads"}), "ranks 0-1,3, alike").out;
+  EXPECT_THAT(all, AllOf(HasSubstr("  wait_for_work  "), HasSubstr("  do_work  "), HasSubstr("  pool_thread  ")));
+}
+
 TEST_F(StackByEuStack, GoesThroughAShellToTheProgram) {
   auto job = RunningJob::shell(2, fmt::format("{}; true", kHang));
   ASSERT_TRUE(job.is_ready(2));

@@ -110,9 +110,20 @@ void Network::start_sshd(const std::string& tag) {
   }
 }
 
-void Network::cut(int host) { in_switch("ip link set " + port_of(host) + " nomaster"); }
+void Network::cut(int host) {
+  in_switch("ip link set " + port_of(host) + " nomaster");
+  if (is_connected(host)) throw std::runtime_error(port_of(host) + " is still connected");
+}
 
-void Network::mend(int host) { in_switch("ip link set " + port_of(host) + " master switch"); }
+void Network::mend(int host) {
+  in_switch("ip link set " + port_of(host) + " master switch");
+  if (!is_connected(host)) throw std::runtime_error(port_of(host) + " is not connected");
+}
+
+bool Network::is_connected(int host) const {
+  const auto link = run({.argv = enter(switch_->pid(), {"ip", "-o", "link", "show", port_of(host)})});
+  return link.out.find(" master switch ") != std::string::npos;
+}
 
 std::vector<std::string> Network::listening(int host) const {
   const auto result = run({.argv = on(host, {"ss", "-H", "-t", "-l", "-n"})});

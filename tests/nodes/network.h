@@ -40,6 +40,7 @@ class Network {
 
  private:
   std::string port_of(int host) const;
+  bool is_connected(int host) const;
   void in_switch(const std::string& words) const;
 
   TemporaryFolder folder_;

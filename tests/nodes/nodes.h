@@ -18,11 +18,11 @@ namespace yoke::test {
 
 inline constexpr const char* kYoke = YOKE_COMMAND;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr int kSlowness = 4;  // of a sanitizer, beside other tests
-#else
-inline constexpr int kSlowness = 1;
-#endif
+/// For --heartbeat-timeout, where a host is cut off: far more than a busy machine keeps a healthy node silent, so that
+/// the host which was cut off is the only one that is lost. How long it takes is heartbeat_test's business.
+inline constexpr const char* kSilence = kIsSanitized ? "20" : "8";
+/// For what follows from it.
+inline constexpr milliseconds kLong(120'000);
 
 /// Four hosts, and a tag by which the processes of the job are known.
 class Nodes : public testing::Test {
@@ -89,6 +89,24 @@ class Nodes : public testing::Test {
       }
     }
     return true;
+  }
+
+  /// Lets one start after the other fail, from `attempt` on, until one has so many ranks: who comes while ranks run
+  /// takes part in the next start, and when it has come cannot be seen. `command` is being waited for meanwhile.
+  bool restart_until(Command& command, int attempt, int world_size) {
+    const auto has_begun = [&] {
+      for (int ranks = 1; ranks <= kNumHosts; ++ranks) {
+        if (runs(attempt, ranks)) return true;
+      }
+      return false;
+    };
+    for (const int last = attempt + 100; attempt < last; ++attempt) {
+      if (!command.wait_until(has_begun, kLong)) return false;
+      if (runs(attempt, world_size)) return true;
+      make_file("fail-" + std::to_string(attempt));
+      command.wait_until([] { return false; }, milliseconds(200));
+    }
+    return false;
   }
 
   std::unique_ptr<Network> network_;

@@ -35,6 +35,12 @@ class Ssh : public Nodes {
     return std::nullopt;
   }
 
+  /// Of the job that runs from outside, as `yoke jobs` has it.
+  bool has_num_ranks(int count) const {
+    const auto jobs = run({.argv = network_->on(Network::kOutside, {kYoke, "jobs", "--json"})});
+    return jobs.out.find("\"num_ranks\": " + std::to_string(count) + ",") != std::string::npos;
+  }
+
   static std::string namespace_of(const std::string& link) { return link.substr(0, link.find(']') + 1); }
 };
 
@@ -113,8 +119,10 @@ TEST_F(Ssh, ASlowReaderDoesNotKeepSignalsBack) {
   ASSERT_TRUE(wait_until([&] { return processes_with_tag(tag_).size() > 6; }));
   poll(nullptr, 0, 500);  // for all pipes to be full
   command.signal(SIGTERM);
-  EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); }, kSlowness * milliseconds(8000)));
-  EXPECT_EQ(command.wait().exit_code, 143);
+  EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); }, kLong));
+  const auto result = command.wait();
+  EXPECT_EQ(result.exit_code, 143);
+  EXPECT_THAT(result.err, Not(HasSubstr("SIGKILL"))) << "the signals were there before the grace was over";
 }
 
 TEST_F(Ssh, AKilledAgentEndsTheJob) {
@@ -123,7 +131,7 @@ TEST_F(Ssh, AKilledAgentEndsTheJob) {
   const auto agent = agent_of(2);
   ASSERT_TRUE(agent);
   kill(*agent, SIGKILL);
-  const auto result = command->wait(kSlowness * milliseconds(15'000));
+  const auto result = command->wait();
   EXPECT_EQ(result.exit_code, 75);
   EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.3: its connection was closed; stopped the 3 other ranks"));
 }
@@ -141,45 +149,48 @@ TEST_F(Ssh, WithRestartsAKilledAgentsHostIsReachedAgain) {
 }
 
 TEST_F(Ssh, ACutHostIsLostInTimeAndEndsItsRanksItself) {
-  const auto command = over_ssh(shell({"--heartbeat-timeout", "2"}, script()));
-  ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); })) << command->err();
+  const auto command = over_ssh(shell({"--heartbeat-timeout", kSilence}, script()));
+  ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); }, kLong)) << command->err();
   network_->cut(1);
-  const auto before = std::chrono::steady_clock::now();
-  const auto result = command->wait(kSlowness * milliseconds(15'000));
+  const auto result = command->wait(kLong);
   EXPECT_EQ(result.exit_code, 75);
-  EXPECT_LT(std::chrono::steady_clock::now() - before, kSlowness * std::chrono::seconds(6));
-  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: nothing was heard from it for 2.0 s"));
+  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: nothing was heard from it for "));
   // TearDown sees that nothing is left on the host, which is still cut.
 }
 
 TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
   const auto command =
-      over_ssh(shell({"--heartbeat-timeout", "2", "--nnodes", "2:4", "--max-restarts", "1"}, script()));
-  ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); })) << command->err();
+      over_ssh(shell({"--heartbeat-timeout", kSilence, "--nnodes", "2:4", "--max-restarts", "100"}, script()));
+  ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); }, kLong)) << command->err();
   network_->cut(3);
-  ASSERT_TRUE(command->wait_until([&] { return runs(1, 3); })) << command->err();
+  ASSERT_TRUE(command->wait_until([&] { return runs(1, 3); }, kLong)) << command->err();
+  EXPECT_THAT(command->err(), HasSubstr("lost host 10.77.0.4: nothing was heard from it for "));
   network_->mend(3);
-  ASSERT_TRUE(command->wait_until([&] { return agent_of(3).has_value(); })) << "while the others run";
+  ASSERT_TRUE(command->wait_until([&] { return agent_of(3).has_value(); }, kLong)) << "while the others run";
   make_file("fail-1");  // the next start, for whatever reason
-  ASSERT_TRUE(command->wait_until([&] { return runs(2, 4) || runs(2, 3); })) << command->err();
+  EXPECT_TRUE(restart_until(*command, 2, 4)) << command->err();
   make_file("done");
   EXPECT_EQ(command->wait().exit_code, 0) << command->err();
-  EXPECT_TRUE(runs(2, 4)) << command->err();
 }
 
 /// While the first node takes the port of the ranks' store, nobody runs yet, and everybody is already counted.
 TEST_F(Ssh, ANodeThatIsLostWhileTheJobBeginsIsMissed) {
   std::vector<std::string> argv = {
       kYoke,      "run",          "--hosts",     "10.77.0.1,10.77.0.2,no.such.host.invalid",
-      "--nnodes", "2:3",          "--rdzv-conf", "last_call_timeout=2",
+      "--nnodes", "2:3",          "--rdzv-conf", "last_call_timeout=5",
       "--ssh",    network_->ssh()};
   for (const auto& word : shell({}, script())) argv.push_back(word);
   Command command(options(network_->on(Network::kOutside, argv)));
-  ASSERT_TRUE(command.wait_until([&] { return agent_of(0) && agent_of(1); })) << command.err();
+  // Two nodes are there before the last call is over, and the head then waits for the first one's port.
+  const auto is_there = [&](int host) {
+    const auto agent = agent_of(host);
+    return agent && guardian_of(*agent);
+  };
+  ASSERT_TRUE(command.wait_until([&] { return is_there(0) && is_there(1); }, kLong)) << command.err();
   const auto first = *agent_of(0);
-  command.wait_until([] { return false; }, milliseconds(300));  // for it to be there
+  command.wait_until([] { return false; }, milliseconds(500));  // from its guardian to its word that it is there
   kill(first, SIGSTOP);
-  command.wait_until([] { return false; }, milliseconds(2500));
+  ASSERT_TRUE(command.wait_until([&] { return has_num_ranks(2); }, kLong)) << command.err();
   kill(*agent_of(1), SIGKILL);
   command.wait_until([] { return false; }, milliseconds(300));
   kill(first, SIGCONT);

@@ -106,6 +106,8 @@ TEST(Kill, AnotherNamespacesProcessCannotBeReached) {
     EXPECT_EQ(result.exit_code, 66);
     EXPECT_THAT(result.err, HasSubstr("process 4194300 cannot be reached from here: not in this PID namespace"));
   }
+  EXPECT_THAT(run(machine.yoke({"kill", "--mine", "--yes"})).err,
+              HasSubstr("left out: 1 process whose user is not known"));
 }
 
 TEST(Kill, ByDeviceAndOwner) {
@@ -166,6 +168,8 @@ TEST(Kill, RefusesWhatMakesNoSense) {
                             {"kill", "12", "--signal", "NONE"},
                             {"kill", "12", "--signal", "USR1", "--force"},
                             {"kill", "12", "--replay", "x"},
+                            {"kill", "12", "--force", "--wait", "0"},
+                            {"kill", "--device", "nothing"},
                             {"kill", "12", "--wait", "-1"}}) {
     EXPECT_EQ(run(machine.yoke(words)).exit_code, 64) << testing::PrintToString(words);
   }
@@ -189,6 +193,30 @@ TEST(Kill, AHungGpuDoesNotKeepItFromWorking) {
   EXPECT_EQ(unknown.exit_code, 69);
   EXPECT_THAT(unknown.err, HasSubstr("is on no device that answers (device 1 does not)"));
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
+}
+
+TEST(Kill, WhoUsesAGpuThatHangsIsNotKnown) {
+  const GpuUser user;
+  TemporaryFolder folder;
+  folder.write("state.json", fmt::format(R"({{"devices": 2, "overrides": {{"0": {{"processes": [{{"pid": {}}}]}},
+                                                                         "1": {{"hang_s": 20}}}}}})",
+                                         user.pid()));
+  const auto kill = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"kill", "--yes", "--deadline", "0.5"});
+    return yoke_on(folder.path("state.json"), words);
+  };
+  const auto silent = kill({"--device", "1"});
+  EXPECT_EQ(silent.exit_code, 75);
+  EXPECT_EQ(silent.out, "") << "it does not say that there is none";
+  EXPECT_THAT(silent.err, HasSubstr("kill: it is not known who uses device 1, so nothing there was ended: "));
+  const auto json = Json::parse(kill({"--device", "1", "--json"}).out);
+  EXPECT_EQ(json.at("unanswered").at(0).at("device"), "1");
+  EXPECT_TRUE(json.at("processes").empty());
+  EXPECT_TRUE(user.is_running());
+  const auto both = kill({"--mine"});
+  EXPECT_EQ(both.exit_code, 75) << "the other one may hold some of mine";
+  EXPECT_FALSE(user.is_running()) << "what is known was ended";
+  EXPECT_EQ(kill({"--device", "cpu"}).exit_code, 64);
 }
 
 // ---- the question ---------------------------------------------------------------------------------------------------

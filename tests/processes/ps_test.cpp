@@ -167,11 +167,96 @@ TEST(Ps, AHundredProcessesFitEightyColumns) {
   EXPECT_THAT(processes_of(yoke_on("many_processes", {"ps", "--json"})), SizeIs(100));
 }
 
-TEST(Ps, AGpuThatHangsHidesOnlyItsOwn) {
-  auto options = on_machine("hung", {"ps", "--deadline", "0.5"});
-  const auto result = run(options);
+TEST(Ps, AGpuThatDoesNotAnswerIsNotOneWithoutProcesses) {
+  const auto result = run(on_machine("hung", {"ps", "--deadline", "0.5"}));
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.err, HasSubstr("device 5"));
+  EXPECT_EQ(result.out, "no process is known; not known are those of device 5 (no answer)\n");
+  EXPECT_THAT(result.err, HasSubstr("yoke: the processes of device 5 are not known\n"));
+  const auto json = Json::parse(run(on_machine("hung", {"ps", "--json", "--deadline", "0.5"})).out);
+  EXPECT_THAT(json.at("processes"), IsEmpty());
+  ASSERT_THAT(json.at("unanswered"), SizeIs(1));
+  EXPECT_EQ(json.at("unanswered")[0].at("device"), "5");
+  EXPECT_EQ(json.at("unanswered")[0].at("state"), "no answer");
+  EXPECT_THAT(std::string(json.at("unanswered")[0].at("reason")), HasSubstr("has not answered"));
+
+  const FakeMachine idle{{}, {}};
+  EXPECT_THAT(Json::parse(run(idle.yoke({"ps", "--json"})).out).at("unanswered"), IsEmpty());
+}
+
+TEST(Ps, ADriverThatTellsNoProcessesSaysSo) {
+  const TemporaryFolder folder;
+  folder.write("state.json", R"({"devices": 2, "overrides": {"1": {"processes": null}}})");
+  const auto result = yoke_on(folder.path("state.json"), {"ps"});
+  EXPECT_EQ(result.out, "no process is known; not known are those of device 1 (its driver does not tell of processes)\n");
+}
+
+TEST(Ps, WhatWasNotAskedForIsNotWaitedFor) {
+  // The deadline is longer than a test may take: it ends only if it does not wait.
+  const TemporaryFolder folder;
+  folder.write("state.json", R"({"devices": 3, "overrides": {"1": {"hang_s": 100}}})");
+  for (const std::string word : {"0", "2-2", "nvidia:0", "cpu", "0,2"}) {
+    const auto result = yoke_on(folder.path("state.json"), {"ps", "-d", word, "--deadline", "1000"});
+    EXPECT_FALSE(result.timed_out) << word;
+    EXPECT_EQ(result.exit_code, 0) << word << result.err;
+    EXPECT_EQ(result.out, "no process on the chosen devices\n");
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST(Ps, EverySpellingOfTheChoiceIsTheSame) {
+  const GpuUser user;
+  const FakeMachine machine{{1}, {user.pid()}, {user.pid()}};
+  for (const auto* option : {"-d", "--device", "--devices", "-i", "--id"}) {
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"1", "2"}, {"1,2"}, {"1-2"}, {"nvidia:1-2"}}) {
+      std::vector<std::string> all = {"ps", "--json", option};
+      all.insert(all.end(), words.begin(), words.end());
+      const auto result = run(machine.yoke(all));
+      ASSERT_EQ(result.exit_code, 0) << option << result.err;
+      EXPECT_THAT(uses_of(processes_of(result)), ElementsAre(std::pair<std::string, int64_t>("1", user.pid()),
+                                                             std::pair<std::string, int64_t>("2", user.pid())))
+          << option << words.front();
+    }
+  }
+  const auto help = run(machine.yoke({"ps", "--help"})).out;
+  EXPECT_THAT(help, HasSubstr("-d,--device ID..."));
+  EXPECT_THAT(help, testing::Not(HasSubstr("--devices")));
+}
+
+TEST(Ps, ProcessesWithoutAKnownUserAreCountedWhenLeftOut) {
+  const FakeMachine machine{{4'194'300}};
+  const auto result = run(machine.yoke({"ps", "--mine"}));
+  EXPECT_EQ(result.out, "no process of this user on any device\n");
+  EXPECT_THAT(result.err, HasSubstr("left out: 1 process whose user is not known"));
+}
+
+TEST(Ps, WatchingRepeatsIt) {
+  const GpuUser user;
+  const FakeMachine machine{{user.pid()}};
+  Command json(machine.yoke({"ps", "--watch", "0.05", "--json"}));
+  ASSERT_TRUE(json.wait_until([&] { return lines_of(json.out()).size() > 3; }));
+  json.signal(SIGTERM);
+  const auto result = json.wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_EQ(Json::parse(lines_of(result.out)[2]).at("processes")[0].at("pid"), user.pid());
+
+  Command csv(machine.yoke({"ps", "--watch", "0.05", "--csv"}));
+  ASSERT_TRUE(csv.wait_until([&] { return lines_of(csv.out()).size() > 3; }));
+  csv.signal(SIGTERM);
+  const auto lines = lines_of(csv.wait().out);
+  EXPECT_THAT(lines[0], StartsWith("time_seconds,device,"));
+  EXPECT_THAT(lines[1], HasSubstr(",0,"));
+  EXPECT_THAT(lines[2], testing::Not(HasSubstr("time_seconds"))) << "titles come once";
+
+  auto options = machine.yoke({"ps", "--watch", "0.05"});
+  options.on_terminal = true;
+  Command screen(options);
+  EXPECT_TRUE(
+      screen.wait_until([&] { return screen.out().find("\x1b[H", screen.out().find("sleep")) != std::string::npos; }));
+  EXPECT_THAT(screen.out(), HasSubstr(", every 0.05 s"));
+  screen.signal(SIGINT);
+  EXPECT_EQ(screen.wait().exit_code, 128 + SIGINT);
+  EXPECT_EQ(run(machine.yoke({"ps", "--watch", "0"})).exit_code, 64);
 }
 
 TEST(Ps, ReadsARecording) {

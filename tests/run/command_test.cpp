@@ -71,6 +71,77 @@ TEST(CommandLine, UnknownWordsAreSpellChecked) {
   EXPECT_EQ(yoke({"completion", "tcsh"}).exit_code, 64);
 }
 
+/// `--hosts "$HOSTS"` with a variable that is not set must not run the job here.
+TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
+  for (const std::string option : {"--hosts",
+                                   "--hostfile",
+                                   "--ssh",
+                                   "--remote-yoke",
+                                   "--nnodes",
+                                   "--node-rank",
+                                   "--nproc-per-node",
+                                   "-n",
+                                   "--max-restarts",
+                                   "--grace",
+                                   "--heartbeat-timeout",
+                                   "--bind",
+                                   "--numa-binding",
+                                   "--signals-to-handle",
+                                   "--log-dir",
+                                   "--log_dir",
+                                   "--redirects",
+                                   "-t",
+                                   "--local-addr",
+                                   "--master-addr",
+                                   "--master-port",
+                                   "--rdzv-id",
+                                   "--role",
+                                   "--logs-specs"}) {
+    const auto result = yoke({"run", option, "", "--", "echo", "ran"});
+    EXPECT_EQ(result.exit_code, 64) << option;
+    EXPECT_THAT(result.err, HasSubstr(": the value is empty; is a variable of the shell not set?")) << option;
+    EXPECT_THAT(result.out, IsEmpty()) << option;
+  }
+  const auto joined = yoke({"run", "--hosts=", "-n", "2", "--", "echo", "ran"});
+  EXPECT_EQ(joined.exit_code, 64);
+  EXPECT_EQ(joined.err,
+            "yoke: run: --hosts: the value is empty; is a variable of the shell not set? Leave it out if it is not "
+            "meant\n");
+  for (const auto& words : std::vector<std::vector<std::string>>{{"stop", ""},
+                                                                 {"kill", ""},
+                                                                 {"kill", "-d", ""},
+                                                                 {"ps", "--user="},
+                                                                 {"devices", "--watch", ""},
+                                                                 {"train", "-n", "", "demo"},
+                                                                 {"bind", "-n", ""}}) {
+    const auto result = yoke(words);
+    EXPECT_EQ(result.exit_code, 64) << words[0];
+    EXPECT_THAT(result.err, HasSubstr("the value is empty")) << words[0];
+  }
+}
+
+/// Of torchrun's options these are empty unless they are given.
+TEST(CommandLine, SomeOfTorchrunsOptionsMayBeEmpty) {
+  for (const std::string option : {"--rdzv-endpoint", "--rdzv-conf", "--local-ranks-filter",
+                                   "--duplicate-stdout-filters", "--duplicate-stderr-filters"}) {
+    const auto result = yoke({"run", option, "", "--", "echo", "ran"});
+    EXPECT_EQ(result.out, "ran\n") << option << result.err;
+    EXPECT_EQ(yoke({"run", option + "=", "--", "echo", "ran"}).out, "ran\n") << option;
+  }
+}
+
+TEST(CommandLine, TheLastOfARepeatedOptionCounts) {
+  const auto ranks =
+      yoke({"run", "-q", "-n", "3", "--rdzv-id", "a", "--quiet", "--nproc_per_node=1", "--rdzv-id=b",
+            "--virtual-local-rank", "--virtual-local-rank", "--", "sh", "-c", "echo $WORLD_SIZE $TORCHELASTIC_RUN_ID"});
+  EXPECT_EQ(ranks.out, "1 b\n") << ranks.err;
+  EXPECT_EQ(yoke({"bind", "-n", "two", "-n", "1", "--format", "mask", "--format", "table"}).exit_code, 0);
+  EXPECT_EQ(yoke({"devices", "--vendor", "nvidia", "--json", "--vendor", "cpu", "--json"}).err, "");
+  EXPECT_THAT(yoke({"devices", "-i", "none-such", "-i", "cpu"}).err, HasSubstr("none-such"))
+      << "but a list has them all";
+  EXPECT_THAT(yoke({"kill", "4194301", "4194302"}).err, HasSubstr("4194301"));
+}
+
 TEST(CommandLine, ProgramsMayBeNamedLikeCommands) {
   TemporaryFolder folder;
   folder.write("train", "#!/bin/sh\necho mine $*\n", true);

@@ -18,6 +18,7 @@ using testing::IsEmpty;
 using testing::Key;
 using testing::Not;
 using testing::Pair;
+using testing::StartsWith;
 
 std::map<std::string, std::string> parse_environment(const std::string& text, const std::string& prefix) {
   std::map<std::string, std::string> result;
@@ -166,8 +167,14 @@ TEST(Environment, ThePlanIsShownAndNothingStarted) {
   const auto result =
       run(yoke_run({"-n", "2", "--plan", "--json", "--master-port", "4321", "--", "./absent", "${local_rank}"}));
   EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, StartsWith("{\n  \"ranks\": [")) << "JSON is an object at the top, so that keys can be added";
   EXPECT_THAT(result.out, HasSubstr("\"MASTER_PORT\": \"4321\""));
-  EXPECT_THAT(result.out, HasSubstr("\"./absent\",\n      \"1\""));
+  EXPECT_THAT(result.out, HasSubstr("\"./absent\",\n        \"1\""));
+  const auto hosts = run(yoke_run({"--hosts", "a:2,b:2", "--plan", "--json", "--", "./absent"}));
+  EXPECT_THAT(hosts.out, StartsWith("{\n  \"hosts\": [")) << hosts.err;
+  const auto refused = run(yoke_run({"--json", "--", "./absent"}));
+  EXPECT_EQ(refused.exit_code, 64);
+  EXPECT_THAT(refused.err, HasSubstr("--json is for --plan"));
 }
 
 TEST(Environment, EachRankHasItsCpus) {

@@ -11,12 +11,6 @@ namespace yoke::test {
 inline constexpr const char* kYoke = YOKE_COMMAND;
 inline constexpr const char* kRank = YOKE_TEST_RANK;  ///< tests/support/rank.cpp
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kIsSanitized = true;  // times say nothing then
-#else
-inline constexpr bool kIsSanitized = false;
-#endif
-
 /// yoke run WORDS...
 inline CommandOptions yoke_run(std::vector<std::string> words) {
   words.insert(words.begin(), {kYoke, "run"});

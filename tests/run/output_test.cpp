@@ -108,6 +108,13 @@ TEST(Output, ColoursOnTerminalsOnlyAndNotAgainstTheWill) {
   EXPECT_THAT(run(options).out, HasSubstr("\x1b[32m[1]\x1b[0m x"));
   options.environment = {{"NO_COLOR", "1"}};
   EXPECT_THAT(run(options).out, Not(HasSubstr("\x1b[3")));
+  options.argv.insert(options.argv.begin() + 2, "--color=always");
+  options.on_terminal = false;
+  EXPECT_THAT(run(options).out, HasSubstr("\x1b[32m[1]\x1b[0m x"));
+  options.argv[2] = "--color=blue";
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_THAT(result.err, HasSubstr("--color blue: there are auto, always and never"));
 }
 
 TEST(Output, RanksAreToldOfTheTerminal) {
@@ -149,7 +156,7 @@ TEST(Output, AReaderThatDoesNotReadDoesNotBlockSignals) {
   full();
   command.signal(SIGTERM);
   // It may wait a moment for its reader, who never comes.
-  ASSERT_TRUE(wait_until([&] { return !guardian_of(command.pid()).has_value(); }, milliseconds(5000)));
+  ASSERT_TRUE(wait_until([&] { return !guardian_of(command.pid()).has_value(); }));
   EXPECT_EQ(command.wait().exit_code, 143);
 }
 

@@ -1,6 +1,7 @@
 // Restarts, log files and what is said of a failure.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <filesystem>
 #include <fstream>
@@ -32,6 +33,11 @@ Result run_in(const TemporaryFolder& folder, std::vector<std::string> options, c
   auto result = run(command);
   EXPECT_TRUE(fs::is_empty(folder.path("tmp"))) << "something was left in TMPDIR";
   return result;
+}
+
+/// Whether the process has taken all signals that were sent to it.
+bool has_taken_its_signals(pid_t pid) {
+  return text_of("/proc/" + std::to_string(pid) + "/status").find("\nShdPnd:\t0000000000000000\n") != std::string::npos;
 }
 
 TEST(Restart, AllRanksBeginAgainUntilOneSucceeds) {
@@ -67,6 +73,39 @@ TEST(Restart, ASignalEndsTheJobAndNotTheAttempt) {
   EXPECT_EQ(result.out.size(), 14U) << result.out;
 }
 
+/// Sent while the ranks of a failed attempt are being ended.
+TEST(Restart, ASignalAfterAFailureEndsTheJobWithItsStatus) {
+  const TemporaryFolder folder;
+  auto options = yoke_run({"-n", "2", "--max-restarts", "9", "--", "sh", "-c",
+                           "trap ': > stopping; until [ -e go ]; do sleep 0.01; done; exit 0' TERM; : > up.$RANK;"
+                           "if [ $RANK = 1 ]; then until [ -e up.0 ]; do sleep 0.01; done; exit 1; fi;"
+                           "while :; do sleep 0.01; done"});
+  options.folder = folder.path();
+  Command command(options);
+  ASSERT_TRUE(wait_until([&] { return fs::exists(folder.path("stopping")); })) << command.err();
+  command.signal(SIGTERM);
+  ASSERT_TRUE(command.wait_until([&] { return has_taken_its_signals(command.pid()); })) << command.err();
+  folder.write("go", "");
+  const auto result = command.wait();
+  EXPECT_EQ(result.exit_code, 143);
+  EXPECT_THAT(result.err, EndsWith("exited with code 1; stopped the 1 other rank\n"));
+  EXPECT_THAT(result.err, HasSubstr("yoke run: SIGTERM after rank 1 (pid "));
+}
+
+/// A job that restarts all the time, at moments that are as good as random.
+TEST(Restart, ASignalAtAnyMomentEndsTheJobWithItsStatus) {
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < 30; ++round) {
+    Command command(yoke_run({"-q", "-n", "2", "--max-restarts", "1000000", "--", "sh", "-c",
+                              "[ $RANK = 1 ] || exec sleep 60; echo up; exit 1"}));
+    ASSERT_TRUE(command.wait_for_output("up"));
+    poll(nullptr, 0, static_cast<int>(random() % 20));
+    command.signal(SIGTERM);
+    const auto result = command.wait();
+    ASSERT_EQ(result.exit_code, 143) << "round " << round << ": " << result.err;
+  }
+}
+
 // Whatever it was doing: between two attempts, too, nothing stays.
 /// Of a job that restarts all the time, at a random moment: the launcher, its guardian or a rank.
 TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
@@ -86,7 +125,7 @@ TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
       if (const auto guardian = guardian_of(command.pid())) {
         kill(*guardian, SIGKILL);
         // A rank's own failure, if that came first.
-        EXPECT_THAT(command.wait(milliseconds(10'000)).exit_code, testing::AnyOf(75, 1)) << "round " << round;
+        EXPECT_THAT(command.wait().exit_code, testing::AnyOf(75, 1)) << "round " << round;
       }
     } else if (victim == 2) {
       const auto guardian = guardian_of(command.pid());

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,7 +52,7 @@ std::pair<char, pid_t> state_and_parent(pid_t pid) {
 }
 
 bool is_alive(pid_t pid) {
-  const char state = state_and_parent(pid).first;
+  const char state = state_of(pid);
   return state != 'X' && state != 'Z';
 }
 
@@ -73,6 +74,11 @@ void read_some(UniqueFd& fd, std::string& text) {
   dup2(in, 0);
   dup2(out, 1);
   dup2(err, 2);
+  if (options.on_terminal) {
+    setsid();
+    ioctl(1, TIOCSCTTY, 0);
+    setenv("TERM", "xterm", 1);
+  }
   if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(125);
   for (const auto& name : options.without) unsetenv(name.c_str());
   for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
@@ -218,6 +224,8 @@ std::vector<pid_t> children_of(pid_t parent) {
   }
   return result;
 }
+
+char state_of(pid_t pid) { return state_and_parent(pid).first; }
 
 std::optional<pid_t> guardian_of(pid_t launcher) {
   for (const auto pid : children_of(launcher)) {

@@ -17,6 +17,12 @@ namespace yoke::test {
 
 using std::chrono::milliseconds;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kIsSanitized = true;  // times and sizes say nothing then
+#else
+inline constexpr bool kIsSanitized = false;
+#endif
+
 struct CommandOptions {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> environment = {};  ///< In addition to the test's own.
@@ -24,7 +30,9 @@ struct CommandOptions {
   std::string input = {};                                             ///< Standard input; empty: /dev/null.
   std::optional<int> input_fd = {};                                   ///< Standard input instead of `input`.
   std::string folder = {};                                            ///< To start in.
-  bool on_terminal = false;                 ///< Standard output and error are a pseudo-terminal; out() has both.
+  /// Standard output and error are a pseudo-terminal, the controlling one of a session of the command's own; out() has
+  /// both. TERM is xterm unless `environment` says otherwise.
+  bool on_terminal = false;
   bool join_outputs = false;                ///< 2>&1
   bool leave_unread = false;                ///< Nobody reads the output until wait().
   std::optional<uint64_t> file_limit = {};  ///< RLIMIT_NOFILE, soft and hard.
@@ -77,6 +85,8 @@ std::string new_tag();
 /// Living processes (zombies are not) that were started with YOKE_TEST_TAG=tag.
 std::vector<pid_t> processes_with_tag(const std::string& tag);
 std::vector<pid_t> children_of(pid_t parent);
+/// As in /proc/PID/stat: 'T' when it is stopped; 'X' when there is no such process.
+char state_of(pid_t pid);
 /// The guardian of a launcher, once there is one.
 std::optional<pid_t> guardian_of(pid_t launcher);
 

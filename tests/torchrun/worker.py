@@ -10,12 +10,19 @@ import time
 
 reports, mode = sys.argv[1:3]
 rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
-with open(f"{reports}/{attempt}-{rank}.json", "w") as file:
-    json.dump({"argv": sys.argv[3:], "environment": dict(os.environ), "is_module": __spec__ is not None,
-               "folder": os.getcwd()}, file)
+if mode == "wait-for-term":
+    ended = []
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
 # In one write each: torchrun tears lines.
 sys.stdout.write(f"out of {rank} loss\n")
+sys.stdout.flush()
 sys.stderr.write(f"err of {rank} loss\n")
+sys.stderr.flush()
+# Last, and whole at once: whoever fails waits for the others' reports, and ends them.
+with open(f"{reports}/new-{attempt}-{rank}", "w") as file:
+    json.dump({"argv": sys.argv[3:], "environment": dict(os.environ), "is_module": __spec__ is not None,
+               "folder": os.getcwd()}, file)
+os.rename(f"{reports}/new-{attempt}-{rank}", f"{reports}/{attempt}-{rank}.json")
 
 
 def others_started():
@@ -32,9 +39,6 @@ def explain():
         json.dump({"message": message}, error_file)
 
 
-if mode == "wait-for-term":
-    ended = []
-    signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
 others_started()
 if mode == "fail" and rank == "1":
     sys.exit(3)

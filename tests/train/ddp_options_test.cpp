@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 #include "yoke/base/file.h"
 
 namespace yoke {
@@ -23,7 +24,7 @@ const json& ours() {
   return result;
 }
 
-double number(const json& hex) { return std::strtod(hex.get<std::string>().c_str(), nullptr); }
+double to_double(const json& hex) { return std::strtod(hex.get<std::string>().c_str(), nullptr); }
 
 /// Kernels, and with them the last bits, depend on the CPU model. Where gradients are rounded to 8 or 11 bits on the
 /// way, or approximated, one such bit becomes more.
@@ -39,18 +40,18 @@ void expect_near(const std::string& name, const json& mine, const json& theirs) 
     const auto& expected = theirs[rank]["losses_hex"];
     ASSERT_EQ(losses.size(), expected.size()) << name << ", rank " << rank;
     for (size_t step = 0; step < expected.size(); ++step) {
-      EXPECT_NEAR(number(losses[step]), number(expected[step]), tolerance(name))
+      EXPECT_NEAR(to_double(losses[step]), to_double(expected[step]), tolerance(name))
           << name << ", rank " << rank << ", step " << step;
     }
     for (const auto& [tensor, sum] : theirs[rank]["sums_hex"].items()) {
-      EXPECT_NEAR(number(mine[rank]["sums_hex"][tensor]), number(sum), 20 * tolerance(name))
+      EXPECT_NEAR(to_double(mine[rank]["sums_hex"][tensor]), to_double(sum), 20 * tolerance(name))
           << name << ", rank " << rank << ", " << tensor;
     }
   }
 }
 
 TEST(DdpOptions, EachFollowsTheRecordedOne) {
-  const auto recorded = json::parse(read_file(YOKE_REFERENCE_DIR "/ddp_options.json"))["cases"];
+  const auto recorded = json::parse(read_file(test::reference("ddp_options.json")))["cases"];
   ASSERT_EQ(recorded.size(), ours().size());
   for (const auto& [name, theirs] : recorded.items()) {
     ASSERT_TRUE(ours().contains(name)) << name;
@@ -90,9 +91,9 @@ TEST(DdpOptions, LeaveAllRanksWithTheSameModel) {
 TEST(DdpOptions, EachEqualsPyTorchsToTheLastBit) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";
-  const auto peer = test::run(
-      {.argv = {torchrun, "--standalone", "--nproc-per-node", "2", YOKE_REFERENCE_DIR "/record_ddp_options.py"},
-       .environment = {{"OMP_NUM_THREADS", "1"}}});
+  const auto peer =
+      test::run({.argv = {torchrun, "--standalone", "--nproc-per-node", "2", test::reference("record_ddp_options.py")},
+                 .environment = {{"OMP_NUM_THREADS", "1"}}});
   ASSERT_EQ(peer.exit_code, 0) << peer.err;
   for (const auto& [name, theirs] : json::parse(peer.out)["cases"].items()) {
     if (name == "sync_batch_norm") {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 #include "yoke/base/file.h"
 
 namespace yoke {
@@ -39,7 +40,7 @@ void expect_near(const json& ours, const json& recorded) {
 }
 
 TEST(DdpTrajectory, FollowsTheRecordedOne) {
-  expect_near(run_trajectory(), json::parse(read_file(YOKE_REFERENCE_DIR "/ddp_trajectory.json")));
+  expect_near(run_trajectory(), json::parse(read_file(test::reference("ddp_trajectory.json"))));
 }
 
 TEST(DdpTrajectory, TwoRunsAreEqualToTheLastBitWhateverTheBuckets) {
@@ -53,7 +54,7 @@ TEST(DdpTrajectory, EqualsPyTorchsToTheLastBit) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";
   const auto peer = test::run(
-      {.argv = {torchrun, "--standalone", "--nproc-per-node", "2", YOKE_REFERENCE_DIR "/record_ddp_trajectory.py"},
+      {.argv = {torchrun, "--standalone", "--nproc-per-node", "2", test::reference("record_ddp_trajectory.py")},
        .environment = {{"OMP_NUM_THREADS", "1"}}});
   ASSERT_EQ(peer.exit_code, 0) << peer.err;
   const auto theirs = json::parse(peer.out), ours = run_trajectory();

@@ -300,7 +300,7 @@ TEST(Visible, AHungGpuDelaysNothingBeyondTheDeadline) {
   const auto start = std::chrono::steady_clock::now();
   const auto result = machine.visible({"--set", "1", "--deadline", "0.5", "--", "true"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
   const auto silent = machine.visible({"--set", "2", "--deadline", "0.5", "--", "true"});
   EXPECT_EQ(silent.exit_code, 69);
   EXPECT_THAT(silent.err, HasSubstr("use --format index"));

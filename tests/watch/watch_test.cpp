@@ -26,7 +26,8 @@ std::string slurp(const std::string& path) {
   return text.str();
 }
 
-/// A machine of four GPUs whose state a shell program changes: `use PID PERCENT` puts that process on device 1.
+/// A machine of four GPUs whose state a shell program changes: `use PID PERCENT` puts that process on device 1, and
+/// `seen` waits for a whole sample of that: the state has been read, and read again after it was written anew.
 struct Machine : TemporaryFolder {
   Machine() { write("state.json", R"({"devices": 4})"); }
 
@@ -35,7 +36,10 @@ struct Machine : TemporaryFolder {
            "{\\\"gpu\\\": $2}, "
            "\\\"memory_mib\\\": {\\\"used\\\": 4096}, \\\"power_mw\\\": 200000, \\\"processes\\\": [{\\\"pid\\\": $1, "
            "\\\"memory_mib\\\": 4000, \\\"sm\\\": $2}]}}}\" > " +
-           path("new.json") + "; mv " + path("new.json") + " " + path("state.json") + "; }; ";
+           path("new.json") + "; mv " + path("new.json") + " " + path("state.json") +
+           "; }; seen() { for i in 1 2; do cp " + path("state.json") + " " + path("new.json") + "; mv " +
+           path("new.json") + " " + path("state.json") + "; n=0; until [ \"$(find " + path("state.json") + " -anewer " +
+           path("state.json") + ")\" ] || [ $n = 300 ]; do sleep 0.02; n=$((n + 1)); done; done; }; ";
   }
 
   CommandOptions watch(std::vector<std::string> words) const {
@@ -93,29 +97,32 @@ TEST(Watch, MistakesAreFoundBeforeTheProgramRuns) {
 
 TEST(Watch, ReportsTheDeviceThatTheProgramUsed) {
   const Machine machine;
-  const auto json = machine.report_of(machine.use() + "use $$ 96; sleep 1.2; use $$ 20; sleep 0.4");
+  const auto json = machine.report_of(machine.use() + "use $$ 96; seen; sleep 1.2; use $$ 20; seen; sleep 0.3");
   ASSERT_EQ(json["devices"].size(), 1U) << json;
   const auto& device = json["devices"][0];
   EXPECT_EQ(device["id"], "1");
   EXPECT_TRUE(device["was_used"]);
-  EXPECT_EQ(device["p50_utilization_percent"], 96);
-  EXPECT_NEAR(device["mean_utilization_percent"].get<double>(), 76, 12);
-  EXPECT_NEAR(device["under_goal_percent"].get<double>(), 25, 15);
+  // How much time either has is the machine's affair; what follows from it is usage_report_test's.
+  EXPECT_THAT(device["mean_utilization_percent"].get<double>(), AllOf(testing::Gt(20), testing::Lt(96)));
+  EXPECT_THAT(device["under_goal_percent"].get<double>(), AllOf(testing::Gt(0), testing::Lt(100)));
   EXPECT_EQ(device["memory_peak_bytes"], int64_t{4096} << 20);
   EXPECT_EQ(device["program_memory_peak_bytes"], int64_t{4000} << 20);
   EXPECT_EQ(device["peak_power_mw"], 200'000);
   EXPECT_GT(device["energy_mj"].get<int64_t>(), 0);
-  EXPECT_GT(device["timeline_utilization_percent"].size(), 10U);
-  EXPECT_NEAR(json["duration_seconds"].get<double>(), 1.6, 0.5);
+  EXPECT_GE(device["timeline_utilization_percent"].size(), 4U);
+  EXPECT_GE(json["duration_seconds"].get<double>(), 1.5);
 }
 
 TEST(Watch, GrandchildrenAndWhatWasAbandonedAreTheProgramsToo) {
   const Machine machine;
-  const auto grandchild = machine.report_of(machine.use() + "sh -c 'sleep 1; :' & use $! 50; wait");
+  const auto grandchild =
+      machine.report_of(machine.use() + "sh -c 'until [ -e " + machine.path("end") +
+                        " ]; do sleep 0.01; done' & use $! 50; seen; touch " + machine.path("end") + "; wait");
   EXPECT_EQ(grandchild["devices"].size(), 1U) << grandchild;
   // Its parent ends at once, and it has a session of its own.
-  const auto orphan = machine.report_of(machine.use() + "(setsid sleep 1 & echo $! >" + machine.path("pid") +
-                                        "); sleep 0.1; use $(cat " + machine.path("pid") + ") 50; sleep 0.6");
+  const auto orphan =
+      machine.report_of(machine.use() + "(setsid sleep 1000 & echo $! >" + machine.path("pid") + "); use $(cat " +
+                        machine.path("pid") + ") 50; seen; kill $(cat " + machine.path("pid") + ")");
   EXPECT_EQ(orphan["devices"].size(), 1U) << orphan;
 }
 
@@ -124,7 +131,7 @@ TEST(Watch, SaysThatNoDeviceWasUsed) {
   const auto idle = run(machine.watch_shell("sleep 0.3"));
   EXPECT_THAT(idle.err, HasSubstr("the program was seen on no GPU; the numbers are of those visible to it"));
   EXPECT_THAT(idle.err, HasSubstr("a run this short says little"));
-  const auto other = machine.report_of(machine.use() + "use 1 90; sleep 0.3");
+  const auto other = machine.report_of(machine.use() + "use 1 90; seen");
   EXPECT_EQ(other["devices"].size(), 4U) << "somebody else's process is not the program's";
   EXPECT_FALSE(other["devices"][1]["was_used"]);
 
@@ -153,7 +160,7 @@ TEST(Watch, AHungDriverDelaysNeitherSignalsNorTheProgram) {
                                       "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.02; done"}));
   ASSERT_TRUE(command.wait_for_output("ready\n"));
   command.signal(SIGTERM);
-  const auto result = command.wait(seconds(5));
+  const auto result = command.wait(seconds(15));  // the driver hangs for 20 s
   EXPECT_EQ(result.exit_code, 5);
 }
 
@@ -213,8 +220,15 @@ TEST(Watch, KillingItLeavesTheProgramAlone) {
 
 TEST(Watch, AProcessThatRunsAlready) {
   const Machine machine;
-  Command program({.argv = {"sh", "-c", machine.use() + "use $$ 70; sleep 0.5"}});
-  const auto result = run(machine.watch({"--pid", std::to_string(program.pid()), "--json"}));
+  Command program({.argv = {"sh", "-c",
+                            machine.use() + "use $$ 70; echo ready; until [ -e " + machine.path("end") +
+                                " ]; do sleep 0.01; done"}});
+  ASSERT_TRUE(program.wait_for_output("ready"));
+  Command watched(machine.watch({"--pid", std::to_string(program.pid()), "--json"}));
+  run({.argv = {"sh", "-c", machine.use() + "seen"}});
+  machine.write("end", "");
+  EXPECT_EQ(program.wait().exit_code, 0);
+  const auto result = watched.wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const auto json = Json::parse(result.err);
   EXPECT_THAT(json["program"].get<std::string>(), StartsWith("process " + std::to_string(program.pid())));
@@ -233,7 +247,7 @@ TEST(Watch, AProcessThatRunsAlready) {
 
 TEST(Watch, DrawsThePicture) {
   const Machine machine;
-  run(machine.watch_shell(machine.use() + "use $$ 96; sleep 0.5", {"--svg", machine.path("use.svg")}));
+  run(machine.watch_shell(machine.use() + "use $$ 96; seen", {"--svg", machine.path("use.svg")}));
   const auto svg = slurp(machine.path("use.svg"));
   EXPECT_THAT(svg, AllOf(StartsWith("<svg "), HasSubstr("Device 1: NVIDIA A100"), testing::EndsWith("</svg>\n")));
   const auto parsed = run(

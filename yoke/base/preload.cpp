@@ -43,8 +43,8 @@ std::optional<rlim_t> parse_limit(std::string_view text) {
 
 bool PreloadedRank::operator==(const PreloadedRank& other) const {
   return environment == other.environment && inherited_fds == other.inherited_fds && cpus == other.cpus &&
-         memory_nodes == other.memory_nodes && file_limit.rlim_cur == other.file_limit.rlim_cur &&
-         file_limit.rlim_max == other.file_limit.rlim_max;
+         memory_nodes == other.memory_nodes && process_group == other.process_group &&
+         file_limit.rlim_cur == other.file_limit.rlim_cur && file_limit.rlim_max == other.file_limit.rlim_max;
 }
 
 std::string encode(const PreloadedRank& rank) {
@@ -52,6 +52,7 @@ std::string encode(const PreloadedRank& rank) {
   const auto add = [&bytes](std::string_view field) { (bytes += field) += '\0'; };
   add(rank.cpus.to_list());
   add(rank.memory_nodes.to_list());
+  add(std::to_string(rank.process_group));
   add(limit_text(rank.file_limit.rlim_cur));
   add(limit_text(rank.file_limit.rlim_max));
   add(std::to_string(rank.inherited_fds.size()));
@@ -64,18 +65,21 @@ std::optional<PreloadedRank> decode_preloaded_rank(std::string_view bytes) {
   if (bytes.empty() || bytes.back() != '\0') return std::nullopt;
   Fields fields(bytes);
   PreloadedRank rank;
-  std::array<std::string_view, 5> head;
+  std::array<std::string_view, 6> head;
   for (auto& field : head) {
     const auto next = fields.next();
     if (!next) return std::nullopt;
     field = *next;
   }
   const auto cpus = CpuSet::parse_list(head[0]), nodes = CpuSet::parse_list(head[1]);
-  const auto soft = parse_limit(head[2]), hard = parse_limit(head[3]);
-  const auto num_fds = parse_int(head[4]);
+  const auto group = parse_int(head[2]);
+  const auto soft = parse_limit(head[3]), hard = parse_limit(head[4]);
+  const auto num_fds = parse_int(head[5]);
   if (!cpus || !nodes || !soft || !hard || !num_fds || *num_fds < 0) return std::nullopt;
+  if (!group || *group < 0 || *group > INT32_MAX) return std::nullopt;
   rank.cpus = *cpus;
   rank.memory_nodes = *nodes;
+  rank.process_group = static_cast<int>(*group);
   rank.file_limit = {*soft, *hard};
   for (int64_t i = 0; i < *num_fds; ++i) {
     const auto field = fields.next();

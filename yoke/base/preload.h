@@ -25,7 +25,7 @@ namespace yoke {
 inline constexpr const char* kPreloadVariable = "YOKE_PRELOAD_FD";
 
 /// The two ends may come from two versions of yoke.
-inline constexpr uint32_t kPreloadVersion = 1;
+inline constexpr uint32_t kPreloadVersion = 2;
 
 struct PreloadHello {
   uint32_t version = kPreloadVersion;
@@ -37,6 +37,7 @@ struct PreloadedRank {
   std::vector<std::string> environment;  ///< "NAME=value", all of it.
   std::vector<int> inherited_fds;        ///< The numbers that the message's last descriptors are to have.
   CpuSet cpus, memory_nodes;             ///< As RankPlan's.
+  int process_group = 0;                 ///< Of the session that the program is in; 0: a session of its own.
   rlimit file_limit{};
 
   bool operator==(const PreloadedRank& other) const;

@@ -7,22 +7,23 @@
 namespace yoke {
 namespace {
 
-PreloadedRank example() {
+PreloadedRank example_start() {
   return {.environment = {"A=1", "EMPTY=", "LINES=a\nb", "LONG=" + std::string(3 << 20, 'x')},
           .inherited_fds = {7, 250},
           .cpus = {0, 2, 65},
           .memory_nodes = {1},
+          .process_group = 4711,
           .file_limit = {1024, RLIM_INFINITY}};
 }
 
 TEST(Preload, WhatIsEncodedComesBack) {
-  EXPECT_EQ(decode_preloaded_rank(encode(example())), example());
+  EXPECT_EQ(decode_preloaded_rank(encode(example_start())), example_start());
   const PreloadedRank empty{.file_limit = {0, 0}};
   EXPECT_EQ(decode_preloaded_rank(encode(empty)), empty);
 }
 
 TEST(Preload, AnythingElseIsRefused) {
-  auto rank = example();
+  auto rank = example_start();
   rank.environment = {"A=1"};
   const auto bytes = encode(rank);
   for (size_t size = 0; size < bytes.size(); ++size) {
@@ -30,8 +31,9 @@ TEST(Preload, AnythingElseIsRefused) {
     EXPECT_FALSE(cut == rank) << "cut to " << size;
   }
   using namespace std::string_view_literals;
-  for (const auto text : {"x\0\0001\0001\0000\0"sv, "\0\0-2\0001\0000\0"sv, "\0\0001\0001\0002\0007\0"sv,
-                          "\0\0001\0001\000-1\0"sv, "\0\0001\0001\0001\000-7\0"sv}) {
+  for (const auto text :
+       {"x\0\0000\0001\0001\0000\0"sv, "\0\0000\000-2\0001\0000\0"sv, "\0\0000\0001\0001\0002\0007\0"sv,
+        "\0\0000\0001\0001\000-1\0"sv, "\0\0000\0001\0001\0001\000-7\0"sv, "\0\000-1\0001\0001\0000\0"sv}) {
     EXPECT_EQ(decode_preloaded_rank(text), std::nullopt);
   }
 }

@@ -15,6 +15,8 @@ struct Column {
   Align align = Align::kLeft;
   /// Narrower than this it may not become when the table does not fit; 0: it keeps its width.
   int64_t shrinks_to = 0;
+  int64_t drop_order = 0;     ///< Where shrinking is not enough, 1 is left out first, then 2...; 0 stays.
+  bool shrinks_late = false;  ///< Not before all that can be left out is.
 };
 
 struct Table {
@@ -23,7 +25,8 @@ struct Table {
 };
 
 /// Lines of at most `width` columns, titles first, two spaces between columns, each made printable. Where it does not
-/// fit, columns that may shrink do, from the last one on. Without a limit: kUnlimitedWidth.
+/// fit, columns that may shrink do, the last one first; then columns are left out, and at last lines are cut. Without a
+/// limit: kUnlimitedWidth.
 std::string to_text(const Table& table, int64_t width);
 inline constexpr int64_t kUnlimitedWidth = int64_t{1} << 30;
 

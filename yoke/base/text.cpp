@@ -124,4 +124,6 @@ std::string pad(std::string_view text, int64_t width, Align align) {
   return align == Align::kLeft ? result + std::string(missing, ' ') : std::string(missing, ' ') + result;
 }
 
+std::string_view base_name(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
+
 }  // namespace yoke

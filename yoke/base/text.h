@@ -20,6 +20,9 @@ int64_t display_width(std::string_view text);
 /// `text` cut to at most `width` columns; what is cut shows as "…" in the last of them. REQUIRES: printable text.
 std::string fit(std::string_view text, int64_t width);
 
+/// What follows the last '/'.
+std::string_view base_name(std::string_view path);
+
 enum class Align { kLeft, kRight };
 
 /// `text` cut to `width` columns and filled with spaces. REQUIRES: printable text.

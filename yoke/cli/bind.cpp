@@ -17,6 +17,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/table.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/device_options.h"
 #include "yoke/cli/num_ranks.h"
 #include "yoke/device/topology/locality.h"
 #include "yoke/device/visible_gpus.h"
@@ -24,11 +25,11 @@
 namespace yoke::cli {
 namespace {
 
-struct Args {
+struct BindArgs {
   std::string topology, sysroot;
   std::string num_ranks;
   std::string mode = "auto";
-  std::string devices;
+  std::vector<std::string> chosen;  ///< Of --devices.
   std::string cpus;
   std::string format = "table";
   bool json = false;
@@ -40,7 +41,7 @@ struct Machine {
   std::vector<device::DeviceLocality> gpus;
 };
 
-Machine load_machine(const Args& args, const Environment& environment) {
+Machine load_machine(const BindArgs& args, const Environment& environment) {
   if (!args.topology.empty() && !args.sysroot.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "--topology and --sysroot are two machines; give one of them");
   }
@@ -62,7 +63,7 @@ std::string to_bus_id(std::string text) {
   return std::count(text.begin(), text.end(), ':') == 1 ? "0000:" + text : text;
 }
 
-device::DeviceLocality find_gpu(const std::string& name, const Machine& machine, const Args& args) {
+device::DeviceLocality find_gpu(const std::string& name, const Machine& machine, const BindArgs& args) {
   const auto& gpus = machine.gpus;
   const auto number = parse_int(name);
   if (number && *number >= 0 && *number < static_cast<int64_t>(gpus.size())) return gpus[static_cast<size_t>(*number)];
@@ -86,11 +87,12 @@ device::DeviceLocality find_gpu(const std::string& name, const Machine& machine,
                           : fmt::format("there are 0 to {}: {}", ids.size() - 1, fmt::join(ids, ", ")));
 }
 
-void choose_gpus(const Args& args, Machine& machine) {
-  if (args.devices.empty()) return;
+void choose_gpus(const BindArgs& args, Machine& machine) {
+  if (args.chosen.empty()) return;
+  const auto list = fmt::format("{}", fmt::join(args.chosen, ","));
   std::vector<device::DeviceLocality> chosen;
-  if (args.devices != "none") {
-    std::string_view rest = args.devices;
+  if (list != "none") {
+    std::string_view rest = list;
     for (bool is_last = false; !is_last;) {
       const auto comma = rest.find(',');
       is_last = comma == rest.npos;
@@ -101,7 +103,7 @@ void choose_gpus(const Args& args, Machine& machine) {
   machine.gpus = std::move(chosen);
 }
 
-int64_t num_ranks(const Args& args, const Machine& machine) {
+int64_t num_ranks(const BindArgs& args, const Machine& machine) {
   const device::CpuCount cpus{
       .num_cpus = machine.cpus.allowed.size(),
       .num_numa_nodes = std::count_if(machine.cpus.nodes.begin(), machine.cpus.nodes.end(),
@@ -161,7 +163,7 @@ std::string to_slurm(const launch::Binding& binding) {
   return fmt::format("--cpu-bind=mask_cpu:{}\n", fmt::join(masks, ","));
 }
 
-int run(const Args& args, Context& context) {
+int run_bind(const BindArgs& args, Context& context) {
   const auto mode = launch::parse_bind_mode(args.mode);
   if (args.format != "table" && args.format != "mask") {
     throw Error(ErrorCode::kInvalidArgument, "--format {}: there are table and mask", args.format);
@@ -195,7 +197,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_bind(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<BindArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("bind", "Show which CPUs and memory each rank would get");
   cmd->add_option("-n,--nproc-per-node", args->num_ranks,
                   "Ranks, as for `yoke run`; without it one for each GPU, or for each NUMA node")
@@ -205,11 +207,11 @@ void add_bind(CLI::App& app, Context& context) {
                   "or given for each rank as mask:0xfe,0xfe00 or cpus:1-7,9-15")
       ->type_name("auto|none|node|socket|cache|MASKS")
       ->capture_default_str();
-  cmd->add_option(
-         "--devices", args->devices,
-         "GPUs of rank 0, 1...: numbers or PCI bus ids between commas, or none; otherwise all that are visible. "
-         "More ranks than GPUs begin again with the first")
-      ->type_name("LIST");
+  add_device_choice(
+      *cmd, args->chosen, "--devices",
+      "GPUs of rank 0, 1...: numbers or PCI bus ids between commas, or none; otherwise all that are visible. "
+      "More ranks than GPUs begin again with the first",
+      ChoiceForm::kOneWord);
   cmd->add_option("--cpus", args->cpus, "Only these may be used, for example those that a job got")->type_name("LIST");
   cmd->add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
       ->type_name("FILE");
@@ -224,7 +226,7 @@ void add_bind(CLI::App& app, Context& context) {
                "  yoke bind --topology lumi.xml -n 8            on a machine that is not here\n"
                "  yoke bind --topology lumi.xml -n 8 --cpus 1-7,9-15,17-23,25-31,33-39,41-47,49-55,57-63\n"
                "  srun $(yoke bind -n 8 --format mask) ./train  let Slurm bind"));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_bind(*args, context); });
 }
 
 }  // namespace yoke::cli

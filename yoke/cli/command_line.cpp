@@ -5,6 +5,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <set>
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
@@ -55,6 +56,22 @@ bool takes_value(const CLI::App& command, std::string_view name) {
   throw Error(ErrorCode::kInvalidArgument, "{}; see {}", error.what(), help);
 }
 
+/// An empty value is mostly a variable of the shell that is not set, and would silently mean the default, or all. Those
+/// that are empty by default in torchrun may be empty here; `yoke visible --set` answers for itself.
+void refuse_empty_values(const std::string& command, const std::vector<std::string>& own) {
+  static const std::set<std::string_view> kMayBeEmpty = {"--rdzv-endpoint",
+                                                         "--rdzv-conf",
+                                                         "--local-ranks-filter",
+                                                         "--duplicate-stdout-filters",
+                                                         "--duplicate-stderr-filters",
+                                                         "--set"};
+  const auto option = find_empty_value(own, [](std::string_view name) { return kMayBeEmpty.contains(name); });
+  if (!option) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "{}: {}: the value is empty; is a variable of the shell not set? Leave it out if it is not meant",
+              command, *option);
+}
+
 /// Parses and runs. REQUIRES: `words` are the words after `name`; it is empty for `yoke` itself.
 void parse(CLI::App& app, const std::string& name, const std::vector<std::string>& words, Context& context) {
   CLI::App& command = name.empty() ? app : *app.get_subcommand(name);
@@ -66,6 +83,7 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
     own = std::move(split.own);
     context.rest = std::move(split.rest);
   }
+  refuse_empty_values(name, own);
   std::vector<std::string> reversed(own.rbegin(), own.rend());  // CLI11 takes them from the back
   if (!name.empty()) reversed.push_back(name);
   try {
@@ -80,6 +98,7 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
 }  // namespace
 
 void add_commands(CLI::App& app, Context& context) {
+  app.option_defaults()->take_last();  // for all commands: `yoke run $DEFAULTS -n 4`
   app.set_version_flag("--version", "yoke " YOKE_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
   add_agent(app, context);

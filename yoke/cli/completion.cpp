@@ -11,7 +11,7 @@
 namespace yoke::cli {
 namespace {
 
-int run(const std::string& shell, const CLI::App& app, Context& context) {
+int run_completion(const std::string& shell, const CLI::App& app, Context& context) {
   const auto root = describe(app);
   if (shell == "bash") {
     context.out << bash_completion(root);
@@ -35,7 +35,7 @@ void add_completion(CLI::App& app, Context& context) {
       examples("  source <(yoke completion bash)                             for this shell\n"
                "  yoke completion zsh > ~/.zfunc/_yoke                       a folder of $fpath\n"
                "  yoke completion fish > ~/.config/fish/completions/yoke.fish"));
-  cmd->callback([shell, &app, &context] { context.exit_code = run(*shell, app, context); });
+  cmd->callback([shell, &app, &context] { context.exit_code = run_completion(*shell, app, context); });
 }
 
 }  // namespace yoke::cli

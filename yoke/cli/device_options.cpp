@@ -21,6 +21,36 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
   command.add_option("--replay", options.replay, "A recording (`yoke devices --record FILE`) instead of this machine")
       ->type_name("FILE");
   command.add_option("--sysroot", options.sysroot, "Read proc and sys below DIR")->type_name("DIR");
+  command.parse_complete_callback([&command, &options] {
+    if (options.replay.empty()) return;
+    for (const char* name : {"--deadline", "--vendor", "--sysroot"}) {  // they say how this machine is read
+      if (command.get_option(name)->count() == 0) continue;
+      throw Error(ErrorCode::kInvalidArgument, "{}: {} is for this machine, and --replay is not; leave one of them out",
+                  command.get_name(), name);
+    }
+  });
+}
+
+void add_device_choice(CLI::App& command, std::vector<std::string>& words, const std::string& shown,
+                       const std::string& description, ChoiceForm form) {
+  const auto add = [&](const std::string& names) {
+    const auto append = [&words](const std::vector<std::string>& more) {
+      words.insert(words.end(), more.begin(), more.end());
+    };
+    auto* option = command.add_option_function<std::vector<std::string>>(names, append, description);
+    option->type_name(form == ChoiceForm::kWords ? "ID..." : "ID,ID...");
+    if (form == ChoiceForm::kOneWord) option->expected(1);
+    return option;
+  };
+  const auto is_shown = [&](const std::string& name) {
+    return ("," + shown + ",").find("," + name + ",") != shown.npos;
+  };
+  std::string others;
+  for (const std::string name : {"-d", "--device", "--devices", "-i", "--id"}) {
+    if (!is_shown(name)) others += (others.empty() ? "" : ",") + name;
+  }
+  add(shown);
+  add(others)->group("");  // accepted, and not in help
 }
 
 std::unique_ptr<device::Source> open_source(const DeviceOptions& options) {
@@ -42,6 +72,7 @@ std::unique_ptr<device::Source> open_source(const DeviceOptions& options) {
   source.with_nvml = vendor.empty() || vendor == "nvidia";
   source.with_amdgpu = vendor.empty() || vendor == "amd";
   source.with_cpu = vendor.empty() || vendor == "cpu";
+  source.selection = options.selection();
   return device::make_live_source(source);
 }
 

@@ -151,10 +151,14 @@ std::string device_page(const device::Device& device, const std::string& id) {
 
   page.section("Processes");
   for (const auto& process : device.processes) {
-    page.add(fmt::format("{} {}", process.pid, process.info.user),
+    const auto& info = process.info;
+    page.add(fmt::format("{} {}", process.pid, info.user.empty() ? "?" : info.user),
              fmt::format("{}, {}, {}", process.type,
                          process.memory_bytes ? format_bytes(*process.memory_bytes) : "memory unknown",
-                         process.info.is_visible.value_or(false) ? process.info.command : process.info.reason));
+                         info.is_visible.value_or(false) ? info.command : "(" + info.reason + ")"));
+  }
+  if (device.instances.empty() && !knows_processes(device)) {
+    page.add("not known", device.reason.empty() ? "the driver does not tell" : device.reason);
   }
   std::string text = page.take();
   for (const auto& instance : device.instances) {

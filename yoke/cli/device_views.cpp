@@ -29,11 +29,18 @@ std::string memory(const device::Readings& readings) {
 std::string number(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
 
 /// Calls `visit(device, id)` for each device, and after it for its MIG instances.
-void for_each(const device::Snapshot& snapshot, const std::function<void(const Device&, const std::string&)>& visit) {
-  for (const auto& device : snapshot.devices) {
-    visit(device, id_of(device));
-    for (const auto& instance : device.instances) visit(instance, fmt::format("{}:{}", device.index, instance.index));
+void for_each(const std::vector<device::Choice>& choices,
+              const std::function<void(const Device&, const std::string&)>& visit) {
+  for (const auto& choice : choices) {
+    visit(*choice.device, choice.id());
+    for (const auto& instance : choice.device->instances) {
+      visit(instance, device::Choice{&instance, choice.device, ""}.id());
+    }
   }
+}
+
+void for_each(const device::Snapshot& snapshot, const std::function<void(const Device&, const std::string&)>& visit) {
+  for_each(device::DeviceSelection().resolve(snapshot), visit);
 }
 
 std::string display_name(const Device& device) {
@@ -64,32 +71,34 @@ std::string users_of(const Device& device) {
 }
 
 Table device_table(const device::Snapshot& snapshot) {
-  Table table{.columns = {{"#", Align::kRight},
-                          {"device", Align::kLeft, 12},
-                          {"state", Align::kLeft},
-                          {"util", Align::kRight},
-                          {"memory", Align::kRight},
-                          {"temp", Align::kRight},
-                          {"power", Align::kRight},
-                          {"users", Align::kLeft, 5}}};
+  // Where they do not all fit, the name is shortened first; memory and users stay.
+  Table table{.columns = {{.title = "#", .align = Align::kRight},
+                          {.title = "device", .shrinks_to = 12, .drop_order = 3},
+                          {.title = "state", .shrinks_to = 4, .shrinks_late = true},
+                          {.title = "util", .align = Align::kRight, .drop_order = 4},
+                          {.title = "memory", .align = Align::kRight},
+                          {.title = "temp", .align = Align::kRight, .drop_order = 2},
+                          {.title = "power", .align = Align::kRight, .drop_order = 1},
+                          {.title = "users", .shrinks_to = 5, .shrinks_late = true}}};
   for_each(snapshot, [&](const Device& device, const std::string& id) {
     const auto& readings = device.readings;
-    table.rows.push_back(
-        {id, display_name(device), std::string(name(device.state)), percent(readings.utilization_percent),
-         memory(readings), readings.temperature_celsius ? fmt::format("{} C", *readings.temperature_celsius) : kUnknown,
-         readings.power_mw ? fmt::format("{} W", (*readings.power_mw + 500) / 1000) : kUnknown, users_of(device)});
+    table.rows.push_back({id, display_name(device), std::string(name(device.state)),
+                          percent(readings.utilization_percent), memory(readings),
+                          readings.temperature_celsius ? fmt::format("{} C", *readings.temperature_celsius) : kUnknown,
+                          readings.power_mw ? fmt::format("{} W", (*readings.power_mw + 500) / 1000) : kUnknown,
+                          device.instances.empty() && !knows_processes(device) ? kUnknown : users_of(device)});
   });
   return table;
 }
 
-Table device_csv(const device::Snapshot& snapshot) {
+Table device_csv(const std::vector<device::Choice>& choices) {
   Table table;
   for (const char* title : {"id", "vendor", "name", "uuid", "pci_bus_id", "state", "utilization_percent",
                             "memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes", "temperature_celsius",
                             "power_mw", "power_limit_mw", "num_processes", "users"}) {
     table.columns.push_back({title});
   }
-  for_each(snapshot, [&](const Device& device, const std::string& id) {
+  for_each(choices, [&](const Device& device, const std::string& id) {
     const auto& facts = device.facts;
     const auto& readings = device.readings;
     table.rows.push_back({id, std::string(name(device.vendor)), facts.name, facts.uuid, facts.pci_bus_id,
@@ -97,14 +106,14 @@ Table device_csv(const device::Snapshot& snapshot) {
                           number(readings.memory_used_bytes), number(readings.memory_total_bytes),
                           number(readings.memory_reserved_bytes), number(readings.temperature_celsius),
                           number(readings.power_mw), number(readings.power_limit_mw),
-                          fmt::format("{}", device.processes.size()), users_of(device)});
+                          knows_processes(device) ? fmt::format("{}", device.processes.size()) : "", users_of(device)});
   });
   return table;
 }
 
-Table device_list(const device::Snapshot& snapshot) {
+Table device_list(const std::vector<device::Choice>& choices) {
   Table table{.columns = {{"#", Align::kRight}, {"uuid"}, {"pci_bus_id"}, {"name"}}};
-  for_each(snapshot, [&](const Device& device, const std::string& id) {
+  for_each(choices, [&](const Device& device, const std::string& id) {
     const auto known = [](const std::string& text) { return text.empty() ? std::string(kUnknown) : text; };
     table.rows.push_back({id, known(device.facts.uuid), known(device.facts.pci_bus_id), display_name(device)});
   });
@@ -131,30 +140,10 @@ std::vector<std::string> device_notes(const device::Snapshot& snapshot) {
   return notes;
 }
 
-std::string highlight_changes(const std::string& line, const std::string& before) {
-  if (before.empty() || line == before) return line;
-  // By character, so that no character is torn; lines differ in few places and keep their columns.
-  const auto next = [](const std::string& text, size_t i) {
-    do {
-      ++i;
-    } while (i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80);
-    return i;
-  };
-  std::string result;
-  bool is_marked = false;
-  size_t j = 0;
-  for (size_t i = 0; i < line.size();) {
-    const auto end = next(line, i);
-    const auto other_end = j < before.size() ? next(before, j) : j;
-    const auto character = line.substr(i, end - i);
-    const bool differs = j >= before.size() ? character != " " : character != before.substr(j, other_end - j);
-    if (differs != is_marked) result += differs ? "\x1b[7m" : "\x1b[27m";
-    is_marked = differs;
-    result += character;
-    i = end;
-    j = other_end;
-  }
-  return is_marked ? result + "\x1b[27m" : result;
+std::string note_lines(const device::Snapshot& snapshot) {
+  std::string text;
+  for (const auto& note : device_notes(snapshot)) text += "yoke: " + note + '\n';
+  return text;
 }
 
 }  // namespace yoke::cli

@@ -14,6 +14,7 @@
 
 #include "yoke/base/text.h"
 #include "yoke/cli/attempt.h"
+#include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/device/doctor/system.h"
@@ -27,9 +28,10 @@ constexpr auto kRuntimeDeadline = std::chrono::seconds(10);  // eight GPUs witho
 constexpr auto kTorchDeadline = std::chrono::seconds(5);
 constexpr auto kFilesDeadline = std::chrono::seconds(2);
 
-struct Args {
+struct DoctorArgs {
   DeviceOptions device;
   bool json = false;
+  ColorMode color = ColorMode::kAuto;
 };
 
 /// Asks something that may hang, on a thread of its own.
@@ -51,7 +53,7 @@ class Question {
   device::Worker worker_;
 };
 
-device::TorchPlaces torch_places(const Args& args, const Context& context) {
+device::TorchPlaces torch_places(const DoctorArgs& args, const Context& context) {
   const auto& environment = context.environment;
   const auto build_tree = context.installation.executable.parent_path() / "../../..";
   return {.torch_dir = environment.value_or("YOKE_TORCH_DIR", ""),
@@ -60,7 +62,7 @@ device::TorchPlaces torch_places(const Args& args, const Context& context) {
           .ask_python = args.device.sysroot.empty()};
 }
 
-std::string to_text(const std::vector<device::Finding>& findings, bool is_coloured) {
+std::string to_text(const std::vector<device::Finding>& findings, bool is_colored) {
   size_t width = 0;
   for (const auto& finding : findings) width = std::max(width, finding.id.size());
   std::string text;
@@ -70,7 +72,7 @@ std::string to_text(const std::vector<device::Finding>& findings, bool is_colour
                          : finding.status == device::Status::kWarn ? "33"
                          : finding.status == device::Status::kFail ? "31"
                                                                    : "2";
-    text += is_coloured ? fmt::format("\x1b[{}m{}\x1b[0m", colour, status) : status;
+    text += is_colored ? fmt::format("\x1b[{}m{}\x1b[0m", colour, status) : status;
     text += fmt::format("  {}  ", pad(finding.id, static_cast<int64_t>(width)));
     if (!finding.devices.empty()) text += fmt::format("device {}: ", fmt::join(finding.devices, ", "));
     text += printable(finding.found);
@@ -80,20 +82,19 @@ std::string to_text(const std::vector<device::Finding>& findings, bool is_colour
   return text;
 }
 
-int print(const std::vector<device::Finding>& findings, const Args& args, Context& context) {
+int print(const std::vector<device::Finding>& findings, const DoctorArgs& args, Context& context) {
   if (args.json) {
     auto all = nlohmann::ordered_json::array();
     for (const auto& finding : findings) all.push_back(to_json(finding));
     context.out << nlohmann::ordered_json{{"findings", all}}.dump(2) << '\n';
   } else {
-    const bool is_coloured = isatty(STDOUT_FILENO) != 0 && context.environment.value_or("NO_COLOR", "").empty();
-    context.out << to_text(findings, is_coloured);
+    context.out << to_text(findings, wants_color(args.color, context.environment, isatty(STDOUT_FILENO) != 0));
   }
   const auto has_failed = [](const auto& finding) { return finding.status == device::Status::kFail; };
   return std::any_of(findings.begin(), findings.end(), has_failed) ? kExitFailed : kExitOk;
 }
 
-int run(const Args& args, Context& context) {
+int run_doctor(const DoctorArgs& args, Context& context) {
   const device::Want want{.details = true};
   if (!args.device.replay.empty()) {
     return with_source(args.device, context, [&](device::Source& source) {
@@ -127,9 +128,10 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<DoctorArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("doctor", "Look for what keeps programs from using the devices well");
   cmd->add_flag("--json", args->json, "Print JSON");
+  add_color_option(*cmd, args->color);
   add_device_options(*cmd, args->device);
   cmd->footer(
       examples("  yoke doctor                              a line for each thing looked at\n"
@@ -138,7 +140,7 @@ void add_doctor(CLI::App& app, Context& context) {
                "\n"
                "Needs no root, changes nothing, and takes at most 20 s where a driver hangs.\n"
                "Exit status: 1 if something fails; 0 if not, with warnings too."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_doctor(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -79,7 +79,7 @@ Json to_json(const std::vector<FoundJob>& jobs) {
   return json;
 }
 
-int run(bool json, Context& context) {
+int run_jobs(bool json, Context& context) {
   const auto jobs = launch::find_jobs();
   const bool is_root = geteuid() == 0;
   if (json) {
@@ -104,7 +104,7 @@ void add_jobs(CLI::App& app, Context& context) {
                "\n"
                "A job in a container with a network or with PIDs of its own is seen inside that container.\n"
                "Exit status: 0, also when there is none."));
-  cmd->callback([json, &context] { context.exit_code = run(*json, context); });
+  cmd->callback([json, &context] { context.exit_code = run_jobs(*json, context); });
 }
 
 }  // namespace yoke::cli

@@ -16,6 +16,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/base/terminal.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
@@ -30,10 +31,9 @@ using Json = nlohmann::ordered_json;
 using device::ProcessHandle;
 using std::chrono::milliseconds;
 
-struct Args {
+struct KillArgs {
   DeviceOptions device;
   std::vector<int64_t> pids;
-  std::vector<std::string> devices;
   bool mine = false;
   bool with_any = false;
   bool yes = false;
@@ -52,14 +52,14 @@ struct Victim {
   std::string result = "refused";  ///< "ended", "killed" (by SIGKILL after another), "signaled", "survived", "refused"
 };
 
-std::string describe(const KillTarget& target) {
+std::string describe_target(const KillTarget& target) {
   const auto& info = target.process.info;
   if (info.name.empty()) return fmt::format("process {}", target.pid);
   return fmt::format("process {} ({}, {})", target.pid, printable(info.user), fit(printable(info.name), 40));
 }
 
 void report_refusal(const KillTarget& target) {
-  std::cerr << fmt::format("yoke kill: {} {}\n", describe(target), printable(target.refusal->reason));
+  std::cerr << fmt::format("yoke: {} {}\n", describe_target(target), printable(target.refusal->reason));
 }
 
 KillAsker asker() {
@@ -100,7 +100,7 @@ bool is_open(const Victim& victim) { return victim.result == "refused" && !victi
 bool ask(const std::string& question) {
   if (isatty(STDIN_FILENO) == 0) {
     throw Error(ErrorCode::kFailedPrecondition,
-                "standard input is no terminal to ask on, and nothing was sent; --yes does not ask");
+                "kill: standard input is no terminal to ask on, and nothing was sent; --yes does not ask");
   }
   std::cerr << question << " [y/N] " << std::flush;
   std::string answer;
@@ -126,8 +126,9 @@ void send(std::vector<Victim>& victims, int signal) {
 }
 
 /// Until all have ended or `limit` is over; those that have are `result` then.
-void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::string& result) {
-  const bool has_screen = isatty(STDERR_FILENO) != 0;
+void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::string& result,
+                  const Environment& environment) {
+  const bool may_paint = has_escape_sequences(environment);
   const auto until = Clock::now() + limit;
   bool has_shown = false;
   for (;;) {
@@ -138,7 +139,7 @@ void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::s
     }
     const auto time = std::chrono::ceil<milliseconds>(until - Clock::now());
     if (left == 0 || time.count() <= 0) break;
-    if (has_screen && limit - time > milliseconds(500)) {
+    if (may_paint && is_in_foreground(STDERR_FILENO) && limit - time > milliseconds(500)) {
       const auto seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
       std::cerr << fmt::format("\rwaiting for {} {}, {} s left\x1b[K", left, left == 1 ? "process" : "processes",
                                seconds)
@@ -151,7 +152,7 @@ void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::s
   if (has_shown) std::cerr << "\r\x1b[K" << std::flush;
 }
 
-std::string why_it_lives(const Victim& victim, const Args& args, int signal) {
+std::string why_it_lives(const Victim& victim, const KillArgs& args, int signal) {
   const auto time = format_duration(std::chrono::duration<double>(args.wait_s));
   if (!args.force && signal != SIGKILL) {
     return fmt::format("did not end within {} after {}; --force sends SIGKILL then", time, signal_name(signal));
@@ -161,13 +162,13 @@ std::string why_it_lives(const Victim& victim, const Args& args, int signal) {
                      is_held ? ": it waits inside the kernel (state D), until its driver or file system answers" : "");
 }
 
-void end(std::vector<Victim>& victims, const Args& args, int signal) {
+void end(std::vector<Victim>& victims, const KillArgs& args, int signal, const Environment& environment) {
   send(victims, signal);
   if (is_ending(signal) && args.wait_s > 0) {
-    wait_for_end(victims, args.wait(), "ended");
+    wait_for_end(victims, args.wait(), "ended", environment);
     if (args.force && std::any_of(victims.begin(), victims.end(), is_open)) {
       send(victims, SIGKILL);
-      wait_for_end(victims, args.wait(), "killed");
+      wait_for_end(victims, args.wait(), "killed", environment);
     }
   }
   for (auto& victim : victims) {
@@ -181,9 +182,9 @@ void end(std::vector<Victim>& victims, const Args& args, int signal) {
   }
 }
 
-Json to_json(const std::vector<Victim>& victims, int signal) {
+Json to_json(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered, int signal) {
   const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
-  Json json = {{"signal", signal}, {"processes", Json::array()}};
+  Json json = {{"signal", signal}, {"unanswered", unanswered_json(unanswered)}, {"processes", Json::array()}};
   for (const auto& victim : victims) {
     const auto& info = victim.target.process.info;
     json["processes"].push_back(
@@ -197,9 +198,10 @@ Json to_json(const std::vector<Victim>& victims, int signal) {
   return json;
 }
 
-void report(const std::vector<Victim>& victims, const Args& args, int signal, Context& context) {
+void report(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered, const KillArgs& args,
+            int signal, Context& context) {
   if (args.json) {
-    context.out << to_json(victims, signal).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    context.out << to_json(victims, unanswered, signal).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
     return;
   }
   for (const auto& victim : victims) {
@@ -207,7 +209,7 @@ void report(const std::vector<Victim>& victims, const Args& args, int signal, Co
                       : victim.result == "killed"   ? std::string("ended by SIGKILL")
                       : victim.result == "signaled" ? "got " + signal_name(signal)
                                                     : std::string();
-    if (!what.empty()) context.out << fmt::format("{} {}\n", describe(victim.target), what);
+    if (!what.empty()) context.out << fmt::format("{} {}\n", describe_target(victim.target), what);
   }
   context.out.flush();
   for (const auto& victim : victims) {
@@ -215,11 +217,31 @@ void report(const std::vector<Victim>& victims, const Args& args, int signal, Co
   }
 }
 
-int status_of(const std::vector<Victim>& victims) {
+int status_of(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered) {
   for (const auto& victim : victims) {
     if (victim.target.refusal) return exit_status(victim.target.refusal->code);
   }
-  return kExitOk;
+  return unanswered.empty() ? kExitOk : exit_status(ErrorCode::kUnavailable);
+}
+
+/// Devices whose processes were asked for, and are not known; says so, and who is left out. Who names PIDs has not
+/// asked for any.
+std::vector<device::Unanswered> report_unknown(const KillRequest& request, const device::Snapshot& snapshot) {
+  if (!request.pids.empty()) return {};
+  auto unanswered = unanswered_of(snapshot, request.devices);
+  for (const auto& one : unanswered) {
+    std::cerr << fmt::format("yoke: kill: it is not known who uses {}, so nothing there was ended: {}\n",
+                             one.backend.empty() ? one.what() : "the devices of " + one.what(), printable(one.reason));
+  }
+  if (request.uid) {
+    const auto uses = uses_of(snapshot, request.devices);
+    const auto count = std::count_if(uses.begin(), uses.end(), [](const auto& use) { return !use.process.info.uid; });
+    if (count > 0) {
+      std::cerr << fmt::format("yoke: kill: left out: {} {} whose user is not known\n", count,
+                               count == 1 ? "process" : "processes");
+    }
+  }
+  return unanswered;
 }
 
 std::string table_of(const std::vector<Victim>& victims, std::chrono::system_clock::time_point now, int64_t width) {
@@ -232,7 +254,7 @@ std::string table_of(const std::vector<Victim>& victims, std::chrono::system_clo
   return to_text(process_table(uses, now, CommandText::kShort), width);
 }
 
-std::string question(const std::vector<Victim>& victims, const Args& args, int signal) {
+std::string question(const std::vector<Victim>& victims, const KillArgs& args, int signal) {
   const auto count = std::count_if(victims.begin(), victims.end(), is_open);
   const auto whom = count == 1 ? std::string("this process") : fmt::format("these {} processes", count);
   const auto then = args.force ? fmt::format(", and SIGKILL to what is left after {}",
@@ -241,22 +263,23 @@ std::string question(const std::vector<Victim>& victims, const Args& args, int s
   return fmt::format("Send {} to {}{}?", signal_name(signal), whom, then);
 }
 
-int work(device::Source& source, const Args& args, int signal, Context& context) {
+int work(device::Source& source, const KillArgs& args, int signal, Context& context) {
   const auto snapshot = source.sample({.origins = true});
   const KillRequest request{.pids = args.pids,
-                            .devices = args.devices,
+                            .devices = args.device.selection(),
                             .uid = args.mine ? std::optional<int64_t>(geteuid()) : std::nullopt,
                             .with_any = args.with_any};
   auto targets = plan_kill(request, snapshot, asker(), [](int64_t pid) { return device::describe_process(pid); });
   std::vector<Victim> victims;
   std::transform(targets.begin(), targets.end(), std::back_inserter(victims), hold);
-  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke kill: " << note << '\n';
+  std::cerr << note_lines(snapshot);
+  const auto unanswered = report_unknown(request, snapshot);
   for (const auto& victim : victims) {
     if (victim.target.refusal) report_refusal(victim.target);
   }
   if (std::any_of(victims.begin(), victims.end(), is_open)) {
     if (!device::is_first_pid_namespace()) {
-      std::cerr << "yoke kill: this container counts processes in its own way and the driver may not: "
+      std::cerr << "yoke: this container counts processes in its own way and the driver may not: "
                    "make sure that these are the ones you mean\n";
     }
     const auto table = table_of(victims, snapshot.time, output_width(context));
@@ -266,30 +289,35 @@ int work(device::Source& source, const Args& args, int signal, Context& context)
       context.out << table << std::flush;
     }
     if (!args.yes && !ask(question(victims, args, signal))) {
-      std::cerr << "yoke kill: nothing was sent\n";
+      std::cerr << "yoke: nothing was sent\n";
       return 1;
     }
-    end(victims, args, signal);
-  } else if (victims.empty() && !args.json) {
+    end(victims, args, signal, context.environment);
+  } else if (victims.empty() && unanswered.empty() && !args.json) {
     context.out << "no process to end\n";
   }
-  report(victims, args, signal, context);
-  return status_of(victims);
+  report(victims, unanswered, args, signal, context);
+  return status_of(victims, unanswered);
 }
 
-int run(const Args& args, Context& context) {
+int run_kill(const KillArgs& args, Context& context) {
   const int signal = parse_signal(args.signal);
-  if (args.pids.empty() && args.devices.empty() && !args.mine) {
-    throw Error(ErrorCode::kInvalidArgument, "whom? Name PIDs, or --device ID, or --mine; see `yoke ps`");
+  if (args.pids.empty() && args.device.chosen.empty() && !args.mine) {
+    throw Error(ErrorCode::kInvalidArgument, "kill: whom? Name PIDs, or --device ID, or --mine; see `yoke ps`");
   }
-  if (!args.pids.empty() && (!args.devices.empty() || args.mine)) {
-    throw Error(ErrorCode::kInvalidArgument, "name PIDs, or choose by --device and --mine, but not both");
+  if (!args.pids.empty() && (!args.device.chosen.empty() || args.mine)) {
+    throw Error(ErrorCode::kInvalidArgument, "kill: name PIDs, or choose by --device and --mine, but not both");
   }
   if (args.with_any && args.pids.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--any is for PIDs, and none is named");
+    throw Error(ErrorCode::kInvalidArgument, "kill: --any is for PIDs, and none is named");
+  }
+  if (args.force && args.wait_s <= 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "kill: --force follows when --wait is over, and --wait 0 does not wait; "
+                "--signal KILL ends at once");
   }
   if (args.force && !is_ending(signal)) {
-    throw Error(ErrorCode::kInvalidArgument, "--force follows a signal that ends processes, which {} does not",
+    throw Error(ErrorCode::kInvalidArgument, "kill: --force follows a signal that ends processes, which {} does not",
                 signal_name(signal));
   }
   return with_source(args.device, context, [&](device::Source& source) { return work(source, args, signal, context); });
@@ -298,11 +326,11 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_kill(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<KillArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("kill", "End processes on devices");
   cmd->add_option("PID", args->pids, "Processes, as `yoke ps` lists them")->type_name("PID...")->expected(0, -1);
-  cmd->add_option("-d,--device", args->devices, "All processes on these devices: indices, 0:1 for MIG, UUIDs")
-      ->type_name("ID...");
+  add_device_choice(*cmd, args->device.chosen, "-d,--device",
+                    "All processes on these devices: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");
   cmd->add_flag("--mine", args->mine, "Your own processes alone: on all devices, or on those of --device");
   cmd->add_flag("--any", args->with_any, "PIDs that are on no device, too");
   cmd->add_flag("-y,--yes", args->yes, "Do not ask");
@@ -326,8 +354,9 @@ void add_kill(CLI::App& app, Context& context) {
                "\n"
                "This command, its parents and PID 1 are left alone; a parent that is named is not.\n"
                "Exit status: 0 when all have ended; else that of the first that has not: 124 still\n"
-               "running, 77 somebody else's, 69 not on a device, 66 not there; 1 when the answer was no."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+               "running, 77 somebody else's, 69 not on a device, 66 not there; 75 when it is not known who\n"
+               "uses a chosen device; 1 when the answer was no."));
+  cmd->callback([args, &context] { context.exit_code = run_kill(*args, context); });
 }
 
 }  // namespace yoke::cli

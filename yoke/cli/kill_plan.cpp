@@ -83,6 +83,13 @@ constexpr std::array kOther = {Signal{"USR1", SIGUSR1}, Signal{"USR2", SIGUSR2},
 
 std::vector<KillTarget> plan_kill(const KillRequest& request, const device::Snapshot& snapshot, const KillAsker& asker,
                                   const std::function<ProcessInfo(int64_t pid)>& describe) {
+  if (!request.devices.is_everything()) {
+    for (const auto& choice : request.devices.resolve(snapshot)) {
+      if (choice.device->vendor != device::Vendor::kCpu || choice.word != "cpu") continue;
+      throw Error(ErrorCode::kInvalidArgument,
+                  "every process uses the processors; name PIDs, or GPUs instead of `cpu`");
+    }
+  }
   const auto on_devices = targets_of(uses_of(snapshot, request.devices));
   std::vector<KillTarget> targets;
   if (request.pids.empty()) {

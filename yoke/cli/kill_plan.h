@@ -17,7 +17,7 @@ namespace yoke::cli {
 /// What the user asked for: PIDs, or all processes on `devices` (all devices when empty), of one user or of everybody.
 struct KillRequest {
   std::vector<int64_t> pids;
-  std::vector<std::string> devices;
+  device::DeviceSelection devices;
   std::optional<int64_t> uid;
   bool with_any = false;  ///< PIDs that are on no device, too.
 };
@@ -47,7 +47,7 @@ struct KillTarget {
 };
 
 /// What is asked for, in the order of the PIDs, or else of the devices. `describe` tells of a PID that is on none.
-/// Errors  of find_device.
+/// Errors  of DeviceSelection::resolve; kInvalidArgument: the processors, which everybody uses.
 std::vector<KillTarget> plan_kill(const KillRequest& request, const device::Snapshot& snapshot, const KillAsker& asker,
                                   const std::function<device::ProcessInfo(int64_t pid)>& describe);
 

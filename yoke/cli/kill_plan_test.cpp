@@ -25,7 +25,7 @@ DeviceProcess on_device(int64_t pid, int64_t uid = 1000, int64_t memory_bytes = 
 }
 
 /// Two GPUs, the second with a MIG instance, and a CPU. 500 uses both; 400 is another namespace's.
-device::Snapshot machine() {
+device::Snapshot busy_machine() {
   device::Snapshot snapshot;
   DeviceProcess foreign{.pid = 400, .type = "compute"};
   foreign.info = {.is_visible = false, .reason = "not in this PID namespace"};
@@ -40,7 +40,7 @@ device::Snapshot machine() {
 }
 
 std::vector<KillTarget> plan(const KillRequest& request, const KillAsker& asker = {.pid = 42},
-                             const device::Snapshot& snapshot = machine()) {
+                             const device::Snapshot& snapshot = busy_machine()) {
   return plan_kill(request, snapshot, asker, [](int64_t pid) {
     return pid < 1000 ? info(1000) : ProcessInfo{.is_visible = false, .reason = "gone"};
   });
@@ -55,13 +55,14 @@ std::vector<int64_t> pids_of(const std::vector<KillTarget>& targets) {
 }
 
 TEST(KillPlan, ByDeviceAndUser) {
-  EXPECT_THAT(pids_of(plan({.devices = {"0"}})), ElementsAre(500, 501));
-  EXPECT_THAT(pids_of(plan({.devices = {"1"}})), ElementsAre(502, 500, 503)) << "with its instances";
-  EXPECT_THAT(pids_of(plan({.devices = {"1:0"}})), ElementsAre(503));
+  EXPECT_THAT(pids_of(plan({.devices = device::DeviceSelection::parse({"0"})})), ElementsAre(500, 501));
+  EXPECT_THAT(pids_of(plan({.devices = device::DeviceSelection::parse({"1"})})), ElementsAre(502, 500, 503))
+      << "with its instances";
+  EXPECT_THAT(pids_of(plan({.devices = device::DeviceSelection::parse({"1:0"})})), ElementsAre(503));
   EXPECT_THAT(pids_of(plan({.uid = 1000})), ElementsAre(500, 501, 503));
-  EXPECT_THAT(pids_of(plan({.devices = {"1"}, .uid = 0})), ElementsAre(502));
-  EXPECT_THAT(plan({.devices = {"cpu"}}), IsEmpty());
-  EXPECT_THROW(plan({.devices = {"7"}}), Error);
+  EXPECT_THAT(pids_of(plan({.devices = device::DeviceSelection::parse({"1"}), .uid = 0})), ElementsAre(502));
+  EXPECT_THROW(plan({.devices = device::DeviceSelection::parse({"cpu"})}), Error) << "everybody uses it";
+  EXPECT_THROW(plan({.devices = device::DeviceSelection::parse({"7"})}), Error);
 }
 
 TEST(KillPlan, AProcessOfTwoDevicesIsOne) {
@@ -78,7 +79,7 @@ TEST(KillPlan, WhatIsOnNoDeviceIsRefusedUnlessTold) {
   EXPECT_THAT(refused[0].refusal->reason, HasSubstr("is on no device; --any"));
   EXPECT_THAT(pids_of(plan({.pids = {77}, .with_any = true})), ElementsAre(77));
 
-  auto silent = machine();
+  auto silent = busy_machine();
   silent.devices[0] = {.index = 0, .vendor = device::Vendor::kNvidia, .state = device::State::kNoAnswer};
   EXPECT_THAT(plan({.pids = {501}}, {}, silent).at(0).refusal->reason, HasSubstr("device 0 does not"));
 }
@@ -95,7 +96,7 @@ TEST(KillPlan, WhatIsInAnotherNamespaceCannotBeReached) {
   const auto targets = plan({.pids = {400}});
   ASSERT_TRUE(targets.at(0).refusal);
   EXPECT_THAT(targets[0].refusal->reason, HasSubstr("cannot be reached from here: not in this PID namespace"));
-  auto hidden = machine();
+  auto hidden = busy_machine();
   hidden.devices[0].processes[0].info = {.is_visible = true, .reason = "hidden by hidepid", .uid = 0};
   EXPECT_EQ(plan({.pids = {500}}, {}, hidden).at(0).refusal->code, ErrorCode::kPermissionDenied)
       << "without its start there is no telling it from a later process";
@@ -103,9 +104,10 @@ TEST(KillPlan, WhatIsInAnotherNamespaceCannotBeReached) {
 
 TEST(KillPlan, NeitherItselfNorTheFirstProcess) {
   EXPECT_THAT(plan({.pids = {500}}, {.pid = 500}).at(0).refusal->reason, HasSubstr("is this command"));
-  auto with_init = machine();
+  auto with_init = busy_machine();
   with_init.devices[0].processes = {on_device(1, 0)};
-  for (const auto& request : {KillRequest{.pids = {1}}, KillRequest{.devices = {"0"}}}) {
+  for (const auto& request :
+       {KillRequest{.pids = {1}}, KillRequest{.devices = device::DeviceSelection::parse({"0"})}}) {
     EXPECT_THAT(plan(request, {}, with_init).at(0).refusal->reason, HasSubstr("first process"));
   }
   EXPECT_TRUE(plan({.pids = {1}, .with_any = true}, {}).at(0).refusal);

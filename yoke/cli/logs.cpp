@@ -15,9 +15,11 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/job_option.h"
 #include "yoke/launch/output/line_assembler.h"
+#include "yoke/launch/output/screen.h"
 
 namespace yoke::cli {
 namespace {
@@ -33,10 +35,11 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookAtFilesEvery{100};
 constexpr std::chrono::seconds kLookAtJobEvery{1};
 
-struct Args {
+struct LogsArgs {
   std::string job;
   bool follow = false;
   std::optional<int64_t> rank;
+  ColorMode color = ColorMode::kAuto;
 };
 
 const JobRank* find_rank(const launch::Job& job, int64_t rank) {
@@ -45,17 +48,33 @@ const JobRank* find_rank(const launch::Job& job, int64_t rank) {
   return found == job.ranks.end() ? nullptr : &*found;
 }
 
+/// `text` without the sequences that choose colours. REQUIRES: text of printable_with_colours(), which has no others.
+std::string without_colors(std::string text) {
+  for (auto at = text.find('\x1b'); at != text.npos; at = text.find('\x1b', at)) {
+    text.erase(at, text.find('m', at) + 1 - at);
+  }
+  return text;
+}
+
 /// Lines on the stream that they were written to, as the ranks wrote them; on a terminal nothing of it does harm.
 class Printer {
  public:
+  Printer(ColorMode color, const Environment& environment)
+      : out_(STDOUT_FILENO, color, environment), err_(STDERR_FILENO, color, environment) {}
+
   void print(const JobRank* rank, LineStream stream, std::string_view text) const {
     const bool is_error = stream == LineStream::kErr;
     auto& to = is_error ? std::cerr : std::cout;
-    const auto prefix = rank == nullptr ? std::string_view() : std::string_view(rank->prefix);
-    if (is_terminal_[is_error ? 1 : 0]) {
-      to << printable(prefix) << printable_with_colours(text) << '\n';
+    const auto& target = is_error ? err_ : out_;
+    if (rank != nullptr) {
+      const auto prefix = target.is_terminal ? printable(rank->prefix) : rank->prefix;
+      to << (target.has_color ? launch::colored_prefix(rank->rank, prefix) : prefix);
+    }
+    if (target.is_terminal) {
+      const auto colored = printable_with_colours(text);
+      to << (target.has_color ? colored : without_colors(colored)) << '\n';
     } else {
-      to << prefix << text << '\n';
+      to << text << '\n';
     }
   }
   static void flush() {
@@ -64,7 +83,12 @@ class Printer {
   }
 
  private:
-  const bool is_terminal_[2] = {isatty(STDOUT_FILENO) == 1, isatty(STDERR_FILENO) == 1};
+  struct Target {
+    Target(int fd, ColorMode color, const Environment& environment)
+        : is_terminal(isatty(fd) == 1), has_color(wants_color(color, environment, is_terminal)) {}
+    bool is_terminal, has_color;
+  };
+  const Target out_, err_;
 };
 
 /// A rank's stream that is in a file alone.
@@ -106,7 +130,7 @@ class LogFile {
   launch::LineAssembler assembler_{""};
 };
 
-bool is_wanted(const JobRank& rank, const Args& args) { return !args.rank || rank.rank == *args.rank; }
+bool is_wanted(const JobRank& rank, const LogsArgs& args) { return !args.rank || rank.rank == *args.rank; }
 
 const StreamPlan& stream_of(const JobRank& rank, LineStream which) {
   return which == LineStream::kOut ? rank.out : rank.err;
@@ -121,7 +145,7 @@ std::string target_of(const JobRank& rank, LineStream which) {
 }
 
 /// What no launcher and no file keeps.
-void tell_what_is_missing(const launch::Job& job, const Args& args) {
+void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
   for (const auto& rank : job.ranks) {
     if (!is_wanted(rank, args)) continue;
     for (const auto which : {LineStream::kOut, LineStream::kErr}) {
@@ -134,7 +158,7 @@ void tell_what_is_missing(const launch::Job& job, const Args& args) {
   }
 }
 
-std::vector<LogFile> open_files(const launch::Job& job, const Args& args) {
+std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args) {
   std::vector<LogFile> files;
   for (const auto& rank : job.ranks) {
     for (const auto which : {LineStream::kOut, LineStream::kErr}) {
@@ -158,10 +182,11 @@ std::vector<LogFile> open_files(const launch::Job& job, const Args& args) {
 /// Prints until there is no more, and until the job's end when it follows.
 class Reader {
  public:
-  Reader(OpenJob open, const Args& args)
+  Reader(OpenJob open, const LogsArgs& args, Printer printer)
       : job_(std::move(open.job)),
         connection_(std::move(open.connection)),
         args_(args),
+        printer_(printer),
         files_(open_files(job_, args)) {}
 
   void run() {
@@ -212,12 +237,12 @@ class Reader {
 
   launch::Job job_;
   launch::JobConnection connection_;
-  const Args& args_;
+  const LogsArgs& args_;
   Printer printer_;
   std::vector<LogFile> files_;
 };
 
-int run(const Args& args) {
+int run_logs(const LogsArgs& args, const Context& context) {
   auto open = open_job(args.job);
   if (args.rank && find_rank(open.job, *args.rank) == nullptr) {
     std::vector<int64_t> ranks;
@@ -227,18 +252,19 @@ int run(const Args& args) {
                               : fmt::format("; its ranks are {} to {}", ranks.front(), ranks.back()));
   }
   tell_what_is_missing(open.job, args);
-  Reader(std::move(open), args).run();
+  Reader(std::move(open), args, Printer(args.color, context.environment)).run();
   return kExitOk;
 }
 
 }  // namespace
 
 void add_logs(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<LogsArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("logs", "Print what the ranks of a running job printed last");
   add_job_option(*cmd, args->job);
   cmd->add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
   cmd->add_option("--rank", args->rank, "Of this rank alone")->type_name("RANK");
+  add_color_option(*cmd, args->color);
   cmd->footer(
       examples("  yoke logs 4121             the last lines of all ranks, up to 1 MiB\n"
                "  yoke logs 4121 -f          and all to come\n"
@@ -247,7 +273,7 @@ void add_logs(CLI::App& app, Context& context) {
                "Lines come on standard output or error, as the ranks wrote them. Streams that `yoke run` sends into\n"
                "files (--redirects) are read there, whole. One rank alone writes straight to the terminal of\n"
                "`yoke run`: then there is nothing to show."));
-  cmd->callback([args, &context] { context.exit_code = run(*args); });
+  cmd->callback([args, &context] { context.exit_code = run_logs(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -14,7 +14,7 @@
 namespace yoke::cli {
 namespace {
 
-int run(const std::string& name, const CLI::App& app, Context& context) {
+int run_man(const std::string& name, const CLI::App& app, Context& context) {
   auto root = describe(app);
   // A page must not depend on what happens to be installed where it is made.
   root.footer = root.footer.substr(0, root.footer.find("\n\nAlso installed"));
@@ -36,7 +36,7 @@ void add_man(CLI::App& app, Context& context) {
   auto* cmd = app.add_subcommand("man", "Print a man page")->group("");
   cmd->add_option("COMMAND", *name, "Of which command; otherwise of yoke");
   cmd->footer(examples("  yoke man run | man -l -"));
-  cmd->callback([name, &app, &context] { context.exit_code = run(*name, app, context); });
+  cmd->callback([name, &app, &context] { context.exit_code = run_man(*name, app, context); });
 }
 
 }  // namespace yoke::cli

@@ -17,19 +17,20 @@ namespace yoke::cli {
 namespace {
 
 // Links and the PCIe traffic (which takes NVML 40 ms to measure) are left to `yoke topo` and `yoke devices -i`.
-constexpr device::Want kWant{.details = true, .process_utilization = true, .origins = true};
+constexpr device::Want kMetricsWant{.details = true, .process_utilization = true, .origins = true};
 
-struct Args {
+struct MetricsArgs {
   DeviceOptions device;
   CLI::Option* serve = nullptr;
+  CLI::Option* max_age = nullptr;
   std::string address;
   double max_age_s = 1;
 };
 
-void serve(const Args& args, const web::Address& address, device::Source& source, Context& context) {
+void serve(const MetricsArgs& args, const web::Address& address, device::Source& source, Context& context) {
   web::ServerOptions options{.address = address};
   options.max_age = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(args.max_age_s));
-  web::Server server(options, [&] { return source.sample(kWant); });
+  web::Server server(options, [&] { return source.sample(kMetricsWant); });
   context.out << server.url() << std::endl;
   if (!address.is_loopback()) {
     std::cerr << "yoke metrics: other machines can read this: there is no password and no encryption" << std::endl;
@@ -37,13 +38,16 @@ void serve(const Args& args, const web::Address& address, device::Source& source
   server.run();
 }
 
-int run(const Args& args, Context& context) {
+int run_metrics(const MetricsArgs& args, Context& context) {
+  if (args.max_age->count() > 0 && args.serve->count() == 0) {
+    throw Error(ErrorCode::kInvalidArgument, "metrics: --max-age is for --serve; a page that is printed is always new");
+  }
   const auto address = web::parse_address(args.address);
   return with_source(args.device, context, [&](device::Source& source) {
     if (args.serve->count() > 0) {
       serve(args, address, source, context);
     } else {
-      context.out << web::to_prometheus(source.sample(kWant));
+      context.out << web::to_prometheus(source.sample(kMetricsWant));
     }
     return kExitOk;
   });
@@ -52,7 +56,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_metrics(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<MetricsArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("metrics", "Print or serve what the devices are doing, for Prometheus");
   args->serve =
       cmd->add_option("--serve", args->address,
@@ -60,10 +64,11 @@ void add_metrics(CLI::App& app, Context& context) {
                       "only this machine can read them. Port 0: any free one")
           ->type_name("ADDR:PORT")
           ->expected(0, 1);
-  cmd->add_option("--max-age", args->max_age_s, "Answer with a sample that is no older; else take a new one")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
-      ->capture_default_str();
+  args->max_age =
+      cmd->add_option("--max-age", args->max_age_s, "Answer with a sample that is no older; else take a new one")
+          ->type_name("SECONDS")
+          ->check(CLI::Range(0.0, 3600.0).description(""))
+          ->capture_default_str();
   add_device_options(*cmd, args->device);
   cmd->footer(
       examples("  yoke metrics                        once\n"
@@ -72,7 +77,7 @@ void add_metrics(CLI::App& app, Context& context) {
                "  curl -s localhost:19477/devices.json\n"
                "\n"
                "The server ends with status 0 on SIGTERM and Ctrl-C."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_metrics(*args, context); });
 }
 
 }  // namespace yoke::cli

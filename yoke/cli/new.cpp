@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int run(const std::string& target, Context& context) {
+int run_new(const std::string& target, Context& context) {
   const auto source = context.installation.share / "examples" / "first";
   std::error_code error;
   if (!fs::is_directory(source, error)) {
@@ -45,7 +45,7 @@ void add_new(CLI::App& app, Context& context) {
   auto* cmd = app.add_subcommand("new", "Begin a training program of your own");
   cmd->add_option("DIR", *target, "A folder that does not exist yet, or is empty")->type_name("")->required();
   cmd->footer(examples("  yoke new my-training    a CMake project that trains a network on all ranks"));
-  cmd->callback([target, &context] { context.exit_code = run(*target, context); });
+  cmd->callback([target, &context] { context.exit_code = run_new(*target, context); });
 }
 
 }  // namespace yoke::cli

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
 
@@ -13,7 +14,7 @@ namespace {
 using device::ProcessInfo;
 using std::chrono::system_clock;
 
-constexpr const char* kUnknown = "-";
+constexpr const char* kNotKnown = "-";
 
 std::optional<std::chrono::duration<double>> age_of(const ProcessInfo& info, system_clock::time_point now) {
   if (!info.started_at) return std::nullopt;
@@ -28,10 +29,10 @@ std::string type_letters(const std::string& type) {
     if (is_first || c == '+') letters += is_first ? static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c) : c;
     is_first = c == '+';
   }
-  return letters.empty() ? kUnknown : letters;
+  return letters.empty() ? kNotKnown : letters;
 }
 
-std::string number(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
+std::string number_or_empty(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
 
 /// A column of the table; one in which nothing is known is left out.
 struct Field {
@@ -46,7 +47,7 @@ Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& f
   for (const auto& field : fields) {
     std::vector<std::string> cells(uses.size());
     std::transform(uses.begin(), uses.end(), cells.begin(), field.text);
-    const auto is_known = [](const std::string& cell) { return !cell.empty() && cell != kUnknown; };
+    const auto is_known = [](const std::string& cell) { return !cell.empty() && cell != kNotKnown; };
     if (field.is_optional && std::none_of(cells.begin(), cells.end(), is_known)) continue;
     table.columns.push_back(field.column);
     for (size_t i = 0; i < cells.size(); ++i) table.rows[i].push_back(std::move(cells[i]));
@@ -54,15 +55,18 @@ Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& f
   return table;
 }
 
+/// Whether `selection` names a device, or an instance.
+std::function<bool(const device::Device&)> chosen_by(const device::DeviceSelection& selection,
+                                                     const device::Snapshot& snapshot) {
+  return [choices = selection.resolve(snapshot)](const device::Device& device) {
+    return std::any_of(choices.begin(), choices.end(), [&](const auto& choice) { return choice.device == &device; });
+  };
+}
+
 }  // namespace
 
-std::vector<DeviceUse> uses_of(const device::Snapshot& snapshot, const std::vector<std::string>& devices) {
-  std::vector<const device::Device*> chosen(devices.size());
-  std::transform(devices.begin(), devices.end(), chosen.begin(),
-                 [&](const std::string& id) { return &find_device(snapshot, id); });
-  const auto is_chosen = [&](const device::Device& device) {
-    return devices.empty() || std::find(chosen.begin(), chosen.end(), &device) != chosen.end();
-  };
+std::vector<DeviceUse> uses_of(const device::Snapshot& snapshot, const device::DeviceSelection& selection) {
+  const auto is_chosen = chosen_by(selection, snapshot);
   std::vector<DeviceUse> uses;
   const auto add = [&](const device::Device& device, const std::string& id) {
     const auto first = static_cast<std::ptrdiff_t>(uses.size());
@@ -72,13 +76,26 @@ std::vector<DeviceUse> uses_of(const device::Snapshot& snapshot, const std::vect
     });
   };
   for (const auto& device : snapshot.devices) {
-    const bool is_whole_chosen = is_chosen(device);
-    if (is_whole_chosen) add(device, id_of(device));
+    if (is_chosen(device)) add(device, id_of(device));
     for (const auto& instance : device.instances) {
-      if (is_whole_chosen || is_chosen(instance)) add(instance, fmt::format("{}:{}", device.index, instance.index));
+      if (is_chosen(device) || is_chosen(instance)) add(instance, device::Choice{&instance, &device, ""}.id());
     }
   }
   return uses;
+}
+
+nlohmann::ordered_json unanswered_json(const std::vector<device::Unanswered>& unanswered) {
+  using Json = nlohmann::ordered_json;
+  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
+  auto json = Json::array();
+  for (const auto& one : unanswered) {
+    json.push_back({{"device", text(one.device_id)},
+                    {"device_uuid", text(one.device_uuid)},
+                    {"backend", text(one.backend)},
+                    {"state", one.state},
+                    {"reason", text(one.reason)}});
+  }
+  return json;
 }
 
 std::string command_text(const ProcessInfo& info, CommandText which) {
@@ -92,7 +109,7 @@ std::string command_text(const ProcessInfo& info, CommandText which) {
 
 std::string age_text(const ProcessInfo& info, system_clock::time_point now) {
   const auto age = age_of(info, now);
-  return age ? format_duration(*age) : kUnknown;
+  return age ? format_duration(*age) : kNotKnown;
 }
 
 Table process_table(const std::vector<DeviceUse>& uses, system_clock::time_point now, CommandText which) {
@@ -101,19 +118,22 @@ Table process_table(const std::vector<DeviceUse>& uses, system_clock::time_point
       {{"user", Align::kLeft, 6},
        [](const DeviceUse& use) { return use.process.info.user.empty() ? "?" : use.process.info.user; }},
       {{"pid", Align::kRight}, [](const DeviceUse& use) { return fmt::format("{}", use.process.pid); }},
-      {{"type"}, [](const DeviceUse& use) { return type_letters(use.process.type); }},
+      {{.title = "type", .drop_order = 2}, [](const DeviceUse& use) { return type_letters(use.process.type); }},
       {{"memory", Align::kRight},
        [](const DeviceUse& use) {
-         return use.process.memory_bytes ? format_bytes(*use.process.memory_bytes) : std::string(kUnknown);
+         return use.process.memory_bytes ? format_bytes(*use.process.memory_bytes) : std::string(kNotKnown);
        }},
-      {{"util", Align::kRight},
+      {{.title = "util", .align = Align::kRight, .drop_order = 4},
        [](const DeviceUse& use) {
          const auto& percent = use.process.utilization_percent;
-         return percent ? fmt::format("{}%", *percent) : std::string(kUnknown);
+         return percent ? fmt::format("{}%", *percent) : std::string(kNotKnown);
        },
        true},
-      {{"age", Align::kRight}, [&](const DeviceUse& use) { return age_text(use.process.info, now); }},
-      {{"origin", Align::kLeft, 10}, [](const DeviceUse& use) { return label(use.process.origin); }, true},
+      {{.title = "age", .align = Align::kRight, .drop_order = 3},
+       [&](const DeviceUse& use) { return age_text(use.process.info, now); }},
+      {{.title = "origin", .shrinks_to = 10, .drop_order = 1},
+       [](const DeviceUse& use) { return label(use.process.origin); },
+       true},
       {{"command", Align::kLeft, 12}, [&](const DeviceUse& use) { return command_text(use.process.info, which); }}};
   return make_table(uses, fields);
 }
@@ -125,8 +145,8 @@ Table process_csv(const std::vector<DeviceUse>& uses, system_clock::time_point n
       {{"user"}, [](const DeviceUse& use) { return use.process.info.user; }},
       {{"pid"}, [](const DeviceUse& use) { return fmt::format("{}", use.process.pid); }},
       {{"type"}, [](const DeviceUse& use) { return use.process.type; }},
-      {{"memory_bytes"}, [](const DeviceUse& use) { return number(use.process.memory_bytes); }},
-      {{"utilization_percent"}, [](const DeviceUse& use) { return number(use.process.utilization_percent); }},
+      {{"memory_bytes"}, [](const DeviceUse& use) { return number_or_empty(use.process.memory_bytes); }},
+      {{"utilization_percent"}, [](const DeviceUse& use) { return number_or_empty(use.process.utilization_percent); }},
       {{"age_seconds"},
        [&](const DeviceUse& use) {
          const auto age = age_of(use.process.info, now);

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <chrono>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "yoke/base/table.h"
 #include "yoke/device/device.h"
+#include "yoke/device/selection.h"
+#include "yoke/device/unanswered.h"
 
 namespace yoke::cli {
 
@@ -18,9 +21,11 @@ struct DeviceUse {
   device::DeviceProcess process;
 };
 
-/// By device, then by memory, the largest first. `devices`: those that id_of() or a MIG id names; empty: all.
-/// Errors  of find_device.
-std::vector<DeviceUse> uses_of(const device::Snapshot& snapshot, const std::vector<std::string>& devices = {});
+/// By device, then by memory, the largest first.
+/// Errors  of DeviceSelection::resolve.
+std::vector<DeviceUse> uses_of(const device::Snapshot& snapshot, const device::DeviceSelection& selection = {});
+
+nlohmann::ordered_json unanswered_json(const std::vector<device::Unanswered>& unanswered);
 
 enum class CommandText {
   kShort,  ///< From the name that people know on: "train.py --lr 1" of "/usr/bin/python -u /home/ada/train.py --lr 1".

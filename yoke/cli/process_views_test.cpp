@@ -42,7 +42,7 @@ std::vector<int64_t> pids_of(const std::vector<DeviceUse>& uses) {
   return pids;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> lines_in(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
@@ -54,13 +54,14 @@ TEST(ProcessViews, ByDeviceThenMemory) {
   EXPECT_THAT(pids_of(uses), ElementsAre(12, 11, 10, 13));
   EXPECT_EQ(uses[3].device_id, "1:0");
   EXPECT_EQ(uses[3].device_uuid, "MIG-1");
-  EXPECT_THAT(pids_of(uses_of(machine(), {"1"})), ElementsAre(13));
-  EXPECT_THAT(pids_of(uses_of(machine(), {"1:0", "0"})), ElementsAre(12, 11, 10, 13)) << "in the order of devices";
+  EXPECT_THAT(pids_of(uses_of(machine(), device::DeviceSelection::parse({"1"}))), ElementsAre(13));
+  EXPECT_THAT(pids_of(uses_of(machine(), device::DeviceSelection::parse({"1:0", "0"}))), ElementsAre(12, 11, 10, 13))
+      << "in the order of devices";
 }
 
 TEST(ProcessViews, TheTableIsAsShortAsItCan) {
-  auto uses = uses_of(machine(), {"0"});
-  const auto lines = lines_of(to_text(process_table(uses, kNow, CommandText::kShort), 80));
+  auto uses = uses_of(machine(), device::DeviceSelection::parse({"0"}));
+  const auto lines = lines_in(to_text(process_table(uses, kNow, CommandText::kShort), 80));
   ASSERT_THAT(lines, SizeIs(4));
   EXPECT_EQ(lines[0], "#  user  pid  type   memory   age  command") << "nothing is known of utilisation and origins";
   EXPECT_EQ(lines[1], "0  ada    12  C     5.0 MiB  3:07  train.py --lr 1");
@@ -69,7 +70,7 @@ TEST(ProcessViews, TheTableIsAsShortAsItCan) {
   uses[0].process.utilization_percent = 97;
   uses[1].process.origin.slurm = device::SlurmJob{.job_id = 4121, .step = "0"};
   uses[2].process.type = "compute+graphics";
-  const auto more = lines_of(to_text(process_table(uses, kNow, CommandText::kWhole), 200));
+  const auto more = lines_in(to_text(process_table(uses, kNow, CommandText::kWhole), 200));
   EXPECT_EQ(more[0], "#  user  pid  type   memory  util   age  origin        command");
   EXPECT_EQ(more[1],
             "0  ada    12  C     5.0 MiB   97%  3:07                /usr/bin/python3 -u /home/ada/train.py --lr 1");
@@ -90,7 +91,7 @@ TEST(ProcessViews, FitsEightyColumnsWhateverThereIs) {
     uses.push_back(use);
   }
   const auto table = process_table(uses, kNow, CommandText::kShort);
-  for (const auto& line : lines_of(to_text(table, 80))) EXPECT_LE(display_width(line), 80) << line;
+  for (const auto& line : lines_in(to_text(table, 80))) EXPECT_LE(display_width(line), 80) << line;
   EXPECT_THAT(to_text(table, 80), HasSubstr("xxx")) << "some of the command is left";
 }
 
@@ -103,7 +104,7 @@ TEST(ProcessViews, HostileTextIsHarmless) {
   for (const auto& text :
        {to_text(process_table({use}, kNow, CommandText::kShort), 80),
         to_text(process_table({use}, kNow, CommandText::kWhole), kUnlimitedWidth), to_csv(process_csv({use}, kNow))}) {
-    EXPECT_THAT(lines_of(text), SizeIs(2));
+    EXPECT_THAT(lines_in(text), SizeIs(2));
     for (const char c : {'\x1b', '\x07', '\xff', '\xfe'}) EXPECT_EQ(text.find(c), std::string::npos);
   }
 }
@@ -114,6 +115,21 @@ TEST(ProcessViews, WhatIsNotVisibleSaysWhy) {
   EXPECT_THAT(to_text(process_table({use}, kNow, CommandText::kShort), 80),
               HasSubstr("0  ?     4000  -          -    -  (not in this PID namespace)"));
   EXPECT_EQ(command_text({}, CommandText::kShort), "(not known)");
+}
+
+TEST(ProcessViews, NarrowTerminalsKeepUsersAndMemory) {
+  DeviceUse use{.device_id = "0", .process = process(4121, int64_t{12} << 30)};
+  use.process.utilization_percent = 97;
+  use.process.origin.slurm = device::SlurmJob{.job_id = 4121};
+  const auto titles = [&](int64_t width) {
+    const auto lines = lines_in(to_text(process_table({use}, kNow, CommandText::kShort), width));
+    EXPECT_THAT(lines[1], testing::AllOf(HasSubstr("ada"), HasSubstr("12.0 GiB"), HasSubstr("4121"))) << width;
+    return lines[0];
+  };
+  EXPECT_EQ(titles(80), "#  user   pid  type    memory  util   age  origin      command");
+  EXPECT_EQ(titles(60), "#  user   pid  type    memory  util   age  command");
+  EXPECT_EQ(titles(50), "#  user   pid    memory  util   age  command");
+  EXPECT_EQ(titles(40), "#  user   pid    memory  command");
 }
 
 TEST(ProcessViews, TheCommandBeginsWhereItGetsInteresting) {
@@ -129,7 +145,7 @@ TEST(ProcessViews, TheCommandBeginsWhereItGetsInteresting) {
 }
 
 TEST(ProcessViews, CsvHasPlainNumbers) {
-  const auto text = to_csv(process_csv(uses_of(machine(), {"1"}), kNow));
+  const auto text = to_csv(process_csv(uses_of(machine(), device::DeviceSelection::parse({"1"})), kNow));
   EXPECT_EQ(text,
             "device,device_uuid,user,pid,type,memory_bytes,utilization_percent,age_seconds,origin,name,command,reason\n"
             "1:0,MIG-1,ada,13,compute,2097152,,187,,train.py,/usr/bin/python3 -u /home/ada/train.py --lr 1,\n");

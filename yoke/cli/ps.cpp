@@ -1,11 +1,12 @@
 // `yoke ps`: every process on every device, and what it belongs to.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
 #include "yoke/cli/process_views.h"
+#include "yoke/cli/repetition.h"
 #include "yoke/device/json.h"
 
 namespace yoke::cli {
@@ -22,17 +24,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Args {
+struct PsArgs {
   DeviceOptions device;
   std::vector<std::string> users;
-  std::vector<std::string> devices;
   bool mine = false;
   bool wide = false;
   bool json = false;
   bool csv = false;
+  Repetition repetition;
 };
 
-bool is_wanted(const device::ProcessInfo& info, const Args& args) {
+bool is_wanted(const device::ProcessInfo& info, const PsArgs& args) {
   if (args.mine && info.uid != int64_t{geteuid()}) return false;
   const auto is_user = [&](const std::string& user) {
     return info.user == user || (info.uid && parse_int(user) == info.uid);
@@ -40,10 +42,12 @@ bool is_wanted(const device::ProcessInfo& info, const Args& args) {
   return args.users.empty() || std::any_of(args.users.begin(), args.users.end(), is_user);
 }
 
-Json to_json(const std::vector<DeviceUse>& uses, const device::Snapshot& snapshot) {
+Json to_json(const std::vector<DeviceUse>& uses, const std::vector<device::Unanswered>& unanswered,
+             const device::Snapshot& snapshot) {
   const auto seconds = [](auto duration) { return std::chrono::duration<double>(duration).count(); };
   Json json = {{"time_seconds", seconds(snapshot.time.time_since_epoch())},
                {"host", snapshot.host},
+               {"unanswered", unanswered_json(unanswered)},
                {"processes", Json::array()}};
   for (const auto& use : uses) {
     Json process = {{"device", use.device_id},
@@ -56,55 +60,90 @@ Json to_json(const std::vector<DeviceUse>& uses, const device::Snapshot& snapsho
   return json;
 }
 
-int print(const device::Snapshot& snapshot, const Args& args, Context& context) {
-  auto uses = uses_of(snapshot, args.devices);
-  const bool is_any = !uses.empty();
-  std::erase_if(uses, [&](const DeviceUse& use) { return !is_wanted(use.process.info, args); });
-  if (args.json) {
-    context.out << to_json(uses, snapshot).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-  } else if (args.csv) {
-    context.out << to_csv(process_csv(uses, snapshot.time));
-  } else if (uses.empty()) {
-    const auto* where = args.devices.empty() ? "on any device" : "on the chosen devices";
-    context.out << (is_any ? "no process of this user " : "no process ") << where << '\n';
-  } else {
-    const auto table = process_table(uses, snapshot.time, args.wide ? CommandText::kWhole : CommandText::kShort);
-    context.out << to_text(table, args.wide ? kUnlimitedWidth : output_width(context));
+/// Lines for standard error.
+std::string notes(const device::Snapshot& snapshot, const std::vector<device::Unanswered>& unanswered,
+                  int64_t num_ownerless) {
+  auto text = note_lines(snapshot);
+  for (const auto& one : unanswered) text += fmt::format("yoke: the processes of {} are not known\n", one.what());
+  if (num_ownerless > 0) {
+    text += fmt::format("yoke: left out: {} {} whose user is not known (of another PID namespace, or hidden)\n",
+                        num_ownerless, num_ownerless == 1 ? "process" : "processes");
   }
-  context.out.flush();
-  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke ps: " << note << '\n';
-  return kExitOk;
+  return text;
 }
 
-int run(const Args& args, Context& context) {
-  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "choose one of --json and --csv");
+/// Why there is no row.
+std::string nobody(bool is_any, const std::vector<device::Unanswered>& unanswered, const PsArgs& args) {
+  if (!unanswered.empty()) {
+    std::vector<std::string> silent;
+    for (const auto& one : unanswered) silent.push_back(fmt::format("{} ({})", one.what(), one.why()));
+    return fmt::format("no process is known; not known are those of {}\n", fmt::join(silent, ", "));
+  }
+  return fmt::format("{} {}\n", is_any ? "no process of this user" : "no process",
+                     args.device.chosen.empty() ? "on any device" : "on the chosen devices");
+}
+
+Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t number, int64_t width) {
+  const auto selection = args.device.selection();
+  const auto unanswered = unanswered_of(snapshot, selection);
+  auto uses = uses_of(snapshot, selection);
+  const bool is_any = !uses.empty();
+  int64_t num_ownerless = 0;
+  std::erase_if(uses, [&](const DeviceUse& use) {
+    const bool is_left_out = !is_wanted(use.process.info, args);
+    num_ownerless += is_left_out && !use.process.info.uid ? 1 : 0;
+    return is_left_out;
+  });
+  Picture picture{.time = snapshot.time, .host = snapshot.host, .notes = notes(snapshot, unanswered, num_ownerless)};
+  if (args.json) {
+    const int indent = args.repetition.is_wanted() ? -1 : 2;  // one line a sample where several follow each other
+    picture.text = to_json(uses, unanswered, snapshot).dump(indent, ' ', false, Json::error_handler_t::replace) + '\n';
+  } else if (args.csv) {
+    picture.text = to_csv(process_csv(uses, snapshot.time), args.repetition, snapshot.time, number);
+  } else if (uses.empty()) {
+    picture.text = nobody(is_any, unanswered, args);
+  } else {
+    const auto table = process_table(uses, snapshot.time, args.wide ? CommandText::kWhole : CommandText::kShort);
+    picture.text = to_text(table, args.wide ? kUnlimitedWidth : width);
+  }
+  return picture;
+}
+
+int run_ps(const PsArgs& args, Context& context) {
+  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "ps: choose one of --json and --csv");
   return with_source(args.device, context, [&](device::Source& source) {
-    return print(source.sample({.process_utilization = true, .origins = true}), args, context);
+    const auto kind = args.json || args.csv ? PictureKind::kRecords : PictureKind::kText;
+    repeat(args.repetition, kind, context, [&](int64_t number) {
+      return take(source.sample({.process_utilization = true, .origins = true}), args, number, output_width(context));
+    });
+    return kExitOk;
   });
 }
 
 }  // namespace
 
 void add_ps(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<PsArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("ps", "List the processes on all devices, and what they belong to");
   cmd->add_option("-u,--user", args->users, "Processes of these users alone: names or numbers")->type_name("NAME...");
   cmd->add_flag("--mine", args->mine, "Your own processes alone");
-  cmd->add_option("-d,--device", args->devices, "On these devices alone: indices, 0:1 for MIG, UUIDs, PCI bus ids")
-      ->type_name("ID...");
+  add_device_choice(*cmd, args->device.chosen, "-d,--device",
+                    "On these devices alone: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");
   cmd->add_flag("-w,--wide", args->wide, "Whole command lines, however long");
   cmd->add_flag("--json", args->json, "Print JSON: all that is known");
   cmd->add_flag("--csv", args->csv, "Print CSV");
+  add_watch_option(*cmd, args->repetition);
   add_device_options(*cmd, args->device);
   cmd->footer(
       examples("  yoke ps                        who uses which device\n"
                "  yoke ps --mine --wide          your own, with whole command lines\n"
-               "  yoke ps -d 0 3 -u ada          of one user on two devices\n"
+               "  yoke ps -d 0,3 -u ada          of one user on two devices\n"
+               "  yoke ps --watch 1              again every second, changes highlighted\n"
                "  yoke ps --json | jq '.processes[] | select(.origin.slurm.job_id == 4121) | .pid'\n"
                "\n"
                "type is C (compute), G (graphics) or M (under MPS). A PID that belongs to another namespace, or\n"
                "is hidden from you, is listed with user `?`. Exit status: 0, also when there is no process."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_ps(*args, context); });
 }
 
 }  // namespace yoke::cli

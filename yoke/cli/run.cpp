@@ -26,7 +26,7 @@
 namespace yoke::cli {
 namespace {
 
-struct Args {
+struct RunArgs {
   RunOptions options;
   bool plan = false;
   bool json = false;
@@ -69,17 +69,18 @@ Table to_table(const std::vector<launch::RankPlan>& ranks) {
 }
 
 /// Hosts, not ranks: what each of them gives its ranks is found out there.
-int show_hosts(const launch::NodesSpec& nodes, const Args& args, Context& context) {
+int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
   const auto num_ranks = [&](const launch::Host& host) {
     return host.num_ranks ? fmt::format("{}", *host.num_ranks) : args.options.nproc_per_node;
   };
-  auto json = nlohmann::ordered_json::array();
+  nlohmann::ordered_json json = {{"hosts", nlohmann::ordered_json::array()}};
   Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}, .rows = {}};
   for (const auto& host : nodes.hosts) {
     const auto node = table.rows.size();
     table.rows.push_back(
         {fmt::format("{}", node), host.name, num_ranks(host), fmt::format("{}", fmt::join(context.rest, " "))});
-    json.push_back({{"node_rank", node}, {"host", host.name}, {"num_ranks", num_ranks(host)}, {"argv", context.rest}});
+    json["hosts"].push_back(
+        {{"node_rank", node}, {"host", host.name}, {"num_ranks", num_ranks(host)}, {"argv", context.rest}});
   }
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   context.out << (args.json ? json.dump(2, ' ', false, kReplace) + "\n" : to_text(table, output_width(context)));
@@ -98,7 +99,7 @@ launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& 
           .agent_serves_store = nodes.is_several() && !spec.store_program.empty()};
 }
 
-int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const Args& args, Context& context) {
+int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
   if (!nodes.hosts.empty()) return show_hosts(nodes, args, context);
   const bool has_files = !spec.logs.folder.empty() || !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
   const auto binding = launch::bind_here(spec);
@@ -109,7 +110,9 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
              .log_folder = has_files ? fmt::format("{}/{}_XXXXXX/attempt_0", spec.logs.folder, spec.run_id) : ""});
   if (args.json) {
     constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;  // arguments may be any bytes
-    context.out << to_json(ranks, context.environment).dump(2, ' ', false, kReplace) << '\n';
+    const nlohmann::ordered_json json = {
+        {"ranks", to_json(ranks, context.environment)}, {"binding", binding.reason}, {"warnings", binding.warnings}};
+    context.out << json.dump(2, ' ', false, kReplace) << '\n';
   } else {
     context.out << to_text(to_table(ranks), output_width(context)) << fmt::format("\nCPUs: {}\n", binding.reason);
     for (const auto& warning : binding.warnings) context.out << fmt::format("warning: {}\n", warning);
@@ -144,7 +147,8 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context)
           {"silence_ms", nodes.silence.count()}};
 }
 
-int run(const Args& args, Context& context) {
+int run_run(const RunArgs& args, Context& context) {
+  if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "run: --json is for --plan");
   auto spec = to_spec(args.options, context);
   if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
   const auto nodes = to_nodes(args.options, context, spec);
@@ -161,7 +165,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_run(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<RunArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto program = std::make_shared<std::vector<std::string>>();
   auto* cmd = app.add_subcommand("run", "Start a program once for each rank, on one machine or several");
   add_run_options(*cmd, args->options);
@@ -183,9 +187,10 @@ void add_run(CLI::App& app, Context& context) {
                "  yoke run -n 2 --plan -- ./train          what each rank would get\n"
                "\n"
                "Options of torchrun are understood, with dashes or underscores, and their variables PET_*.\n"
+               "The last of a repeated option counts. An empty value is an error, as of a variable that is not set.\n"
                "The exit status is that of the first rank that failed, 128 and the signal's number\n"
                "if a signal ended it, 127 if the program is not found, 75 if output could not be written."));
-  cmd->callback([args, program, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, program, &context] { context.exit_code = run_run(*args, context); });
 }
 
 }  // namespace yoke::cli

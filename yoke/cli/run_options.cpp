@@ -11,6 +11,7 @@
 #include <random>
 
 #include "yoke/base/error.h"
+#include "yoke/cli/color_option.h"
 #include "yoke/cli/external.h"
 #include "yoke/cli/kill_plan.h"
 #include "yoke/cli/num_ranks.h"
@@ -131,6 +132,7 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   }
   if (options.no_prefix) spec.prefix = launch::Prefix::kNone;
   spec.quiet = options.quiet;
+  spec.color = options.color;
   spec.logs = to_logs(options, context.environment);
   return spec;
 }
@@ -183,7 +185,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
          "Lines of --tee with one of these texts, of all ranks, also into filtered_stdout.log");
   option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS", "The same of standard error");
   command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
-  command.add_flag("-q,--quiet", options.quiet, "Say nothing but why the job failed");
+  command.add_flag("-q,--quiet", options.quiet, "Say nothing but why the job failed, and show no status line");
+  add_color_option(command, options.color);
 
   command
       .add_option("--hosts", options.hosts, "Run on these hosts, reached by ssh: a,b,c or n[01-04]; a:2 has 2 ranks")

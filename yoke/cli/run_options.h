@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "yoke/base/terminal.h"
 #include "yoke/cli/command.h"
 #include "yoke/launch/plan/spec.h"
 
@@ -19,6 +20,7 @@ struct RunOptions {
   std::string role = "default";
   bool no_prefix = false;
   bool quiet = false;
+  ColorMode color = ColorMode::kAuto;
 
   bool module = false;
   bool no_python = false;

@@ -34,9 +34,10 @@ namespace {
 using device::ProcessFolder;
 using Json = nlohmann::ordered_json;
 
-struct Args {
+struct StackArgs {
   std::string job;
   std::optional<int64_t> rank;
+  bool all_threads = false;
   bool json = false;
 };
 
@@ -182,7 +183,7 @@ bool is_below(int64_t launcher, int64_t pid) {
   return false;
 }
 
-std::vector<RankStack> look_at_ranks(const launch::Job& job, const Args& args) {
+std::vector<RankStack> look_at_ranks(const launch::Job& job, const StackArgs& args) {
   std::vector<RankStack> ranks;
   const auto children = all_children();
   for (const auto& rank : job.ranks) {
@@ -333,7 +334,7 @@ void add_kernel_stack(ProcessStack& process) {
   }
 }
 
-int run(const Args& args, Context& context) {
+int run_stack(const StackArgs& args, Context& context) {
   const auto job = open_job(args.job).job;
   auto ranks = look_at_ranks(job, args);
   std::vector<ProcessStack*> processes;
@@ -359,7 +360,7 @@ int run(const Args& args, Context& context) {
     const Json json = {{"job", job.pid}, {"host", job.host}, {"ranks", to_json(ranks)}};
     context.out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   } else {
-    context.out << to_text(ranks);
+    context.out << to_text(ranks, args.all_threads ? ShownThreads::kAll : ShownThreads::kMain);
   }
   return kExitOk;
 }
@@ -367,18 +368,20 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_stack(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<StackArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("stack", "Show where the ranks of a job are: native and Python stacks");
   add_job_option(*cmd, args->job);
   cmd->add_option("--rank", args->rank, "This rank alone")->type_name("RANK");
+  cmd->add_flag("--all-threads", args->all_threads, "The stacks of all threads, not of the main ones alone");
   cmd->add_flag("--json", args->json, "Print JSON: every rank, every thread");
   cmd->footer(examples(
       "  yoke stack 4121            of all ranks; those that are at the same place once\n"
       "  yoke stack --rank 7        of the only job, one rank\n"
+      "  yoke stack --all-threads   not the main threads alone\n"
       "\n"
       "Native stacks are eu-stack's (package elfutils), gdb's or pstack's, Python's are py-spy's (pip install\n"
       "py-spy): whichever is on PATH. They stop a process for a moment. Without them: what /proc tells."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_stack(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/text.h"
@@ -30,8 +31,6 @@ std::string_view trim(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t\r") + 1);
 }
 
-std::string base_name(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
-
 /// What follows "#3  0x00007f97226f1df2 "; nullopt: no line of a frame.
 std::optional<std::string_view> after_address(std::string_view line) {
   if (!line.starts_with('#')) return std::nullopt;
@@ -50,7 +49,7 @@ void sort_main_first(std::vector<ThreadStack>& threads) {
 Frame parse_eu_frame(std::string_view text) {
   const auto dash = text.starts_with("- ") ? 0 : text.rfind(" - ");
   if (dash == text.npos) return {std::string(text), ""};
-  return {std::string(trim(text.substr(0, dash))), base_name(trim(text.substr(dash + 2)))};
+  return {std::string(trim(text.substr(0, dash))), std::string(base_name(trim(text.substr(dash + 2))))};
 }
 
 /// "in wait_here (seconds=3) at hang.cpp:3", "main () at hang.cpp:4", "in ?? () from /lib/libstdc++.so.6"
@@ -83,6 +82,36 @@ std::string_view without_number(std::string_view line) {
   return line.starts_with("Thread ") && quote != line.npos ? line.substr(quote) : line;
 }
 
+using PythonThread = std::span<const std::string>;  ///< Its heading, then its functions, innermost first.
+
+std::vector<PythonThread> python_threads(const std::vector<std::string>& lines) {
+  std::vector<PythonThread> threads;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto begin = threads.empty() || lines[i].starts_with("Thread ")
+                           ? i
+                           : static_cast<size_t>(threads.back().data() - lines.data());
+    if (begin != i) threads.pop_back();
+    threads.push_back(PythonThread(lines).subspan(begin, i + 1 - begin));
+  }
+  return threads;
+}
+
+/// Its index. REQUIRES: there is one.
+size_t main_of(const std::vector<PythonThread>& threads) {
+  const auto found = std::find_if(threads.begin(), threads.end(), [](const auto& thread) {
+    return thread[0].find("\"MainThread\"") != std::string::npos;
+  });
+  return found == threads.end() ? 0 : static_cast<size_t>(found - threads.begin());
+}
+
+/// Null: nothing is known of any thread.
+const ThreadStack* main_thread(const ProcessStack& process) {
+  const auto found = std::find_if(process.threads.begin(), process.threads.end(),
+                                  [&](const ThreadStack& thread) { return thread.tid == process.pid; });
+  if (found != process.threads.end()) return &*found;
+  return process.threads.empty() ? nullptr : &process.threads.front();
+}
+
 std::string_view state_name(char state) {
   switch (state) {
     case 'R': return "running";
@@ -96,7 +125,7 @@ std::string_view state_name(char state) {
   }
 }
 
-std::string describe(const ThreadStack& thread) {
+std::string describe_thread(const ThreadStack& thread) {
   std::string text(state_name(thread.state));
   if (!thread.syscall.empty()) text += fmt::format(", system call {}", thread.syscall);
   if (!thread.kernel.empty()) text += fmt::format(", in {}", thread.kernel);
@@ -111,8 +140,17 @@ void add_frames(const std::vector<Frame>& frames, std::string& text) {
   }
 }
 
+std::string name_of(const std::vector<int64_t>& tids) {
+  return fmt::format("{} {}", tids.size() == 1 ? "thread" : fmt::format("{} threads", tids.size()), join_ranks(tids));
+}
+
+void add_thread(const std::vector<int64_t>& tids, const ThreadStack& thread, std::string& text) {
+  text += fmt::format("    {} ({}): {}\n", name_of(tids), printable(thread.name), describe_thread(thread));
+  add_frames(thread.frames, text);
+}
+
 /// Threads at the same place once, in the order of their first.
-void add_threads(const std::vector<ThreadStack>& threads, std::string& text) {
+void add_all_threads(const std::vector<ThreadStack>& threads, std::string& text) {
   std::vector<std::pair<const ThreadStack*, std::vector<int64_t>>> groups;
   for (const auto& thread : threads) {
     const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
@@ -124,19 +162,83 @@ void add_threads(const std::vector<ThreadStack>& threads, std::string& text) {
       known->second.push_back(thread.tid);
     }
   }
-  for (const auto& [thread, tids] : groups) {
-    text += fmt::format("    {} {} ({}): {}\n", tids.size() == 1 ? "thread" : fmt::format("{} threads", tids.size()),
-                        join_ranks(tids), printable(thread->name), describe(*thread));
-    add_frames(thread->frames, text);
+  for (const auto& [thread, tids] : groups) add_thread(tids, *thread, text);
+}
+
+/// What a thread was started for: the outermost of its functions that is not the system's, or its library where the
+/// function is not known. Empty: neither is.
+std::string purpose_of(const ThreadStack& thread) {
+  static const std::set<std::string_view> kSystems = {"clone",    "__clone",      "clone3",
+                                                      "__clone3", "start_thread", "execute_native_thread_routine"};
+  for (auto frame = thread.frames.rbegin(); frame != thread.frames.rend(); ++frame) {
+    const auto& [function, where] = *frame;
+    if (function.empty()) {
+      if (!where.empty() && !where.starts_with("libc.so") && !where.starts_with("libstdc++.so")) return where;
+    } else if (!kSystems.contains(std::string_view(function).substr(0, function.find('@')))) {  // without a version
+      return function;
+    }
+  }
+  return "";
+}
+
+/// A line for each kind of thread: the name, and what they were started for.
+void add_kinds(const std::vector<const ThreadStack*>& threads, std::string& text) {
+  std::map<std::pair<std::string, std::string>, std::vector<const ThreadStack*>> kinds;
+  for (const auto* thread : threads) kinds[{thread->name, purpose_of(*thread)}].push_back(thread);
+  for (const auto& [kind, members] : kinds) {
+    std::vector<int64_t> tids;
+    std::map<std::string, int> states;
+    for (const auto* thread : members) {
+      tids.push_back(thread->tid);
+      ++states[describe_thread(*thread)];
+    }
+    std::vector<std::string> parts;
+    for (const auto& [state, count] : states) {
+      parts.push_back(states.size() == 1 ? state : fmt::format("{} {}", count, state));
+    }
+    const auto& [name, purpose] = kind;
+    text += fmt::format("    {} ({}){}: {}\n", name_of(tids), printable(name),
+                        purpose.empty() ? "" : " in " + printable(purpose), fmt::join(parts, "; "));
   }
 }
 
-void add_process(const ProcessStack& process, std::string& text) {
+void add_threads(const ProcessStack& process, ShownThreads shown, std::string& text) {
+  if (shown == ShownThreads::kAll) return add_all_threads(process.threads, text);
+  const auto* const main = main_thread(process);
+  if (main == nullptr) return;
+  add_thread({main->tid}, *main, text);
+  std::vector<const ThreadStack*> others;
+  for (const auto& thread : process.threads) {
+    if (&thread != main) others.push_back(&thread);
+  }
+  add_kinds(others, text);
+}
+
+void add_python(const ProcessStack& process, ShownThreads shown, std::string& text) {
+  if (process.python.empty()) return;
+  text += "    Python\n";
+  const auto threads = python_threads(process.python);
+  const auto main = main_of(threads);
+  std::map<std::string, int> others;  // by name, and where each is
+  for (size_t i = 0; i < threads.size(); ++i) {
+    const auto& thread = threads[i];
+    if (shown == ShownThreads::kMain && i != main) {
+      ++others[fmt::format("{}{}", without_number(thread[0]),
+                           thread.size() > 1 ? fmt::format(": {}", trim(thread[1])) : "")];
+      continue;
+    }
+    for (const auto& line : thread) text += fmt::format("      {}\n", printable(line));
+  }
+  for (const auto& [what, count] : others) {
+    text += fmt::format("      {} {}\n", count == 1 ? "thread" : fmt::format("{} threads", count), printable(what));
+  }
+}
+
+void add_process(const ProcessStack& process, ShownThreads shown, std::string& text) {
   text += fmt::format("  process {}: {}\n", process.pid, printable(process.command));
   for (const auto& note : process.notes) text += fmt::format("    {}\n", printable(note));
-  if (!process.python.empty()) text += "    Python\n";
-  for (const auto& line : process.python) text += fmt::format("      {}\n", printable(line));
-  add_threads(process.threads, text);
+  add_python(process, shown, text);
+  add_threads(process, shown, text);
   if (!process.kernel_frames.empty()) text += "    kernel\n";
   for (const auto& frame : process.kernel_frames) text += fmt::format("      {}\n", printable(frame));
 }
@@ -211,15 +313,17 @@ std::vector<std::string> parse_py_spy(std::string_view text) {
 std::string place_of(const RankStack& rank) {
   std::string place = rank.note;
   for (const auto& process : rank.processes) {
-    for (const auto& line : process.python) place += fmt::format("{}\n", without_number(line));
-    std::set<std::string> threads;  // how many of a pool are idle, and in which order, says nothing
-    for (const auto& thread : process.threads) threads.insert(place_of(thread));
-    place += fmt::format("{}\n{}\n", fmt::join(threads, "\n\n"), fmt::join(process.notes, "\n"));
+    if (!process.python.empty()) {
+      const auto threads = python_threads(process.python);
+      for (const auto& line : threads[main_of(threads)]) place += fmt::format("{}\n", without_number(line));
+    }
+    const auto* const thread = main_thread(process);
+    place += fmt::format("{}\n{}\n", thread == nullptr ? "" : place_of(*thread), fmt::join(process.notes, "\n"));
   }
   return place;
 }
 
-std::string to_text(const std::vector<RankStack>& ranks) {
+std::string to_text(const std::vector<RankStack>& ranks, ShownThreads shown) {
   std::map<std::string, std::vector<const RankStack*>> by_place;
   for (const auto& rank : ranks) by_place[place_of(rank)].push_back(&rank);
   std::vector<std::vector<const RankStack*>> groups;
@@ -237,7 +341,7 @@ std::string to_text(const std::vector<RankStack>& ranks) {
     text += fmt::format("{}rank{} {}", text.empty() ? "" : "\n", group.size() == 1 ? "" : "s", join_ranks(numbers));
     if (pids.size() > 1) text += fmt::format(", alike (processes {}); of rank {}", join_ranks(pids), group[0]->rank);
     text += group[0]->note.empty() ? ":\n" : fmt::format(": {}\n", printable(group[0]->note));
-    for (const auto& process : group[0]->processes) add_process(process, text);
+    for (const auto& process : group[0]->processes) add_process(process, shown, text);
   }
   return text;
 }

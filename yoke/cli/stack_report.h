@@ -52,11 +52,16 @@ std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid);
 /// What `py-spy dump` printed, without its heading.
 std::vector<std::string> parse_py_spy(std::string_view text);
 
-/// Equal for ranks that are at the same place: functions of all threads, without addresses, numbers and counts.
+/// Equal for ranks that are at the same place: what their main threads do, in Python and natively, without addresses
+/// and numbers. Other threads do not count: how many Gloo and OpenMP have, and where these are, differs from rank to
+/// rank although all wait for the same.
 std::string place_of(const RankStack& rank);
 
-/// Ranks at the same place once, the smallest group last: that is who is missing in a hang.
-std::string to_text(const std::vector<RankStack>& ranks);
+enum class ShownThreads { kMain, kAll };
+
+/// Ranks at the same place once, the smallest group last: that is who is missing in a hang. kMain: of threads other
+/// than the main one, a line for each kind.
+std::string to_text(const std::vector<RankStack>& ranks, ShownThreads shown = ShownThreads::kMain);
 nlohmann::ordered_json to_json(const std::vector<RankStack>& ranks);
 
 /// Why a tool may not look into a process, and what to do, if `output` says so. `ptrace_scope`: of Yama, nullopt where

@@ -81,14 +81,115 @@ RankStack rank(int64_t number, std::vector<ThreadStack> threads) {
 }
 
 TEST(StackReport, RanksAtTheSamePlaceAreShownOnceAndTheOddOneLast) {
-  const auto text = to_text({rank(0, {thread(100, {"load"}), thread(101, {"idle"})}),
-                             rank(1, {thread(200, {"wait"}), thread(201, {"idle"}), thread(202, {"idle"})}),
-                             rank(2, {thread(300, {"wait"}), thread(301, {"idle"})}),
-                             rank(3, {thread(400, {"wait"}), thread(401, {"idle"})})});
-  EXPECT_THAT(text, StartsWith("ranks 1-3, alike (processes 200,300,400); of rank 1:\n  process 200: ./train\n"));
-  EXPECT_THAT(text, HasSubstr("\nrank 0:\n  process 100: ./train\n"));
-  EXPECT_THAT(text, HasSubstr("2 threads 201-202 (train): sleeping\n      #0  idle\n"));
-  EXPECT_THAT(text, Not(HasSubstr("process 300:")));
+  const std::vector<RankStack> ranks = {rank(0, {thread(100, {"load"}), thread(101, {"idle"})}),
+                                        rank(1, {thread(200, {"wait"}), thread(201, {"idle"}), thread(202, {"idle"})}),
+                                        rank(2, {thread(300, {"wait"}), thread(301, {"idle"})}),
+                                        rank(3, {thread(400, {"wait"}), thread(401, {"idle"})})};
+  EXPECT_EQ(to_text(ranks),
+            "ranks 1-3, alike (processes 200,300,400); of rank 1:\n"
+            "  process 200: ./train\n"
+            "    thread 200 (train): sleeping\n"
+            "      #0  wait\n"
+            "    2 threads 201-202 (train) in idle: sleeping\n"
+            "\n"
+            "rank 0:\n"
+            "  process 100: ./train\n"
+            "    thread 100 (train): sleeping\n"
+            "      #0  load\n"
+            "    thread 101 (train) in idle: sleeping\n");
+  EXPECT_THAT(to_text(ranks, ShownThreads::kAll), HasSubstr("2 threads 201-202 (train): sleeping\n      #0  idle\n"));
+}
+
+/// Threads as eu-stack shows them of a rank of libtorch with Gloo and OpenMP, one line for each frame.
+std::vector<ThreadStack> gloo_rank(int64_t pid, const std::string& main, int num_openmp, int num_busy, bool in_epoll) {
+  constexpr const char* kLoop =
+      "#0  0x1 epoll_wait - /usr/lib/x86_64-linux-gnu/libc.so.6\n"
+      "#1  0x2 gloo::transport::tcp::Loop::run() - /torch/lib/libtorch_cpu.so\n"
+      "#2  0x3 - /usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30\n"
+      "#3  0x4 start_thread - /usr/lib/x86_64-linux-gnu/libc.so.6\n"
+      "#4  0x5 __clone3 - /usr/lib/x86_64-linux-gnu/libc.so.6\n";
+  constexpr const char* kInLoop =
+      "#0  0x1 __libc_recvmsg - /usr/lib/x86_64-linux-gnu/libc.so.6\n"
+      "#1  0x6 gloo::transport::tcp::Pair::read() - /torch/lib/libtorch_cpu.so\n"
+      "#2  0x2 gloo::transport::tcp::Loop::run() - /torch/lib/libtorch_cpu.so\n"
+      "#3  0x3 - /usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30\n"
+      "#4  0x4 start_thread - /usr/lib/x86_64-linux-gnu/libc.so.6\n";
+  constexpr const char* kWorker =
+      "#0  0x1 pthread_cond_wait@@GLIBC_2.3.2 - /usr/lib/x86_64-linux-gnu/libc.so.6\n"
+      "#1  0x7 c10d::ProcessGroupGloo::runLoop(int) - /torch/lib/libtorch_cpu.so\n"
+      "#2  0x3 - /usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30\n"
+      "#3  0x4 start_thread - /usr/lib/x86_64-linux-gnu/libc.so.6\n";
+  constexpr const char* kOpenMp =
+      "#0  0x8 - /torch/lib/libgomp.so.1\n"
+      "#1  0x4 start_thread - /usr/lib/x86_64-linux-gnu/libc.so.6\n";
+  constexpr const char* kBusyOpenMp =
+      "#0  0x9 at::native::add_kernel - /torch/lib/libtorch_cpu.so\n"
+      "#1  0x8 - /torch/lib/libgomp.so.1\n"
+      "#2  0x4 start_thread - /usr/lib/x86_64-linux-gnu/libc.so.6\n";
+  auto tid = pid;
+  const auto heading = [&tid] { return "TID " + std::to_string(tid++) + ":\n"; };
+  auto text = heading() + "#0  0x1 " + main + " - /torch/lib/libtorch_cpu.so\n#1  0x2 main - /home/ada/train\n";
+  for (const auto* thread : {in_epoll ? kLoop : kInLoop, kWorker, kWorker}) text += heading() + thread;
+  for (int i = 0; i < num_openmp; ++i) text += heading() + (i < num_busy ? kBusyOpenMp : kOpenMp);
+  auto threads = parse_eu_stack(text);
+  for (auto& one : threads) {
+    one.name = "train";
+    one.state = 'S';
+  }
+  return threads;
+}
+
+/// Four ranks of which one sleeps: two headings, not four.
+TEST(StackReport, ThreadsBesideTheMainOneDoNotPartRanks) {
+  const std::vector<RankStack> ranks = {
+      rank(0, gloo_rank(100, "gloo::UnboundBuffer::waitRecv", 3, 0, true)),
+      rank(1, gloo_rank(200, "gloo::UnboundBuffer::waitRecv", 1, 1, false)),
+      rank(2, gloo_rank(300, "clock_nanosleep", 3, 2, true)),
+      rank(3, gloo_rank(400, "gloo::UnboundBuffer::waitRecv", 0, 0, true)),
+  };
+  EXPECT_EQ(to_text(ranks),
+            "ranks 0-1,3, alike (processes 100,200,400); of rank 0:\n"
+            "  process 100: ./train\n"
+            "    thread 100 (train): sleeping\n"
+            "      #0  gloo::UnboundBuffer::waitRecv  libtorch_cpu.so\n"
+            "      #1  main  train\n"
+            "    2 threads 102-103 (train) in c10d::ProcessGroupGloo::runLoop(int): sleeping\n"
+            "    thread 101 (train) in gloo::transport::tcp::Loop::run(): sleeping\n"
+            "    3 threads 104-106 (train) in libgomp.so.1: sleeping\n"
+            "\n"
+            "rank 2:\n"
+            "  process 300: ./train\n"
+            "    thread 300 (train): sleeping\n"
+            "      #0  clock_nanosleep  libtorch_cpu.so\n"
+            "      #1  main  train\n"
+            "    2 threads 302-303 (train) in c10d::ProcessGroupGloo::runLoop(int): sleeping\n"
+            "    thread 301 (train) in gloo::transport::tcp::Loop::run(): sleeping\n"
+            "    3 threads 304-306 (train) in libgomp.so.1: sleeping\n");
+}
+
+TEST(StackReport, AKindOfThreadsSaysHowManyDoWhat) {
+  auto threads = gloo_rank(100, "main_loop", 3, 1, true);
+  threads[4].state = 'R';
+  for (const size_t i : {5, 6}) threads[i].syscall = "futex";
+  EXPECT_THAT(to_text({rank(0, threads)}),
+              HasSubstr("3 threads 104-106 (train) in libgomp.so.1: 1 running; 2 sleeping, system call futex\n"));
+  std::vector<ThreadStack> bare = {{.tid = 1, .name = "a", .state = 'S', .syscall = "futex"},
+                                   {.tid = 2, .name = "b", .state = 'R'}};
+  EXPECT_THAT(to_text({rank(0, bare)}), HasSubstr("    thread 2 (b): running\n")) << "without a tool";
+}
+
+TEST(StackReport, PythonsOtherThreadsDoNotPartRanksEither) {
+  auto first = rank(0, {thread(1, {"eval"})}), second = rank(1, {thread(2, {"eval"})});
+  first.processes[0].python = {"Thread 9 (idle): \"pin_memory\"", "    wait (threading.py:320)", "    run (a.py:1)",
+                               "Thread 1 (idle): \"MainThread\"", "    all_reduce (a.py:3)"};
+  second.processes[0].python = {"Thread 2 (active): \"MainThread\"", "    all_reduce (a.py:3)"};
+  EXPECT_EQ(place_of(first), place_of(second));
+  EXPECT_THAT(to_text({first, second}), HasSubstr("    Python\n"
+                                                  "      Thread 1 (idle): \"MainThread\"\n"
+                                                  "          all_reduce (a.py:3)\n"
+                                                  "      thread \"pin_memory\": wait (threading.py:320)\n"
+                                                  "    thread 1 (train)"));
+  EXPECT_THAT(to_text({first}, ShownThreads::kAll), HasSubstr("          run (a.py:1)\n"));
 }
 
 TEST(StackReport, APlaceIsPythonsToo) {

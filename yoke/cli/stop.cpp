@@ -24,10 +24,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 /// A launcher answers within a turn of its loop.
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kStopPatience{5};
 constexpr std::chrono::seconds kToldEvery{1};
 
-struct Args {
+struct StopArgs {
   std::string job;
   bool now = false;
   double timeout_s = 0;
@@ -78,7 +78,7 @@ class Waiting {
   std::string told_;
 };
 
-void wait_for_end(const device::ProcessHandle& launcher, Waiting& waiting, const Args& args) {
+void wait_for_end(const device::ProcessHandle& launcher, Waiting& waiting, const StopArgs& args) {
   const auto limit = std::chrono::duration<double>(args.timeout_s > 0 ? args.timeout_s : 1e6);
   const auto until = Clock::now() + std::chrono::ceil<milliseconds>(limit);
   while (true) {
@@ -91,22 +91,22 @@ void wait_for_end(const device::ProcessHandle& launcher, Waiting& waiting, const
   }
 }
 
-int run(const Args& args, Context& context) {
+int run_stop(const StopArgs& args, Context& context) {
   const auto found = find(args.job);
   const auto pid = found.address.pid;
   const auto ended = [&] {
     context.out << fmt::format("job {} has ended\n", pid);
     return kExitOk;
   };
-  auto connection = launch::JobConnection::open(found.address, Clock::now() + kPatience);
+  auto connection = launch::JobConnection::open(found.address, Clock::now() + kStopPatience);
   if (!connection) return ended();
   const auto launcher = hold(pid);
   if (!launcher) return ended();
   connection->ask_stop(args.now);
-  auto answer = connection->read_job(Clock::now() + (found.job ? kPatience : std::chrono::seconds(0)));
+  auto answer = connection->read_job(Clock::now() + (found.job ? kStopPatience : std::chrono::seconds(0)));
   if (!answer && !found.job && !connection->is_closed()) {
     launcher->signal(SIGCONT);  // after Ctrl-Z it would not hear us
-    answer = connection->read_job(Clock::now() + kPatience);
+    answer = connection->read_job(Clock::now() + kStopPatience);
   }
   // It lives after it was held: so it is who is held.
   if (!answer && !connection->is_closed()) throw does_not_answer(pid);
@@ -118,7 +118,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_stop(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<StopArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("stop", "End a job that runs under `yoke run`, and wait for its end");
   add_job_option(*cmd, args->job);
   cmd->add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
@@ -132,7 +132,7 @@ void add_stop(CLI::App& app, Context& context) {
                "\n"
                "Exit status: 0 when the job has ended; 124 when it has not within --timeout, or does not answer;\n"
                "66 when there is no such job."));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_stop(*args, context); });
 }
 
 }  // namespace yoke::cli

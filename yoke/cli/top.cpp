@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/device/json.h"
@@ -17,15 +18,22 @@
 namespace yoke::cli {
 namespace {
 
-struct Args {
+struct TopArgs {
   DeviceOptions device;
   double interval_s = 1;
+  CLI::Option* interval = nullptr;
   bool once = false;
   bool json = false;
   bool readonly = false;
+  ColorMode color = ColorMode::kAuto;
 };
 
-tui::AppOptions to_options(const Args& args) {
+tui::AppOptions to_options(const TopArgs& args) {
+  if (args.interval->count() > 0 && (args.json || args.once)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "top: {} prints once, and --interval is for a page that changes; `yoke devices{} --watch {}` repeats",
+                args.json ? "--json" : "--once", args.json ? " --json" : "", args.interval_s);
+  }
   if (!(args.interval_s >= 0.1 && args.interval_s <= 86'400)) {
     throw Error(ErrorCode::kInvalidArgument, "--interval {}: give seconds from 0.1 on", args.interval_s);
   }
@@ -46,13 +54,13 @@ int print_json(device::Source& source, Context& context) {
   return kExitOk;
 }
 
-int run(const Args& args, Context& context) {
+int run_top(const TopArgs& args, Context& context) {
   const auto options = to_options(args);
   return with_source(args.device, context, [&](device::Source& source) {
     if (args.json) return print_json(source, context);
     const auto glyphs = tui::prepare_locale(context.environment);
     if (!args.once && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0) {
-      if (auto terminal = tui::Terminal::open(context.environment)) {
+      if (auto terminal = tui::Terminal::open(wants_color(args.color, context.environment, true))) {
         return tui::run(source, std::move(terminal), glyphs, options);
       }
       std::cerr << "yoke top: this terminal (TERM=" << printable(context.environment.value_or("TERM", ""))
@@ -66,19 +74,22 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_top(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<TopArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("top", "Watch devices and their processes on a live page");
-  cmd->add_option("--interval", args->interval_s, "Between two samples")->type_name("SECONDS")->capture_default_str();
+  args->interval = cmd->add_option("--interval", args->interval_s, "Between two samples")
+                       ->type_name("SECONDS")
+                       ->capture_default_str();
   cmd->add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
   cmd->add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
   cmd->add_flag("--readonly", args->readonly, "End no processes");
+  add_color_option(*cmd, args->color);
   add_device_options(*cmd, args->device);
   cmd->footer(
       examples("  yoke top                        ? shows the keys, q leaves\n"
                "  yoke top --readonly             for a screen that others can touch\n"
                "  yoke top --once                 one page, for a mail or a log\n"
                "  yoke top --replay bug.jsonl     what `yoke devices --record bug.jsonl --watch` has recorded"));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_top(*args, context); });
 }
 
 }  // namespace yoke::cli

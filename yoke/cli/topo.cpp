@@ -19,14 +19,14 @@
 namespace yoke::cli {
 namespace {
 
-struct Args {
+struct TopoArgs {
   DeviceOptions device;
   bool json = false;
   std::string topology;
   std::string svg;
 };
 
-void print(const device::Topology& topology, const std::vector<device::Device>& devices, const Args& args,
+void print(const device::Topology& topology, const std::vector<device::Device>& devices, const TopoArgs& args,
            Context& context) {
   const auto matrix = link_matrix(topology, devices);
   if (!args.svg.empty()) {
@@ -42,7 +42,13 @@ void print(const device::Topology& topology, const std::vector<device::Device>& 
   }
 }
 
-int run(const Args& args, Context& context) {
+int run_topo(const TopoArgs& args, Context& context) {
+  if (!args.topology.empty() && !args.device.sysroot.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "topo: --topology and --sysroot are two machines; give one of them");
+  }
+  if (!args.topology.empty() && !args.device.vendor.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "topo: --vendor chooses what is read here, and --topology is a file");
+  }
   device::Topology topology;
   // A recording is of another machine or another day; this machine's processors say nothing about it.
   if (!args.topology.empty() || args.device.replay.empty()) {
@@ -80,7 +86,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_topo(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<TopoArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("topo", "Show how devices, network cards and processors are connected");
   cmd->add_flag("--json", args->json, "Print JSON");
   cmd->add_option("--svg", args->svg, "Write a drawing to FILE instead")->type_name("FILE");
@@ -92,7 +98,7 @@ void add_topo(CLI::App& app, Context& context) {
                "  yoke topo --svg machine.svg              a drawing for a page about the machine\n"
                "  yoke topo --topology lumi.xml            of a machine that is not here\n"
                "  yoke topo --json | jq '.connections[] | select(.kind == \"NV\")'"));
-  cmd->callback([args, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, &context] { context.exit_code = run_topo(*args, context); });
 }
 
 }  // namespace yoke::cli

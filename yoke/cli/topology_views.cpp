@@ -107,7 +107,7 @@ std::string count_of(int64_t count, std::string_view one, std::string_view many)
   return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(printable(text)); }
+Json known_text(const std::string& text) { return text.empty() ? Json(nullptr) : Json(printable(text)); }
 
 template <typename T>
 Json value_or_null(const std::optional<T>& value) {
@@ -174,7 +174,7 @@ Json topology_json(const Topology& topology, const LinkMatrix& matrix) {
   json["packages"] = Json::array();
   for (const auto& package : topology.packages) {
     json["packages"].push_back(
-        {{"number", package.number}, {"name", text_or_null(package.name)}, {"cpus", package.cpus}});
+        {{"number", package.number}, {"name", known_text(package.name)}, {"cpus", package.cpus}});
   }
   json["numa_nodes"] = Json::array();
   for (const auto& node : topology.numa_nodes) {
@@ -190,16 +190,16 @@ Json topology_json(const Topology& topology, const LinkMatrix& matrix) {
   }
   json["num_cores"] = topology.num_cores;
   json["num_cpus"] = topology.num_cpus;
-  json["cpus"] = text_or_null(topology.cpus);
-  json["allowed_cpus"] = text_or_null(topology.allowed_cpus);
+  json["cpus"] = known_text(topology.cpus);
+  json["allowed_cpus"] = known_text(topology.allowed_cpus);
   json["endpoints"] = Json::array();
   for (const auto& endpoint : matrix.endpoints) {
     json["endpoints"].push_back({{"label", endpoint.label},
                                  {"kind", name(endpoint.kind)},
-                                 {"name", text_or_null(endpoint.name)},
-                                 {"pci_bus_id", text_or_null(endpoint.pci_bus_id)},
+                                 {"name", known_text(endpoint.name)},
+                                 {"pci_bus_id", known_text(endpoint.pci_bus_id)},
                                  {"numa_node", value_or_null(endpoint.numa_node)},
-                                 {"cpu_affinity", text_or_null(endpoint.cpus)}});
+                                 {"cpu_affinity", known_text(endpoint.cpus)}});
   }
   json["connections"] = Json::array();
   for (size_t a = 0; a < matrix.endpoints.size(); ++a) {

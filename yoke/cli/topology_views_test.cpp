@@ -20,12 +20,12 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-constexpr int64_t kGib = int64_t{1} << 30;
+constexpr int64_t kNodeGib = int64_t{1} << 30;
 
 /// Two packages of one NUMA node; each has a GPU and a network card behind a PCIe switch. NVLinks between the GPUs.
 Topology two_packages() {
   Topology topology{.packages = {{0, "Some CPU", "0-7"}, {1, "Some CPU", "8-15"}},
-                    .numa_nodes = {{0, 0, 64 * kGib, "0-7"}, {1, 1, 64 * kGib, "8-15"}},
+                    .numa_nodes = {{0, 0, 64 * kNodeGib, "0-7"}, {1, 1, 64 * kNodeGib, "8-15"}},
                     .caches = {{3, 2, 32 << 20}},
                     .num_cores = 16,
                     .num_cpus = 16,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
@@ -18,13 +19,13 @@
 namespace yoke::cli {
 namespace {
 
-struct Args {
-  std::string num_ranks;
+struct TrainArgs {
+  std::optional<std::string> num_ranks;
   bool list = false;
   bool json = false;
 };
 
-void print_list(const Args& args, Context& context) {
+void print_list(const TrainArgs& args, Context& context) {
   const auto recipes = list_recipes(context.installation);
   if (args.json) {
     auto json = nlohmann::ordered_json::array();
@@ -48,14 +49,15 @@ bool only_asks_for_help(const std::vector<std::string>& words) {
   return std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; });
 }
 
-int64_t choose_num_ranks(const std::string& text, const Recipe& recipe, const std::vector<std::string>& words) {
+int64_t choose_num_ranks(const std::optional<std::string>& text, const Recipe& recipe,
+                         const std::vector<std::string>& words) {
   const auto count_gpus = [] { return device::count_gpus(); };
   if (only_asks_for_help(words)) return 1;
-  if (!text.empty()) return parse_num_ranks(text, device::count_cpus(), count_gpus);
+  if (text) return parse_num_ranks(*text, device::count_cpus(), count_gpus);
   return recipe.ranks ? *recipe.ranks : default_num_ranks(device::count_cpus(), count_gpus);
 }
 
-int run(const Args& args, Context& context) {
+int run_train(const TrainArgs& args, Context& context) {
   if (args.list) {
     print_list(args, context);
     return kExitOk;
@@ -66,7 +68,8 @@ int run(const Args& args, Context& context) {
   auto words = context.rest;
   const auto recipe = find_recipe(context.installation, words.front());
   words.erase(words.begin());
-  const auto num_ranks = extract_option(words, "-n", "--nproc-per-node").value_or(args.num_ranks);
+  auto num_ranks = extract_option(words, "-n", "--nproc-per-node");
+  if (!num_ranks) num_ranks = args.num_ranks;
 
   launch::LaunchSpec spec;
   spec.name = "yoke train";
@@ -81,7 +84,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_train(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<TrainArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto recipe = std::make_shared<std::vector<std::string>>();
   auto* cmd = app.add_subcommand("train", "Train a network that comes with yoke");
   cmd->add_option("-n,--nproc-per-node", args->num_ranks,
@@ -98,7 +101,7 @@ void add_train(CLI::App& app, Context& context) {
                "  yoke train fashion-mnist                    on every device\n"
                "  yoke train fashion-mnist -n 2 --epochs 1    two ranks, one epoch\n"
                "  yoke train fashion-mnist --help             the recipe's own options"));
-  cmd->callback([args, recipe, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, recipe, &context] { context.exit_code = run_train(*args, context); });
 }
 
 }  // namespace yoke::cli

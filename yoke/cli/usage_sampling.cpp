@@ -7,6 +7,7 @@
 
 #include "yoke/device/process/info.h"
 #include "yoke/device/sysfs.h"
+#include "yoke/device/unanswered.h"
 #include "yoke/device/visibility/visibility.h"
 
 namespace yoke::cli {
@@ -89,6 +90,7 @@ device::UsageReport UsageSampling::report() const {
 }
 
 void UsageSampling::add(device::Seconds time, const Snapshot& snapshot) {
+  has_seen_silence_ = has_seen_silence_ || !unanswered_of(snapshot).empty();
   recorder_->add(time, snapshot, [this](const device::DeviceProcess& process) {
     has_seen_strangers_ = has_seen_strangers_ || process.info.is_visible == false;
     return family_.contains(process);

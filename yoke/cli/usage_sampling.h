@@ -61,6 +61,8 @@ class UsageSampling {
   bool has_gpu() const { return has_gpu_; }
   /// Processes on devices that are not in this PID namespace, or hidden: the program's might be among them.
   bool has_seen_strangers() const { return has_seen_strangers_; }
+  /// GPUs whose drivers did not tell, in some sample, who used them: the program might have.
+  bool has_seen_silence() const { return has_seen_silence_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -74,6 +76,7 @@ class UsageSampling {
   std::set<std::string> visible_;
   bool has_gpu_ = true;
   bool has_seen_strangers_ = false;
+  bool has_seen_silence_ = false;
   std::unique_ptr<device::UsageRecorder> recorder_;
   Clock::time_point begun_;
   device::Seconds duration_{0};

@@ -17,12 +17,12 @@ using device::UsageBin;
 using device::UsageReport;
 
 // Lengths in pixels.
-constexpr double kWidth = 880, kLeft = 56, kRight = 20, kTop = 64, kPlotHeight = 96, kPanelHeight = 168;
-constexpr double kPlotWidth = kWidth - kLeft - kRight;
-constexpr size_t kMaxSteps = 400;  ///< More cannot be told apart.
-constexpr double kLetter = 6.4;    ///< Of the small type, a guess that is never too little by much.
+constexpr double kPageWidth = 880, kLeft = 56, kRight = 20, kTop = 64, kPlotHeight = 96, kPanelHeight = 168;
+constexpr double kPlotWidth = kPageWidth - kLeft - kRight;
+constexpr size_t kMaxSteps = 400;     ///< More cannot be told apart.
+constexpr double kUsageLetter = 6.4;  ///< Of the small type, a guess that is never too little by much.
 
-constexpr const char* kStyle = R"(<style>
+constexpr const char* kUsageStyle = R"(<style>
 text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-size:11px;fill:#1f2328}
 .b{font-size:13px;font-weight:600}.m{fill:#59636e}.c{text-anchor:middle}.r{text-anchor:end}
 .page{fill:#fff;stroke:#d1d9e0}.grid{stroke:#d1d9e0}.use{fill:#0969da;fill-opacity:.28;stroke:#0969da}
@@ -35,7 +35,7 @@ text{fill:#f0f6fc}.m{fill:#9198a1}.page{fill:#0d1117;stroke:#3d444d}.grid{stroke
 
 std::string xml_text(std::string_view text, double width) {
   std::string result;
-  for (const char c : fit(printable(text), static_cast<int64_t>(width / kLetter))) {
+  for (const char c : fit(printable(text), static_cast<int64_t>(width / kUsageLetter))) {
     result += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
   }
   return result;
@@ -163,9 +163,9 @@ std::string usage_svg(const UsageReport& report, const UsageNotes& notes) {
   const double height = kTop + kPanelHeight * static_cast<double>(report.devices.size()) + notes_height + 12;
   std::string svg =
       fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n",
-                  kWidth, height);
-  svg += kStyle;
-  svg += fmt::format("<rect class=\"page\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n", kWidth - 1,
+                  kPageWidth, height);
+  svg += kUsageStyle;
+  svg += fmt::format("<rect class=\"page\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n", kPageWidth - 1,
                      height - 1);
   svg += text_at(kLeft, 26, "b", xml_text(notes.program, kPlotWidth - 120));
   svg += text_at(kLeft + kPlotWidth, 26, "m r", format_duration(report.duration));

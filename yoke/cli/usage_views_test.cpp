@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-UsageReport two_gpus() {
+UsageReport use_of_two_gpus() {
   UsageReport report{.duration = Seconds(120), .num_samples = 241};
   DeviceUsage usage{.id = "0", .uuid = "GPU-0", .name = "NVIDIA A100 <80GB>", .was_used = true};
   usage.mean_percent = 87.4;
@@ -56,7 +56,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 TEST(UsageViews, TheTextFitsTheWidthAndSaysWhatIsNotKnown) {
   for (const int64_t width : {80, 100}) {
     const auto text =
-        usage_text(two_gpus(), {.program = "python train.py " + std::string(200, 'x'), .sentences = {}}, width);
+        usage_text(use_of_two_gpus(), {.program = "python train.py " + std::string(200, 'x'), .sentences = {}}, width);
     for (const auto& line : lines_of(text)) EXPECT_LE(display_width(line), width) << line;
     EXPECT_THAT(text, HasSubstr("under 90 %"));
     EXPECT_THAT(lines_of(text)[2],
@@ -66,7 +66,7 @@ TEST(UsageViews, TheTextFitsTheWidthAndSaysWhatIsNotKnown) {
 }
 
 TEST(UsageViews, HostileNamesAreShownHarmless) {
-  auto report = two_gpus();
+  auto report = use_of_two_gpus();
   report.devices[0].name = "\x1b[2Jgpu\xff";
   const UsageNotes notes{.program = "\x1b]0;title\x07 <b>&", .sentences = {"\x1b[31m"}};
   EXPECT_THAT(usage_text(report, notes, 80), Not(HasSubstr("\x1b")));
@@ -77,7 +77,7 @@ TEST(UsageViews, HostileNamesAreShownHarmless) {
 }
 
 TEST(UsageViews, JsonHasNullForWhatIsNotKnown) {
-  const auto json = usage_json(two_gpus(), {.program = "train", .sentences = {"a note"}});
+  const auto json = usage_json(use_of_two_gpus(), {.program = "train", .sentences = {"a note"}});
   EXPECT_EQ(json["duration_seconds"], 120);
   EXPECT_EQ(json["devices"][0]["mean_utilization_percent"], 87.4);
   EXPECT_EQ(json["devices"][0]["energy_mj"], 36'168'000);
@@ -96,8 +96,8 @@ TEST(UsageViews, SparklinesShowMeansOfWhatTheyCover) {
 }
 
 TEST(UsageViews, RemarksSayWhatTheNumbersDoNot) {
-  EXPECT_THAT(remarks(two_gpus()), testing::ElementsAre("device 1: the driver does not tell its utilisation"));
-  auto report = two_gpus();
+  EXPECT_THAT(remarks(use_of_two_gpus()), testing::ElementsAre("device 1: the driver does not tell its utilisation"));
+  auto report = use_of_two_gpus();
   report.devices.pop_back();
   EXPECT_THAT(remarks(report), IsEmpty());
   report.devices[0].first_used = Seconds(30);

@@ -1,5 +1,6 @@
 // `yoke visible`: which devices a program started here would see, and why; or a program that sees chosen ones.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,13 +27,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Args {
+struct VisibleArgs {
   DeviceOptions device;
   bool json = false;
   bool exports = false;
-  std::string selection;
-  CLI::Option* set = nullptr;
+  std::vector<std::string> chosen;  ///< Of --set.
+  CLI::Option* format_option = nullptr;
   std::string format = "uuid";
+
+  bool is_set() const { return !chosen.empty(); }
+  std::string selection() const { return fmt::format("{}", fmt::join(chosen, ",")); }
 };
 
 // ---- the explanation ------------------------------------------------------------------------------------------------
@@ -183,7 +187,7 @@ std::string to_shell(const std::vector<device::Assignment>& assignments) {
 class Note {
  public:
   Note() : file_(memfd_create("yoke-visible", MFD_CLOEXEC)) {
-    if (!file_) throw system_error(errno, "making a file in memory");
+    if (!file_) throw system_error(errno, "visible: making a file in memory");
   }
   void write(const std::string& text) { write_all(file_.value(), std::as_bytes(std::span(text)), "a file in memory"); }
   std::string read() const {
@@ -210,7 +214,7 @@ int exec_program(const std::vector<std::string>& words, std::string variables) {
   envp.push_back(nullptr);
   execvpe(argv[0], argv.data(), envp.data());
   const int error = errno;
-  std::cerr << "yoke visible: " << system_error(error, "cannot start " + words[0]).what() << std::endl;
+  std::cerr << "yoke: visible: " << system_error(error, "cannot start " + words[0]).what() << std::endl;
   constexpr int kNotFound = 127;  // as shells and `yoke run` say
   constexpr int kCannotRun = 126;
   return error == ENOENT ? kNotFound : kCannotRun;
@@ -220,28 +224,28 @@ int exec_program(const std::vector<std::string>& words, std::string variables) {
 
 constexpr device::Want kFactsOnly{.processes = false};
 
-int explain(const Args& args, Context& context) {
+int explain(const VisibleArgs& args, Context& context) {
   return with_source(args.device, context, [&](device::Source& source) {
     const auto snapshot = source.sample(kFactsOnly);
     auto environment = context.environment;
-    if (args.set->count() > 0) {
+    if (args.is_set()) {
       const auto format = args.format == "index" ? device::IdFormat::kIndex : device::IdFormat::kUuid;
-      assign(assignments_for(args.selection, format, environment, snapshot), environment);
+      assign(assignments_for(args.selection(), format, environment, snapshot), environment);
     }
     const auto visibility = device::visibility(environment, snapshot);
     context.out << (args.json ? to_json(visibility, snapshot).dump(2) + '\n' : to_text(visibility, snapshot));
     context.out.flush();
-    for (const auto& line : device_notes(snapshot)) std::cerr << "yoke visible: " << line << '\n';
+    for (const auto& line : device_notes(snapshot)) std::cerr << "yoke: " << line << '\n';
     return kExitOk;
   });
 }
 
 /// The variables are found by a child (with_source); this process stays clean for the program.
-int set(const Args& args, Context& context) {
+int set(const VisibleArgs& args, Context& context) {
   Note note;
   const int status = with_source(args.device, context, [&](device::Source& source) {
     const auto format = args.format == "index" ? device::IdFormat::kIndex : device::IdFormat::kUuid;
-    const auto assignments = assignments_for(args.selection, format, context.environment, source.sample(kFactsOnly));
+    const auto assignments = assignments_for(args.selection(), format, context.environment, source.sample(kFactsOnly));
     if (args.exports) context.out << to_shell(assignments);
     auto environment = context.environment;
     assign(assignments, environment);
@@ -253,14 +257,15 @@ int set(const Args& args, Context& context) {
   return status != kExitOk || args.exports ? status : exec_program(context.rest, note.read());
 }
 
-int run(const Args& args, Context& context) {
+int run_visible(const VisibleArgs& args, Context& context) {
   const bool has_program = !context.rest.empty();
-  const auto refuse = [](const char* why) { return Error(ErrorCode::kInvalidArgument, "{}", why); };
-  if (args.set->count() == 0) {
+  const auto refuse = [](const char* why) { return Error(ErrorCode::kInvalidArgument, "visible: {}", why); };
+  if (!args.is_set()) {
     if (has_program)
       throw refuse("which devices shall the program see? For example `yoke visible --set 0,2 -- ./train`");
     if (args.exports) throw refuse("--export writes what --set chooses; for example `yoke visible --set 0,2 --export`");
   }
+  if (!args.is_set() && args.format_option->count() > 0) throw refuse("--format is for the devices of --set");
   if (args.exports && has_program) throw refuse("choose one of --export and a program");
   if (args.json && (args.exports || has_program))
     throw refuse("--json explains, and neither exports nor starts anything");
@@ -270,17 +275,18 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_visible(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<VisibleArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto program = std::make_shared<std::vector<std::string>>();
   auto* cmd = app.add_subcommand("visible", "Explain which GPUs programs see, or start one that sees some");
-  args->set = cmd->add_option("--set", args->selection,
-                              "Devices to show: ids as in `yoke devices` (0, 1:0 for MIG, UUIDs), all, or none; alone: "
-                              "explain what a program would see then")
-                  ->type_name("ID,ID...");
-  cmd->add_option("--format", args->format, "Name them by UUID, or by number for programs that read only those")
-      ->type_name("uuid|index")
-      ->check(CLI::IsMember({"uuid", "index"}).description(""))
-      ->capture_default_str();
+  add_device_choice(*cmd, args->chosen, "--set",
+                    "Devices to show: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs), all, or none; alone: "
+                    "explain what a program would see then",
+                    ChoiceForm::kOneWord);
+  args->format_option =
+      cmd->add_option("--format", args->format, "Name them by UUID, or by number for programs that read only those")
+          ->type_name("uuid|index")
+          ->check(CLI::IsMember({"uuid", "index"}).description(""))
+          ->capture_default_str();
   cmd->add_flag("--export", args->exports, "Print the variables for a shell's eval instead of starting a program");
   cmd->add_flag("--json", args->json, "Print JSON");
   add_device_options(*cmd, args->device);
@@ -295,7 +301,7 @@ void add_visible(CLI::App& app, Context& context) {
                "  eval \"$(yoke visible --set 1 --export)\"      the same for everything that follows in this shell\n"
                "\n"
                "Exit status: 0, or the program's; 127 if it is not found, 66 if a device is not."));
-  cmd->callback([args, program, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, program, &context] { context.exit_code = run_visible(*args, context); });
 }
 
 }  // namespace yoke::cli

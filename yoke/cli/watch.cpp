@@ -30,7 +30,7 @@
 namespace yoke::cli {
 namespace {
 
-struct Args {
+struct WatchArgs {
   DeviceOptions device;
   int64_t pid = 0;
   double interval_s = 0.5;
@@ -39,7 +39,7 @@ struct Args {
   bool json = false;
 };
 
-UsageSamplingOptions sampling_options(const Args& args, const Context& context, int64_t pid) {
+UsageSamplingOptions sampling_options(const WatchArgs& args, const Context& context, int64_t pid) {
   return {.pid = pid,
           .interval = device::Seconds(args.interval_s),
           .goal_percent = args.goal_percent,
@@ -56,6 +56,7 @@ UsageNotes notes_of(const UsageSampling& sampling, const device::UsageReport& re
     notes.sentences.push_back(fmt::format(
         "the program was seen on no GPU{}; the numbers are of those visible to it, whoever used them",
         sampling.has_seen_strangers() ? " (processes of another PID namespace, as of containers, cannot be told apart)"
+        : sampling.has_seen_silence() ? " (of some GPUs nobody told who used them)"
                                       : ""));
   }
   for (auto& sentence : remarks(report)) notes.sentences.push_back(std::move(sentence));
@@ -79,7 +80,8 @@ void write_file(const std::string& file, const std::string& text) {
   if (!stream) throw system_error(errno, "writing " + file);
 }
 
-void print_report(const UsageSampling& sampling, const Args& args, const std::string& program, const Context& context) {
+void print_report(const UsageSampling& sampling, const WatchArgs& args, const std::string& program,
+                  const Context& context) {
   const auto report = sampling.report();
   const auto notes = notes_of(sampling, report, program);
   if (!args.svg.empty()) write_file(args.svg, usage_svg(report, notes));
@@ -106,7 +108,7 @@ std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, p
   }
 }
 
-int watch_program(const Args& args, Context& context, const std::function<void(int)>& finish) {
+int watch_program(const WatchArgs& args, Context& context, const std::function<void(int)>& finish) {
   const auto& argv = context.rest;
   const pid_t parent = getppid();  // before the program runs: from then on it may be killed at any moment
   WatchedProgram program(argv);
@@ -132,7 +134,7 @@ int watch_program(const Args& args, Context& context, const std::function<void(i
   return result;
 }
 
-int watch_process(const Args& args, Context& context, const std::function<void(int)>& finish) {
+int watch_process(const WatchArgs& args, Context& context, const std::function<void(int)>& finish) {
   const auto info = device::describe_process(args.pid);
   if (!info.is_visible.value_or(false)) throw Error(ErrorCode::kNotFound, "there is no process {} here", args.pid);
   SignalMessages messages;
@@ -154,7 +156,7 @@ int watch_process(const Args& args, Context& context, const std::function<void(i
   return kExitOk;
 }
 
-int run(const Args& args, Context& context) {
+int run_watch(const WatchArgs& args, Context& context) {
   if (context.rest.empty() == (args.pid == 0)) {
     throw Error(ErrorCode::kInvalidArgument, "give a program, as in `yoke watch -- python train.py`, or --pid");
   }
@@ -168,7 +170,7 @@ int run(const Args& args, Context& context) {
 }  // namespace
 
 void add_watch(CLI::App& app, Context& context) {
-  auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<WatchArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto program = std::make_shared<std::vector<std::string>>();
   auto* cmd = app.add_subcommand("watch", "Run a program, and tell at its end how well it used its devices");
   cmd->add_option("--pid", args->pid, "Watch a process that runs already, until it ends or Ctrl-C")
@@ -186,6 +188,7 @@ void add_watch(CLI::App& app, Context& context) {
   cmd->add_flag("--json", args->json, "The report as JSON");
   cmd->add_option("--svg", args->svg, "Draw the timelines into FILE")->type_name("FILE");
   add_device_options(*cmd, args->device);
+  cmd->remove_option(cmd->get_option("--replay"));  // no program runs in a recording
   cmd->add_option("PROGRAM", *program, "What to run, with its arguments; every word from here on is its own")
       ->type_name("[ARG...]")
       ->expected(0, -1);
@@ -197,7 +200,7 @@ void add_watch(CLI::App& app, Context& context) {
                "\n"
                "The exit status is the program's: 128 and the signal's number if a signal ended it,\n"
                "127 if it is not found. With --pid it is 0."));
-  cmd->callback([args, program, &context] { context.exit_code = run(*args, context); });
+  cmd->callback([args, program, &context] { context.exit_code = run_watch(*args, context); });
 }
 
 }  // namespace yoke::cli

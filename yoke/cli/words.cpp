@@ -26,12 +26,29 @@ Words split_words(const std::vector<std::string>& words, const std::function<boo
     }
     if (word->size() < 2 || word->front() != '-') break;
     result.own.push_back(with_dashes(*word));
-    const auto& option = result.own.back();
+    auto& option = result.own.back();
+    if (option.starts_with("--") && option.find('=') == option.size() - 1) {
+      option.pop_back();
+      result.own.emplace_back();
+      continue;
+    }
     const bool has_its_value = option.starts_with("--") ? option.find('=') != option.npos : option.size() > 2;
     if (!has_its_value && takes_value(option) && word + 1 != words.end()) result.own.push_back(*++word);
   }
   result.rest.assign(word, words.end());
   return result;
+}
+
+std::optional<std::string> find_empty_value(const std::vector<std::string>& words,
+                                            const std::function<bool(std::string_view)>& may_be_empty) {
+  std::string_view option;
+  for (const std::string_view word : words) {
+    if (word.starts_with("--") && word.find('=') == word.size() - 1)
+      return std::string(word.substr(0, word.size() - 1));
+    if (word.empty() && !may_be_empty(option)) return option.empty() ? "argument" : std::string(option);
+    option = word.starts_with('-') ? word : "";
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> extract_option(std::vector<std::string>& words, std::string_view short_name,

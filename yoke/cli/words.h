@@ -18,8 +18,13 @@ struct Words {
 
 /// `own` ends before the first word that is neither an option nor an option's value, or before "--" (dropped).
 /// `takes_value("-n")`: whether that option of the command has one. Underscores in names of long options become dashes:
-/// torchrun accepts both.
+/// torchrun accepts both. "--name=" becomes "--name" and "", for CLI11 would take the next word as its value.
 Words split_words(const std::vector<std::string>& words, const std::function<bool(std::string_view)>& takes_value);
+
+/// The option of the first empty value in `words`, such as "--hosts" of {"--hosts", ""} and {"--hosts="}, or "argument"
+/// where there is no option before it. Values of options for which `may_be_empty` are left out.
+std::optional<std::string> find_empty_value(const std::vector<std::string>& words,
+                                            const std::function<bool(std::string_view)>& may_be_empty);
 
 /// Removes "-n V", "-n4" (a number), "--NAME V" and "--NAME=V" from `words`, up to a "--"; the last value, if there was
 /// any. Errors  kInvalidArgument when the value is missing.

@@ -41,6 +41,25 @@ TEST(Words, UnderscoresAreDashesInNamesOnly) {
   EXPECT_THAT(split({"--x", "p_q"}).rest, ElementsAre("p_q"));
 }
 
+TEST(Words, AnEmptyValueIsAWordOfItsOwn) {
+  EXPECT_THAT(split({"--grace=", "-n", "2", "p"}).own, ElementsAre("--grace", "", "-n", "2"));
+  EXPECT_THAT(split({"--grace=", "p"}).rest, ElementsAre("p"));
+  EXPECT_THAT(split({"-n", "", "p"}).own, ElementsAre("-n", ""));
+}
+
+TEST(Words, FindsTheOptionOfAnEmptyValue) {
+  const auto find = [](const List& words) {
+    return find_empty_value(words, [](std::string_view option) { return option == "--may"; });
+  };
+  EXPECT_EQ(find({"--hosts", "a", "-n", "2"}), std::nullopt);
+  EXPECT_EQ(find({"--hosts", "", "-n", "2"}), "--hosts");
+  EXPECT_EQ(find({"-n", "2", "--hosts="}), "--hosts");
+  EXPECT_EQ(find({"--hosts=a="}), std::nullopt);
+  EXPECT_EQ(find({"--may", "", "--hosts", "a"}), std::nullopt);
+  EXPECT_EQ(find({"--may", "", "-n", ""}), "-n");
+  EXPECT_EQ(find({"a", ""}), "argument");
+}
+
 TEST(Words, ExtractsOneOptionFromAmongOthers) {
   List words = {"--epochs", "3", "-n", "2", "--nproc_per_node=4", "-no", "--", "-n", "9"};
   EXPECT_EQ(extract_option(words, "-n", "--nproc-per-node"), "4");

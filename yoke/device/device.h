@@ -107,6 +107,7 @@ struct Device {
   Facts facts;
   Readings readings;
   std::vector<DeviceProcess> processes;
+  bool has_process_list = false;           ///< The driver was asked for them and told: an empty list then means nobody.
   std::optional<std::vector<Link>> links;  ///< Want::links
   std::vector<Device> instances;           ///< MIG devices, `index` counted from 0 within their parent.
 
@@ -117,11 +118,21 @@ struct Device {
 struct BackendReport {
   std::string backend;  ///< "nvml", "amdgpu", "cpu"
   bool is_available = false;
-  std::string reason;          ///< Why it is not: "libnvidia-ml.so.1 is not installed".
+  bool has_answered = true;    ///< Within the deadline. If not, nobody knows which devices it has.
+  std::string reason;          ///< Why it is not available: "libnvidia-ml.so.1 is not installed".
   std::string driver_version;  ///< "580.65.06"
   std::string api_version;     ///< What the driver supports: of CUDA "13.0".
 
   bool operator==(const BackendReport&) const = default;
+};
+
+/// Where a device stands, which is known before the device is asked.
+struct DevicePlace {
+  Vendor vendor = Vendor::kCpu;
+  int64_t index = 0;   ///< As Device::index.
+  int64_t number = 0;  ///< Among the devices of its vendor.
+
+  bool operator==(const DevicePlace&) const = default;
 };
 
 /// Everything at one moment.
@@ -130,6 +141,7 @@ struct Snapshot {
   std::string host;
   std::vector<BackendReport> backends;
   std::vector<Device> devices;
+  std::vector<DevicePlace> unasked;  ///< Devices that are here, and that SourceOptions::selection cannot name.
 
   bool operator==(const Snapshot&) const = default;
 };
@@ -149,9 +161,8 @@ struct Want {
 /// "3", "0:1" for a MIG instance, "cpu".
 std::string id_of(const Device& device);
 
-/// The device or MIG instance that `id` names: an index, "0:1", a UUID or its unique beginning, a PCI bus id, "cpu".
-/// Errors  kNotFound with what there is; kInvalidArgument when several match.
-const Device& find_device(const Snapshot& snapshot, std::string_view id);
+/// Whether `processes` are all that there are, as far as the driver tells; false: nobody asked, or nobody answered.
+inline bool knows_processes(const Device& device) { return device.has_process_list || !device.processes.empty(); }
 
 /// kFree or kBusy by what was read: busy with a process that computes, or, beyond what processes account for, over 1
 /// GiB of memory held. Graphics alone (a desktop) leaves a device free.

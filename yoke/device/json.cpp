@@ -8,11 +8,10 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/device/json_members.h"
 
 namespace yoke::device {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // One table for both directions: a member and its key. Its order is that of the output.
 template <typename Struct, typename Value>
@@ -94,30 +93,6 @@ constexpr Field<Facts, std::optional<int64_t>> kFactNumbers[] = {
     {"num_allowed_cpus", &Facts::num_allowed_cpus},
 };
 
-/// JSON is UTF-8; bytes that are not are replaced one by one. Nothing else changes: escape sequences are escaped
-/// anyway.
-Json text(const std::string& value) {
-  if (value.empty()) return nullptr;
-  return Json::parse(Json(value).dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
-template <typename T>
-Json value(const std::optional<T>& known) {
-  return known ? Json(*known) : Json(nullptr);
-}
-Json value(const std::optional<std::string>& known) { return known ? text(*known) : Json(nullptr); }
-
-template <typename T>
-void get(const Json& json, const char* key, T& target) {
-  const auto found = json.find(key);
-  if (found != json.end() && !found->is_null()) target = found->get<T>();
-}
-template <typename T>
-void get(const Json& json, const char* key, std::optional<T>& target) {
-  const auto found = json.find(key);
-  if (found != json.end() && !found->is_null()) target = found->get<T>();
-}
-
 template <typename Enum>
 Enum enum_named(const std::string& text, std::initializer_list<Enum> all) {
   for (const auto candidate : all) {
@@ -126,14 +101,14 @@ Enum enum_named(const std::string& text, std::initializer_list<Enum> all) {
   throw Error(ErrorCode::kDataLoss, "`{}` is not known", text);
 }
 
-DeviceProcess process_from_json(const Json& json) {
+DeviceProcess process_from_json(const OrderedJson& json) {
   DeviceProcess process;
-  get(json, "pid", process.pid);
-  get(json, "type", process.type);
-  get(json, "memory_bytes", process.memory_bytes);
-  get(json, "utilization_percent", process.utilization_percent);
-  get(json, "gpu_instance", process.gpu_instance);
-  get(json, "compute_instance", process.compute_instance);
+  read_member(json, "pid", process.pid);
+  read_member(json, "type", process.type);
+  read_member(json, "memory_bytes", process.memory_bytes);
+  read_member(json, "utilization_percent", process.utilization_percent);
+  read_member(json, "gpu_instance", process.gpu_instance);
+  read_member(json, "compute_instance", process.compute_instance);
   read_json(json, process.info);
   if (const auto origin = json.find("origin"); origin != json.end() && origin->is_object()) {
     read_json(*origin, process.origin);
@@ -141,34 +116,37 @@ DeviceProcess process_from_json(const Json& json) {
   return process;
 }
 
-Device device_from_json(const Json& json) {
+Device device_from_json(const OrderedJson& json) {
   Device device;
-  get(json, "index", device.index);
+  read_member(json, "index", device.index);
   device.vendor = enum_named(json.at("vendor").get<std::string>(), {Vendor::kNvidia, Vendor::kAmd, Vendor::kCpu});
   device.state =
       enum_named(json.at("state").get<std::string>(),
                  {State::kFree, State::kBusy, State::kLost, State::kNoAnswer, State::kNoPermission, State::kError});
-  get(json, "reason", device.reason);
-  for (const auto& [key, member] : kNames) get(json, key, device.facts.*member);
-  for (const auto& [key, member] : kFactNumbers) get(json, key, device.facts.*member);
-  for (const auto& [key, member] : kNumbers) get(json, key, device.readings.*member);
-  for (const auto& [key, member] : kFlags) get(json, key, device.readings.*member);
-  for (const auto& [key, member] : kModes) get(json, key, device.readings.*member);
-  get(json, "throttle_reasons", device.readings.throttle_reasons);
-  for (const auto& process : json.value("processes", Json::array())) {
-    device.processes.push_back(process_from_json(process));
+  read_member(json, "reason", device.reason);
+  for (const auto& [key, member] : kNames) read_member(json, key, device.facts.*member);
+  for (const auto& [key, member] : kFactNumbers) read_member(json, key, device.facts.*member);
+  for (const auto& [key, member] : kNumbers) read_member(json, key, device.readings.*member);
+  for (const auto& [key, member] : kFlags) read_member(json, key, device.readings.*member);
+  for (const auto& [key, member] : kModes) read_member(json, key, device.readings.*member);
+  read_member(json, "throttle_reasons", device.readings.throttle_reasons);
+  if (const auto processes = json.find("processes"); processes != json.end() && processes->is_array()) {
+    for (const auto& process : *processes) device.processes.push_back(process_from_json(process));
+    // Recordings of yoke 0.1 have an empty list also where nobody knew.
+    const bool has_answered = device.state == State::kFree || device.state == State::kBusy;
+    device.has_process_list = has_answered || !device.processes.empty();
   }
   if (const auto links = json.find("links"); links != json.end() && links->is_array()) {
     auto& all = device.links.emplace();
     for (const auto& one : *links) {
       auto& link = all.emplace_back();
-      get(one, "number", link.number);
-      get(one, "kind", link.kind);
-      get(one, "is_active", link.is_active);
-      get(one, "remote_pci_bus_id", link.remote_pci_bus_id);
+      read_member(one, "number", link.number);
+      read_member(one, "kind", link.kind);
+      read_member(one, "is_active", link.is_active);
+      read_member(one, "remote_pci_bus_id", link.remote_pci_bus_id);
     }
   }
-  for (const auto& instance : json.value("instances", Json::array())) {
+  for (const auto& instance : json.value("instances", OrderedJson::array())) {
     device.instances.push_back(device_from_json(instance));
   }
   return device;
@@ -176,86 +154,89 @@ Device device_from_json(const Json& json) {
 
 }  // namespace
 
-Json to_json(const DeviceProcess& process) {
-  Json json;
+OrderedJson to_json(const DeviceProcess& process) {
+  OrderedJson json;
   json["pid"] = process.pid;
   write_json(process.info, json);
   json["type"] = process.type;
-  json["memory_bytes"] = value(process.memory_bytes);
-  json["utilization_percent"] = value(process.utilization_percent);
-  json["gpu_instance"] = value(process.gpu_instance);
-  json["compute_instance"] = value(process.compute_instance);
+  json["memory_bytes"] = json_value(process.memory_bytes);
+  json["utilization_percent"] = json_value(process.utilization_percent);
+  json["gpu_instance"] = json_value(process.gpu_instance);
+  json["compute_instance"] = json_value(process.compute_instance);
   json["origin"] = nullptr;
-  if (process.origin != Origin{}) write_json(process.origin, json["origin"] = Json::object());
+  if (process.origin != Origin{}) write_json(process.origin, json["origin"] = OrderedJson::object());
   return json;
 }
 
-Json to_json(const Device& device) {
-  Json json;
+OrderedJson to_json(const Device& device) {
+  OrderedJson json;
   json["index"] = device.index;
   json["vendor"] = name(device.vendor);
   json["state"] = name(device.state);
-  json["reason"] = text(device.reason);
-  for (const auto& [key, member] : kNames) json[key] = text(device.facts.*member);
-  for (const auto& [key, member] : kNumbers) json[key] = value(device.readings.*member);
-  for (const auto& [key, member] : kFlags) json[key] = value(device.readings.*member);
-  for (const auto& [key, member] : kModes) json[key] = value(device.readings.*member);
-  json["throttle_reasons"] = value(device.readings.throttle_reasons);
-  for (const auto& [key, member] : kFactNumbers) json[key] = value(device.facts.*member);
+  json["reason"] = json_text(device.reason);
+  for (const auto& [key, member] : kNames) json[key] = json_text(device.facts.*member);
+  for (const auto& [key, member] : kNumbers) json[key] = json_value(device.readings.*member);
+  for (const auto& [key, member] : kFlags) json[key] = json_value(device.readings.*member);
+  for (const auto& [key, member] : kModes) json[key] = json_value(device.readings.*member);
+  json["throttle_reasons"] = json_value(device.readings.throttle_reasons);
+  for (const auto& [key, member] : kFactNumbers) json[key] = json_value(device.facts.*member);
   json["links"] = nullptr;
   if (device.links) {
-    json["links"] = Json::array();
+    json["links"] = OrderedJson::array();
     for (const auto& link : *device.links) {
       json["links"].push_back({{"number", link.number},
                                {"kind", link.kind},
                                {"is_active", link.is_active},
-                               {"remote_pci_bus_id", text(link.remote_pci_bus_id)}});
+                               {"remote_pci_bus_id", json_text(link.remote_pci_bus_id)}});
     }
   }
-  json["processes"] = Json::array();
+  json["processes"] = nullptr;
+  if (knows_processes(device)) json["processes"] = OrderedJson::array();
   for (const auto& process : device.processes) json["processes"].push_back(to_json(process));
-  json["instances"] = Json::array();
+  json["instances"] = OrderedJson::array();
   for (const auto& instance : device.instances) json["instances"].push_back(to_json(instance));
   return json;
 }
 
-Json to_json(const Snapshot& snapshot) {
+OrderedJson to_json(const Snapshot& snapshot) {
   const auto since_epoch = snapshot.time.time_since_epoch();
-  Json json;
+  OrderedJson json;
   json["time_seconds"] = std::chrono::duration<double>(since_epoch).count();
-  json["host"] = text(snapshot.host);
-  json["backends"] = Json::array();
+  json["host"] = json_text(snapshot.host);
+  json["backends"] = OrderedJson::array();
   for (const auto& report : snapshot.backends) {
     json["backends"].push_back({{"backend", report.backend},
                                 {"is_available", report.is_available},
-                                {"reason", text(report.reason)},
-                                {"driver_version", text(report.driver_version)},
-                                {"api_version", text(report.api_version)}});
+                                {"has_answered", report.has_answered},
+                                {"reason", json_text(report.reason)},
+                                {"driver_version", json_text(report.driver_version)},
+                                {"api_version", json_text(report.api_version)}});
   }
-  json["devices"] = Json::array();
+  json["devices"] = OrderedJson::array();
   for (const auto& device : snapshot.devices) json["devices"].push_back(to_json(device));
   return json;
 }
 
 Snapshot snapshot_from_json(std::string_view line) {
   try {
-    const auto json = Json::parse(line);
+    const auto json = OrderedJson::parse(line);
     Snapshot snapshot;
     const auto seconds = json.at("time_seconds").get<double>();
     if (!(seconds >= 0 && seconds < 1e11)) throw Error(ErrorCode::kDataLoss, "time_seconds is no time");
     snapshot.time += std::chrono::microseconds(std::llround(seconds * 1e6));  // more does not fit a double
-    get(json, "host", snapshot.host);
-    for (const auto& one : json.value("backends", Json::array())) {
+    read_member(json, "host", snapshot.host);
+    for (const auto& one : json.value("backends", OrderedJson::array())) {
       auto& report = snapshot.backends.emplace_back();
-      get(one, "backend", report.backend);
-      get(one, "is_available", report.is_available);
-      get(one, "reason", report.reason);
-      get(one, "driver_version", report.driver_version);
-      get(one, "api_version", report.api_version);
+      read_member(one, "backend", report.backend);
+      read_member(one, "is_available", report.is_available);
+      read_member(one, "has_answered", report.has_answered);
+      read_member(one, "reason", report.reason);
+      read_member(one, "driver_version", report.driver_version);
+      read_member(one, "api_version", report.api_version);
     }
     for (const auto& device : json.at("devices")) snapshot.devices.push_back(device_from_json(device));
     return snapshot;
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: {}", error.what());
   }
 }

@@ -29,6 +29,7 @@ Snapshot everything() {
   process.info.is_visible = true;
   process.origin.slurm = SlurmJob{.job_id = 7, .step = "0"};
   gpu.processes = {process};
+  gpu.has_process_list = true;
   Device instance{.index = 1, .vendor = Vendor::kNvidia, .state = State::kFree};
   instance.facts.uuid = "MIG-1";
   instance.facts.gpu_instance = 2;
@@ -39,6 +40,21 @@ Snapshot everything() {
 
 TEST(Json, ARecordingsLineGivesTheSnapshotBack) {
   EXPECT_EQ(snapshot_from_json(to_json(everything()).dump()), everything());
+}
+
+TEST(Json, AListThatNobodyToldIsNullAndAnEmptyOneIsEmpty) {
+  Snapshot snapshot = everything();
+  snapshot.backends[0].has_answered = false;
+  snapshot.devices[0].processes.clear();
+  const auto json = to_json(snapshot);
+  EXPECT_EQ(json.at("backends")[0].at("has_answered"), false);
+  EXPECT_EQ(json.at("devices")[0].at("processes"), nlohmann::ordered_json::array());
+  EXPECT_TRUE(json.at("devices")[1].at("processes").is_null());
+  EXPECT_EQ(snapshot_from_json(json.dump()), snapshot);
+  // Recordings of yoke 0.1 have an empty list in both cases.
+  auto old = json;
+  old["devices"][1]["processes"] = nlohmann::ordered_json::array();
+  EXPECT_EQ(snapshot_from_json(old.dump()), snapshot);
 }
 
 TEST(Json, HasTheKeysOfTheContract) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <mutex>
 #include <utility>
 
@@ -127,14 +128,24 @@ class BackendReader {
     }
   }
 
-  void request(const Want& want) {
-    for (const auto& device : devices_) device->request(want);
+  int64_t num_devices() const { return static_cast<int64_t>(devices_.size()); }
+
+  /// `first_index`: of this backend's devices.
+  void request(const Want& want, const DeviceSelection& selection, int64_t first_index) {
+    for (int64_t i = 0; i < num_devices(); ++i) {
+      if (selection.may_name(place(i, first_index))) devices_[static_cast<size_t>(i)]->request(want);
+    }
   }
 
-  void collect(Worker::Clock::time_point deadline, Snapshot& snapshot) {
-    for (const auto& reader : devices_) {
-      auto& device = snapshot.devices.emplace_back(reader->collect(deadline));
-      device.index = static_cast<int64_t>(snapshot.devices.size()) - 1;
+  void collect(Worker::Clock::time_point deadline, const DeviceSelection& selection, int64_t first_index,
+               Snapshot& snapshot) {
+    for (int64_t i = 0; i < num_devices(); ++i) {
+      if (!selection.may_name(place(i, first_index))) {
+        snapshot.unasked.push_back(place(i, first_index));
+        continue;
+      }
+      auto& device = snapshot.devices.emplace_back(devices_[static_cast<size_t>(i)]->collect(deadline));
+      device.index = first_index + i;
     }
     if (is_open_) {
       snapshot.backends.push_back(exchange_->take());
@@ -142,6 +153,7 @@ class BackendReader {
     }
     auto& report = snapshot.backends.emplace_back();
     report.backend = backend_->name();
+    report.has_answered = false;
     report.reason = fmt::format("the driver has not answered for {}", format_duration(opener_.busy_for()));
   }
 
@@ -151,6 +163,10 @@ class BackendReader {
   }
 
  private:
+  DevicePlace place(int64_t number, int64_t first_index) const {
+    return {.vendor = backend_->vendor(), .index = first_index + number, .number = number};
+  }
+
   const std::shared_ptr<Crew> crew_;
   std::shared_ptr<Backend> backend_;
   const std::filesystem::path proc_;
@@ -163,13 +179,16 @@ class BackendReader {
 
 class LiveSource : public Source {
  public:
-  explicit LiveSource(const SourceOptions& options) : deadline_(options.deadline) {
+  explicit LiveSource(const SourceOptions& options) : deadline_(options.deadline), selection_(options.selection) {
     const auto proc = options.sysroot / "proc";
     const auto add = [&](std::unique_ptr<Backend> backend) {
       backends_.push_back(std::make_unique<BackendReader>(crew_, std::move(backend), proc));
     };
-    if (options.with_nvml) add(make_nvml_backend(options.sysroot));
-    if (options.with_amdgpu) add(make_amdgpu_backend(options.sysroot));
+    const bool may_be_amd = options.with_amdgpu && selection_.may_name(Vendor::kAmd);
+    // The indices of AMD's GPUs begin where NVIDIA's end.
+    const bool may_be_nvidia = options.with_nvml && (may_be_amd || selection_.may_name(Vendor::kNvidia));
+    if (may_be_nvidia) add(make_nvml_backend(options.sysroot));
+    if (may_be_amd) add(make_amdgpu_backend(options.sysroot));
     if (options.with_cpu) add(make_cpu_backend(options.sysroot));
   }
 
@@ -180,8 +199,9 @@ class LiveSource : public Source {
     if (gethostname(host.data(), host.size() - 1) == 0) snapshot.host = host.data();
     // A backend that does not open must leave the others time to read: it gets half.
     for (const auto& backend : backends_) backend->wait_for_open(deadline - deadline_ / 2);
-    for (const auto& backend : backends_) backend->request(want);
-    for (const auto& backend : backends_) backend->collect(deadline, snapshot);
+    for_each_backend([&](BackendReader& backend, int64_t first) { backend.request(want, selection_, first); });
+    for_each_backend(
+        [&](BackendReader& backend, int64_t first) { backend.collect(deadline, selection_, first, snapshot); });
     return snapshot;
   }
 
@@ -190,7 +210,17 @@ class LiveSource : public Source {
   }
 
  private:
+  /// With the index of each backend's first device.
+  void for_each_backend(const std::function<void(BackendReader&, int64_t first_index)>& visit) {
+    int64_t first_index = 0;
+    for (const auto& backend : backends_) {
+      visit(*backend, first_index);
+      first_index += backend->num_devices();
+    }
+  }
+
   const std::chrono::milliseconds deadline_;
+  const DeviceSelection selection_;
   const std::shared_ptr<Crew> crew_ = std::make_shared<Crew>();
   std::vector<std::unique_ptr<BackendReader>> backends_;
 };

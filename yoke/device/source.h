@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "yoke/device/device.h"
+#include "yoke/device/selection.h"
 
 namespace yoke::device {
 
@@ -28,6 +29,9 @@ struct SourceOptions {
   bool with_nvml = true;
   bool with_amdgpu = true;
   bool with_cpu = true;
+  /// What may be meant. Other devices are neither read nor waited for: they are in Snapshot::unasked; nor is a driver
+  /// started that has none of these, unless its devices are to be counted.
+  DeviceSelection selection;
 };
 
 /// This machine. Each device is read by a worker of its own; one that does not answer within the deadline is in the

@@ -47,6 +47,13 @@ std::optional<std::string> read_text(const std::filesystem::path& file, size_t l
   return text;
 }
 
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+std::string text_of(const std::filesystem::path& file) { return read_text(file).value_or(""); }
+
 std::optional<int64_t> read_number(const std::filesystem::path& file) {
   const auto text = read_text(file);
   return text ? parse_number(*text) : std::nullopt;

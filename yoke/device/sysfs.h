@@ -18,8 +18,14 @@ namespace yoke::device {
 /// The first `limit_bytes`, without white space at the end.
 std::optional<std::string> read_text(const std::filesystem::path& file, size_t limit_bytes = 65'536);
 
+/// The same; empty where there is nothing to read.
+std::string text_of(const std::filesystem::path& file);
+
 /// The file as one number; see parse_number.
 std::optional<int64_t> read_number(const std::filesystem::path& file);
+
+/// False where it cannot be told, too.
+bool is_there(const std::filesystem::path& path);
 
 /// What is in `folder` with a name that is `prefix` and a whole number, in the order of these: node0, node2, node10.
 std::vector<std::pair<int64_t, std::filesystem::path>> numbered(const std::filesystem::path& folder,

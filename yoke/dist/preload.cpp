@@ -108,6 +108,11 @@ void become_rank(std::vector<UniqueFd> fds) {
   }
   std::vector<int> numbers = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
   numbers.insert(numbers.end(), rank->inherited_fds.begin(), rank->inherited_fds.end());
+  if (rank->process_group == 0) {
+    setsid();
+  } else {
+    setpgid(0, rank->process_group);  // fails when the launcher has gone, and then the guardian ends us
+  }
   fds.erase(fds.begin());
   place(std::move(fds), numbers);
   prefer_cpus(to_kernel_mask(rank->cpus));
@@ -134,7 +139,6 @@ void become_rank(std::vector<UniqueFd> fds) {
     const pid_t self = getpid();
     const pid_t rank = fork();
     if (rank == 0) {
-      setsid();
       become_child_of(guardian, self);
       return true;
     }

@@ -142,13 +142,14 @@ struct LineFields {
 LineFields line_fields(int64_t width, int64_t id_width, const Model& model) {
   LineFields fields;
   const auto from = [&](int64_t at_least, int64_t wanted) { return width >= at_least ? wanted : 0; };
+  // Memory and users stay where the terminal is narrow; the name is shortened first, then temperature and power go.
   fields.id.width = id_width;
-  fields.name.width = width >= 140 ? 22 : width >= 100 ? 18 : width >= 72 ? 14 : width >= 60 ? 9 : 0;
+  fields.name.width = width >= 140 ? 22 : width >= 100 ? 18 : width >= 80 ? 14 : width >= 60 ? 9 : 0;
   fields.percent.width = from(16, 4);
-  fields.memory.width = width >= 44 ? 11 : from(30, 5);
+  fields.memory.width = width >= 36 ? 11 : from(22, 5);
   fields.temperature.width = from(50, 4);
-  fields.power.width = width >= 74 ? 10 : from(64, 5);
-  fields.use.width = width >= 130 ? 16 : from(100, 10);
+  fields.power.width = width >= 80 ? 10 : from(70, 5);
+  fields.use.width = width >= 130 ? 16 : width >= 60 ? 10 : from(32, 7);
   fields.clock.width = shows_clocks(model) ? from(130, 7) : 0;
   fields.graph.width = model.is_plain ? 0 : width >= 150 ? 24 : from(120, 12);
   const std::array in_order = {
@@ -243,18 +244,34 @@ class DeviceView {
   struct Part {
     std::string text;
     Style style = Style::kNormal;
+    int64_t importance = 0;  ///< Where not all fit, those with the smaller numbers are shown.
   };
+  static constexpr int64_t kBetweenParts = 3;
 
-  /// Right-aligned in line `y`, as many of `parts` as fit, the first ones above all.
-  void draw_parts(const std::vector<Part>& parts, int64_t left, int64_t right, int64_t y) const {
-    constexpr int64_t kBetween = 3;
-    for (const auto& part : parts) {
-      const auto width = display_width(part.text);
-      if (width == 0) continue;
-      if (right - width < left) return;
-      canvas_.put({right - width, y}, part.text, part.style);
-      right -= width + kBetween;
+  /// The most important ones of `parts` that fit into `room` together, in the order given.
+  static std::vector<Part> fitting(std::vector<Part> parts, int64_t room) {
+    std::erase_if(parts, [](const Part& part) { return part.text.empty(); });
+    const auto width_of = [](const std::vector<Part>& all) {
+      int64_t width = 0;
+      for (const auto& part : all) width += display_width(part.text) + kBetweenParts;
+      return width;
+    };
+    while (!parts.empty() && width_of(parts) > room) {
+      parts.erase(std::max_element(parts.begin(), parts.end(),
+                                   [](const Part& a, const Part& b) { return a.importance < b.importance; }));
     }
+    return parts;
+  }
+
+  /// Right-aligned in line `y`. Returns where they begin.
+  int64_t draw_parts(const std::vector<Part>& parts, int64_t right, int64_t y) const {
+    auto start = right;
+    for (const auto& part : parts) {
+      start = right - display_width(part.text);
+      canvas_.put({start, y}, part.text, part.style);
+      right = start - kBetweenParts;
+    }
+    return start;
   }
 
   std::vector<Part> parts_of(const Device& device) const {
@@ -268,15 +285,15 @@ class DeviceView {
       clocks = fmt::format("{}/{} MHz", *readings.clock_sm_mhz, *device.facts.clock_sm_max_mhz);
     }
     if (device.vendor == Vendor::kCpu) {
-      return {{temperature_text(readings, model_.glyphs), temperature_style(device)},
-              {power_text(readings)},
-              {cpus_text(device.facts), Style::kDim}};
+      return {{temperature_text(readings, model_.glyphs), temperature_style(device), 0},
+              {power_text(readings), Style::kNormal, 1},
+              {cpus_text(device.facts), Style::kDim, 2}};
     }
-    return {{temperature_text(readings, model_.glyphs), temperature_style(device)},
-            {power_text(readings)},
-            {model_.sample->has_processes ? fit(printable(use_text(device)), 24) : "", use_style(device)},
-            {printable(slowed), slowed_style},
-            {clocks}};
+    return {{temperature_text(readings, model_.glyphs), temperature_style(device), 1},
+            {power_text(readings), Style::kNormal, 2},
+            {model_.sample->has_processes ? fit(printable(use_text(device)), 24) : "", use_style(device), 0},
+            {printable(slowed), slowed_style, 3},
+            {clocks, Style::kNormal, 4}};
   }
 
   /// Two halves, utilisation and memory: each a bar over its history.
@@ -286,8 +303,12 @@ class DeviceView {
     const auto x = place.rect.x, y = place.rect.y, width = place.rect.width;
     put({1, id_width_}, x, y, place.id, Align::kRight, Style::kStrong);
     const auto indent = id_width_ + 2;
-    const auto title = fit(printable(short_name(device)), width - indent);
-    const auto name_end = canvas_.put({x + indent, y}, title, Style::kStrong);
+    const auto title = printable(short_name(device));
+    constexpr int64_t kShortName = 9;  // the users of a device are worth more than all of its name
+    const auto room = width - indent - 1 - std::min(display_width(title), kShortName);
+    const auto parts = is_readable(device) ? fitting(parts_of(device), room) : std::vector<Part>();
+    const auto title_end = parts.empty() ? x + width : draw_parts(parts, x + width - 1, y) - 1;
+    canvas_.put({x + indent, y}, fit(title, title_end - x - indent), Style::kStrong);
 
     constexpr int64_t kPercent = 6, kMemory = 16, kBetween = 2;
     const auto left_width = (width - indent - kBetween) / 2 - 4;
@@ -295,7 +316,6 @@ class DeviceView {
     const auto left = x + indent, right = left + left_width + kBetween;
     const auto left_bar = left_width - kPercent, right_bar = right_width - kMemory;
     if (is_readable(device)) {
-      draw_parts(parts_of(device), name_end + 2, x + width - 1, y);
       draw_bar(canvas_, {left, y + 1}, {left_bar, utilization(readings), Style::kUtilization}, model_.glyphs);
       put({0, kPercent}, left + left_bar, y + 1, percent_text(readings), Align::kRight, Style::kNormal);
       draw_bar(canvas_, {right, y + 1}, {right_bar, memory_percent(readings), Style::kMemory}, model_.glyphs);

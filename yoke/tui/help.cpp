@@ -6,37 +6,37 @@
 namespace yoke::tui {
 namespace {
 
-struct Line {
+struct HelpLine {
   const char* keys;
   const char* meaning;
 };
 constexpr std::array kLines = {
-    Line{"", "Keys"},
-    Line{"Up Down PgUp PgDn", "choose a process; Home and End: the first, the last"},
-    Line{"Left Right", "see more of long command lines"},
-    Line{"/", "show processes with a text in user, origin or command"},
-    Line{"u", "show processes of a user; m: mine, and everybody's again"},
-    Line{"t", "tree: processes below their parents, devices together"},
-    Line{"< >", "sort by the column to the left, to the right"},
-    Line{"N U D M P A", "sort by number, user, device, memory, percent, age"},
-    Line{"r", "reverse the order"},
-    Line{"k", "end the process: SIGTERM, the second time SIGKILL"},
-    Line{"o", "origins: container, Slurm job, notebook, tmux"},
-    Line{"c", "devices in one line each, or with graphs"},
-    Line{"p", "hide processes; they are not read then"},
-    Line{"[ ]", "other devices, where not all fit"},
-    Line{"Esc", "take back: question, selection, filters"},
-    Line{"? q", "this page; quit"},
-    Line{"", ""},
-    Line{"", "Mouse"},
-    Line{"click", "a title sorts, again reverses; a process is chosen"},
-    Line{"wheel", "scrolls processes, or devices where not all fit"},
-    Line{"", ""},
-    Line{"", "Numbers"},
-    Line{"UTILIZATION", "share of the last second in which a kernel ran"},
-    Line{"MEMORY", "used of total, without what the driver reserves"},
-    Line{"POWER", "used of what it is limited to; -: not known"},
-    Line{"dim, in brackets", "a process that this machine's /proc does not show"},
+    HelpLine{"", "Keys"},
+    HelpLine{"Up Down PgUp PgDn", "choose a process; Home and End: the first, the last"},
+    HelpLine{"Left Right", "see more of long command lines"},
+    HelpLine{"/", "show processes with a text in user, origin or command"},
+    HelpLine{"u", "show processes of a user; m: mine, and everybody's again"},
+    HelpLine{"t", "tree: processes below their parents, devices together"},
+    HelpLine{"< >", "sort by the column to the left, to the right"},
+    HelpLine{"N U D M P A", "sort by number, user, device, memory, percent, age"},
+    HelpLine{"r", "reverse the order"},
+    HelpLine{"k", "end the process: SIGTERM, the second time SIGKILL"},
+    HelpLine{"o", "origins: container, Slurm job, notebook, tmux"},
+    HelpLine{"c", "devices in one line each, or with graphs"},
+    HelpLine{"p", "hide processes; they are not read then"},
+    HelpLine{"[ ]", "other devices, where not all fit"},
+    HelpLine{"Esc", "take back: question, selection, filters"},
+    HelpLine{"? q", "this page; quit"},
+    HelpLine{"", ""},
+    HelpLine{"", "Mouse"},
+    HelpLine{"click", "a title sorts, again reverses; a process is chosen"},
+    HelpLine{"wheel", "scrolls processes, or devices where not all fit"},
+    HelpLine{"", ""},
+    HelpLine{"", "Numbers"},
+    HelpLine{"UTILIZATION", "share of the last second in which a kernel ran"},
+    HelpLine{"MEMORY", "used of total, without what the driver reserves"},
+    HelpLine{"POWER", "used of what it is limited to; -: not known"},
+    HelpLine{"dim, in brackets", "a process that this machine's /proc does not show"},
 };
 
 }  // namespace

@@ -32,6 +32,7 @@ inline device::Device make_gpu(int64_t index) {
   device::Device gpu{.index = index, .vendor = device::Vendor::kNvidia, .state = device::State::kFree};
   gpu.facts.name = "NVIDIA A100-SXM4-80GB";
   gpu.facts.temperature_slowdown_celsius = 92;
+  gpu.has_process_list = true;
   auto& readings = gpu.readings;
   readings.memory_total_bytes = 80 * kGib;
   readings.memory_used_bytes = index * 5 * kGib;
@@ -59,7 +60,8 @@ inline Sample make_sample(int64_t num_gpus, int64_t num_processes = 0) {
   Sample sample;
   sample.snapshot.time = kNoon;
   sample.snapshot.host = "gpu01";
-  sample.snapshot.backends = {{"nvml", true, "", "580.65.06", "13.0"}, {"amdgpu", false, "no AMD GPU", "", ""}};
+  sample.snapshot.backends = {{"nvml", true, true, "", "580.65.06", "13.0"},
+                              {"amdgpu", false, true, "no AMD GPU", "", ""}};
   for (int64_t i = 0; i < num_gpus; ++i) sample.snapshot.devices.push_back(make_gpu(i));
   sample.snapshot.devices.push_back(make_cpu(num_gpus));
   for (int64_t i = 0; i < num_processes; ++i) {

@@ -1,9 +1,11 @@
 // The process list.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "yoke/base/format.h"
+#include "yoke/device/unanswered.h"
 #include "yoke/tui/processes.h"
 #include "yoke/tui/view.h"
 
@@ -43,6 +45,16 @@ std::string text_of(const ProcessRow& row, ProcessField field) {
   return "";
 }
 
+/// Why the list is empty.
+std::string nobody_text(const Model& model, const ProcessList& list) {
+  if (!model.sample->has_processes) return "reading the processes...";
+  if (list.num_processes > 0) return "no process matches the filter; Esc takes it away";
+  std::vector<std::string> silent;
+  for (const auto& one : device::unanswered_of(model.sample->snapshot)) silent.push_back(one.what());
+  if (silent.empty()) return "no process uses a device";
+  return fmt::format("no process is known; not known who uses {}", fmt::join(silent, ", "));
+}
+
 void draw_heading(Canvas& canvas, const Model& model, const Layout& layout) {
   const auto y = *layout.process_heading;
   canvas.put({0, y}, std::string(static_cast<size_t>(std::max<int64_t>(0, model.size.width)), ' '), Style::kHeading);
@@ -75,11 +87,7 @@ void draw_processes(Canvas& canvas, const Model& model, const Layout& layout) {
   const auto list = process_list(model);
   const auto area = layout.processes;
   if (list.rows.empty() && model.sample && area.height > 0) {
-    canvas.put({1, area.y},
-               !model.sample->has_processes ? "reading the processes..."
-               : list.num_processes > 0     ? "no process matches the filter; Esc takes it away"
-                                            : "no process uses a device",
-               Style::kDim);
+    canvas.put({1, area.y}, fit(nobody_text(model, list), model.size.width - 1), Style::kDim);
   }
   const auto selected = selected_row(model, list.rows);
   for (int64_t i = 0; i < area.height; ++i) {

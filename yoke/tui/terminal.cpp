@@ -284,7 +284,7 @@ struct Terminal::Impl {
 
 Terminal::Terminal(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-std::unique_ptr<Terminal> Terminal::open(const Environment& environment) {
+std::unique_ptr<Terminal> Terminal::open(bool wants_color) {
   if (!has_cursor_addressing()) return nullptr;
   auto impl = std::make_unique<Impl>();
   impl->signals = make_pipe();
@@ -304,8 +304,7 @@ std::unique_ptr<Terminal> Terminal::open(const Environment& environment) {
   set_escdelay(25);
   mousemask(BUTTON1_PRESSED | BUTTON1_CLICKED | BUTTON4_PRESSED | BUTTON5_PRESSED, nullptr);
   mouseinterval(0);
-  const bool has_colors_wanted = environment.value_or("NO_COLOR", "").empty();
-  impl->palette = make_palette(has_colors_wanted && has_colors());
+  impl->palette = make_palette(wants_color && has_colors());
   return std::unique_ptr<Terminal>(new Terminal(std::move(impl)));
 }
 

@@ -19,8 +19,9 @@ Glyphs prepare_locale(const Environment& environment);
 /// left as it was.
 class Terminal {
  public:
-  /// nullptr when this terminal cannot place its cursor (TERM=dumb), or is not known. REQUIRES: prepare_locale().
-  static std::unique_ptr<Terminal> open(const Environment& environment);
+  /// nullptr when this terminal cannot place its cursor (TERM=dumb), or is not known. `wants_color`: colours where the
+  /// terminal has them. REQUIRES: prepare_locale().
+  static std::unique_ptr<Terminal> open(bool wants_color);
   ~Terminal();
 
   Size size() const;

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "yoke/base/format.h"
+#include "yoke/device/unanswered.h"
 #include "yoke/tui/processes.h"
 
 namespace yoke::tui {
@@ -94,6 +95,9 @@ int64_t draw_count(Canvas& canvas, const Model& model, int64_t y) {
   const auto kind = list.num_processes == 1 ? "process" : "processes";
   text += is_filtered ? fmt::format("{} of {} {}", list.num_shown, list.num_processes, kind)
                       : fmt::format("{} {}", list.num_processes, kind);
+  // A device that does not tell who uses it may have more.
+  if (model.sample->has_processes && !device::unanswered_of(model.sample->snapshot).empty())
+    text += ", others not known";
   const auto start = model.size.width - 1 - display_width(text);
   if (start < 12 && !is_filtered) return model.size.width;
   canvas.put({std::max<int64_t>(1, start), y}, text, is_filtered ? Style::kWarning : Style::kDim);

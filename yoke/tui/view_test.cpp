@@ -12,6 +12,7 @@
 namespace yoke::tui {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::Each;
 using testing::HasSubstr;
@@ -57,7 +58,7 @@ TEST(View, OneLineForEachDeviceOnASmallTerminal) {
     EXPECT_THAT(lines[3 + i], StartsWith(fmt::format("   {} A100-SXM4-80GB ", i)));
     EXPECT_THAT(lines[3 + i], HasSubstr(fmt::format("{:>3}%", i * 10)));
     EXPECT_THAT(lines[3 + i], HasSubstr(fmt::format("{}.0/80.0 {}°C", i * 5, 40 + i)));
-    EXPECT_THAT(lines[3 + i], testing::EndsWith(fmt::format("{}/400W", 60 + i * 20)));
+    EXPECT_THAT(lines[3 + i], HasSubstr(fmt::format("{}/400W {}", 60 + i * 20, i % 2 == 0 ? "ada" : "grace")));
   }
   EXPECT_THAT(lines[23], HasSubstr("12 processes"));
 }
@@ -179,7 +180,7 @@ TEST(View, WhatIsNotKnownIsNotZero) {
 
 TEST(View, WithoutAGpuItSaysWhy) {
   auto sample = make_sample(0);
-  sample.snapshot.backends = {{"nvml", false, "libnvidia-ml.so.1 is not installed", "", ""}};
+  sample.snapshot.backends = {{"nvml", false, true, "libnvidia-ml.so.1 is not installed", "", ""}};
   EXPECT_THAT(lines_of(make_model({80, 24}, sample)), Contains(" no GPU: libnvidia-ml.so.1 is not installed"));
   sample.snapshot.devices.clear();
   EXPECT_THAT(lines_of(make_model({80, 24}, sample)), Contains(HasSubstr("no GPU")));
@@ -223,6 +224,34 @@ TEST(View, NastyNamesAreHarmless) {
   }
 }
 
+/// A line or a block for each device, at any width that people use.
+TEST(View, NarrowTerminalsKeepMemoryAndUsers) {
+  for (const int64_t width : {40, 60, 80}) {
+    for (const bool is_compact : {false, true}) {
+      auto model = make_model({width, 40}, make_sample(2, 2));
+      model.is_compact = is_compact;
+      const auto text = view(model).to_text();
+      const auto place = "at " + std::to_string(width) + (is_compact ? ", lines\n" : ", blocks\n") + text;
+      // Above the list of processes, which has users of its own.
+      const auto devices = text.substr(0, text.find("PID"));
+      EXPECT_THAT(devices, HasSubstr("ada")) << place;
+      EXPECT_THAT(devices, HasSubstr("grace")) << place;
+      EXPECT_THAT(devices, HasSubstr("5.0/80.0")) << place;
+    }
+  }
+}
+
+TEST(View, ADeviceThatDoesNotAnswerMayHaveProcesses) {
+  auto sample = make_sample(2);
+  auto model = make_model({80, 24}, sample);
+  EXPECT_THAT(view(model).to_text(), HasSubstr("no process uses a device"));
+  sample.snapshot.devices[1].state = device::State::kNoAnswer;
+  sample.snapshot.devices[1].has_process_list = false;
+  model = make_model({80, 24}, sample);
+  EXPECT_THAT(view(model).to_text(),
+              AllOf(HasSubstr("no process is known; not known who uses device 1"), HasSubstr("others not known")));
+}
+
 TEST(View, DoubleWidthNamesKeepTheColumns) {
   auto sample = make_sample(1);
   sample.snapshot.devices[0].processes = {make_process(1, "学習する人々", "訓練 --a"), make_process(2, "ada", "b")};
@@ -244,11 +273,12 @@ TEST(View, CommandsScrollSideways) {
 
 TEST(View, SelectionMineAndOthers) {
   auto model = make_model({80, 24}, make_sample(8, 2));
-  EXPECT_EQ(style_of(model, "ada"), Style::kStrong);
-  EXPECT_EQ(style_of(model, "grace"), Style::kNormal);
+  // With their devices, as the list has them; users stand in the lines of devices as well.
+  EXPECT_EQ(style_of(model, "ada      0"), Style::kStrong);
+  EXPECT_EQ(style_of(model, "grace    1"), Style::kNormal);
   model = press(press(std::move(model), Key::kDown), Key::kDown);
-  EXPECT_EQ(style_of(model, "ada"), Style::kStrong);
-  EXPECT_EQ(style_of(model, "grace"), Style::kSelected);
+  EXPECT_EQ(style_of(model, "ada      0"), Style::kStrong);
+  EXPECT_EQ(style_of(model, "grace    1"), Style::kSelected);
 }
 
 TEST(View, TemperaturesNearTheLimitStandOut) {

@@ -247,7 +247,7 @@ std::vector<Series> series_of(const std::vector<Unit>& units) {
 void add_processes(const std::vector<Unit>& units, Exposition& exposition) {
   exposition.family("yoke_device_processes", "gauge", "Processes on the device.");
   for (const auto& unit : units) {
-    if (unit.is_up() && unit.device.vendor != device::Vendor::kCpu) {
+    if (unit.is_up() && unit.device.vendor != device::Vendor::kCpu && knows_processes(unit.device)) {
       exposition.sample(unit.labels, static_cast<double>(unit.device.processes.size()));
     }
   }

@@ -183,7 +183,7 @@ TEST(Server, AClientThatDripsIsCutOff) {
   const auto begun = Clock::now();
   pollfd poll_fd{client.value(), POLLIN, 0};
   while (poll(&poll_fd, 1, 20) == 0) send_text(client, "x");
-  EXPECT_LT(Clock::now() - begun, seconds(5));
+  EXPECT_LT(Clock::now() - begun, seconds(30));
   EXPECT_THAT(receive(client), IsEmpty());
 }
 
@@ -199,7 +199,7 @@ TEST(Server, SlowClientsDoNotKeepOthersOut) {
   }
   const auto begun = Clock::now();
   EXPECT_THAT(get(served, "/metrics"), StartsWith("HTTP/1.1 200 OK\r\n"));
-  EXPECT_LT(Clock::now() - begun, seconds(5));
+  EXPECT_LT(Clock::now() - begun, seconds(30));
 }
 
 TEST(Server, MoreClientsThanConnectionsWaitForTheirTurn) {

@@ -77,7 +77,11 @@ class AmdgpuBackend : public Backend {
     } else {
       device.readings.memory_total_bytes = known.gpu->memory_total_bytes;
     }
-    if (want.processes && known.gpu) device.processes = amdgpu::read_kfd_processes(kfd_, *known.gpu, want);
+    if (want.processes && known.gpu) {
+      device.processes = amdgpu::read_kfd_processes(kfd_, *known.gpu, want);
+      std::error_code none;
+      device.has_process_list = fs::is_directory(kfd_ / "proc", none);
+    }
     if (want.links && known.gpu) device.links = amdgpu::read_kfd_links(kfd_, gpus_, *known.gpu);
     set_state(known, device);
     if (!has_sensors || known.card.is_asleep()) return;

@@ -26,8 +26,6 @@ fs::path port_of(const fs::path& folder) {
   return port;
 }
 
-std::string text_of(const fs::path& file) { return read_text(file).value_or(""); }
-
 }  // namespace
 
 Card::Card(fs::path folder, fs::path sysroot)

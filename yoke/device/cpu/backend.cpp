@@ -37,6 +37,7 @@ class CpuBackend : public Backend {
     // What may change while the machine runs.
     const auto limits = read_cgroup_limits(sysroot_);
     device.facts = facts_;
+    device.has_process_list = want.processes;  // empty: everybody uses it, and it has no list of its own
     const auto allowed = find_allowed();
     device.facts.cpu_affinity = format_cpu_list(allowed);
     auto num_allowed = static_cast<int64_t>(allowed.size());

@@ -13,7 +13,7 @@ using fakes::FixtureTree;
 
 using testing::IsEmpty;
 
-constexpr int64_t kGib = int64_t{1} << 30;
+constexpr int64_t kCpuGib = int64_t{1} << 30;
 
 Device read(Backend& backend, const Want& want = Want::everything()) {
   Device device;
@@ -33,9 +33,9 @@ TEST(CpuBackend, TheMachineIsOneDevice) {
   EXPECT_EQ(device.facts.num_cpus, 128);
   EXPECT_EQ(device.facts.num_allowed_cpus, 128);
   EXPECT_EQ(device.facts.cpu_affinity, "0-127");
-  EXPECT_EQ(device.readings.memory_total_bytes, 512 * kGib);
-  EXPECT_EQ(device.readings.memory_used_bytes, 128 * kGib);
-  EXPECT_EQ(device.readings.memory_free_bytes, 384 * kGib);
+  EXPECT_EQ(device.readings.memory_total_bytes, 512 * kCpuGib);
+  EXPECT_EQ(device.readings.memory_used_bytes, 128 * kCpuGib);
+  EXPECT_EQ(device.readings.memory_free_bytes, 384 * kCpuGib);
   EXPECT_EQ(device.readings.temperature_celsius, std::nullopt);
   EXPECT_EQ(device.state, State::kFree);
 }
@@ -69,10 +69,10 @@ TEST(CpuBackend, ALowerMemoryLimitIsTheMemory) {
   tree.write("sys/fs/cgroup/job/memory.current", "1610612736\n");
   tree.write("sys/fs/cgroup/job/memory.stat", "anon 1\ninactive_file 536870912\n");
   const auto backend = make_cpu_backend(tree.path());
-  EXPECT_EQ(read(*backend).readings.memory_total_bytes, 2 * kGib);
-  EXPECT_EQ(read(*backend).readings.memory_used_bytes, kGib);
+  EXPECT_EQ(read(*backend).readings.memory_total_bytes, 2 * kCpuGib);
+  EXPECT_EQ(read(*backend).readings.memory_used_bytes, kCpuGib);
   tree.write("sys/fs/cgroup/job/memory.max", "109951162777600\n");  // more than there is
-  EXPECT_EQ(read(*backend).readings.memory_total_bytes, 8 * kGib);
+  EXPECT_EQ(read(*backend).readings.memory_total_bytes, 8 * kCpuGib);
 }
 
 TEST(CpuBackend, UtilisationIsThatSinceTheLastSample) {

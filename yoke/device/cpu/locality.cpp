@@ -24,9 +24,9 @@ std::optional<CpuSet> find_list(std::string_view status, std::string_view name) 
   return line ? CpuSet::parse_list(*line) : std::nullopt;
 }
 
-class Reader {
+class LocalityReader {
  public:
-  explicit Reader(const fs::path& sysroot) : sysroot_(sysroot), cpus_(sysroot / "sys/devices/system/cpu") {}
+  explicit LocalityReader(const fs::path& sysroot) : sysroot_(sysroot), cpus_(sysroot / "sys/devices/system/cpu") {}
 
   CpuLocality read() {
     CpuLocality result;
@@ -111,7 +111,7 @@ class Reader {
 
 }  // namespace
 
-CpuLocality read_cpu_locality(const fs::path& sysroot) { return Reader(sysroot).read(); }
+CpuLocality read_cpu_locality(const fs::path& sysroot) { return LocalityReader(sysroot).read(); }
 
 std::optional<DeviceLocality> read_device_locality(const std::string& pci_bus_id, const fs::path& sysroot) {
   const auto cpus = read_text(sysroot / "sys/bus/pci/devices" / pci_bus_id / "local_cpulist");

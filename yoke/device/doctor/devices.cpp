@@ -60,7 +60,7 @@ void check_memory_held(const std::vector<NamedDevice>& gpus, Findings& findings)
   constexpr int64_t kMuch = int64_t{1} << 30;
   Grouped held;
   for (const auto& [id, device, is_instance] : gpus) {
-    if (!device->instances.empty() || !device->readings.memory_used_bytes) continue;
+    if (!device->instances.empty() || !device->readings.memory_used_bytes || !knows_processes(*device)) continue;
     int64_t accounted = 0;
     bool is_complete = true;
     for (const auto& process : device->processes) {

@@ -23,6 +23,7 @@ Observations healthy() {
       {.backend = "nvml", .is_available = true, .driver_version = "580.65.06", .api_version = "13.0"}};
   for (const int64_t i : {0, 1}) {
     Device gpu{.index = i, .vendor = Vendor::kNvidia};
+    gpu.has_process_list = true;
     gpu.facts.name = "NVIDIA A100-SXM4-80GB";
     gpu.facts.uuid = "GPU-0000000" + std::to_string(i);
     gpu.facts.pci_bus_id = i == 0 ? "0000:3b:00.0" : "0000:af:00.0";
@@ -88,13 +89,13 @@ TEST(Doctor, AMachineInOrderHasNothingWrong) {
   EXPECT_GT(findings(healthy()).size(), 10U) << "and it says what was looked at";
 }
 
-struct Case {
+struct DoctorCase {
   const char* name;
   std::function<void(Observations&)> change;
   std::vector<std::string> wrong;
 };
 
-class DoctorTable : public testing::TestWithParam<Case> {};
+class DoctorTable : public testing::TestWithParam<DoctorCase> {};
 
 TEST_P(DoctorTable, Finds) {
   auto observations = healthy();
@@ -118,7 +119,7 @@ void no_gpu(Observations& all) {
   all.torches = {{.path = "/torch", .from = "here", .version = "2.11.0+cpu"}};
 }
 
-const Case kCases[] = {
+const DoctorCase kDoctorCases[] = {
     {"NoGpuAtAll", no_gpu, {}},
     {"ADriverLibraryWithoutAGpu",
      [](auto& all) {
@@ -234,6 +235,12 @@ const Case kCases[] = {
     {"MemoryOfNobody",
      [](auto& all) { gpu(all, 0).readings.memory_used_bytes = 30 * kGibibyte; },
      {"warn memory-held 0"}},
+    {"MemoryWhereTheDriverTellsNoProcesses",
+     [](auto& all) {
+       gpu(all, 0).readings.memory_used_bytes = 30 * kGibibyte;
+       gpu(all, 0).has_process_list = false;
+     },
+     {}},
     {"MemoryOfAProcess",
      [](auto& all) {
        gpu(all, 0).readings.memory_used_bytes = 30 * kGibibyte;
@@ -314,7 +321,7 @@ const Case kCases[] = {
     {"IommuOfOneGpu", [](auto& all) { all.system->pci_gpus[0].iommu_type = "DMA"; }, {}},
 };
 
-INSTANTIATE_TEST_SUITE_P(Doctor, DoctorTable, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Doctor, DoctorTable, testing::ValuesIn(kDoctorCases),
                          [](const auto& instance) { return instance.param.name; });
 
 TEST(Doctor, AmdWithoutItsParts) {

@@ -28,7 +28,7 @@ constexpr auto kTriplet = "";
 // What ldconfig writes: a header, entries, then the texts; numbers of texts count from the header.
 constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
 constexpr size_t kHeaderBytes = 48;
-struct Entry {
+struct DynamicEntry {
   int32_t flags;
   uint32_t key, value, os_version;
   uint64_t hardware;
@@ -72,10 +72,10 @@ std::string path_in_loader_cache(std::string_view cache, std::string_view name) 
   uint32_t count = 0;
   if (cache.size() < kHeaderBytes) return "";
   std::memcpy(&count, cache.data() + kMagic.size(), sizeof count);
-  count = static_cast<uint32_t>(std::min<size_t>(count, (cache.size() - kHeaderBytes) / sizeof(Entry)));
+  count = static_cast<uint32_t>(std::min<size_t>(count, (cache.size() - kHeaderBytes) / sizeof(DynamicEntry)));
   for (uint32_t i = 0; i < count; ++i) {
-    Entry entry = {};
-    std::memcpy(&entry, cache.data() + kHeaderBytes + i * sizeof(Entry), sizeof entry);
+    DynamicEntry entry = {};
+    std::memcpy(&entry, cache.data() + kHeaderBytes + i * sizeof(DynamicEntry), sizeof entry);
     const bool is_ours = kArchitecture == 0 || (static_cast<uint32_t>(entry.flags) & 0xff00) == kArchitecture;
     if (is_ours && text_at(cache, entry.key) == name) return std::string(text_at(cache, entry.value));
   }

@@ -47,12 +47,14 @@ std::string make_cache(const std::vector<Cached>& entries) {
   return header + table + strings;
 }
 
-class Root {
+class LibraryRoot {
  public:
-  Root() : path_(fs::temp_directory_path() / ("yoke-library-" + std::to_string(getpid()))) { fs::remove_all(path_); }
-  Root(const Root&) = delete;
-  Root& operator=(const Root&) = delete;
-  ~Root() { fs::remove_all(path_); }
+  LibraryRoot() : path_(fs::temp_directory_path() / ("yoke-library-" + std::to_string(getpid()))) {
+    fs::remove_all(path_);
+  }
+  LibraryRoot(const LibraryRoot&) = delete;
+  LibraryRoot& operator=(const LibraryRoot&) = delete;
+  ~LibraryRoot() { fs::remove_all(path_); }
 
   void write(const std::string& file, const std::string& text = "") const {
     fs::create_directories((path_ / file).parent_path());
@@ -94,7 +96,7 @@ TEST(LibraryFile, ATornCacheHasNothing) {
 }
 
 TEST(LibraryFile, TheVersionIsThatOfTheFileBehindTheLinks) {
-  const Root root;
+  const LibraryRoot root;
   root.write("usr/lib64/libcuda.so.580.65.06");
   root.link("usr/lib64/libcuda.so.1", "libcuda.so.580.65.06");
   root.link("usr/lib64/libnvidia-ml.so.1", "/usr/lib64/real/libnvidia-ml.so.575.51.03");
@@ -110,7 +112,7 @@ TEST(LibraryFile, TheVersionIsThatOfTheFileBehindTheLinks) {
 }
 
 TEST(LibraryFile, LdLibraryPathComesFirst) {
-  const Root root;
+  const LibraryRoot root;
   root.write("mine/libcuda.so.1");
   root.write("lib64/libcuda.so.1");
   root.write("etc/ld.so.cache", make_cache({{kFlags, "libcuda.so.1", "/lib64/libcuda.so.1"}}));

@@ -18,13 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
-std::string text_of(const fs::path& path) { return read_text(path).value_or(""); }
-
 /// Names in a folder, in order; none when it is not there.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;

@@ -13,12 +13,14 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 
-class Root {
+class SystemRoot {
  public:
-  Root() : path_(fs::temp_directory_path() / ("yoke-doctor-" + std::to_string(getpid()))) { fs::remove_all(path_); }
-  Root(const Root&) = delete;
-  Root& operator=(const Root&) = delete;
-  ~Root() { fs::remove_all(path_); }
+  SystemRoot() : path_(fs::temp_directory_path() / ("yoke-doctor-" + std::to_string(getpid()))) {
+    fs::remove_all(path_);
+  }
+  SystemRoot(const SystemRoot&) = delete;
+  SystemRoot& operator=(const SystemRoot&) = delete;
+  ~SystemRoot() { fs::remove_all(path_); }
 
   void write(const std::string& file, const std::string& text = "") const {
     fs::create_directories((path_ / file).parent_path());
@@ -35,7 +37,7 @@ class Root {
 };
 
 TEST(DoctorSystem, ReadsAMachineWithBothVendors) {
-  const Root root;
+  const SystemRoot root;
   const std::string pci = "sys/bus/pci/devices/";
   root.write(pci + "0000:3b:00.0/vendor", "0x10de\n");
   root.write(pci + "0000:3b:00.0/class", "0x030200\n");
@@ -106,7 +108,7 @@ class AsNobody {
 };
 
 TEST(DoctorSystem, AFileThatMayNotBeUsedNamesItsOwner) {
-  const Root root;
+  const SystemRoot root;
   root.write("dev/nvidia0");
   fs::permissions(root.path() / "dev/nvidia0", fs::perms::owner_read);
   const AsNobody nobody;

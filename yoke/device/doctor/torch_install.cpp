@@ -12,11 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
 /// The folder of the active Python's torch. Without the current folder in its path: that may be anybody's.
 std::string torch_of_python() {
   constexpr auto kCommand =

@@ -111,7 +111,11 @@ class NvmlBackend : public Backend {
     device.facts.vendor_index = vendor_index;
     if (reader.loss() == nvml::kSuccess) reader.read_basics(device.readings);
     if (reader.loss() == nvml::kSuccess && want.details) reader.read_details(device.readings);
-    if (reader.loss() == nvml::kSuccess && want.processes) device.processes = reader.read_processes();
+    if (reader.loss() == nvml::kSuccess && want.processes) {
+      auto processes = reader.read_processes();
+      device.has_process_list = processes.has_value();
+      device.processes = std::move(processes).value_or(std::vector<DeviceProcess>());
+    }
     if (reader.loss() == nvml::kSuccess && want.processes && want.process_utilization && !device.processes.empty()) {
       reader.read_process_utilization(device.processes);
     }
@@ -120,6 +124,7 @@ class NvmlBackend : public Backend {
     // What a lost GPU still answers is not to be believed.
     device.readings = {};
     device.processes.clear();
+    device.has_process_list = false;
     device.links.reset();
     set_failure(reader.loss(), device);
   }

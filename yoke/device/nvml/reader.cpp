@@ -266,9 +266,10 @@ void Reader::read_pcie_throughput(Readings& readings) {
   if (call(library_.pcie_throughput, 1, &kilobytes)) readings.pcie_rx_bytes_per_second = int64_t{kilobytes} * 1024;
 }
 
-void Reader::add_processes(const ProcessFunction& function, const std::string& type,
+/// False when the driver does not tell.
+bool Reader::add_processes(const ProcessFunction& function, const std::string& type,
                            std::vector<DeviceProcess>& processes) {
-  if (function.function == nullptr) return;
+  if (function.function == nullptr) return false;
   // The number may grow between two calls; room for more than there are saves a call.
   std::vector<std::byte> buffer(64 * kLargestEntry);
   for (int attempt = 0; attempt < 4; ++attempt) {
@@ -280,7 +281,7 @@ void Reader::add_processes(const ProcessFunction& function, const std::string& t
       buffer.assign((size_t{count} + 16) * kLargestEntry, std::byte{0});
       continue;
     }
-    if (status != kSuccess || count > room) return;
+    if (status != kSuccess || count > room) return false;
     for (const auto& entry : parse_processes(buffer, count, function.form)) {
       const auto known = std::find_if(processes.begin(), processes.end(), [&](const DeviceProcess& process) {
         return process.pid == entry.pid && process.gpu_instance.value_or(kNone) == entry.gpu_instance;
@@ -296,16 +297,17 @@ void Reader::add_processes(const ProcessFunction& function, const std::string& t
       if (entry.gpu_instance != kNone) process.gpu_instance = entry.gpu_instance;
       if (entry.compute_instance != kNone) process.compute_instance = entry.compute_instance;
     }
-    return;
+    return true;
   }
+  return false;
 }
 
-std::vector<DeviceProcess> Reader::read_processes() {
+std::optional<std::vector<DeviceProcess>> Reader::read_processes() {
   std::vector<DeviceProcess> processes;
-  add_processes(library_.compute_processes, "compute", processes);
-  add_processes(library_.mps_processes, "mps", processes);
-  add_processes(library_.graphics_processes, "graphics", processes);
-  return processes;
+  bool is_told = add_processes(library_.compute_processes, "compute", processes);
+  is_told = add_processes(library_.mps_processes, "mps", processes) || is_told;
+  is_told = add_processes(library_.graphics_processes, "graphics", processes) || is_told;
+  return is_told ? std::optional(std::move(processes)) : std::nullopt;
 }
 
 void Reader::read_process_utilization(std::vector<DeviceProcess>& processes) {

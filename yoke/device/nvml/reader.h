@@ -21,7 +21,7 @@ class Reader {
   void read_basics(Readings& readings);
   void read_details(Readings& readings);
   void read_pcie_throughput(Readings& readings);
-  std::vector<DeviceProcess> read_processes();
+  std::optional<std::vector<DeviceProcess>> read_processes();  ///< nullopt: the driver does not tell.
   void read_process_utilization(std::vector<DeviceProcess>& processes);
   std::vector<Link> read_links();
 
@@ -48,7 +48,7 @@ class Reader {
   std::optional<int64_t> threshold(int which);
   std::optional<int64_t> ecc(int error_type, int counter_type);
   void read_memory(Readings& readings);
-  void add_processes(const ProcessFunction& function, const std::string& type, std::vector<DeviceProcess>& processes);
+  bool add_processes(const ProcessFunction& function, const std::string& type, std::vector<DeviceProcess>& processes);
 
   const Library& library_;
   Handle handle_;

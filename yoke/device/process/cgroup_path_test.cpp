@@ -14,7 +14,7 @@ namespace {
 #define POD1_SYSTEMD "5759a1ae_36ca_48a8_b20a_b0b5c8a90fb8"
 #define POD2 "9b2ec4e0a1d3f57608c94b6d2a7e31f5"  // of a static pod
 
-struct Case {
+struct PathCase {
   const char* what;
   const char* cgroup;
   const char* runtime = "";
@@ -27,7 +27,7 @@ struct Case {
   bool is_tmux = false;
 };
 
-const std::vector<Case> kCases = {
+const std::vector<PathCase> kPathCases = {
     {"nothing", ""},
     {"no container, version 2", "0::/\n"},
     {"a machine without systemd, hybrid", "9:name=systemd:/\n4:memory:/\n3:cpuset:/\n0::/\n"},
@@ -182,7 +182,7 @@ const std::vector<Case> kCases = {
 };
 
 TEST(CgroupPath, TellsWhatTheNamesSay) {
-  for (const auto& expected : kCases) {
+  for (const auto& expected : kPathCases) {
     SCOPED_TRACE(expected.what);
     const auto origin = parse_cgroup(expected.cgroup);
     const auto container = origin.container.value_or(Container{});
@@ -197,7 +197,7 @@ TEST(CgroupPath, TellsWhatTheNamesSay) {
     EXPECT_EQ(origin.login_session, expected.session);
     EXPECT_EQ(origin.tmux.has_value(), expected.is_tmux);
   }
-  EXPECT_GE(kCases.size(), 70U);
+  EXPECT_GE(kPathCases.size(), 70U);
 }
 
 TEST(CgroupPath, NamesStepsAsSlurmDoes) {

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "yoke/base/text.h"
 #include "yoke/device/process/folder.h"
 
 namespace yoke::device {
@@ -23,8 +24,8 @@ using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
 constexpr size_t kStatBytes = 4096;
-constexpr size_t kCommandBytes = 64 << 10;         // a process may have megabytes of arguments; nobody reads them
-constexpr int64_t kLargest = 100'000'000'000'000;  // of ticks and pages; more is no machine's, and would overflow
+constexpr size_t kCommandBytes = 64 << 10;              // a process may have megabytes of arguments; nobody reads them
+constexpr int64_t kLargestCount = 100'000'000'000'000;  // of ticks and pages; more is no machine's, and would overflow
 
 int64_t ticks_per_second() {
   static const int64_t ticks = std::max<int64_t>(1, sysconf(_SC_CLK_TCK));
@@ -66,8 +67,6 @@ std::string_view take_argument(std::string_view& text) {
   text.remove_prefix(std::min(end + 1, text.size()));
   return argument;
 }
-
-std::string_view base_name(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -132,7 +131,7 @@ std::optional<ProcessStat> parse_process_stat(std::string_view text) {
     if (target == nullptr && !is_time) continue;
     int64_t value = 0;
     const auto [end, error] = std::from_chars(word.begin(), word.end(), value);
-    if (error != std::errc() || end != word.end() || value < 0 || value > kLargest) return std::nullopt;
+    if (error != std::errc() || end != word.end() || value < 0 || value > kLargestCount) return std::nullopt;
     if (target != nullptr) *target = value;
     if (is_time) stat.cpu_ticks += value;
   }

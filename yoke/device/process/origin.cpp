@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/text.h"
 #include "yoke/device/process/cgroup_path.h"
 #include "yoke/device/process/folder.h"
 #include "yoke/device/process/info.h"
@@ -18,8 +19,6 @@ constexpr size_t kCgroupBytes = 64 << 10;
 constexpr size_t kEnvironBytes = 256 << 10;
 constexpr size_t kAncestorBytes = 16 << 10;
 constexpr int kMaxAncestors = 32;  // a PID reused while the parents are read could close a circle
-
-std::string_view base_name(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;

@@ -15,14 +15,14 @@ namespace {
 using std::chrono::milliseconds;
 
 /// A child that waits to be ended.
-class Child {
+class SignalledChild {
  public:
-  Child() : pid_(fork()) {
+  SignalledChild() : pid_(fork()) {
     if (pid_ == 0) {
       for (;;) pause();
     }
   }
-  ~Child() {
+  ~SignalledChild() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
@@ -51,7 +51,7 @@ ErrorCode code_of(const auto& action) {
 }
 
 TEST(ProcessHandle, SignalsAndSeesTheEnd) {
-  const Child child;
+  const SignalledChild child;
   const ProcessHandle handle(child.pid(), child.start_ticks());
   EXPECT_FALSE(handle.wait_for_end(milliseconds(0)));
   handle.signal(SIGTERM);
@@ -60,7 +60,7 @@ TEST(ProcessHandle, SignalsAndSeesTheEnd) {
 }
 
 TEST(ProcessHandle, AnotherProcessOfTheSameNumberIsNotTouched) {
-  const Child child;
+  const SignalledChild child;
   EXPECT_EQ(code_of([&] { ProcessHandle(child.pid(), child.start_ticks() - 1); }), ErrorCode::kNotFound);
   const ProcessHandle handle(child.pid(), child.start_ticks());
   EXPECT_FALSE(handle.wait_for_end(milliseconds(0)));
@@ -71,7 +71,7 @@ TEST(ProcessHandle, WhatHasEndedIsNotFound) {
   pid_t pid = -1;
   int64_t start_ticks = 0;
   {
-    const Child child;
+    const SignalledChild child;
     pid = child.pid();
     start_ticks = child.start_ticks();
     handle.emplace(pid, start_ticks);

@@ -40,7 +40,7 @@ struct Hwloc {
 };
 
 template <typename Function>
-void find(void* library, const char* name, Function& function) {
+void find_symbol(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (function == nullptr) throw Error(ErrorCode::kNotFound, "topology: {} lacks {}; install hwloc 2", kLibrary, name);
 }
@@ -55,33 +55,33 @@ Hwloc open_hwloc() {
                 kLibrary);
   }
   Hwloc hwloc = {};
-  find(library, "hwloc_topology_init", hwloc.init);
-  find(library, "hwloc_topology_destroy", hwloc.destroy);
-  find(library, "hwloc_topology_load", hwloc.load);
-  find(library, "hwloc_topology_set_xml", hwloc.set_xml);
-  find(library, "hwloc_topology_set_flags", hwloc.set_flags);
-  find(library, "hwloc_topology_set_components", hwloc.set_components);
-  find(library, "hwloc_topology_set_io_types_filter", hwloc.set_io_types_filter);
-  find(library, "hwloc_topology_get_allowed_cpuset", hwloc.allowed_cpuset);
-  find(library, "hwloc_get_type_depth", hwloc.type_depth);
-  find(library, "hwloc_get_nbobjs_by_depth", hwloc.num_objects);
-  find(library, "hwloc_get_obj_by_depth", hwloc.object);
-  find(library, "hwloc_bitmap_list_asprintf", hwloc.to_list);
-  find(library, "hwloc_bitmap_weight", hwloc.weight);
-  find(library, "hwloc_bitmap_first", hwloc.first);
+  find_symbol(library, "hwloc_topology_init", hwloc.init);
+  find_symbol(library, "hwloc_topology_destroy", hwloc.destroy);
+  find_symbol(library, "hwloc_topology_load", hwloc.load);
+  find_symbol(library, "hwloc_topology_set_xml", hwloc.set_xml);
+  find_symbol(library, "hwloc_topology_set_flags", hwloc.set_flags);
+  find_symbol(library, "hwloc_topology_set_components", hwloc.set_components);
+  find_symbol(library, "hwloc_topology_set_io_types_filter", hwloc.set_io_types_filter);
+  find_symbol(library, "hwloc_topology_get_allowed_cpuset", hwloc.allowed_cpuset);
+  find_symbol(library, "hwloc_get_type_depth", hwloc.type_depth);
+  find_symbol(library, "hwloc_get_nbobjs_by_depth", hwloc.num_objects);
+  find_symbol(library, "hwloc_get_obj_by_depth", hwloc.object);
+  find_symbol(library, "hwloc_bitmap_list_asprintf", hwloc.to_list);
+  find_symbol(library, "hwloc_bitmap_weight", hwloc.weight);
+  find_symbol(library, "hwloc_bitmap_first", hwloc.first);
   return hwloc;
 }
 
 /// Sets a variable while it lives.
-class Variable {
+class ScopedVariable {
  public:
-  Variable(const char* name, const char* value) : name_(name) {
+  ScopedVariable(const char* name, const char* value) : name_(name) {
     if (const char* before = std::getenv(name)) before_ = before;
     setenv(name, value, 1);
   }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() {
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+  ~ScopedVariable() {
     if (before_) {
       setenv(name_, before_->c_str(), 1);
     } else {
@@ -102,9 +102,9 @@ std::string hwloc_list(const Hwloc& hwloc, hwloc_const_bitmap_t bitmap) {
 }
 
 /// Fills a Topology from hwloc's.
-class Reader {
+class TopologyReader {
  public:
-  Reader(const Hwloc& hwloc, hwloc_topology_t topology) : hwloc_(hwloc), topology_(topology) {}
+  TopologyReader(const Hwloc& hwloc, hwloc_topology_t topology) : hwloc_(hwloc), topology_(topology) {}
 
   Topology read() {
     Topology result;
@@ -244,9 +244,10 @@ Topology load_topology(const TopologyOptions& options) {
   }
   const auto hwloc = open_hwloc();
   // Its plugins ask drivers, which may take seconds, or hang.
-  const Variable no_plugins("HWLOC_PLUGINS_PATH", "/dev/null");
-  const Variable no_warnings("HWLOC_HIDE_ERRORS", "2");  // of firmware that contradicts itself; hwloc copes with it
-  std::optional<Variable> root;
+  const ScopedVariable no_plugins("HWLOC_PLUGINS_PATH", "/dev/null");
+  const ScopedVariable no_warnings("HWLOC_HIDE_ERRORS",
+                                   "2");  // of firmware that contradicts itself; hwloc copes with it
+  std::optional<ScopedVariable> root;
   if (!is_file && options.sysroot != "/") root.emplace("HWLOC_FSROOT", options.sysroot.c_str());
 
   hwloc_topology_t made = nullptr;
@@ -261,7 +262,7 @@ Topology load_topology(const TopologyOptions& options) {
     throw Error(ErrorCode::kDataLoss, "topology: hwloc cannot read {}; expected is what `lstopo FILE.xml` writes",
                 what);
   }
-  auto result = Reader(hwloc, made).read();
+  auto result = TopologyReader(hwloc, made).read();
   if (is_file) return result;
   std::erase_if(result.devices, [&](const PciDevice& device) { return is_virtual(device, options.sysroot); });
   // Affinity masks (taskset, Slurm) lie within the cpusets, which are all that hwloc knows.

@@ -21,7 +21,7 @@ using testing::IsEmpty;
 using testing::Pair;
 using testing::SizeIs;
 
-constexpr int64_t kGib = int64_t{1} << 30;
+constexpr int64_t kNodeGib = int64_t{1} << 30;
 
 Topology recorded(const std::string& name) { return load_topology({.xml_file = YOKE_TOPOLOGIES "/" + name + ".xml"}); }
 Topology fake(const std::string& name) { return load_topology({.sysroot = YOKE_FAKE_SYSFS "/" + name}); }
@@ -40,9 +40,10 @@ TEST(Topology, LumiG) {
   EXPECT_EQ(topology.num_cpus, 128);
   EXPECT_EQ(topology.cpus, "0-127");
   EXPECT_THAT(topology.packages, ElementsAre(Package{0, "AMD EPYC 7A53 64-Core Processor", "0-127"}));
-  EXPECT_THAT(topology.numa_nodes,
-              ElementsAre(NumaNode{0, 0, 128 * kGib, "0-15,64-79"}, NumaNode{1, 0, 128 * kGib, "16-31,80-95"},
-                          NumaNode{2, 0, 128 * kGib, "32-47,96-111"}, NumaNode{3, 0, 128 * kGib, "48-63,112-127"}));
+  EXPECT_THAT(
+      topology.numa_nodes,
+      ElementsAre(NumaNode{0, 0, 128 * kNodeGib, "0-15,64-79"}, NumaNode{1, 0, 128 * kNodeGib, "16-31,80-95"},
+                  NumaNode{2, 0, 128 * kNodeGib, "32-47,96-111"}, NumaNode{3, 0, 128 * kNodeGib, "48-63,112-127"}));
   EXPECT_THAT(topology.caches, ElementsAre(Cache{3, 8, 32 << 20}));
   EXPECT_THAT(
       node_of(topology, PciDevice::Kind::kGpu),

@@ -19,15 +19,11 @@ std::string changed(std::string text, Change change) {
 std::string upper(std::string text) { return changed(std::move(text), ::toupper); }
 std::string lower(std::string text) { return changed(std::move(text), ::tolower); }
 
-std::string trimmed(const std::string& text) {
+std::string without_spaces_around(const std::string& text) {
   const auto is_text = [](unsigned char c) { return std::isspace(c) == 0; };
   const auto begin = std::find_if(text.begin(), text.end(), is_text);
   const auto end = std::find_if(text.rbegin(), std::make_reverse_iterator(begin), is_text).base();
   return {begin, end};
-}
-
-Entry refused(const std::string& token, Verdict verdict, std::string why) {
-  return {token, verdict, std::nullopt, std::move(why), true};
 }
 
 Entry accepted(const std::string& token, int64_t device, std::string why) {
@@ -54,7 +50,7 @@ Entry match_rocr_uuid(const std::string& token, const std::string& wanted, const
 }
 
 Entry match_rocr(const std::string& token, const Gpus& gpus) {
-  const auto text = upper(trimmed(token));
+  const auto text = upper(without_spaces_around(token));
   if (text.empty()) return refused(token, Verdict::kInvalid, "ROCr fails to start on an empty entry");
   if (text.front() == 'G') return match_rocr_uuid(token, text, gpus);
   char* end = nullptr;
@@ -121,7 +117,7 @@ Selection select_rocr(const std::optional<std::string>& text, const Gpus& gpus) 
   for (const auto& token : split_list(*text, false)) {
     const auto number = reader.selection.entries.size();
     if (!reader.has_ended() && number == gpus.size()) reader.end("no more entries are read than there are GPUs");
-    const bool is_fatal = !reader.has_ended() && trimmed(token).empty();
+    const bool is_fatal = !reader.has_ended() && without_spaces_around(token).empty();
     reader.add(match_rocr(token, gpus));
     if (is_fatal) reader.cancel(number);
   }

@@ -66,10 +66,6 @@ Order cuda_order(const Gpus& gpus, const CudaRules& rules) {
 
 // ---- what one entry names -------------------------------------------------------------------------------------------
 
-Entry refused(const std::string& token, Verdict verdict, std::string why) {
-  return {token, verdict, std::nullopt, std::move(why), true};
-}
-
 Entry match_index(const std::string& token, const Order& order) {
   const auto text = trimmed(token);
   if (text.empty()) return refused(token, Verdict::kInvalid, "an empty entry");

@@ -38,6 +38,10 @@ std::vector<std::string> split_list(std::string_view text, bool keep_last) {
   return tokens;
 }
 
+Entry refused(const std::string& token, Verdict verdict, std::string why) {
+  return {token, verdict, std::nullopt, std::move(why), true};
+}
+
 std::string entry_number(size_t position) { return fmt::format("entry {}", position + 1); }
 
 void ListReader::add(Entry entry) {

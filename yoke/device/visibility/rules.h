@@ -85,6 +85,9 @@ class ListReader {
   std::string why_not_read_ = "after the end of the list";
 };
 
+/// An entry that names no device.
+Entry refused(const std::string& token, Verdict verdict, std::string why);
+
 /// "entry 3" for people, counted from 1.
 std::string entry_number(size_t position);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/device/selection.h"
 #include "yoke/device/visibility/warnings.h"
 
 namespace yoke::device {
@@ -41,12 +42,9 @@ std::optional<Unit> unit_of(const Device& device, const Gpus& gpus) {
 Chosen choose(std::string_view selection, const Selections& all, const Snapshot& snapshot) {
   Chosen chosen;
   if (selection.empty()) throw Error(ErrorCode::kInvalidArgument, "no device is named; write `none` to hide them all");
-  for (auto id : split_list(selection, true)) {
-    std::erase(id, ' ');
-    if (id.empty()) {
-      throw Error(ErrorCode::kInvalidArgument, "{} has an empty entry; write ids like 0,2", in_quotes(selection));
-    }
-    const auto& device = find_device(snapshot, id);
+  for (const auto& choice : DeviceSelection::parse({std::string(selection)}).resolve(snapshot)) {
+    const auto& device = *choice.device;
+    const auto id = choice.id();
     auto* units = device.vendor == Vendor::kAmd ? &chosen.amd : &chosen.nvidia;
     const auto unit = unit_of(device, device.vendor == Vendor::kAmd ? all.amd : all.nvidia);
     if (!unit && device.vendor == Vendor::kAmd) {

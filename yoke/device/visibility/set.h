@@ -24,9 +24,9 @@ enum class IdFormat {
 };
 
 /// What to change in `environment` so that a program enumerates the devices of `selection` in its order. `selection`:
-/// "all", "none", or ids of find_device() between commas. Variables that would filter a second time are unset. AMD GPUs
-/// without a UUID of their own are given by number in either format, as ROCr's order is fixed.
-/// Errors  kNotFound and kInvalidArgument, naming the id; kFailedPrecondition when no program can see these together.
+/// "all", "none", or words of DeviceSelection between commas. Variables that would filter a second time are unset. AMD
+/// GPUs without a UUID of their own are given by number in either format, as ROCr's order is fixed. Errors  of
+/// DeviceSelection, naming the id; kFailedPrecondition when no program can see these together.
 std::vector<Assignment> assignments_for(std::string_view selection, IdFormat format, const Environment& environment,
                                         const Snapshot& snapshot);
 

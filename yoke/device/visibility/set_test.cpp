@@ -22,9 +22,9 @@ Device gpu(Vendor vendor, std::string uuid) {
   return device;
 }
 
-Snapshot machine(std::vector<Device> devices, const std::string& driver = "535.1") {
+Snapshot machine_with(std::vector<Device> devices, const std::string& driver = "535.1") {
   Snapshot snapshot;
-  snapshot.backends.push_back({"nvml", true, "", driver, ""});
+  snapshot.backends.push_back({"nvml", true, true, "", driver, ""});
   snapshot.devices = std::move(devices);
   snapshot.devices.emplace_back();  // the CPU
   for (size_t i = 0; i < snapshot.devices.size(); ++i) {
@@ -35,22 +35,22 @@ Snapshot machine(std::vector<Device> devices, const std::string& driver = "535.1
 }
 
 Snapshot four() {
-  return machine({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11"), gpu(Vendor::kNvidia, "GPU-cc22"),
-                  gpu(Vendor::kNvidia, "GPU-cd33")});
+  return machine_with({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11"),
+                       gpu(Vendor::kNvidia, "GPU-cc22"), gpu(Vendor::kNvidia, "GPU-cd33")});
 }
 
 Snapshot amd() {
-  return machine(
+  return machine_with(
       {gpu(Vendor::kAmd, "GPU-00aa000000000001"), gpu(Vendor::kAmd, "GPU-00ab000000000002"), gpu(Vendor::kAmd, "")});
 }
 
 Snapshot both() {
-  return machine({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11"),
-                  gpu(Vendor::kAmd, "GPU-00aa000000000001"), gpu(Vendor::kAmd, "GPU-00ab000000000002")});
+  return machine_with({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11"),
+                       gpu(Vendor::kAmd, "GPU-00aa000000000001"), gpu(Vendor::kAmd, "GPU-00ab000000000002")});
 }
 
 Snapshot with_mig(const std::string& driver) {
-  auto snapshot = machine({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11")}, driver);
+  auto snapshot = machine_with({gpu(Vendor::kNvidia, "GPU-aa00"), gpu(Vendor::kNvidia, "GPU-bb11")}, driver);
   for (const auto* uuid : {"MIG-1010", "MIG-1111"}) {
     auto instance = gpu(Vendor::kNvidia, uuid);
     auto& instances = snapshot.devices[1].instances;
@@ -75,6 +75,8 @@ TEST(VisibilitySet, NamesNvidiaGpusByUuidOrByNumberInPciOrder) {
   EXPECT_EQ(by_index("2,0", four()),
             (Assignments{{"CUDA_VISIBLE_DEVICES", "2,0"}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}}));
   EXPECT_EQ(by_uuid("GPU-bb, GPU-cd33", four()), (Assignments{{"CUDA_VISIBLE_DEVICES", "GPU-bb11,GPU-cd33"}}));
+  EXPECT_EQ(by_uuid("1-2", four()), (Assignments{{"CUDA_VISIBLE_DEVICES", "GPU-bb11,GPU-cc22"}}));
+  EXPECT_EQ(by_uuid("mig", with_mig("570.1")), (Assignments{{"CUDA_VISIBLE_DEVICES", "MIG-1010,MIG-1111"}}));
   EXPECT_EQ(by_uuid("1:1", with_mig("535.1")), (Assignments{{"CUDA_VISIBLE_DEVICES", "MIG-1111"}}));
   EXPECT_EQ(by_uuid("1:1,1:0", with_mig("570.1")), (Assignments{{"CUDA_VISIBLE_DEVICES", "MIG-1111,MIG-1010"}}));
 }
@@ -95,6 +97,7 @@ TEST(VisibilitySet, NamesAmdGpusToRocrAndUnsetsWhatWouldFilterAgain) {
 
 TEST(VisibilitySet, HidesTheVendorThatIsNotNamed) {
   EXPECT_EQ(by_uuid("1", both()), (Assignments{{"CUDA_VISIBLE_DEVICES", "GPU-bb11"}, {"ROCR_VISIBLE_DEVICES", ""}}));
+  EXPECT_EQ(by_uuid("amd:1", both()), by_uuid("3", both()));
   EXPECT_EQ(by_uuid("3", both()),
             (Assignments{{"CUDA_VISIBLE_DEVICES", ""}, {"ROCR_VISIBLE_DEVICES", "GPU-00ab000000000002"}}));
   EXPECT_EQ(by_index("3,1,2", both()), (Assignments{{"CUDA_VISIBLE_DEVICES", "1"},
@@ -108,8 +111,9 @@ TEST(VisibilitySet, AllAndNone) {
   EXPECT_EQ(by_uuid("all", four(), environment), (Assignments{{"CUDA_VISIBLE_DEVICES", kUnset},
                                                               {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
                                                               {"ROCR_VISIBLE_DEVICES", kUnset}}));
-  EXPECT_EQ(by_uuid("all", machine({})), Assignments{});
-  EXPECT_EQ(by_uuid("none", machine({})), (Assignments{{"CUDA_VISIBLE_DEVICES", ""}, {"ROCR_VISIBLE_DEVICES", ""}}));
+  EXPECT_EQ(by_uuid("all", machine_with({})), Assignments{});
+  EXPECT_EQ(by_uuid("none", machine_with({})),
+            (Assignments{{"CUDA_VISIBLE_DEVICES", ""}, {"ROCR_VISIBLE_DEVICES", ""}}));
 }
 
 TEST(VisibilitySet, KeepsTheVariableOfContainersInAgreement) {
@@ -135,8 +139,9 @@ TEST(VisibilitySet, RefusesWhatCannotBe) {
   expect_refusal("0,7", four(), ErrorCode::kNotFound, "`7`");
   expect_refusal("GPU-ff", four(), ErrorCode::kNotFound, "GPU-ff");
   expect_refusal("GPU-c", four(), ErrorCode::kInvalidArgument, "2 devices");
+  expect_refusal("0x1", four(), ErrorCode::kInvalidArgument, "`0x1`: write an index");
   expect_refusal("cpu", four(), ErrorCode::kInvalidArgument, "device cpu is no GPU");
-  expect_refusal("1,GPU-bb", four(), ErrorCode::kInvalidArgument, "device GPU-bb is named twice");
+  expect_refusal("1,GPU-bb", four(), ErrorCode::kInvalidArgument, "device 1 is named twice");
   expect_refusal("1,,2", four(), ErrorCode::kInvalidArgument, "empty entry");
   expect_refusal("", four(), ErrorCode::kInvalidArgument, "none");
   expect_refusal("1", with_mig("535.1"), ErrorCode::kFailedPrecondition, "name one, as 1:0");

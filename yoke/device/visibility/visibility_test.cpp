@@ -38,7 +38,7 @@ Device mig(std::string uuid, int64_t gpu_instance, int64_t compute_instance) {
 
 Snapshot machine(std::vector<Device> gpus, const std::string& driver = "") {
   Snapshot snapshot;
-  snapshot.backends.push_back({"nvml", true, "", driver, ""});
+  snapshot.backends.push_back({"nvml", true, true, "", driver, ""});
   snapshot.devices = std::move(gpus);
   snapshot.devices.emplace_back();  // the CPU
   for (size_t i = 0; i < snapshot.devices.size(); ++i) {

@@ -15,6 +15,8 @@
 #include "yoke/base/format.h"
 #include "yoke/launch/job/job_server.h"
 #include "yoke/launch/job/own_error_file.h"
+#include "yoke/launch/job/suspend.h"
+#include "yoke/launch/node/earliest.h"
 #include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/rendezvous.h"
 #include "yoke/launch/node/wire.h"
@@ -58,7 +60,7 @@ class Agent : public NodeObserver {
         signals_(take_signals(spec.stop_signals)),
         node_(spec, has_screen, *this),
         job_(describe_job(spec)) {
-    if (has_screen) screen_.emplace(spec.name, spec.environment.value_or("NO_COLOR", "").empty());
+    if (has_screen) screen_.emplace(spec.name, spec.color, spec.environment);
     job_server_ = std::make_unique<JobServer>(job_, screen_ ? screen_->recent_lines() : no_lines_,
                                               [this](StopHow) { ask_to_end(SIGTERM); });
     if (node_.run_folder().empty() || spec.quiet) return;
@@ -78,6 +80,7 @@ class Agent : public NodeObserver {
     outcome_.reset();
     std::fill(std::begin(unacknowledged_), std::end(unacknowledged_), 0);
     tell({.kind = Kind::kReady, .info = info_});
+    info_.is_return = true;  // if it comes again
     for (const auto& text : notices_) tell({.kind = Kind::kNotice, .text = text});
     notices_.clear();
     while (!outcome_) step();
@@ -178,26 +181,27 @@ class Agent : public NodeObserver {
   }
 
   int timeout() const {
-    auto until = node_.next_time();
-    const auto take = [&](const std::optional<Node::Time>& other) {
-      if (other && (!until || *other < *until)) until = other;
-    };
-    if (head_ != nullptr && !outcome_) take(head_->next_time());
-    if (!outcome_) take(give_up_at_);
-    if (screen_) take(screen_->next_time());
-    if (!until) return 1000;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
-    return static_cast<int>(std::clamp<int64_t>(left, 0, 1000));
+    Earliest next;
+    next.take(node_.next_time());
+    if (head_ != nullptr && !outcome_) next.take(head_->next_time());
+    if (!outcome_) next.take(give_up_at_);
+    if (screen_) next.take(screen_->next_time());
+    return next.milliseconds_from(Clock::now(), 1000);
   }
 
   void read_signals() {
-    while (const int signal = next_signal(signals_)) {
-      const auto& ends = spec_.stop_signals;
-      if (std::find(ends.begin(), ends.end(), signal) == ends.end()) {
-        node_.order(Order::kForward, signal);
+    while (const auto signal = next_signal(signals_)) {
+      if (is_job_control(signal->number)) {
+        suspend(*signal, &node_, screen_ ? &*screen_ : nullptr);
         continue;
       }
-      ask_to_end(signal);
+      node_.note_signal(*signal);
+      const auto& ends = spec_.stop_signals;
+      if (std::find(ends.begin(), ends.end(), signal->number) == ends.end()) {
+        node_.order(Order::kForward, signal->number);
+        continue;
+      }
+      ask_to_end(signal->number);
     }
   }
 
@@ -263,7 +267,7 @@ class Agent : public NodeObserver {
   }
 
   const LaunchSpec& spec_;
-  const NodeInfo info_;
+  NodeInfo info_;
   UniqueFd signals_;
   LocalNode node_;
   std::optional<Screen> screen_;
@@ -304,6 +308,7 @@ int join_job(const LaunchSpec& spec, const NodesSpec& nodes) {
   auto info = info_of(spec);
   info.address = nodes.local_addr;
   info.node_rank = nodes.node_rank;
+  info.nnodes = nnodes_of(nodes.membership);
   Agent agent(spec, std::move(info), true);
   const bool may_return = nodes.is_elastic() || spec.max_restarts > 0;
   for (bool is_return = false;; is_return = true) {

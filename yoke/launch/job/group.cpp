@@ -17,6 +17,10 @@ namespace {
 /// After so long the user is told what is being waited for.
 constexpr std::chrono::seconds kNoticeAfter{1};
 
+/// So many Ctrl-C within such a time are of somebody who wants the end of the job.
+constexpr size_t kManyInterrupts = 3;
+constexpr std::chrono::seconds kInterruptsWithin{2};
+
 std::string ranks(int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
 
 std::string message_of(int error_number) { return std::generic_category().message(error_number); }
@@ -50,9 +54,24 @@ Group::Decision Group::on_signal(int signal, Time now, int source) {
   return end(signal, signal_name(signal), is_stopping && signal == SIGINT ? StopHow::kNow : StopHow::kWithGrace, now);
 }
 
+Group::Decision Group::on_interrupt_of_rank(Time now) {
+  was_interrupted_ = true;
+  interrupts_.push_back(now);
+  std::erase_if(interrupts_, [&](Time time) { return time + kInterruptsWithin < now; });
+  if (interrupts_.size() < kManyInterrupts) return {};
+  interrupts_.clear();
+  return {
+      Order::kNone, 0,
+      fmt::format("{}: Ctrl-C is left to the program, which has the terminal; Ctrl-\\ ends the job", options_.name)};
+}
+
 Group::Decision Group::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
 
 Group::Decision Group::end(int signal, std::string cause, StopHow how, Time now) {
+  if (will_begin_again()) {  // the failure would not have ended the job, and this does
+    attempt_.exit_code = 128 + signal;
+    attempt_.cause = fmt::format("{} after {}", cause, attempt_.cause);
+  }
   is_told_to_end_ = true;
   if (attempt_.state == State::kKilled) return {};
   if (attempt_.state == State::kRunning) {
@@ -195,10 +214,19 @@ Group::Decision Group::on_time(Time now) {
   return {Order::kKill};
 }
 
+bool Group::will_begin_again() const {
+  if (is_told_to_end_ || was_interrupted_) return false;
+  switch (attempt_.again) {
+    case Attempt::Again::kNo: return false;
+    case Attempt::Again::kCounted: return num_restarts_ < options_.max_restarts;
+    case Attempt::Again::kFree: return true;
+  }
+  return false;
+}
+
 std::optional<std::string> Group::begin_again() {
+  if (!will_begin_again()) return std::nullopt;
   const bool is_counted = attempt_.again == Attempt::Again::kCounted;
-  if (attempt_.again == Attempt::Again::kNo || is_told_to_end_) return std::nullopt;
-  if (is_counted && num_restarts_ >= options_.max_restarts) return std::nullopt;
   ++num_starts_;
   auto notice = reason() + "; starting all ranks again";
   if (is_counted) notice += fmt::format(", restart {} of {}", ++num_restarts_, options_.max_restarts);

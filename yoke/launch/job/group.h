@@ -51,8 +51,17 @@ class Group {
   void begin(int64_t num_ranks, std::vector<std::string> hosts);
 
   /// `source`: the launcher that was told; a scheduler tells those of all nodes, and that is one wish. SIGINT while the
-  /// ranks are already stopping kills at once.
+  /// ranks are already stopping kills at once. The exit status is the signal's, unless the job had already failed for
+  /// good: a failure that another start would have followed does not count.
   Decision on_signal(int signal, Time now, int source = 0);
+  /// Whether Ctrl-C is left to a rank that is alone with the terminal, which sent it the SIGINT too: it may be a
+  /// debugger, or a shell. While the rank is being stopped, or where there is none yet, it is as any other signal.
+  bool leaves_interrupt_to_rank() const {
+    return attempt_.state == State::kRunning && options_.num_ranks == 1 && num_alive() == 1;
+  }
+  /// Such a Ctrl-C: no restart follows if the rank fails after it. Who presses it again and again is told how to end
+  /// the job. REQUIRES: leaves_interrupt_to_rank().
+  Decision on_interrupt_of_rank(Time now);
   /// `yoke stop`: as SIGTERM, or a second Ctrl-C, whatever signals end the job.
   Decision on_stop(StopHow how, Time now);
   Decision on_started(int64_t rank);
@@ -94,6 +103,7 @@ class Group {
   Decision stop(int signal, Time now);
   Decision end(int signal, std::string cause, StopHow how, Time now);
   bool ends_job(int signal) const;
+  bool will_begin_again() const;  ///< Once all ranks are gone, as far as is known now.
   std::string describe(int64_t rank, int pid) const;
   std::string on_host(int64_t rank) const;  ///< " on b", or nothing.
 
@@ -118,6 +128,8 @@ class Group {
   std::vector<std::string> hosts_;
   int64_t num_restarts_ = 0;
   int64_t num_starts_ = 0;
+  std::vector<Time> interrupts_;  ///< The last ones that were left to the rank; empty again when the user was told.
+  bool was_interrupted_ = false;
   std::set<int> told_;           ///< Launchers that have been told to end.
   bool is_told_to_end_ = false;  ///< By a signal to the launcher, whatever else happened.
   bool by_signal_ = false;       ///< And that was the first thing.

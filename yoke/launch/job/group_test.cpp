@@ -5,6 +5,8 @@
 
 #include <cerrno>
 #include <csignal>
+#include <functional>
+#include <string>
 
 #include "yoke/base/signal_name.h"
 
@@ -48,6 +50,35 @@ TEST(Group, NamesTheSignal) {
   EXPECT_EQ(group.exit_code(), 137);
   EXPECT_EQ(group.reason(), "yoke run: rank 1 (pid 123) was killed by SIGKILL; stopped the 1 other rank");
   EXPECT_EQ(signal_name(SIGRTMIN + 5), "signal " + std::to_string(SIGRTMIN + 5));
+}
+
+TEST(Group, CtrlCIsLeftToARankThatIsAloneAndRuns) {
+  EXPECT_FALSE(group_of(2).leaves_interrupt_to_rank());
+  EXPECT_FALSE(Group({.num_ranks = 1}).leaves_interrupt_to_rank()) << "there is none yet";
+  auto group = group_of(1);
+  EXPECT_TRUE(group.leaves_interrupt_to_rank());
+  group.on_signal(SIGTERM, kStart);
+  EXPECT_FALSE(group.leaves_interrupt_to_rank());
+  EXPECT_EQ(group.on_signal(SIGINT, kStart).order, Order::kKill);
+}
+
+TEST(Group, AfterCtrlCARankIsNotStartedAgain) {
+  Group group({.num_ranks = 1, .max_restarts = 3});
+  group.on_started(0);
+  EXPECT_EQ(group.on_interrupt_of_rank(kStart).order, Order::kNone);
+  EXPECT_EQ(group.exit_code(), 0) << "it is not the end of the job";
+  group.on_exited(0, 10, SIGINT, kStart);
+  EXPECT_EQ(group.begin_again(), std::nullopt);
+  EXPECT_EQ(group.exit_code(), 130);
+  EXPECT_EQ(group.reason(), "yoke run: rank 0 (pid 10) was killed by SIGINT");
+}
+
+TEST(Group, ManyCtrlCAreAnsweredByTheWayOut) {
+  auto group = group_of(1);
+  const auto press = [&](seconds after) { return group.on_interrupt_of_rank(kStart + after).notice; };
+  for (const int time : {0, 10, 20, 21}) EXPECT_EQ(press(seconds(time)), "") << time;
+  EXPECT_THAT(press(seconds(22)), HasSubstr("Ctrl-\\ ends the job"));
+  EXPECT_EQ(press(seconds(22)), "") << "it was just said";
 }
 
 TEST(Group, WaitsForTheGraceThenKills) {
@@ -203,13 +234,63 @@ TEST(Group, DoesNotBeginAgainWhenToldToStop) {
   told_first.on_exited(1, 11, SIGTERM, kStart);
   EXPECT_FALSE(told_first.begin_again());
   EXPECT_EQ(told_first.exit_code(), 143);
+}
 
-  auto told_while_stopping = restarting_group(3);
-  told_while_stopping.on_exited(0, 10, exit_with(5), kStart);
-  told_while_stopping.on_signal(SIGTERM, kStart);
-  told_while_stopping.on_exited(1, 11, SIGTERM, kStart);
-  EXPECT_FALSE(told_while_stopping.begin_again());
-  EXPECT_EQ(told_while_stopping.exit_code(), 5);
+/// The order in which the launcher is told decides, not how far the end of the ranks has come.
+TEST(Group, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
+  struct Case {
+    std::string name;
+    int64_t max_restarts;
+    std::function<void(Group&)> before, after;  ///< The signal.
+    int exit_code;
+    std::string reason;
+  };
+  const auto fail = [](Group& group) { group.on_exited(0, 10, exit_with(5), kStart); };
+  const auto stop_other = [](Group& group) { group.on_exited(1, 11, SIGTERM, kStart); };
+  const auto kill_other = [](Group& group) {
+    group.on_time(kStart + seconds(10));
+    group.on_exited(1, 11, SIGKILL, kStart);
+  };
+  const auto lose_node = [](Group& group) { group.on_node_lost("lost host b: it is off", {0}, true, kStart); };
+  const auto nothing = [](Group&) {};
+  const auto both = [](const auto& one, const auto& other) {
+    return [=](Group& group) {
+      one(group);
+      other(group);
+    };
+  };
+  const std::string failed = "rank 0 (pid 10) exited with code 5";
+  const Case kCases[] = {
+      {"before the failure", 3, nothing, both(fail, stop_other), 143, "SIGTERM; stopped 2 ranks"},
+      {"while the others stop", 3, fail, stop_other, 143, "SIGTERM after " + failed + "; stopped the 1 other rank"},
+      {"once all are gone", 3, both(fail, stop_other), nothing, 143,
+       "SIGTERM after " + failed + "; stopped the 1 other rank"},
+      {"after the grace", 3, both(fail, kill_other), nothing, 143,
+       "SIGTERM after " + failed + "; stopped the 1 other rank, 1 of them by SIGKILL after 10 s"},
+      {"after a lost node", 0, lose_node, stop_other, 143,
+       "SIGTERM after lost host b: it is off; stopped the 1 other rank"},
+      {"no restart is left", 0, fail, stop_other, 5, failed + "; stopped the 1 other rank"},
+      {"no restart is left, once all are gone", 0, both(fail, stop_other), nothing, 5,
+       failed + "; stopped the 1 other rank"},
+  };
+  for (const auto& one : kCases) {
+    SCOPED_TRACE(one.name);
+    auto group = restarting_group(one.max_restarts);
+    one.before(group);
+    group.on_signal(SIGTERM, kStart);
+    one.after(group);
+    EXPECT_FALSE(group.begin_again());
+    EXPECT_EQ(group.exit_code(), one.exit_code);
+    EXPECT_EQ(group.reason(), "yoke run: " + one.reason);
+  }
+}
+
+TEST(Group, ASecondSignalDoesNotChangeTheStatus) {
+  auto group = restarting_group(3);
+  group.on_exited(0, 10, exit_with(5), kStart);
+  group.on_signal(SIGTERM, kStart);
+  EXPECT_EQ(group.on_signal(SIGINT, kStart).order, Order::kKill);
+  EXPECT_EQ(group.exit_code(), 143);
 }
 
 // Neither the program nor the machine gets better by trying again.

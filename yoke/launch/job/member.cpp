@@ -13,7 +13,30 @@ namespace {
 
 constexpr std::chrono::seconds kLongestPause{60};
 
+bool is_loopback_address(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address == "localhost";
+}
+
 }  // namespace
+
+Members::iterator find_member(Members& members, const Node& node) {
+  return std::find_if(members.begin(), members.end(),
+                      [&](const auto& entry) { return entry.second.node.get() == &node; });
+}
+
+int64_t num_lost(const Members& members) {
+  return std::count_if(members.begin(), members.end(), [](const auto& entry) { return entry.second.is_lost; });
+}
+
+bool takes_any_part(const Members& members) {
+  return std::any_of(members.begin(), members.end(), [](const auto& entry) { return entry.second.takes_part; });
+}
+
+bool is_out_of_reach(const std::string& address, const Members& members, const std::vector<int>& chosen) {
+  return is_loopback_address(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
+           return members.at(id).remote != nullptr && !is_loopback_address(members.at(id).info.address);
+         });
+}
 
 bool has_processes(const Members& members) {
   return std::any_of(members.begin(), members.end(), [](const auto& entry) { return entry.second.has_processes; });

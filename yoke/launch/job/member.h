@@ -29,11 +29,19 @@ struct Member {
   bool has_processes = false;   ///< Of this start.
   bool takes_part = false;      ///< In this start; it has processes, or what they printed is not all here.
   std::set<int64_t> ranks;      ///< Of this start.
+
+  std::string name() const { return remote == nullptr ? "the head" : info.host; }
+  Node::Time last_heard() const { return remote == nullptr ? Node::Time::max() : remote->last_heard(); }
 };
 
 using Members = std::map<int, Member>;  ///< By their numbers in the Membership.
 
+Members::iterator find_member(Members& members, const Node& node);
+int64_t num_lost(const Members& members);
+bool takes_any_part(const Members& members);  ///< One of them, in this start.
 bool has_processes(const Members& members);
+/// Whether ranks of other hosts than its own do not find the store at `address`: it is a host's for itself.
+bool is_out_of_reach(const std::string& address, const Members& members, const std::vector<int>& chosen);
 std::string describe(const Members& members);  ///< "a, b": those that are ready; "none".
 
 /// The member that serves the ranks' store and is now alone with it: it may end. Null while ranks run anywhere.

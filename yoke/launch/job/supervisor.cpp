@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <csignal>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,9 @@
 #include "yoke/launch/job/job_server.h"
 #include "yoke/launch/job/member.h"
 #include "yoke/launch/job/own_error_file.h"
+#include "yoke/launch/job/status_line.h"
+#include "yoke/launch/job/suspend.h"
+#include "yoke/launch/node/earliest.h"
 #include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/remote_node.h"
 #include "yoke/launch/node/rendezvous.h"
@@ -37,16 +41,12 @@ using Kind = NodeEvent::Kind;
 constexpr std::chrono::seconds kDrainAfterStop{1};
 constexpr std::chrono::seconds kStatusEvery{1};
 /// After so long without a start, people are told what is being waited for.
-constexpr std::chrono::seconds kSayWaitingAfter{2};
+constexpr std::chrono::seconds kSayMissingAfter{2};
 constexpr std::chrono::milliseconds kFarewell{1000};
 /// Beside the numbers of members.
 constexpr int kHeadItself = -1;
 /// For the last lines to reach those who follow them (`yoke logs -f`).
 constexpr std::chrono::milliseconds kLastLines{1000};
-
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1" || address == "localhost";
-}
 
 class Head : public NodeObserver {
  public:
@@ -68,7 +68,7 @@ class Head : public NodeObserver {
         job_(describe_job(spec)) {
     if (nodes.hosts.empty()) add_this_machine();
     if (nodes.is_several()) raise_file_limit();
-    screen_ = std::make_unique<Screen>(spec.name, spec.environment.value_or("NO_COLOR", "").empty());
+    screen_ = std::make_unique<Screen>(spec.name, spec.color, spec.environment);
     job_server_ = std::make_unique<JobServer>(job_, screen_->recent_lines(),
                                               [this](StopHow how) { stop(group_.on_stop(how, Clock::now())); });
   }
@@ -81,7 +81,7 @@ class Head : public NodeObserver {
       if (!local_->run_folder().empty()) say(fmt::format("logs are in {}", printable(local_->run_folder())));
     }
     // One rank alone has the terminal to itself.
-    has_status_ = screen_->has_terminal() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_.is_several());
+    has_status_ = screen_->has_status_line() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_.is_several());
     while (gather()) {
       run_ranks();
       const auto notice = group_.begin_again();
@@ -110,8 +110,7 @@ class Head : public NodeObserver {
   }
 
   void on_event(Node& node, const NodeEvent& event) override {
-    const auto found = std::find_if(members_.begin(), members_.end(),
-                                    [&](const auto& entry) { return entry.second.node.get() == &node; });
+    const auto found = find_member(members_, node);
     if (found == members_.end()) return;
     auto& [id, member] = *found;
     const auto now = Clock::now();
@@ -130,6 +129,7 @@ class Head : public NodeObserver {
       case Kind::kExited:
         job_.on_exited(event.rank, event.value);
         facts_.wait_statuses[event.rank] = event.value;
+        read_signals();  // Ctrl-C goes to the terminal's rank and to us: the cause first
         return carry_out(group_.on_exited(event.rank, event.pid, event.value, now));
       case Kind::kCannotRun: return carry_out(group_.on_cannot_run(event.rank, event.value, now));
       case Kind::kCannotStart: return carry_out(group_.on_cannot_start(event.rank, event.value, now));
@@ -200,7 +200,27 @@ class Head : public NodeObserver {
       tries_.forget(member.host_index);
     }
     member.is_ready = true;
+    if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
+      return refuse(id, member,
+                    fmt::format("it was started with --nnodes {}, and the head with {}", info.nnodes, ours));
+    }
     membership_.add(id, member.info.node_rank, Clock::now());
+  }
+
+  /// The job goes on without it.
+  void refuse(int id, Member& member, const std::string& why) {
+    say(fmt::format("refused host {}: {}", printable(member.info.host), why));
+    dismiss(id, member, exit_status(ErrorCode::kPermissionDenied),
+            fmt::format("{}: the head of the job refuses this node: {}", spec_.name, why));
+  }
+
+  void refuse_rivals() {
+    for (const auto& [id, holder, rank] :
+         membership_.find_rivals([this](int one) { return members_.at(one).last_heard(); })) {
+      auto& member = members_.at(id);
+      if (member.info.is_return) continue;  // what was on its way when it was cut off may come only now
+      refuse(id, member, fmt::format("--node-rank {} is taken by {}", rank, printable(members_.at(holder).name())));
+    }
   }
 
   // Nodes come together.
@@ -218,26 +238,19 @@ class Head : public NodeObserver {
       if (membership_.judge(now) == Membership::Verdict::kTooFew) {
         const auto& options = membership_.options();
         group_.on_refused(exit_status(ErrorCode::kTimeout),
-                          fmt::format("{} of at least {} nodes have come within {}: {}{}", membership_.choose().size(),
-                                      options.min_nodes, format_duration(options.join_timeout), describe(members_),
-                                      membership_.has_rivals() ? "; some of them want the same node rank" : ""),
+                          fmt::format("{} of at least {} nodes have come within {}: {}", membership_.choose().size(),
+                                      options.min_nodes, format_duration(options.join_timeout), describe(members_)),
                           now);
         return false;
       }
       reach_hosts();
-      if (!has_said && now >= began + kSayWaitingAfter) {
-        say(fmt::format("waiting for {} nodes, {} {} here: {}", needed_nodes(), membership_.num_nodes(),
-                        membership_.num_nodes() == 1 ? "is" : "are", describe(members_)));
+      if (!has_said && now >= began + kSayMissingAfter) {
+        say(fmt::format("waiting for {} nodes, {} {} here: {}", describe_number(nodes_.membership),
+                        membership_.num_nodes(), membership_.num_nodes() == 1 ? "is" : "are", describe(members_)));
         has_said = true;
       }
       step();
     }
-  }
-
-  std::string needed_nodes() const {
-    const auto& options = membership_.options();
-    if (options.min_nodes == options.max_nodes) return fmt::format("{}", options.min_nodes);
-    return fmt::format("{} to {}", options.min_nodes, options.max_nodes);
   }
 
   /// Starts agents on hosts that have none.
@@ -280,6 +293,7 @@ class Head : public NodeObserver {
       add_member(std::move(node)).remote = remote;
     }
     for (const auto& complaint : complaints) say(complaint);
+    refuse_rivals();
   }
 
   void on_lost(int id, Member& member, const std::string& why) {
@@ -306,9 +320,7 @@ class Head : public NodeObserver {
   }
 
   bool too_few_hosts_left() const {
-    const auto lost =
-        std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.is_lost; });
-    return static_cast<int64_t>(nodes_.hosts.size()) - lost < nodes_.membership.min_nodes;
+    return static_cast<int64_t>(nodes_.hosts.size()) - num_lost(members_) < nodes_.membership.min_nodes;
   }
 
   /// The launcher of another node was told to end: one of an elastic job may go, otherwise the job ends.
@@ -340,10 +352,10 @@ class Head : public NodeObserver {
   }
 
   /// From now on it is no node of the job; it ends when its ranks have.
-  void dismiss(int id, Member& member, int exit_code) {
+  void dismiss(int id, Member& member, int exit_code, const std::string& why = "") {
     member.leaves_with = exit_code;
     membership_.remove(id);
-    if (!member.takes_part) member.remote->end(exit_code, "");
+    if (!member.takes_part) member.remote->end(exit_code, why);
   }
 
   void end_dismissed() {
@@ -386,9 +398,7 @@ class Head : public NodeObserver {
     group_.begin(place.world_size, hosts);
     job_.num_ranks = place.world_size;
     job_.begin_attempt({}, group_.num_starts());
-    if (is_loopback(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
-          return members_.at(id).remote != nullptr && !is_loopback(members_.at(id).info.address);
-        })) {
+    if (is_out_of_reach(address, members_, chosen)) {
       group_.on_refused(exit_status(ErrorCode::kInvalidArgument),
                         fmt::format("rank 0 would serve the ranks' store at {}, where ranks of other hosts do not find "
                                     "it; name its host by another address, or give --master-addr",
@@ -414,8 +424,7 @@ class Head : public NodeObserver {
       add_ranks(job_, member, place, spec_, !nodes_.hosts.empty());
       ++place.node_rank;
     }
-    while (!is_drain_over() &&
-           std::any_of(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.takes_part; })) {
+    while (!is_drain_over() && takes_any_part(members_)) {
       if (nodes_.is_elastic()) {  // for the next start
         forget_lost();
         reach_hosts();
@@ -456,11 +465,15 @@ class Head : public NodeObserver {
     next_status_ = Clock::now() + kStatusEvery;
     const auto elapsed = std::chrono::floor<std::chrono::seconds>(Clock::now() - began_);
     if (elapsed < kStatusEvery) return;
-    auto text = fmt::format("{}: {} of {} ranks up", spec_.name, group_.num_alive(), group_.num_ranks());
-    if (nodes_.is_several()) text += fmt::format(" on {} of {} nodes", membership_.num_nodes(), needed_nodes());
-    text += ", " + format_duration(elapsed);
-    if (group_.num_restarts() > 0) text += fmt::format(", restart {} of {}", group_.num_restarts(), spec_.max_restarts);
-    screen_->show_status(text);
+    screen_->show_status(status_line({.name = spec_.name,
+                                      .num_up = group_.num_alive(),
+                                      .num_ranks = group_.num_ranks(),
+                                      .nodes = nodes_.is_several() ? fmt::format("{} of {}", membership_.num_nodes(),
+                                                                                 describe_number(nodes_.membership))
+                                                                   : "",
+                                      .elapsed = elapsed,
+                                      .num_restarts = group_.num_restarts(),
+                                      .max_restarts = spec_.max_restarts}));
     screen_->flush();
   }
 
@@ -495,28 +508,32 @@ class Head : public NodeObserver {
   }
 
   int timeout() const {
-    std::optional<Clock::time_point> until;
-    if (has_processes(members_)) until = group_.next_time();
-    const auto take = [&](const std::optional<Clock::time_point>& other) {
-      if (other && (!until || *other < *until)) until = other;
-    };
-    take(drain_until_);
-    take(screen_->next_time());
-    if (has_status_) take(next_status_);
-    if (listener_) take(listener_->next_time());
+    const auto now = Clock::now();
+    Earliest next;
+    if (has_processes(members_)) next.take(group_.next_time());
+    next.take(drain_until_);
+    next.take(screen_->next_time());
+    if (has_status_) next.take(next_status_);
+    if (listener_) next.take(listener_->next_time());
     for (const auto& [id, member] : members_) {
-      if (!member.is_lost) take(member.node->next_time());
+      if (!member.is_lost) next.take(member.node->next_time());
     }
-    if (nodes_.is_several()) take(Clock::now() + kStatusEvery);  // membership, and hosts to be reached again
-    if (!until) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
-    return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
+    if (nodes_.is_several()) next.take(now + kStatusEvery);  // membership, and hosts to be reached again
+    return next.milliseconds_from(now, 60'000);
   }
 
   void read_signals() {
-    while (const int number = next_signal(signals_)) {
-      const auto decision = group_.on_signal(number, Clock::now(), kHeadItself);
-      decision.order == Order::kForward ? carry_out(decision) : stop(decision);
+    while (const auto signal = next_signal(signals_)) {
+      if (local_ != nullptr) local_->note_signal(*signal);
+      const bool is_ctrl_c = signal->is_from_terminal && signal->number == SIGINT;
+      if (is_job_control(signal->number)) {
+        suspend(*signal, local_, screen_.get());
+      } else if (is_ctrl_c && local_ != nullptr && local_->has_keyboard() && group_.leaves_interrupt_to_rank()) {
+        carry_out(group_.on_interrupt_of_rank(Clock::now()));
+      } else {
+        const auto decision = group_.on_signal(signal->number, Clock::now(), kHeadItself);
+        decision.order == Order::kForward ? carry_out(decision) : stop(decision);
+      }
     }
   }
 
@@ -581,8 +598,9 @@ int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json&
   try {
     if (nodes.is_several() && nodes.hosts.empty()) listener = std::make_unique<Listener>(nodes, spec.run_id);
   } catch (const Error& error) {
-    // Several nodes on the endpoint's own host: the first one there is the head.
-    if (error.code() != ErrorCode::kUnavailable || nodes.is_head) throw;
+    // Several nodes on the endpoint's own host: the first one there is the head, and refuses another node of its rank.
+    if (error.code() != ErrorCode::kUnavailable) throw;
+    if (nodes.is_head && !(nodes.node_rank == 0 && has_head(nodes, spec.run_id))) throw;
     return join_job(spec, nodes);
   }
   return Head(spec, nodes, launch, std::move(listener)).run();

@@ -21,21 +21,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kSayEvery{1};
 constexpr size_t kLengthBytes = 4;
 /// The largest is a rank's environment, of which the kernel takes 6 MB at most.
 constexpr size_t kMaxMessageBytes = 64 << 20;
-constexpr size_t kReadBytes = 1 << 18;
+constexpr size_t kChannelReadBytes = 1 << 18;
 
 }  // namespace
 
 Channel::Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble)
-    : in_(std::move(in)),
-      out_(std::move(out)),
-      silence_(silence),
-      preamble_(std::move(preamble)),
-      last_heard_(Clock::now()),
-      last_said_(last_heard_) {
+    : in_(std::move(in)), out_(std::move(out)), heartbeat_(Clock::now(), silence), preamble_(std::move(preamble)) {
   for (const auto* fd : {&in_, &out_}) fcntl(fd->value(), F_SETFL, fcntl(fd->value(), F_GETFL) | O_NONBLOCK);
 }
 
@@ -45,7 +39,7 @@ void Channel::send(const json& message) {
   json::to_cbor(message, text);
   for (size_t i = 0; i < kLengthBytes; ++i) unsent_.push_back(static_cast<char>(text.size() >> (8 * i)));
   unsent_ += text;
-  last_said_ = Clock::now();
+  heartbeat_.on_said(Clock::now());
   write_some();
 }
 
@@ -61,26 +55,25 @@ void Channel::handle(const std::vector<pollfd>& polls, size_t first) {
   if (end_) return;
   const auto now = Clock::now();
   // What is on its way to us counts: this side may have been stopped, not the other one.
-  if (now >= last_heard_ + silence_) read_some();
-  if (!end_ && now >= last_heard_ + silence_) {
+  if (heartbeat_.is_lost(now)) read_some();
+  if (!end_ && heartbeat_.is_lost(now)) {
     was_silent_ = true;
-    close(fmt::format("nothing was heard from it for {}", format_duration(silence_)));
-  } else if (now >= last_said_ + kSayEvery && num_unsent_bytes() == 0) {
+    close(fmt::format("nothing was heard from it for {}", format_duration(heartbeat_.silence())));
+  } else if (heartbeat_.has_to_say(now) && num_unsent_bytes() == 0) {
     send(json::object());
   }
 }
 
 std::optional<Channel::Time> Channel::next_time() const {
   if (end_) return std::nullopt;
-  const auto lost = last_heard_ + silence_;
-  return num_unsent_bytes() > 0 ? lost : std::min(lost, last_said_ + kSayEvery);
+  return heartbeat_.next_time(num_unsent_bytes() == 0);
 }
 
 void Channel::read_some() {
-  char buffer[kReadBytes];
+  char buffer[kChannelReadBytes];
   const auto count = ::read(in_.value(), buffer, sizeof buffer);
   if (count > 0) {
-    last_heard_ = Clock::now();
+    heartbeat_.on_heard(Clock::now());
     received_.append(buffer, static_cast<size_t>(count));
   } else if (count == 0 || errno == ECONNRESET) {
     // A process that is killed resets its connection where it left something unread, and closes it where not.
@@ -104,7 +97,7 @@ void Channel::write_some() {
   if (sent_ == unsent_.size()) {
     unsent_.clear();
     sent_ = 0;
-  } else if (sent_ > kReadBytes) {
+  } else if (sent_ > kChannelReadBytes) {
     unsent_.erase(0, sent_);
     sent_ = 0;
   }
@@ -140,7 +133,7 @@ std::optional<json> Channel::receive() {
   }
   received_.erase(0, taken_);
   taken_ = 0;
-  if (received_.size() > kMaxMessageBytes + kReadBytes) close("it says much that is no message");
+  if (received_.size() > kMaxMessageBytes + kChannelReadBytes) close("it says much that is no message");
   return std::nullopt;
 }
 

@@ -2,7 +2,7 @@
 // connection.
 //
 // A message is a JSON object in CBOR (RFC 8949; its texts may hold any bytes) after its length, four bytes, the lowest
-// first. Both sides say something every second, so that silence is a death or a cut.
+// first. The empty object is a heartbeat.
 #pragma once
 
 #include <poll.h>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "yoke/base/file.h"
+#include "yoke/launch/node/heartbeat.h"
 
 namespace yoke::launch {
 
@@ -27,7 +28,7 @@ class Channel {
   /// `preamble`: what comes before it is skipped, such as the words of a login shell; empty: nothing does.
   Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble = "");
 
-  void set_silence(std::chrono::milliseconds silence) { silence_ = silence; }
+  void set_silence(std::chrono::milliseconds silence) { heartbeat_.set_silence(silence); }
   void send(const nlohmann::json& message);
 
   void add_polls(std::vector<pollfd>& polls) const;  ///< Two entries.
@@ -39,6 +40,7 @@ class Channel {
   /// Why nothing more will come; nullopt while the connection lives. Messages that arrived before are still to be
   /// received.
   const std::optional<std::string>& end() const { return end_; }
+  Time last_heard() const { return heartbeat_.last_heard(); }
   bool was_silent() const { return was_silent_; }  ///< And that is why: a cut rather than an end.
   std::optional<Time> next_time() const;           ///< When handle() is to be called although nothing happened.
   size_t num_unsent_bytes() const { return unsent_.size() - sent_; }
@@ -53,13 +55,12 @@ class Channel {
   void close(std::string why);
 
   UniqueFd in_, out_;
-  std::chrono::milliseconds silence_;
+  Heartbeat heartbeat_;
   std::string preamble_;  ///< Not yet seen.
   std::string received_;
   size_t taken_ = 0;
   std::string unsent_;
   size_t sent_ = 0;
-  Time last_heard_, last_said_;
   std::optional<std::string> end_;
   bool was_silent_ = false;
 };

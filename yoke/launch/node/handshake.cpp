@@ -58,7 +58,8 @@ void Handshake::feed_head(std::string& received, std::string& to_send) {
 void Handshake::feed_agent(std::string& received, std::string& to_send) {
   if (other_.empty()) {
     if (!take_greeting(received, kHeadGreeting)) return;
-    to_send += fmt::format("{}{}{}", kAgentGreeting, own_, proof(Side::kAgent));
+    greet_first(to_send);
+    to_send += proof(Side::kAgent);
   }
   if (received.empty()) return;
   if (received.front() == 'n') return refuse("it refuses this node: the job's id or the token is another");
@@ -73,10 +74,16 @@ void Handshake::feed_agent(std::string& received, std::string& to_send) {
   state_ = State::kDone;
 }
 
+void Handshake::greet_first(std::string& to_send) {
+  if (!has_greeted_) to_send += fmt::format("{}{}", kAgentGreeting, own_);
+  has_greeted_ = true;
+}
+
 /// False until all of it is there.
 bool Handshake::take_greeting(std::string& received, std::string_view text) {
   const auto length = std::min(received.size(), text.size());
   if (received.compare(0, length, text.substr(0, length)) != 0) {
+    is_stranger_ = true;
     refuse(fmt::format("it is no yoke; it says '{}'", printable(std::string_view(received).substr(0, 40))));
     return false;
   }

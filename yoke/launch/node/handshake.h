@@ -24,8 +24,11 @@ class Handshake {
   enum class State { kTalking, kDone, kRefused };
   /// Takes what it needs from the front of `received`, and appends to `to_send`.
   void feed(std::string& received, std::string& to_send);
+  /// An agent's greeting before the head's: most programs that are no head answer it, and thereby show what they are.
+  void greet_first(std::string& to_send);
   State state() const { return state_; }
   const std::string& reason() const { return reason_; }  ///< Once refused.
+  bool is_stranger() const { return is_stranger_; }      ///< And that is why: the other side is no yoke.
 
  private:
   void feed_head(std::string& received, std::string& to_send);
@@ -38,6 +41,7 @@ class Handshake {
   std::string key_;
   std::string own_, other_;  ///< Random bytes.
   bool has_greeted_ = false;
+  bool is_stranger_ = false;
   State state_ = State::kTalking;
   std::string reason_;
 };

@@ -84,6 +84,20 @@ TEST(Handshake, WhatIsNoYokeIsNamed) {
   EXPECT_THAT(agent.reason(), Not(HasSubstr("\x1b")));
 }
 
+/// A head does not mind, of whatever version: the bytes are the same.
+TEST(Handshake, AnAgentMayGreetFirst) {
+  Handshake head(Side::kHead, "a secret", "job"), agent(Side::kAgent, "a secret", "job");
+  std::string to_head, from_head;
+  agent.greet_first(to_head);
+  EXPECT_THAT(to_head, testing::StartsWith("yoke/1 agent\n"));
+  head.feed(to_head, from_head);
+  agent.feed(from_head, to_head);
+  head.feed(to_head, from_head);
+  agent.feed(from_head, to_head);
+  EXPECT_EQ(head.state(), State::kDone);
+  EXPECT_EQ(agent.state(), State::kDone);
+}
+
 TEST(Handshake, WhatFollowsIsLeft) {
   Handshake head(Side::kHead, "a secret", "job"), agent(Side::kAgent, "a secret", "job");
   std::string to_head, from_head, to_agent, from_agent;

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 
 #include "yoke/base/error.h"
+#include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/output/log_files.h"
 #include "yoke/launch/process/descendants.h"
@@ -23,7 +25,7 @@ namespace {
 using Kind = NodeEvent::Kind;
 
 /// For descendants, when the guardian is no longer there to end them.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kNodePatience{10};
 constexpr int64_t kOtherFiles = 32;
 
 int64_t files_per_rank(const LaunchSpec& spec) {
@@ -79,6 +81,7 @@ LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& 
     : spec_(spec),
       observer_(observer),
       is_screen_here_(is_screen_here),
+      terminal_group_(is_screen_here && has_controlling_terminal() ? getpgrp() : 0),
       keep_(children_of_before()),
       binding_(bind_here(spec)),
       file_limit_(raise_file_limit(spec)),
@@ -115,6 +118,7 @@ void LocalNode::start_guardian() {
   guard({.control = std::move(guardians_end),
          .keep_open = spec_.inherited_fds,
          .file_limit = file_limit_,
+         .has_terminal = has_terminal(),
          .folder = error_folder_});
 }
 
@@ -168,6 +172,7 @@ void LocalNode::plan_ranks(const Place& place) {
   }
   plans_ = plan(spec_, {.binding = binding_,
                         .place = place,
+                        .terminal_group = terminal_group_,
                         .on_a_terminal = is_screen_here_ ? isatty(STDOUT_FILENO) == 1 : spec_.heads_terminal,
                         .is_screen_here = is_screen_here_,
                         .log_folder = log_folder,
@@ -226,11 +231,34 @@ void LocalNode::order(Order order, int signal) {
   if (state_ != State::kRunning) return;
   switch (order) {
     case Order::kNone: return;
-    case Order::kForward: return send_message(control_.value(), {Message::Kind::kForward, -1, 0, signal});
-    case Order::kSignal: return send_message(control_.value(), {Message::Kind::kSignal, -1, 0, signal});
+    case Order::kForward: return send_signal(Message::Kind::kForward, signal);
+    case Order::kSignal: return send_signal(Message::Kind::kSignal, signal);
     case Order::kKill: return send_message(control_.value(), {Message::Kind::kKill});
     case Order::kEndStore: return send_message(control_.value(), {Message::Kind::kEndStore});
   }
+}
+
+void LocalNode::send_signal(Message::Kind kind, int signal) {
+  const bool is_told = signal == signal_of_terminal_;
+  send_message(control_.value(), {.kind = kind, .pid = is_told ? terminal_group_ : 0, .value = signal});
+}
+
+bool LocalNode::has_keyboard() const { return has_terminal() && is_in_foreground(STDIN_FILENO); }
+
+void LocalNode::note_signal(const Signal& signal) { signal_of_terminal_ = signal.is_from_terminal ? signal.number : 0; }
+
+void LocalNode::pause(const Signal& signal) {
+  if (state_ != State::kRunning) return;
+  // SIGTSTP would be ignored: in a session of its own a rank has no shell that could continue it.
+  send_message(
+      control_.value(),
+      {.kind = Message::Kind::kForward, .pid = signal.is_from_terminal ? terminal_group_ : 0, .value = SIGSTOP});
+}
+
+void LocalNode::resume() {
+  if (state_ != State::kRunning) return;
+  // The terminal's rank too: whoever continued us (`yoke stop`) may not know of it.
+  send_message(control_.value(), {.kind = Message::Kind::kForward, .value = SIGCONT});
 }
 
 void LocalNode::add_polls(std::vector<pollfd>& polls) {
@@ -290,7 +318,8 @@ void LocalNode::say_not_preloaded(const std::string& why) {
 void LocalNode::lose_guardian() {
   control_.reset();
   tell({.kind = Kind::kGuardianLost, .pid = guardian_});
-  for (const auto& process : end_descendants(keep_, kPatience)) tell({.kind = Kind::kLeftBehind, .pid = process.pid});
+  for (const auto& process : end_descendants(keep_, kNodePatience))
+    tell({.kind = Kind::kLeftBehind, .pid = process.pid});
   waitpid(guardian_, nullptr, 0);
   guardian_ = -1;
   if (state_ != State::kRunning) return;

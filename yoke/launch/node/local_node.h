@@ -13,6 +13,7 @@
 #include "yoke/launch/output/rank_reader.h"
 #include "yoke/launch/process/master_port.h"
 #include "yoke/launch/process/protocol.h"
+#include "yoke/launch/process/signals.h"
 
 namespace yoke::launch {
 
@@ -40,6 +41,16 @@ class LocalNode : public Node {
   void handle(const std::vector<pollfd>& polls, size_t first) override;
   std::optional<Time> next_time() const override;
 
+  /// Rank 0, if it runs here, is in the process group of this process, and is signalled by the terminal itself.
+  bool has_terminal() const { return terminal_group_ != 0; }
+  /// And standard input is that terminal, and we are in its foreground.
+  bool has_keyboard() const;
+  /// To be told of each signal that this process got, before the order that follows from it.
+  void note_signal(const Signal& signal);
+  /// Stops the ranks' process groups until resume(), except the one that the terminal has stopped.
+  void pause(const Signal& signal);
+  void resume();
+
   const Binding& binding() const { return binding_; }
   const std::vector<RankPlan>& plans() const { return plans_; }  ///< Of the last start, the store's too.
   const std::string& run_folder() const { return run_folder_; }  ///< Of logs; empty: none.
@@ -56,11 +67,14 @@ class LocalNode : public Node {
   void read_message();
   void lose_guardian();
   void finish();
+  void send_signal(Message::Kind kind, int signal);
   void tell(const NodeEvent& event) { observer_.on_event(*this, event); }
 
   const LaunchSpec& spec_;
   NodeObserver& observer_;
   const bool is_screen_here_;
+  const int terminal_group_;       ///< Our process group, where this node may have a rank on the terminal; else 0.
+  int signal_of_terminal_ = 0;     ///< The last one that was the terminal's; 0: it was somebody else's.
   const std::vector<pid_t> keep_;  ///< Children that were there before us.
   const Binding binding_;
   rlimit file_limit_{};  ///< As it was: the ranks' own.

@@ -1,12 +1,24 @@
 #include "yoke/launch/node/membership.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <set>
+#include <map>
 
 namespace yoke::launch {
 
+std::string nnodes_of(const MembershipOptions& options) {
+  return options.min_nodes == options.max_nodes ? fmt::format("{}", options.min_nodes)
+                                                : fmt::format("{}:{}", options.min_nodes, options.max_nodes);
+}
+
+std::string describe_number(const MembershipOptions& options) {
+  if (options.min_nodes == options.max_nodes) return fmt::format("{}", options.min_nodes);
+  return fmt::format("{} to {}", options.min_nodes, options.max_nodes);
+}
+
 void Membership::add(int id, std::optional<int64_t> wanted_rank, Time now) {
-  nodes_.push_back({id, wanted_rank});
+  nodes_.push_back({id, wanted_rank, now});
   if (!enough_since_ && static_cast<int64_t>(choose().size()) >= options_.min_nodes) enough_since_ = now;
 }
 
@@ -37,10 +49,17 @@ std::optional<Membership::Time> Membership::next_time() const {
   return since_ + options_.join_timeout;
 }
 
-bool Membership::has_rivals() const {
-  std::set<int64_t> wanted;
-  return std::any_of(nodes_.begin(), nodes_.end(),
-                     [&](const Entry& node) { return node.wanted_rank && !wanted.insert(*node.wanted_rank).second; });
+std::vector<Membership::Rival> Membership::find_rivals(const std::function<Time(int id)>& last_heard) const {
+  std::vector<Rival> rivals;
+  std::map<int64_t, int> holders;
+  for (const auto& node : nodes_) {
+    if (!node.wanted_rank) continue;
+    const auto [holder, is_first] = holders.emplace(*node.wanted_rank, node.id);
+    if (!is_first && last_heard(holder->second) > node.since) {
+      rivals.push_back({.id = node.id, .holder = holder->second, .rank = *node.wanted_rank});
+    }
+  }
+  return rivals;
 }
 
 std::vector<int> Membership::choose() const {

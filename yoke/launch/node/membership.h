@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,11 @@ struct MembershipOptions {
   std::chrono::milliseconds join_timeout{600'000};  ///< For the least number of nodes to be there. torchrun's default.
   std::chrono::milliseconds last_call{30'000};      ///< After that, for more of them, before the first start alone.
 };
+
+/// "2" or "2:4", as --nnodes has it.
+std::string nnodes_of(const MembershipOptions& options);
+/// "2" or "2 to 4", for people.
+std::string describe_number(const MembershipOptions& options);
 
 /// Nodes come and go at any time; a start takes those that are there, in the order of the ranks that they asked for,
 /// the others in the order of their coming. Who comes while the ranks run, or is one too many, waits for the next
@@ -39,7 +45,14 @@ class Membership {
   /// The nodes of the start, by node rank. REQUIRES: judge() said kStart.
   std::vector<int> choose() const;
 
-  bool has_rivals() const;  ///< Two of them ask for the same rank.
+  /// A node that asks for the rank of one which came before it.
+  struct Rival {
+    int id = 0, holder = 0;
+    int64_t rank = 0;
+  };
+  /// `last_heard(id)`: when something was last heard of that node. Only holders that were heard of since their rival
+  /// came count: another one may be lost without a word, and the rival is what takes its place.
+  std::vector<Rival> find_rivals(const std::function<Time(int id)>& last_heard) const;
   int64_t num_nodes() const { return static_cast<int64_t>(nodes_.size()); }
   const MembershipOptions& options() const { return options_; }
 
@@ -47,6 +60,7 @@ class Membership {
   struct Entry {
     int id;
     std::optional<int64_t> wanted_rank;
+    Time since;
   };
   MembershipOptions options_;
   std::vector<Entry> nodes_;  ///< In the order of their coming.

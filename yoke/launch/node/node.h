@@ -25,6 +25,8 @@ struct NodeInfo {
   int64_t num_ranks = 1;
   std::optional<int64_t> node_rank;  ///< That it was given by hand.
   bool has_store = false;            ///< It can serve the ranks' store by a program.
+  std::string nnodes;                ///< "2" or "2:4" as it was started with; empty: the head did that.
+  bool is_return = false;            ///< It was a node of this job before, and was cut off.
 };
 
 /// What a node tells. Ranks are numbered over all nodes.

@@ -32,6 +32,7 @@ class RemoteNode : public Node {
 
   /// The job is over: with this exit status, for this reason.
   void end(int exit_code, const std::string& reason);
+  Time last_heard() const { return channel_->last_heard(); }
   void flush(std::chrono::milliseconds patience) { channel_->flush(patience); }
 
  private:

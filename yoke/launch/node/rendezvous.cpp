@@ -31,6 +31,17 @@ constexpr seconds kRest{1};
 constexpr milliseconds kRetryEvery{200};
 constexpr seconds kConnectPatience{5};
 constexpr seconds kSayWaitingAfter{2};
+/// A head speaks first. After so long a node does, for what is no head to show itself.
+constexpr seconds kGreetFirstAfter{1};
+constexpr seconds kHangUpWithin{1};
+/// Strangers of which something is said. A port scanner, or what asks for a web page every second, should not fill the
+/// screen.
+constexpr size_t kMaxComplaints = 32;
+
+constexpr const char* kNoHead = "start the first node with `yoke run`, or name another port";
+constexpr const char* kNoToken =
+    "all nodes of a job need the same --rdzv-id and the same token (YOKE_JOB_TOKEN, or the file ~/.config/yoke/token, "
+    "which hosts without a common home do not share)";
 
 struct AddressesDeleter {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
@@ -97,57 +108,168 @@ std::unique_ptr<Channel> to_channel(UniqueFd socket, milliseconds silence) {
   return std::make_unique<Channel>(std::move(socket), std::move(other), silence);
 }
 
-/// -1 with errno; nonblocking.
-UniqueFd connect_once(const addrinfo& address, const Wait& wait) {
-  UniqueFd fd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
-  if (!fd) return fd;
-  if (connect(fd.value(), address.ai_addr, address.ai_addrlen) == 0) return fd;
-  if (errno != EINPROGRESS) return UniqueFd();
-  const auto until = Clock::now() + kConnectPatience;
-  pollfd one{fd.value(), POLLOUT, 0};
-  while (poll(&one, 1, 20) == 0) {
-    if (Clock::now() >= until || wait(milliseconds(20))) {
-      errno = ETIMEDOUT;
-      return UniqueFd();
-    }
-  }
-  int error_number = 0;
-  socklen_t size = sizeof error_number;
-  getsockopt(fd.value(), SOL_SOCKET, SO_ERROR, &error_number, &size);
-  errno = error_number;
-  return error_number == 0 ? std::move(fd) : UniqueFd();
-}
+/// A node that looks for the head of its job at the endpoint.
+class HeadSearch {
+ public:
+  HeadSearch(const NodesSpec& nodes, const std::string& run_id, const Wait& wait,
+             const std::function<void(const std::string&)>& say)
+      : nodes_(nodes), run_id_(run_id), wait_(wait), say_(say) {}
 
-/// True once both have proved themselves; false: try again, for `why`. Errors  kPermissionDenied.
-bool shake_hands(int fd, const NodesSpec& nodes, const std::string& run_id, const Wait& wait, std::string& why) {
-  Handshake handshake(Handshake::Side::kAgent, nodes.token, run_id);
-  std::string received, to_send;
-  const auto until = Clock::now() + kHandshakePatience;
-  while (handshake.state() == Handshake::State::kTalking) {
-    pollfd one{fd, POLLIN, 0};
-    if (poll(&one, 1, 20) == 0) {
-      why = fmt::format("it accepts, and says nothing for {}", format_duration(kHandshakePatience));
-      if (Clock::now() >= until || wait(milliseconds(20))) return false;
-      continue;
+  std::unique_ptr<Channel> search(bool is_return) {
+    while (!wait({})) {
+      if (auto channel = try_all(is_return)) return channel;
+      if (Clock::now() >= until_) {
+        throw Error(ErrorCode::kTimeout, "no head of the job at {} within {}: {}; is the first node running?",
+                    endpoint(), format_duration(nodes_.membership.join_timeout), why_);
+      }
+      if (wait(kRetryEvery)) break;
     }
-    char buffer[256];
-    const auto count = recv(fd, buffer, sizeof buffer, 0);
-    if (count <= 0) {
-      why = "it closes the connection";
-      return false;
-    }
-    received.append(buffer, static_cast<size_t>(count));
-    handshake.feed(received, to_send);
-    send_all(fd, to_send);
-    to_send.clear();
+    return nullptr;
   }
-  if (handshake.state() == Handshake::State::kDone) return true;
-  throw Error(
-      ErrorCode::kPermissionDenied,
-      "the endpoint {}:{}: {}; all nodes of a job need the same --rdzv-id and the same token (YOKE_JOB_TOKEN, or "
-      "the file ~/.config/yoke/token, which hosts without a common home do not share)",
-      nodes.endpoint_host, nodes.endpoint_port, handshake.reason());
-}
+
+  /// Every address of the endpoint once. Null: try again. Errors  kPermissionDenied.
+  std::unique_ptr<Channel> try_all(bool is_return) {
+    int error = 0;
+    const auto addresses = resolve(nodes_.endpoint_host, nodes_.endpoint_port, error);
+    if (!addresses) why_ = gai_strerror(error);
+    for (const auto* one = addresses.get(); one != nullptr && !is_cancelled_; one = one->ai_next) {
+      auto fd = connect_once(*one);
+      if (!fd) {
+        why_ = std::generic_category().message(errno);
+        if (is_return && errno == ECONNREFUSED) {
+          throw Error(ErrorCode::kUnavailable, "the head of the job at {} is gone", endpoint());
+        }
+        num_hang_ups_ = 0;
+        continue;
+      }
+      if (!shake_hands(fd.value(), *one)) continue;
+      send_at_once(fd.value());
+      return to_channel(std::move(fd), nodes_.silence);
+    }
+    return nullptr;
+  }
+
+ private:
+  std::string endpoint() const { return fmt::format("{}:{}", nodes_.endpoint_host, nodes_.endpoint_port); }
+
+  /// Waits for `limit` while the rest of this program goes on; true: the search is cancelled.
+  bool wait(milliseconds limit) {
+    for (const auto next = Clock::now() + limit; !is_cancelled_;) {
+      if (!has_said_ && !why_.empty() && Clock::now() >= began_ + kSayWaitingAfter) {
+        say_(fmt::format("waiting for the head of the job at {} ({})", endpoint(), why_));
+        has_said_ = true;
+      }
+      is_cancelled_ = wait_(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - Clock::now())));
+      if (Clock::now() >= next) break;
+    }
+    return is_cancelled_;
+  }
+
+  /// -1 with errno; nonblocking.
+  UniqueFd connect_once(const addrinfo& address) {
+    UniqueFd fd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
+    if (!fd) return fd;
+    if (connect(fd.value(), address.ai_addr, address.ai_addrlen) == 0) return fd;
+    if (errno != EINPROGRESS) return UniqueFd();
+    const auto until = std::min(until_, Clock::now() + kConnectPatience);
+    pollfd one{fd.value(), POLLOUT, 0};
+    while (poll(&one, 1, 20) == 0) {
+      if (Clock::now() >= until || wait(milliseconds(20))) {
+        errno = ETIMEDOUT;
+        return UniqueFd();
+      }
+    }
+    int error_number = 0;
+    socklen_t size = sizeof error_number;
+    getsockopt(fd.value(), SOL_SOCKET, SO_ERROR, &error_number, &size);
+    errno = error_number;
+    return error_number == 0 ? std::move(fd) : UniqueFd();
+  }
+
+  /// True once both have proved themselves; false: try again. Errors  kPermissionDenied.
+  bool shake_hands(int fd, const addrinfo& address) {
+    Handshake handshake(Handshake::Side::kAgent, nodes_.token, run_id_);
+    std::string received, to_send;
+    const auto began = Clock::now(), until = std::min(until_, began + kHandshakePatience);
+    bool has_greeted = false, has_heard = false;
+    while (handshake.state() == Handshake::State::kTalking) {
+      pollfd one{fd, POLLIN, 0};
+      if (poll(&one, 1, 20) == 0) {
+        why_ = "it accepts, and says nothing";
+        if (Clock::now() >= until || wait(milliseconds(20))) return false;
+        if (!has_heard && !has_greeted && Clock::now() >= began + kGreetFirstAfter) {
+          handshake.greet_first(to_send);
+          has_greeted = true;
+        }
+        if (!has_heard && !has_probed_ && Clock::now() >= began + kGreetFirstAfter + kHangUpWithin) {
+          has_probed_ = true;
+          if (is_torchs_store(address))
+            throw stranger("it is a store of torch, torchrun's or that of another job's ranks");
+        }
+      } else {
+        char buffer[256];
+        const auto count = recv(fd, buffer, sizeof buffer, 0);
+        if (count <= 0) {
+          on_hang_up(has_greeted && !has_heard && Clock::now() < began + kGreetFirstAfter + kHangUpWithin);
+          return false;
+        }
+        has_heard = true;
+        received.append(buffer, static_cast<size_t>(count));
+        handshake.feed(received, to_send);
+      }
+      send_all(fd, to_send);
+      to_send.clear();
+    }
+    if (handshake.state() == Handshake::State::kDone) return true;
+    throw Error(ErrorCode::kPermissionDenied, "the endpoint {}: {}; {}", endpoint(), handshake.reason(),
+                handshake.is_stranger() ? kNoHead : kNoToken);
+  }
+
+  /// Torch's store answers nothing but its own protocol (TCPStoreBackend.hpp): VALIDATE with a magic number, and PING,
+  /// which it gives back.
+  bool is_torchs_store(const addrinfo& address) {
+    constexpr uint32_t kMagic = 0x3C85F7CE, kNonce = 0x656B6F79;
+    constexpr char kValidate = 0, kPing = 13;
+    const auto fd = connect_once(address);
+    if (!fd) return false;
+    std::string question(1, kValidate);
+    question.append(reinterpret_cast<const char*>(&kMagic), sizeof kMagic);
+    question += kPing;
+    question.append(reinterpret_cast<const char*>(&kNonce), sizeof kNonce);
+    send_all(fd.value(), question);
+    for (const auto until = Clock::now() + kHangUpWithin; Clock::now() < until && !wait(milliseconds(20));) {
+      uint32_t answer = 0;
+      const auto count = recv(fd.value(), &answer, sizeof answer, MSG_PEEK);
+      if (count == static_cast<ssize_t>(sizeof answer)) return answer == kNonce;
+      if (count == 0) return false;
+    }
+    return false;
+  }
+
+  Error stranger(const std::string& what) const {
+    return Error(ErrorCode::kPermissionDenied, "the endpoint {}: it is no yoke; {}; {}", endpoint(), what, kNoHead);
+  }
+
+  /// `after_greeting`: at once when it heard that this is a node of yoke. A head speaks first, and a forwarder whose
+  /// target is not up yet hangs up without listening; twice, as the head may have been killed just then.
+  void on_hang_up(bool after_greeting) {
+    why_ = "it closes the connection";
+    num_hang_ups_ = after_greeting ? num_hang_ups_ + 1 : 0;
+    if (num_hang_ups_ < 2) return;
+    throw stranger("it says nothing, and hangs up when a node of yoke speaks, as an older store of torch does");
+  }
+
+  const NodesSpec& nodes_;
+  const std::string& run_id_;
+  const Wait& wait_;
+  const std::function<void(const std::string&)>& say_;
+  const Clock::time_point began_ = Clock::now(), until_ = began_ + nodes_.membership.join_timeout;
+  std::string why_;  ///< There is no head yet.
+  bool has_said_ = false;
+  bool is_cancelled_ = false;
+  int num_hang_ups_ = 0;  ///< One after the other.
+  bool has_probed_ = false;
+};
 
 }  // namespace
 
@@ -187,15 +309,21 @@ std::vector<Listener::Arrival> Listener::handle(const std::vector<pollfd>& polls
       send_at_once(one.socket.value());
       arrivals.push_back({to_channel(std::move(one.socket), nodes_.silence), one.address});
     } else if (one.handshake->state() == Handshake::State::kRefused) {
-      complaints.push_back(fmt::format("refused {}: {}", one.address, one.handshake->reason()));
+      complain(one.address, one.handshake->reason(), complaints);
       one.socket.reset();
     } else if (now >= one.until) {
+      complain(one.address, fmt::format("it says nothing for {}", format_duration(kHandshakePatience)), complaints);
       one.socket.reset();
     }
   }
   std::erase_if(pending_, [](const Pending& one) { return !one.socket; });
   if (polls[first].revents != 0) accept_some();
   return arrivals;
+}
+
+void Listener::complain(const std::string& address, const std::string& why, std::vector<std::string>& complaints) {
+  auto text = fmt::format("refused {}: {}", address, why);
+  if (said_.size() < kMaxComplaints && said_.insert(text).second) complaints.push_back(std::move(text));
 }
 
 void Listener::accept_some() {
@@ -252,42 +380,19 @@ bool is_own_address(const std::string& host) {
 
 std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::string& run_id, bool is_return,
                                          const Wait& wait, const std::function<void(const std::string&)>& say) {
-  const auto began = Clock::now();
-  const auto until = began + nodes.membership.join_timeout;
-  bool has_said = false;
-  std::string why;
-  while (!wait({})) {
-    int error = 0;
-    const auto addresses = resolve(nodes.endpoint_host, nodes.endpoint_port, error);
-    if (!addresses) why = gai_strerror(error);
-    for (const auto* one = addresses.get(); one != nullptr; one = one->ai_next) {
-      auto fd = connect_once(*one, wait);
-      if (!fd) {
-        why = std::generic_category().message(errno);
-        if (is_return && errno == ECONNREFUSED) {
-          throw Error(ErrorCode::kUnavailable, "the head of the job at {}:{} is gone", nodes.endpoint_host,
-                      nodes.endpoint_port);
-        }
-        continue;
-      }
-      if (!shake_hands(fd.value(), nodes, run_id, wait, why)) continue;
-      send_at_once(fd.value());
-      return to_channel(std::move(fd), nodes.silence);
-    }
-    const auto now = Clock::now();
-    if (now >= until) {
-      throw Error(ErrorCode::kTimeout, "no head of the job at {}:{} within {}: {}; is the first node running?",
-                  nodes.endpoint_host, nodes.endpoint_port, format_duration(nodes.membership.join_timeout), why);
-    }
-    if (!has_said && now >= began + kSayWaitingAfter) {
-      say(fmt::format("waiting for the head of the job at {}:{} ({})", nodes.endpoint_host, nodes.endpoint_port, why));
-      has_said = true;
-    }
-    for (const auto next = now + kRetryEvery; Clock::now() < next;) {
-      if (wait(std::chrono::ceil<milliseconds>(next - Clock::now()))) return nullptr;
-    }
+  return HeadSearch(nodes, run_id, wait, say).search(is_return);
+}
+
+bool has_head(const NodesSpec& nodes, const std::string& run_id) {
+  const auto sleep = [](milliseconds limit) {
+    poll(nullptr, 0, static_cast<int>(limit.count()));
+    return false;
+  };
+  try {
+    return HeadSearch(nodes, run_id, sleep, [](const std::string&) {}).try_all(false) != nullptr;
+  } catch (const Error&) {
+    return false;  // another job's, or another program
   }
-  return nullptr;
 }
 
 }  // namespace yoke::launch

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,8 @@ class Listener {
     Time until;
   };
   void accept_some();
+  /// Once for each address and reason.
+  void complain(const std::string& address, const std::string& why, std::vector<std::string>& complaints);
 
   const NodesSpec& nodes_;
   std::string run_id_;
@@ -52,18 +55,23 @@ class Listener {
   uint16_t port_ = 0;
   Time rest_until_{};  ///< Nothing is accepted before.
   std::vector<Pending> pending_;
+  std::set<std::string> said_;
 };
 
 /// Whether the endpoint is this machine's: one of its own addresses. Errors  kNotFound: the name is none.
 bool is_own_address(const std::string& host);
 
-/// Lets that time pass and deals with what else there is; true: the wish to meet a head is gone.
+/// Waits for that long while handling other events. Returns true if the attempt to join was cancelled.
 using Wait = std::function<bool(std::chrono::milliseconds)>;
 
 /// A node's side: waits until the head is there and has agreed.
 /// nullptr: cancelled. `is_return`: a head that is not there any more is not waited for.
-/// Errors  kTimeout: nobody came within the join timeout. kPermissionDenied: one of both does not know the token.
+/// Errors  kTimeout: nobody came within the join timeout. kPermissionDenied: one of both does not know the token, or
+/// what listens at the endpoint is no yoke.
 std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::string& run_id, bool is_return,
                                          const Wait& wait, const std::function<void(const std::string&)>& say);
+
+/// Whether a head that knows the job's token listens at the endpoint now. Blocks for seconds if what listens is silent.
+bool has_head(const NodesSpec& nodes, const std::string& run_id);
 
 }  // namespace yoke::launch

@@ -45,7 +45,9 @@ json to_json(const NodeEvent& event) {
                       {"address", event.info->address},
                       {"num_ranks", event.info->num_ranks},
                       {"node_rank", event.info->node_rank.value_or(-1)},
-                      {"has_store", event.info->has_store}};
+                      {"has_store", event.info->has_store},
+                      {"nnodes", event.info->nnodes},
+                      {"is_return", event.info->is_return}};
   }
   return result;
 }
@@ -76,7 +78,9 @@ NodeEvent to_event(const json& from) {
     event.info = {.host = info->at("host"),
                   .address = info->at("address"),
                   .num_ranks = info->at("num_ranks"),
-                  .has_store = info->at("has_store")};
+                  .has_store = info->at("has_store"),
+                  .nnodes = info->value("nnodes", ""),
+                  .is_return = info->value("is_return", false)};
     if (const int64_t rank = info->at("node_rank"); rank >= 0) event.info->node_rank = rank;
     constexpr int64_t kMaxRanks = 65'536;
     if (event.info->num_ranks < 1 || event.info->num_ranks > kMaxRanks) {

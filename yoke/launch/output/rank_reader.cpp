@@ -13,11 +13,11 @@
 namespace yoke::launch {
 namespace {
 
-constexpr size_t kReadBytes = 1 << 16;  // a pipe's capacity
+constexpr size_t kPipeBytes = 1 << 16;  // a pipe's capacity
 
 }  // namespace
 
-RankReader::RankReader(OutputTaker taker) : taker_(std::move(taker)), buffer_(kReadBytes, '\0') {}
+RankReader::RankReader(OutputTaker taker) : taker_(std::move(taker)), buffer_(kPipeBytes, '\0') {}
 
 Sink& RankReader::add_log(const std::string& path) {
   return *logs_.emplace_back(std::make_unique<Sink>(open_log(path), fmt::format("the log {}", path)));

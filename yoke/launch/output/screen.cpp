@@ -12,29 +12,34 @@ constexpr size_t kTailLines = 8;
 constexpr size_t kTailLineBytes = 400;
 constexpr int64_t kLinesInSight = 20;
 
-std::string coloured(int64_t rank, const std::string& prefix) {
+}  // namespace
+
+std::string colored_prefix(int64_t rank, const std::string& prefix) {
   if (prefix.empty()) return prefix;
   const auto text = prefix.substr(0, prefix.find_last_not_of(' ') + 1);
   return fmt::format("\x1b[{}m{}\x1b[0m{}", 31 + rank % 6, text, prefix.substr(text.size()));
 }
 
-}  // namespace
-
-Screen::Screen(std::string name, bool colour)
-    : name_(std::move(name)), out_(std::make_unique<Sink>(STDOUT_FILENO, "standard output")), colour_(colour) {
+Screen::Screen(std::string name, ColorMode color, const Environment& environment)
+    : name_(std::move(name)),
+      out_(std::make_unique<Sink>(STDOUT_FILENO, "standard output")),
+      has_escape_sequences_(yoke::has_escape_sequences(environment)) {
   if (out_->is_same_file_as(STDERR_FILENO)) {
     err_ = out_.get();
   } else {
     err_own_ = std::make_unique<Sink>(STDERR_FILENO, "standard error");
     err_ = err_own_.get();
   }
+  out_is_colored_ = wants_color(color, environment, out_->is_terminal());
+  err_is_colored_ = wants_color(color, environment, err_->is_terminal());
 }
 
 void Screen::add_rank(int64_t rank, const std::string& prefix) {
   tails_[rank] = {};
   for (const bool is_err : {false, true}) {
     auto* const sink = is_err ? err_ : out_.get();
-    LineAssembler lines(colour_ && sink->is_terminal() ? coloured(rank, prefix) : prefix);
+    const bool is_colored = is_err ? err_is_colored_ : out_is_colored_;
+    LineAssembler lines(is_colored ? colored_prefix(rank, prefix) : prefix);
     streams_.insert_or_assign({rank, is_err},
                               Stream{std::move(lines), sink, is_err ? LineStream::kErr : LineStream::kOut});
   }
@@ -52,7 +57,7 @@ void Screen::show(int64_t rank, bool is_err, const std::optional<std::string_vie
     stream.lines.finish(lines);
   }
   note_lines(rank, stream, std::string_view(lines).substr(before));
-  if (stream.sink->is_terminal()) show_progress(rank, stream);
+  if (may_paint(*stream.sink)) show_progress(rank, stream);
 }
 
 void Screen::say(const std::string& line) {
@@ -99,8 +104,21 @@ void Screen::show_progress(int64_t rank, const Stream& stream) {
   } else if (text.empty() && rank == progress_rank_) {
     progress_rank_ = kNoRank;
     stream.sink->show_progress("");
-    err_->show_progress(status_);
+    if (!status_.empty()) err_->show_progress(status_);
   }
+}
+
+/// A line that is painted over must stay the last one of the terminal. Where the other stream is a pipe, its reader
+/// (`tee`, `less`) may print there too; a file's does not.
+bool Screen::may_paint(const Sink& sink) const {
+  const bool has_neighbour = err_own_ != nullptr && (&sink == err_ ? out_.get() : err_)->has_reader();
+  return sink.is_terminal() && has_escape_sequences_ && !has_neighbour;
+}
+
+void Screen::hide_progress(bool hidden) {
+  out_->hide_progress(hidden);
+  err_->hide_progress(hidden);
+  flush();
 }
 
 void Screen::flush() {

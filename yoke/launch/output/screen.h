@@ -12,17 +12,22 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/base/environment.h"
+#include "yoke/base/terminal.h"
 #include "yoke/launch/output/line_assembler.h"
 #include "yoke/launch/output/recent_lines.h"
 #include "yoke/launch/output/sink.h"
 
 namespace yoke::launch {
 
+/// `prefix` in the rank's colour.
+std::string colored_prefix(int64_t rank, const std::string& prefix);
+
 /// Owned by a loop: it polls what add_polls() asks for and then calls flush().
 class Screen {
  public:
-  /// `name`: begins messages about the printing. `colour`: prefixes in colour on terminals.
-  Screen(std::string name, bool colour);
+  /// `name`: begins messages about the printing. `color`: of prefixes.
+  Screen(std::string name, ColorMode color, const Environment& environment);
 
   /// Forgets what a rank of this number printed before.
   void add_rank(int64_t rank, const std::string& prefix);
@@ -33,9 +38,11 @@ class Screen {
   /// A line of the launcher itself, on standard error.
   void say(const std::string& line);
 
-  /// The last line of a terminal while no progress bar of a rank is there; empty: none.
+  /// The last line of a terminal while no progress bar of a rank is there; empty: none. REQUIRES: has_status_line().
   void show_status(const std::string& text);
-  bool has_terminal() const { return err_->is_terminal(); }
+  bool has_status_line() const { return may_paint(*err_); }
+  /// Before and after this process is stopped: what is painted is taken away, and painted again.
+  void hide_progress(bool hidden);
 
   void add_polls(std::vector<pollfd>& polls);
   void flush();
@@ -67,12 +74,14 @@ class Screen {
   void note_lines(int64_t rank, const Stream& stream, std::string_view lines);
   void show_progress(int64_t rank, const Stream& stream);
   void tell_news(Sink& sink);
+  bool may_paint(const Sink& sink) const;
 
   const std::string name_;
   bool has_lost_ = false;  ///< Lines of a log.
   std::unique_ptr<Sink> out_, err_own_;
   Sink* err_;  ///< out_ when both are one file.
-  bool colour_;
+  bool out_is_colored_, err_is_colored_;
+  bool has_escape_sequences_;
   std::map<std::pair<int64_t, bool>, Stream> streams_;
   std::map<int64_t, Tail> tails_;
   int64_t num_lines_ = 0;

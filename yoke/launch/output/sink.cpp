@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "yoke/base/terminal.h"
+
 namespace yoke::launch {
 namespace {
 
@@ -44,6 +46,7 @@ size_t columns_of(int fd) {
 Sink::Sink(int fd, std::string name) : fd_(fd), is_terminal_(isatty(fd) == 1), trouble_(std::move(name)) {
   struct stat status {};
   fstat(fd, &status);
+  has_reader_ = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
   if (S_ISREG(status.st_mode)) {
     way_ = Way::kFile;
   } else if (S_ISSOCK(status.st_mode)) {
@@ -69,8 +72,13 @@ bool Sink::is_same_file_as(int fd) const {
 }
 
 void Sink::show_progress(std::string_view text) {
-  if (!is_terminal_ || text == progress_) return;
+  if (text == progress_) return;
   progress_ = text;
+  progress_changed_ = true;
+}
+
+void Sink::hide_progress(bool hidden) {
+  progress_is_hidden_ = hidden;
   progress_changed_ = true;
 }
 
@@ -78,10 +86,13 @@ void Sink::next_batch() {
   batch_.clear();
   written_ = 0;
   if (lines_.empty() && !progress_changed_) return;
-  if (progress_is_shown_) batch_ = kClearLine;
+  const bool wants_progress = !progress_.empty() && !progress_is_hidden_;
+  // In the background the last line is the shell's, even if ours was there when somebody stopped us by SIGSTOP.
+  const bool may_paint = (progress_is_shown_ || wants_progress) && is_in_foreground(fd_);
+  if (progress_is_shown_ && may_paint) batch_ = kClearLine;
   batch_ += std::exchange(lines_, {});
-  if (!progress_.empty()) batch_ += fit(progress_, columns_of(fd_));
-  progress_is_shown_ = !progress_.empty();
+  progress_is_shown_ = wants_progress && may_paint;
+  if (progress_is_shown_) batch_ += fit(progress_, columns_of(fd_));
   progress_changed_ = false;
 }
 

@@ -26,13 +26,17 @@ class Sink {
   Sink(UniqueFd file, std::string name);
 
   bool is_terminal() const { return is_terminal_; }
+  bool has_reader() const { return has_reader_; }  ///< A pipe or a socket.
   bool is_same_file_as(int fd) const;
 
   /// The end of the buffer; only whole lines may be appended.
   std::string& lines() { return lines_; }
 
-  /// On a terminal: keeps `text` visible as the last line until it is replaced; empty: none.
+  /// Keeps `text` visible as the last line until it is replaced; empty: none. Not while this process is in the
+  /// background of the terminal, where a shell has its prompt on that line. REQUIRES: is_terminal().
   void show_progress(std::string_view text);
+  /// Takes that line away, or shows it again: before this process is stopped, and afterwards.
+  void hide_progress(bool hidden);
 
   /// Writes what can be written without waiting.
   void flush();
@@ -64,6 +68,7 @@ class Sink {
   UniqueFd own_;  ///< Holds fd_ unless it is a standard stream as it was.
   enum class Way { kBlocking, kNonblocking, kSocket, kFile } way_ = Way::kBlocking;
   bool is_terminal_ = false;
+  bool has_reader_ = false;
   bool is_closed_ = false;
   std::string lines_;  ///< Not yet being written.
   std::string batch_;  ///< Being written, from written_ on.
@@ -71,6 +76,7 @@ class Sink {
   WriteTrouble trouble_;
   std::string progress_;
   bool progress_changed_ = false;
+  bool progress_is_hidden_ = false;
   bool progress_is_shown_ = false;
 };
 

@@ -12,7 +12,7 @@
 namespace yoke::launch {
 namespace {
 
-using Kind = BindMode::Kind;
+using BindKind = BindMode::Kind;
 using Devices = std::vector<std::optional<device::DeviceLocality>>;
 
 CpuSet parse_entry(std::string_view text, bool is_mask) {
@@ -42,14 +42,14 @@ using Home = std::vector<size_t>;
 /// Chooses a unit (node, package, cache) for each rank, then divides it.
 class Planner {
  public:
-  Planner(Kind kind, const device::CpuLocality& machine, const Devices& devices)
+  Planner(BindKind kind, const device::CpuLocality& machine, const Devices& devices)
       : machine_(machine), devices_(devices), num_ranks_(static_cast<int64_t>(devices.size())) {
     const auto nodes = node_sets(machine);
-    const auto& sets = kind == Kind::kSocket ? machine.packages : kind == Kind::kCache ? machine.caches : nodes;
+    const auto& sets = kind == BindKind::kSocket ? machine.packages : kind == BindKind::kCache ? machine.caches : nodes;
     units_ = partition(sets, machine.allowed);
     // Where no cache is shared, nodes are the next thing.
-    if (kind == Kind::kCache && machine.caches.empty()) units_ = partition(nodes, machine.allowed);
-    may_span_ = kind == Kind::kAuto;
+    if (kind == BindKind::kCache && machine.caches.empty()) units_ = partition(nodes, machine.allowed);
+    may_span_ = kind == BindKind::kAuto;
     levels_ = {nodes, machine.caches, machine.cores};
   }
 
@@ -283,9 +283,10 @@ CpuSet memory_of(const device::CpuLocality& machine, const CpuSet& cpus) {
   return nodes == machine.memory_nodes ? CpuSet() : nodes;
 }
 
-std::string reason_of(Kind kind, const Binding& binding, const device::CpuLocality& machine, const Devices& devices) {
-  if (kind == Kind::kNone) return "not bound, as asked: every rank may use all allowed CPUs";
-  if (kind == Kind::kMasks) return "bound to the CPUs that were given";
+std::string reason_of(BindKind kind, const Binding& binding, const device::CpuLocality& machine,
+                      const Devices& devices) {
+  if (kind == BindKind::kNone) return "not bound, as asked: every rank may use all allowed CPUs";
+  if (kind == BindKind::kMasks) return "bound to the CPUs that were given";
   if (!binding.is_bound) {
     return binding.ranks.size() == 1 ? "not bound: the one rank gets every allowed CPU"
                                      : "not bound: every rank gets every allowed CPU";
@@ -301,11 +302,11 @@ std::string reason_of(Kind kind, const Binding& binding, const device::CpuLocali
 }  // namespace
 
 BindMode parse_bind_mode(std::string_view text) {
-  static constexpr std::pair<std::string_view, Kind> kNames[] = {{"auto", Kind::kAuto},
-                                                                 {"none", Kind::kNone},
-                                                                 {"node", Kind::kNode},
-                                                                 {"socket", Kind::kSocket},
-                                                                 {"cache", Kind::kCache}};
+  static constexpr std::pair<std::string_view, BindKind> kNames[] = {{"auto", BindKind::kAuto},
+                                                                     {"none", BindKind::kNone},
+                                                                     {"node", BindKind::kNode},
+                                                                     {"socket", BindKind::kSocket},
+                                                                     {"cache", BindKind::kCache}};
   for (const auto& [name, kind] : kNames) {
     if (text == name) return {kind, {}};
   }
@@ -315,7 +316,7 @@ BindMode parse_bind_mode(std::string_view text) {
                 "--bind {}: there are auto, none, node, socket, cache, mask:0xfe,0xfe00 and cpus:1-7,9-15", text);
   }
   text.remove_prefix(5);
-  BindMode mode{Kind::kMasks, {}};
+  BindMode mode{BindKind::kMasks, {}};
   for (auto comma = text.find(','); comma != text.npos; comma = text.find(',')) {
     mode.masks.push_back(parse_entry(text.substr(0, comma), is_mask));
     text.remove_prefix(comma + 1);
@@ -330,11 +331,11 @@ Binding plan_binding(const BindMode& mode, const device::CpuLocality& machine, c
   const bool is_flat = partition(node_sets(machine), machine.allowed).size() <= 1 &&
                        partition(machine.caches, machine.allowed).size() <= 1;
   std::vector<CpuSet> sets(devices.size(), machine.allowed);
-  if (mode.kind == Kind::kMasks) {
+  if (mode.kind == BindKind::kMasks) {
     sets = take_masks(mode, machine.allowed, devices.size(), binding.warnings);
-  } else if (mode.kind == Kind::kAuto && is_flat) {
+  } else if (mode.kind == BindKind::kAuto && is_flat) {
     binding.reason = "not bound: there is one NUMA node and one last-level cache, so no CPU is nearer than another";
-  } else if (mode.kind != Kind::kNone) {
+  } else if (mode.kind != BindKind::kNone) {
     sets = Planner(mode.kind, machine, devices).plan(binding.warnings);
   }
   for (size_t rank = 0; rank < sets.size(); ++rank) {

@@ -187,6 +187,8 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     one.inherited_fds = spec.inherited_fds;
     one.holds_master_port = one.rank == 0 && !place.agent_serves_store;
     one.inherits_stdin = one.rank == 0;
+    // The shell, and the kernel, treat the rank that has the keyboard as a part of the launcher's job.
+    if (one.inherits_stdin) one.process_group = facts.terminal_group;
     result.push_back(std::move(one));
   }
   return result;

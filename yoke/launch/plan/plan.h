@@ -25,6 +25,7 @@ struct Place {
 struct NodeFacts {
   Binding binding;  ///< bind_here(): CPUs and threads of each rank.
   Place place;
+  int terminal_group = 0;      ///< The launcher's process group, if it has a controlling terminal; else 0.
   bool on_a_terminal = false;  ///< Where what ranks print is shown is a terminal; they are told (YOKE_TERMINAL).
   bool is_screen_here = true;  ///< False: what ranks print is sent to another host.
   std::string log_folder;      ///< Of this attempt; empty: no files of what ranks print.
@@ -51,6 +52,7 @@ struct RankPlan {
   std::vector<std::string> environment;  ///< "NAME=value"
   std::vector<int> inherited_fds;
   bool inherits_stdin = false;  ///< Else /dev/null.
+  int process_group = 0;        ///< The launcher's, in its session, and so with its terminal; 0: a session of its own.
   CpuSet cpus;                  ///< That it may use; empty: as the launcher.
   CpuSet memory_nodes;          ///< To be preferred for its memory; empty: as the launcher.
   StreamPlan out, err;

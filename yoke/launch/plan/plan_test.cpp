@@ -34,6 +34,17 @@ NodeFacts facts_of(int64_t num_ranks) {
 
 std::vector<RankPlan> plan(const LaunchSpec& spec) { return plan(spec, facts_of(spec.num_ranks)); }
 
+TEST(Plan, TheRankWithTheKeyboardIsInTheLaunchersProcessGroup) {
+  auto facts = facts_of(2);
+  for (const auto& rank : plan(spec_of(2), facts)) EXPECT_EQ(rank.process_group, 0) << "there is no terminal";
+  facts.terminal_group = 4711;
+  const auto ranks = plan(spec_of(2), facts);
+  EXPECT_EQ(ranks[0].process_group, 4711);
+  EXPECT_EQ(ranks[1].process_group, 0);
+  facts.place.first_rank = 2;  // rank 0 is on another node
+  for (const auto& rank : plan(spec_of(2), facts)) EXPECT_EQ(rank.process_group, 0);
+}
+
 // Oracle: the other half of the contract reads what was planned.
 TEST(Plan, EveryRankReadsItsPlace) {
   const auto ranks = plan(spec_of(3));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/terminal.h"
 #include "yoke/launch/plan/bind.h"
 #include "yoke/launch/plan/streams.h"
 
@@ -48,9 +49,10 @@ struct LaunchSpec {
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; SIGUSR1 and 2 are passed on.
   Prefix prefix = Prefix::kAllRanks;
   LogOptions logs;
-  bool heads_terminal = false;     ///< For an agent: the head's standard output is a terminal.
-  bool quiet = false;              ///< Say nothing but why the job failed.
-  bool preload = false;            ///< Fork ranks from the program, stopped before its main (preload.h).
+  ColorMode color = ColorMode::kAuto;  ///< Of prefixes.
+  bool heads_terminal = false;         ///< For an agent: the head's standard output is a terminal.
+  bool quiet = false;                  ///< Say nothing but why the job failed.
+  bool preload = false;                ///< Fork ranks from the program, stopped before its main (preload.h).
   std::string store_program;       ///< yoke-store, which serves the ranks' store of several nodes; empty: rank 0 does.
   std::vector<int> inherited_fds;  ///< Kept open in every rank, under the same numbers.
 };

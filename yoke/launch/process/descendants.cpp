@@ -16,13 +16,17 @@
 #include <cstring>
 #include <ctime>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "yoke/base/file.h"
 
 namespace yoke::launch {
 namespace {
+
+constexpr int kMaxSignalPasses = 8;
 
 std::optional<Process> read_process(pid_t pid) {
   char path[32];
@@ -77,15 +81,15 @@ std::vector<Process> descendants_except(const std::vector<pid_t>& keep) {
   return result;
 }
 
-void kill_process(const Process& process) {
+void signal_process(const Process& process, int signal) {
   const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
   // The pidfd was opened by number; only now does a look at /proc tell whom it holds.
   const auto now = read_process(process.pid);
   if (!now || now->start_ticks != process.start_ticks) return;
   if (handle) {
-    syscall(SYS_pidfd_send_signal, handle.value(), SIGKILL, nullptr, 0);
+    syscall(SYS_pidfd_send_signal, handle.value(), signal, nullptr, 0);
   } else if (errno != ESRCH) {  // out of descriptors, or a kernel before 5.3
-    kill(process.pid, SIGKILL);
+    kill(process.pid, signal);
   }
 }
 
@@ -112,6 +116,21 @@ void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
 std::vector<Process> descendants() { return descendants_except({}); }
 
+void signal_descendants(pid_t group, int signal) {
+  std::set<std::pair<pid_t, uint64_t>> told;
+  // Again for what was forked meanwhile; a program that forks faster than that is beyond signals.
+  for (int pass = 0; pass < kMaxSignalPasses; ++pass) {
+    bool is_complete = true;
+    for (const auto& process : descendants()) {
+      if (process.group != group || process.is_zombie) continue;
+      if (!told.insert({process.pid, process.start_ticks}).second) continue;
+      signal_process(process, signal);
+      is_complete = false;
+    }
+    if (is_complete) return;
+  }
+}
+
 bool has_children() {
   siginfo_t info;
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
@@ -124,7 +143,7 @@ std::vector<Process> end_descendants(const std::vector<pid_t>& keep, std::chrono
     auto left = descendants_except(keep);
     if (left.empty()) return {};
     for (const auto& process : left) {
-      if (!process.is_zombie) kill_process(process);
+      if (!process.is_zombie) signal_process(process, SIGKILL);
     }
     if (!reap_all()) return {};
     if (std::chrono::steady_clock::now() >= until) {

@@ -29,6 +29,10 @@ std::vector<Process> descendants();
 /// REQUIRES: one thread; this process is a subreaper; SIGCHLD is blocked.
 std::vector<Process> end_descendants(const std::vector<pid_t>& keep, std::chrono::milliseconds patience);
 
+/// Sends a signal to the descendants that are in process group `group`, to each of them once. For a group that others,
+/// who are no descendants, are in too.
+void signal_descendants(pid_t group, int signal);
+
 /// Whether this process has a child, dead or alive, that has not been waited for.
 bool has_children();
 

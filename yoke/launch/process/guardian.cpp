@@ -19,16 +19,18 @@
 #include <utility>
 
 #include "yoke/launch/process/descendants.h"
+#include "yoke/launch/process/descriptors.h"
 #include "yoke/launch/process/plan_codec.h"
 #include "yoke/launch/process/preload.h"
 #include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/rank_process.h"
+#include "yoke/launch/process/session_starter.h"
 
 namespace yoke::launch {
 namespace {
 
 /// Processes with much GPU or pinned memory take seconds to be taken apart by the kernel.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kGuardianPatience{10};
 
 /// For a program with libtorch on a slow file system.
 constexpr std::chrono::seconds kLoadPatience{60};
@@ -40,6 +42,12 @@ constexpr std::chrono::milliseconds kCourtesy{300};
 /// What arrives for one rank.
 struct Streams {
   UniqueFd in, out, err;
+};
+
+/// The process group of a rank: its own, whose number is the rank's, or the launcher's, where others are too.
+struct RankGroup {
+  pid_t rank = 0;
+  pid_t id = 0;
 };
 
 class Guardian {
@@ -55,7 +63,8 @@ class Guardian {
       if (!is_launcher_there_) break;  // anything else is for ranks that have ended
     }
     preload_.reset();
-    end_descendants({}, kPatience);
+    starter_.reset();
+    end_descendants({}, kGuardianPatience);
     std::error_code ignored;
     if (!options_.folder.empty()) std::filesystem::remove_all(options_.folder, ignored);
   }
@@ -64,7 +73,7 @@ class Guardian {
   void tell(const Message& message) const { send_message(options_.control.value(), message); }
 
   void detach() {
-    setsid();
+    if (!options_.has_terminal) leave_session();  // otherwise after those who stay there
     prctl(PR_SET_NAME, "yoke-guardian");
     become_subreaper();
     // Nobody speaks to the guardian but its launcher: a scheduler that signals every process of a job must not end it
@@ -76,25 +85,19 @@ class Guardian {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
-    close_descriptors();
+    auto keep = options_.keep_open;
+    keep.push_back(options_.control.value());
+    close_all_except(std::move(keep));
     child_signals_ = UniqueFd(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
     null_ = UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC));
     for (const int stream : {0, 1, 2}) dup2(null_.value(), stream);
     if (!options_.folder.empty()) mkdir(options_.folder.c_str(), 0700);
+    if (options_.has_terminal) starter_.emplace(options_.file_limit, options_.keep_open);
   }
 
-  /// The launcher's sockets and pipes: who waits for their end must not have to wait for ours.
-  void close_descriptors() {
-    auto keep = options_.keep_open;
-    keep.push_back(options_.control.value());
-    std::sort(keep.begin(), keep.end());
-    unsigned first = 3;
-    for (const int fd : keep) {
-      if (fd < static_cast<int>(first)) continue;
-      if (fd > static_cast<int>(first)) close_range(first, static_cast<unsigned>(fd) - 1, 0);
-      first = static_cast<unsigned>(fd) + 1;
-    }
-    close_range(first, ~0U, 0);
+  /// Into a session of its own, where neither the terminal nor a signal to the launcher's job reaches it.
+  void leave_session() const {
+    if (getsid(0) != getpid()) setsid();
   }
 
   /// From a start to the end of all that came of it.
@@ -114,7 +117,7 @@ class Guardian {
       if (ranks_.empty() && store_ > 0 && !std::exchange(has_told_, true)) tell({.kind = Message::Kind::kOnlyStore});
     }
     store_input_.reset();
-    for (const auto& process : end_descendants(to_keep(), kPatience)) {
+    for (const auto& process : end_descendants(to_keep(), kGuardianPatience)) {
       tell({.kind = Message::Kind::kLeftBehind, .pid = process.pid});
     }
     ranks_.clear();
@@ -122,9 +125,12 @@ class Guardian {
     tell({.kind = Message::Kind::kDone});
   }
 
-  /// What ranks are forked from, now and after the next failure.
+  /// What starts ranks, now and after the next failure.
   std::vector<pid_t> to_keep() const {
-    return preload_ && preload_->pid() > 0 ? std::vector<pid_t>{preload_->pid()} : std::vector<pid_t>();
+    std::vector<pid_t> result;
+    if (preload_ && preload_->pid() > 0) result.push_back(preload_->pid());
+    if (starter_) result.push_back(starter_->pid());
+    return result;
   }
 
   void start(const Message& message_of_start, std::vector<UniqueFd> descriptors) {
@@ -143,9 +149,10 @@ class Guardian {
       if ((message->value & kStandardOutput) != 0) one.out = std::move(*next++);
       if ((message->value & kStandardError) != 0) one.err = std::move(*next++);
     }
-    const auto plans = decode_plans(text_of(descriptors.front()));
+    auto plans = decode_plans(text_of(descriptors.front()));
     const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
     if (message_of_start.rank == 1 && !preload_) preload(plans);
+    leave_session();
     if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // while it loaded
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
@@ -173,7 +180,7 @@ class Guardian {
         store_ = pid;
         store_index_ = index;
       } else {
-        groups_.push_back(pid);
+        groups_.push_back({pid, plans[i].process_group != 0 ? plans[i].process_group : pid});
         ranks_.emplace(pid, index);
       }
       tell({.kind = Message::Kind::kStarted, .rank = index, .pid = pid});
@@ -186,6 +193,7 @@ class Guardian {
   void preload(std::vector<RankPlan> plans) {
     std::erase_if(plans, [](const RankPlan& plan) { return plan.is_store; });
     preload_.emplace(plans);
+    leave_session();
     const auto until = std::chrono::steady_clock::now() + kLoadPatience;
     while (preload_->is_loading() && is_launcher_there_ && !must_kill_ && !is_stopping_) {
       preload_->wait(options_.control.value(), kLoadPatience);
@@ -201,10 +209,16 @@ class Guardian {
     send_message(options_.control.value(), {.kind = Message::Kind::kNotPreloaded}, {text.value()});
   }
 
-  pid_t start_one(const RankPlan& plan, const StartOptions& options) {
+  /// The plan's process group is 0 afterwards if the rank could not be put there.
+  pid_t start_one(RankPlan& plan, const StartOptions& options) {
     if (preload_ && preload_->is_ready() && !plan.is_store) {
       if (const auto pid = preload_->start_rank(plan, options)) return *pid;
       tell_not_preloaded();
+    }
+    if (plan.process_group != 0) {
+      if (const auto pid = starter_ ? starter_->start_rank(plan, options) : std::nullopt) return *pid;
+      starter_.reset();  // it was killed; the rank does without the terminal
+      plan.process_group = 0;
     }
     return start_rank(plan, options);
   }
@@ -224,18 +238,23 @@ class Guardian {
       return;
     }
     if (message->kind == Message::Kind::kSignal) is_stopping_ = true;
-    signal_groups(message->value);
+    signal_groups(message->value, message->pid);
   }
 
-  void signal_groups(int signal) const {
+  void signal_groups(int signal, pid_t told) const {
     // The number of a group stays taken while it has a member: an unreaped rank, or a child that it left.
     const auto left = groups_.size() == ranks_.size() ? std::vector<pid_t>() : groups_of_leftovers();
-    for (const pid_t group : groups_) {
-      if (ranks_.contains(group)) {
-        // Between its fork and its setsid a rank is still in our group; the signal waits for it, blocked, until exec.
-        if (kill(-group, signal) != 0) kill(group, signal);
-      } else if (std::find(left.begin(), left.end(), group) != left.end()) {
-        kill(-group, signal);
+    for (const auto& group : groups_) {
+      if (group.id == told) continue;
+      const bool has_rank = ranks_.contains(group.rank);
+      if (!has_rank && std::find(left.begin(), left.end(), group.id) == left.end()) continue;
+      // Between its fork and its setsid or setpgid a rank is in another group; the signal waits for it, blocked, until
+      // exec.
+      if (has_rank && getpgid(group.rank) != group.id) kill(group.rank, signal);
+      if (group.id == group.rank) {
+        kill(-group.id, signal);
+      } else {
+        signal_descendants(group.id, signal);
       }
     }
   }
@@ -244,9 +263,8 @@ class Guardian {
   std::vector<pid_t> groups_of_leftovers() const {
     std::vector<pid_t> result;
     for (const auto& process : descendants()) {
-      if (!process.is_zombie && std::find(groups_.begin(), groups_.end(), process.group) != groups_.end()) {
-        result.push_back(process.group);
-      }
+      const auto is_its = [&](const RankGroup& group) { return group.id == process.group; };
+      if (!process.is_zombie && std::any_of(groups_.begin(), groups_.end(), is_its)) result.push_back(process.group);
     }
     return result;
   }
@@ -282,17 +300,18 @@ class Guardian {
   bool is_over() {
     if (must_kill_) return true;
     if (!ranks_.empty() || store_ > 0) return false;
-    if (!has_children() || (preload_ && !has_others())) return true;
+    if (!has_children() || (!to_keep().empty() && !has_others())) return true;
     // A rank that was a shell ends at the signal; the program below it may still be saving its work.
     if (is_stopping_ && !groups_of_leftovers().empty()) return false;
     if (!courtesy_until_) courtesy_until_ = std::chrono::steady_clock::now() + kCourtesy;
     return std::chrono::steady_clock::now() >= *courtesy_until_;
   }
 
-  /// Children beyond what ranks are forked from.
+  /// Descendants beyond what starts ranks.
   bool has_others() const {
+    const auto keep = to_keep();
     for (const auto& process : descendants()) {
-      if (process.pid != preload_->pid()) return true;
+      if (std::find(keep.begin(), keep.end(), process.pid) == keep.end()) return true;
     }
     return false;
   }
@@ -302,8 +321,9 @@ class Guardian {
   UniqueFd child_signals_;
   UniqueFd failures_;
   std::unordered_map<pid_t, int32_t> ranks_;  ///< Alive, or not yet reaped.
-  std::vector<pid_t> groups_;
+  std::vector<RankGroup> groups_;
   std::optional<Preload> preload_;
+  std::optional<SessionStarter> starter_;  ///< Where a rank shares the launcher's process group.
   UniqueFd store_input_;
   pid_t store_ = -1;
   int32_t store_index_ = -1;

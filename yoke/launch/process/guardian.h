@@ -15,6 +15,7 @@ struct GuardianOptions {
   UniqueFd control;            ///< Its end of the protocol's socket pair.
   std::vector<int> keep_open;  ///< Other descriptors of the launcher that ranks inherit.
   rlimit file_limit{};         ///< What the ranks get, whatever the launcher raised its own to.
+  bool has_terminal = false;   ///< Some plan may name the launcher's process group.
   std::string folder;          ///< Made at the start, and removed once the launcher is gone; empty: none.
 };
 

@@ -17,6 +17,7 @@ std::string encode_plans(const std::vector<RankPlan>& plans) {
                    {"inherited_fds", plan.inherited_fds},
                    {"holds_master_port", plan.holds_master_port},
                    {"is_store", plan.is_store},
+                   {"process_group", plan.process_group},
                    {"cpus", plan.cpus.to_vector()},
                    {"memory_nodes", plan.memory_nodes.to_vector()}});
   }
@@ -41,6 +42,7 @@ std::vector<RankPlan> decode_plans(std::string_view text) {
       one.at("inherited_fds").get_to(plan.inherited_fds);
       one.at("holds_master_port").get_to(plan.holds_master_port);
       one.at("is_store").get_to(plan.is_store);
+      one.at("process_group").get_to(plan.process_group);
       plan.cpus = to_set(one.at("cpus"));
       plan.memory_nodes = to_set(one.at("memory_nodes"));
       plans.push_back(std::move(plan));

@@ -20,6 +20,7 @@
 #include "yoke/base/preload.h"
 #include "yoke/launch/process/elf_libraries.h"
 #include "yoke/launch/process/protocol.h"
+#include "yoke/launch/process/rank_process.h"
 
 namespace yoke::launch {
 namespace {
@@ -29,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLibrary = "libyoke_dist.so";
 /// For a fork. A machine that swaps may take long; one that takes longer has no use for a rank.
-constexpr std::chrono::seconds kPatience{30};
+constexpr std::chrono::seconds kPreloadPatience{30};
 constexpr std::chrono::seconds kEndPatience{1};
 /// For waitid(); glibc before 2.36 has no name for it.
 constexpr auto kPidfd = static_cast<idtype_t>(3);
@@ -47,17 +48,10 @@ std::optional<fs::path> find_program(const std::string& name, const Environment&
   return std::nullopt;
 }
 
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> result;
-  result.reserve(words.size() + 1);
-  for (const auto& word : words) result.push_back(const_cast<char*>(word.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
-
 /// Only calls that are safe between fork and exec. Signals stay blocked until a rank is complete: a scheduler that
 /// signals every process must not end what ranks are made from.
 [[noreturn]] void become_program(char** argv, char** environment, int socket, pid_t guardian) {
+  setpgid(0, 0);  // SIGKILL to the launcher's group, where the guardian may still be, is not for the program
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guardian) _exit(1);  // it died before the death signal was in place
   sigset_t all;
@@ -175,6 +169,7 @@ std::optional<pid_t> Preload::start_rank(const RankPlan& plan, const StartOption
                                             .inherited_fds = inherited,
                                             .cpus = plan.cpus,
                                             .memory_nodes = plan.memory_nodes,
+                                            .process_group = plan.process_group,
                                             .file_limit = options.file_limit}));
   const auto or_own = [](int fd, int own) { return fd >= 0 ? fd : own; };
   std::vector<int> fds = {memory.value(), or_own(options.in_fd, STDIN_FILENO), or_own(options.out_fd, STDOUT_FILENO),
@@ -188,7 +183,7 @@ std::optional<pid_t> Preload::start_rank(const RankPlan& plan, const StartOption
   pollfd reply{socket_.value(), POLLIN, 0};
   int32_t pid = 0;
   int count = 0;
-  while ((count = poll(&reply, 1, std::chrono::milliseconds(kPatience).count())) < 0 && errno == EINTR) {
+  while ((count = poll(&reply, 1, std::chrono::milliseconds(kPreloadPatience).count())) < 0 && errno == EINTR) {
   }
   if (count == 0 || recv(socket_.value(), &pid, sizeof pid, 0) != sizeof pid) {
     fail("it does not answer");

@@ -14,7 +14,7 @@
 namespace yoke::launch {
 namespace {
 
-constexpr size_t kMaxDescriptors = 3;
+constexpr size_t kMaxDescriptors = 6;  // a rank of the session starter
 
 /// As recvmsg wants it: aligned for cmsghdr.
 struct Control {

@@ -18,7 +18,8 @@ struct Message {
     kStart,    ///< value: number of kRank messages that follow; rank: 1 if a program may be preloaded for them.
                ///< Descriptors: the plans (plan_codec.h) as a text, then the master's socket, if there is one.
     kRank,     ///< rank: index in the plans; value: RankStream bits. Descriptors: a stream for each bit, in that order.
-    kSignal,   ///< value: to the process group of every rank; the group is to end.
+    kSignal,   ///< value: to the process group of every rank; the group is to end. pid: a process group that has it
+               ///< already, from the terminal; 0: none.
     kForward,  ///< value: the same, and the group goes on.
     kKill,     ///< End everything now.
     kEndStore,  ///< The store, which outlives the ranks.

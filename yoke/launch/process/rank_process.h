@@ -5,11 +5,15 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "yoke/launch/plan/plan.h"
 
 namespace yoke::launch {
+
+/// `words` as exec takes them, a null pointer last. They point into `words`.
+std::vector<char*> pointers(const std::vector<std::string>& words);
 
 /// What a child writes into `failures` if exec fails, before it exits with 126 or 127.
 struct ExecFailure {
@@ -27,9 +31,13 @@ struct StartOptions {
   rlimit file_limit{};
 };
 
-/// Starts the rank in a session of its own, with default signals, and with SIGKILL as its death signal for the case
-/// that its guardian (the calling thread) dies. Returns the pid, or -1 with errno. REQUIRES: one thread; descriptors
-/// that it is given are above the three standard streams.
-pid_t start_rank(const RankPlan& plan, const StartOptions& options);
+/// Whose child a rank becomes, and so who guards it: the caller, or the caller's parent.
+enum class Guard { kCaller, kParent };
+
+/// Starts the rank in a session of its own, or else in the plan's process group, with default signals, and with SIGKILL
+/// as its death signal for the case that its guardian dies. Returns the pid, or -1 with errno. REQUIRES: one thread;
+/// descriptors that it is given are above the three standard streams; the plan's process group, if there is one, is of
+/// the caller's session.
+pid_t start_rank(const RankPlan& plan, const StartOptions& options, Guard guard = Guard::kCaller);
 
 }  // namespace yoke::launch

@@ -3,6 +3,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <set>
@@ -10,6 +12,11 @@
 #include "yoke/base/error.h"
 
 namespace yoke::launch {
+namespace {
+
+constexpr std::array kJobControl = {SIGTSTP, SIGTTIN, SIGTTOU};
+
+}  // namespace
 
 namespace {
 
@@ -35,6 +42,7 @@ UniqueFd take_signals(const std::vector<int>& stop_signals) {
   sigemptyset(&handled);
   std::set<int> numbers(stop_signals.begin(), stop_signals.end());
   numbers.insert({SIGUSR1, SIGUSR2});
+  numbers.insert(kJobControl.begin(), kJobControl.end());
   for (const int number : numbers) {
     struct sigaction action {};
     sigaction(number, nullptr, &action);
@@ -48,9 +56,23 @@ UniqueFd take_signals(const std::vector<int>& stop_signals) {
   return fd;
 }
 
-int next_signal(const UniqueFd& signals) {
+std::optional<Signal> next_signal(const UniqueFd& signals) {
   signalfd_siginfo info;
-  return read(signals.value(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+  if (read(signals.value(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return Signal{static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};
+}
+
+bool is_job_control(int signal) {
+  return std::find(kJobControl.begin(), kJobControl.end(), signal) != kJobControl.end();
+}
+
+void stop_by(int signal) {
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, signal);
+  raise(signal);  // pending, while it is blocked; a SIGCONT that comes now takes it back
+  sigprocmask(SIG_UNBLOCK, &only, nullptr);
+  sigprocmask(SIG_BLOCK, &only, nullptr);
 }
 
 }  // namespace yoke::launch

@@ -29,7 +29,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kNumValues = 20'000;  // 80 kB: several pages, under the size that libtorch splits among threads
 
-CheckpointState state_of(int64_t value) {
+CheckpointState state_after(int64_t value) {
   return {.tensors = {{"a", at::full({kNumValues}, value, at::kFloat)}, {"b", at::full({3}, value, at::kLong)}}};
 }
 
@@ -76,7 +76,7 @@ class CheckpointCrashTest : public testing::Test {
 // The only moments at which a killed process differs, on disk, from one that was killed a little later.
 TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
   const CheckpointFolder folder(folder_, {.keep = 1});
-  const auto before = state_of(1), after = state_of(2);
+  const auto before = state_after(1), after = state_after(2);
   int64_t num_stops = 0, num_old = 0, num_new = 0, most_temporaries = 0;
   for (int64_t kill_at = 0; kill_at <= num_stops; ++kill_at) {
     fs::remove(folder.path_of(2));
@@ -121,7 +121,7 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
 using Tell = std::function<void(int64_t step)>;
 void kill_writers(const CheckpointFolder& folder, int num_rounds,
                   const std::function<void(int64_t first, const Tell& tell)>& write_steps) {
-  folder.save(0, state_of(0));
+  folder.save(0, state_after(0));
   std::mt19937 random(1);
   int64_t least = 0;
   for (int round = 0; round < num_rounds; ++round) {
@@ -156,13 +156,13 @@ TEST_F(CheckpointCrashTest, SigkillAtAnyMoment) {
   const CheckpointFolder folder(folder_);
   kill_writers(folder, num_kills(20), [&](int64_t first, const Tell& tell) {
     for (int64_t step = first;; ++step) {
-      folder.save(step, state_of(step));
+      folder.save(step, state_after(step));
       tell(step);
     }
   });
   age_temporaries();
   const auto last = folder.steps().back();
-  folder.save(last + 1, state_of(last + 1));
+  folder.save(last + 1, state_after(last + 1));
   EXPECT_EQ(num_temporaries(), 0);
 }
 
@@ -171,7 +171,7 @@ TEST_F(CheckpointCrashTest, SigkillAtAnyMomentOfAnAsynchronousSave) {
   const CheckpointFolder folder(folder_, {.keep = 1});
   kill_writers(folder, num_kills(30), [&](int64_t first, const Tell& tell) {
     AsyncSaver saver(folder, fail_on_warning);
-    auto state = state_of(first);
+    auto state = state_after(first);
     for (int64_t step = first;; ++step) {
       for (const auto& entry : state.tensors) entry.second.fill_(step);
       saver.save(step, state);  // once it returns, the step before is on disk
@@ -180,7 +180,7 @@ TEST_F(CheckpointCrashTest, SigkillAtAnyMomentOfAnAsynchronousSave) {
   });
   age_temporaries();
   const auto last = folder.steps().back();
-  folder.save(last + 1, state_of(last + 1));
+  folder.save(last + 1, state_after(last + 1));
   EXPECT_EQ(num_temporaries(), 0);
 }
 
@@ -188,10 +188,10 @@ TEST_F(CheckpointCrashTest, TwoWritersHarmNobody) {
   const CheckpointFolder folder(folder_, {.keep = 3});
   const auto writer = [&](int64_t first) {
     return start([&] {
-      for (int64_t step = first; step < first + 60; ++step) folder.save(step / 2, state_of(step / 2));
+      for (int64_t step = first; step < first + 60; ++step) folder.save(step / 2, state_after(step / 2));
     });
   };
-  folder.save(0, state_of(0));
+  folder.save(0, state_after(0));
   const pid_t writers[] = {writer(2), writer(3)};
   int num_running = 2;
   int64_t num_loads = 0;
@@ -214,7 +214,7 @@ TEST_F(CheckpointCrashTest, TwoWritersHarmNobody) {
 
 void expect_full(const CheckpointFolder& folder, const std::string& reason) {
   try {
-    folder.save(2, state_of(2));
+    folder.save(2, state_after(2));
     ADD_FAILURE() << "the disk is not full";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
@@ -230,7 +230,7 @@ void expect_full(const CheckpointFolder& folder, const std::string& reason) {
 
 TEST_F(CheckpointCrashTest, AFileSizeLimitKeepsThePreviousOne) {
   const CheckpointFolder folder(folder_);
-  folder.save(1, state_of(1));
+  folder.save(1, state_after(1));
   struct rlimit limit {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -240,7 +240,7 @@ TEST_F(CheckpointCrashTest, AFileSizeLimitKeepsThePreviousOne) {
   setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(num_temporaries(), 0);
-  folder.save(2, state_of(2));
+  folder.save(2, state_after(2));
 }
 
 void put(const char* path, const std::string& text) {
@@ -272,7 +272,7 @@ TEST_F(CheckpointCrashTest, AFullDiskKeepsThePreviousOne) {
       _exit(kNoMount);
     }
     const CheckpointFolder folder(folder_);
-    folder.save(1, state_of(1));
+    folder.save(1, state_after(1));
     expect_full(folder, "No space left on device");
     EXPECT_EQ(num_temporaries(), 0);
     _exit(testing::Test::HasFailure() ? 1 : 0);

@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/train/checkpoint/pt_file.h"
 #include "yoke/train/optim/adagrad.h"
@@ -68,9 +69,9 @@ class OptimizerPt : public testing::Test {
 };
 
 TEST_F(OptimizerPt, TakesOverWhatPythonSaved) {
-  const auto file = read_pt(fs::path(YOKE_REFERENCE_DIR) / "pt/trainer.pt");
+  const auto file = read_pt(fs::path(test::reference("pt/trainer.pt")));
   const auto* saved = file.get_if<PtDict>()->find("optimizer");
-  const auto model = read_state_dict(fs::path(YOKE_REFERENCE_DIR) / "pt/trainer.pt", {"state_dict"});
+  const auto model = read_state_dict(fs::path(test::reference("pt/trainer.pt")), {"state_dict"});
   NamedTensors parameters;  // in Python's order
   for (const auto* name : {"conv.weight", "conv.bias", "norm.weight", "norm.bias", "head.weight", "head.bias"}) {
     parameters.emplace_back(name, model.at(name).clone().set_requires_grad(true));
@@ -173,7 +174,7 @@ TEST_F(OptimizerPt, GoesOnInPythonAndEqualsPyTorchsToTheLastBit) {
   const auto from = folder_ / "ours.pt", to = folder_ / "theirs.pt";
   write_pt(from, ours);
   const auto python = (fs::path(torchrun).parent_path() / "python").string();
-  ASSERT_EQ(std::system(fmt::format("'{}' '{}' '{}' '{}'", python, YOKE_REFERENCE_DIR "/continue_training.py",
+  ASSERT_EQ(std::system(fmt::format("'{}' '{}' '{}' '{}'", python, test::reference("continue_training.py"),
                                     from.string(), to.string())
                             .c_str()),
             0);

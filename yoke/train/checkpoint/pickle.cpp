@@ -17,7 +17,7 @@ namespace {
 
 using Kind = PickleGlobal::Kind;
 
-constexpr size_t kMaxDims = 64;  // torch's own iterators stop at 64 too
+constexpr size_t kMaxPickledDims = 64;  // torch's own iterators stop at 64 too
 
 class Machine {
  public:
@@ -212,7 +212,7 @@ class Machine {
 
   std::vector<int64_t> integers(PickleRef ref, std::string_view description) {
     const auto& items = expect<PickleTuple>(ref, description).items;
-    if (items.size() > kMaxDims) fail("{} has {} parts", description, items.size());
+    if (items.size() > kMaxPickledDims) fail("{} has {} parts", description, items.size());
     std::vector<int64_t> values;
     for (const auto item : items) values.push_back(expect<int64_t>(item, description));
     return values;

@@ -6,7 +6,7 @@
 namespace yoke::train {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, at::ScalarType>, 21> kDtypes = {{
+constexpr std::array<std::pair<std::string_view, at::ScalarType>, 21> kPtDtypes = {{
     {"float64", at::kDouble},
     {"float32", at::kFloat},
     {"float16", at::kHalf},
@@ -33,14 +33,14 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 21> kDtypes = 
 }  // namespace
 
 std::optional<at::ScalarType> pt_dtype(std::string_view name) {
-  for (const auto& entry : kDtypes) {
+  for (const auto& entry : kPtDtypes) {
     if (entry.first == name) return entry.second;
   }
   return std::nullopt;
 }
 
 std::optional<std::string_view> pt_dtype_name(at::ScalarType dtype) {
-  for (const auto& entry : kDtypes) {
+  for (const auto& entry : kPtDtypes) {
     if (entry.second == dtype) return entry.first;
   }
   return std::nullopt;

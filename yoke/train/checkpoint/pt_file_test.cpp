@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/train/checkpoint/pt_dtypes.h"
@@ -29,7 +30,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-const fs::path kRecorded = fs::path(YOKE_REFERENCE_DIR) / "pt";
+const fs::path kRecorded = fs::path(test::reference("pt"));
 
 /// The bytes in logical order.
 std::string hex_of(const at::Tensor& tensor) {
@@ -382,7 +383,7 @@ TEST_F(PtFileTest, WhatItWritesEqualsPyTorchsToTheLastBit) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";
   const auto python = (fs::path(torchrun).parent_path() / "python").string();
-  auto command = fmt::format("'{}' '{}'", python, YOKE_REFERENCE_DIR "/check_pt_file.py");
+  auto command = fmt::format("'{}' '{}'", python, test::reference("check_pt_file.py"));
   for (const auto* name : {"dtypes", "shapes", "state_dict", "trainer"}) {
     const auto theirs = kRecorded / (name + ".pt"s), ours = folder_ / (name + ".pt"s);
     write_pt(ours, read_pt(theirs));

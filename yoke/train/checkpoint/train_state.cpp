@@ -15,6 +15,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/dist/world.h"
+#include "yoke/train/describe.h"
 
 namespace yoke::train {
 namespace {
@@ -23,10 +24,6 @@ constexpr auto kGeneratorGroup = "generator";
 constexpr auto kNumThreads = "num_threads";
 
 std::string key_of(const std::string& group, const std::string& name) { return group + "/" + name; }
-
-std::string describe(const at::Tensor& tensor) {
-  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
-}
 
 /// The first of a list and how many more: "model/fc.weight (and 3 more)".
 std::string first_of(const std::vector<std::string>& list) {

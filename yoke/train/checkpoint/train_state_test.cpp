@@ -13,11 +13,13 @@
 #include <torch/nn/modules/conv.h>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 
 namespace yoke::train {
 namespace {
 
+using test::message_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -28,18 +30,7 @@ torch::nn::Sequential network(int64_t width) {
   return net;
 }
 
-template <typename F>
-std::string message_of(F function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "threw nothing";
-}
-
-void fail_on_warning(const std::string& message) { ADD_FAILURE() << message; }
+void fail_when_warned(const std::string& message) { ADD_FAILURE() << message; }
 
 TEST(TrainState, AModuleComesBackInItsOwnStrides) {
   auto source = network(4);
@@ -119,7 +110,7 @@ TEST(TrainState, EachRankGoesOnWithItsOwnNumbers) {
   EXPECT_EQ(saved.tensors.at("generator/augment").size(0), 3);
   fakes::run_ranks(3, [&](dist::World& world) {
     auto generator = at::detail::createCPUGenerator(99);
-    restore_generator(saved, world, "augment", generator, fail_on_warning);
+    restore_generator(saved, world, "augment", generator, fail_when_warned);
     EXPECT_TRUE(at::rand({5}, generator).equal(expected[static_cast<size_t>(world.rank())]));
   });
   // Another number of ranks: said once, and nobody takes a stranger's stream.
@@ -142,7 +133,7 @@ TEST(TrainState, DefaultGeneratorsAndWhatIsMissing) {
     CheckpointState state;
     add_generators(state, world);
     const auto expected = at::rand({4});
-    restore_generators(state, world, fail_on_warning);
+    restore_generators(state, world, fail_when_warned);
     EXPECT_TRUE(at::rand({4}).equal(expected));
 
     std::vector<std::string> warnings;
@@ -167,19 +158,19 @@ TEST(TrainState, TheNumberOfThreadsIsAdoptedOrNamed) {
     CheckpointState state;
     add_num_threads(state, world);
     EXPECT_EQ(state.tensors.at("num_threads").sizes(), (std::vector<int64_t>{1}));
-    restore_num_threads(state, world, ThreadRule::kWarn, fail_on_warning);
+    restore_num_threads(state, world, ThreadRule::kWarn, fail_when_warned);
 
     at::set_num_threads(1);
     std::vector<std::string> warnings;
     restore_num_threads(state, world, ThreadRule::kWarn, [&](const auto& message) { warnings.push_back(message); });
     EXPECT_THAT(warnings, ElementsAre(HasSubstr("with 2 threads a rank and this run has 1")));
     EXPECT_EQ(at::get_num_threads(), 1);
-    restore_num_threads(state, world, ThreadRule::kAdopt, fail_on_warning);
+    restore_num_threads(state, world, ThreadRule::kAdopt, fail_when_warned);
     EXPECT_EQ(at::get_num_threads(), 2);
 
     for (const int64_t wrong : {0, -1, 1'000'000}) {
       state.tensors["num_threads"] = at::full({1}, wrong, at::kLong);
-      EXPECT_THROW(restore_num_threads(state, world, ThreadRule::kAdopt, fail_on_warning), Error);
+      EXPECT_THROW(restore_num_threads(state, world, ThreadRule::kAdopt, fail_when_warned), Error);
     }
   });
   at::set_num_threads(own);

@@ -27,7 +27,7 @@ namespace yoke::train {
 namespace {
 
 template <typename... Args>
-void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+void check_that(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) {
     throw Error(ErrorCode::kInvalidArgument, "loader: {}", fmt::format(format, std::forward<Args>(args)...));
   }
@@ -104,8 +104,8 @@ struct Column {
     }
     int64_t buffer_bytes = static_cast<int64_t>(c10::elementSize(dtype));
     for (const int64_t size : sizes) {
-      require(!__builtin_mul_overflow(buffer_bytes, size, &buffer_bytes), "a batch [{}] has more bytes than can be",
-              fmt::join(sizes, ", "));
+      check_that(!__builtin_mul_overflow(buffer_bytes, size, &buffer_bytes), "a batch [{}] has more bytes than can be",
+                 fmt::join(sizes, ", "));
     }
     if (options.device.is_cpu()) {
       pool = std::make_shared<BufferPool>(std::max<int64_t>(buffer_bytes, 1), options.num_prefetch + 2);
@@ -129,31 +129,33 @@ struct Column {
 void check(const Samples& samples, const LoaderOptions& options) {
   for (const auto* tensor : {&samples.data, &samples.target}) {
     const char* what = tensor == &samples.data ? "data" : "target";
-    require(tensor->defined() && tensor->dim() >= 1, "{} must be a tensor [N, ...]", what);
-    require(tensor->device().is_cpu() && tensor->is_contiguous(), "{} must be contiguous and on the CPU", what);
+    check_that(tensor->defined() && tensor->dim() >= 1, "{} must be a tensor [N, ...]", what);
+    check_that(tensor->device().is_cpu() && tensor->is_contiguous(), "{} must be contiguous and on the CPU", what);
   }
   const auto& data = samples.data;
-  require(data.size(0) == samples.target.size(0), "{} samples, but {} targets", data.size(0), samples.target.size(0));
-  require(options.batch_size >= 1, "batch_size {}", options.batch_size);
-  require(options.num_workers >= 0 && options.num_workers <= 1024, "num_workers {}", options.num_workers);
-  require(options.num_prefetch >= 1 && options.num_prefetch <= 1 << 20, "num_prefetch {}", options.num_prefetch);
+  check_that(data.size(0) == samples.target.size(0), "{} samples, but {} targets", data.size(0),
+             samples.target.size(0));
+  check_that(options.batch_size >= 1, "batch_size {}", options.batch_size);
+  check_that(options.num_workers >= 0 && options.num_workers <= 1024, "num_workers {}", options.num_workers);
+  check_that(options.num_prefetch >= 1 && options.num_prefetch <= 1 << 20, "num_prefetch {}", options.num_prefetch);
   if (options.memory_format == at::MemoryFormat::ChannelsLast) {
-    require(data.dim() == 4, "channels_last needs data [N, C, H, W], not [{}]", fmt::join(data.sizes(), ", "));
+    check_that(data.dim() == 4, "channels_last needs data [N, C, H, W], not [{}]", fmt::join(data.sizes(), ", "));
   } else {
-    require(options.memory_format == at::MemoryFormat::Contiguous, "memory_format must be Contiguous or ChannelsLast");
+    check_that(options.memory_format == at::MemoryFormat::Contiguous,
+               "memory_format must be Contiguous or ChannelsLast");
   }
   if (const auto& normalization = options.normalization) {
-    require(data.scalar_type() == at::kByte, "only uint8 data are normalised, not {}",
-            c10::toString(data.scalar_type()));
-    require(options.dtype == at::kFloat || options.dtype == at::kBFloat16 || options.dtype == at::kHalf,
-            "normalised data are kFloat, kBFloat16 or kHalf, not {}", c10::toString(options.dtype));
+    check_that(data.scalar_type() == at::kByte, "only uint8 data are normalised, not {}",
+               c10::toString(data.scalar_type()));
+    check_that(options.dtype == at::kFloat || options.dtype == at::kBFloat16 || options.dtype == at::kHalf,
+               "normalised data are kFloat, kBFloat16 or kHalf, not {}", c10::toString(options.dtype));
     const auto& [mean, stddev] = *normalization;
     const size_t channels = data.dim() >= 2 ? static_cast<size_t>(data.size(1)) : 1;
-    require(mean.size() == stddev.size() && (mean.size() == 1 || mean.size() == channels),
-            "{} means and {} standard deviations for data [{}]; give 1 of each, or one for each of the {} channels",
-            mean.size(), stddev.size(), fmt::join(data.sizes(), ", "), channels);
-    require(std::all_of(stddev.begin(), stddev.end(), [](double value) { return value > 0; }),
-            "standard deviations [{}] must be above 0", fmt::join(stddev, ", "));
+    check_that(mean.size() == stddev.size() && (mean.size() == 1 || mean.size() == channels),
+               "{} means and {} standard deviations for data [{}]; give 1 of each, or one for each of the {} channels",
+               mean.size(), stddev.size(), fmt::join(data.sizes(), ", "), channels);
+    check_that(std::all_of(stddev.begin(), stddev.end(), [](double value) { return value > 0; }),
+               "standard deviations [{}] must be above 0", fmt::join(stddev, ", "));
   }
   if (!options.device.is_cpu() && at::accelerator::deviceCount() == 0) {  // on the CPU nothing of a GPU is asked
     throw Error(ErrorCode::kFailedPrecondition, "loader: {} is asked for, and libtorch sees no GPU",
@@ -317,10 +319,10 @@ int64_t Loader::num_batches(int64_t num_indices) const {
 void Loader::start(std::vector<int64_t> indices, int64_t first_batch) {
   const auto bad = std::find_if(indices.begin(), indices.end(),
                                 [&](int64_t index) { return index < 0 || index >= impl_->num_samples; });
-  require(bad == indices.end(), "index {} at place {} is outside the {} samples", bad == indices.end() ? 0 : *bad,
-          bad - indices.begin(), impl_->num_samples);
+  check_that(bad == indices.end(), "index {} at place {} is outside the {} samples", bad == indices.end() ? 0 : *bad,
+             bad - indices.begin(), impl_->num_samples);
   const int64_t count = num_batches(static_cast<int64_t>(indices.size()));
-  require(first_batch >= 0 && first_batch <= count, "first_batch {} of {} batches", first_batch, count);
+  check_that(first_batch >= 0 && first_batch <= count, "first_batch {} of {} batches", first_batch, count);
 
   impl_->start_workers();  // first: where that fails nothing is to come
   {

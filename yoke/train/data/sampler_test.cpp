@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "yoke/base/error.h"
 
 namespace yoke::train {
@@ -22,7 +23,7 @@ DistributedSamplerOptions options_of(const nlohmann::json& columns, int64_t rank
 
 // Oracle: lists that PyTorch's own sampler made (tests/reference/record_sampler.py).
 TEST(DistributedSampler, EqualsPyTorchElementForElement) {
-  const auto recorded = nlohmann::json::parse(std::ifstream(YOKE_REFERENCE_DIR "/sampler.json"));
+  const auto recorded = nlohmann::json::parse(std::ifstream(test::reference("sampler.json")));
   ASSERT_GT(recorded["cases"].size(), 100u);
   for (const auto& entry : recorded["cases"]) {
     const auto& columns = entry["case"];

@@ -13,13 +13,13 @@
 namespace yoke::train {
 namespace {
 
-constexpr const char* kName = "Adagrad";
+constexpr const char* kAdagrad = "Adagrad";
 
 void check(const AdagradOptions& options) {
-  check_not_negative(kName, "lr_decay", options.lr_decay);
-  check_not_negative(kName, "weight_decay", options.weight_decay);
-  check_not_negative(kName, "eps", options.eps);
-  check_not_negative(kName, "initial_accumulator_value", options.initial_accumulator_value);
+  check_not_negative(kAdagrad, "lr_decay", options.lr_decay);
+  check_not_negative(kAdagrad, "weight_decay", options.weight_decay);
+  check_not_negative(kAdagrad, "eps", options.eps);
+  check_not_negative(kAdagrad, "initial_accumulator_value", options.initial_accumulator_value);
 }
 
 // Also for steps on a GPU, which sparse gradients wait for.
@@ -33,7 +33,7 @@ Adagrad::Adagrad(NamedTensors parameters, const AdagradOptions& options)
     : Adagrad(std::vector<ParameterGroup<AdagradOptions>>{{std::move(parameters), options}}) {}
 
 Adagrad::Adagrad(std::vector<ParameterGroup<AdagradOptions>> groups)
-    : Optimizer({.name = kName}, parameters_of(groups)) {
+    : Optimizer({.name = kAdagrad}, parameters_of(groups)) {
   for (const auto& group : groups) {
     check(group.options);
     options_.push_back(group.options);
@@ -102,7 +102,7 @@ OptionMap Adagrad::options_of(size_t group) const {
 
 void Adagrad::set_options(size_t group, const OptionMap& map) {
   auto options = options_[group];
-  const OptionReader reader(kName, map);
+  const OptionReader reader(kAdagrad, map);
   reader.read("lr_decay", options.lr_decay);
   reader.read("weight_decay", options.weight_decay);
   reader.read("eps", options.eps);

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/optim/ema.h"
@@ -20,18 +21,8 @@
 namespace yoke::train {
 namespace {
 
+using test::message_of;
 using ::testing::HasSubstr;
-
-template <typename Function>
-std::string message_of(Function function, ErrorCode code = ErrorCode::kInvalidArgument) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    return error.what();
-  }
-  return "(nothing thrown)";
-}
 
 at::Tensor parameter_with(const at::Tensor& gradient) {
   const auto parameter = at::zeros(gradient.sizes(), gradient.options()).requires_grad_();

@@ -11,16 +11,12 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/train/describe.h"
 
 namespace yoke::train {
 namespace {
 
 constexpr const char* kNumUpdates = "num_updates";
-
-std::string describe(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "undefined";
-  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
-}
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "yoke/base/error.h"
 
 namespace yoke::train {
@@ -13,7 +14,7 @@ namespace {
 // Oracle: rates that PyTorch's scheduler set (tests/reference/record_one_cycle.py). A cosine may differ by a bit or two
 // between libm versions; a wrong phase or factor differs in the first digits.
 TEST(OneCycle, EqualsPyTorch) {
-  const auto recorded = nlohmann::json::parse(std::ifstream(YOKE_REFERENCE_DIR "/one_cycle.json"));
+  const auto recorded = nlohmann::json::parse(std::ifstream(test::reference("one_cycle.json")));
   ASSERT_GT(recorded["cases"].size(), 10u);
   size_t num_momenta = 0;
   for (const auto& entry : recorded["cases"]) {

@@ -17,14 +17,10 @@
 #include <unordered_map>
 
 #include "yoke/base/error.h"
+#include "yoke/train/describe.h"
 
 namespace yoke::train {
 namespace {
-
-std::string describe(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "undefined";
-  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
-}
 
 bool is_supported(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided) return false;

@@ -20,6 +20,7 @@
 #include <limits>
 #include <memory>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/adagrad.h"
 #include "yoke/train/optim/adam.h"
@@ -28,6 +29,7 @@
 namespace yoke::train {
 namespace {
 
+using test::message_of;
 using ::testing::HasSubstr;
 
 using Make = std::function<std::unique_ptr<Optimizer>(NamedTensors)>;
@@ -59,17 +61,6 @@ at::Tensor values(int64_t size, double step, double offset) {
 
 at::Tensor start(int64_t size) { return values(size, 1, 0).requires_grad_(); }
 at::Tensor gradient(int64_t size, int step) { return values(size, 0.7 * step + 0.1, 1); }
-
-template <typename Function>
-std::string message_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "(nothing thrown)";
-}
 
 // Columns of a matrix have gaps in memory, which the fused kernels would walk over.
 TEST(Optimizers, StepParametersWithGapsInMemory) {

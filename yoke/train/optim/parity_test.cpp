@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/train/checkpoint/safetensors.h"
 #include "yoke/train/optim/adagrad.h"
@@ -35,8 +36,8 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const json& recorded() {
-  static const json file = json::parse(std::ifstream(YOKE_REFERENCE_DIR "/optimizers.json"));
+const json& recorded_optimizers() {
+  static const json file = json::parse(std::ifstream(test::reference("optimizers.json")));
   return file;
 }
 
@@ -174,7 +175,7 @@ void run_case(const json& entry) {
   const auto optimizer = make_optimizer(network, entry);
   std::optional<ExponentialMovingAverage> ema;
   if (entry.contains("ema")) ema.emplace(network.parameters, NamedTensors{}, EmaOptions{.decay = entry["ema"]});
-  const int64_t num_steps = recorded()["steps"];
+  const int64_t num_steps = recorded_optimizers()["steps"];
   double loss_value = 0;
   for (int64_t step = 0; step < num_steps; ++step) {
     optimizer->zero_grad();
@@ -217,8 +218,8 @@ void run_case(const json& entry) {
 
 TEST(Optimizers, EqualPyTorchsFusedOnes) {
   const OneThread one_thread;
-  ASSERT_EQ(recorded()["cases"].size(), 39u);
-  for (const auto& entry : recorded()["cases"]) run_case(entry);
+  ASSERT_EQ(recorded_optimizers()["cases"].size(), 39u);
+  for (const auto& entry : recorded_optimizers()["cases"]) run_case(entry);
 }
 
 // The structure that Python wrote, with its options as JSON.
@@ -255,7 +256,7 @@ PythonOptimizerState python_state_of(const TensorFile& file) {
 std::string kind_file(const json& entry) {
   auto kind = entry["optimizer"].get<std::string>();
   for (auto& letter : kind) letter = static_cast<char>(std::tolower(letter));
-  return std::string(YOKE_REFERENCE_DIR "/optimizer_") + kind + ".safetensors";
+  return test::reference(std::string("optimizer_") + kind + ".safetensors");
 }
 
 // An optimizer of the fixture's class and groups, with default options.
@@ -279,14 +280,14 @@ Network network_in(const TensorFile& file) {
 // Oracle: Python trains on from its state, and so do we, with the options of the state.
 TEST(PythonState, TrainsOnFromPythonsState) {
   const OneThread one_thread;
-  ASSERT_EQ(recorded()["exchange"].size(), 3u);
-  for (const auto& entry : recorded()["exchange"]) {
+  ASSERT_EQ(recorded_optimizers()["exchange"].size(), 3u);
+  for (const auto& entry : recorded_optimizers()["exchange"]) {
     const auto file = read_safetensors(kind_file(entry));
     const auto network = network_in(file);
     const auto state = python_state_of(file);
     const auto optimizer = make_for(network, entry, state);
     load_python(*optimizer, state);
-    for (int64_t step = recorded()["half"]; step < recorded()["steps"]; ++step) {
+    for (int64_t step = recorded_optimizers()["half"]; step < recorded_optimizers()["steps"]; ++step) {
       optimizer->zero_grad();
       network.loss().backward();
       optimizer->step();
@@ -302,7 +303,7 @@ double number_of(const PythonOption& option) {
 
 // What comes back is what Python wrote, key by key and bit by bit (0 may have become 0.0).
 TEST(PythonState, IsWhatPythonWrote) {
-  for (const auto& entry : recorded()["exchange"]) {
+  for (const auto& entry : recorded_optimizers()["exchange"]) {
     const auto file = read_safetensors(kind_file(entry));
     const auto network = network_in(file);
     const auto theirs = python_state_of(file);
@@ -337,7 +338,7 @@ TEST(PythonState, IsWhatPythonWrote) {
 }
 
 TEST(PythonState, RefusesAnotherOptimizersState) {
-  const auto& entry = recorded()["exchange"][0];
+  const auto& entry = recorded_optimizers()["exchange"][0];
   const auto file = read_safetensors(kind_file(entry));
   const auto network = network_in(file);
   const auto good = python_state_of(file);

@@ -10,7 +10,7 @@
 namespace yoke::train {
 namespace {
 
-void require(bool is_met, const char* requirement) {
+void require_option(bool is_met, const char* requirement) {
   if (!is_met) throw Error(ErrorCode::kInvalidArgument, "plateau: {}", requirement);
 }
 
@@ -21,13 +21,13 @@ ReduceOnPlateau::ReduceOnPlateau(const PlateauOptions& options)
       lr_(options.lr),
       best_(options.better == Better::kLower ? std::numeric_limits<double>::infinity()
                                              : -std::numeric_limits<double>::infinity()) {
-  require(options.lr >= 0 && std::isfinite(options.lr), "lr must be a finite number, and not negative");
-  require(options.factor >= 0 && options.factor < 1, "factor must be in [0, 1)");
-  require(options.patience >= 0, "patience must not be negative");
-  require(options.threshold >= 0, "threshold must not be negative");
-  require(options.cooldown >= 0, "cooldown must not be negative");
-  require(options.min_lr >= 0, "min_lr must not be negative");
-  require(options.eps >= 0, "eps must not be negative");
+  require_option(options.lr >= 0 && std::isfinite(options.lr), "lr must be a finite number, and not negative");
+  require_option(options.factor >= 0 && options.factor < 1, "factor must be in [0, 1)");
+  require_option(options.patience >= 0, "patience must not be negative");
+  require_option(options.threshold >= 0, "threshold must not be negative");
+  require_option(options.cooldown >= 0, "cooldown must not be negative");
+  require_option(options.min_lr >= 0, "min_lr must not be negative");
+  require_option(options.eps >= 0, "eps must not be negative");
 }
 
 bool ReduceOnPlateau::observe(double metric) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/plateau.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-json recorded() { return json::parse(std::ifstream(YOKE_REFERENCE_DIR "/schedules.json")); }
+json recorded() { return json::parse(std::ifstream(test::reference("schedules.json"))); }
 
 // Oracle: the rates that PyTorch's schedulers set (tests/reference/record_optimizers.py). They are multiplied up from
 // step to step there, so the last digits differ.

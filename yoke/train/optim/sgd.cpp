@@ -12,12 +12,12 @@
 namespace yoke::train {
 namespace {
 
-constexpr const char* kName = "SGD";
+constexpr const char* kSgd = "SGD";
 
 void check(const SgdOptions& options) {
-  check_not_negative(kName, "momentum", options.momentum);
-  check_not_negative(kName, "weight_decay", options.weight_decay);
-  check_finite(kName, "dampening", options.dampening);
+  check_not_negative(kSgd, "momentum", options.momentum);
+  check_not_negative(kSgd, "weight_decay", options.weight_decay);
+  check_finite(kSgd, "dampening", options.dampening);
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
     throw Error(ErrorCode::kInvalidArgument, "SGD: nesterov needs a momentum and no dampening, not {} and {}",
                 options.momentum, options.dampening);
@@ -32,7 +32,7 @@ Sgd::Sgd(NamedTensors parameters, const SgdOptions& options)
 Sgd::Sgd(std::vector<ParameterGroup<SgdOptions>> groups)
     // libtorch 2.11's fused SGD for half and bfloat16 on a CPU changes the last elements, those beyond whole vectors,
     // and no others. (Python steps them all: it fuses only where it is asked to.)
-    : Optimizer({.name = kName, .has_steps = false, .starts_from_gradient = true, .fuses_half_on_cpu = false},
+    : Optimizer({.name = kSgd, .has_steps = false, .starts_from_gradient = true, .fuses_half_on_cpu = false},
                 parameters_of(groups)) {
   for (const auto& group : groups) {
     check(group.options);
@@ -114,7 +114,7 @@ OptionMap Sgd::options_of(size_t group) const {
 
 void Sgd::set_options(size_t group, const OptionMap& map) {
   auto options = options_[group];
-  const OptionReader reader(kName, map);
+  const OptionReader reader(kSgd, map);
   reader.read("momentum", options.momentum);
   reader.read("dampening", options.dampening);
   reader.read("weight_decay", options.weight_decay);

@@ -16,11 +16,14 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/message_of.h"
+#include "tests/support/paths.h"
 #include "yoke/base/error.h"
 
 namespace yoke::train {
 namespace {
 
+using test::message_of;
 using ::testing::HasSubstr;
 
 at::Tensor values(int64_t size, double (*f)(double), double step, double offset) {
@@ -44,7 +47,7 @@ SgdOptions options_of(const nlohmann::json& recorded) {
 // Oracle: Python's torch.optim.SGD(fused=True) (tests/reference/record_fused_sgd.py). The bits are compared where the
 // CPU has the vectors of the machine that recorded them; elsewhere rounding may differ.
 TEST(Sgd, EqualsPyTorchsFusedSgd) {
-  const auto recorded = nlohmann::json::parse(std::ifstream(YOKE_REFERENCE_DIR "/sgd.json"));
+  const auto recorded = nlohmann::json::parse(std::ifstream(test::reference("sgd.json")));
   const bool same_bits = at::get_cpu_capability() == recorded["cpu_capability"].get<std::string>();
   const int64_t size = recorded["size"];
   ASSERT_GE(recorded["cases"].size(), 8u);
@@ -141,17 +144,6 @@ TEST(Sgd, ResumesFromItsState) {
   run(second, after, 5, 10);
   EXPECT_TRUE(at::equal(after, whole));
   EXPECT_TRUE(at::equal(before, whole));
-}
-
-template <typename Function>
-std::string message_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "(nothing thrown)";
 }
 
 TEST(Sgd, RefusesForeignStateByName) {

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/sgd.h"
@@ -85,7 +86,7 @@ at::Tensor factors(const nlohmann::json& recorded, int64_t t, int64_t k) {
 // Oracle: Python's torch.amp.GradScaler (tests/reference/record_grad_scaler.py), in every one of 200 steps. The bits of
 // parameters are compared where the CPU has the vectors of the machine that recorded them.
 TEST(GradScaler, EqualsPyTorchsThrough200Steps) {
-  const auto recorded = nlohmann::json::parse(std::ifstream(YOKE_REFERENCE_DIR "/grad_scaler.json"));
+  const auto recorded = nlohmann::json::parse(std::ifstream(test::reference("grad_scaler.json")));
   const bool same_bits = at::get_cpu_capability() == recorded["cpu_capability"].get<std::string>();
   const int64_t size = recorded["size"];
   ASSERT_GE(recorded["cases"].size(), 7u);

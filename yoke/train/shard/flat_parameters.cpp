@@ -7,13 +7,14 @@
 #include <utility>
 
 namespace yoke::train {
-namespace {
 
 FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks) {
   std::vector<NamedShape> shapes;
   for (const auto& [name, tensor] : parameters) shapes.push_back({name, tensor.sizes().vec()});
   return {shapes, num_ranks, flat_alignment(static_cast<int64_t>(parameters.front().second.element_size()))};
 }
+
+namespace {
 
 /// The part of a flat tensor that is one parameter.
 at::Tensor view_of(const at::Tensor& flat, const FlatItem& item) {

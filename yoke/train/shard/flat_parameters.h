@@ -15,6 +15,9 @@
 
 namespace yoke::train {
 
+/// The layout of parameters that have one dtype. REQUIRES: there is at least one.
+FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks);
+
 /// A gradient on its way from all ranks to their shards.
 struct Reduction {
   at::Tensor whole;  ///< [ranks * n], this rank's contribution.

@@ -24,7 +24,7 @@
 namespace yoke::train {
 namespace {
 
-constexpr size_t kMaxReductions = 2;  // each holds the gradients of a unit
+constexpr size_t kMaxUnitReductions = 2;  // each holds the gradients of a unit
 
 struct Unit {
   std::string name;  ///< Empty: the model.
@@ -209,7 +209,7 @@ struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
     for (size_t flat = 0; flat < unit.flats.size(); ++flat) {
       if (!unit.is_trained[flat]) continue;
       reductions.push_back({&unit.flats[flat], unit.flats[flat].start_reduce()});
-      while (reductions.size() > kMaxReductions) finish_reduction();
+      while (reductions.size() > kMaxUnitReductions) finish_reduction();
     }
     if (unit.depth == 0) free(unit);
     unit.is_in_backward = false;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/sgd.h"
@@ -20,18 +21,9 @@ namespace {
 
 using dist::World;
 using fakes::run_ranks;
+using test::message_of;
 using testing::HasSubstr;
 namespace nn = torch::nn;
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
   World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});

@@ -24,12 +24,12 @@ namespace yoke::train {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr auto kIndexName = "index.json";
 constexpr auto kIndexFormat = "yoke-sharded-checkpoint";
 constexpr auto kShardFormat = "yoke-shard";
-constexpr int kVersion = 1;
+constexpr int kShardedVersion = 1;
 constexpr std::string_view kShardPrefix = "shard-";
 
 std::string crc_of(std::span<const std::byte> bytes) {
@@ -58,7 +58,7 @@ void write_shard(const fs::path& path, const TensorSlices& slices, const std::ve
   std::map<std::string, const TensorSlice*> own;
   for (const auto& slice : slices) own.emplace(slice.name, &slice);
   TensorMap tensors;
-  auto table = json::object();
+  auto table = OrderedJson::object();
   for (const auto& planned : plan) {
     const bool is_mine = planned.parts.empty()
                              ? rank == 0 && own.contains(planned.name)
@@ -79,7 +79,7 @@ std::optional<std::set<std::string>> files_of_index(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(folder / kIndexName, ignored)) return ignored ? std::nullopt : std::optional(std::set<std::string>());
   try {
-    return json::parse(read_file(folder / kIndexName)).at("files").get<std::set<std::string>>();
+    return OrderedJson::parse(read_file(folder / kIndexName)).at("files").get<std::set<std::string>>();
   } catch (const std::exception&) {
     return std::nullopt;
   }
@@ -125,11 +125,11 @@ Index read_index(const fs::path& folder) {
                 folder.string(), kIndexName);
   }
   try {
-    auto text = json::parse(read_file(path));
+    auto text = OrderedJson::parse(read_file(path));
     if (text.at("format") != kIndexFormat) throw_damaged(path, "it is no index of a sharded checkpoint");
-    if (const auto version = text.at("version").get<int>(); version != kVersion) {
+    if (const auto version = text.at("version").get<int>(); version != kShardedVersion) {
       throw Error(ErrorCode::kFailedPrecondition, "{}: format {} is newer than this yoke reads ({}); update yoke",
-                  path.string(), version, kVersion);
+                  path.string(), version, kShardedVersion);
     }
     const auto crc = text.at("crc32").get<std::string>();
     text.erase("crc32");
@@ -142,7 +142,7 @@ Index read_index(const fs::path& folder) {
       }
     }
     return index;
-  } catch (const json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     throw_damaged(path, fmt::format("it is torn or changed ({})", error.what()));
   }
 }
@@ -178,8 +178,8 @@ void write_sharded_checkpoint(dist::World& world, const fs::path& folder, int64_
     if (world.rank() != 0) return;
     std::set<std::string> files;
     for (int64_t rank = 0; rank < world.size(); ++rank) files.insert(shard_name(save, rank, world.size()));
-    json index = {{"format", kIndexFormat}, {"version", kVersion}, {"step", step},
-                  {"save", save},           {"files", files},      {"metadata", metadata}};
+    OrderedJson index = {{"format", kIndexFormat}, {"version", kShardedVersion}, {"step", step}, {"save", save},
+                         {"files", files},         {"metadata", metadata}};
     index["crc32"] = crc_of(index.dump());
     replace_file(folder / kIndexName, [&](int fd) {
       const auto text = index.dump(1) + "\n";
@@ -234,7 +234,7 @@ void ShardedCheckpoint::Impl::read_shard(const std::string& name) {
   }
   if (crc_of(mark("yoke.slices")) != mark("yoke.crc32")) damaged(name, "the checksum of its table of slices differs");
   try {
-    const auto table = json::parse(mark("yoke.slices"));
+    const auto table = OrderedJson::parse(mark("yoke.slices"));
     for (const auto& slot : header.slots) {
       if (slot.shape.size() != 1 || !table.contains(slot.name)) damaged(name, "tensor '{}' is no slice", slot.name);
       const auto& entry = table.at(slot.name);
@@ -249,7 +249,7 @@ void ShardedCheckpoint::Impl::read_shard(const std::string& name) {
       stored.pieces.push_back({entry.at("first").get<int64_t>(), slot.shape[0], files.size() - 1, bytes,
                                entry.at("crc32").get<std::string>()});
     }
-  } catch (const json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     damaged(name, "its table of slices is torn or changed ({})", error.what());
   }
 }

@@ -17,11 +17,12 @@
 #include "yoke/train/checkpoint/step_folder.h"
 #include "yoke/train/parallel/same_on_all_ranks.h"
 #include "yoke/train/shard/clip.h"
+#include "yoke/train/shard/flat_parameters.h"
 
 namespace yoke::train {
 namespace {
 
-constexpr size_t kMaxReductions = 2;
+constexpr size_t kMaxBucketReductions = 2;
 
 /// Neighbours of one dtype until `bucket_bytes` are full; a larger parameter has a bucket of its own.
 std::vector<NamedTensors> divide_into_buckets(const NamedTensors& parameters, int64_t bucket_bytes) {
@@ -38,12 +39,6 @@ std::vector<NamedTensors> divide_into_buckets(const NamedTensors& parameters, in
     place->second.second += bytes;
   }
   return buckets;
-}
-
-FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks) {
-  std::vector<NamedShape> shapes;
-  for (const auto& [name, tensor] : parameters) shapes.push_back({name, tensor.sizes().vec()});
-  return {shapes, num_ranks, flat_alignment(static_cast<int64_t>(parameters.front().second.element_size()))};
 }
 
 }  // namespace
@@ -115,13 +110,13 @@ void ShardedOptimizer::slice_gradients() {
 /// `has_gradient`: of all parameters, whether any rank has one.
 void ShardedOptimizer::reduce_gradients(const at::Tensor& has_gradient) {
   const auto* next_flag = has_gradient.const_data_ptr<uint8_t>();
-  struct Reduction {
+  struct BucketReduction {
     Bucket* bucket;
     const uint8_t* has_gradient;
     at::Tensor shard;
     dist::PendingCollective pending;
   };
-  std::deque<Reduction> reductions;
+  std::deque<BucketReduction> reductions;
   const auto finish_one = [&] {
     auto& [bucket, flags, shard, pending] = reductions.front();
     pending.wait();
@@ -148,7 +143,7 @@ void ShardedOptimizer::reduce_gradients(const at::Tensor& has_gradient) {
     }
     const auto shard = at::empty({bucket.layout.rank_elements()}, bucket.flat.options());
     reductions.push_back({&bucket, flags, shard, world_.start_reduce_scatter(shard, whole, dist::ReduceOp::kMean)});
-    if (reductions.size() > kMaxReductions) finish_one();
+    if (reductions.size() > kMaxBucketReductions) finish_one();
   }
   while (!reductions.empty()) finish_one();
 }
@@ -249,7 +244,7 @@ void ShardedOptimizer::gather() {
   for (const auto& bucket : buckets_) {
     const int64_t length = bucket.layout.rank_elements();
     pending.push_back(world_.start_all_gather(bucket.flat, bucket.flat.narrow(0, world_.rank() * length, length)));
-    if (pending.size() > kMaxReductions) pending[pending.size() - 1 - kMaxReductions].wait();
+    if (pending.size() > kMaxBucketReductions) pending[pending.size() - 1 - kMaxBucketReductions].wait();
   }
   for (auto& one : pending) one.wait();
 }

@@ -23,7 +23,7 @@ using dist::World;
 using fakes::run_ranks;
 using testing::HasSubstr;
 
-std::string message_of(const std::function<void()>& body) {
+std::string what_is_thrown_by(const std::function<void()>& body) {
   try {
     body();
   } catch (const std::exception& error) {
@@ -42,7 +42,7 @@ TEST(ShardedOptimizer, OptionsThatDifferAreNamedOnEveryRank) {
     std::atomic<int> count = 0;
     run_ranks(2, [&](World& world) {
       const auto p = torch::ones({64}).set_requires_grad(true), q = torch::ones({64}).set_requires_grad(true);
-      EXPECT_THAT(message_of([&] {
+      EXPECT_THAT(what_is_thrown_by([&] {
                     ShardedOptimizer({{"p", p}, {"q", q}}, world, make_plain_sgd,
                                      world.rank() == 1 ? other : ShardedOptimizerOptions());
                   }),
@@ -126,7 +126,7 @@ TEST(ShardedOptimizer, AnErrorInOneRanksStepIsNamedOnEveryRank) {
         e.mutable_grad() = torch::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1, 4}), {4, 4});
       }
       d.sum().backward();
-      const auto message = message_of([&] { optimizer.step(); });
+      const auto message = what_is_thrown_by([&] { optimizer.step(); });
       messages[static_cast<size_t>(world.rank())] = message;
       throw Error(ErrorCode::kUnavailable, message);  // leaves without a meeting
     };
@@ -159,7 +159,7 @@ TEST(ShardedOptimizer, ARankThatTrainsNothingIsNamedOnEveryRank) {
   std::atomic<int> count = 0;
   run_ranks(2, [&](World& world) {
     const auto p = torch::ones({64}).set_requires_grad(world.rank() == 0);
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(what_is_thrown_by([&] {
                   ShardedOptimizer({{"p", p}}, world, make_plain_sgd);
                 }),
                 HasSubstr("differ between ranks: on rank 1"));
@@ -176,7 +176,7 @@ TEST(ShardedOptimizer, AParameterWithOtherMemoryIsNamedOnEveryRank) {
     ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd, {.gradients = GradientMean::kInStep});
     if (world.rank() == 1) p.set_data(torch::zeros({64}));
     p.sum().backward();
-    const auto message = message_of([&] { optimizer.step(); });
+    const auto message = what_is_thrown_by([&] { optimizer.step(); });
     messages[static_cast<size_t>(world.rank())] = message;
     throw Error(ErrorCode::kUnavailable, message);  // leaves without a meeting
   };
@@ -194,7 +194,7 @@ TEST(ShardedOptimizer, ALoadThatOneRankCannotDoFailsOnEveryRank) {
       if (first > 0) throw Error(ErrorCode::kDataLoss, "the second half is damaged");
       return read(name, first, length);
     };
-    EXPECT_THAT(message_of([&] { optimizer.load_parameters(source); }), HasSubstr("the second half is damaged"));
+    EXPECT_THAT(what_is_thrown_by([&] { optimizer.load_parameters(source); }), HasSubstr("the second half is damaged"));
     ++count;
   });
   EXPECT_EQ(count, 2);

@@ -26,7 +26,7 @@ using dist::World;
 using fakes::run_ranks;
 using testing::HasSubstr;
 
-constexpr int kSteps = 20;
+constexpr int kTrainingSteps = 20;
 
 std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters) {
   return std::make_unique<AdamW>(std::move(parameters), AdamWOptions{.lr = 0.01});
@@ -118,7 +118,7 @@ TensorMap train_on(int64_t num_ranks, Way way, const MakeOptimizer& make_optimiz
   TensorMap result;
   run_ranks(num_ranks, [&](World& world) {
     Trainee trainee(way, world, make_optimizer);
-    for (int i = 0; i < kSteps; ++i) trainee.step();
+    for (int i = 0; i < kTrainingSteps; ++i) trainee.step();
     auto whole = trainee.whole();
     if (world.rank() == 0) result = std::move(whole);
   });
@@ -145,7 +145,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 TEST(ShardedTraining, EveryWayOnAnyNumberOfRanksGivesOneProcessesParameters) {
   for (const auto& make_optimizer : {make_adamw, make_sgd}) {
     OneProcess one(make_optimizer);
-    for (int i = 0; i < kSteps; ++i) one.step();
+    for (int i = 0; i < kTrainingSteps; ++i) one.step();
     const auto expected = copy_of_parameters(*one.network);
     for (const int64_t num_ranks : {1, 2, 4}) {
       TensorMap ddp;

@@ -13,23 +13,15 @@
 #include <limits>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/train/shard/flat_layout.h"
 
 namespace yoke::train {
 namespace {
 
+using test::message_of;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 /// What rank `rank` of `size` holds of tensors, as sharded training divides them.
 TensorSlices divide(const TensorMap& tensors, int64_t rank, int64_t size) {
@@ -57,7 +49,7 @@ TensorMap some_tensors() {
 }
 
 /// NaN and -0 too.
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
          at::equal(a.reshape({-1}).view(at::kByte), b.reshape({-1}).view(at::kByte));
 }
@@ -75,7 +67,7 @@ TEST(TensorSlices, AreWholeAgainToTheLastBit) {
         return;
       }
       ASSERT_EQ(whole.size(), tensors.size() + 2);
-      for (const auto& [name, tensor] : tensors) EXPECT_TRUE(same_bits(whole.at(name), tensor)) << name;
+      for (const auto& [name, tensor] : tensors) EXPECT_TRUE(same_bytes(whole.at(name), tensor)) << name;
       EXPECT_TRUE(at::equal(whole.at("replica"), at::full({2}, 3.0)));
       EXPECT_TRUE(at::equal(whole.at("last"), at::full({2}, 4.0)));
     });
@@ -90,7 +82,7 @@ TEST(TensorSlices, LoadFromTheWholeForAnyNumberOfRanks) {
       for (auto& slice : slices) slice.values.zero_();
       load_slices(source_of(tensors), slices);
       const auto expected = divide(tensors, rank, size);
-      for (size_t i = 0; i < slices.size(); ++i) EXPECT_TRUE(same_bits(slices[i].values, expected[i].values));
+      for (size_t i = 0; i < slices.size(); ++i) EXPECT_TRUE(same_bytes(slices[i].values, expected[i].values));
     }
   }
 }
@@ -129,7 +121,7 @@ TEST(TensorSlices, AnOptimizersStateIsSlicedAsItsParameters) {
       const auto again = gather_slices(world, slices_of_state(state, slices));
       if (world.rank() != 0) return;
       ASSERT_EQ(again.size(), 4u);
-      for (const auto& [name, tensor] : whole) EXPECT_TRUE(same_bits(again.at(name), tensor)) << name;
+      for (const auto& [name, tensor] : whole) EXPECT_TRUE(same_bytes(again.at(name), tensor)) << name;
     });
   }
   const auto slices = divide(parameters, 0, 1);

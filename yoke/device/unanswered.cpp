@@ -1,0 +1,49 @@
+#include "yoke/device/unanswered.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace yoke::device {
+
+std::string Unanswered::what() const {
+  return backend.empty() ? "device " + device_id : fmt::format("the driver ({})", backend);
+}
+
+std::string Unanswered::why() const {
+  const bool has_told_all_else = state == name(State::kFree) || state == name(State::kBusy);
+  return has_told_all_else ? reason : state;
+}
+
+std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSelection& selection) {
+  const auto choices = selection.resolve(snapshot);
+  const auto is_chosen = [&](const Device& device) {
+    return std::any_of(choices.begin(), choices.end(), [&](const Choice& choice) { return choice.device == &device; });
+  };
+  std::vector<Unanswered> unanswered;
+  for (const auto& report : snapshot.backends) {
+    const auto vendor = report.backend == "nvml"     ? Vendor::kNvidia
+                        : report.backend == "amdgpu" ? Vendor::kAmd
+                                                     : Vendor::kCpu;
+    if (report.has_answered || vendor == Vendor::kCpu || !selection.may_name(vendor)) continue;
+    unanswered.push_back(
+        {.backend = report.backend, .state = std::string(name(State::kNoAnswer)), .reason = report.reason});
+  }
+  const auto add = [&](const Device& device, const std::string& id) {
+    if (device.vendor == Vendor::kCpu || knows_processes(device)) return;
+    unanswered.push_back({.device_id = id,
+                          .device_uuid = device.facts.uuid,
+                          .state = std::string(name(device.state)),
+                          .reason = device.reason.empty() ? "its driver does not tell of processes" : device.reason});
+  };
+  for (const auto& device : snapshot.devices) {
+    // Processes on a GPU in MIG mode are those of its instances.
+    if (device.instances.empty() && is_chosen(device)) add(device, id_of(device));
+    for (const auto& instance : device.instances) {
+      if (is_chosen(device) || is_chosen(instance)) add(instance, Choice{&instance, &device, ""}.id());
+    }
+  }
+  return unanswered;
+}
+
+}  // namespace yoke::device

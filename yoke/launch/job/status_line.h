@@ -1,0 +1,21 @@
+// yoke/launch/job/status_line.h -- what the launcher shows at the bottom of a terminal. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace yoke::launch {
+
+struct JobStatus {
+  std::string name = "yoke run";
+  int64_t num_up = 0, num_ranks = 0;
+  std::string nodes;  ///< "2 of 2 to 4"; empty: one node.
+  std::chrono::seconds elapsed{0};
+  int64_t num_restarts = 0, max_restarts = 0;
+};
+
+/// "yoke run: 7 of 8 ranks up, 1.5 h, restart 1 of 3"
+std::string status_line(const JobStatus& status);
+
+}  // namespace yoke::launch

@@ -1,0 +1,18 @@
+#include "yoke/launch/job/status_line.h"
+
+#include <gtest/gtest.h>
+
+namespace yoke::launch {
+namespace {
+
+TEST(StatusLine, SaysWhatIsUp) {
+  JobStatus status{.num_up = 7, .num_ranks = 8, .elapsed = std::chrono::seconds(5)};
+  EXPECT_EQ(status_line(status), "yoke run: 7 of 8 ranks up, 5.0 s");
+  status.nodes = "2 of 2 to 4";
+  status.num_restarts = 1;
+  status.max_restarts = 3;
+  EXPECT_EQ(status_line(status), "yoke run: 7 of 8 ranks up on 2 of 2 to 4 nodes, 5.0 s, restart 1 of 3");
+}
+
+}  // namespace
+}  // namespace yoke::launch

@@ -1,0 +1,39 @@
+// yoke/launch/node/heartbeat.h -- when one side of a channel has to say something, and when the other side is lost.
+// Pure.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace yoke::launch {
+
+/// Both sides say something every second, so that silence is a death or a cut.
+class Heartbeat {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::chrono::seconds kSayEvery{1};
+
+  /// `silence`: after which the other side is lost.
+  Heartbeat(Time now, std::chrono::milliseconds silence) : silence_(silence), last_heard_(now), last_said_(now) {}
+
+  void set_silence(std::chrono::milliseconds silence) { silence_ = silence; }
+  void on_heard(Time now) { last_heard_ = now; }
+  void on_said(Time now) { last_said_ = now; }
+
+  bool is_lost(Time now) const { return now >= last_heard_ + silence_; }
+  bool has_to_say(Time now) const { return now >= last_said_ + kSayEvery; }
+  /// When one of both becomes true. `can_say`: nothing is still on its way out.
+  Time next_time(bool can_say) const {
+    const auto lost = last_heard_ + silence_;
+    return can_say ? std::min<Time>(lost, last_said_ + kSayEvery) : lost;
+  }
+
+  std::chrono::milliseconds silence() const { return silence_; }
+  Time last_heard() const { return last_heard_; }
+
+ private:
+  std::chrono::milliseconds silence_;
+  Time last_heard_, last_said_;
+};
+
+}  // namespace yoke::launch

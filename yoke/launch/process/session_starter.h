@@ -1,0 +1,44 @@
+// yoke/launch/process/session_starter.h -- starts ranks in the session that its maker has left.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <vector>
+
+#include "yoke/base/file.h"
+#include "yoke/launch/plan/plan.h"
+#include "yoke/launch/process/rank_process.h"
+
+namespace yoke::launch {
+
+/// A child of the guardian that stays in the launcher's session when the guardian leaves it, and starts the rank that
+/// shares the launcher's process group (RankPlan::process_group), as a child of the guardian.
+///
+/// The guardian itself must not be in that session: with a child in the launcher's process group and itself in another
+/// group it would count as the job's shell. Where there is none (`ssh -t host yoke run`), Ctrl-Z would then stop a job
+/// that nobody can continue.
+///
+/// Threads  one, and the same one: the starter's death signal is bound to the thread that made it.
+class SessionStarter {
+ public:
+  /// `inherited_fds`: what ranks may inherit beside the descriptors that they are started with.
+  /// REQUIRES: the caller is in the launcher's session, and blocks all signals.
+  /// Errors  kUnavailable: no socket or no process.
+  SessionStarter(const rlimit& file_limit, const std::vector<int>& inherited_fds);
+  SessionStarter(const SessionStarter&) = delete;
+  SessionStarter& operator=(const SessionStarter&) = delete;
+
+  pid_t pid() const { return pid_; }
+
+  /// As start_rank(), with the file limit of the constructor. nullopt: the starter was killed.
+  /// REQUIRES: the three streams of `options` are open.
+  std::optional<pid_t> start_rank(const RankPlan& plan, const StartOptions& options);
+
+ private:
+  pid_t pid_ = -1;
+  UniqueFd socket_;  ///< The starter ends when it is closed.
+};
+
+}  // namespace yoke::launch

@@ -1,0 +1,13 @@
+#include "yoke/train/describe.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace yoke::train {
+
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+}
+
+}  // namespace yoke::train
