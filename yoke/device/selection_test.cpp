@@ -51,7 +51,7 @@ std::pair<ErrorCode, std::string> refusal(const Words& words, const Snapshot& sn
 TEST(DeviceSelection, NamesDevicesInTheOrderOfTheWords) {
   const struct {
     Words words, ids;
-  } kCases[] = {
+  } kChoices[] = {
       {{"0"}, {"0"}},
       {{"2,0"}, {"2", "0"}},
       {{"2", "0"}, {"2", "0"}},
@@ -75,7 +75,7 @@ TEST(DeviceSelection, NamesDevicesInTheOrderOfTheWords) {
       {{}, {"0", "1", "2", "3", "cpu"}},
   };
   const auto snapshot = machine_to_choose_from();
-  for (const auto& [words, expected] : kCases) {
+  for (const auto& [words, expected] : kChoices) {
     EXPECT_EQ(ids(words, snapshot), expected) << testing::PrintToString(words);
   }
 }
