@@ -131,30 +131,10 @@ std::vector<std::string> device_notes(const device::Snapshot& snapshot) {
   return notes;
 }
 
-std::string highlight_changes(const std::string& line, const std::string& before) {
-  if (before.empty() || line == before) return line;
-  // By character, so that no character is torn; lines differ in few places and keep their columns.
-  const auto next = [](const std::string& text, size_t i) {
-    do {
-      ++i;
-    } while (i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80);
-    return i;
-  };
-  std::string result;
-  bool is_marked = false;
-  size_t j = 0;
-  for (size_t i = 0; i < line.size();) {
-    const auto end = next(line, i);
-    const auto other_end = j < before.size() ? next(before, j) : j;
-    const auto character = line.substr(i, end - i);
-    const bool differs = j >= before.size() ? character != " " : character != before.substr(j, other_end - j);
-    if (differs != is_marked) result += differs ? "\x1b[7m" : "\x1b[27m";
-    is_marked = differs;
-    result += character;
-    i = end;
-    j = other_end;
-  }
-  return is_marked ? result + "\x1b[27m" : result;
+std::string note_lines(const device::Snapshot& snapshot) {
+  std::string text;
+  for (const auto& note : device_notes(snapshot)) text += "yoke: " + note + '\n';
+  return text;
 }
 
 }  // namespace yoke::cli

@@ -85,13 +85,5 @@ TEST(DeviceViews, ThePageLeavesOutWhatIsNotKnown) {
   EXPECT_THAT(page, HasSubstr("2 grace"));
 }
 
-TEST(DeviceViews, ChangesAreMarked) {
-  EXPECT_EQ(highlight_changes("same", "same"), "same");
-  EXPECT_EQ(highlight_changes("a 12% b", "a 97% b"), "a \x1b[7m12\x1b[27m% b");
-  EXPECT_EQ(highlight_changes("a…c", "a-c"), "a\x1b[7m…\x1b[27mc") << "a character is marked as a whole";
-  EXPECT_EQ(highlight_changes("longer", "long"), "long\x1b[7mer\x1b[27m");
-  EXPECT_EQ(highlight_changes("new", ""), "new");
-}
-
 }  // namespace
 }  // namespace yoke::cli

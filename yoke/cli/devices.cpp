@@ -1,24 +1,19 @@
 // `yoke devices`: what is in this machine, and what it is doing.
 #include <fmt/format.h>
-#include <poll.h>
-#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cmath>
-#include <csignal>
 #include <fstream>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
+#include "yoke/cli/repetition.h"
 #include "yoke/device/json.h"
 
 namespace yoke::cli {
@@ -30,8 +25,7 @@ struct Args {
   bool csv = false;
   bool list = false;
   std::vector<std::string> ids;
-  double watch_s = 2;
-  CLI::Option* watch = nullptr;
+  Repetition repetition;
   std::string record;
 };
 
@@ -68,16 +62,11 @@ std::string pages(const device::Snapshot& snapshot, const std::vector<std::strin
 
 std::string render(const device::Snapshot& snapshot, const Args& args, int64_t width) {
   // One line a snapshot where several follow each other.
-  if (args.json) return device::to_json(chosen(snapshot, args.ids)).dump(args.watch->count() > 0 ? -1 : 2) + "\n";
+  if (args.json) return device::to_json(chosen(snapshot, args.ids)).dump(args.repetition.is_wanted() ? -1 : 2) + "\n";
   if (!args.ids.empty() && !args.csv && !args.list) return pages(snapshot, args.ids);
   const auto devices = chosen(snapshot, args.ids);
   if (args.csv) return to_csv(args.list ? device_list(devices) : device_csv(devices));
   return args.list ? to_text(device_list(devices), kUnlimitedWidth) : to_text(device_table(devices), width);
-}
-
-void print_notes(const device::Snapshot& snapshot, Context& context) {
-  context.out.flush();
-  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke: " << note << '\n';
 }
 
 int status_of(const device::Snapshot& snapshot, const Args& args) {
@@ -88,83 +77,29 @@ int status_of(const device::Snapshot& snapshot, const Args& args) {
   return is_found ? kExitOk : exit_status(ErrorCode::kNotFound);
 }
 
-/// Paints one picture over the other; what changed since the last one stands out.
-class Screen {
- public:
-  explicit Screen(std::ostream& out) : out_(out) { out_ << "\x1b[2J"; }
-
-  void paint(const std::string& text) {
-    out_ << "\x1b[H";
-    std::istringstream stream(text);
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(stream, line);) {
-      const auto number = lines.size();
-      out_ << (number < before_.size() ? highlight_changes(line, before_[number]) : line) << "\x1b[K\n";
-      lines.push_back(std::move(line));
-    }
-    out_ << "\x1b[J" << std::flush;
-    before_ = std::move(lines);
-  }
-
- private:
-  std::ostream& out_;
-  std::vector<std::string> before_;
-};
-
-std::string notes_as_text(const device::Snapshot& snapshot) {
-  std::string text;
-  for (const auto& note : device_notes(snapshot)) text += note + '\n';
-  return text;
-}
-
-int watch(device::Source& source, const Args& args, Context& context, std::ostream* record) {
-  const bool is_screen = isatty(STDOUT_FILENO) != 0 && !args.json && !args.csv;
-  std::optional<Screen> screen;
-  if (is_screen) screen.emplace(context.out);
-  auto next = std::chrono::steady_clock::now();
-  for (;;) {
-    const auto snapshot = source.sample(want_of(args));
-    if (record != nullptr) *record << device::to_json(snapshot).dump() << std::endl;
-    const auto text = render(snapshot, args, output_width(context));
-    if (screen) {
-      const auto time = std::chrono::system_clock::to_time_t(snapshot.time);
-      char clock[32] = {};
-      std::tm local = {};
-      std::strftime(clock, sizeof clock, "%F %T", localtime_r(&time, &local));
-      screen->paint(fmt::format("{}  {}, every {} s\n\n{}{}", clock, printable(snapshot.host), args.watch_s, text,
-                                notes_as_text(snapshot)));
-    } else {
-      context.out << text << (args.json || args.csv ? "" : "\n") << std::flush;
-    }
-    if (!context.out) return kExitOk;  // the reader has gone
-    const auto interval =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(args.watch_s));
-    next = std::max(next + interval, std::chrono::steady_clock::now());
-    const auto pause = std::chrono::ceil<std::chrono::milliseconds>(next - std::chrono::steady_clock::now());
-    poll(nullptr, 0, static_cast<int>(std::max<int64_t>(1, pause.count())));
-  }
-}
-
 int run(const Args& args, Context& context) {
   if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "devices: choose one of --json and --csv");
-  if (!(args.watch_s >= 0.05 && args.watch_s <= 86'400)) {
-    throw Error(ErrorCode::kInvalidArgument, "devices: --watch {}: give seconds from 0.05 on", args.watch_s);
-  }
   return with_source(args.device, context, [&](device::Source& source) {
     std::ofstream record;
     if (!args.record.empty()) {
       record.open(args.record);
       if (!record) throw system_error(errno, "devices: writing the recording " + args.record);
     }
-    if (args.watch->count() > 0) return watch(source, args, context, record.is_open() ? &record : nullptr);
-    const auto snapshot = source.sample(want_of(args));
-    if (record.is_open()) {
-      record << device::to_json(snapshot).dump() << std::endl;
-      if (!record) throw system_error(errno, "devices: writing the recording " + args.record);
-    }
-    context.out << render(snapshot, args, output_width(context));
-    print_notes(snapshot, context);
-    return status_of(snapshot, args);
+    int status = kExitOk;
+    const auto kind = args.json || args.csv ? PictureKind::kRecords : PictureKind::kText;
+    repeat(args.repetition, kind, context, [&](int64_t /*number*/) {
+      const auto snapshot = source.sample(want_of(args));
+      if (record.is_open()) {
+        record << device::to_json(snapshot).dump() << std::endl;
+        if (!record) throw system_error(errno, "devices: writing the recording " + args.record);
+      }
+      status = status_of(snapshot, args);
+      return Picture{.time = snapshot.time,
+                     .host = snapshot.host,
+                     .text = render(snapshot, args, output_width(context)),
+                     .notes = note_lines(snapshot)};
+    });
+    return status;
   });
 }
 
@@ -178,9 +113,7 @@ void add_devices(CLI::App& app, Context& context) {
   cmd->add_flag("-L,--list", args->list, "Index, UUID, PCI bus id and name alone");
   cmd->add_flag("--json", args->json, "Print JSON: all that is known");
   cmd->add_flag("--csv", args->csv, "Print CSV");
-  args->watch = cmd->add_option("--watch", args->watch_s, "Repeat, and show what changed; every 2 s unless given")
-                    ->type_name("SECONDS")
-                    ->expected(0, 1);
+  add_watch_option(*cmd, args->repetition);
   cmd->add_option("--record", args->record, "Write what is read to FILE, for --replay and bug reports")
       ->type_name("FILE");
   add_device_options(*cmd, args->device);

@@ -1,0 +1,119 @@
+#include "yoke/cli/repetition.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <ctime>
+#include <iostream>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke::cli {
+namespace {
+
+/// Paints one picture over the other; what changed since the last one stands out.
+class Screen {
+ public:
+  explicit Screen(std::ostream& out) : out_(out) { out_ << "\x1b[2J"; }
+
+  void paint(const std::string& text) {
+    out_ << "\x1b[H";
+    std::istringstream stream(text);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(stream, line);) {
+      const auto number = lines.size();
+      out_ << (number < before_.size() ? highlight_changes(line, before_[number]) : line) << "\x1b[K\n";
+      lines.push_back(std::move(line));
+    }
+    out_ << "\x1b[J" << std::flush;
+    before_ = std::move(lines);
+  }
+
+ private:
+  std::ostream& out_;
+  std::vector<std::string> before_;
+};
+
+std::string title_of(const Picture& picture, double interval_s) {
+  const auto time = std::chrono::system_clock::to_time_t(picture.time);
+  char clock[32] = {};
+  std::tm local = {};
+  std::strftime(clock, sizeof clock, "%F %T", localtime_r(&time, &local));
+  return fmt::format("{}  {}, every {} s", clock, printable(picture.host), interval_s);
+}
+
+}  // namespace
+
+bool Repetition::is_wanted() const { return option != nullptr && option->count() > 0; }
+
+void add_watch_option(CLI::App& command, Repetition& repetition) {
+  repetition.option =
+      command.add_option("--watch", repetition.interval_s, "Repeat, and show what changed; every 2 s unless given")
+          ->type_name("SECONDS")
+          ->expected(0, 1);
+}
+
+void repeat(const Repetition& repetition, PictureKind kind, Context& context,
+            const std::function<Picture(int64_t number)>& take) {
+  using Clock = std::chrono::steady_clock;
+  const auto interval_s = repetition.interval_s;
+  if (!(interval_s >= 0.05 && interval_s <= 86'400)) {
+    throw Error(ErrorCode::kInvalidArgument, "--watch {}: give seconds from 0.05 to 86400", interval_s);
+  }
+  std::optional<Screen> screen;
+  const bool is_repeated = repetition.is_wanted();
+  if (is_repeated && kind == PictureKind::kText && isatty(STDOUT_FILENO) != 0) screen.emplace(context.out);
+  auto next = Clock::now();
+  for (int64_t number = 0;; ++number) {
+    const auto picture = take(number);
+    if (screen) {
+      screen->paint(fmt::format("{}\n\n{}{}", title_of(picture, interval_s), picture.text, picture.notes));
+    } else {
+      context.out << picture.text << (is_repeated && kind == PictureKind::kText ? "\n" : "") << std::flush;
+      if (number == 0) std::cerr << picture.notes << std::flush;  // said once, not every second
+    }
+    if (!is_repeated || !context.out) return;  // an output that fails has lost its reader
+    const auto interval =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(interval_s));
+    next = std::max(next + interval, Clock::now());
+    const auto pause = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+    poll(nullptr, 0, static_cast<int>(std::max<int64_t>(1, pause.count())));
+  }
+}
+
+std::string highlight_changes(const std::string& line, const std::string& before) {
+  if (before.empty() || line == before) return line;
+  // By character, so that no character is torn; lines differ in few places and keep their columns.
+  const auto next = [](const std::string& text, size_t i) {
+    do {
+      ++i;
+    } while (i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80);
+    return i;
+  };
+  std::string result;
+  bool is_marked = false;
+  size_t j = 0;
+  for (size_t i = 0; i < line.size();) {
+    const auto end = next(line, i);
+    const auto other_end = j < before.size() ? next(before, j) : j;
+    const auto character = line.substr(i, end - i);
+    const bool differs = j >= before.size() ? character != " " : character != before.substr(j, other_end - j);
+    if (differs != is_marked) result += differs ? "\x1b[7m" : "\x1b[27m";
+    is_marked = differs;
+    result += character;
+    i = end;
+    j = other_end;
+  }
+  return is_marked ? result + "\x1b[27m" : result;
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,48 @@
+// yoke/cli/repetition.h -- `--watch [SECONDS]`: what a command prints, again and again.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "yoke/cli/command.h"
+
+namespace CLI {
+class Option;
+}
+
+namespace yoke::cli {
+
+struct Repetition {
+  double interval_s = 2;
+  CLI::Option* option = nullptr;
+
+  bool is_wanted() const;  ///< Whether --watch was given.
+};
+
+/// --watch [SECONDS]. `repetition` must outlive the parsing.
+void add_watch_option(CLI::App& command, Repetition& repetition);
+
+/// One state of what is watched, as text.
+struct Picture {
+  std::chrono::system_clock::time_point time;
+  std::string host;
+  std::string text;   ///< What the command prints without --watch.
+  std::string notes;  ///< Lines for standard error; on a screen they stand below the text.
+};
+
+enum class PictureKind {
+  kText,     ///< For people: on a terminal each picture replaces the one before, and what changed is shown in reverse.
+  kRecords,  ///< For programs: texts follow each other with nothing between them.
+};
+
+/// Takes and prints a picture every interval, until the reader of the output goes away or a signal ends the process.
+/// Without --watch it does so once. `take` is given the number of the picture, from 0.
+/// Errors  kInvalidArgument: an interval that is none; whatever `take` throws.
+void repeat(const Repetition& repetition, PictureKind kind, Context& context,
+            const std::function<Picture(int64_t number)>& take);
+
+/// `line` with reverse video around what differs from `before`.
+std::string highlight_changes(const std::string& line, const std::string& before);
+
+}  // namespace yoke::cli
