@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
@@ -78,12 +79,12 @@ int status_of(const device::Snapshot& snapshot, const Args& args) {
 }
 
 int run(const Args& args, Context& context) {
-  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "devices: choose one of --json and --csv");
+  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "choose one of --json and --csv");
   return with_source(args.device, context, [&](device::Source& source) {
     std::ofstream record;
     if (!args.record.empty()) {
       record.open(args.record);
-      if (!record) throw system_error(errno, "devices: writing the recording " + args.record);
+      if (!record) throw system_error(errno, "writing the recording " + args.record);
     }
     int status = kExitOk;
     const auto kind = args.json || args.csv ? PictureKind::kRecords : PictureKind::kText;
@@ -91,13 +92,13 @@ int run(const Args& args, Context& context) {
       const auto snapshot = source.sample(want_of(args));
       if (record.is_open()) {
         record << device::to_json(snapshot).dump() << std::endl;
-        if (!record) throw system_error(errno, "devices: writing the recording " + args.record);
+        if (!record) throw system_error(errno, "writing the recording " + args.record);
       }
       status = status_of(snapshot, args);
       return Picture{.time = snapshot.time,
                      .host = snapshot.host,
                      .text = render(snapshot, args, output_width(context)),
-                     .notes = note_lines(snapshot)};
+                     .notes = note_lines(snapshot, speaker(context))};
     });
     return status;
   });

@@ -72,12 +72,12 @@ int print(const device::Snapshot& snapshot, const Args& args, Context& context) 
     context.out << to_text(table, args.wide ? kUnlimitedWidth : output_width(context));
   }
   context.out.flush();
-  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke: " << note << '\n';
+  for (const auto& note : device_notes(snapshot)) std::cerr << "yoke ps: " << note << '\n';
   return kExitOk;
 }
 
 int run(const Args& args, Context& context) {
-  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "ps: choose one of --json and --csv");
+  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "choose one of --json and --csv");
   return with_source(args.device, context, [&](device::Source& source) {
     return print(source.sample({.process_utilization = true, .origins = true}), args, context);
   });
@@ -103,7 +103,9 @@ void add_ps(CLI::App& app, Context& context) {
                "  yoke ps --json | jq '.processes[] | select(.origin.slurm.job_id == 4121) | .pid'\n"
                "\n"
                "type is C (compute), G (graphics) or M (under MPS). A PID that belongs to another namespace, or\n"
-               "is hidden from you, is listed with user `?`. Exit status: 0, also when there is no process."));
+               "is hidden from you, is listed with user `?`.\n"
+               "\n"
+               "Exit status: 0, also when there is no process."));
   cmd->callback([args, &context] { context.exit_code = run(*args, context); });
 }
 

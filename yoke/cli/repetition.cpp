@@ -14,8 +14,8 @@
 #include <sstream>
 #include <vector>
 
-#include "yoke/base/error.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/values.h"
 
 namespace yoke::cli {
 namespace {
@@ -56,19 +56,23 @@ std::string title_of(const Picture& picture, double interval_s) {
 bool Repetition::is_wanted() const { return option != nullptr && option->count() > 0; }
 
 void add_watch_option(CLI::App& command, Repetition& repetition) {
-  repetition.option =
-      command.add_option("--watch", repetition.interval_s, "Repeat, and show what changed; every 2 s unless given")
-          ->type_name("SECONDS")
-          ->expected(0, 1);
+  repetition.option = command
+                          .add_option_function<std::string>(
+                              "--watch",
+                              [&repetition](const std::string& text) {
+                                if (!text.empty())
+                                  repetition.interval_s = std::stod(text);  // CLI11 itself reads 0 from an empty one
+                              },
+                              "Repeat, and show what changed; every 2 s unless given")
+                          ->type_name("SECONDS")
+                          ->check(in_range(0.05, 86'400, "seconds"))
+                          ->expected(0, 1);
 }
 
 void repeat(const Repetition& repetition, PictureKind kind, Context& context,
             const std::function<Picture(int64_t number)>& take) {
   using Clock = std::chrono::steady_clock;
   const auto interval_s = repetition.interval_s;
-  if (!(interval_s >= 0.05 && interval_s <= 86'400)) {
-    throw Error(ErrorCode::kInvalidArgument, "--watch {}: give seconds from 0.05 to 86400", interval_s);
-  }
   std::optional<Screen> screen;
   const bool is_repeated = repetition.is_wanted();
   if (is_repeated && kind == PictureKind::kText && isatty(STDOUT_FILENO) != 0) screen.emplace(context.out);

@@ -11,6 +11,7 @@
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
+#include "yoke/cli/values.h"
 #include "yoke/device/json.h"
 #include "yoke/tui/app.h"
 
@@ -26,9 +27,6 @@ struct Args {
 };
 
 tui::AppOptions to_options(const Args& args) {
-  if (!(args.interval_s >= 0.1 && args.interval_s <= 86'400)) {
-    throw Error(ErrorCode::kInvalidArgument, "top: --interval {}: give seconds from 0.1 on", args.interval_s);
-  }
   tui::AppOptions options;
   options.sampling.interval =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(args.interval_s));
@@ -55,7 +53,7 @@ int run(const Args& args, Context& context) {
       if (auto terminal = tui::Terminal::open(context.environment)) {
         return tui::run(source, std::move(terminal), glyphs, options);
       }
-      std::cerr << "yoke: top: this terminal (TERM=" << printable(context.environment.value_or("TERM", ""))
+      std::cerr << "yoke top: this terminal (TERM=" << printable(context.environment.value_or("TERM", ""))
                 << ") cannot show a page that changes; printing it once\n";
     }
     context.out << tui::print_once(source, options.sampling, glyphs, output_width(context));
@@ -68,7 +66,10 @@ int run(const Args& args, Context& context) {
 void add_top(CLI::App& app, Context& context) {
   auto args = std::make_shared<Args>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("top", "Watch devices and their processes on a live page");
-  cmd->add_option("--interval", args->interval_s, "Between two samples")->type_name("SECONDS")->capture_default_str();
+  cmd->add_option("--interval", args->interval_s, "Between two samples")
+      ->type_name("SECONDS")
+      ->check(in_range(0.1, 86'400, "seconds"))
+      ->capture_default_str();
   cmd->add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
   cmd->add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
   cmd->add_flag("--readonly", args->readonly, "End no processes");

@@ -33,7 +33,7 @@ void print(const device::Topology& topology, const std::vector<device::Device>& 
     std::ofstream file(args.svg);
     file << topology_svg(topology, matrix);
     file.close();
-    if (!file) throw system_error(errno, "topo: writing " + args.svg);
+    if (!file) throw system_error(errno, "writing " + args.svg);
   }
   if (args.json) {
     context.out << topology_json(topology, matrix).dump(2) << '\n';
@@ -55,8 +55,9 @@ int run(const Args& args, Context& context) {
     print(topology, gpus, args, context);
     if (gpus.size() > 1) {
       context.out.flush();
-      std::cerr << "yoke: a topology file has no NVLink and no Infinity Fabric; --replay adds those of a recording "
-                   "made there\n";
+      std::cerr
+          << "yoke topo: a topology file has no NVLink and no Infinity Fabric; --replay adds those of a recording "
+             "made there\n";
     }
     return kExitOk;
   }
@@ -71,7 +72,7 @@ int run(const Args& args, Context& context) {
     }
     print(topology, snapshot.devices, args, context);
     context.out.flush();
-    for (const auto& note : device_notes(snapshot)) std::cerr << "yoke: " << note << '\n';
+    for (const auto& note : device_notes(snapshot)) std::cerr << "yoke topo: " << note << '\n';
     return kExitOk;
   });
 }

@@ -24,6 +24,7 @@
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/usage_sampling.h"
 #include "yoke/cli/usage_views.h"
+#include "yoke/cli/values.h"
 #include "yoke/cli/watched_program.h"
 #include "yoke/device/process/info.h"
 
@@ -70,13 +71,13 @@ int64_t error_width(const Context& context) {
 
 /// Fails before the program has run for hours, not after.
 void require_writable(const std::string& file) {
-  if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "watch: writing " + file);
+  if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "writing " + file);
 }
 
 void write_file(const std::string& file, const std::string& text) {
   std::ofstream stream(file, std::ios::trunc);
   stream << text << std::flush;
-  if (!stream) throw system_error(errno, "watch: writing " + file);
+  if (!stream) throw system_error(errno, "writing " + file);
 }
 
 void print_report(const UsageSampling& sampling, const Args& args, const std::string& program, const Context& context) {
@@ -115,8 +116,8 @@ int watch_program(const Args& args, Context& context, const std::function<void(i
   const auto source = open_source(args.device);
   UsageSampling sampling(*source, sampling_options(args, context, program.pid()));
   if (const int error = program.start(); error != 0) {
-    const auto failure = system_error(error, "watch: cannot run " + argv[0]);
-    std::cerr << "yoke: " << failure.what() << std::endl;
+    const auto failure = system_error(error, "cannot run " + argv[0]);
+    std::cerr << "yoke watch: " << failure.what() << std::endl;
     return error == ENOENT ? 127 : 126;
   }
   sampling.start();
@@ -134,8 +135,7 @@ int watch_program(const Args& args, Context& context, const std::function<void(i
 
 int watch_process(const Args& args, Context& context, const std::function<void(int)>& finish) {
   const auto info = device::describe_process(args.pid);
-  if (!info.is_visible.value_or(false))
-    throw Error(ErrorCode::kNotFound, "watch: there is no process {} here", args.pid);
+  if (!info.is_visible.value_or(false)) throw Error(ErrorCode::kNotFound, "there is no process {} here", args.pid);
   SignalMessages messages;
   const auto source = open_source(args.device);
   UsageSampling sampling(*source, sampling_options(args, context, args.pid));
@@ -157,7 +157,7 @@ int watch_process(const Args& args, Context& context, const std::function<void(i
 
 int run(const Args& args, Context& context) {
   if (context.rest.empty() == (args.pid == 0)) {
-    throw Error(ErrorCode::kInvalidArgument, "watch: give a program, as in `yoke watch -- python train.py`, or --pid");
+    throw Error(ErrorCode::kInvalidArgument, "give a program, as in `yoke watch -- python train.py`, or --pid");
   }
   require_writable(args.output);
   require_writable(args.svg);
@@ -174,21 +174,21 @@ void add_watch(CLI::App& app, Context& context) {
   auto* cmd = app.add_subcommand("watch", "Run a program, and tell at its end how well it used its devices");
   cmd->add_option("--pid", args->pid, "Watch a process that runs already, until it ends or Ctrl-C")
       ->type_name("PID")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(in_range(1, 4194304));
   cmd->add_option("--interval", args->interval_s, "Time between two samples")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.05, 3600.0).description(""))
+      ->check(in_range(0.05, 3600, "seconds"))
       ->capture_default_str();
   cmd->add_option("--goal", args->goal_percent, "Tell how much of the time utilisation was under this")
       ->type_name("PERCENT")
-      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->check(in_range(0, 100, "percent"))
       ->capture_default_str();
   cmd->add_option("-o,--output", args->output, "Write the report to FILE instead of standard error")->type_name("FILE");
   cmd->add_flag("--json", args->json, "The report as JSON");
   cmd->add_option("--svg", args->svg, "Draw the timelines into FILE")->type_name("FILE");
   add_device_options(*cmd, args->device);
   cmd->add_option("PROGRAM", *program, "What to run, with its arguments; every word from here on is its own")
-      ->type_name("[ARG...]")
+      ->type_name(kProgramArguments)
       ->expected(0, -1);
   cmd->footer(
       examples("  yoke watch -- python train.py                 a report after the program's output\n"
