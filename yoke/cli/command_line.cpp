@@ -156,6 +156,7 @@ void add_commands(CLI::App& app, Context& context) {
   add_watch(app, context);
   add_new(app, context);
   add_completion(app, context);
+  add_complete(app, context);
   add_man(app, context);
   check_values(app);
   for (auto* command : app.get_subcommands([](CLI::App*) { return true; })) {
