@@ -49,7 +49,7 @@ TEST(Bind, TableOfLumi) {
    6  0000:d9:00.0  2     33-39  0xfe00000000              7
    7  0000:de:00.0  2     41-47  0xfe0000000000            7
 )");
-  EXPECT_EQ(result.err, "yoke: bound: each rank to the CPUs nearest to its device\n");
+  EXPECT_EQ(result.err, "yoke bind: bound: each rank to the CPUs nearest to its device\n");
 }
 
 // docs.lumi-supercomputer.eu, "Distribution and binding options"
@@ -144,7 +144,7 @@ TEST(Bind, ThisMachine) {
 TEST(Bind, WarningsAreOnStandardError) {
   const auto result = bind({"--topology", topology("quartz"), "-n", "50", "--bind", "node"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.err, HasSubstr("yoke: warning: 50 ranks share 36 CPUs"));
+  EXPECT_THAT(result.err, HasSubstr("yoke bind: warning: 50 ranks share 36 CPUs"));
   EXPECT_THAT(result.out, Not(HasSubstr("warning")));
 }
 
@@ -153,10 +153,10 @@ TEST(Bind, SaysWhatIsWrong) {
   const auto refused = [](const std::vector<std::string>& words, int exit_code, const std::string& says) {
     const auto result = bind(words);
     EXPECT_EQ(result.exit_code, exit_code) << says;
-    EXPECT_THAT(result.err, AllOf(StartsWith("yoke: "), HasSubstr(says)));
+    EXPECT_THAT(result.err, AllOf(StartsWith("yoke bind: "), HasSubstr(says)));
     EXPECT_THAT(result.out, IsEmpty());
   };
-  refused({"--bind", "numa"}, 64, "--bind numa: there are auto, none, node, socket, cache");
+  refused({"--bind", "numa"}, 64, "--bind numa: give auto, none, node, socket, cache");
   refused({"--bind", "mask:0xfe,zz"}, 64, "\"zz\" is not a mask");
   refused({"--topology", lumi, "-n", "2", "--bind", "mask:0xfe"}, 64, "1 masks for 2 ranks");
   refused({"--topology", lumi, "--cpus", "1-"}, 64, "--cpus 1-: give a list");
@@ -169,7 +169,7 @@ TEST(Bind, SaysWhatIsWrong) {
   refused({"--topology", "/missing.xml"}, 66, "/missing.xml");
   refused({"--sysroot", "/missing"}, 66, "/missing");
   refused({"--topology", lumi, "--sysroot", "/"}, 64, "two machines");
-  refused({"--format", "xml"}, 64, "there are table and mask");
+  refused({"--format", "xml"}, 64, "--format xml: give table or mask");
 }
 
 TEST(Bind, Help) {

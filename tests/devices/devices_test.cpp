@@ -178,8 +178,9 @@ TEST(Devices, WithoutAGpuThereIsTheCpuAndTheReason) {
   EXPECT_EQ(none.exit_code, 66);
   EXPECT_THAT(lines_of(none.out), SizeIs(2));
   EXPECT_THAT(none.out, HasSubstr("\ncpu  "));
-  EXPECT_THAT(none.err, AllOf(StartsWith("yoke: no GPU: no NVIDIA driver (libnvidia-ml.so.1 is not installed); no AMD"),
-                              HasSubstr("\n")));
+  EXPECT_THAT(none.err,
+              AllOf(StartsWith("yoke devices: no GPU: no NVIDIA driver (libnvidia-ml.so.1 is not installed); no AMD"),
+                    HasSubstr("\n")));
   EXPECT_THAT(lines_of(none.err), SizeIs(1));
   const auto mismatch = yoke_on("version_mismatch", {"devices"});
   EXPECT_EQ(mismatch.exit_code, 66);
@@ -244,7 +245,7 @@ TEST(Devices, ListsChoosesAndExplains) {
   EXPECT_THAT(gpus_of(yoke_on("eight_a100", {"devices", "--json", "-i", "7"})), SizeIs(1));
   const auto absent = yoke_on("eight_a100", {"devices", "-i", "8"});
   EXPECT_EQ(absent.exit_code, 66);
-  EXPECT_EQ(absent.err, "yoke: there is no device `8` here; there are: 0, 1, 2, 3, 4, 5, 6, 7, cpu\n");
+  EXPECT_EQ(absent.err, "yoke devices: there is no device `8` here; there are: 0, 1, 2, 3, 4, 5, 6, 7, cpu\n");
   EXPECT_EQ(yoke_on("eight_a100", {"devices", "--csv", "--json"}).exit_code, 64);
   EXPECT_EQ(yoke_on("eight_a100", {"devices", "--deadline", "0"}).exit_code, 64);
   EXPECT_EQ(yoke_on("eight_a100", {"devices", "--vendor", "intel"}).exit_code, 64);

@@ -95,7 +95,7 @@ TEST(Kill, WhatIsOnNoDeviceIsLeftAloneUnlessTold) {
   EXPECT_EQ(ended_by(user), SIGTERM);
   const auto missing = run(machine.yoke({"kill", "4194300", "--yes", "--any"}));
   EXPECT_EQ(missing.exit_code, 66);
-  EXPECT_EQ(missing.err, "yoke: process 4194300 is not there\n");
+  EXPECT_EQ(missing.err, "yoke kill: process 4194300 is not there\n");
 }
 
 TEST(Kill, AnotherNamespacesProcessCannotBeReached) {

@@ -74,7 +74,7 @@ TEST(Watch, AProgramThatCannotRunSaysSo) {
   const Machine machine;
   const auto missing = run(machine.watch({"--", "no-such-program"}));
   EXPECT_EQ(missing.exit_code, 127);
-  EXPECT_EQ(missing.err, "yoke: watch: cannot run no-such-program: No such file or directory\n");
+  EXPECT_EQ(missing.err, "yoke watch: cannot run no-such-program: No such file or directory\n");
   EXPECT_EQ(run(machine.watch({"--", "/"})).exit_code, 126);
   EXPECT_EQ(run(machine.watch({})).exit_code, 64);
   EXPECT_EQ(run(machine.watch({"--pid", "1", "--", "true"})).exit_code, 64);
@@ -90,7 +90,7 @@ TEST(Watch, MistakesAreFoundBeforeTheProgramRuns) {
                                       {"--deadline", "-1"}}) {
     const auto result = run(machine.watch_shell("touch " + machine.path("ran"), {option, value}));
     EXPECT_NE(result.exit_code, 0) << option;
-    EXPECT_THAT(result.err, StartsWith("yoke: ")) << option;
+    EXPECT_THAT(result.err, StartsWith("yoke watch: ")) << option;
     EXPECT_FALSE(std::filesystem::exists(machine.path("ran"))) << option;
   }
 }

@@ -47,7 +47,7 @@ nlohmann::json receive_launch(launch::Channel& channel) {
     poll(polls.data(), polls.size(), 500);
     channel.handle(polls, 0);
     if (auto message = channel.receive()) return message->at("launch");
-    if (channel.end()) throw Error(ErrorCode::kUnavailable, "agent: the head of the job: {}", *channel.end());
+    if (channel.end()) throw Error(ErrorCode::kUnavailable, "the head of the job: {}", *channel.end());
   }
 }
 

@@ -56,11 +56,15 @@ class Forwarding {
 int report(Context& context, const std::string& message, int status) {
   context.out.flush();
   context.out.clear();  // said once
-  std::cerr << "yoke: " << message << std::endl;
+  std::cerr << speaker(context) << message << std::endl;
   return status;
 }
 
 }  // namespace
+
+std::string speaker(const Context& context) {
+  return context.command.empty() ? "yoke: " : fmt::format("yoke {}: ", context.command);
+}
 
 int report_errors(Context& context, const std::function<int()>& work) {
   try {

@@ -43,7 +43,7 @@ struct Machine {
 
 Machine load_machine(const BindArgs& args, const Environment& environment) {
   if (!args.topology.empty() && !args.sysroot.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "bind: --topology and --sysroot are two machines; give one of them");
+    throw Error(ErrorCode::kInvalidArgument, "--topology and --sysroot are two machines; give one of them");
   }
   if (!args.topology.empty()) {
     const auto topology = device::load_topology({.xml_file = args.topology});
@@ -51,7 +51,7 @@ Machine load_machine(const BindArgs& args, const Environment& environment) {
   }
   if (args.sysroot.empty()) return {device::read_cpu_locality(), device::visible_gpus(environment)};
   if (!std::filesystem::is_directory(args.sysroot)) {
-    throw Error(ErrorCode::kNotFound, "bind: --sysroot {}: no such folder", args.sysroot);
+    throw Error(ErrorCode::kNotFound, "--sysroot {}: no such folder", args.sysroot);
   }
   // The variables here say nothing about that machine.
   return {device::read_cpu_locality(args.sysroot), device::visible_gpus({}, args.sysroot)};
@@ -82,7 +82,7 @@ device::DeviceLocality find_gpu(const std::string& name, const Machine& machine,
   std::vector<std::string> ids;
   ids.reserve(gpus.size());
   for (const auto& gpu : gpus) ids.push_back(gpu.pci_bus_id);
-  throw Error(ErrorCode::kNotFound, "bind: --devices: there is no GPU {}; {}", name,
+  throw Error(ErrorCode::kNotFound, "--devices: there is no GPU {}; {}", name,
               ids.empty() ? "no GPU is known here; give PCI bus ids, or none"
                           : fmt::format("there are 0 to {}: {}", ids.size() - 1, fmt::join(ids, ", ")));
 }
@@ -165,14 +165,11 @@ std::string to_slurm(const launch::Binding& binding) {
 
 int run_bind(const BindArgs& args, Context& context) {
   const auto mode = launch::parse_bind_mode(args.mode);
-  if (args.format != "table" && args.format != "mask") {
-    throw Error(ErrorCode::kInvalidArgument, "bind: --format {}: there are table and mask", args.format);
-  }
   auto machine = load_machine(args, context.environment);
   if (!args.cpus.empty()) {
     const auto allowed = CpuSet::parse_list(args.cpus);
     if (!allowed || allowed->empty()) {
-      throw Error(ErrorCode::kInvalidArgument, "bind: --cpus {}: give a list of CPUs as 1-7,9-15", args.cpus);
+      throw Error(ErrorCode::kInvalidArgument, "--cpus {}: give a list of CPUs as 1-7,9-15", args.cpus);
     }
     machine.cpus = device::restrict(std::move(machine.cpus), *allowed);
   }
@@ -189,8 +186,8 @@ int run_bind(const BindArgs& args, Context& context) {
   }
   context.out << (args.format == "mask" ? to_slurm(binding) : to_table(binding, devices, machine.cpus));
   context.out.flush();
-  std::cerr << "yoke: " << binding.reason << '\n';
-  for (const auto& warning : binding.warnings) std::cerr << "yoke: warning: " << warning << '\n';
+  std::cerr << "yoke bind: " << binding.reason << '\n';
+  for (const auto& warning : binding.warnings) std::cerr << "yoke bind: warning: " << warning << '\n';
   return kExitOk;
 }
 
@@ -205,7 +202,7 @@ void add_bind(CLI::App& app, Context& context) {
   cmd->add_option("--bind", args->mode,
                   "Where a rank gets its CPUs: by auto, within one NUMA node, socket or last-level cache, everywhere, "
                   "or given for each rank as mask:0xfe,0xfe00 or cpus:1-7,9-15")
-      ->type_name("auto|none|node|socket|cache|MASKS")
+      ->type_name("auto|none|node|socket|cache|mask:LIST|cpus:LIST")
       ->capture_default_str();
   add_device_choice(
       *cmd, args->chosen, "--devices",

@@ -18,6 +18,7 @@
 #include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/job_option.h"
+#include "yoke/cli/values.h"
 #include "yoke/launch/output/line_assembler.h"
 #include "yoke/launch/output/screen.h"
 
@@ -39,6 +40,7 @@ struct LogsArgs {
   std::string job;
   bool follow = false;
   std::optional<int64_t> rank;
+  std::optional<int64_t> num_lines;
   ColorMode color = ColorMode::kAuto;
 };
 
@@ -91,6 +93,23 @@ class Printer {
   const Target out_, err_;
 };
 
+/// Where the last `count` lines of a file begin. A last one without its line feed is one of them.
+off_t begin_of_last_lines(int fd, int64_t count) {
+  const off_t size = lseek(fd, 0, SEEK_END);
+  if (count == 0) return size;
+  char buffer[1 << 16];
+  for (off_t end = size; end > 0;) {
+    const auto begin = std::max<off_t>(0, end - static_cast<off_t>(sizeof buffer));
+    const ssize_t num_read = pread(fd, buffer, static_cast<size_t>(end - begin), begin);
+    for (ssize_t i = num_read - 1; i >= 0; --i) {
+      const bool ends_another_line = buffer[i] == '\n' && begin + i + 1 < size;
+      if (ends_another_line && --count == 0) return begin + i + 1;
+    }
+    end = begin;
+  }
+  return 0;
+}
+
 /// A rank's stream that is in a file alone.
 class LogFile {
  public:
@@ -104,6 +123,10 @@ class LogFile {
     if (fstat(fd_.value(), &status) != 0 || !S_ISREG(status.st_mode)) {
       throw Error(ErrorCode::kFailedPrecondition, "{}: is no file", printable(path_));
     }
+  }
+
+  void skip_all_but_last(int64_t num_lines) {
+    lseek(fd_.value(), begin_of_last_lines(fd_.value(), num_lines), SEEK_SET);
   }
 
   void print_new(const Printer& printer) {
@@ -157,7 +180,7 @@ void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
     for (const auto which : {LineStream::kOut, LineStream::kErr}) {
       if (!stream_of(rank, which).is_own) continue;
       std::cerr << fmt::format(
-          "yoke: rank {} writes its standard {} straight to {}, so there is no copy to show; `--tee 3` of "
+          "yoke logs: rank {} writes its standard {} straight to {}, so there is no copy to show; `--tee 3` of "
           "`yoke run` would keep one\n",
           rank.rank, which == LineStream::kOut ? "output" : "error", target_of(rank, which));
     }
@@ -171,14 +194,14 @@ std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args) {
       const auto& stream = stream_of(rank, which);
       if (!is_wanted(rank, args) || stream.to != StreamPlan::To::kNowhere || stream.file.empty()) continue;
       if (rank.host != job.host) {
-        std::cerr << fmt::format("yoke: the log of rank {} is {} on {}\n", rank.rank, printable(stream.file),
+        std::cerr << fmt::format("yoke logs: the log of rank {} is {} on {}\n", rank.rank, printable(stream.file),
                                  printable(rank.host));
         continue;
       }
       try {
         files.emplace_back(rank, which);
       } catch (const Error& error) {
-        std::cerr << "yoke: " << error.what() << '\n';
+        std::cerr << "yoke logs: " << error.what() << '\n';
       }
     }
   }
@@ -193,10 +216,13 @@ class Reader {
         connection_(std::move(open.connection)),
         args_(args),
         printer_(printer),
-        files_(open_files(job_, args)) {}
+        files_(open_files(job_, args)) {
+    if (!args_.num_lines) return;
+    for (auto& file : files_) file.skip_all_but_last(*args_.num_lines);
+  }
 
   void run() {
-    connection_.ask_logs(args_.follow);
+    connection_.ask_logs(args_.follow, args_.num_lines, args_.rank);
     auto look_at_job = Clock::now() + kLookAtJobEvery;
     while (!connection_.is_over() && !connection_.is_closed()) {
       const auto now = Clock::now();
@@ -212,14 +238,14 @@ class Reader {
     Printer::flush();
     if (connection_.is_over()) return;
     std::cerr << fmt::format(
-        "yoke: job {} hung up: it was killed, or did not wait for its last lines to be read here\n", job_.pid);
+        "yoke logs: job {} hung up: it was killed, or did not wait for its last lines to be read here\n", job_.pid);
   }
 
  private:
   void print_lines(JobTime until) {
     while (const auto line = connection_.read_line(until)) {
       if (line->num_missed > 0) {
-        std::cerr << fmt::format("yoke: {} lines were printed faster than they could be shown here\n",
+        std::cerr << fmt::format("yoke logs: {} lines were printed faster than they could be shown here\n",
                                  line->num_missed);
       }
       if (args_.rank && line->rank != *args_.rank) continue;
@@ -252,7 +278,7 @@ int run_logs(const LogsArgs& args, const Context& context) {
   if (args.rank && find_rank(open.job, *args.rank) == nullptr) {
     std::vector<int64_t> ranks;
     for (const auto& rank : open.job.ranks) ranks.push_back(rank.rank);
-    throw Error(ErrorCode::kNotFound, "logs: job {} has no rank {}{}", open.job.pid, *args.rank,
+    throw Error(ErrorCode::kNotFound, "job {} has no rank {}{}", open.job.pid, *args.rank,
                 ranks.empty() ? std::string("; none has started")
                               : fmt::format("; its ranks are {} to {}", ranks.front(), ranks.back()));
   }
@@ -268,15 +294,20 @@ void add_logs(CLI::App& app, Context& context) {
   auto* cmd = app.add_subcommand("logs", "Print what the ranks of a running job printed last");
   add_job_option(*cmd, args->job);
   cmd->add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
+  cmd->add_option("-n,--lines", args->num_lines, "The last N lines alone, and of a stream in a file the last N of it")
+      ->type_name("N")
+      ->check(in_range(0, 1e9));
   cmd->add_option("--rank", args->rank, "Of this rank alone")->type_name("RANK");
   add_color_option(*cmd, args->color);
   cmd->footer(
       examples("  yoke logs 4121             the last lines of all ranks, up to 1 MiB\n"
                "  yoke logs 4121 -f          and all to come\n"
+               "  yoke logs -n 20            of the only job, the last 20 lines\n"
                "  yoke logs -f --rank 3      of the only job, one rank\n"
                "\n"
                "Lines come on standard output or error, as the ranks wrote them. Streams that `yoke run` sends into\n"
-               "files (--redirects) are read there, whole. One rank alone writes straight to the terminal of\n"
+               "files (--redirects) are read there, whole or their last lines. One rank alone writes straight to the "
+               "terminal of\n"
                "`yoke run`: then there is nothing to show."));
   cmd->callback([args, &context] { context.exit_code = run_logs(*args, context); });
 }

@@ -24,7 +24,7 @@ int run_man(const std::string& name, const CLI::App& app, Context& context) {
   }
   const auto command =
       std::find_if(root.commands.begin(), root.commands.end(), [&](const auto& one) { return one.name == name; });
-  if (command == root.commands.end()) throw Error(ErrorCode::kInvalidArgument, "man: no command `{}`", name);
+  if (command == root.commands.end()) throw Error(ErrorCode::kInvalidArgument, "no command `{}`", name);
   context.out << man_page(root, *command, YOKE_VERSION);
   return kExitOk;
 }

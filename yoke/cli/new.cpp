@@ -19,14 +19,14 @@ int run_new(const std::string& target, Context& context) {
   const auto source = context.installation.share / "examples" / "first";
   std::error_code error;
   if (!fs::is_directory(source, error)) {
-    throw Error(ErrorCode::kFailedPrecondition, "new: this installation lacks its example {}", source.string());
+    throw Error(ErrorCode::kFailedPrecondition, "this installation lacks its example {}", source.string());
   }
   if (fs::exists(target, error) && !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
-    throw Error(ErrorCode::kFailedPrecondition, "new: {} exists and is not an empty folder; give another name", target);
+    throw Error(ErrorCode::kFailedPrecondition, "{} exists and is not an empty folder; give another name", target);
   }
   fs::create_directories(target, error);
   if (!error) fs::copy(fs::canonical(source), target, fs::copy_options::recursive, error);
-  if (error) throw system_error(error.value(), "new: writing " + target);
+  if (error) throw system_error(error.value(), "writing " + target);
   context.out << fmt::format(
       "{0} holds a training program of your own. Next:\n"
       "\n"

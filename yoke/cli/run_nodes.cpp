@@ -35,7 +35,7 @@ Endpoint parse_endpoint(const std::string& text) {
     result.host = text.substr(0, colon);
     const auto port = to_number(text.substr(colon + 1), "--rdzv-endpoint's port");
     if (port < 0 || port > 65'535) {
-      throw Error(ErrorCode::kInvalidArgument, "run: --rdzv-endpoint {}: {} is no port", text, port);
+      throw Error(ErrorCode::kInvalidArgument, "--rdzv-endpoint {}: {} is no port", text, port);
     }
     result.port = static_cast<uint16_t>(port);
   }
@@ -43,7 +43,7 @@ Endpoint parse_endpoint(const std::string& text) {
     result.host = result.host.substr(1, result.host.size() - 2);
   }
   if (result.host.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --rdzv-endpoint {}: give HOST:PORT", text);
+    throw Error(ErrorCode::kInvalidArgument, "--rdzv-endpoint {}: give HOST:PORT", text);
   }
   return result;
 }
@@ -54,7 +54,7 @@ void set_number(const std::string& text, launch::MembershipOptions& membership) 
   membership.min_nodes = to_number(text.substr(0, colon), "--nnodes");
   membership.max_nodes = colon == text.npos ? membership.min_nodes : to_number(text.substr(colon + 1), "--nnodes");
   if (membership.min_nodes >= 1 && membership.max_nodes >= membership.min_nodes) return;
-  throw Error(ErrorCode::kInvalidArgument, "run: --nnodes {}: give N, or MIN:MAX with 1 <= MIN <= MAX", text);
+  throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: give N, or MIN:MAX with 1 <= MIN <= MAX", text);
 }
 
 double to_seconds(const std::string& text, const std::string& key) {
@@ -64,7 +64,7 @@ double to_seconds(const std::string& text, const std::string& key) {
     if (end == text.size() && seconds >= 0 && seconds <= 1e6) return seconds;
   } catch (const std::exception&) {  // said below
   }
-  throw Error(ErrorCode::kInvalidArgument, "run: --rdzv-conf: {}={}: this is no number of seconds", key, text);
+  throw Error(ErrorCode::kInvalidArgument, "--rdzv-conf: {}={}: this is no number of seconds", key, text);
 }
 
 void read_conf(const std::string& text, launch::NodesSpec& nodes) {
@@ -72,7 +72,7 @@ void read_conf(const std::string& text, launch::NodesSpec& nodes) {
     const auto equals = pair.find('=');
     const auto key = pair.substr(0, equals), value = equals == pair.npos ? "" : pair.substr(equals + 1);
     if (equals == pair.npos) {
-      throw Error(ErrorCode::kInvalidArgument, "run: --rdzv-conf {}: give KEY=VALUE", pair);
+      throw Error(ErrorCode::kInvalidArgument, "--rdzv-conf {}: give KEY=VALUE", pair);
     }
     if (key == "join_timeout" || key == "timeout") nodes.membership.join_timeout = to_time(to_seconds(value, key));
     if (key == "last_call_timeout") nodes.membership.last_call = to_time(to_seconds(value, key));
@@ -91,7 +91,7 @@ void add_hosts(const RunOptions& options, const Context& context, launch::NodesS
     if (end > from) ssh.ssh.push_back(options.ssh.substr(from, end - from));
     from = end + 1;
   }
-  if (ssh.ssh.empty()) throw Error(ErrorCode::kInvalidArgument, "run: --ssh: no program");
+  if (ssh.ssh.empty()) throw Error(ErrorCode::kInvalidArgument, "--ssh: no program");
   for (const auto& entry : entries) {
     nodes.hosts.push_back({entry.name, entry.num_ranks, [ssh, name = entry.name] { return start_by_ssh(ssh, name); }});
   }
@@ -100,17 +100,16 @@ void add_hosts(const RunOptions& options, const Context& context, launch::NodesS
   if (options.nnodes.empty()) return;
   set_number(options.nnodes, nodes.membership);
   if (nodes.membership.max_nodes > num_hosts) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --nnodes {}: there are {} hosts", options.nnodes, num_hosts);
+    throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: there are {} hosts", options.nnodes, num_hosts);
   }
 }
 
 void check_alone(const RunOptions& options) {
   const bool contradicts = options.standalone || options.node_rank || !options.rdzv_endpoint.empty();
   if (!contradicts) return;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      "run: --hosts starts the nodes itself; --standalone, --node-rank and --rdzv-endpoint are for nodes that are "
-      "started one by one");
+  throw Error(ErrorCode::kInvalidArgument,
+              "--hosts starts the nodes itself; --standalone, --node-rank and --rdzv-endpoint are for nodes that are "
+              "started one by one");
 }
 
 /// What started this launcher, once on each node.
@@ -128,7 +127,7 @@ std::optional<RankEnv> read_outer_launcher(const Environment& environment) {
 void add_nodes_of(const RankEnv& place, launch::NodesSpec& nodes, launch::LaunchSpec& spec) {
   if (place.local_world_size != 1) {
     throw Error(ErrorCode::kInvalidArgument,
-                "run: it was started {} times on this node; start it once on each (srun --ntasks-per-node=1, mpirun "
+                "it was started {} times on this node; start it once on each (srun --ntasks-per-node=1, mpirun "
                 "--map-by ppr:1:node) and say by -n how many ranks each has",
                 place.local_world_size);
   }
@@ -143,7 +142,7 @@ void add_nodes_of(const RankEnv& place, launch::NodesSpec& nodes, launch::Launch
 /// Several nodes of which each was started with the same command.
 void add_endpoint(const RunOptions& options, launch::NodesSpec& nodes) {
   if (options.node_rank && *options.node_rank >= nodes.membership.max_nodes) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --node-rank {}: there are {} nodes, from 0", *options.node_rank,
+    throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: there are {} nodes, from 0", *options.node_rank,
                 nodes.membership.max_nodes);
   }
   nodes.node_rank = options.node_rank;
@@ -156,10 +155,9 @@ void add_endpoint(const RunOptions& options, launch::NodesSpec& nodes) {
     nodes.endpoint_host = options.master_addr;
     nodes.endpoint_port = options.master_port != 0 ? options.master_port : kTorchrunMasterPort;
   } else {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "run: --nnodes {}: where do the nodes meet? Give --rdzv-endpoint HOST:PORT, an address of the first node",
-        options.nnodes);
+    throw Error(ErrorCode::kInvalidArgument,
+                "--nnodes {}: where do the nodes meet? Give --rdzv-endpoint HOST:PORT, an address of the first node",
+                options.nnodes);
   }
 }
 
@@ -179,7 +177,7 @@ launch::NodesSpec to_nodes(const RunOptions& options, const Context& context, la
   if (!options.nnodes.empty()) set_number(options.nnodes, nodes.membership);
   if (nodes.membership.max_nodes > 1) {
     if (options.standalone) {
-      throw Error(ErrorCode::kInvalidArgument, "run: --standalone is a job of one node, and --nnodes says {}",
+      throw Error(ErrorCode::kInvalidArgument, "--standalone is a job of one node, and --nnodes says {}",
                   options.nnodes);
     }
     add_endpoint(options, nodes);
@@ -196,7 +194,7 @@ launch::NodesSpec to_nodes(const RunOptions& options, const Context& context, la
     if (!options.master_addr.empty() && !options.rdzv_endpoint.empty()) nodes.master_addr = options.master_addr;
   } else {
     if (options.node_rank.value_or(0) != 0) {
-      throw Error(ErrorCode::kInvalidArgument, "run: --node-rank {}: there is one node, and its rank is 0",
+      throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: there is one node, and its rank is 0",
                   *options.node_rank);
     }
     // An endpoint of any rendezvous is, for one node, where rank 0 serves the ranks' store.
@@ -222,7 +220,7 @@ std::vector<std::string> split(const std::string& text) {
 int64_t to_number(const std::string& text, const char* option) {
   const auto number = parse_int(text);
   if (number) return *number;
-  throw Error(ErrorCode::kInvalidArgument, "run: {} {}: this is no number", option, text);
+  throw Error(ErrorCode::kInvalidArgument, "{} {}: this is no number", option, text);
 }
 
 }  // namespace yoke::cli

@@ -7,7 +7,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cmath>
 #include <random>
 
 #include "yoke/base/error.h"
@@ -16,6 +15,7 @@
 #include "yoke/cli/kill_plan.h"
 #include "yoke/cli/num_ranks.h"
 #include "yoke/cli/run_nodes.h"
+#include "yoke/cli/values.h"
 
 namespace yoke::cli {
 namespace {
@@ -24,7 +24,15 @@ launch::StreamChoice to_streams(const std::string& text, const char* option) {
   try {
     return launch::StreamChoice(text);
   } catch (const Error& error) {
-    throw Error(error.code(), "run: {}: {}", option, error.what());
+    throw Error(error.code(), "{}: {}", option, error.what());
+  }
+}
+
+int to_stop_signal(const std::string& name) {
+  try {
+    return parse_signal(name);
+  } catch (const Error& error) {
+    throw Error(error.code(), "--signals-to-handle: {}", error.what());
   }
 }
 
@@ -55,9 +63,7 @@ std::string bind_of_torchrun(const RunOptions& options) {
   const auto& word = options.numa_binding;
   if (word == "node" || word == "socket") return word;
   if (word == "exclusive") return "auto";  // disjoint CPUs of the device's node
-  if (word == "core-complex") return "cache";
-  throw Error(ErrorCode::kInvalidArgument, "run: --numa-binding {}: there are node, socket, exclusive and core-complex",
-              word);
+  return "cache";                          // core-complex
 }
 
 std::string random_id() {
@@ -71,7 +77,7 @@ std::string find_python(const Context& context) {
     if (const auto found = find_program(name, context)) return found->string();
   }
   throw Error(ErrorCode::kFailedPrecondition,
-              "run: there is no python on the PATH; activate an environment, or name one in PYTHON_EXEC");
+              "there is no python on the PATH; activate an environment, or name one in PYTHON_EXEC");
 }
 
 /// Of this node. What each host has is for the agents to count.
@@ -87,10 +93,10 @@ int64_t num_ranks(const RunOptions& options, const Context& context, bool runs_e
 std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
                                     const std::function<std::string()>& python) {
   if (words.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "run: no program; for example `yoke run -n 2 -- ./train --epochs 5`");
+    throw Error(ErrorCode::kInvalidArgument, "no program; for example `yoke run -n 2 -- ./train --epochs 5`");
   }
   if (options.module && options.no_python) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --module is Python's, and --no-python says that this is not");
+    throw Error(ErrorCode::kInvalidArgument, "--module is Python's, and --no-python says that this is not");
   }
   const bool is_script = options.run_path || words.front().ends_with(".py");
   if (options.no_python || (!options.module && !is_script)) return words;
@@ -101,15 +107,12 @@ std::vector<std::string> program_of(std::vector<std::string> words, const RunOpt
 }
 
 launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
-  if (!std::isfinite(options.grace_seconds) || !std::isfinite(options.heartbeat_timeout_seconds)) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --grace and --heartbeat-timeout are numbers of seconds");
-  }
   launch::LaunchSpec spec;
   const bool runs_elsewhere = context.agent == nullptr && (!options.hosts.empty() || !options.hostfile.empty());
   spec.argv = program_of(context.rest, options, [&] { return runs_elsewhere ? "python" : find_python(context); });
   spec.environment = context.environment;
   if (!options.logs_specs.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "run: --logs-specs {}: it names Python code, which yoke does not load",
+    throw Error(ErrorCode::kInvalidArgument, "--logs-specs {}: it names Python code, which yoke does not load",
                 options.logs_specs);
   }
   if (!options.master_addr.empty()) spec.master_addr = options.master_addr;
@@ -128,7 +131,7 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   spec.bind = launch::parse_bind_mode(options.numa_binding.empty() ? options.bind : bind_of_torchrun(options));
   if (!options.signals_to_handle.empty()) {
     spec.stop_signals.clear();
-    for (const auto& name : split(options.signals_to_handle)) spec.stop_signals.push_back(parse_signal(name));
+    for (const auto& name : split(options.signals_to_handle)) spec.stop_signals.push_back(to_stop_signal(name));
   }
   if (options.no_prefix) spec.prefix = launch::Prefix::kNone;
   spec.quiet = options.quiet;
@@ -151,11 +154,11 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       "Ranks: a number; gpu, one for each GPU; cpu, one for each processor; auto, gpu where there is one and else cpu")
       ->capture_default_str();
   option("--max-restarts", options.max_restarts, "N", "How often all ranks are started again after one failed")
-      ->check(CLI::Range(0, 1'000'000).description(""))
+      ->check(in_range(0, 1'000'000))
       ->capture_default_str();
   command.add_option("--grace", options.grace_seconds, "Time between asking the ranks to stop and killing them")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->check(in_range(0, 1e6, "seconds"))
       ->capture_default_str();
   option("--signals-to-handle", options.signals_to_handle, "NAMES",
          "Signals that end the job; otherwise SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on");
@@ -209,13 +212,13 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       .add_option("--heartbeat-timeout", options.heartbeat_timeout_seconds,
                   "A node that says nothing for so long is lost")
       ->type_name("SECONDS")
-      ->check(CLI::Range(2.0, 1e6).description(""))
+      ->check(in_range(2, 1e6, "seconds"))
       ->capture_default_str();
   option("--local-addr", options.local_addr, "ADDRESS", "Where other nodes reach this one");
   option("--master-addr", options.master_addr, "ADDRESS",
          "Address of the ranks' store; otherwise that of rank 0's node");
   option("--master-port", options.master_port, "PORT", "Port of the ranks' store; otherwise a free one")
-      ->check(CLI::Range(1, 65535).description(""));
+      ->check(in_range(1, 65'535));
   option("--rdzv-id", options.rdzv_id, "ID", "Name of the job, TORCHELASTIC_RUN_ID")->capture_default_str();
   option("--role", options.role, "NAME", "ROLE_NAME of the ranks")->capture_default_str();
   flag("--standalone", options.standalone, "A job of this node alone, with a name of its own");

@@ -199,7 +199,7 @@ std::vector<RankStack> look_at_ranks(const launch::Job& job, const StackArgs& ar
       look_at_rank(rank.pid, children, one.processes);
     }
   }
-  if (ranks.empty()) throw Error(ErrorCode::kNotFound, "stack: job {} has no rank {}", job.pid, *args.rank);
+  if (ranks.empty()) throw Error(ErrorCode::kNotFound, "job {} has no rank {}", job.pid, *args.rank);
   return ranks;
 }
 

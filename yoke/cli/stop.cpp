@@ -14,6 +14,7 @@
 #include "yoke/base/format.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/job_option.h"
+#include "yoke/cli/values.h"
 #include "yoke/device/process/info.h"
 #include "yoke/device/process/signal.h"
 
@@ -69,7 +70,7 @@ class Waiting {
     const auto job = connection_.read_job(Clock::now() + milliseconds(200));
     if (!job || who_is_up(*job) == told_) return;
     told_ = who_is_up(*job);
-    std::cerr << fmt::format("yoke: job {}: waiting for {}\n", connection_.address().pid, told_);
+    std::cerr << fmt::format("yoke stop: job {}: waiting for {}\n", connection_.address().pid, told_);
   }
   std::string whom() const { return told_.empty() ? "its ranks" : told_; }
 
@@ -86,8 +87,8 @@ void wait_for_end(const device::ProcessHandle& launcher, Waiting& waiting, const
     if (launcher.wait_for_end(std::min<milliseconds>(left, kToldEvery))) return;
     waiting.tell();
     if (Clock::now() < until) continue;
-    throw Error(ErrorCode::kTimeout, "stop: after {} the job still waits for {}{}", format_duration(limit),
-                waiting.whom(), args.now ? "" : "; --now kills");
+    throw Error(ErrorCode::kTimeout, "after {} the job still waits for {}{}", format_duration(limit), waiting.whom(),
+                args.now ? "" : "; --now kills");
   }
 }
 
@@ -124,7 +125,7 @@ void add_stop(CLI::App& app, Context& context) {
   cmd->add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
   cmd->add_option("--timeout", args->timeout_s, "How long to wait; otherwise until it has ended")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 86'400.0).description(""));
+      ->check(in_range(0.001, 86'400, "seconds"));
   cmd->footer(
       examples("  yoke stop 4121           as SIGTERM to `yoke run`: ranks get SIGTERM, and SIGKILL after --grace\n"
                "  yoke stop                the only job\n"

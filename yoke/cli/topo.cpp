@@ -33,7 +33,7 @@ void print(const device::Topology& topology, const std::vector<device::Device>& 
     std::ofstream file(args.svg);
     file << topology_svg(topology, matrix);
     file.close();
-    if (!file) throw system_error(errno, "topo: writing " + args.svg);
+    if (!file) throw system_error(errno, "writing " + args.svg);
   }
   if (args.json) {
     context.out << topology_json(topology, matrix).dump(2) << '\n';
@@ -44,10 +44,10 @@ void print(const device::Topology& topology, const std::vector<device::Device>& 
 
 int run_topo(const TopoArgs& args, Context& context) {
   if (!args.topology.empty() && !args.device.sysroot.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "topo: --topology and --sysroot are two machines; give one of them");
+    throw Error(ErrorCode::kInvalidArgument, "--topology and --sysroot are two machines; give one of them");
   }
   if (!args.topology.empty() && !args.device.vendor.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "topo: --vendor chooses what is read here, and --topology is a file");
+    throw Error(ErrorCode::kInvalidArgument, "--vendor chooses what is read here, and --topology is a file");
   }
   device::Topology topology;
   // A recording is of another machine or another day; this machine's processors say nothing about it.
@@ -61,8 +61,9 @@ int run_topo(const TopoArgs& args, Context& context) {
     print(topology, gpus, args, context);
     if (gpus.size() > 1) {
       context.out.flush();
-      std::cerr << "yoke: a topology file has no NVLink and no Infinity Fabric; --replay adds those of a recording "
-                   "made there\n";
+      std::cerr
+          << "yoke topo: a topology file has no NVLink and no Infinity Fabric; --replay adds those of a recording "
+             "made there\n";
     }
     return kExitOk;
   }
@@ -77,7 +78,7 @@ int run_topo(const TopoArgs& args, Context& context) {
     }
     print(topology, snapshot.devices, args, context);
     context.out.flush();
-    for (const auto& note : device_notes(snapshot)) std::cerr << "yoke: " << note << '\n';
+    for (const auto& note : device_notes(snapshot)) std::cerr << "yoke topo: " << note << '\n';
     return kExitOk;
   });
 }

@@ -24,6 +24,7 @@
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/usage_sampling.h"
 #include "yoke/cli/usage_views.h"
+#include "yoke/cli/values.h"
 #include "yoke/cli/watched_program.h"
 #include "yoke/device/process/info.h"
 
@@ -71,13 +72,13 @@ int64_t error_width(const Context& context) {
 
 /// Fails before the program has run for hours, not after.
 void require_writable(const std::string& file) {
-  if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "watch: writing " + file);
+  if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "writing " + file);
 }
 
 void write_file(const std::string& file, const std::string& text) {
   std::ofstream stream(file, std::ios::trunc);
   stream << text << std::flush;
-  if (!stream) throw system_error(errno, "watch: writing " + file);
+  if (!stream) throw system_error(errno, "writing " + file);
 }
 
 void print_report(const UsageSampling& sampling, const WatchArgs& args, const std::string& program,
@@ -117,8 +118,8 @@ int watch_program(const WatchArgs& args, Context& context, const std::function<v
   const auto source = open_source(args.device);
   UsageSampling sampling(*source, sampling_options(args, context, program.pid()));
   if (const int error = program.start(); error != 0) {
-    const auto failure = system_error(error, "watch: cannot run " + argv[0]);
-    std::cerr << "yoke: " << failure.what() << std::endl;
+    const auto failure = system_error(error, "cannot run " + argv[0]);
+    std::cerr << "yoke watch: " << failure.what() << std::endl;
     return error == ENOENT ? 127 : 126;
   }
   sampling.start();
@@ -136,8 +137,7 @@ int watch_program(const WatchArgs& args, Context& context, const std::function<v
 
 int watch_process(const WatchArgs& args, Context& context, const std::function<void(int)>& finish) {
   const auto info = device::describe_process(args.pid);
-  if (!info.is_visible.value_or(false))
-    throw Error(ErrorCode::kNotFound, "watch: there is no process {} here", args.pid);
+  if (!info.is_visible.value_or(false)) throw Error(ErrorCode::kNotFound, "there is no process {} here", args.pid);
   SignalMessages messages;
   const auto source = open_source(args.device);
   UsageSampling sampling(*source, sampling_options(args, context, args.pid));
@@ -159,7 +159,7 @@ int watch_process(const WatchArgs& args, Context& context, const std::function<v
 
 int run_watch(const WatchArgs& args, Context& context) {
   if (context.rest.empty() == (args.pid == 0)) {
-    throw Error(ErrorCode::kInvalidArgument, "watch: give a program, as in `yoke watch -- python train.py`, or --pid");
+    throw Error(ErrorCode::kInvalidArgument, "give a program, as in `yoke watch -- python train.py`, or --pid");
   }
   require_writable(args.output);
   require_writable(args.svg);
@@ -176,14 +176,14 @@ void add_watch(CLI::App& app, Context& context) {
   auto* cmd = app.add_subcommand("watch", "Run a program, and tell at its end how well it used its devices");
   cmd->add_option("--pid", args->pid, "Watch a process that runs already, until it ends or Ctrl-C")
       ->type_name("PID")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(in_range(1, 4194304));
   cmd->add_option("--interval", args->interval_s, "Time between two samples")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.05, 3600.0).description(""))
+      ->check(in_range(0.05, 3600, "seconds"))
       ->capture_default_str();
   cmd->add_option("--goal", args->goal_percent, "Tell how much of the time utilisation was under this")
       ->type_name("PERCENT")
-      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->check(in_range(0, 100, "percent"))
       ->capture_default_str();
   cmd->add_option("-o,--output", args->output, "Write the report to FILE instead of standard error")->type_name("FILE");
   cmd->add_flag("--json", args->json, "The report as JSON");
@@ -191,7 +191,7 @@ void add_watch(CLI::App& app, Context& context) {
   add_device_options(*cmd, args->device);
   cmd->remove_option(cmd->get_option("--replay"));  // no program runs in a recording
   cmd->add_option("PROGRAM", *program, "What to run, with its arguments; every word from here on is its own")
-      ->type_name("[ARG...]")
+      ->type_name(kProgramArguments)
       ->expected(0, -1);
   cmd->footer(
       examples("  yoke watch -- python train.py                 a report after the program's output\n"
