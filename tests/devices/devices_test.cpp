@@ -117,8 +117,9 @@ TEST(Devices, WithoutAGpuThereIsTheCpuAndTheReason) {
   EXPECT_EQ(none.exit_code, 66);
   EXPECT_THAT(lines_of(none.out), SizeIs(2));
   EXPECT_THAT(none.out, HasSubstr("\ncpu  "));
-  EXPECT_THAT(none.err, AllOf(StartsWith("yoke devices: no GPU: no NVIDIA driver (libnvidia-ml.so.1 is not installed); no AMD"),
-                              HasSubstr("\n")));
+  EXPECT_THAT(none.err,
+              AllOf(StartsWith("yoke devices: no GPU: no NVIDIA driver (libnvidia-ml.so.1 is not installed); no AMD"),
+                    HasSubstr("\n")));
   EXPECT_THAT(lines_of(none.err), SizeIs(1));
   const auto mismatch = yoke_on("version_mismatch", {"devices"});
   EXPECT_EQ(mismatch.exit_code, 66);
