@@ -124,7 +124,7 @@ TEST(Logs, TheLastLinesAlone) {
   EXPECT_EQ(run(yoke({"logs", job.name(), "-n", "1000"})).out, run(yoke({"logs", job.name()})).out);
   const auto wrong = run(yoke({"logs", job.name(), "-n", "-1"}));
   EXPECT_EQ(wrong.exit_code, 64);
-  EXPECT_THAT(wrong.err, HasSubstr("yoke logs: --lines -1: give 0 to 1000000000"));
+  EXPECT_THAT(wrong.err, HasSubstr("yoke logs: -n -1: give 0 to 1000000000"));
 
   Command follows(yoke({"logs", job.name(), "-f", "-n", "1", "--rank", "0"}));
   ASSERT_TRUE(follows.wait_for_output("[0] ready"));
