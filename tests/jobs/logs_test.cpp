@@ -155,5 +155,15 @@ TEST(Logs, OfARankWithItsOwnTerminalItSaysWhere) {
   EXPECT_THAT(result.err, HasSubstr("yoke logs: rank 0 writes its standard output straight to pipe:["));
 }
 
+TEST(Logs, OnAFullDiskFail) {
+  RunningJob job({"-n", "2", "--", "sh", "-c", "echo hi; exec sleep 1000"});
+  ASSERT_TRUE(wait_until([&] { return run(yoke({"logs", job.name()})).out.size() == 14; }));
+  auto options = yoke({"logs", job.name(), "-f"});
+  options.argv.insert(options.argv.begin(), {"sh", "-c", "exec \"$@\" > /dev/full", "sh"});
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 75) << "and it does not go on";
+  EXPECT_EQ(result.err, "yoke logs: writing the output: No space left on device\n");
+}
+
 }  // namespace
 }  // namespace yoke::test

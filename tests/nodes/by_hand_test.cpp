@@ -289,6 +289,26 @@ TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
   EXPECT_THAT(result.err, HasSubstr("the endpoint 10.77.0.1:29400: it is no yoke; it says nothing, and hangs up"));
 }
 
+/// Its newer backend is silent for whoever does not speak its protocol.
+TEST_F(ByHand, AStoreOfTorchAtTheEndpointIsNamed) {
+  const auto store = std::make_unique<Command>(options(network_->on(
+      0, {"python3", "-c",
+          "import socket,threading\n"
+          "def serve(c):\n"
+          "  text=b''\n"
+          "  while True:\n"
+          "    more=c.recv(100)\n"
+          "    if not more: return\n"
+          "    text+=more\n"
+          "    if text.startswith(b'\\0\\xce\\xf7\\x85\\x3c\\x0d') and len(text)==10: c.sendall(text[6:])\n"
+          "s=socket.create_server(('0.0.0.0',29400))\nprint('up',flush=True)\n"
+          "while True: threading.Thread(target=serve,args=(s.accept()[0],)).start()\n"})));
+  ASSERT_TRUE(store->wait_for_output("up"));
+  const auto result = join(1, {"--", "true"}, "2")->wait();
+  EXPECT_EQ(result.exit_code, 77);
+  EXPECT_THAT(result.err, HasSubstr("the endpoint 10.77.0.1:29400: it is no yoke; it is a store of torch"));
+}
+
 TEST_F(ByHand, AStrangerAtTheEndpointIsSaidOnceAndEndsNothing) {
   const auto head = join(0, {"--", "true"}, "2");
   const auto web =

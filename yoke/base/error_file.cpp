@@ -2,31 +2,79 @@
 
 #include <cxxabi.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <typeinfo>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/error.h"
 #include "yoke/base/file.h"
 
 namespace yoke {
 namespace {
 
-using Json = nlohmann::ordered_json;
+/// Python's tracebacks have some KiB; a rank could make its launcher read for ever.
+constexpr size_t kMaxErrorFileBytes = 1 << 20;
+constexpr int kMaxErrorFileDepth = 32;
+
+/// Not nlohmann's ordered one, which takes quadratic time for an object of many keys.
+using Json = nlohmann::json;
+
+/// nlohmann reads any depth, and prints by recursion.
+bool require_flat(int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
+  if (depth > kMaxErrorFileDepth) throw Error(ErrorCode::kDataLoss, "an error file that is nested too deeply");
+  return true;
+}
 
 /// torch writes the time as text, and older versions as a number.
-std::chrono::system_clock::time_point to_time(const Json& json) {
-  const auto seconds = json.is_string() ? parse_int(json.get_ref<const std::string&>()) : json.get<int64_t>();
-  return std::chrono::system_clock::time_point(std::chrono::seconds(seconds.value_or(0)));
+std::chrono::system_clock::time_point time_at(const Json& json, const char* key) {
+  constexpr int64_t kLatest = 9'000'000'000;  // in nanoseconds, as the clock has it, more would not fit
+  const auto found = json.find(key);
+  int64_t seconds = 0;
+  if (found == json.end()) {
+    // 1970
+  } else if (found->is_string()) {
+    seconds = parse_int(found->get_ref<const std::string&>()).value_or(0);
+  } else if (found->is_number_unsigned()) {
+    seconds = static_cast<int64_t>(std::min<uint64_t>(found->get<uint64_t>(), kLatest));
+  } else if (found->is_number_integer()) {
+    seconds = found->get<int64_t>();
+  } else if (found->is_number_float()) {
+    seconds = static_cast<int64_t>(std::clamp<double>(found->get<double>(), 0, kLatest));
+  }
+  return std::chrono::system_clock::time_point(std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kLatest)));
+}
+
+/// Text as it is; other values as JSON.
+std::string to_text(const Json& json) {
+  if (json.is_null()) return "";
+  return json.is_string() ? json.get<std::string>() : json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string text_at(const Json& json, const char* key) {
   const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+  return found == json.end() ? "" : to_text(*found);
+}
+
+/// Of a traceback, the line that names the exception.
+std::string last_line_of(std::string_view text) {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  return std::string(text.substr(text.rfind('\n') + 1));
+}
+
+/// The format of torch's ErrorHandler.record_exception().
+nlohmann::ordered_json to_json(const ErrorReport& report) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(report.time.time_since_epoch()).count();
+  return {{"message",
+           {{"message", report.message},
+            {"extraInfo", {{"py_callstack", report.traceback}, {"timestamp", std::to_string(seconds)}}}}}};
 }
 
 std::string name_of(const std::type_info& type) {
@@ -37,13 +85,32 @@ std::string name_of(const std::type_info& type) {
 
 }  // namespace
 
+std::optional<ErrorReport> parse_error_report(std::string_view text) {
+  try {
+    const auto json = Json::parse(text, require_flat);
+    const auto message = json.find("message");
+    if (message == json.end()) return std::nullopt;
+    ErrorReport report{.content = std::string(text)};
+    if (!message->is_object()) {
+      report.message = to_text(*message);
+      report.time = time_at(json, "timestamp");
+    } else {
+      const auto extra = message->find("extraInfo");
+      const auto& details = extra == message->end() ? *message : *extra;
+      report.traceback = text_at(details, "py_callstack");
+      report.message = text_at(*message, "message");
+      if (report.message.empty()) report.message = last_line_of(report.traceback);
+      report.time = time_at(details, "timestamp");
+    }
+    return report.message.empty() ? std::nullopt : std::optional(std::move(report));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
 std::optional<ErrorReport> read_error_file(const std::filesystem::path& path) {
   try {
-    const auto json = Json::parse(read_file(path));
-    const auto& message = json.at("message");
-    if (message.is_string()) return ErrorReport{message.get<std::string>(), "", to_time(json.at("timestamp"))};
-    const auto& extra = message.at("extraInfo");
-    return ErrorReport{text_at(message, "message"), text_at(extra, "py_callstack"), to_time(extra.at("timestamp"))};
+    return parse_error_report(read_regular_file(path, kMaxErrorFileBytes));
   } catch (const std::exception&) {
     return std::nullopt;
   }
@@ -51,16 +118,25 @@ std::optional<ErrorReport> read_error_file(const std::filesystem::path& path) {
 
 bool write_error_file(const std::filesystem::path& path, const ErrorReport& report) noexcept {
   try {
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(report.time.time_since_epoch()).count();
-    const Json json = {{"message",
-                        {{"message", report.message},
-                         {"extraInfo", {{"py_callstack", report.traceback}, {"timestamp", std::to_string(seconds)}}}}}};
-    const auto text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const auto text = to_json(report).dump(-1, ' ', false, Json::error_handler_t::replace);
     const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
     return fd && write(fd.value(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
   } catch (...) {
     return false;
   }
+}
+
+void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& report, int error_code) {
+  // Replacing would make a regular file of it, of /dev/null too.
+  struct stat status {};
+  if (lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    throw Error(ErrorCode::kDataLoss, "{}: not a regular file", path.string());
+  }
+  const nlohmann::ordered_json made = to_json(report);
+  Json json = report.content.empty() ? Json(made) : Json::parse(report.content, require_flat);
+  if (error_code != 0 && json.at("message").is_object()) json["message"]["errorCode"] = error_code;
+  const auto text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  replace_file(path, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), path.string()); });
 }
 
 void record_failure(const std::string& type, const std::string& message) noexcept {

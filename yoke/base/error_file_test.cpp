@@ -1,6 +1,7 @@
 #include "yoke/base/error_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -8,6 +9,10 @@
 #include <fstream>
 #include <stdexcept>
 #include <thread>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
 
 namespace yoke {
 namespace {
@@ -50,11 +55,89 @@ TEST_F(ErrorFile, PythonsIsUnderstood) {
 
 TEST_F(ErrorFile, WhatIsNoneIsNone) {
   EXPECT_FALSE(read_error_file(path_));
-  for (const char* text : {"", "{", "[]", "{}", R"({"message": 1})", R"({"message": {"message": "x"}})",
-                           R"({"message": {"extraInfo": {"timestamp": []}}})"}) {
+  for (const char* text :
+       {"", "{", "[]", "{}", "7", "\"message\"", R"([{"message": "x"}])", R"({"message": null})", R"({"message": ""})",
+        R"({"message": {}})", R"({"message": {"extraInfo": {"timestamp": []}}})", R"({"message": 1e999})",
+        R"({"message": "x"} {})", R"({"message": "\ud800"})", "{\"message\": \"\xff\"}",
+        "{\"message\": \"\xed\xa0\x80\"}"}) {
     EXPECT_FALSE(read(text)) << text;
   }
   EXPECT_FALSE(write_error_file("/nonexistent/error.json", {}));
+}
+
+TEST_F(ErrorFile, WhatOtherProgramsWriteIsUnderstood) {
+  struct Case {
+    const char* text;
+    const char* message;
+    int64_t seconds;
+  };
+  for (const auto& [text, message, seconds] : std::vector<Case>{
+           {R"({"message": "just text"})", "just text", 0},  // torch: timestamp, if any, else 0
+           {R"({"message": "t", "timestamp": "17"})", "t", 17},
+           {R"({"message": "t", "timestamp": 17.9})", "t", 17},
+           {R"({"message": "t", "timestamp": "soon"})", "t", 0},
+           {R"({"message": "t", "timestamp": -5})", "t", 0},
+           {R"({"message": "t", "timestamp": -1e300})", "t", 0},
+           {R"({"message": "t", "timestamp": 1e300})", "t", 9'000'000'000},
+           {R"({"message": "t", "timestamp": 18446744073709551615})", "t", 9'000'000'000},
+           {R"({"message": "t", "timestamp": "9223372036854775807"})", "t", 9'000'000'000},
+           {R"({"message": "t", "timestamp": "99999999999999999999"})", "t", 0},
+           {R"({"message": "t", "timestamp": {}})", "t", 0},
+           {R"({"message": 42})", "42", 0},
+           {R"({"message": [1, "a"]})", R"([1,"a"])", 0},
+           {R"({"message": true})", "true", 0},
+           {R"({"message": {"message": "x"}})", "x", 0},
+           {R"({"message": {"message": {"a": [null]}, "extraInfo": {}}})", R"({"a":[null]})", 0},
+           {R"({"message": {"message": "x", "extraInfo": 3}})", "x", 0},
+           {R"({"message": {"message": "x", "timestamp": 17}})", "x", 17},
+           {R"({"message": {"extraInfo": {"py_callstack": "File a\nValueError: no\n\n", "timestamp": 17}}})",
+            "ValueError: no", 17},
+       }) {
+    const auto report = parse_error_report(text);
+    ASSERT_TRUE(report) << text;
+    EXPECT_EQ(report->message, message) << text;
+    EXPECT_EQ(report->time, std::chrono::system_clock::time_point(std::chrono::seconds(seconds))) << text;
+    EXPECT_EQ(report->content, text);
+  }
+}
+
+// nlohmann's reader has no limit of depth, and its printer calls itself.
+TEST_F(ErrorFile, DepthAndSizeAreLimited) {
+  const auto nested = [](size_t depth) {
+    return R"({"message": )" + std::string(depth, '[') + std::string(depth, ']') + "}";
+  };
+  EXPECT_TRUE(parse_error_report(nested(20)));
+  EXPECT_FALSE(parse_error_report(nested(500'000)));
+  EXPECT_FALSE(parse_error_report(R"({"message": )" + std::string(500'000, '[')));
+  EXPECT_TRUE(read(R"({"message": ")" + std::string(1'000'000, 'x') + "\"}"));
+  EXPECT_FALSE(read(R"({"message": ")" + std::string(2'000'000, 'x') + "\"}"));
+  std::string keys = R"({"message": "x")";
+  for (int i = 0; i < 90'000; ++i) keys += ",\"" + std::to_string(i) + "\":0";
+  EXPECT_TRUE(parse_error_report(keys + "}")) << "and in no quadratic time";
+}
+
+TEST_F(ErrorFile, OnlyARegularFileIsRead) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_FALSE(read_error_file(path_));
+  std::filesystem::remove(path_);
+  for (const char* target : {"/dev/zero", "/proc/self/environ"}) {
+    std::filesystem::create_symlink(target, path_);
+    EXPECT_FALSE(read_error_file(path_)) << target;
+    std::filesystem::remove(path_);
+  }
+  EXPECT_FALSE(read_error_file("/dev/zero"));
+}
+
+TEST_F(ErrorFile, IsHandedOnWithTheExitCode) {
+  hand_on_error_report(path_, *parse_error_report(R"({"message": {"message": "x", "more": 1}, "and": 2})"), -11);
+  EXPECT_EQ(read_file(path_), R"({"and":2,"message":{"errorCode":-11,"message":"x","more":1}})");
+  hand_on_error_report(path_, *parse_error_report(R"({"message": "text"})"), 3);
+  EXPECT_EQ(read_file(path_), R"({"message":"text"})") << "as torch: there is no place for it";
+  hand_on_error_report(path_, {"no report", "", kTime}, 0);
+  EXPECT_EQ(read_error_file(path_)->message, "no report");
+  EXPECT_EQ(read_error_file(path_)->time, kTime);
+  EXPECT_THROW(hand_on_error_report("/dev/null", {"x", "", kTime}, 0), Error);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
 TEST_F(ErrorFile, AnUncaughtExceptionIsRecorded) {

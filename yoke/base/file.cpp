@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <limits>
 #include <vector>
 
 #include "yoke/base/error.h"
@@ -18,6 +19,31 @@ UniqueFd open_to_read(const std::filesystem::path& path, int flags = 0) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
   if (!fd) throw system_error(errno, "reading " + path.string());
   return fd;
+}
+
+struct stat require_regular(const UniqueFd& fd, const std::filesystem::path& path) {
+  struct stat status {};
+  if (fstat(fd.value(), &status) != 0) throw system_error(errno, "reading " + path.string());
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kDataLoss, "{}: not a regular file", path.string());
+  return status;
+}
+
+/// Counts what it reads: the size that a file says it has may be wrong by the time it is read.
+std::string read_whole(const UniqueFd& fd, const std::filesystem::path& path, size_t max_bytes) {
+  std::string text;
+  char buffer[16384];
+  while (true) {
+    const ssize_t count = read(fd.value(), buffer, sizeof buffer);
+    if (count == 0) return text;
+    if (count > 0) {
+      text.append(buffer, static_cast<size_t>(count));
+    } else if (errno != EINTR) {
+      throw system_error(errno, "reading " + path.string());
+    }
+    if (text.size() > max_bytes) {
+      throw Error(ErrorCode::kDataLoss, "{}: longer than {} bytes", path.string(), max_bytes);
+    }
+  }
 }
 
 }  // namespace
@@ -42,18 +68,17 @@ Pipe make_pipe() {
 }
 
 std::string read_file(const std::filesystem::path& path) {
-  const auto fd = open_to_read(path);
-  std::string text;
-  char buffer[16384];
-  while (true) {
-    const ssize_t count = read(fd.value(), buffer, sizeof buffer);
-    if (count == 0) return text;
-    if (count > 0) {
-      text.append(buffer, static_cast<size_t>(count));
-    } else if (errno != EINTR) {
-      throw system_error(errno, "reading " + path.string());
-    }
-  }
+  return read_whole(open_to_read(path), path, std::numeric_limits<size_t>::max());
+}
+
+UniqueFd open_regular_file(const std::filesystem::path& path) {
+  auto fd = open_to_read(path, O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
+  require_regular(fd, path);
+  return fd;
+}
+
+std::string read_regular_file(const std::filesystem::path& path, size_t max_bytes) {
+  return read_whole(open_regular_file(path), path, max_bytes);
 }
 
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& what) {
@@ -92,9 +117,7 @@ void replace_file(const std::filesystem::path& path, const std::function<void(in
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const auto fd = open_to_read(path, O_NONBLOCK);  // a FIFO of that name would wait for a writer
-  struct stat status {};
-  if (fstat(fd.value(), &status) != 0) throw system_error(errno, "reading " + path.string());
-  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kDataLoss, "{}: not a regular file", path.string());
+  const auto status = require_regular(fd, path);
   if (status.st_size == 0) return;
   const auto size = static_cast<size_t>(status.st_size);
   void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.value(), 0);

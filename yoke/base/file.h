@@ -38,6 +38,13 @@ Pipe make_pipe();
 /// The whole file. Errors: as errno says, with the path.
 std::string read_file(const std::filesystem::path& path);
 
+/// Opens a file that somebody else may have replaced by anything: never waits for the writer of a FIFO, reads no device
+/// and follows no symbolic link. Errors: as errno says, with the path; kDataLoss when it is no regular file.
+UniqueFd open_regular_file(const std::filesystem::path& path);
+
+/// The whole of such a file. Errors: those of open_regular_file; kDataLoss when it is longer than `max_bytes`.
+std::string read_regular_file(const std::filesystem::path& path, size_t max_bytes);
+
 /// Writes all of `bytes` to `fd`, through short writes and EINTR. `what` names the target in errors.
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& what);
 

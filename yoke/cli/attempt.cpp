@@ -14,6 +14,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/cli/output_buffer.h"
 
 namespace yoke::cli {
 namespace {
@@ -69,11 +70,7 @@ std::string speaker(const Context& context) {
 int report_errors(Context& context, const std::function<int()>& work) {
   try {
     const int status = work();
-    errno = 0;  // where an earlier write failed, flushing does nothing and there is no reason to be had
-    if (!context.out.flush()) {
-      throw errno != 0 ? system_error(errno, "writing the output")
-                       : Error(ErrorCode::kUnavailable, "writing the output failed; is there space left?");
-    }
+    if (!context.out.flush()) throw system_error(error_of(context.out), "writing the output");
     return status;
   } catch (const Error& error) {
     return report(context, error.what(), exit_status(error.code()));
@@ -93,8 +90,8 @@ int attempt_in_child(Context& context, const std::function<int(const std::functi
     forwarding.restore();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(128 + SIGTERM);
-    const auto finish = [&](int status) {
-      context.out.flush();
+    const auto finish = [&](int of_work) {
+      const int status = report_errors(context, [&] { return of_work; });
       std::cerr.flush();
       [[maybe_unused]] const ssize_t written = write(pipe.write_end.value(), &status, sizeof status);
       _exit(status);

@@ -113,16 +113,10 @@ off_t begin_of_last_lines(int fd, int64_t count) {
 /// A rank's stream that is in a file alone.
 class LogFile {
  public:
-  /// Errors  as errno says, with the path; kFailedPrecondition when it is no file.
+  /// Errors  as errno says, with the path; kDataLoss when it is no regular file.
   LogFile(JobRank rank, LineStream stream)
       : rank_(std::move(rank)), stream_(stream), path_((stream == LineStream::kOut ? rank_.out : rank_.err).file) {
-    // The path is the job's word: never wait for a pipe, never follow it elsewhere.
-    fd_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (!fd_) throw system_error(errno, printable(path_));
-    struct stat status {};
-    if (fstat(fd_.value(), &status) != 0 || !S_ISREG(status.st_mode)) {
-      throw Error(ErrorCode::kFailedPrecondition, "{}: is no file", printable(path_));
-    }
+    fd_ = open_regular_file(path_);  // the path is the job's word
   }
 
   void skip_all_but_last(int64_t num_lines) {
@@ -225,6 +219,7 @@ class Reader {
     connection_.ask_logs(args_.follow, args_.num_lines, args_.rank);
     auto look_at_job = Clock::now() + kLookAtJobEvery;
     while (!connection_.is_over() && !connection_.is_closed()) {
+      if (!std::cout) return;  // which main() reports
       const auto now = Clock::now();
       print_lines(now + (files_.empty() ? milliseconds(kLookAtJobEvery) : kLookAtFilesEvery));
       for (auto& file : files_) file.print_new(printer_);

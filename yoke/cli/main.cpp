@@ -6,14 +6,16 @@
 
 #include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/output_buffer.h"
 
 namespace {
 
-/// Started with `<&-` or `>&-`, the next file opened would become standard input or output.
+/// Started with `<&-` or `>&-`, the next file opened would become standard input or output. Writing to a closed
+/// standard output must fail, as it does in other commands, so that one cannot be written to.
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) < 0) {
-      [[maybe_unused]] const int fd = open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+      [[maybe_unused]] const int fd = open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
     }
   }
 }
@@ -22,6 +24,9 @@ void open_standard_streams() {
 
 int main(int argc, char** argv) {
   open_standard_streams();
+  // Never destroyed: the stream is flushed after main().
+  static auto& output = *new yoke::cli::OutputBuffer(STDOUT_FILENO);
+  std::cout.rdbuf(&output);
   yoke::cli::Context context{std::cout, yoke::Environment::of_process(), {}, {}};
   return yoke::cli::report_errors(context, [&] {
     context.installation = yoke::cli::find_installation();

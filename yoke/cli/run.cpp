@@ -22,6 +22,7 @@
 #include "yoke/cli/run_nodes.h"
 #include "yoke/cli/run_options.h"
 #include "yoke/launch/job/agent.h"
+#include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/job/supervisor.h"
 #include "yoke/launch/plan/plan.h"
 
@@ -170,7 +171,13 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
   const auto nodes = to_nodes(args.options, context, spec);
   if (args.plan) return show_plan(spec, nodes, args, context);
-  return launch_with_hint(spec, nodes, command, context);
+  try {
+    return launch_with_hint(spec, nodes, command, context);
+  } catch (const Error& error) {
+    launch::leave_error_file(spec, std::nullopt, fmt::format("{}: {}", spec.name, error.what()),
+                             [&](const std::string& text) { std::cerr << spec.name << ": " << text << '\n'; });
+    throw;
+  }
 }
 
 }  // namespace
@@ -201,7 +208,7 @@ void add_run(CLI::App& app, Context& context) {
                "The last of a repeated option counts. An empty value is an error, as of a variable that is not set.\n"
                "\n"
                "The exit status is that of the first rank that failed, 128 and the signal's number\n"
-               "if a signal ended it, 127 if the program is not found."));
+               "if a signal ended it, 127 if the program is not found, 75 if output could not be written."));
   cmd->callback([args, program, cmd, &context] { context.exit_code = run_run(*args, *cmd, context); });
 }
 

@@ -179,7 +179,7 @@ class DeviceSelection::Resolver {
   static bool is_named(const Term& term, const Device& device, const Device* parent) {
     switch (term.kind) {
       case Term::Kind::kAll: return parent == nullptr;
-      case Term::Kind::kCpu: return device.vendor == Vendor::kCpu;
+      case Term::Kind::kCpu: return parent == nullptr && device.vendor == Vendor::kCpu;
       case Term::Kind::kMig: return parent != nullptr;
       case Term::Kind::kInstance:
         return parent != nullptr && parent->index == term.first && device.index == term.instance;

@@ -148,7 +148,7 @@ LineFields line_fields(int64_t width, int64_t id_width, const Model& model) {
   fields.percent.width = from(16, 4);
   fields.memory.width = width >= 36 ? 11 : from(22, 5);
   fields.temperature.width = from(50, 4);
-  fields.power.width = width >= 88 ? 10 : from(76, 5);
+  fields.power.width = width >= 80 ? 10 : from(70, 5);
   fields.use.width = width >= 130 ? 16 : width >= 60 ? 10 : from(32, 7);
   fields.clock.width = shows_clocks(model) ? from(130, 7) : 0;
   fields.graph.width = model.is_plain ? 0 : width >= 150 ? 24 : from(120, 12);

@@ -58,7 +58,7 @@ TEST(View, OneLineForEachDeviceOnASmallTerminal) {
     EXPECT_THAT(lines[3 + i], StartsWith(fmt::format("   {} A100-SXM4-80GB ", i)));
     EXPECT_THAT(lines[3 + i], HasSubstr(fmt::format("{:>3}%", i * 10)));
     EXPECT_THAT(lines[3 + i], HasSubstr(fmt::format("{}.0/80.0 {}°C", i * 5, 40 + i)));
-    EXPECT_THAT(lines[3 + i], testing::EndsWith(fmt::format("{}/400W", 60 + i * 20)));
+    EXPECT_THAT(lines[3 + i], HasSubstr(fmt::format("{}/400W {}", 60 + i * 20, i % 2 == 0 ? "ada" : "grace")));
   }
   EXPECT_THAT(lines[23], HasSubstr("12 processes"));
 }
@@ -273,11 +273,12 @@ TEST(View, CommandsScrollSideways) {
 
 TEST(View, SelectionMineAndOthers) {
   auto model = make_model({80, 24}, make_sample(8, 2));
-  EXPECT_EQ(style_of(model, "ada"), Style::kStrong);
-  EXPECT_EQ(style_of(model, "grace"), Style::kNormal);
+  // With their devices, as the list has them; users stand in the lines of devices as well.
+  EXPECT_EQ(style_of(model, "ada      0"), Style::kStrong);
+  EXPECT_EQ(style_of(model, "grace    1"), Style::kNormal);
   model = press(press(std::move(model), Key::kDown), Key::kDown);
-  EXPECT_EQ(style_of(model, "ada"), Style::kStrong);
-  EXPECT_EQ(style_of(model, "grace"), Style::kSelected);
+  EXPECT_EQ(style_of(model, "ada      0"), Style::kStrong);
+  EXPECT_EQ(style_of(model, "grace    1"), Style::kSelected);
 }
 
 TEST(View, TemperaturesNearTheLimitStandOut) {

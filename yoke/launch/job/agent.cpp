@@ -14,6 +14,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/launch/job/job_server.h"
+#include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/job/suspend.h"
 #include "yoke/launch/node/earliest.h"
 #include "yoke/launch/node/local_node.h"
@@ -59,7 +60,7 @@ class Agent : public NodeObserver {
         signals_(take_signals(spec.stop_signals)),
         node_(spec, has_screen, *this),
         job_(describe_job(spec)) {
-    if (has_screen) screen_.emplace(spec.color, spec.environment);
+    if (has_screen) screen_.emplace(spec.name, spec.color, spec.environment);
     job_server_ = std::make_unique<JobServer>(job_, screen_ ? screen_->recent_lines() : no_lines_,
                                               [this](StopHow) { ask_to_end(SIGTERM); });
     if (node_.run_folder().empty() || spec.quiet) return;
@@ -104,7 +105,7 @@ class Agent : public NodeObserver {
     return stop_signal_ != 0;
   }
   int stop_signal() const { return stop_signal_; }
-  int exit_code() const { return exit_code_; }
+  int exit_code() const { return screen_ ? screen_->exit_code(exit_code_) : exit_code_; }
 
   void say(const std::string& text) {
     if (screen_) screen_->say(fmt::format("{}: {}", spec_.name, text));
@@ -114,14 +115,22 @@ class Agent : public NodeObserver {
   void finish_screen() {
     const auto until = Clock::now() + kDrain;
     while (screen_ && screen_->is_waiting() && (stop_signal_ == 0 || Clock::now() < until)) step();
+    if (screen_ && outcome_ == Outcome::kEnded) screen_->settle();
   }
 
   void on_event(Node&, const NodeEvent& event) override {
     if (event.kind == Kind::kStarted) job_.on_started(event.rank, event.pid);
-    if (event.kind == Kind::kExited) job_.on_exited(event.rank, event.value);
+    if (event.kind == Kind::kExited) {
+      job_.on_exited(event.rank, event.value);
+      facts_.wait_statuses[event.rank] = event.value;
+    }
+    if (event.kind == Kind::kReport && event.report) facts_.reports.emplace(event.rank, *event.report);
     if (event.kind == Kind::kEnded) has_ended_ = true;
     if (event.kind == Kind::kDone) is_running_ = false;
-    if (event.kind == Kind::kNotice && screen_) return screen_->say(event.text);
+    if (event.kind == Kind::kNotice && screen_) {
+      if (event.value != 0) screen_->note_loss();
+      return say(event.text);
+    }
     if (event.kind == Kind::kRefused) is_running_ = false;
     tell(event);
   }
@@ -176,6 +185,7 @@ class Agent : public NodeObserver {
     next.take(node_.next_time());
     if (head_ != nullptr && !outcome_) next.take(head_->next_time());
     if (!outcome_) next.take(give_up_at_);
+    if (screen_) next.take(screen_->next_time());
     return next.milliseconds_from(Clock::now(), 1000);
   }
 
@@ -232,6 +242,11 @@ class Agent : public NodeObserver {
     } else if (const auto end = message.find("end"); end != message.end()) {
       exit_code_ = end->at("exit_code");
       const std::string reason = end->at("reason");
+      if (screen_) screen_->settle();    // the reason is the last line
+      if (screen_ && exit_code_ != 0) {  // an agent over ssh has the environment of the head, and not its files
+        const auto failed = facts_.reports.empty() ? std::nullopt : std::optional(failed_rank(facts_));
+        leave_error_file(spec_, failed, reason, [this](const auto& text) { say(text); });
+      }
       if (!reason.empty() && screen_) screen_->say(reason);
       outcome_ = Outcome::kEnded;
     }
@@ -244,6 +259,7 @@ class Agent : public NodeObserver {
     }
     is_running_ = true;
     has_ended_ = false;
+    facts_ = {};
     node_.start(place);
     auto plans = node_.plans();
     std::erase_if(plans, [](const RankPlan& rank) { return rank.is_store; });
@@ -256,6 +272,7 @@ class Agent : public NodeObserver {
   LocalNode node_;
   std::optional<Screen> screen_;
   Channel* head_ = nullptr;
+  FailureFacts facts_;       ///< Of this node's ranks.
   bool is_running_ = false;  ///< Ranks, or what they printed is not all read.
   bool has_ended_ = false;   ///< All ranks.
   std::optional<Outcome> outcome_;

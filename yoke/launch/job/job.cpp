@@ -103,18 +103,18 @@ Job describe_job(const LaunchSpec& spec) {
 
 Json to_json(const Job& job) {
   Json object = {{"pid", job.pid},
-               {"name", job.name},
-               {"run_id", job.run_id},
-               {"argv", job.argv},
-               {"folder", job.folder},
-               {"host", job.host},
-               {"started_at_seconds", std::chrono::duration<double>(job.started_at.time_since_epoch()).count()},
-               {"num_ranks", job.num_ranks},
-               {"num_up", job.num_up()},
-               {"num_restarts", job.num_restarts},
-               {"max_restarts", job.max_restarts},
-               {"is_stopping", job.is_stopping},
-               {"ranks", Json::array()}};
+                 {"name", job.name},
+                 {"run_id", job.run_id},
+                 {"argv", job.argv},
+                 {"folder", job.folder},
+                 {"host", job.host},
+                 {"started_at_seconds", std::chrono::duration<double>(job.started_at.time_since_epoch()).count()},
+                 {"num_ranks", job.num_ranks},
+                 {"num_up", job.num_up()},
+                 {"num_restarts", job.num_restarts},
+                 {"max_restarts", job.max_restarts},
+                 {"is_stopping", job.is_stopping},
+                 {"ranks", Json::array()}};
   for (const auto& rank : job.ranks) object["ranks"].push_back(to_json(rank));
   return object;
 }

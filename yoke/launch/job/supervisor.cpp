@@ -21,6 +21,7 @@
 #include "yoke/launch/job/group.h"
 #include "yoke/launch/job/job_server.h"
 #include "yoke/launch/job/member.h"
+#include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/job/status_line.h"
 #include "yoke/launch/job/suspend.h"
 #include "yoke/launch/node/earliest.h"
@@ -67,7 +68,7 @@ class Head : public NodeObserver {
         job_(describe_job(spec)) {
     if (nodes.hosts.empty()) add_this_machine();
     if (nodes.is_several()) raise_file_limit();
-    screen_ = std::make_unique<Screen>(spec.color, spec.environment);
+    screen_ = std::make_unique<Screen>(spec.name, spec.color, spec.environment);
     job_server_ = std::make_unique<JobServer>(job_, screen_->recent_lines(),
                                               [this](StopHow how) { stop(group_.on_stop(how, Clock::now())); });
   }
@@ -87,21 +88,25 @@ class Head : public NodeObserver {
       if (!notice) break;
       if (!spec_.quiet) screen_->say(*notice);
       is_gathering_again_ = true;
+      failed_.reset();
     }
     has_status_ = false;
     screen_->show_status("");
     screen_->flush();
+    screen_->settle();
     const auto reason = group_.reason();
+    if (exit_code() != 0) leave_error_file(spec_, failed_, reason, [this](const auto& text) { say(text); });
     if (!reason.empty()) screen_->say(reason);
     for (auto& [id, member] : members_) {
-      if (member.remote != nullptr) member.remote->end(group_.exit_code(), reason);
+      if (member.remote != nullptr) member.remote->end(exit_code(), reason);
     }
     while (screen_->is_waiting() && !is_drain_over()) step();
+    screen_->settle();
     for (auto& [id, member] : members_) {
       if (member.remote != nullptr) member.remote->flush(kFarewell);
     }
     job_server_->finish(kLastLines);
-    return group_.exit_code();
+    return exit_code();
   }
 
   void on_event(Node& node, const NodeEvent& event) override {
@@ -123,6 +128,7 @@ class Head : public NodeObserver {
       case Kind::kStarted: job_.on_started(event.rank, event.pid); return carry_out(group_.on_started(event.rank));
       case Kind::kExited:
         job_.on_exited(event.rank, event.value);
+        facts_.wait_statuses[event.rank] = event.value;
         read_signals();  // Ctrl-C goes to the terminal's rank and to us: the cause first
         return carry_out(group_.on_exited(event.rank, event.pid, event.value, now));
       case Kind::kCannotRun: return carry_out(group_.on_cannot_run(event.rank, event.value, now));
@@ -133,7 +139,7 @@ class Head : public NodeObserver {
       case Kind::kOnlyStore: member.has_only_store = true; return;
       case Kind::kReport:
         if (event.report) facts_.reports.emplace(event.rank, *event.report);
-        if (!event.text.empty()) logs_[event.rank] = member.remote ? member.info.host + ":" + event.text : event.text;
+        if (!event.text.empty()) facts_.logs[event.rank] = (member.remote ? member.info.host + ":" : "") + event.text;
         return;
       case Kind::kEnded:
         member.has_processes = member.has_only_store = false;
@@ -142,9 +148,8 @@ class Head : public NodeObserver {
       case Kind::kDone: member.takes_part = false; return;
       case Kind::kSignal: return on_node_signal(id, member, event.value);
       case Kind::kNotice:
-        return screen_->say(member.remote == nullptr
-                                ? event.text
-                                : fmt::format("{}: {}{}", spec_.name, name_of(member), printable(event.text)));
+        if (event.value != 0) screen_->note_loss();
+        return say(name_of(member) + printable(event.text));
       case Kind::kLost: return on_lost(id, member, event.text);
     }
   }
@@ -375,7 +380,6 @@ class Head : public NodeObserver {
 
   void run_ranks() {
     facts_ = {};
-    logs_.clear();
     const auto chosen = membership_.choose();
     auto& first = members_.at(chosen.front());
     const auto address = nodes_.master_addr.value_or(nodes_.is_several() ? first.info.address : spec_.master_addr);
@@ -448,16 +452,9 @@ class Head : public NodeObserver {
   void report_failure() {
     if (!group_.failure()) return;
     facts_.first_exited = group_.failure()->rank;
-    const auto rank = root_cause(facts_);
-    const auto report = facts_.reports.find(rank);
-    const auto log = logs_.find(rank);
-    for (const auto& line : describe_failure(
-             spec_.name, {.rank = rank,
-                         .report = report == facts_.reports.end() ? std::nullopt : std::optional(report->second),
-                         .last_lines = screen_->lost_lines(rank),
-                         .log = log == logs_.end() ? "" : log->second})) {
-      screen_->say(line);
-    }
+    failed_ = failed_rank(facts_);
+    failed_->last_lines = screen_->lost_lines(failed_->rank);
+    for (const auto& line : describe_failure(spec_.name, *failed_)) screen_->say(line);
   }
 
   // The loop.
@@ -515,6 +512,7 @@ class Head : public NodeObserver {
     Earliest next;
     if (has_processes(members_)) next.take(group_.next_time());
     next.take(drain_until_);
+    next.take(screen_->next_time());
     if (has_status_) next.take(next_status_);
     if (listener_) next.take(listener_->next_time());
     for (const auto& [id, member] : members_) {
@@ -555,6 +553,8 @@ class Head : public NodeObserver {
     }
   }
 
+  int exit_code() const { return screen_->exit_code(group_.exit_code()); }
+
   bool is_drain_over() const { return drain_until_ && Clock::now() >= *drain_until_; }
 
   const LaunchSpec& spec_;
@@ -573,7 +573,7 @@ class Head : public NodeObserver {
   const Member* preparing_ = nullptr;
   std::optional<uint16_t> master_port_;
   FailureFacts facts_;
-  std::map<int64_t, std::string> logs_;
+  std::optional<FailedRank> failed_;  ///< The cause of the last attempt's end.
   std::optional<Clock::time_point> drain_until_;
   const Clock::time_point began_ = Clock::now();
   Clock::time_point next_status_ = began_;

@@ -56,12 +56,6 @@ std::vector<pid_t> children_of_before() {
   return result;
 }
 
-void open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path) {
-  if (texts.empty()) return;
-  filter.texts = texts;
-  filter.file = open_log(path);
-}
-
 }  // namespace
 
 void raise_file_limit() {
@@ -96,10 +90,7 @@ LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& 
       reader_(
           {.has_room = [this](bool is_err) { return observer_.has_room(is_err); },
            .take = [this](int64_t rank, bool is_err, const auto& bytes) { observer_.on_output(rank, is_err, bytes); },
-           .complain =
-               [this](const std::string& line) {
-                 tell({.kind = Kind::kNotice, .text = fmt::format("{}: {}", spec_.name, line)});
-               }}) {
+           .complain = [this](const std::string& line) { tell({.kind = Kind::kNotice, .text = line}); }}) {
   start_guardian();
 }
 
@@ -164,8 +155,15 @@ void LocalNode::start(const Place& place) {
   master_ = {};  // the guardian has it, or nobody needs it
 }
 
+void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path) {
+  if (texts.empty()) return;
+  filter.texts = texts;
+  filter.file = &reader_.add_log(path);
+}
+
 void LocalNode::plan_ranks(const Place& place) {
-  for (auto* filter : {&out_filter_, &err_filter_}) filter->file.reset();
+  reader_.settle_logs();  // of a start that failed
+  for (auto* filter : {&out_filter_, &err_filter_}) filter->file = nullptr;
   std::string log_folder;
   if (!run_folder_.empty()) {
     log_folder = make_attempt_folder(run_folder_, place.restart_count, spec_.num_ranks);
@@ -186,12 +184,10 @@ void LocalNode::plan_ranks(const Place& place) {
 UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filter) {
   const auto& stream = is_err ? rank.err : rank.out;
   if (stream.is_own) return UniqueFd(dup(is_err ? STDERR_FILENO : STDOUT_FILENO));
-  UniqueFd file;
-  if (!stream.file.empty()) file = open_log(stream.file);
-  if (!stream.is_piped()) return file;
+  if (!stream.is_piped()) return stream.file.empty() ? UniqueFd() : open_log(stream.file);
+  auto* const copy = stream.file.empty() ? nullptr : &reader_.add_log(stream.file);
   auto pipe = make_pipe();
-  reader_.add(rank.rank, is_err,
-              {std::move(pipe.read_end), std::move(file), stream.is_filtered ? &filter : nullptr, rank.prefix});
+  reader_.add(rank.rank, is_err, {std::move(pipe.read_end), copy, stream.is_filtered ? &filter : nullptr, rank.prefix});
   return std::move(pipe.write_end);
 }
 
@@ -279,7 +275,7 @@ void LocalNode::handle(const std::vector<pollfd>& polls, size_t first) {
 
 std::optional<Node::Time> LocalNode::next_time() const {
   if (state_ == State::kDraining && reader_.can_read()) return Time{};
-  return std::nullopt;
+  return reader_.next_time();
 }
 
 void LocalNode::read_message() {
@@ -316,8 +312,7 @@ void LocalNode::read_message() {
 
 void LocalNode::say_not_preloaded(const std::string& why) {
   if (spec_.quiet) return;
-  tell({.kind = Kind::kNotice,
-        .text = fmt::format("{}: ranks are started by exec, not preloaded: {}", spec_.name, printable(why))});
+  tell({.kind = Kind::kNotice, .text = fmt::format("ranks are started by exec, not preloaded: {}", printable(why))});
 }
 
 void LocalNode::lose_guardian() {
@@ -334,6 +329,9 @@ void LocalNode::lose_guardian() {
 
 void LocalNode::finish() {
   state_ = State::kIdle;
+  for (const auto& line : reader_.settle_logs()) {
+    tell({.kind = Kind::kNotice, .value = 1, .text = line});
+  }
   for (const auto& rank : plans_) {
     if (rank.is_store) continue;
     auto report = read_error_file(rank.error_file);

@@ -60,6 +60,7 @@ class LocalNode : public Node {
   void start_guardian();
   void plan_ranks(const Place& place);
   UniqueFd connect(const RankPlan& rank, bool is_err, LineFilter& filter);
+  void open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path);
   void send_plan();
   void decide_on_preload();
   void say_not_preloaded(const std::string& why);

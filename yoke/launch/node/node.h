@@ -47,7 +47,7 @@ struct NodeEvent {
     kEnded,         ///< All that was started has ended.
     kDone,          ///< And all that it printed was told, and the reports.
     kSignal,        ///< The launcher of that node was told to end, by signal `value`.
-    kNotice,        ///< text: a line for the user.
+    kNotice,        ///< text: for the user. value: 1 if it says that output is missing for good.
     kLost,          ///< The connection is gone. text: how.
   };
   Kind kind = Kind::kDone;

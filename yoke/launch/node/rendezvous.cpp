@@ -142,7 +142,7 @@ class HeadSearch {
         num_hang_ups_ = 0;
         continue;
       }
-      if (!shake_hands(fd.value())) continue;
+      if (!shake_hands(fd.value(), *one)) continue;
       send_at_once(fd.value());
       return to_channel(std::move(fd), nodes_.silence);
     }
@@ -187,7 +187,7 @@ class HeadSearch {
   }
 
   /// True once both have proved themselves; false: try again. Errors  kPermissionDenied.
-  bool shake_hands(int fd) {
+  bool shake_hands(int fd, const addrinfo& address) {
     Handshake handshake(Handshake::Side::kAgent, nodes_.token, run_id_);
     std::string received, to_send;
     const auto began = Clock::now(), until = std::min(until_, began + kHandshakePatience);
@@ -200,6 +200,11 @@ class HeadSearch {
         if (!has_heard && !has_greeted && Clock::now() >= began + kGreetFirstAfter) {
           handshake.greet_first(to_send);
           has_greeted = true;
+        }
+        if (!has_heard && !has_probed_ && Clock::now() >= began + kGreetFirstAfter + kHangUpWithin) {
+          has_probed_ = true;
+          if (is_torchs_store(address))
+            throw stranger("it is a store of torch, torchrun's or that of another job's ranks");
         }
       } else {
         char buffer[256];
@@ -220,17 +225,38 @@ class HeadSearch {
                 handshake.is_stranger() ? kNoHead : kNoToken);
   }
 
+  /// Torch's store answers nothing but its own protocol (TCPStoreBackend.hpp): VALIDATE with a magic number, and PING,
+  /// which it gives back.
+  bool is_torchs_store(const addrinfo& address) {
+    constexpr uint32_t kMagic = 0x3C85F7CE, kNonce = 0x656B6F79;
+    constexpr char kValidate = 0, kPing = 13;
+    const auto fd = connect_once(address);
+    if (!fd) return false;
+    std::string question(1, kValidate);
+    question.append(reinterpret_cast<const char*>(&kMagic), sizeof kMagic);
+    question += kPing;
+    question.append(reinterpret_cast<const char*>(&kNonce), sizeof kNonce);
+    send_all(fd.value(), question);
+    for (const auto until = Clock::now() + kHangUpWithin; Clock::now() < until && !wait(milliseconds(20));) {
+      uint32_t answer = 0;
+      const auto count = recv(fd.value(), &answer, sizeof answer, MSG_PEEK);
+      if (count == static_cast<ssize_t>(sizeof answer)) return answer == kNonce;
+      if (count == 0) return false;
+    }
+    return false;
+  }
+
+  Error stranger(const std::string& what) const {
+    return Error(ErrorCode::kPermissionDenied, "the endpoint {}: it is no yoke; {}; {}", endpoint(), what, kNoHead);
+  }
+
   /// `after_greeting`: at once when it heard that this is a node of yoke. A head speaks first, and a forwarder whose
   /// target is not up yet hangs up without listening; twice, as the head may have been killed just then.
   void on_hang_up(bool after_greeting) {
     why_ = "it closes the connection";
     num_hang_ups_ = after_greeting ? num_hang_ups_ + 1 : 0;
     if (num_hang_ups_ < 2) return;
-    throw Error(
-        ErrorCode::kPermissionDenied,
-        "the endpoint {}: it is no yoke; it says nothing, and hangs up when a node of yoke speaks, as the store "
-        "of torchrun or of another job's ranks does; {}",
-        endpoint(), kNoHead);
+    throw stranger("it says nothing, and hangs up when a node of yoke speaks, as an older store of torch does");
   }
 
   const NodesSpec& nodes_;
@@ -242,6 +268,7 @@ class HeadSearch {
   bool has_said_ = false;
   bool is_cancelled_ = false;
   int num_hang_ups_ = 0;  ///< One after the other.
+  bool has_probed_ = false;
 };
 
 }  // namespace

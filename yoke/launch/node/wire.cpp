@@ -34,8 +34,10 @@ json to_json(const NodeEvent& event) {
                  {"text", event.text}};
   if (event.report) {
     const auto seconds = std::chrono::floor<std::chrono::seconds>(event.report->time.time_since_epoch());
-    result["report"] = {
-        {"message", event.report->message}, {"traceback", event.report->traceback}, {"time", seconds.count()}};
+    result["report"] = {{"message", event.report->message},
+                        {"traceback", event.report->traceback},
+                        {"time", seconds.count()},
+                        {"content", event.report->content}};
   }
   if (event.info) {
     result["info"] = {{"protocol", kProtocol},
@@ -63,7 +65,8 @@ NodeEvent to_event(const json& from) {
     const std::chrono::seconds time(report->at("time").get<int64_t>());
     event.report = {.message = report->at("message"),
                     .traceback = report->at("traceback"),
-                    .time = std::chrono::system_clock::time_point(time)};
+                    .time = std::chrono::system_clock::time_point(time),
+                    .content = report->value("content", "")};
   }
   if (const auto info = from.find("info"); info != from.end()) {
     if (const int protocol = info->at("protocol"); protocol != kProtocol) {

@@ -1,10 +1,17 @@
 #include "yoke/launch/output/failure_report.h"
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 
 #include "yoke/base/text.h"
 
 namespace yoke::launch {
+namespace {
+
+/// A rank may write a mebibyte.
+constexpr int64_t kMaxMessageColumns = 4000;
+
+}  // namespace
 
 int64_t root_cause(const FailureFacts& facts) {
   auto first = facts.reports.find(facts.first_exited);
@@ -14,10 +21,35 @@ int64_t root_cause(const FailureFacts& facts) {
   return first == facts.reports.end() ? facts.first_exited : first->first;
 }
 
+FailedRank failed_rank(const FailureFacts& facts) {
+  FailedRank failed{.rank = root_cause(facts)};
+  if (const auto it = facts.reports.find(failed.rank); it != facts.reports.end()) failed.report = it->second;
+  if (const auto it = facts.logs.find(failed.rank); it != facts.logs.end()) failed.log = it->second;
+  if (const auto it = facts.wait_statuses.find(failed.rank); it != facts.wait_statuses.end()) {
+    failed.wait_status = it->second;
+  }
+  return failed;
+}
+
+HandedOn hand_on(const FailedRank* failed, const std::string& reason, std::chrono::system_clock::time_point now) {
+  HandedOn result;
+  if (failed != nullptr) {
+    const int status = failed->wait_status;
+    result.error_code = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  if (failed != nullptr && failed->report) {
+    result.report = *failed->report;
+  } else {
+    result.report = {.message = reason, .traceback = "", .time = now};
+  }
+  return result;
+}
+
 std::vector<std::string> describe_failure(const std::string& name, const FailedRank& failed) {
   std::vector<std::string> lines;
   if (failed.report) {
-    lines.push_back(fmt::format("{}: rank {} failed: {}", name, failed.rank, printable(failed.report->message)));
+    lines.push_back(fmt::format("{}: rank {} failed: {}", name, failed.rank,
+                                fit(printable(failed.report->message), kMaxMessageColumns)));
   }
   if (!failed.last_lines.empty()) {
     lines.push_back(fmt::format("{}: the last lines of rank {}:", name, failed.rank));

@@ -31,5 +31,34 @@ TEST(FailureReport, ShowsWhatIsKnown) {
                           "  b?", "yoke run: the log of rank 2 is /l/2/stderr.log"));
 }
 
+TEST(FailureReport, FindsWhatIsKnownOfTheRootCause) {
+  const auto failed = failed_rank({.first_exited = 3,
+                                   .reports = {{1, at(10)}},
+                                   .logs = {{1, "/l/1"}, {3, "/l/3"}},
+                                   .wait_statuses = {{1, 15}, {3, 3 << 8}}});
+  EXPECT_EQ(failed.rank, 1);
+  EXPECT_EQ(failed.wait_status, 15);
+  EXPECT_EQ(failed.report->time, at(10).time);
+  EXPECT_EQ(failed.log, "/l/1");
+}
+
+TEST(FailureReport, ALongMessageIsCut) {
+  const auto lines = describe_failure("yoke run", {.report = ErrorReport{std::string(1 << 20, 'x'), "", {}}});
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_LT(lines[0].size(), 5000U);
+}
+
+TEST(FailureReport, HandsOnTheReportOrTheReason) {
+  const auto now = at(50).time;
+  const FailedRank silent{.rank = 1, .wait_status = 9};
+  const FailedRank talker{.rank = 1, .wait_status = 3 << 8, .report = at(10)};
+  EXPECT_EQ(hand_on(&talker, "reason", now).report.time, at(10).time);
+  EXPECT_EQ(hand_on(&talker, "reason", now).error_code, 3);
+  EXPECT_EQ(hand_on(&silent, "reason", now).report.message, "reason");
+  EXPECT_EQ(hand_on(&silent, "reason", now).error_code, -9);
+  EXPECT_EQ(hand_on(nullptr, "reason", now).error_code, 0);
+  EXPECT_EQ(hand_on(nullptr, "reason", now).report.time, now);
+}
+
 }  // namespace
 }  // namespace yoke::launch

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -60,8 +61,14 @@ std::string error_folder_name() {
 }
 
 UniqueFd open_log(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
+  UniqueFd fd(open(path.c_str(), kFlags | O_NONBLOCK, 0644));
   if (!fd) throw system_error(errno, fmt::format("opening the log {}", path));
+  struct stat status {};
+  if (fstat(fd.value(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw Error(ErrorCode::kFailedPrecondition, "opening the log {}: not a regular file", path);
+  }
+  fcntl(fd.value(), F_SETFL, O_APPEND);  // a rank may inherit it
   return fd;
 }
 

@@ -21,7 +21,8 @@ std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, 
 /// whoever is left removes it: nobody can be killed in between.
 std::string error_folder_name();
 
-/// Opens `path` for a rank's output: new or emptied, at its end. Errors  as errno says, with the path.
+/// Opens `path` for a rank's output: new or emptied, at its end. Never waits, whatever a rank has put there.
+/// Errors  as errno says, with the path; kFailedPrecondition when it is there and no regular file.
 UniqueFd open_log(const std::string& path);
 
 }  // namespace yoke::launch

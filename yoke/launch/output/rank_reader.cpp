@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <span>
 #include <utility>
 
-#include "yoke/base/error.h"
+#include "yoke/launch/output/log_files.h"
 
 namespace yoke::launch {
 namespace {
@@ -19,6 +18,26 @@ constexpr size_t kPipeBytes = 1 << 16;  // a pipe's capacity
 }  // namespace
 
 RankReader::RankReader(OutputTaker taker) : taker_(std::move(taker)), buffer_(kPipeBytes, '\0') {}
+
+Sink& RankReader::add_log(const std::string& path) {
+  return *logs_.emplace_back(std::make_unique<Sink>(open_log(path), fmt::format("the log {}", path)));
+}
+
+std::vector<std::string> RankReader::settle_logs() {
+  std::vector<std::string> lines;
+  for (auto& log : logs_) {
+    log->settle();
+    for (auto& line : log->take_news()) {
+      if (log->has_lost()) {
+        lines.push_back(std::move(line));
+      } else {
+        taker_.complain(line);
+      }
+    }
+  }
+  logs_.clear();
+  return lines;
+}
 
 void RankReader::add(int64_t rank, bool is_err, StreamSource source) {
   if (!source.pipe) return;
@@ -34,6 +53,9 @@ void RankReader::add_polls(std::vector<pollfd>& polls) {
 }
 
 void RankReader::read(const std::vector<pollfd>& polls, size_t first, bool writers_are_gone) {
+  for (auto& log : logs_) {
+    if (log->next_time()) write_log(*log, "");
+  }
   for (size_t i = 0; i < streams_.size(); ++i) {
     auto& stream = streams_[i];
     const bool is_ready = first + i < polls.size() && polls[first + i].revents != 0;
@@ -48,7 +70,7 @@ void RankReader::read(Stream& stream, bool writers_are_gone) {
   const int error_number = count < 0 ? errno : 0;
   if (count > 0) {
     const std::string_view bytes(buffer_.data(), static_cast<size_t>(count));
-    copy(stream, bytes);
+    if (stream.source.copy != nullptr) write_log(*stream.source.copy, bytes);
     filter(stream, bytes);
     taker_.take(stream.rank, stream.is_err, bytes);
   } else if (count == 0 || (error_number != EINTR && error_number != EAGAIN) ||
@@ -59,21 +81,16 @@ void RankReader::read(Stream& stream, bool writers_are_gone) {
   }
 }
 
-void RankReader::copy(Stream& stream, std::string_view bytes) {
-  auto& file = stream.source.copy;
-  if (!file) return;
-  try {
-    write_all(file.value(), std::as_bytes(std::span(bytes)), fmt::format("the log of rank {}", stream.rank));
-  } catch (const Error& error) {
-    taker_.complain(fmt::format("{}; its output goes on here alone", error.what()));
-    file.reset();
-  }
+void RankReader::write_log(Sink& log, std::string_view bytes) {
+  log.lines().append(bytes);
+  log.flush();
+  for (const auto& line : log.take_news()) taker_.complain(line);
 }
 
 /// `bytes`: nothing at the end.
 void RankReader::filter(Stream& stream, const std::optional<std::string_view>& bytes) {
   auto* filter = stream.source.filter;
-  if (filter == nullptr || !filter->file) return;
+  if (filter == nullptr || filter->file == nullptr) return;
   std::string lines;
   if (bytes) {
     stream.lines.feed(*bytes, lines);
@@ -85,12 +102,16 @@ void RankReader::filter(Stream& stream, const std::optional<std::string_view>& b
     rest.remove_prefix(line.size());
     const auto is_wanted = [&](const std::string& text) { return line.find(text) != line.npos; };
     if (std::none_of(filter->texts.begin(), filter->texts.end(), is_wanted)) continue;
-    const auto whole = fmt::format("{}{}", stream.source.filter_prefix, line);
-    if (write(filter->file.value(), whole.data(), whole.size()) >= 0) continue;
-    taker_.complain(system_error(errno, "writing the log of filtered lines").what());
-    filter->file.reset();
-    return;
+    write_log(*filter->file, fmt::format("{}{}", stream.source.filter_prefix, line));
   }
+}
+
+std::optional<WriteTrouble::Time> RankReader::next_time() const {
+  std::optional<WriteTrouble::Time> first;
+  for (const auto& log : logs_) {
+    if (const auto& time = log->next_time(); time && (!first || *time < *first)) first = time;
+  }
+  return first;
 }
 
 bool RankReader::can_read() const {

@@ -6,25 +6,27 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "yoke/base/file.h"
 #include "yoke/launch/output/line_assembler.h"
+#include "yoke/launch/output/sink.h"
 
 namespace yoke::launch {
 
 /// Lines that have one of the texts, of several ranks, in one file.
 struct LineFilter {
   std::vector<std::string> texts;
-  UniqueFd file;
+  Sink* file = nullptr;  ///< From RankReader::add_log; null: none.
 };
 
 /// One of a rank's two streams, as its reader has it.
 struct StreamSource {
   UniqueFd pipe;                 ///< The read end; none: the rank writes elsewhere.
-  UniqueFd copy;                 ///< A file for the bytes as they come; none: no copy.
+  Sink* copy = nullptr;          ///< From RankReader::add_log, for the bytes as they come; null: no copy.
   LineFilter* filter = nullptr;  ///< Outlives the stream.
   std::string filter_prefix;     ///< Of lines in the filter's file.
 };
@@ -34,12 +36,18 @@ struct OutputTaker {
   std::function<bool(bool is_err)> has_room;
   /// `bytes`: nothing at the end of the stream.
   std::function<void(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes)> take;
-  std::function<void(const std::string& line)> complain;  ///< A log that can no longer be written.
+  std::function<void(const std::string& line)> complain;  ///< A log that cannot be written, or again.
 };
 
 class RankReader {
  public:
   explicit RankReader(OutputTaker taker);
+
+  /// A file that streams are copied into, until settle_logs().
+  Sink& add_log(const std::string& path);
+  /// Once all streams have ended: tries again to write what logs lack, and forgets them. Returns what is missing, in
+  /// lines for the user.
+  std::vector<std::string> settle_logs();
 
   void add(int64_t rank, bool is_err, StreamSource source);
   void add_polls(std::vector<pollfd>& polls);
@@ -47,6 +55,9 @@ class RankReader {
   /// REQUIRES: the entries that add_polls() appended, from `polls[first]` on. Once `writers_are_gone`, an empty pipe is
   /// an ended one, even if a process that cannot be killed still holds it.
   void read(const std::vector<pollfd>& polls, size_t first, bool writers_are_gone);
+
+  /// When to call read() although nothing happened.
+  std::optional<WriteTrouble::Time> next_time() const;
 
   bool is_finished() const { return streams_.empty(); }
   bool can_read() const;  ///< Some stream has not ended, and there is room for it.
@@ -59,10 +70,11 @@ class RankReader {
     LineAssembler lines{""};  ///< For the filter alone.
   };
   void read(Stream& stream, bool writers_are_gone);
-  void copy(Stream& stream, std::string_view bytes);
+  void write_log(Sink& log, std::string_view bytes);
   void filter(Stream& stream, const std::optional<std::string_view>& bytes);
 
   OutputTaker taker_;
+  std::vector<std::unique_ptr<Sink>> logs_;
   std::vector<Stream> streams_;
   std::string buffer_;
 };

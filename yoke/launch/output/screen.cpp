@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "yoke/base/error.h"
+
 namespace yoke::launch {
 namespace {
 
@@ -18,12 +20,14 @@ std::string colored_prefix(int64_t rank, const std::string& prefix) {
   return fmt::format("\x1b[{}m{}\x1b[0m{}", 31 + rank % 6, text, prefix.substr(text.size()));
 }
 
-Screen::Screen(ColorMode color, const Environment& environment)
-    : out_(std::make_unique<Sink>(STDOUT_FILENO)), has_escape_sequences_(yoke::has_escape_sequences(environment)) {
+Screen::Screen(std::string name, ColorMode color, const Environment& environment)
+    : name_(std::move(name)),
+      out_(std::make_unique<Sink>(STDOUT_FILENO, "standard output")),
+      has_escape_sequences_(yoke::has_escape_sequences(environment)) {
   if (out_->is_same_file_as(STDERR_FILENO)) {
     err_ = out_.get();
   } else {
-    err_own_ = std::make_unique<Sink>(STDERR_FILENO);
+    err_own_ = std::make_unique<Sink>(STDERR_FILENO, "standard error");
     err_ = err_own_.get();
   }
   out_is_colored_ = wants_color(color, environment, out_->is_terminal());
@@ -119,7 +123,33 @@ void Screen::hide_progress(bool hidden) {
 
 void Screen::flush() {
   out_->flush();
-  if (err_own_) err_own_->flush();
+  tell_news(*out_);
+  if (!err_own_) return;
+  err_own_->flush();
+  tell_news(*err_own_);
+}
+
+void Screen::tell_news(Sink& sink) {
+  for (const auto& line : sink.take_news()) say(fmt::format("{}: {}", name_, line));
+}
+
+std::optional<WriteTrouble::Time> Screen::next_time() const {
+  auto time = out_->next_time();
+  if (err_own_ && err_own_->next_time() && (!time || *err_own_->next_time() < *time)) time = err_own_->next_time();
+  return time;
+}
+
+void Screen::settle() {
+  out_->settle();
+  tell_news(*out_);
+  if (!err_own_) return;
+  err_own_->settle();
+  tell_news(*err_own_);
+}
+
+int Screen::exit_code(int of_ranks) const {
+  const bool has_lost = has_lost_ || out_->has_lost() || (err_own_ && err_own_->has_lost());
+  return of_ranks == 0 && has_lost ? exit_status(ErrorCode::kUnavailable) : of_ranks;
 }
 
 }  // namespace yoke::launch

@@ -26,8 +26,8 @@ std::string colored_prefix(int64_t rank, const std::string& prefix);
 /// Owned by a loop: it polls what add_polls() asks for and then calls flush().
 class Screen {
  public:
-  /// `color`: of prefixes.
-  Screen(ColorMode color, const Environment& environment);
+  /// `name`: begins messages about the printing. `color`: of prefixes.
+  Screen(std::string name, ColorMode color, const Environment& environment);
 
   /// Forgets what a rank of this number printed before.
   void add_rank(int64_t rank, const std::string& prefix);
@@ -46,6 +46,14 @@ class Screen {
 
   void add_polls(std::vector<pollfd>& polls);
   void flush();
+  /// When to call flush() although nothing happened.
+  std::optional<WriteTrouble::Time> next_time() const;
+  /// Tries once more to write what could not be written, and says what is missing.
+  void settle();
+  /// Output is missing from a log of a node, which the user has been told.
+  void note_loss() { has_lost_ = true; }
+  /// Of the job: one whose ranks succeeded fails if some of their output is missing.
+  int exit_code(int of_ranks) const;
   bool is_waiting() const { return out_->is_waiting() || (err_own_ && err_own_->is_waiting()); }
 
   /// The last lines that a rank printed, if so much was printed after them that they are out of sight.
@@ -65,8 +73,11 @@ class Screen {
   };
   void note_lines(int64_t rank, const Stream& stream, std::string_view lines);
   void show_progress(int64_t rank, const Stream& stream);
+  void tell_news(Sink& sink);
   bool may_paint(const Sink& sink) const;
 
+  const std::string name_;
+  bool has_lost_ = false;  ///< Lines of a log.
   std::unique_ptr<Sink> out_, err_own_;
   Sink* err_;  ///< out_ when both are one file.
   bool out_is_colored_, err_is_colored_;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -42,14 +43,13 @@ size_t columns_of(int fd) {
 
 }  // namespace
 
-Sink::Sink(int fd) : fd_(fd), is_terminal_(isatty(fd) == 1) {
+Sink::Sink(int fd, std::string name) : fd_(fd), is_terminal_(isatty(fd) == 1), trouble_(std::move(name)) {
   struct stat status {};
-  if (fstat(fd, &status) != 0) {
-    is_closed_ = true;  // started with `>&-`
-    return;
-  }
+  fstat(fd, &status);
   has_reader_ = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
-  if (S_ISSOCK(status.st_mode)) {
+  if (S_ISREG(status.st_mode)) {
+    way_ = Way::kFile;
+  } else if (S_ISSOCK(status.st_mode)) {
     way_ = Way::kSocket;
   } else if (S_ISFIFO(status.st_mode) || is_terminal_) {
     // May be refused: a terminal that belongs to another user, after su. Then each write is preceded by a poll.
@@ -61,6 +61,9 @@ Sink::Sink(int fd) : fd_(fd), is_terminal_(isatty(fd) == 1) {
     }
   }
 }
+
+Sink::Sink(UniqueFd file, std::string name)
+    : fd_(file.value()), own_(std::move(file)), way_(Way::kFile), trouble_(std::move(name)) {}
 
 bool Sink::is_same_file_as(int fd) const {
   struct stat ours {};
@@ -95,7 +98,7 @@ void Sink::next_batch() {
 
 ssize_t Sink::write_some(std::string_view bytes) const {
   if (way_ == Way::kSocket) return send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (way_ == Way::kBlocking) {  // files and /dev/null are always ready
+  if (way_ == Way::kBlocking) {  // /dev/null is always ready
     pollfd ready{fd_, POLLOUT, 0};
     if (poll(&ready, 1, 0) == 0) {
       errno = EAGAIN;
@@ -106,22 +109,60 @@ ssize_t Sink::write_some(std::string_view bytes) const {
   return write(fd_, bytes.data(), bytes.size());
 }
 
+/// The reader of a pipe or socket has closed it, or the terminal has hung up.
+bool Sink::is_end_of_reader(int error_number) const {
+  return error_number == EPIPE || error_number == ECONNRESET || (error_number == EIO && is_terminal_);
+}
+
 void Sink::flush() {
+  if (trouble_.may_try(WriteTrouble::Clock::now())) write_lines();
+  if (trouble_.is_on()) drop_excess();
+}
+
+void Sink::write_lines() {
   while (!is_closed_) {
-    if (written_ == batch_.size()) next_batch();
-    if (batch_.empty()) return;
+    if (num_unwritten() == 0) next_batch();
+    if (batch_.empty()) return trouble_.on_all_written();
     const ssize_t count = write_some(std::string_view(batch_).substr(written_));
     if (count >= 0) {
       written_ += static_cast<size_t>(count);
     } else if (errno == EAGAIN) {
-      return;
-    } else if (errno != EINTR) {
+      return trouble_.on_not_ready(WriteTrouble::Clock::now());
+    } else if (is_end_of_reader(errno)) {
       is_closed_ = true;
+      trouble_.on_given_up();
+    } else if (errno != EINTR) {
+      return trouble_.on_failure(errno, WriteTrouble::Clock::now());
     }
   }
+  drop_all();
+}
+
+/// The oldest lines stay.
+void Sink::drop_excess() {
+  if (lines_.size() + num_unwritten() <= kMaxBuffered) return;
+  const auto room = kMaxBuffered - std::min(num_unwritten(), kMaxBuffered);
+  const auto end = room == 0 ? lines_.npos : lines_.rfind('\n', room - 1);
+  const auto num_kept = end == lines_.npos ? 0 : end + 1;
+  trouble_.on_lost(std::string_view(lines_).substr(num_kept));
+  lines_.resize(num_kept);
+}
+
+void Sink::drop_all() {
   lines_.clear();
   batch_.clear();
   written_ = 0;
+}
+
+void Sink::settle() {
+  if (trouble_.is_on()) write_lines();
+  if (trouble_.is_on()) {
+    trouble_.on_lost(std::string_view(batch_).substr(written_));
+    trouble_.on_lost(lines_);
+    drop_all();
+    is_closed_ = true;
+  }
+  trouble_.on_given_up();
 }
 
 }  // namespace yoke::launch

@@ -197,6 +197,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
 RankPlan plan_store(const LaunchSpec& spec) {
   auto environment = spec.environment;
   environment.erase("YOKE_MASTER_LISTEN_FD");
+  environment.erase("TORCHELASTIC_ERROR_FILE");  // the launcher's own
   return {.rank = -1,
           .local_rank = -1,
           .argv = {spec.store_program},

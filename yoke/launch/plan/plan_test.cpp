@@ -187,5 +187,14 @@ TEST(Plan, RefusesWhatCannotBeStarted) {
   EXPECT_THROW(plan(LaunchSpec{}), Error);
 }
 
+TEST(Plan, NobodyHasTheLaunchersErrorFile) {
+  LaunchSpec spec;
+  spec.argv = {"train"};
+  spec.store_program = "yoke-store";
+  spec.environment = {{"TORCHELASTIC_ERROR_FILE", "/outer/error.json"}};
+  const auto store = plan_store(spec);
+  EXPECT_TRUE(store.environment.empty()) << store.environment[0];
+}
+
 }  // namespace
 }  // namespace yoke::launch

@@ -26,7 +26,7 @@
 namespace yoke::launch {
 namespace {
 
-constexpr int kMaxPasses = 8;
+constexpr int kMaxSignalPasses = 8;
 
 std::optional<Process> read_process(pid_t pid) {
   char path[32];
@@ -119,7 +119,7 @@ std::vector<Process> descendants() { return descendants_except({}); }
 void signal_descendants(pid_t group, int signal) {
   std::set<std::pair<pid_t, uint64_t>> told;
   // Again for what was forked meanwhile; a program that forks faster than that is beyond signals.
-  for (int pass = 0; pass < kMaxPasses; ++pass) {
+  for (int pass = 0; pass < kMaxSignalPasses; ++pass) {
     bool is_complete = true;
     for (const auto& process : descendants()) {
       if (process.group != group || process.is_zombie) continue;

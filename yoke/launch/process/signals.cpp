@@ -18,9 +18,26 @@ constexpr std::array kJobControl = {SIGTSTP, SIGTTIN, SIGTTOU};
 
 }  // namespace
 
+namespace {
+
+/// A write beyond the limit of file sizes (`ulimit -f`) then fails with EFBIG, as on a full disk. By a handler, since
+/// exec takes it away again: ranks have the signal as this process had it.
+void fail_beyond_file_limit() {
+  struct sigaction action {};
+  sigaction(SIGXFSZ, nullptr, &action);
+  if (action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGXFSZ, &action, nullptr);
+}
+
+}  // namespace
+
 UniqueFd take_signals(const std::vector<int>& stop_signals) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGCHLD, SIG_DFL);
+  fail_beyond_file_limit();
   sigset_t handled;
   sigemptyset(&handled);
   std::set<int> numbers(stop_signals.begin(), stop_signals.end());

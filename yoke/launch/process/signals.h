@@ -8,9 +8,10 @@
 
 namespace yoke::launch {
 
-/// Blocks `stop_signals`, SIGUSR1, SIGUSR2, the signals of job control and SIGCHLD for good, and ignores SIGPIPE. Those
-/// that were ignored when we started stay ignored: nohup, or a shell's background job, wants it so. The result is a
-/// signalfd that does not block. Since SIGTTOU is blocked, what this process writes in the background never stops it.
+/// Blocks `stop_signals`, SIGUSR1, SIGUSR2, the signals of job control and SIGCHLD for good, ignores SIGPIPE, and lets
+/// writes beyond the limit of file sizes fail instead of ending this process (SIGXFSZ). Those that were ignored when we
+/// started stay ignored: nohup, or a shell's background job, wants it so. The result is a signalfd that does not block.
+/// Since SIGTTOU is blocked, what this process writes in the background never stops it.
 UniqueFd take_signals(const std::vector<int>& stop_signals);
 
 struct Signal {

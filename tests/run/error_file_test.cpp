@@ -1,0 +1,136 @@
+// The files by which a rank says why it failed, and by which the launcher says it to its own launcher.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/run/launch.h"
+
+namespace yoke::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string content_of(const fs::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+/// Rank 0 executes `script` and exits with 3.
+CommandOptions failing(const std::string& script) {
+  return yoke_run_shell(2, "f=$TORCHELASTIC_ERROR_FILE; [ $RANK = 0 ] || exec sleep 60; " + script + "; exit 3");
+}
+
+constexpr const char* kExplain =
+    R"(printf '%s' '{"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "Traceback\nValueError: no\n",)"
+    R"( "timestamp": "1790000000"}, "by": "me"}}' > $f)";
+
+TEST(ErrorFile, MayBeAnything) {
+  const TemporaryFolder elsewhere;
+  elsewhere.write("keep", "");
+  for (const char* script : {
+           "mkfifo $f",
+           "ln -s /dev/zero $f",
+           "ln -s /dev/tty $f",
+           "mkdir $f",
+           "rmdir $(dirname $f); ln -s $ELSEWHERE $(dirname $f)",
+           "truncate -s 10G $f",
+           "head -c 500000 /dev/zero | tr '\\0' '[' > $f",
+           "printf '{\"message\": \"\\377\\376\"}' > $f",
+       }) {
+    auto options = failing(script);
+    options.environment = {{"ELSEWHERE", elsewhere.path()}};
+    const auto result = run(options);
+    EXPECT_FALSE(result.timed_out) << script;
+    EXPECT_TRUE(fs::exists(elsewhere.path("keep"))) << script;
+    EXPECT_EQ(result.exit_code, 3) << script;
+    EXPECT_THAT(result.err, HasSubstr("exited with code 3; stopped the 1 other rank\n")) << script;
+  }
+}
+
+TEST(ErrorFile, PlainTextIsShown) {
+  EXPECT_THAT(run(failing(R"(echo '{"message": "just text"}' > $f)")).err,
+              HasSubstr("yoke run: rank 0 failed: just text\nyoke run: rank 0 (pid "));
+}
+
+TEST(ErrorFile, ALogThatARankPutInPlaceIsRefused) {
+  const TemporaryFolder folder;
+  for (const char* thing : {"mkfifo", "ln -s /dev/zero", "mkdir"}) {
+    auto options = yoke_run({"--max-restarts", "1", "--log-dir", folder.path(), "--tee", "1", "--", "sh", "-c",
+                             "cd $(dirname $TORCHELASTIC_ERROR_FILE)/../..; mkdir -p attempt_1/0; " +
+                                 std::string(thing) + " attempt_1/0/stdout.log; exit 3"});
+    const auto result = run(options);
+    EXPECT_FALSE(result.timed_out) << thing;
+    EXPECT_THAT(result.err, HasSubstr("opening the log ")) << thing;
+    EXPECT_THAT(result.exit_code, testing::AnyOf(69, 75)) << thing;
+  }
+}
+
+/// What the launcher leaves in its own file.
+std::string handed_on(const TemporaryFolder& folder, CommandOptions options) {
+  const auto own = folder.path("own.json");
+  options.environment = {{"TORCHELASTIC_ERROR_FILE", own}, {"OWN", own}};
+  run(options);
+  return content_of(own);
+}
+
+TEST(ErrorFile, IsHandedOn) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(handed_on(folder, failing(std::string("[ $f != $OWN ] && ") + kExplain)),
+            R"({"message":{"by":"me","errorCode":3,"extraInfo":{"py_callstack":"Traceback\nValueError: no\n",)"
+            R"("timestamp":"1790000000"},"message":"ValueError: no"}})")
+      << "as torchrun does: what the rank wrote, and its exit code";
+}
+
+TEST(ErrorFile, ReplacesAnOlderOne) {
+  const TemporaryFolder folder;
+  folder.write("own.json", "old");
+  EXPECT_EQ(handed_on(folder, failing(R"(echo '{"message": "just text", "timestamp": 7}' > $f)")),
+            R"({"message":"just text","timestamp":7})");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "no temporary file is left";
+}
+
+TEST(ErrorFile, WithoutAReportTheReasonIsHandedOn) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(handed_on(folder, failing("kill -SEGV $$")),
+              AllOf(HasSubstr("was killed by SIGSEGV; stopped the 1 other rank"), HasSubstr("\"errorCode\":-11")));
+  EXPECT_THAT(handed_on(folder, yoke_run({"--", "/no/such/program"})), HasSubstr("cannot run '/no/such/program'"));
+  EXPECT_THAT(handed_on(folder, yoke_run({"--log-dir", "/proc/nothing", "--tee", "3", "--", "true"})),
+              HasSubstr("making the log folder /proc/nothing"));
+}
+
+TEST(ErrorFile, AnOuterLauncherShowsTheCauseOfTheInnerOne) {
+  auto options = failing("true");
+  options.argv.insert(options.argv.begin(), {kYoke, "run", "-n", "2", "--"});
+  options.argv.back() = std::string("f=$TORCHELASTIC_ERROR_FILE; ") + kExplain + "; exit 3";
+  EXPECT_THAT(run(options).err, HasSubstr("failed: ValueError: no\nyoke run: rank "));
+}
+
+TEST(ErrorFile, OfAJobThatSucceedsIsNone) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(handed_on(folder, yoke_run_shell(2,
+                                             "[ -z \"$OWN\" ] && exit 1; echo '{\"message\": \"x\"}' > "
+                                             "$TORCHELASTIC_ERROR_FILE; [ $TORCHELASTIC_ERROR_FILE != $OWN ]")),
+            "");
+}
+
+TEST(ErrorFile, OneThatCannotBeWrittenIsAWarning) {
+  const TemporaryFolder folder;
+  fs::create_symlink("/dev/null", folder.path("link"));
+  for (const auto& path : {std::string("/dev/null"), std::string("/no/such/folder/x"), folder.path("link")}) {
+    auto options = failing("true");
+    options.environment = {{"TORCHELASTIC_ERROR_FILE", path}};
+    const auto result = run(options);
+    EXPECT_EQ(result.exit_code, 3) << path;
+    EXPECT_THAT(result.err, HasSubstr("yoke run: TORCHELASTIC_ERROR_FILE cannot be written: ")) << path;
+  }
+  EXPECT_TRUE(fs::is_character_file("/dev/null")) << "it is replaced by nothing";
+  EXPECT_TRUE(fs::is_symlink(folder.path("link")));
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,53 @@
+// yoke/launch/output/write_trouble.h -- what follows from a write that failed: when to try again, what to tell the
+// user, how much is missing. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace yoke::launch {
+
+/// An episode begins with the first write that fails, and ends when all that had to wait is written. A full disk, a
+/// quota and a limit of file sizes may each be gone a moment later, so no error is final.
+class WriteTrouble {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
+  static constexpr std::chrono::milliseconds kRetryEvery{500};
+
+  /// `name`: of what is written, for messages: "standard output".
+  explicit WriteTrouble(std::string name) : name_(std::move(name)) {}
+
+  bool is_on() const { return next_try_.has_value(); }
+  const std::optional<Time>& next_try() const { return next_try_; }
+  bool may_try(Time now) const { return !next_try_ || now >= *next_try_; }
+
+  void on_failure(int error_number, Time now);
+  void on_not_ready(Time now);  ///< The write would have had to wait (EAGAIN).
+  void on_all_written();
+  void on_lost(std::string_view bytes);  ///< They will not be written.
+  void on_given_up();                    ///< Nothing more will be written, and on_lost() has been told of all the rest.
+
+  bool has_lost() const { return num_lost_lines() > 0; }
+
+  /// Lines for the user since the last call, without end of line.
+  std::vector<std::string> take_news();
+
+ private:
+  std::string missing_lines() const;
+  int64_t num_lost_lines() const { return num_whole_lost_lines_ + (ends_inside_line_ ? 1 : 0); }
+
+  std::string name_;
+  std::optional<Time> next_try_;  ///< In an episode.
+  int error_number_ = 0;          ///< Of the last failure.
+  int64_t num_whole_lost_lines_ = 0;
+  bool ends_inside_line_ = false;
+  bool has_told_loss_ = true;
+  std::vector<std::string> news_;
+};
+
+}  // namespace yoke::launch
