@@ -156,7 +156,7 @@ TEST(Bind, SaysWhatIsWrong) {
     EXPECT_THAT(result.err, AllOf(StartsWith("yoke bind: "), HasSubstr(says)));
     EXPECT_THAT(result.out, IsEmpty());
   };
-  refused({"--bind", "numa"}, 64, "--bind numa: there are auto, none, node, socket, cache");
+  refused({"--bind", "numa"}, 64, "--bind numa: give auto, none, node, socket, cache");
   refused({"--bind", "mask:0xfe,zz"}, 64, "\"zz\" is not a mask");
   refused({"--topology", lumi, "-n", "2", "--bind", "mask:0xfe"}, 64, "1 masks for 2 ranks");
   refused({"--topology", lumi, "--cpus", "1-"}, 64, "--cpus 1-: give a list");
@@ -169,7 +169,7 @@ TEST(Bind, SaysWhatIsWrong) {
   refused({"--topology", "/missing.xml"}, 66, "/missing.xml");
   refused({"--sysroot", "/missing"}, 66, "/missing");
   refused({"--topology", lumi, "--sysroot", "/"}, 64, "two machines");
-  refused({"--format", "xml"}, 64, "there are table and mask");
+  refused({"--format", "xml"}, 64, "--format xml: give table or mask");
 }
 
 TEST(Bind, Help) {

@@ -21,6 +21,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
+using testing::StartsWith;
 
 std::vector<launch::JobAddress> addresses_of(pid_t pid) {
   auto addresses = launch::find_job_addresses(read_file("/proc/net/unix"), 0);
@@ -58,6 +59,28 @@ TEST(Jobs, TwoAtOnceAreListed) {
   EXPECT_EQ(which.exit_code, 64);
   EXPECT_THAT(which.err,
               AllOf(HasSubstr("which job?"), HasSubstr(first.name() + " ("), HasSubstr(second.name() + " (")));
+  for (const char* command : {"logs", "stop", "stack"}) {  // as shells complete them
+    const auto offered = run(yoke({"complete", "--", command, ""})).out;
+    EXPECT_THAT(offered, AllOf(StartsWith("words\n"), HasSubstr("\n" + first.name() + "\t" + kHang + "\n"),
+                               HasSubstr("\nada\t"), HasSubstr("\n" + second.name() + "\tsh -c echo")));
+  }
+}
+
+TEST(Jobs, AreWatched) {
+  auto options = yoke({"jobs", "--json", "--watch", "0.05"});
+  Command watching(options);
+  ASSERT_TRUE(watching.wait_for_output("}\n{")) << watching.err();
+  RunningJob job({"-n", "2", "--", kHang});
+  EXPECT_TRUE(watching.wait_for_output("\"pid\":" + job.name() + ","));
+
+  options = yoke({"jobs", "--watch"});
+  options.on_terminal = true;
+  Command screen(options);
+  EXPECT_TRUE(screen.wait_for_output("every 2 s"));
+  EXPECT_TRUE(screen.wait_for_output(job.name()));
+  const auto wrong = run(yoke({"jobs", "--watch", "0"}));
+  EXPECT_EQ(wrong.exit_code, 64);
+  EXPECT_THAT(wrong.err, HasSubstr("yoke jobs: --watch 0: give 0.05 to 86400 seconds"));
 }
 
 TEST(Jobs, ARestartIsTheSameJob) {

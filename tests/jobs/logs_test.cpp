@@ -112,6 +112,40 @@ TEST(Logs, WhatGoesIntoFilesIsReadThereAfterARestartToo) {
   EXPECT_EQ(result.err, "[0] bad\n[0] bad\n");
 }
 
+TEST(Logs, TheLastLinesAlone) {
+  TemporaryFolder folder;
+  auto job = RunningJob::shell(2, fmt::format("seq -f line%g 50; echo ready; while ! [ -e {} ]; do sleep 0.01; done; "
+                                              "echo more; exec sleep 1000",
+                                              folder.path("go")));
+  ASSERT_TRUE(job.is_ready(2));
+  EXPECT_EQ(lines_of(run(yoke({"logs", job.name(), "-n", "3"})).out).size(), 3);
+  EXPECT_EQ(run(yoke({"logs", job.name(), "--lines", "2", "--rank", "1"})).out, "[1] line50\n[1] ready\n");
+  EXPECT_THAT(run(yoke({"logs", job.name(), "-n", "0"})).out, IsEmpty());
+  EXPECT_EQ(run(yoke({"logs", job.name(), "-n", "1000"})).out, run(yoke({"logs", job.name()})).out);
+  const auto wrong = run(yoke({"logs", job.name(), "-n", "-1"}));
+  EXPECT_EQ(wrong.exit_code, 64);
+  EXPECT_THAT(wrong.err, HasSubstr("yoke logs: -n -1: give 0 to 1000000000"));
+
+  Command follows(yoke({"logs", job.name(), "-f", "-n", "1", "--rank", "0"}));
+  ASSERT_TRUE(follows.wait_for_output("[0] ready"));
+  folder.write("go", "");
+  ASSERT_TRUE(follows.wait_for_output("[0] more"));
+  EXPECT_EQ(follows.out(), "[0] ready\n[0] more\n");
+}
+
+TEST(Logs, TheLastLinesOfFiles) {
+  TemporaryFolder folder;
+  // Over 64 KiB, so that they are not read in one piece.
+  RunningJob job({"-n", "2", "--redirects", "3", "--log-dir", folder.path("logs"), "--", "sh", "-c",
+                  "seq -f line%050g 3000; echo ready; printf open >&2; exec sleep 1000"});
+  ASSERT_TRUE(wait_until([&] { return run(yoke({"logs", job.name(), "-n", "1"})).out == "[0] ready\n[1] ready\n"; }));
+  const auto line = [](const char* number) { return "[1] line" + std::string(46, '0') + number + "\n"; };
+  EXPECT_EQ(run(yoke({"logs", job.name(), "-n", "3", "--rank", "1"})).out, line("2999") + line("3000") + "[1] ready\n");
+  EXPECT_EQ(lines_of(run(yoke({"logs", job.name(), "-n", "2000", "--rank", "1"})).out).size(), 2000);
+  EXPECT_EQ(lines_of(run(yoke({"logs", job.name(), "-n", "5000", "--rank", "1"})).out).size(), 3001);
+  EXPECT_THAT(run(yoke({"logs", job.name(), "-n", "0"})).out, IsEmpty());
+}
+
 TEST(Logs, OfARankWithItsOwnTerminalItSaysWhere) {
   RunningJob job({"--", kHang});
   ASSERT_TRUE(job.is_ready(1));

@@ -6,33 +6,24 @@
 #include <fstream>
 
 #include "tests/run/launch.h"
+#include "tests/run/prefix.h"
 
 namespace yoke::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
+using testing::StartsWith;
 
 Result yoke(std::vector<std::string> words) {
   words.insert(words.begin(), kYoke);
   return run({.argv = std::move(words)});
 }
 
-/// An installation with programs and recipes of the test's own.
-struct Prefix : TemporaryFolder {
-  Prefix() {
-    std::filesystem::create_directories(path("bin"));
-    std::filesystem::copy_file(kYoke, path("bin/yoke"));
-  }
-  Result yoke(std::vector<std::string> words, std::vector<std::pair<std::string, std::string>> environment = {}) const {
-    words.insert(words.begin(), path("bin/yoke"));
-    return run({.argv = std::move(words), .environment = std::move(environment)});
-  }
-};
-
 TEST(CommandLine, VersionAndHelp) {
   EXPECT_EQ(yoke({"--version"}).out, "yoke " YOKE_TEST_VERSION "\n");
+  EXPECT_EQ(yoke({"-V"}).out, "yoke " YOKE_TEST_VERSION "\n");
   for (const auto& words : std::vector<std::vector<std::string>>{{"--help"},
                                                                  {},
                                                                  {"help"},
@@ -64,7 +55,7 @@ TEST(CommandLine, UnknownWordsAreSpellChecked) {
   EXPECT_EQ(command.err, "yoke: no command `rnu`; did you mean `run`?; see `yoke --help`\n");
   const auto option = yoke({"run", "--gracee", "3", "--", "true"});
   EXPECT_EQ(option.exit_code, 64);
-  EXPECT_THAT(option.err, HasSubstr("yoke run: unknown option --gracee; did you mean `--grace`?"));
+  EXPECT_THAT(option.err, StartsWith("yoke run: unknown option --gracee; did you mean `--grace`?"));
   EXPECT_THAT(yoke({"--verion"}).err, HasSubstr("did you mean `--version`?"));
   EXPECT_EQ(yoke({"run", "--grace", "soon", "--", "true"}).exit_code, 64);
   EXPECT_EQ(yoke({"new"}).exit_code, 64);
@@ -193,11 +184,26 @@ TEST(CommandLine, RecipesAreListedAndRun) {
 
   const auto unknown = prefix.yoke({"train", "dmeo"});
   EXPECT_EQ(unknown.exit_code, 66);
-  EXPECT_THAT(unknown.err, HasSubstr("did you mean `demo`?"));
+  EXPECT_THAT(unknown.err, AllOf(StartsWith("yoke train: no recipe `dmeo`"), HasSubstr("did you mean `demo`?")));
+  EXPECT_THAT(prefix.yoke({"train", "./prog"}).err, HasSubstr("started by `yoke run ./prog`"));
   prefix.write("libexec/yoke/recipes/demo/recipe.toml", "name = \n");
   const auto torn = prefix.yoke({"train", "--list"});
   EXPECT_EQ(torn.exit_code, 65);
   EXPECT_THAT(torn.err, HasSubstr("demo/recipe.toml:1: "));
+}
+
+TEST(CommandLine, RecipesEndAsProgramsOfYokeRun) {
+  Prefix prefix;
+  prefix.write("libexec/yoke/recipes/demo/recipe.toml", "summary = \"Ends\"\nranks = 2\n");
+  prefix.write("libexec/yoke/recipes/demo/demo", "#!/bin/sh\n[ $RANK = 0 ] || exec sleep 1000\neval \"$1\"\n", true);
+  for (const std::string words : {"exit 7", "kill -KILL $$", "kill -TERM $$"}) {
+    const auto train = prefix.yoke({"train", "demo", words});
+    const auto program = prefix.yoke({"run", "-n", "2", prefix.path("libexec/yoke/recipes/demo/demo"), words});
+    EXPECT_EQ(train.exit_code, program.exit_code) << words;
+    EXPECT_NE(train.exit_code, 0);
+    EXPECT_THAT(train.err, StartsWith("yoke train: rank 0 (pid ")) << words;
+    EXPECT_THAT(program.err, StartsWith("yoke run: rank 0 (pid ")) << words;
+  }
 }
 
 TEST(CommandLine, NewCopiesTheExample) {
@@ -214,36 +220,6 @@ TEST(CommandLine, NewCopiesTheExample) {
   EXPECT_THAT(again.err, HasSubstr("exists and is not an empty folder"));
   std::filesystem::create_directory(prefix.path("empty"));
   EXPECT_EQ(prefix.yoke({"new", prefix.path("empty")}).exit_code, 0);
-}
-
-/// What bash would offer for `words` with the cursor at the end of the last one.
-std::string complete(const std::string& words, int index) {
-  const auto script = "source <(\"$0\" completion bash); COMP_WORDS=(" + words +
-                      "); COMP_CWORD=" + std::to_string(index) + "; _yoke; echo \"${COMPREPLY[*]}\"";
-  const auto result = run({.argv = {"bash", "-c", script, kYoke}});
-  EXPECT_THAT(result.err, IsEmpty());
-  return result.out;
-}
-
-TEST(CommandLine, BashCompletes) {
-  EXPECT_EQ(complete("yoke r", 1), "run\n");
-  EXPECT_EQ(complete("yoke ''", 1),
-            "bind devices doctor jobs kill logs metrics ps run stack stop top topo train visible watch new completion "
-            "--version "
-            "-h --help\n");
-  EXPECT_EQ(complete("yoke run --gr", 2), "--grace\n");
-  EXPECT_EQ(complete("yoke run -n ''", 3), "auto gpu cpu\n");
-  EXPECT_EQ(complete("yoke completion f", 2), "fish\n");
-  EXPECT_THAT(complete("yoke run ech", 2), HasSubstr("echo"));
-}
-
-TEST(CommandLine, ScriptsOfOtherShellsAreComplete) {
-  for (const char* shell : {"zsh", "fish"}) {
-    const auto script = yoke({"completion", shell});
-    EXPECT_EQ(script.exit_code, 0);
-    EXPECT_THAT(script.out, HasSubstr("nproc-per-node"));
-    EXPECT_THAT(script.out, Not(HasSubstr("yoke man"))) << "hidden";
-  }
 }
 
 TEST(CommandLine, ManPagesAreClean) {

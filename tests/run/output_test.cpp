@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 
 #include "tests/run/launch.h"
 
@@ -16,13 +15,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> result;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) result.push_back(line);
-  return result;
-}
 
 /// Checks that each line is one whole line of one rank; counts them.
 std::map<std::string, int> whole_lines(const std::string& text, size_t length) {

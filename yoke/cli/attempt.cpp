@@ -57,12 +57,15 @@ class Forwarding {
 int report(Context& context, const std::string& message, int status) {
   context.out.flush();
   context.out.clear();  // said once
-  const auto speaker = context.words.empty() ? "yoke" : "yoke " + context.words[0];
-  std::cerr << speaker << ": " << message << std::endl;
+  std::cerr << speaker(context) << message << std::endl;
   return status;
 }
 
 }  // namespace
+
+std::string speaker(const Context& context) {
+  return context.command.empty() ? "yoke: " : fmt::format("yoke {}: ", context.command);
+}
 
 int report_errors(Context& context, const std::function<int()>& work) {
   try {

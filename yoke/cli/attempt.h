@@ -8,7 +8,10 @@
 
 namespace yoke::cli {
 
-/// Runs `work`; what it throws is printed as `yoke COMMAND: ...` on standard error, and becomes the exit status.
+/// "yoke devices: ", which begins every message on standard error; of `yoke` itself "yoke: ".
+std::string speaker(const Context& context);
+
+/// Runs `work`; what it throws is printed on standard error, and becomes the exit status.
 int report_errors(Context& context, const std::function<int()>& work);
 
 /// Runs `work` in a child and returns its exit status. `work` may call `finish(status)`, which does not return: the

@@ -165,9 +165,6 @@ std::string to_slurm(const launch::Binding& binding) {
 
 int run_bind(const BindArgs& args, Context& context) {
   const auto mode = launch::parse_bind_mode(args.mode);
-  if (args.format != "table" && args.format != "mask") {
-    throw Error(ErrorCode::kInvalidArgument, "--format {}: there are table and mask", args.format);
-  }
   auto machine = load_machine(args, context.environment);
   if (!args.cpus.empty()) {
     const auto allowed = CpuSet::parse_list(args.cpus);
@@ -205,7 +202,7 @@ void add_bind(CLI::App& app, Context& context) {
   cmd->add_option("--bind", args->mode,
                   "Where a rank gets its CPUs: by auto, within one NUMA node, socket or last-level cache, everywhere, "
                   "or given for each rank as mask:0xfe,0xfe00 or cpus:1-7,9-15")
-      ->type_name("auto|none|node|socket|cache|MASKS")
+      ->type_name("auto|none|node|socket|cache|mask:LIST|cpus:LIST")
       ->capture_default_str();
   add_device_choice(
       *cmd, args->chosen, "--devices",

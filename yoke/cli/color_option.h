@@ -9,7 +9,7 @@ class App;
 
 namespace yoke::cli {
 
-/// `mode` must outlive the parsing. Errors of the parsing  kInvalidArgument: another word, with the choices.
+/// `mode` must outlive the parsing. Another word is refused by check_values().
 void add_color_option(CLI::App& command, ColorMode& mode);
 
 }  // namespace yoke::cli

@@ -47,13 +47,18 @@ struct Context {
   /// its.
   std::vector<std::string> rest;
   int exit_code = kExitOk;
-  std::vector<std::string> words = {};  ///< The whole command line, once it is known to name a command.
+  std::vector<std::string> words = {};  ///< The whole command line.
   const AgentRole* agent = nullptr;     ///< Null: an ordinary command.
+  std::string command = {};             ///< Its name, "run", which begins messages; empty for `yoke` itself.
 };
 
 /// Runs `yoke WORDS...` and returns its exit status.
 /// Errors  kInvalidArgument: what the user typed; whatever the command throws.
 int run_command_line(std::vector<std::string> words, Context& context);
+
+/// Type of the positional of a command that starts a program: every word from it on is the program's, and comes in
+/// Context::rest.
+inline constexpr const char* kProgramArguments = "[ARG...]";
 
 /// The whole command tree; completions and man pages are made from it.
 void add_commands(CLI::App& app, Context& context);
@@ -77,6 +82,7 @@ void add_visible(CLI::App& app, Context& context);
 void add_watch(CLI::App& app, Context& context);
 void add_new(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
+void add_complete(CLI::App& app, Context& context);
 void add_man(CLI::App& app, Context& context);
 
 /// `text` formatted as the examples at the end of a command's help.

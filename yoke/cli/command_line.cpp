@@ -9,8 +9,11 @@
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/device_options.h"
 #include "yoke/cli/external.h"
+#include "yoke/cli/help.h"
 #include "yoke/cli/spelling.h"
+#include "yoke/cli/values.h"
 #include "yoke/cli/words.h"
 
 namespace yoke::cli {
@@ -41,24 +44,78 @@ bool takes_value(const CLI::App& command, std::string_view name) {
   return option != nullptr && option->get_items_expected_max() > 0;
 }
 
-/// CLI11's complaint in our words, with what was probably meant.
-[[noreturn]] void rethrow(const CLI::ParseError& error, const CLI::App& command, const std::vector<std::string>& own) {
-  const bool is_root = command.get_parent() == nullptr;
-  const auto help = is_root ? std::string("`yoke --help`") : fmt::format("`yoke {} --help`", command.get_name());
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    for (const auto& word : own) {
-      const auto name = word.substr(0, word.find('='));
-      if (!name.starts_with("-") || command.get_option_no_throw(name) != nullptr) continue;
-      throw Error(ErrorCode::kInvalidArgument, "unknown option {}{}; see {}", name,
-                  did_you_mean(name, option_names(command)), help);
+/// The words that `command` does not know, when CLI11 only says that there are some.
+std::string unexpected_words(const CLI::App& command, const std::vector<std::string>& own) {
+  for (const auto& word : own) {
+    const auto name = word.substr(0, word.find('='));
+    if (!name.starts_with("-") || command.get_option_no_throw(name) != nullptr) continue;
+    return fmt::format("unknown option {}{}", name, did_you_mean(name, option_names(command)));
+  }
+  return fmt::format("unexpected: {}", fmt::join(command.remaining(), " "));
+}
+
+/// "--json" of {"--json=x"}.
+std::string flag_with_value(const CLI::App& command, const std::vector<std::string>& own) {
+  for (const auto& word : own) {
+    const auto name = word.substr(0, word.find('='));
+    if (name.size() < word.size() && command.get_option_no_throw(name) != nullptr && !takes_value(command, name)) {
+      return name;
     }
   }
-  throw Error(ErrorCode::kInvalidArgument, "{}; see {}", error.what(), help);
+  return "";
+}
+
+/// "-n" of {"-n4x"}, where CLI11 says "--nproc-per-node"; a value from a variable has the latter alone.
+std::string as_written(const std::string& name, const CLI::App& command, const std::vector<std::string>& own) {
+  const auto* option = command.get_option_no_throw(name);
+  for (const auto& word : own) {
+    const auto written = word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    if (option != nullptr && written.starts_with('-') && command.get_option_no_throw(written) == option) return written;
+  }
+  return name;
+}
+
+/// CLI11's complaint in our words, with what was probably meant.
+std::string in_our_words(const CLI::ParseError& error, const CLI::App& command, const std::vector<std::string>& own) {
+  const std::string text = error.what();
+  const auto name = text.substr(0, text.find(": "));
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return unexpected_words(command, own);
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr && name.size() < text.size()) {
+    return fmt::format("{} {}", as_written(name, command, own),
+                       text.substr(name.size() + 2));  // as values.cpp has it: "VALUE: give ..."
+  }
+  const auto* option = command.get_option_no_throw(name);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && option != nullptr && option->count() == 0) {
+    return fmt::format("{} needs a value: {}", as_written(name, command, own), option->get_type_name());
+  }
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
+    if (const auto flag = flag_with_value(command, own); !flag.empty()) return flag + " takes no value";
+  }
+  return text;
+}
+
+[[noreturn]] void rethrow(const CLI::ParseError& error, const CLI::App& command, const std::vector<std::string>& own) {
+  const bool is_root = command.get_parent() == nullptr;
+  throw Error(ErrorCode::kInvalidArgument, "{}; see `yoke {}--help`", in_our_words(error, command, own),
+              is_root ? "" : command.get_name() + " ");
+}
+
+/// A command with a PROGRAM gives it all words from the first that is not an option.
+bool starts_program(const CLI::App& command) {
+  const auto options = command.get_options();
+  return std::any_of(options.begin(), options.end(),
+                     [](const CLI::Option* option) { return option->get_type_name() == kProgramArguments; });
+}
+
+/// What a word that is no command may be: a program that somebody wants to start.
+std::string meant_by(const std::string& name, const std::vector<std::string>& commands) {
+  const bool is_program = name.find('/') != name.npos || name.ends_with(".py");
+  return is_program ? fmt::format("; did you mean `yoke run {}`?", name) : did_you_mean(name, commands);
 }
 
 /// An empty value is mostly a variable of the shell that is not set, and would silently mean the default, or all. Those
 /// that are empty by default in torchrun may be empty here; `yoke visible --set` answers for itself.
-void refuse_empty_values(const std::string& command, const std::vector<std::string>& own) {
+void refuse_empty_values(const std::vector<std::string>& own) {
   static const std::set<std::string_view> kMayBeEmpty = {"--rdzv-endpoint",
                                                          "--rdzv-conf",
                                                          "--local-ranks-filter",
@@ -68,22 +125,19 @@ void refuse_empty_values(const std::string& command, const std::vector<std::stri
   const auto option = find_empty_value(own, [](std::string_view name) { return kMayBeEmpty.contains(name); });
   if (!option) return;
   throw Error(ErrorCode::kInvalidArgument,
-              "{}: {}: the value is empty; is a variable of the shell not set? Leave it out if it is not meant",
-              command, *option);
+              "{}: the value is empty; is a variable of the shell not set? Leave it out if it is not meant", *option);
 }
 
 /// Parses and runs. REQUIRES: `words` are the words after `name`; it is empty for `yoke` itself.
 void parse(CLI::App& app, const std::string& name, const std::vector<std::string>& words, Context& context) {
   CLI::App& command = name.empty() ? app : *app.get_subcommand(name);
-  // A command with a PROGRAM gives it all words from the first that is not an option.
-  const bool starts_programs = name == "run" || name == "train" || name == "visible" || name == "watch";
   auto own = words;
-  if (starts_programs) {
+  if (starts_program(command)) {
     auto split = split_words(words, [&](std::string_view option) { return takes_value(command, option); });
     own = std::move(split.own);
     context.rest = std::move(split.rest);
   }
-  refuse_empty_values(name, own);
+  refuse_empty_values(own);
   std::vector<std::string> reversed(own.rbegin(), own.rend());  // CLI11 takes them from the back
   if (!name.empty()) reversed.push_back(name);
   try {
@@ -99,7 +153,7 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
 
 void add_commands(CLI::App& app, Context& context) {
   app.option_defaults()->take_last();  // for all commands: `yoke run $DEFAULTS -n 4`
-  app.set_version_flag("--version", "yoke " YOKE_VERSION, "Print the version");
+  app.set_version_flag("-V,--version", "yoke " YOKE_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
   add_agent(app, context);
   add_bind(app, context);
@@ -120,7 +174,13 @@ void add_commands(CLI::App& app, Context& context) {
   add_watch(app, context);
   add_new(app, context);
   add_completion(app, context);
+  add_complete(app, context);
   add_man(app, context);
+  check_values(app);
+  for (auto* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    if (command->get_footer().find("xit status") != std::string::npos) continue;
+    command->footer(command->get_footer() + "\n\nExit status: 0, or that of an error as `yoke --help` lists them.");
+  }
   app.footer([&context] {
     std::string text = examples(
         "  yoke devices                        what is in this machine, and who uses it\n"
@@ -129,7 +189,11 @@ void add_commands(CLI::App& app, Context& context) {
         "  yoke train fashion-mnist            train a network on every device of this machine\n"
         "  yoke run -n 2 -- ./train            start your own program, two ranks\n"
         "  yoke new my-training                begin a program of your own\n"
-        "  yoke run --help                     more about one command");
+        "  yoke run --help                     more about one command\n"
+        "\n"
+        "Exit status of errors: 64 words that are not understood, 65 a damaged file, 66 what was named is not there, "
+        "69 something must be done first, 70 a defect of yoke, 75 it may work later, 77 not allowed, 124 no answer in "
+        "time. A program's own status is passed on.");
     if (const auto names = external_commands(context.installation); !names.empty()) {
       text += fmt::format("\n\nAlso installed: {}", fmt::join(names, ", "));
     }
@@ -138,9 +202,11 @@ void add_commands(CLI::App& app, Context& context) {
 }
 
 int run_command_line(std::vector<std::string> words, Context& context) {
+  context.words = words;
   CLI::App app("Takes one neural network from one device to all of them", "yoke");
   app.require_subcommand(0, 1);
   add_commands(app, context);
+  set_help_width(app, output_width(context));
 
   if (words.empty()) words = {"--help"};
   if (words[0] == "help")
@@ -151,14 +217,13 @@ int run_command_line(std::vector<std::string> words, Context& context) {
     return context.exit_code;
   }
   const std::string name = words[0];
-  const auto command_line = words;
   words.erase(words.begin());
   if (!is_command(app, name)) {
     exec_external(name, words, context);
     throw Error(ErrorCode::kInvalidArgument, "no command `{}`{}; see `yoke --help`", name,
-                did_you_mean(name, command_names(app, context.installation)));
+                meant_by(name, command_names(app, context.installation)));
   }
-  context.words = command_line;
+  context.command = app.get_subcommand(name)->get_name();
   parse(app, name, words, context);
   return context.exit_code;
 }

@@ -3,6 +3,9 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
+
+#include "yoke/cli/command.h"
 
 namespace yoke::cli {
 namespace {
@@ -17,8 +20,9 @@ OptionDescription describe(const CLI::Option& option) {
     for (const auto& name : option.get_lnames()) result.names.push_back("--" + name);
   }
   if (option.get_items_expected_max() > 0) result.value = option.get_type_name();
-  // A check appends what it checks: "SECONDS:FLOAT in [0 - 10]".
-  result.value = result.value.substr(0, result.value.find(':'));
+  result.value_is_optional = option.get_items_expected_max() > 0 && option.get_items_expected_min() == 0;
+  result.is_hidden = option.get_group().empty();
+  result.takes_rest = result.is_positional && result.value == kProgramArguments;
   result.text = option.get_description();
   result.default_value = option.get_default_str();
   return result;
@@ -39,11 +43,39 @@ std::vector<std::string> OptionDescription::choices() const {
   return result;
 }
 
+const OptionDescription* CommandDescription::find_option(std::string_view wanted) const {
+  const auto found = std::find_if(options.begin(), options.end(), [&](const OptionDescription& option) {
+    return !option.is_positional && std::find(option.names.begin(), option.names.end(), wanted) != option.names.end();
+  });
+  return found == options.end() ? nullptr : &*found;
+}
+
+const CommandDescription* CommandDescription::find_command(std::string_view wanted) const {
+  const auto found = std::find_if(commands.begin(), commands.end(), [&](const CommandDescription& command) {
+    return command.name == wanted ||
+           std::find(command.aliases.begin(), command.aliases.end(), wanted) != command.aliases.end();
+  });
+  return found == commands.end() ? nullptr : &*found;
+}
+
+std::vector<const OptionDescription*> CommandDescription::positionals() const {
+  std::vector<const OptionDescription*> result;
+  for (const auto& option : options) {
+    if (option.is_positional) result.push_back(&option);
+  }
+  return result;
+}
+
+bool CommandDescription::starts_program() const {
+  const auto words = positionals();
+  return !words.empty() && words.front()->takes_rest;
+}
+
 CommandDescription describe(const CLI::App& app) {
-  CommandDescription result{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
+  CommandDescription result{app.get_name(), app.get_description(), app.get_footer(), {}, {}, app.get_aliases()};
   while (result.footer.ends_with('\n')) result.footer.pop_back();
   for (const auto* option : app.get_options()) {
-    if (!option->get_group().empty()) result.options.push_back(describe(*option));
+    result.options.push_back(describe(*option));
   }
   for (const auto* command : app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); })) {
     result.commands.push_back(describe(*command));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -16,6 +17,9 @@ struct OptionDescription {
   std::string text;
   std::string default_value;
   bool is_positional = false;
+  bool value_is_optional = false;
+  bool takes_rest = false;  ///< A positional that is a program (or recipe) with its arguments: all words that follow.
+  bool is_hidden = false;   ///< Understood, and named neither in help nor in completions.
 
   /// The alternatives of `value` that are meant literally: those in small letters.
   std::vector<std::string> choices() const;
@@ -27,15 +31,18 @@ struct CommandDescription {
   std::string footer;
   std::vector<OptionDescription> options;
   std::vector<CommandDescription> commands;
+  std::vector<std::string> aliases = {};
+
+  /// By any of its names; null if there is none.
+  const OptionDescription* find_option(std::string_view wanted) const;
+  /// By its name or an alias; null if there is none.
+  const CommandDescription* find_command(std::string_view wanted) const;
+  std::vector<const OptionDescription*> positionals() const;
+  bool starts_program() const;  ///< Words from the first positional on are not the command's own.
 };
 
-/// Without what is hidden (CLI11's empty group).
+/// Without commands that are hidden (CLI11's empty group).
 CommandDescription describe(const CLI::App& app);
-
-/// Completion scripts for bash, zsh and fish, whole.
-std::string bash_completion(const CommandDescription& root);
-std::string zsh_completion(const CommandDescription& root);
-std::string fish_completion(const CommandDescription& root);
 
 /// yoke(1) if `command` is the root, else yoke-NAME(1): roff with the man macros.
 std::string man_page(const CommandDescription& root, const CommandDescription& command, const std::string& version);

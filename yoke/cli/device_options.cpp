@@ -10,12 +10,14 @@
 
 #include "yoke/base/error.h"
 #include "yoke/cli/attempt.h"
+#include "yoke/cli/values.h"
 
 namespace yoke::cli {
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {
   command.add_option("--deadline", options.deadline_s, "How long drivers may take to answer")
       ->type_name("SECONDS")
+      ->check(in_range(0.001, 86'400, "seconds"))
       ->capture_default_str();
   command.add_option("--vendor", options.vendor, "Devices of this vendor alone")->type_name("nvidia|amd|cpu");
   command.add_option("--replay", options.replay, "A recording (`yoke devices --record FILE`) instead of this machine")
@@ -25,8 +27,8 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
     if (options.replay.empty()) return;
     for (const char* name : {"--deadline", "--vendor", "--sysroot"}) {  // they say how this machine is read
       if (command.get_option(name)->count() == 0) continue;
-      throw Error(ErrorCode::kInvalidArgument, "{}: {} is for this machine, and --replay is not; leave one of them out",
-                  command.get_name(), name);
+      throw Error(ErrorCode::kInvalidArgument, "{} is for this machine, and --replay is not; leave one of them out",
+                  name);
     }
   });
 }
@@ -56,12 +58,6 @@ void add_device_choice(CLI::App& command, std::vector<std::string>& words, const
 std::unique_ptr<device::Source> open_source(const DeviceOptions& options) {
   if (!options.replay.empty()) return device::make_replay_source(options.replay);
   const auto& vendor = options.vendor;
-  if (!vendor.empty() && vendor != "nvidia" && vendor != "amd" && vendor != "cpu") {
-    throw Error(ErrorCode::kInvalidArgument, "--vendor {}: there are nvidia, amd and cpu", vendor);
-  }
-  if (!(options.deadline_s > 0 && options.deadline_s < 86'400)) {
-    throw Error(ErrorCode::kInvalidArgument, "--deadline {}: give a number of seconds above 0", options.deadline_s);
-  }
   if (!options.sysroot.empty() && !std::filesystem::is_directory(options.sysroot)) {
     throw Error(ErrorCode::kNotFound, "--sysroot {}: no such folder", options.sysroot);
   }

@@ -140,9 +140,9 @@ std::vector<std::string> device_notes(const device::Snapshot& snapshot) {
   return notes;
 }
 
-std::string note_lines(const device::Snapshot& snapshot) {
+std::string note_lines(const device::Snapshot& snapshot, const std::string& speaker) {
   std::string text;
-  for (const auto& note : device_notes(snapshot)) text += "yoke: " + note + '\n';
+  for (const auto& note : device_notes(snapshot)) text += speaker + note + '\n';
   return text;
 }
 

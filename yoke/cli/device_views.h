@@ -25,8 +25,8 @@ std::string device_page(const device::Device& device, const std::string& id);
 /// Lines that explain what the table cannot: why a device gives no numbers, why there is no GPU.
 std::vector<std::string> device_notes(const device::Snapshot& snapshot);
 
-/// The same as lines for standard error.
-std::string note_lines(const device::Snapshot& snapshot);
+/// The same as lines for standard error; `speaker` ("yoke devices: ") begins each.
+std::string note_lines(const device::Snapshot& snapshot, const std::string& speaker);
 
 /// Users of a device and its instances, each once, in order of memory: "ada, grace"; "?" for processes without a known
 /// owner.

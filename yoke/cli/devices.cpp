@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
@@ -82,13 +83,13 @@ int status_of(const device::Snapshot& snapshot, const DevicesArgs& args) {
 }
 
 int run_devices(const DevicesArgs& args, Context& context) {
-  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "devices: choose one of --json and --csv");
+  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "choose one of --json and --csv");
   if (args.list && args.json) {
     throw Error(ErrorCode::kInvalidArgument,
-                "devices: --list is a short table, and --json has everything; choose one of them, or --list --csv");
+                "--list is a short table, and --json has everything; choose one of them, or --list --csv");
   }
   if (!args.record.empty() && !args.device.replay.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "devices: --record reads this machine and --replay does not; choose one");
+    throw Error(ErrorCode::kInvalidArgument, "--record reads this machine and --replay does not; choose one");
   }
   auto source_options = args.device;
   if (!args.record.empty()) source_options.chosen.clear();  // a recording has everything
@@ -96,7 +97,7 @@ int run_devices(const DevicesArgs& args, Context& context) {
     std::ofstream record;
     if (!args.record.empty()) {
       record.open(args.record);
-      if (!record) throw system_error(errno, "devices: writing the recording " + args.record);
+      if (!record) throw system_error(errno, "writing the recording " + args.record);
     }
     int status = kExitOk;
     const auto kind = args.json || args.csv ? PictureKind::kRecords : PictureKind::kText;
@@ -104,13 +105,13 @@ int run_devices(const DevicesArgs& args, Context& context) {
       const auto snapshot = source.sample(want_of(args));
       if (record.is_open()) {
         record << device::to_json(snapshot).dump() << std::endl;
-        if (!record) throw system_error(errno, "devices: writing the recording " + args.record);
+        if (!record) throw system_error(errno, "writing the recording " + args.record);
       }
       status = status_of(snapshot, args);
       return Picture{.time = snapshot.time,
                      .host = snapshot.host,
                      .text = render(snapshot, args, number, output_width(context)),
-                     .notes = note_lines(snapshot)};
+                     .notes = note_lines(snapshot, speaker(context))};
     });
     return status;
   });

@@ -139,6 +139,7 @@ void add_doctor(CLI::App& app, Context& context) {
                "  yoke doctor --json | jq -r '.findings[] | select(.status == \"fail\") | .found'\n"
                "\n"
                "Needs no root, changes nothing, and takes at most 20 s where a driver hangs.\n"
+               "\n"
                "Exit status: 1 if something fails; 0 if not, with warnings too."));
   cmd->callback([args, &context] { context.exit_code = run_doctor(*args, context); });
 }

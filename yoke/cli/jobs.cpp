@@ -16,6 +16,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/process_views.h"
+#include "yoke/cli/repetition.h"
 #include "yoke/device/process/info.h"
 #include "yoke/launch/job/job_client.h"
 
@@ -66,11 +67,15 @@ Table to_table(const std::vector<FoundJob>& jobs, bool with_user) {
   return table;
 }
 
-Json to_json(const std::vector<FoundJob>& jobs) {
+std::string host_name() {
   std::array<char, 256> host = {};
   gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+Json to_json(const std::vector<FoundJob>& jobs) {
   const std::chrono::duration<double> now = system_clock::now().time_since_epoch();
-  Json json = {{"time_seconds", now.count()}, {"host", host.data()}, {"jobs", Json::array()}};
+  Json json = {{"time_seconds", now.count()}, {"host", host_name()}, {"jobs", Json::array()}};
   for (const auto& [address, job] : jobs) {
     Json one = {{"pid", address.pid}, {"user", device::user_name(address.uid)}, {"answers", job.has_value()}};
     if (job) one.update(launch::to_json(*job));
@@ -79,32 +84,45 @@ Json to_json(const std::vector<FoundJob>& jobs) {
   return json;
 }
 
-int run_jobs(bool json, Context& context) {
-  const auto jobs = launch::find_jobs();
+struct JobsArgs {
+  bool json = false;
+  Repetition repetition;
+};
+
+std::string jobs_text(const std::vector<FoundJob>& jobs, const JobsArgs& args, const Context& context) {
   const bool is_root = geteuid() == 0;
-  if (json) {
-    context.out << to_json(jobs).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-  } else if (jobs.empty()) {
-    context.out << (is_root ? "no job runs here under yoke\n" : "no job of yours runs here under yoke\n");
-  } else {
-    context.out << to_text(to_table(jobs, is_root), output_width(context));
+  if (args.json) {  // one line each time where several follow each other
+    return to_json(jobs).dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, Json::error_handler_t::replace) + '\n';
   }
+  if (jobs.empty()) return is_root ? "no job runs here under yoke\n" : "no job of yours runs here under yoke\n";
+  return to_text(to_table(jobs, is_root), output_width(context));
+}
+
+int run_jobs(const JobsArgs& args, Context& context) {
+  repeat(args.repetition, args.json ? PictureKind::kRecords : PictureKind::kText, context, [&](int64_t /*number*/) {
+    const auto jobs = launch::find_jobs();
+    return Picture{
+        .time = system_clock::now(), .host = host_name(), .text = jobs_text(jobs, args, context), .notes = ""};
+  });
   return kExitOk;
 }
 
 }  // namespace
 
 void add_jobs(CLI::App& app, Context& context) {
-  auto json = std::make_shared<bool>(false);  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<JobsArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("jobs", "List what runs here under `yoke run` and `yoke train`");
-  cmd->add_flag("--json", *json, "Print JSON: all that is known, rank by rank");
+  cmd->add_flag("--json", args->json, "Print JSON: all that is known, rank by rank");
+  add_watch_option(*cmd, args->repetition);
   cmd->footer(
       examples("  yoke jobs                    your jobs on this machine; everybody's for root\n"
+               "  yoke jobs --watch 5          again every 5 s, changes highlighted\n"
                "  yoke jobs --json | jq '.jobs[].ranks[] | select(.state != \"running\")'\n"
                "\n"
                "A job in a container with a network or with PIDs of its own is seen inside that container.\n"
+               "\n"
                "Exit status: 0, also when there is none."));
-  cmd->callback([json, &context] { context.exit_code = run_jobs(*json, context); });
+  cmd->callback([args, &context] { context.exit_code = run_jobs(*args, context); });
 }
 
 }  // namespace yoke::cli

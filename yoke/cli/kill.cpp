@@ -17,10 +17,12 @@
 #include "yoke/base/format.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/base/terminal.h"
+#include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
 #include "yoke/cli/kill_plan.h"
+#include "yoke/cli/values.h"
 #include "yoke/device/process/signal.h"
 
 namespace yoke::cli {
@@ -59,7 +61,7 @@ std::string describe_target(const KillTarget& target) {
 }
 
 void report_refusal(const KillTarget& target) {
-  std::cerr << fmt::format("yoke: {} {}\n", describe_target(target), printable(target.refusal->reason));
+  std::cerr << fmt::format("yoke kill: {} {}\n", describe_target(target), printable(target.refusal->reason));
 }
 
 KillAsker asker() {
@@ -100,7 +102,7 @@ bool is_open(const Victim& victim) { return victim.result == "refused" && !victi
 bool ask(const std::string& question) {
   if (isatty(STDIN_FILENO) == 0) {
     throw Error(ErrorCode::kFailedPrecondition,
-                "kill: standard input is no terminal to ask on, and nothing was sent; --yes does not ask");
+                "standard input is no terminal to ask on, and nothing was sent; --yes does not ask");
   }
   std::cerr << question << " [y/N] " << std::flush;
   std::string answer;
@@ -230,14 +232,14 @@ std::vector<device::Unanswered> report_unknown(const KillRequest& request, const
   if (!request.pids.empty()) return {};
   auto unanswered = unanswered_of(snapshot, request.devices);
   for (const auto& one : unanswered) {
-    std::cerr << fmt::format("yoke: kill: it is not known who uses {}, so nothing there was ended: {}\n",
+    std::cerr << fmt::format("yoke kill: it is not known who uses {}, so nothing there was ended: {}\n",
                              one.backend.empty() ? one.what() : "the devices of " + one.what(), printable(one.reason));
   }
   if (request.uid) {
     const auto uses = uses_of(snapshot, request.devices);
     const auto count = std::count_if(uses.begin(), uses.end(), [](const auto& use) { return !use.process.info.uid; });
     if (count > 0) {
-      std::cerr << fmt::format("yoke: kill: left out: {} {} whose user is not known\n", count,
+      std::cerr << fmt::format("yoke kill: left out: {} {} whose user is not known\n", count,
                                count == 1 ? "process" : "processes");
     }
   }
@@ -272,14 +274,14 @@ int work(device::Source& source, const KillArgs& args, int signal, Context& cont
   auto targets = plan_kill(request, snapshot, asker(), [](int64_t pid) { return device::describe_process(pid); });
   std::vector<Victim> victims;
   std::transform(targets.begin(), targets.end(), std::back_inserter(victims), hold);
-  std::cerr << note_lines(snapshot);
+  std::cerr << note_lines(snapshot, speaker(context));
   const auto unanswered = report_unknown(request, snapshot);
   for (const auto& victim : victims) {
     if (victim.target.refusal) report_refusal(victim.target);
   }
   if (std::any_of(victims.begin(), victims.end(), is_open)) {
     if (!device::is_first_pid_namespace()) {
-      std::cerr << "yoke: this container counts processes in its own way and the driver may not: "
+      std::cerr << "yoke kill: this container counts processes in its own way and the driver may not: "
                    "make sure that these are the ones you mean\n";
     }
     const auto table = table_of(victims, snapshot.time, output_width(context));
@@ -289,7 +291,7 @@ int work(device::Source& source, const KillArgs& args, int signal, Context& cont
       context.out << table << std::flush;
     }
     if (!args.yes && !ask(question(victims, args, signal))) {
-      std::cerr << "yoke: nothing was sent\n";
+      std::cerr << "yoke kill: nothing was sent\n";
       return 1;
     }
     end(victims, args, signal, context.environment);
@@ -303,21 +305,21 @@ int work(device::Source& source, const KillArgs& args, int signal, Context& cont
 int run_kill(const KillArgs& args, Context& context) {
   const int signal = parse_signal(args.signal);
   if (args.pids.empty() && args.device.chosen.empty() && !args.mine) {
-    throw Error(ErrorCode::kInvalidArgument, "kill: whom? Name PIDs, or --device ID, or --mine; see `yoke ps`");
+    throw Error(ErrorCode::kInvalidArgument, "whom? Name PIDs, or --device ID, or --mine; see `yoke ps`");
   }
   if (!args.pids.empty() && (!args.device.chosen.empty() || args.mine)) {
-    throw Error(ErrorCode::kInvalidArgument, "kill: name PIDs, or choose by --device and --mine, but not both");
+    throw Error(ErrorCode::kInvalidArgument, "name PIDs, or choose by --device and --mine, but not both");
   }
   if (args.with_any && args.pids.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "kill: --any is for PIDs, and none is named");
+    throw Error(ErrorCode::kInvalidArgument, "--any is for PIDs, and none is named");
   }
   if (args.force && args.wait_s <= 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                "kill: --force follows when --wait is over, and --wait 0 does not wait; "
+                "--force follows when --wait is over, and --wait 0 does not wait; "
                 "--signal KILL ends at once");
   }
   if (args.force && !is_ending(signal)) {
-    throw Error(ErrorCode::kInvalidArgument, "kill: --force follows a signal that ends processes, which {} does not",
+    throw Error(ErrorCode::kInvalidArgument, "--force follows a signal that ends processes, which {} does not",
                 signal_name(signal));
   }
   return with_source(args.device, context, [&](device::Source& source) { return work(source, args, signal, context); });
@@ -336,7 +338,7 @@ void add_kill(CLI::App& app, Context& context) {
   cmd->add_flag("-y,--yes", args->yes, "Do not ask");
   cmd->add_option("--wait", args->wait_s, "How long to wait for their end; 0: not at all")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 86'400.0).description(""))
+      ->check(in_range(0, 86'400, "seconds"))
       ->capture_default_str();
   cmd->add_flag("--force", args->force, "Send SIGKILL to what has not ended by then");
   cmd->add_option("-s,--signal", args->signal, "What to send instead: a name or a number")
@@ -353,6 +355,7 @@ void add_kill(CLI::App& app, Context& context) {
                "  yoke kill 4121 --signal USR1\n"
                "\n"
                "This command, its parents and PID 1 are left alone; a parent that is named is not.\n"
+               "\n"
                "Exit status: 0 when all have ended; else that of the first that has not: 124 still\n"
                "running, 77 somebody else's, 69 not on a device, 66 not there; 75 when it is not known who\n"
                "uses a chosen device; 1 when the answer was no."));

@@ -18,6 +18,7 @@
 #include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/job_option.h"
+#include "yoke/cli/values.h"
 #include "yoke/launch/output/line_assembler.h"
 #include "yoke/launch/output/screen.h"
 
@@ -39,6 +40,7 @@ struct LogsArgs {
   std::string job;
   bool follow = false;
   std::optional<int64_t> rank;
+  std::optional<int64_t> num_lines;
   ColorMode color = ColorMode::kAuto;
 };
 
@@ -91,6 +93,23 @@ class Printer {
   const Target out_, err_;
 };
 
+/// Where the last `count` lines of a file begin. A last one without its line feed is one of them.
+off_t begin_of_last_lines(int fd, int64_t count) {
+  const off_t size = lseek(fd, 0, SEEK_END);
+  if (count == 0) return size;
+  char buffer[1 << 16];
+  for (off_t end = size; end > 0;) {
+    const auto begin = std::max<off_t>(0, end - static_cast<off_t>(sizeof buffer));
+    const ssize_t num_read = pread(fd, buffer, static_cast<size_t>(end - begin), begin);
+    for (ssize_t i = num_read - 1; i >= 0; --i) {
+      const bool ends_another_line = buffer[i] == '\n' && begin + i + 1 < size;
+      if (ends_another_line && --count == 0) return begin + i + 1;
+    }
+    end = begin;
+  }
+  return 0;
+}
+
 /// A rank's stream that is in a file alone.
 class LogFile {
  public:
@@ -98,6 +117,10 @@ class LogFile {
   LogFile(JobRank rank, LineStream stream)
       : rank_(std::move(rank)), stream_(stream), path_((stream == LineStream::kOut ? rank_.out : rank_.err).file) {
     fd_ = open_regular_file(path_);  // the path is the job's word
+  }
+
+  void skip_all_but_last(int64_t num_lines) {
+    lseek(fd_.value(), begin_of_last_lines(fd_.value(), num_lines), SEEK_SET);
   }
 
   void print_new(const Printer& printer) {
@@ -187,10 +210,13 @@ class Reader {
         connection_(std::move(open.connection)),
         args_(args),
         printer_(printer),
-        files_(open_files(job_, args)) {}
+        files_(open_files(job_, args)) {
+    if (!args_.num_lines) return;
+    for (auto& file : files_) file.skip_all_but_last(*args_.num_lines);
+  }
 
   void run() {
-    connection_.ask_logs(args_.follow);
+    connection_.ask_logs(args_.follow, args_.num_lines, args_.rank);
     auto look_at_job = Clock::now() + kLookAtJobEvery;
     while (!connection_.is_over() && !connection_.is_closed()) {
       if (!std::cout) return;  // which main() reports
@@ -263,15 +289,20 @@ void add_logs(CLI::App& app, Context& context) {
   auto* cmd = app.add_subcommand("logs", "Print what the ranks of a running job printed last");
   add_job_option(*cmd, args->job);
   cmd->add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
+  cmd->add_option("-n,--lines", args->num_lines, "The last N lines alone, and of a stream in a file the last N of it")
+      ->type_name("N")
+      ->check(in_range(0, 1e9));
   cmd->add_option("--rank", args->rank, "Of this rank alone")->type_name("RANK");
   add_color_option(*cmd, args->color);
   cmd->footer(
       examples("  yoke logs 4121             the last lines of all ranks, up to 1 MiB\n"
                "  yoke logs 4121 -f          and all to come\n"
+               "  yoke logs -n 20            of the only job, the last 20 lines\n"
                "  yoke logs -f --rank 3      of the only job, one rank\n"
                "\n"
                "Lines come on standard output or error, as the ranks wrote them. Streams that `yoke run` sends into\n"
-               "files (--redirects) are read there, whole. One rank alone writes straight to the terminal of\n"
+               "files (--redirects) are read there, whole or their last lines. One rank alone writes straight to the "
+               "terminal of\n"
                "`yoke run`: then there is nothing to show."));
   cmd->callback([args, &context] { context.exit_code = run_logs(*args, context); });
 }

@@ -58,14 +58,23 @@ std::string option_entry(const OptionDescription& option) {
   return entry + ".\n";
 }
 
-/// "Examples:" becomes a section of lines as they are; what follows an empty line is text again.
-std::string examples_section(const std::string& footer) {
+/// "Examples:" becomes a section of lines as they are; paragraphs follow it.
+std::string footer_sections(const std::string& footer) {
   constexpr std::string_view kTitle = "Examples:\n";
   if (!footer.starts_with(kTitle)) return "";
-  const auto end = footer.find("\n\n");
-  auto section = fmt::format(".SH EXAMPLES\n.nf\n{}\n.fi\n", roff(footer.substr(kTitle.size(), end - kTitle.size())));
-  if (end != footer.npos) section += ".SH EXIT STATUS\n" + roff(footer.substr(end + 2)) + "\n";
-  return section;
+  auto end = std::min(footer.find("\n\n"), footer.size());
+  auto page = fmt::format(".SH EXAMPLES\n.nf\n{}\n.fi\n", roff(footer.substr(kTitle.size(), end - kTitle.size())));
+  std::string notes, exit_status;
+  while (end < footer.size()) {
+    const auto begin = end + 2;
+    end = std::min(footer.find("\n\n", begin), footer.size());
+    const auto paragraph = footer.substr(begin, end - begin);
+    const bool is_status = paragraph.starts_with("Exit status") || paragraph.starts_with("The exit status");
+    (is_status ? exit_status : notes) += fmt::format(".PP\n{}\n", roff(paragraph));
+  }
+  if (!notes.empty()) page += ".SH NOTES\n" + notes;
+  if (!exit_status.empty()) page += ".SH EXIT STATUS\n" + exit_status;
+  return page;
 }
 
 }  // namespace
@@ -82,8 +91,10 @@ std::string man_page(const CommandDescription& root, const CommandDescription& c
     for (const auto& one : root.commands) page += fmt::format(".TP\n\\fB{}\\fR\n{}.\n", roff(one.name), roff(one.text));
   }
   page += ".SH OPTIONS\n";
-  for (const auto& option : command.options) page += option_entry(option);
-  page += examples_section(command.footer);
+  for (const auto& option : command.options) {
+    if (!option.is_hidden) page += option_entry(option);
+  }
+  page += footer_sections(command.footer);
   page += ".SH SEE ALSO\n";
   std::vector<std::string> others;
   if (!is_root) others.push_back(".BR yoke (1)");

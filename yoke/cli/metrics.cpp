@@ -10,6 +10,7 @@
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
+#include "yoke/cli/values.h"
 #include "yoke/web/prometheus.h"
 #include "yoke/web/server.h"
 
@@ -40,7 +41,7 @@ void serve(const MetricsArgs& args, const web::Address& address, device::Source&
 
 int run_metrics(const MetricsArgs& args, Context& context) {
   if (args.max_age->count() > 0 && args.serve->count() == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "metrics: --max-age is for --serve; a page that is printed is always new");
+    throw Error(ErrorCode::kInvalidArgument, "--max-age is for --serve; a page that is printed is always new");
   }
   const auto address = web::parse_address(args.address);
   return with_source(args.device, context, [&](device::Source& source) {
@@ -67,7 +68,7 @@ void add_metrics(CLI::App& app, Context& context) {
   args->max_age =
       cmd->add_option("--max-age", args->max_age_s, "Answer with a sample that is no older; else take a new one")
           ->type_name("SECONDS")
-          ->check(CLI::Range(0.0, 3600.0).description(""))
+          ->check(in_range(0, 3600, "seconds"))
           ->capture_default_str();
   add_device_options(*cmd, args->device);
   cmd->footer(
@@ -76,7 +77,7 @@ void add_metrics(CLI::App& app, Context& context) {
                "  yoke metrics --serve 10.1.2.3:9400  for others, too: without a password\n"
                "  curl -s localhost:19477/devices.json\n"
                "\n"
-               "The server ends with status 0 on SIGTERM and Ctrl-C."));
+               "Exit status: 0; the server ends with it on SIGTERM and Ctrl-C."));
   cmd->callback([args, &context] { context.exit_code = run_metrics(*args, context); });
 }
 

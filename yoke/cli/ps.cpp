@@ -12,6 +12,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
@@ -62,11 +63,11 @@ Json to_json(const std::vector<DeviceUse>& uses, const std::vector<device::Unans
 
 /// Lines for standard error.
 std::string notes(const device::Snapshot& snapshot, const std::vector<device::Unanswered>& unanswered,
-                  int64_t num_ownerless) {
-  auto text = note_lines(snapshot);
-  for (const auto& one : unanswered) text += fmt::format("yoke: the processes of {} are not known\n", one.what());
+                  int64_t num_ownerless, const std::string& speaker) {
+  auto text = note_lines(snapshot, speaker);
+  for (const auto& one : unanswered) text += fmt::format("{}the processes of {} are not known\n", speaker, one.what());
   if (num_ownerless > 0) {
-    text += fmt::format("yoke: left out: {} {} whose user is not known (of another PID namespace, or hidden)\n",
+    text += fmt::format("{}left out: {} {} whose user is not known (of another PID namespace, or hidden)\n", speaker,
                         num_ownerless, num_ownerless == 1 ? "process" : "processes");
   }
   return text;
@@ -83,7 +84,7 @@ std::string nobody(bool is_any, const std::vector<device::Unanswered>& unanswere
                      args.device.chosen.empty() ? "on any device" : "on the chosen devices");
 }
 
-Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t number, int64_t width) {
+Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t number, const Context& context) {
   const auto selection = args.device.selection();
   const auto unanswered = unanswered_of(snapshot, selection);
   auto uses = uses_of(snapshot, selection);
@@ -94,7 +95,9 @@ Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t numbe
     num_ownerless += is_left_out && !use.process.info.uid ? 1 : 0;
     return is_left_out;
   });
-  Picture picture{.time = snapshot.time, .host = snapshot.host, .notes = notes(snapshot, unanswered, num_ownerless)};
+  Picture picture{.time = snapshot.time,
+                  .host = snapshot.host,
+                  .notes = notes(snapshot, unanswered, num_ownerless, speaker(context))};
   if (args.json) {
     const int indent = args.repetition.is_wanted() ? -1 : 2;  // one line a sample where several follow each other
     picture.text = to_json(uses, unanswered, snapshot).dump(indent, ' ', false, Json::error_handler_t::replace) + '\n';
@@ -104,17 +107,17 @@ Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t numbe
     picture.text = nobody(is_any, unanswered, args);
   } else {
     const auto table = process_table(uses, snapshot.time, args.wide ? CommandText::kWhole : CommandText::kShort);
-    picture.text = to_text(table, args.wide ? kUnlimitedWidth : width);
+    picture.text = to_text(table, args.wide ? kUnlimitedWidth : output_width(context));
   }
   return picture;
 }
 
 int run_ps(const PsArgs& args, Context& context) {
-  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "ps: choose one of --json and --csv");
+  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "choose one of --json and --csv");
   return with_source(args.device, context, [&](device::Source& source) {
     const auto kind = args.json || args.csv ? PictureKind::kRecords : PictureKind::kText;
     repeat(args.repetition, kind, context, [&](int64_t number) {
-      return take(source.sample({.process_utilization = true, .origins = true}), args, number, output_width(context));
+      return take(source.sample({.process_utilization = true, .origins = true}), args, number, context);
     });
     return kExitOk;
   });
@@ -142,7 +145,9 @@ void add_ps(CLI::App& app, Context& context) {
                "  yoke ps --json | jq '.processes[] | select(.origin.slurm.job_id == 4121) | .pid'\n"
                "\n"
                "type is C (compute), G (graphics) or M (under MPS). A PID that belongs to another namespace, or\n"
-               "is hidden from you, is listed with user `?`. Exit status: 0, also when there is no process."));
+               "is hidden from you, is listed with user `?`.\n"
+               "\n"
+               "Exit status: 0, also when there is no process."));
   cmd->callback([args, &context] { context.exit_code = run_ps(*args, context); });
 }
 

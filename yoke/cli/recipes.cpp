@@ -1,5 +1,6 @@
 #include "yoke/cli/recipes.h"
 
+#include <fmt/format.h>
 #include <toml++/toml.h>
 #include <unistd.h>
 
@@ -51,8 +52,10 @@ Recipe find_recipe(const Installation& installation, const std::string& name) {
   const auto folder = installation.libexec / "recipes";
   const auto names = names_in(folder);
   if (std::find(names.begin(), names.end(), name) == names.end()) {
+    const bool is_program = name.find('/') != name.npos || name.ends_with(".py");
     throw Error(ErrorCode::kNotFound, "no recipe `{}` in {}{}; see `yoke train --list`", name, folder.string(),
-                did_you_mean(name, names));
+                is_program ? fmt::format("; a program of your own is started by `yoke run {}`", name)
+                           : did_you_mean(name, names));
   }
   auto recipe = read_recipe(folder / name);
   if (access(recipe.program.c_str(), X_OK) != 0) {

@@ -14,9 +14,9 @@
 #include <sstream>
 #include <vector>
 
-#include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/color_option.h"
+#include "yoke/cli/values.h"
 
 namespace yoke::cli {
 namespace {
@@ -32,7 +32,8 @@ class Screen {
     std::vector<std::string> lines;
     for (std::string line; std::getline(stream, line);) {
       const auto number = lines.size();
-      out_ << (marks_changes_ && number < before_.size() ? highlight_changes(line, before_[number]) : line) << "\x1b[K\n";
+      out_ << (marks_changes_ && number < before_.size() ? highlight_changes(line, before_[number]) : line)
+           << "\x1b[K\n";
       lines.push_back(std::move(line));
     }
     out_ << "\x1b[J" << std::flush;
@@ -58,9 +59,14 @@ std::string title_of(const Picture& picture, double interval_s) {
 bool Repetition::is_wanted() const { return option != nullptr && option->count() > 0; }
 
 void add_watch_option(CLI::App& command, Repetition& repetition) {
+  const auto take = [&repetition](const std::string& text) {
+    if (!text.empty()) repetition.interval_s = std::stod(text);  // CLI11 itself reads 0 from an empty one
+  };
   repetition.option =
-      command.add_option("--watch", repetition.interval_s, "Repeat, and show what changed; every 2 s unless given")
+      command
+          .add_option_function<std::string>("--watch", take, "Repeat, and show what changed; every 2 s unless given")
           ->type_name("SECONDS")
+          ->check(in_range(0.05, 86'400, "seconds"))
           ->expected(0, 1);
   add_color_option(command, repetition.color);
 }
@@ -69,9 +75,6 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
             const std::function<Picture(int64_t number)>& take) {
   using Clock = std::chrono::steady_clock;
   const auto interval_s = repetition.interval_s;
-  if (!(interval_s >= 0.05 && interval_s <= 86'400)) {
-    throw Error(ErrorCode::kInvalidArgument, "--watch {}: give seconds from 0.05 to 86400", interval_s);
-  }
   std::optional<Screen> screen;
   const bool is_repeated = repetition.is_wanted();
   const bool is_terminal = isatty(STDOUT_FILENO) != 0;

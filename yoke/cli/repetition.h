@@ -41,7 +41,7 @@ enum class PictureKind {
 
 /// Takes and prints a picture every interval, until the reader of the output goes away or a signal ends the process.
 /// Without --watch it does so once. `take` is given the number of the picture, from 0.
-/// Errors  kInvalidArgument: an interval that is none; whatever `take` throws.
+/// Errors  whatever `take` throws.
 void repeat(const Repetition& repetition, PictureKind kind, Context& context,
             const std::function<Picture(int64_t number)>& take);
 

@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 
-#include <cmath>
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <sstream>
-
-#include "yoke/base/error.h"
 
 namespace yoke::cli {
 namespace {
@@ -25,12 +25,22 @@ TEST(Repetition, WithoutTheOptionThereIsOnePicture) {
 }
 
 TEST(Repetition, RefusesWhatIsNoInterval) {
-  std::ostringstream out;
-  auto context = context_of(out);
-  for (const double interval_s : {0.0, -1.0, 0.01, 1e9, std::nan("")}) {
-    EXPECT_THROW(repeat({.interval_s = interval_s}, PictureKind::kText, context, [](int64_t) { return Picture{}; }),
-                 Error)
-        << interval_s;
+  for (const char* text : {"0", "-1", "0.01", "1e9", "nan"}) {
+    CLI::App app;
+    Repetition repetition;
+    add_watch_option(app, repetition);
+    EXPECT_THROW(app.parse(std::string("--watch=") + text), CLI::ValidationError) << text;
+  }
+}
+
+TEST(Repetition, TheIntervalMayBeLeftOut) {
+  for (const auto& [text, interval_s] : {std::pair{"", 2.0}, {"--watch", 2.0}, {"--watch 0.5", 0.5}}) {
+    CLI::App app;
+    Repetition repetition;
+    add_watch_option(app, repetition);
+    app.parse(text);
+    EXPECT_EQ(repetition.interval_s, interval_s) << text;
+    EXPECT_EQ(repetition.is_wanted(), *text != '\0');
   }
 }
 

@@ -6,6 +6,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <chrono>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,8 +15,10 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/table.h"
+#include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
+#include "yoke/cli/hints.h"
 #include "yoke/cli/run_nodes.h"
 #include "yoke/cli/run_options.h"
 #include "yoke/launch/job/agent.h"
@@ -147,14 +150,29 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context)
           {"silence_ms", nodes.silence.count()}};
 }
 
-int run_run(const RunArgs& args, Context& context) {
-  if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "run: --json is for --plan");
+/// As launch::launch; a hint follows a failure that looks like a mistyped command.
+int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const CLI::App& command,
+                     const Context& context) {
+  constexpr std::chrono::seconds kQuick{10};
+  const auto start = std::chrono::steady_clock::now();
+  const int status = launch::launch(spec, nodes, nodes.hosts.empty() ? nlohmann::json() : to_launch(nodes, context));
+  const bool is_quick = std::chrono::steady_clock::now() - start < kQuick;
+  const auto hint = hint_about({.status = status, .is_quick = is_quick}, context.rest, [&](std::string_view name) {
+    const auto* option = command.get_option_no_throw(std::string(name));
+    return option != nullptr && option->count() == 0;
+  });
+  if (hint) std::cerr << "yoke run: " << printable(*hint) << std::endl;
+  return status;
+}
+
+int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
+  if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "--json is for --plan");
   auto spec = to_spec(args.options, context);
   if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
   const auto nodes = to_nodes(args.options, context, spec);
   if (args.plan) return show_plan(spec, nodes, args, context);
   try {
-    return launch::launch(spec, nodes, nodes.hosts.empty() ? nlohmann::json() : to_launch(nodes, context));
+    return launch_with_hint(spec, nodes, command, context);
   } catch (const Error& error) {
     launch::leave_error_file(spec, std::nullopt, fmt::format("{}: {}", spec.name, error.what()),
                              [&](const std::string& text) { std::cerr << spec.name << ": " << text << '\n'; });
@@ -174,7 +192,7 @@ void add_run(CLI::App& app, Context& context) {
   cmd->add_option("PROGRAM", *program,
                   "What to start, with its arguments; every word from here on is its own. In an "
                   "argument, ${local_rank} becomes the rank")
-      ->type_name("[ARG...]")
+      ->type_name(kProgramArguments)
       ->expected(0, -1);
   cmd->footer(
       examples("  yoke run -n 2 -- ./train --epochs 5      two ranks of a C++ program\n"
@@ -188,9 +206,10 @@ void add_run(CLI::App& app, Context& context) {
                "\n"
                "Options of torchrun are understood, with dashes or underscores, and their variables PET_*.\n"
                "The last of a repeated option counts. An empty value is an error, as of a variable that is not set.\n"
+               "\n"
                "The exit status is that of the first rank that failed, 128 and the signal's number\n"
                "if a signal ended it, 127 if the program is not found, 75 if output could not be written."));
-  cmd->callback([args, program, &context] { context.exit_code = run_run(*args, context); });
+  cmd->callback([args, program, cmd, &context] { context.exit_code = run_run(*args, *cmd, context); });
 }
 
 }  // namespace yoke::cli

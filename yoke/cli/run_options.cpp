@@ -7,7 +7,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cmath>
 #include <random>
 
 #include "yoke/base/error.h"
@@ -16,6 +15,7 @@
 #include "yoke/cli/kill_plan.h"
 #include "yoke/cli/num_ranks.h"
 #include "yoke/cli/run_nodes.h"
+#include "yoke/cli/values.h"
 
 namespace yoke::cli {
 namespace {
@@ -25,6 +25,14 @@ launch::StreamChoice to_streams(const std::string& text, const char* option) {
     return launch::StreamChoice(text);
   } catch (const Error& error) {
     throw Error(error.code(), "{}: {}", option, error.what());
+  }
+}
+
+int to_stop_signal(const std::string& name) {
+  try {
+    return parse_signal(name);
+  } catch (const Error& error) {
+    throw Error(error.code(), "--signals-to-handle: {}", error.what());
   }
 }
 
@@ -55,9 +63,7 @@ std::string bind_of_torchrun(const RunOptions& options) {
   const auto& word = options.numa_binding;
   if (word == "node" || word == "socket") return word;
   if (word == "exclusive") return "auto";  // disjoint CPUs of the device's node
-  if (word == "core-complex") return "cache";
-  throw Error(ErrorCode::kInvalidArgument, "--numa-binding {}: there are node, socket, exclusive and core-complex",
-              word);
+  return "cache";                          // core-complex
 }
 
 std::string random_id() {
@@ -101,9 +107,6 @@ std::vector<std::string> program_of(std::vector<std::string> words, const RunOpt
 }
 
 launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
-  if (!std::isfinite(options.grace_seconds) || !std::isfinite(options.heartbeat_timeout_seconds)) {
-    throw Error(ErrorCode::kInvalidArgument, "--grace and --heartbeat-timeout are numbers of seconds");
-  }
   launch::LaunchSpec spec;
   const bool runs_elsewhere = context.agent == nullptr && (!options.hosts.empty() || !options.hostfile.empty());
   spec.argv = program_of(context.rest, options, [&] { return runs_elsewhere ? "python" : find_python(context); });
@@ -128,7 +131,7 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   spec.bind = launch::parse_bind_mode(options.numa_binding.empty() ? options.bind : bind_of_torchrun(options));
   if (!options.signals_to_handle.empty()) {
     spec.stop_signals.clear();
-    for (const auto& name : split(options.signals_to_handle)) spec.stop_signals.push_back(parse_signal(name));
+    for (const auto& name : split(options.signals_to_handle)) spec.stop_signals.push_back(to_stop_signal(name));
   }
   if (options.no_prefix) spec.prefix = launch::Prefix::kNone;
   spec.quiet = options.quiet;
@@ -151,11 +154,11 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       "Ranks: a number; gpu, one for each GPU; cpu, one for each processor; auto, gpu where there is one and else cpu")
       ->capture_default_str();
   option("--max-restarts", options.max_restarts, "N", "How often all ranks are started again after one failed")
-      ->check(CLI::Range(0, 1'000'000).description(""))
+      ->check(in_range(0, 1'000'000))
       ->capture_default_str();
   command.add_option("--grace", options.grace_seconds, "Time between asking the ranks to stop and killing them")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->check(in_range(0, 1e6, "seconds"))
       ->capture_default_str();
   option("--signals-to-handle", options.signals_to_handle, "NAMES",
          "Signals that end the job; otherwise SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on");
@@ -209,13 +212,13 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       .add_option("--heartbeat-timeout", options.heartbeat_timeout_seconds,
                   "A node that says nothing for so long is lost")
       ->type_name("SECONDS")
-      ->check(CLI::Range(2.0, 1e6).description(""))
+      ->check(in_range(2, 1e6, "seconds"))
       ->capture_default_str();
   option("--local-addr", options.local_addr, "ADDRESS", "Where other nodes reach this one");
   option("--master-addr", options.master_addr, "ADDRESS",
          "Address of the ranks' store; otherwise that of rank 0's node");
   option("--master-port", options.master_port, "PORT", "Port of the ranks' store; otherwise a free one")
-      ->check(CLI::Range(1, 65535).description(""));
+      ->check(in_range(1, 65'535));
   option("--rdzv-id", options.rdzv_id, "ID", "Name of the job, TORCHELASTIC_RUN_ID")->capture_default_str();
   option("--role", options.role, "NAME", "ROLE_NAME of the ranks")->capture_default_str();
   flag("--standalone", options.standalone, "A job of this node alone, with a name of its own");

@@ -14,6 +14,7 @@
 #include "yoke/base/format.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/job_option.h"
+#include "yoke/cli/values.h"
 #include "yoke/device/process/info.h"
 #include "yoke/device/process/signal.h"
 
@@ -124,7 +125,7 @@ void add_stop(CLI::App& app, Context& context) {
   cmd->add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
   cmd->add_option("--timeout", args->timeout_s, "How long to wait; otherwise until it has ended")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 86'400.0).description(""));
+      ->check(in_range(0.001, 86'400, "seconds"));
   cmd->footer(
       examples("  yoke stop 4121           as SIGTERM to `yoke run`: ranks get SIGTERM, and SIGKILL after --grace\n"
                "  yoke stop                the only job\n"

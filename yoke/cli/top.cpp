@@ -12,6 +12,7 @@
 #include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
+#include "yoke/cli/values.h"
 #include "yoke/device/json.h"
 #include "yoke/tui/app.h"
 
@@ -31,11 +32,8 @@ struct TopArgs {
 tui::AppOptions to_options(const TopArgs& args) {
   if (args.interval->count() > 0 && (args.json || args.once)) {
     throw Error(ErrorCode::kInvalidArgument,
-                "top: {} prints once, and --interval is for a page that changes; `yoke devices{} --watch {}` repeats",
+                "{} prints once, and --interval is for a page that changes; `yoke devices{} --watch {}` repeats",
                 args.json ? "--json" : "--once", args.json ? " --json" : "", args.interval_s);
-  }
-  if (!(args.interval_s >= 0.1 && args.interval_s <= 86'400)) {
-    throw Error(ErrorCode::kInvalidArgument, "--interval {}: give seconds from 0.1 on", args.interval_s);
   }
   tui::AppOptions options;
   options.sampling.interval =
@@ -78,6 +76,7 @@ void add_top(CLI::App& app, Context& context) {
   auto* cmd = app.add_subcommand("top", "Watch devices and their processes on a live page");
   args->interval = cmd->add_option("--interval", args->interval_s, "Between two samples")
                        ->type_name("SECONDS")
+                       ->check(in_range(0.1, 86'400, "seconds"))
                        ->capture_default_str();
   cmd->add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
   cmd->add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");

@@ -44,10 +44,10 @@ void print(const device::Topology& topology, const std::vector<device::Device>& 
 
 int run_topo(const TopoArgs& args, Context& context) {
   if (!args.topology.empty() && !args.device.sysroot.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "topo: --topology and --sysroot are two machines; give one of them");
+    throw Error(ErrorCode::kInvalidArgument, "--topology and --sysroot are two machines; give one of them");
   }
   if (!args.topology.empty() && !args.device.vendor.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "topo: --vendor chooses what is read here, and --topology is a file");
+    throw Error(ErrorCode::kInvalidArgument, "--vendor chooses what is read here, and --topology is a file");
   }
   device::Topology topology;
   // A recording is of another machine or another day; this machine's processors say nothing about it.

@@ -94,13 +94,16 @@ void add_train(CLI::App& app, Context& context) {
   cmd->add_flag("--list", args->list, "List the recipes");
   cmd->add_flag("--json", args->json, "With --list: as JSON");
   cmd->add_option("RECIPE", *recipe, "Which one; every other word after it is the recipe's own")
-      ->type_name("[ARG...]")
+      ->type_name(kProgramArguments)
       ->expected(0, -1);
   cmd->footer(
       examples("  yoke train --list                           what there is\n"
                "  yoke train fashion-mnist                    on every device\n"
                "  yoke train fashion-mnist -n 2 --epochs 1    two ranks, one epoch\n"
-               "  yoke train fashion-mnist --help             the recipe's own options"));
+               "  yoke train fashion-mnist --help             the recipe's own options\n"
+               "\n"
+               "The exit status is that of the first rank that failed, 128 and the signal's number if a signal ended\n"
+               "it, 66 if there is no such recipe."));
   cmd->callback([args, recipe, &context] { context.exit_code = run_train(*args, context); });
 }
 

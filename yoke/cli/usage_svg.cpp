@@ -33,7 +33,7 @@ text{fill:#f0f6fc}.m{fill:#9198a1}.page{fill:#0d1117;stroke:#3d444d}.grid{stroke
 </style>
 )";
 
-std::string xml_text(std::string_view text, double width) {
+std::string plot_text(std::string_view text, double width) {
   std::string result;
   for (const char c : fit(printable(text), static_cast<int64_t>(width / kUsageLetter))) {
     result += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
@@ -133,10 +133,10 @@ std::string summary_of(const DeviceUsage& usage, double goal_percent) {
 std::string panel(const DeviceUsage& usage, const UsageReport& report, double top) {
   const double duration = std::max(1e-3, report.duration.count());
   const double plot_top = top + 36, bottom = plot_top + kPlotHeight;
-  auto svg =
-      text_at(kLeft, top + 10, "b",
-              xml_text(fmt::format("Device {}{}{}", usage.id, usage.name.empty() ? "" : ": ", usage.name), kPlotWidth));
-  svg += text_at(kLeft, top + 26, "m", xml_text(summary_of(usage, report.goal_percent), kPlotWidth));
+  auto svg = text_at(
+      kLeft, top + 10, "b",
+      plot_text(fmt::format("Device {}{}{}", usage.id, usage.name.empty() ? "" : ": ", usage.name), kPlotWidth));
+  svg += text_at(kLeft, top + 26, "m", plot_text(summary_of(usage, report.goal_percent), kPlotWidth));
   for (const int percent : {0, 50, 100}) {
     const double y = bottom - kPlotHeight * percent / 100;
     svg += line_at("grid", kLeft, y, kLeft + kPlotWidth, y);
@@ -167,7 +167,7 @@ std::string usage_svg(const UsageReport& report, const UsageNotes& notes) {
   svg += kUsageStyle;
   svg += fmt::format("<rect class=\"page\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n", kPageWidth - 1,
                      height - 1);
-  svg += text_at(kLeft, 26, "b", xml_text(notes.program, kPlotWidth - 120));
+  svg += text_at(kLeft, 26, "b", plot_text(notes.program, kPlotWidth - 120));
   svg += text_at(kLeft + kPlotWidth, 26, "m r", format_duration(report.duration));
   // The key.
   svg += fmt::format("<rect class=\"use\" x=\"{}\" y=\"38\" width=\"14\" height=\"9\"/>\n", kLeft);
@@ -181,7 +181,7 @@ std::string usage_svg(const UsageReport& report, const UsageNotes& notes) {
     top += kPanelHeight;
   }
   for (const auto& sentence : notes.sentences) {
-    svg += text_at(kLeft, top, "m", xml_text(sentence, kPlotWidth));
+    svg += text_at(kLeft, top, "m", plot_text(sentence, kPlotWidth));
     top += 16;
   }
   return svg + "</svg>\n";

@@ -187,7 +187,7 @@ std::string to_shell(const std::vector<device::Assignment>& assignments) {
 class Note {
  public:
   Note() : file_(memfd_create("yoke-visible", MFD_CLOEXEC)) {
-    if (!file_) throw system_error(errno, "visible: making a file in memory");
+    if (!file_) throw system_error(errno, "making a file in memory");
   }
   void write(const std::string& text) { write_all(file_.value(), std::as_bytes(std::span(text)), "a file in memory"); }
   std::string read() const {
@@ -214,7 +214,7 @@ int exec_program(const std::vector<std::string>& words, std::string variables) {
   envp.push_back(nullptr);
   execvpe(argv[0], argv.data(), envp.data());
   const int error = errno;
-  std::cerr << "yoke: visible: " << system_error(error, "cannot start " + words[0]).what() << std::endl;
+  std::cerr << "yoke visible: " << system_error(error, "cannot start " + words[0]).what() << std::endl;
   constexpr int kNotFound = 127;  // as shells and `yoke run` say
   constexpr int kCannotRun = 126;
   return error == ENOENT ? kNotFound : kCannotRun;
@@ -235,7 +235,7 @@ int explain(const VisibleArgs& args, Context& context) {
     const auto visibility = device::visibility(environment, snapshot);
     context.out << (args.json ? to_json(visibility, snapshot).dump(2) + '\n' : to_text(visibility, snapshot));
     context.out.flush();
-    for (const auto& line : device_notes(snapshot)) std::cerr << "yoke: " << line << '\n';
+    for (const auto& line : device_notes(snapshot)) std::cerr << "yoke visible: " << line << '\n';
     return kExitOk;
   });
 }
@@ -259,7 +259,7 @@ int set(const VisibleArgs& args, Context& context) {
 
 int run_visible(const VisibleArgs& args, Context& context) {
   const bool has_program = !context.rest.empty();
-  const auto refuse = [](const char* why) { return Error(ErrorCode::kInvalidArgument, "visible: {}", why); };
+  const auto refuse = [](const char* why) { return Error(ErrorCode::kInvalidArgument, "{}", why); };
   if (!args.is_set()) {
     if (has_program)
       throw refuse("which devices shall the program see? For example `yoke visible --set 0,2 -- ./train`");
@@ -285,14 +285,13 @@ void add_visible(CLI::App& app, Context& context) {
   args->format_option =
       cmd->add_option("--format", args->format, "Name them by UUID, or by number for programs that read only those")
           ->type_name("uuid|index")
-          ->check(CLI::IsMember({"uuid", "index"}).description(""))
           ->capture_default_str();
   cmd->add_flag("--export", args->exports, "Print the variables for a shell's eval instead of starting a program");
   cmd->add_flag("--json", args->json, "Print JSON");
   add_device_options(*cmd, args->device);
   cmd->add_option("PROGRAM", *program,
                   "With --set: what to start, with its arguments; every word from here on is its own")
-      ->type_name("[ARG...]")
+      ->type_name(kProgramArguments)
       ->expected(0, -1);
   cmd->footer(
       examples("  yoke visible                                 what programs started here see, and why\n"

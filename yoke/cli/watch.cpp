@@ -24,6 +24,7 @@
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/usage_sampling.h"
 #include "yoke/cli/usage_views.h"
+#include "yoke/cli/values.h"
 #include "yoke/cli/watched_program.h"
 #include "yoke/device/process/info.h"
 
@@ -175,14 +176,14 @@ void add_watch(CLI::App& app, Context& context) {
   auto* cmd = app.add_subcommand("watch", "Run a program, and tell at its end how well it used its devices");
   cmd->add_option("--pid", args->pid, "Watch a process that runs already, until it ends or Ctrl-C")
       ->type_name("PID")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(in_range(1, 4194304));
   cmd->add_option("--interval", args->interval_s, "Time between two samples")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.05, 3600.0).description(""))
+      ->check(in_range(0.05, 3600, "seconds"))
       ->capture_default_str();
   cmd->add_option("--goal", args->goal_percent, "Tell how much of the time utilisation was under this")
       ->type_name("PERCENT")
-      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->check(in_range(0, 100, "percent"))
       ->capture_default_str();
   cmd->add_option("-o,--output", args->output, "Write the report to FILE instead of standard error")->type_name("FILE");
   cmd->add_flag("--json", args->json, "The report as JSON");
@@ -190,7 +191,7 @@ void add_watch(CLI::App& app, Context& context) {
   add_device_options(*cmd, args->device);
   cmd->remove_option(cmd->get_option("--replay"));  // no program runs in a recording
   cmd->add_option("PROGRAM", *program, "What to run, with its arguments; every word from here on is its own")
-      ->type_name("[ARG...]")
+      ->type_name(kProgramArguments)
       ->expected(0, -1);
   cmd->footer(
       examples("  yoke watch -- python train.py                 a report after the program's output\n"

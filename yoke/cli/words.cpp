@@ -5,16 +5,12 @@
 #include "yoke/base/error.h"
 
 namespace yoke::cli {
-namespace {
-
 std::string with_dashes(std::string word) {
   if (!word.starts_with("--")) return word;
   const auto end = std::min(word.find('='), word.size());
   std::replace(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
   return word;
 }
-
-}  // namespace
 
 Words split_words(const std::vector<std::string>& words, const std::function<bool(std::string_view)>& takes_value) {
   Words result;

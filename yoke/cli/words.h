@@ -16,9 +16,12 @@ struct Words {
   std::vector<std::string> rest;
 };
 
+/// "--nproc_per_node=a_b" -> "--nproc-per-node=a_b": torchrun accepts both.
+std::string with_dashes(std::string word);
+
 /// `own` ends before the first word that is neither an option nor an option's value, or before "--" (dropped).
-/// `takes_value("-n")`: whether that option of the command has one. Underscores in names of long options become dashes:
-/// torchrun accepts both. "--name=" becomes "--name" and "", for CLI11 would take the next word as its value.
+/// `takes_value("-n")`: whether that option of the command has one. Names of long options get dashes. "--name=" becomes
+/// "--name" and "", for CLI11 would take the next word as its value.
 Words split_words(const std::vector<std::string>& words, const std::function<bool(std::string_view)>& takes_value);
 
 /// The option of the first empty value in `words`, such as "--hosts" of {"--hosts", ""} and {"--hosts="}, or "argument"

@@ -118,7 +118,12 @@ std::optional<JobConnection> JobConnection::open(const JobAddress& address, JobT
 
 void JobConnection::ask_job() { ask({{"command", "job"}}); }
 void JobConnection::ask_stop(bool now) { ask({{"command", "stop"}, {"now", now}}); }
-void JobConnection::ask_logs(bool follow) { ask({{"command", "logs"}, {"follow", follow}}); }
+void JobConnection::ask_logs(bool follow, std::optional<int64_t> last, std::optional<int64_t> rank) {
+  Json question = {{"command", "logs"}, {"follow", follow}};
+  if (last) question["last"] = *last;
+  if (last && rank) question["rank"] = *rank;
+  ask(question);
+}
 
 void JobConnection::ask(const Json& question) {
   const auto text = question.dump() + '\n';  // it fits into the socket's buffer

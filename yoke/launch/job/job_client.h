@@ -41,7 +41,8 @@ class JobConnection {
   /// Errors of all: kDataLoss when what comes is no answer of a launcher.
   void ask_job();
   void ask_stop(bool now);
-  void ask_logs(bool follow);
+  /// `last`: only so many lines of those that are there, of `rank` if that is given.
+  void ask_logs(bool follow, std::optional<int64_t> last = {}, std::optional<int64_t> rank = {});
   std::optional<Job> read_job(JobTime until);  ///< nullopt: not until then, or it has hung up.
   /// nullopt: not until then, or there are no more (is_over()), or it has hung up.
   std::optional<RecentLines::Line> read_line(JobTime until);

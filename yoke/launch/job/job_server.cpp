@@ -41,6 +41,11 @@ bool may_ask(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == geteuid() || peer.uid == 0);
 }
 
+std::optional<int64_t> rank_of(const Json& question) {
+  const auto rank = question.find("rank");
+  return rank == question.end() ? std::nullopt : std::optional(rank->get<int64_t>());
+}
+
 }  // namespace
 
 JobServer::JobServer(const Job& job, const RecentLines& lines, std::function<void(StopHow how)> stop)
@@ -123,6 +128,7 @@ void JobServer::obey(Client& client, std::string_view question) {
   if (command == "logs") {
     client.is_following = json.at("follow").get<bool>();
     client.cursor.emplace();
+    if (json.contains("last")) client.cursor = lines_.before_last(json["last"].get<uint64_t>(), rank_of(json));
     return;
   }
   if (command == "stop") stop_(json.at("now").get<bool>() ? StopHow::kNow : StopHow::kWithGrace);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 
 namespace yoke::launch {
 
@@ -32,6 +33,19 @@ void RecentLines::add(int64_t rank, LineStream stream, std::string_view text) {
   std::memcpy(place_of(begin), text.data(), before_end);
   std::memcpy(ring_.get(), text.data() + before_end, text.size() - before_end);
   end_ = {end, end_.number + 1};
+}
+
+RecentLines::Cursor RecentLines::before_last(uint64_t count, std::optional<int64_t> rank) const {
+  std::deque<Cursor> last;  // records can be walked in one direction alone
+  for (auto at = first_; at.number != end_.number && count > 0; ++at.number) {
+    const auto header = header_at(at.offset);
+    if (!rank || header.rank == *rank) {
+      if (last.size() == count) last.pop_front();
+      last.push_back(at);
+    }
+    at.offset += record_bytes(header.num_bytes);
+  }
+  return last.empty() ? end_ : last.front();
 }
 
 std::optional<RecentLines::Line> RecentLines::next(Cursor& cursor) const {

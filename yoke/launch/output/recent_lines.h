@@ -36,6 +36,8 @@ class RecentLines {
     std::string text;
     uint64_t num_missed = 0;  ///< Lines that came before it and were overwritten before this reader took them.
   };
+  /// Before the last `count` lines, of `rank` if there is one. Lines of other ranks may lie between them.
+  Cursor before_last(uint64_t count, std::optional<int64_t> rank = {}) const;
   /// nullopt: there is none yet. Missing the lines from before its first one counts for no reader.
   std::optional<Line> next(Cursor& cursor) const;
 

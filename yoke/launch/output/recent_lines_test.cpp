@@ -48,6 +48,25 @@ TEST(RecentLines, TheOldestMakeRoom) {
   EXPECT_EQ(seen.size(), kept.size());
 }
 
+TEST(RecentLines, AReaderMayBeginWithTheLastOnes) {
+  RecentLines lines(256);
+  const auto last = [&](uint64_t count, std::optional<int64_t> rank = {}) {
+    auto cursor = lines.before_last(count, rank);
+    return read_all(lines, cursor);
+  };
+  EXPECT_THAT(last(3), IsEmpty());
+  for (int i = 0; i < 100; ++i) lines.add(i % 2, LineStream::kOut, fmt::format("line {}", i));
+  EXPECT_THAT(last(2), ElementsAre("0:line 98", "1:line 99"));
+  EXPECT_THAT(last(0), IsEmpty());
+  EXPECT_THAT(last(2, 0), ElementsAre("0:line 96", "1:line 97", "0:line 98", "1:line 99"));
+  EXPECT_THAT(last(2, 7), IsEmpty());
+  RecentLines::Cursor all;
+  EXPECT_EQ(last(1000), read_all(lines, all));
+  auto later = lines.before_last(0);
+  lines.add(5, LineStream::kErr, "more");
+  EXPECT_THAT(read_all(lines, later), ElementsAre("5!:more"));
+}
+
 // Oracle: a list of all lines; every place of the ring's end within a line, and lines of every length, come by.
 TEST(RecentLines, HoldWhatFits) {
   RecentLines lines(1024);
