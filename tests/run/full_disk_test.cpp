@@ -18,7 +18,7 @@ using testing::Not;
 
 constexpr int kUnavailable = 75;
 
-std::string content_of(const std::filesystem::path& file) {
+std::string text_in(const std::filesystem::path& file) {
   std::ifstream stream(file);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
@@ -71,7 +71,7 @@ TEST(FullDisk, LinesWaitUntilThereIsRoom) {
   const auto result = command.wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   for (const char* line : {"[0] first\n", "[1] first\n", "[0] last\n", "[1] last\n"}) {
-    EXPECT_THAT(content_of(folder.path("out")), HasSubstr(line));
+    EXPECT_THAT(text_in(folder.path("out")), HasSubstr(line));
   }
   EXPECT_THAT(result.err, Not(HasSubstr("cannot write standard error")));
 }
@@ -112,7 +112,7 @@ TEST(FullDisk, ALogIsContinuedOnceThereIsRoom) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path("logs"))) {
     if (entry.path().filename() == "stdout.log") {
-      EXPECT_THAT(content_of(entry.path()), EndsWith("\n180000\nend\n"));
+      EXPECT_THAT(text_in(entry.path()), EndsWith("\n180000\nend\n"));
     }
   }
 }
