@@ -26,7 +26,7 @@ target_compile_options(yoke_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -W
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-subobject-linkage>
                        $<$<BOOL:${YOKE_WERROR}>:-Werror>)
 if(YOKE_SANITIZE)
-  target_compile_options(yoke_flags INTERFACE -fsanitize=${YOKE_SANITIZE} -fno-omit-frame-pointer -O1 -g1)
+  target_compile_options(yoke_flags INTERFACE -fsanitize=${YOKE_SANITIZE} -fno-omit-frame-pointer -g1)
   target_link_options(yoke_flags INTERFACE -fsanitize=${YOKE_SANITIZE})
 endif()
 
