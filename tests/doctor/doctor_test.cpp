@@ -64,7 +64,7 @@ TEST(Doctor, ColoursOnATerminalUnlessTheyAreNotWanted) {
 TEST(Doctor, ColoursAreOfThreeKinds) {
   const auto result = yoke_on("lost", {"doctor", "--color", "red"});
   EXPECT_EQ(result.exit_code, 64);
-  EXPECT_THAT(result.err, HasSubstr("--color red: there are auto, always and never"));
+  EXPECT_THAT(result.err, HasSubstr("--color red: give auto, always or never"));
 }
 
 TEST(Doctor, CudaIsAskedInAProcessOfItsOwn) {

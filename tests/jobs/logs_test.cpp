@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "tests/jobs/job.h"
 
@@ -144,6 +145,16 @@ TEST(Logs, TheLastLinesOfFiles) {
   EXPECT_EQ(lines_of(run(yoke({"logs", job.name(), "-n", "2000", "--rank", "1"})).out).size(), 2000);
   EXPECT_EQ(lines_of(run(yoke({"logs", job.name(), "-n", "5000", "--rank", "1"})).out).size(), 3001);
   EXPECT_THAT(run(yoke({"logs", job.name(), "-n", "0"})).out, IsEmpty());
+}
+
+TEST(Logs, APathOfAJobDoesNoHarmToATerminal) {
+  TemporaryFolder folder;
+  const auto logs = folder.path("\x1b]0;mine\a");
+  RunningJob job({"-n", "2", "--redirects", "3", "--log-dir", logs, "--", "sh", "-c", "echo ready; exec sleep 1000"});
+  ASSERT_TRUE(wait_until([&] { return run(yoke({"logs", job.name()})).out == "[0] ready\n[1] ready\n"; }));
+  std::filesystem::rename(logs, folder.path("elsewhere"));
+  const auto result = run(yoke({"logs", job.name()}));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("yoke logs: "), HasSubstr("No such file"), Not(HasSubstr("\x1b"))));
 }
 
 TEST(Logs, OfARankWithItsOwnTerminalItSaysWhere) {

@@ -171,7 +171,7 @@ TEST(Ps, AGpuThatDoesNotAnswerIsNotOneWithoutProcesses) {
   const auto result = run(on_machine("hung", {"ps", "--deadline", "0.5"}));
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "no process is known; not known are those of device 5 (no answer)\n");
-  EXPECT_THAT(result.err, HasSubstr("yoke: the processes of device 5 are not known\n"));
+  EXPECT_THAT(result.err, HasSubstr("\nyoke ps: the processes of device 5 are not known\n"));
   const auto json = Json::parse(run(on_machine("hung", {"ps", "--json", "--deadline", "0.5"})).out);
   EXPECT_THAT(json.at("processes"), IsEmpty());
   ASSERT_THAT(json.at("unanswered"), SizeIs(1));
@@ -187,7 +187,8 @@ TEST(Ps, ADriverThatTellsNoProcessesSaysSo) {
   const TemporaryFolder folder;
   folder.write("state.json", R"({"devices": 2, "overrides": {"1": {"processes": null}}})");
   const auto result = yoke_on(folder.path("state.json"), {"ps"});
-  EXPECT_EQ(result.out, "no process is known; not known are those of device 1 (its driver does not tell of processes)\n");
+  EXPECT_EQ(result.out,
+            "no process is known; not known are those of device 1 (its driver does not tell of processes)\n");
 }
 
 TEST(Ps, WhatWasNotAskedForIsNotWaitedFor) {

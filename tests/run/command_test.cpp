@@ -14,6 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 
 Result yoke(std::vector<std::string> words) {
@@ -96,7 +97,7 @@ TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
   const auto joined = yoke({"run", "--hosts=", "-n", "2", "--", "echo", "ran"});
   EXPECT_EQ(joined.exit_code, 64);
   EXPECT_EQ(joined.err,
-            "yoke: run: --hosts: the value is empty; is a variable of the shell not set? Leave it out if it is not "
+            "yoke run: --hosts: the value is empty; is a variable of the shell not set? Leave it out if it is not "
             "meant\n");
   for (const auto& words : std::vector<std::vector<std::string>>{{"stop", ""},
                                                                  {"kill", ""},
@@ -126,7 +127,10 @@ TEST(CommandLine, TheLastOfARepeatedOptionCounts) {
       yoke({"run", "-q", "-n", "3", "--rdzv-id", "a", "--quiet", "--nproc_per_node=1", "--rdzv-id=b",
             "--virtual-local-rank", "--virtual-local-rank", "--", "sh", "-c", "echo $WORLD_SIZE $TORCHELASTIC_RUN_ID"});
   EXPECT_EQ(ranks.out, "1 b\n") << ranks.err;
-  EXPECT_EQ(yoke({"bind", "-n", "two", "-n", "1", "--format", "mask", "--format", "table"}).exit_code, 0);
+  EXPECT_THAT(yoke({"bind", "-n", "2", "-n", "1", "--format", "mask", "--format", "table"}).out,
+              AllOf(HasSubstr("\n   0  "), Not(HasSubstr("\n   1  "))));
+  EXPECT_THAT(yoke({"bind", "-n", "two", "-n", "1"}).err, StartsWith("yoke bind: -n two: give auto, gpu, cpu or N"))
+      << "each is checked, as by torchrun's argparse";
   EXPECT_EQ(yoke({"devices", "--vendor", "nvidia", "--json", "--vendor", "cpu", "--json"}).err, "");
   EXPECT_THAT(yoke({"devices", "-i", "none-such", "-i", "cpu"}).err, HasSubstr("none-such"))
       << "but a list has them all";

@@ -106,7 +106,7 @@ TEST(Output, ColoursOnTerminalsOnlyAndNotAgainstTheWill) {
   options.argv[2] = "--color=blue";
   const auto result = run(options);
   EXPECT_EQ(result.exit_code, 64);
-  EXPECT_THAT(result.err, HasSubstr("--color blue: there are auto, always and never"));
+  EXPECT_THAT(result.err, HasSubstr("--color blue: give auto, always or never"));
 }
 
 TEST(Output, RanksAreToldOfTheTerminal) {

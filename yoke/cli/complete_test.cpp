@@ -22,10 +22,16 @@ CommandDescription completion_tree() {
   train.options.push_back({.names = {"RECIPE"}, .value = "[ARG...]", .is_positional = true, .takes_rest = true});
   CommandDescription devices = {"devices", "", "", {}, {}, {"ls"}};
   devices.options = {{.names = {"--watch"}, .value = "SECONDS", .value_is_optional = true},
-                     {{"--vendor"}, "nvidia|amd", ""}};
+                     {{"--vendor"}, "nvidia|amd", ""},
+                     {.names = {"-d", "--device"}, .value = "ID...", .is_hidden = true}};
+  CommandDescription visible = {"visible", "", "", {}, {}};
+  visible.options = {{.names = {"--set"}, .value = "ID,ID..."},
+                     {.names = {"-d"}, .value = "ID,ID...", .is_hidden = true},
+                     {.names = {"PROGRAM"}, .value = "[ARG...]", .is_positional = true, .takes_rest = true}};
   root.commands = {run,
                    train,
                    devices,
+                   visible,
                    {"logs", "", "", {{.names = {"JOB"}, .is_positional = true}, {{"-f", "--follow"}, "", ""}}, {}},
                    {"new", "", "", {{.names = {"DIR"}, .is_positional = true}}, {}},
                    {"completion", "", "", {{.names = {"SHELL"}, .value = "bash|zsh", .is_positional = true}}, {}}};
@@ -50,11 +56,11 @@ TEST(Complete, SaysWhatMayFollow) {
     List words;
     const char* completed;
   } cases[] = {
-      {{}, "words run train devices logs new completion store"},
-      {{"r"}, "words run train devices logs new completion store"},
+      {{}, "words run train devices visible logs new completion store"},
+      {{"r"}, "words run train devices visible logs new completion store"},
       {{"--v"}, "words --version"},
       {{"--version", ""}, "words"},
-      {{"help", ""}, "words run train devices logs new completion store"},
+      {{"help", ""}, "words run train devices visible logs new completion store"},
       {{"help", "run", ""}, "words"},
       {{"store", ""}, "files"},
       // Options, in every spelling.
@@ -77,6 +83,11 @@ TEST(Complete, SaysWhatMayFollow) {
       {{"ls", "--vendor", "n"}, "words nvidia amd"},
       {{"ls", "--watch", "--"}, "words --watch --vendor"},
       {{"ls", "--watch", "2", "--"}, "words --watch --vendor"},
+      // Hidden ones are understood, and not offered.
+      {{"ls", "-"}, "words --watch --vendor"},
+      {{"visible", "-d", "0", "-"}, "words --set"},
+      {{"visible", "-d", ""}, "words"},
+      {{"visible", "-d", "0", "p"}, "program 3"},
       // The program and its words.
       {{"run", ""}, "program 1"},
       {{"run", "-n", "2", ""}, "program 3"},

@@ -195,7 +195,7 @@ std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args) {
       try {
         files.emplace_back(rank, which);
       } catch (const Error& error) {
-        std::cerr << "yoke logs: " << error.what() << '\n';
+        std::cerr << "yoke logs: " << printable(error.what()) << '\n';
       }
     }
   }
@@ -301,9 +301,8 @@ void add_logs(CLI::App& app, Context& context) {
                "  yoke logs -f --rank 3      of the only job, one rank\n"
                "\n"
                "Lines come on standard output or error, as the ranks wrote them. Streams that `yoke run` sends into\n"
-               "files (--redirects) are read there, whole or their last lines. One rank alone writes straight to the "
-               "terminal of\n"
-               "`yoke run`: then there is nothing to show."));
+               "files (--redirects) are read there, whole or their last lines. One rank alone writes straight to\n"
+               "the terminal of `yoke run`: then there is nothing to show."));
   cmd->callback([args, &context] { context.exit_code = run_logs(*args, context); });
 }
 
