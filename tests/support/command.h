@@ -17,7 +17,7 @@ namespace yoke::test {
 
 using std::chrono::milliseconds;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef YOKE_SANITIZED
 inline constexpr bool kIsSanitized = true;  // times and sizes say nothing then
 #else
 inline constexpr bool kIsSanitized = false;

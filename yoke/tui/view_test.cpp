@@ -114,7 +114,7 @@ TEST(View, OfAnySize) {
   sample.snapshot.devices[2].reason = "fallen off the bus";
   sample.snapshot.devices[3].instances = {make_gpu(0), make_gpu(1)};
   const auto model = make_model({80, 24}, sample);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef YOKE_SANITIZED
   constexpr int64_t kStep = 4;  // a minute otherwise
 #else
   constexpr int64_t kStep = 1;

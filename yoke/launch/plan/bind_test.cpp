@@ -485,7 +485,7 @@ RandomMachine make_machine(std::mt19937& random) {
 }
 
 TEST(Bind, HoldsItsPromisesOnAnyMachine) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef YOKE_SANITIZED
   constexpr int kRounds = 400;  // a minute otherwise
 #else
   constexpr int kRounds = 4000;
