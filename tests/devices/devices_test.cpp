@@ -85,7 +85,7 @@ TEST(Devices, AGpuThatHangsIsOneRow) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, HasSubstr("\n  5  NVIDIA GPU             no answer     -"));
   EXPECT_THAT(result.out, HasSubstr("\n  6  NVIDIA A100-SXM4-80GB  free "));
-  EXPECT_THAT(result.err, HasSubstr("device 5: the driver has not answered for 1.0 s"));
+  EXPECT_THAT(result.err, HasSubstr("device 5: the driver has not answered for "));
   result = yoke_on("hung", {"devices", "--deadline", "0.5", "--json"});
   EXPECT_EQ(gpus_of(result)[5].at("state"), "no answer");
   EXPECT_EQ(gpus_of(result)[7].at("state"), "free");
