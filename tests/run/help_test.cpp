@@ -18,14 +18,14 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-Result yoke(std::vector<std::string> words, const std::string& columns = "100") {
+Result yoke_with_columns(std::vector<std::string> words, const std::string& columns = "100") {
   words.insert(words.begin(), kYoke);
   return run({.argv = std::move(words), .environment = {{"COLUMNS", columns}}});
 }
 
 std::vector<std::string> commands() {
   std::vector<std::string> names;
-  for (const auto& line : lines_of(yoke({"complete", "--", ""}).out)) {
+  for (const auto& line : lines_of(yoke_with_columns({"complete", "--", ""}).out)) {
     if (line.find('\t') != line.npos) names.push_back(line.substr(0, line.find('\t')));
   }
   return names;
@@ -33,7 +33,7 @@ std::vector<std::string> commands() {
 
 /// "--bind" -> "auto|none|...", as the man page has it; empty for a flag.
 std::map<std::string, std::string> values_in_man_page(const std::string& command) {
-  const auto page = std::regex_replace(yoke({"man", command}).out, std::regex(R"(\\-)"), "-");
+  const auto page = std::regex_replace(yoke_with_columns({"man", command}).out, std::regex(R"(\\-)"), "-");
   const std::regex entry(R"(^(?:\\fB\S+\\fR, )*\\fB(--?\S+)\\fR(?: \\fI(.*)\\fR)?$)");
   std::map<std::string, std::string> values;
   std::smatch match;
@@ -49,7 +49,7 @@ TEST(Help, ManPagesHaveTheSameValuesForOptions) {
     auto values = values_in_man_page(command);
     const std::regex entry(R"(^  (?:-\w,)?(--?[\w-]+)(.*)$)");
     std::smatch match;
-    for (const auto& line : lines_of(yoke({command, "--help"}).out)) {
+    for (const auto& line : lines_of(yoke_with_columns({command, "--help"}).out)) {
       if (line == "Examples:") break;
       if (!std::regex_match(line, match, entry)) continue;
       const std::string name = match[1], rest = match[2].str() + " ";
@@ -66,17 +66,18 @@ TEST(Help, ManPagesHaveTheSameValuesForOptions) {
 
 TEST(Help, OfEveryCommandHasExamplesAndExitStatuses) {
   for (const auto& command : commands()) {
-    const auto help = yoke({command, "--help"}).out;
+    const auto help = yoke_with_columns({command, "--help"}).out;
     EXPECT_THAT(help, AllOf(HasSubstr("Examples:\n"), HasSubstr("xit status"))) << command;
-    EXPECT_THAT(yoke({"man", command}).out, AllOf(HasSubstr(".SH EXAMPLES"), HasSubstr(".SH EXIT STATUS"))) << command;
+    EXPECT_THAT(yoke_with_columns({"man", command}).out, AllOf(HasSubstr(".SH EXAMPLES"), HasSubstr(".SH EXIT STATUS")))
+        << command;
   }
-  EXPECT_THAT(yoke({"--help"}).out, HasSubstr("Exit status of errors: 64 "));
+  EXPECT_THAT(yoke_with_columns({"--help"}).out, HasSubstr("Exit status of errors: 64 "));
 }
 
 TEST(Help, FitsNarrowTerminals) {
   for (auto command : commands()) {
     bool is_example = false;
-    for (const auto& line : lines_of(yoke({command, "--help"}, "60").out)) {
+    for (const auto& line : lines_of(yoke_with_columns({command, "--help"}, "60").out)) {
       if (line == "Examples:") is_example = true;
       if (line.empty()) is_example = false;
       const bool is_name = line.starts_with("  ") && line[2] != ' ';  // of an option: it cannot be broken
@@ -93,7 +94,7 @@ TEST(Messages, OfNonsenseNameTheOptionAndWhatMayBeGiven) {
   for (const auto& command : commands()) {
     for (const auto& [name, value] : values_in_man_page(command)) {
       if (!std::regex_match(value, checked) || !name.starts_with("--")) continue;
-      const auto result = yoke({command, name + "=nonsense"});
+      const auto result = yoke_with_columns({command, name + "=nonsense"});
       EXPECT_EQ(result.exit_code, 64) << command << name;
       EXPECT_THAT(result.err, StartsWith("yoke " + command + ": " + name + " nonsense: give "));
       ++num_checked;
@@ -129,7 +130,7 @@ TEST(Messages, OfRangesAndWordsAreReadable) {
       {{"--verbose-ish"}, "yoke: unknown option --verbose-ish; see `yoke --help`\n"},
   };
   for (const auto& one : cases) {
-    const auto result = yoke(one.words);
+    const auto result = yoke_with_columns(one.words);
     EXPECT_EQ(result.exit_code, 64);
     EXPECT_EQ(result.err, one.message);
   }
@@ -191,7 +192,7 @@ TEST(Messages, BeginWithTheCommandOnce) {
       {"top", "--once", "--interval", "1"},
   };
   for (const auto& words : cases) {
-    const auto result = yoke(words);
+    const auto result = yoke_with_columns(words);
     const auto& command = words.front();
     EXPECT_NE(result.exit_code, 0) << testing::PrintToString(words);
     ASSERT_THAT(result.err, Not(IsEmpty())) << testing::PrintToString(words);
