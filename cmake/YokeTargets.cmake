@@ -54,7 +54,7 @@ function(yoke_library room)
   target_link_libraries(yoke_${room} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:yoke_flags>)
 endfunction()
 
-# yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [LABELS ...] [ENVIRONMENT A=b]
+# yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [ENVIRONMENT A=b]
 #           [TIMEOUT seconds] [THREADS] [COMPUTES] [QUIET])
 # One GoogleTest program, one ctest entry a test. It is built after the targets it DEPENDS on. THREADS: what it tests has threads, so TSan is to see it; that build
 # has no other tests. COMPUTES: its tests take a processor each, while the others mostly wait. QUIET: its tests measure
@@ -64,7 +64,7 @@ endfunction()
 # Its label is its half, `machine` or `training`: tests of the machine half do the same with libtorch and without.
 function(yoke_test room)
   cmake_parse_arguments(ARG "THREADS;COMPUTES;QUIET" "TIMEOUT"
-                        "SOURCES;LINK;DEFINES;DEPENDS;LABELS;ENVIRONMENT" ${ARGN})
+                        "SOURCES;LINK;DEFINES;DEPENDS;ENVIRONMENT" ${ARGN})
   if(NOT YOKE_TESTS OR (YOKE_SANITIZE STREQUAL "thread" AND NOT ARG_THREADS))
     return()
   endif()
@@ -93,11 +93,9 @@ function(yoke_test room)
   if(ARG_QUIET)
     list(APPEND properties RUN_SERIAL ON)
   endif()
-  list(APPEND ARG_LABELS ${yoke_half})
-  foreach(name LABELS ENVIRONMENT)  # an empty value would swallow the next name
-    if(ARG_${name})
-      list(APPEND properties ${name} "${ARG_${name}}")
-    endif()
-  endforeach()
+  list(APPEND properties LABELS ${yoke_half})
+  if(ARG_ENVIRONMENT)
+    list(APPEND properties ENVIRONMENT "${ARG_ENVIRONMENT}")
+  endif()
   gtest_discover_tests(yoke_${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()

@@ -19,8 +19,9 @@ namespace yoke::test {
 class GpuUser {
  public:
   explicit GpuUser(CommandOptions options) : command_(std::move(options)) {
-    const auto own_name = name_of(getpid());
-    wait_until([&] { return name_of(pid()) != own_name; });  // it has become the program
+    const auto own_name = first_line(getpid(), "comm");
+    // It has become the program; the kernel changes the name first, and then has the arguments.
+    wait_until([&] { return first_line(pid(), "comm") != own_name && !first_line(pid(), "cmdline").empty(); });
   }
   explicit GpuUser(std::vector<std::string> argv = {"sleep", "1000"})
       : GpuUser(CommandOptions{.argv = std::move(argv)}) {}
@@ -38,11 +39,11 @@ class GpuUser {
   Command& command() { return command_; }
 
  private:
-  static std::string name_of(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
-    std::string name;
-    std::getline(file, name);
-    return name;
+  static std::string first_line(pid_t pid, const char* name) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/" + name);
+    std::string line;
+    std::getline(file, line);
+    return line;
   }
 
   Command command_;

@@ -244,6 +244,7 @@ class Conversation {
     options.argv = {
         "sh", "-c", "exec script -qec \"$1\" /dev/null < \"$2\"", "sh", fmt::format("{} kill {}", YOKE_COMMAND, words),
         fifo};
+    options.environment.emplace_back("TERM", "xterm");  // whatever this test runs on
     command_.emplace(options);
   }
   bool is_asked() { return command_->wait_for_output("[y/N]"); }

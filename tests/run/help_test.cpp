@@ -26,7 +26,8 @@ Result yoke_with_columns(std::vector<std::string> words, const std::string& colu
 std::vector<std::string> commands() {
   std::vector<std::string> names;
   for (const auto& line : lines_of(yoke_with_columns({"complete", "--", ""}).out)) {
-    if (line.find('\t') != line.npos) names.push_back(line.substr(0, line.find('\t')));
+    const auto tab = line.find('\t');  // programs of libexec have no description behind it
+    if (tab != line.npos && tab + 1 < line.size()) names.push_back(line.substr(0, tab));
   }
   return names;
 }
