@@ -39,8 +39,15 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
+/// On a terminal that is wide enough for any user's name.
+Result wide_yoke_on(const std::string& state, std::vector<std::string> words) {
+  auto options = on_machine(state, std::move(words));
+  options.environment.emplace_back("COLUMNS", "120");
+  return run(options);
+}
+
 TEST(Devices, TheTableShowsEightGpusAndTheCpu) {
-  const auto result = yoke_on("eight_a100", {"devices"});
+  const auto result = wide_yoke_on("eight_a100", {"devices"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err, "");
   const auto lines = lines_of(result.out);
@@ -50,7 +57,7 @@ TEST(Devices, TheTableShowsEightGpusAndTheCpu) {
   EXPECT_THAT(lines[4], HasSubstr("  ?")) << "a process of another PID namespace is somebody's";
   EXPECT_THAT(lines[5], HasSubstr("  free     0%   0.0 / 80.0 GiB  "));
   EXPECT_THAT(lines[9], StartsWith("cpu  "));
-  EXPECT_EQ(yoke_on("eight_a100", {"ls"}).out.substr(0, 80), result.out.substr(0, 80));
+  EXPECT_EQ(wide_yoke_on("eight_a100", {"ls"}).out.substr(0, 80), result.out.substr(0, 80));
 }
 
 TEST(Devices, JsonHasTheContractsKeysAndNullForWhatIsNotKnown) {
@@ -188,7 +195,7 @@ TEST(Devices, WithoutAGpuThereIsTheCpuAndTheReason) {
 }
 
 TEST(Devices, MigInstancesStandUnderTheirParent) {
-  const auto result = yoke_on("mig", {"devices"});
+  const auto result = wide_yoke_on("mig", {"devices"});
   EXPECT_THAT(result.out, HasSubstr("\n  0  NVIDIA A100-SXM4-80GB "));
   EXPECT_THAT(result.out, HasSubstr("\n0:0  MIG 3g.40gb "));
   EXPECT_THAT(result.out, HasSubstr("\n  1  NVIDIA A100-SXM4-80GB "));
