@@ -55,15 +55,15 @@ function(yoke_library room)
 endfunction()
 
 # yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [ENVIRONMENT A=b]
-#           [TIMEOUT seconds] [THREADS] [COMPUTES] [QUIET])
-# One GoogleTest program, one ctest entry a test. It is built after the targets it DEPENDS on. THREADS: what it tests has threads, so TSan is to see it; that build
-# has no other tests. COMPUTES: its tests take a processor each, while the others mostly wait. QUIET: its tests measure
-# time, and run while nothing else does.
+#           [TIMEOUT seconds] [THREADS] [COMPUTES])
+# One GoogleTest program, one ctest entry a test. It is built after the targets it DEPENDS on. THREADS: what it tests has
+# threads, so TSan is to see it; that build has no other tests. COMPUTES: its tests take a processor each, while the
+# others mostly wait.
 #
 # scripts/test runs four tests a processor. A test takes one of these places, or four of them when it computes.
 # Its label is its half, `machine` or `training`: tests of the machine half do the same with libtorch and without.
 function(yoke_test room)
-  cmake_parse_arguments(ARG "THREADS;COMPUTES;QUIET" "TIMEOUT"
+  cmake_parse_arguments(ARG "THREADS;COMPUTES" "TIMEOUT"
                         "SOURCES;LINK;DEFINES;DEPENDS;ENVIRONMENT" ${ARGN})
   if(NOT YOKE_TESTS OR (YOKE_SANITIZE STREQUAL "thread" AND NOT ARG_THREADS))
     return()
@@ -89,9 +89,6 @@ function(yoke_test room)
   set(properties TIMEOUT ${ARG_TIMEOUT})
   if(ARG_COMPUTES)
     list(APPEND properties PROCESSORS 4)
-  endif()
-  if(ARG_QUIET)
-    list(APPEND properties RUN_SERIAL ON)
   endif()
   list(APPEND properties LABELS ${yoke_half})
   if(ARG_ENVIRONMENT)
