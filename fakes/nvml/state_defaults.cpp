@@ -38,7 +38,7 @@ constexpr const char* kDevice = R"({
   "numa_node": 0, "cpu_affinity": "0-31", "gpu_numa_node": null,
   "nvlinks": [], "nvlink": {"version": 3, "speed_mbps": 25781, "errors": 0, "rx_kib": 0, "tx_kib": 0},
   "mig": {"mode": 0, "pending": 0, "max_instances": 7, "instances": []},
-  "processes": [], "xids": [], "fields": {},
+  "processes": [], "touched_when_listed": null, "xids": [], "fields": {},
   "error": null, "errors": {}, "hang_s": {}
 })";
 

@@ -27,19 +27,18 @@ std::string slurp(const std::string& path) {
 }
 
 /// A machine of four GPUs whose state a shell program changes: `use PID PERCENT` puts that process on device 1, and
-/// `seen` waits for a whole sample of that: the state has been read, and read again after it was written anew.
+/// `seen` waits for a whole sample of that: the processes of device 1 have been listed, and listed again after it.
 struct Machine : TemporaryFolder {
   Machine() { write("state.json", R"({"devices": 4})"); }
 
   std::string use() const {
     return "use() { echo \"{\\\"devices\\\": 4, \\\"overrides\\\": {\\\"1\\\": {\\\"utilization_percent\\\": "
-           "{\\\"gpu\\\": $2}, "
-           "\\\"memory_mib\\\": {\\\"used\\\": 4096}, \\\"power_mw\\\": 200000, \\\"processes\\\": [{\\\"pid\\\": $1, "
-           "\\\"memory_mib\\\": 4000, \\\"sm\\\": $2}]}}}\" > " +
-           path("new.json") + "; mv " + path("new.json") + " " + path("state.json") +
-           "; }; seen() { for i in 1 2; do cp " + path("state.json") + " " + path("new.json") + "; mv " +
-           path("new.json") + " " + path("state.json") + "; n=0; until [ \"$(find " + path("state.json") + " -anewer " +
-           path("state.json") + ")\" ] || [ $n = 300 ]; do sleep 0.02; n=$((n + 1)); done; done; }; ";
+           "{\\\"gpu\\\": $2}, \\\"memory_mib\\\": {\\\"used\\\": 4096}, \\\"power_mw\\\": 200000, "
+           "\\\"processes\\\": [{\\\"pid\\\": $1, \\\"memory_mib\\\": 4000, \\\"sm\\\": $2}], "
+           "\\\"touched_when_listed\\\": \\\"" +
+           path("listed") + "\\\"}}}\" > " + path("new.json") + "; mv " + path("new.json") + " " + path("state.json") +
+           "; }; seen() { for i in 1 2 3; do rm -f " + path("listed") + "; until [ -e " + path("listed") +
+           " ]; do sleep 0.01; done; done; }; ";
   }
 
   CommandOptions watch(std::vector<std::string> words) const {

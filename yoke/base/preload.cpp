@@ -109,10 +109,7 @@ bool send_fds(int socket, const std::vector<int>& fds) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
   std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
-  ssize_t sent = 0;
-  while ((sent = sendmsg(socket, &message, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
-  }
-  return sent == 1;
+  return send_descriptors(socket, message);
 }
 
 std::optional<std::vector<UniqueFd>> receive_fds(int socket) {

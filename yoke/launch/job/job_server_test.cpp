@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "yoke/base/error.h"
 #include "yoke/launch/job/job_client.h"
@@ -127,6 +128,22 @@ TEST_F(JobServerTest, GivesNewLinesToThoseWhoFollow) {
   EXPECT_EQ(connection.read_line(kNow)->text, "last");
   EXPECT_FALSE(connection.read_line(kNow));
   EXPECT_TRUE(connection.is_over());
+}
+
+TEST_F(JobServerTest, WhoReadsGetsAllLastLinesHoweverManyTheyAre) {
+  auto connection = connect();
+  connection.ask_logs(true);
+  EXPECT_THAT(read_lines(connection), IsEmpty());
+  constexpr int kLines = 6000;
+  for (int i = 0; i < kLines; ++i) lines_.add(0, LineStream::kOut, std::string(100, 'x'));
+  int num_read = 0;
+  std::thread reader([&] {
+    while (connection.read_line(steady_clock::now() + std::chrono::minutes(1))) ++num_read;
+  });
+  server_.finish(std::chrono::minutes(1));
+  server_.close();
+  reader.join();
+  EXPECT_EQ(num_read, kLines);
 }
 
 TEST_F(JobServerTest, WhoNeverReadsMissesLinesAndDelaysNobody) {

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "yoke/base/error.h"
+#include "yoke/base/file.h"
 
 namespace yoke::launch {
 namespace {
@@ -37,10 +38,8 @@ void send_message(int fd, const Message& message, const std::vector<int>& descri
     first->cmsg_len = CMSG_LEN(size);
     std::memcpy(CMSG_DATA(first), descriptors.data(), size);
   }
-  ssize_t count = 0;
-  while ((count = sendmsg(fd, &header, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
-  }
-  if (count < 0 && !descriptors.empty() && errno != EPIPE && errno != ECONNRESET && errno != EBADF) {
+  if (send_descriptors(fd, header) || descriptors.empty()) return;
+  if (errno != EPIPE && errno != ECONNRESET && errno != EBADF) {
     throw system_error(errno, "handing descriptors to the guardian process");
   }
 }
