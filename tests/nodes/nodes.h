@@ -20,7 +20,7 @@ inline constexpr const char* kYoke = YOKE_COMMAND;
 
 /// For --heartbeat-timeout, where a host is cut off: far more than a busy machine keeps a healthy node silent, so that
 /// the host which was cut off is the only one that is lost. How long it takes is heartbeat_test's business.
-inline constexpr const char* kSilence = kIsSanitized ? "20" : "8";
+inline const char* const kSilence = kIsSanitized ? "20" : "8";
 /// For what follows from it.
 inline constexpr milliseconds kLong(120'000);
 

@@ -53,10 +53,10 @@ TEST(CommandLine, VersionAndHelp) {
 TEST(CommandLine, UnknownWordsAreSpellChecked) {
   const auto command = yoke({"rnu", "-n", "2"});
   EXPECT_EQ(command.exit_code, 64);
-  EXPECT_EQ(command.err, "yoke: no command `rnu`; did you mean `run`?; see `yoke --help`\n");
+  EXPECT_EQ(command.err, "yoke: no command `rnu` (did you mean `run`?); see `yoke --help`\n");
   const auto option = yoke({"run", "--gracee", "3", "--", "true"});
   EXPECT_EQ(option.exit_code, 64);
-  EXPECT_THAT(option.err, StartsWith("yoke run: unknown option --gracee; did you mean `--grace`?"));
+  EXPECT_THAT(option.err, StartsWith("yoke run: unknown option --gracee (did you mean `--grace`?)"));
   EXPECT_THAT(yoke({"--verion"}).err, HasSubstr("did you mean `--version`?"));
   EXPECT_EQ(yoke({"run", "--grace", "soon", "--", "true"}).exit_code, 64);
   EXPECT_EQ(yoke({"new"}).exit_code, 64);

@@ -32,7 +32,7 @@ std::map<std::string, int> whole_lines(const std::string& text, size_t length) {
 }
 
 TEST(Output, LinesOfEightRanksAreNeverTorn) {
-  constexpr int kLines = kIsSanitized ? 1'000 : 10'000;
+  const int kLines = kIsSanitized ? 1'000 : 10'000;
   const auto result = run(yoke_run({"-n", "8", "--", kRank, "lines", std::to_string(kLines), "500"}));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const auto counts = whole_lines(result.out, 500);

@@ -163,14 +163,14 @@ TEST(Logs, AFolderThatCannotBeIsSaidBeforeAnythingRuns) {
   EXPECT_EQ(result.out, "");
 }
 
-constexpr const char* kExplain =
+constexpr const char* kExplainAttempt =
     "echo '{\"message\": {\"message\": \"ValueError: sizes differ\", \"extraInfo\": "
     "{\"py_callstack\": \"\", \"timestamp\": \"1790000000\"}}}' > $TORCHELASTIC_ERROR_FILE;";
 
 TEST(Failure, TheRankThatExplainsIsTheCause) {
   const TemporaryFolder folder;
   const auto result = run_in(folder, {"-n", "2"},
-                             std::string("if [ $RANK = 1 ]; then ") + kExplain +
+                             std::string("if [ $RANK = 1 ]; then ") + kExplainAttempt +
                                  " touch $F/written; exec sleep 60; fi;"
                                  "until [ -e $F/written ]; do sleep 0.01; done; exit 9");
   EXPECT_THAT(result.err, AllOf(HasSubstr("yoke run: rank 1 failed: ValueError: sizes differ\nyoke run: rank 0 (pid "),

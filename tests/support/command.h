@@ -11,17 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/sanitized.h"
 #include "yoke/base/file.h"
 
 namespace yoke::test {
 
 using std::chrono::milliseconds;
-
-#ifdef YOKE_SANITIZED
-inline constexpr bool kIsSanitized = true;  // times and sizes say nothing then
-#else
-inline constexpr bool kIsSanitized = false;
-#endif
 
 struct CommandOptions {
   std::vector<std::string> argv;

@@ -110,19 +110,23 @@ bool starts_program(const CLI::App& command) {
 /// What a word that is no command may be: a program that somebody wants to start.
 std::string meant_by(const std::string& name, const std::vector<std::string>& commands) {
   const bool is_program = name.find('/') != name.npos || name.ends_with(".py");
-  return is_program ? fmt::format("; did you mean `yoke run {}`?", name) : did_you_mean(name, commands);
+  return is_program ? fmt::format(" (did you mean `yoke run {}`?)", name) : did_you_mean(name, commands);
 }
 
 /// An empty value is mostly a variable of the shell that is not set, and would silently mean the default, or all. Those
-/// that are empty by default in torchrun may be empty here; `yoke visible --set` answers for itself.
-void refuse_empty_values(const std::vector<std::string>& own) {
+/// that are empty by default in torchrun may be empty here; `yoke visible --set` answers for itself, and CLI11 for
+/// options that do not exist.
+void refuse_empty_values(const CLI::App& command, const std::vector<std::string>& own) {
   static const std::set<std::string_view> kMayBeEmpty = {"--rdzv-endpoint",
                                                          "--rdzv-conf",
                                                          "--local-ranks-filter",
                                                          "--duplicate-stdout-filters",
                                                          "--duplicate-stderr-filters",
                                                          "--set"};
-  const auto option = find_empty_value(own, [](std::string_view name) { return kMayBeEmpty.contains(name); });
+  const auto option = find_empty_value(own, [&](std::string_view name) {
+    const bool is_unknown = name.starts_with('-') && command.get_option_no_throw(std::string(name)) == nullptr;
+    return is_unknown || kMayBeEmpty.contains(name);
+  });
   if (!option) return;
   throw Error(ErrorCode::kInvalidArgument,
               "{}: the value is empty; is a variable of the shell not set? Leave it out if it is not meant", *option);
@@ -137,7 +141,7 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
     own = std::move(split.own);
     context.rest = std::move(split.rest);
   }
-  refuse_empty_values(own);
+  refuse_empty_values(command, own);
   std::vector<std::string> reversed(own.rbegin(), own.rend());  // CLI11 takes them from the back
   if (!name.empty()) reversed.push_back(name);
   try {

@@ -42,7 +42,7 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
   const auto meant = nearest(word, candidates);
-  return meant ? fmt::format("; did you mean `{}`?", *meant) : "";
+  return meant ? fmt::format(" (did you mean `{}`?)", *meant) : "";
 }
 
 }  // namespace yoke::cli

@@ -12,7 +12,7 @@ namespace yoke::cli {
 /// near enough to be meant: a third of its length.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-/// "; did you mean `x`?" or nothing.
+/// " (did you mean `x`?)" or nothing.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace yoke::cli

@@ -11,7 +11,7 @@ TEST(Spelling, FindsWhatWasMeant) {
   EXPECT_EQ(nearest("rnu", kCommands), "run");
   EXPECT_EQ(nearest("trian", kCommands), "train");
   EXPECT_EQ(nearest("completions", kCommands), "completion");
-  EXPECT_EQ(did_you_mean("trains", kCommands), "; did you mean `train`?");
+  EXPECT_EQ(did_you_mean("trains", kCommands), " (did you mean `train`?)");
 }
 
 TEST(Spelling, SaysNothingRatherThanNonsense) {

@@ -14,7 +14,7 @@ class Validator;
 
 namespace yoke::cli {
 
-/// "give auto, gpu, cpu or N; did you mean `gpu`?"; empty if `text` may be a `value`. Words in capitals are
+/// "give auto, gpu, cpu or N (did you mean `gpu`?)"; empty if `text` may be a `value`. Words in capitals are
 /// placeholders: N, RANK, PORT and PID are whole numbers, SECONDS and PERCENT numbers, and all others anything. Pure.
 std::string complaint_about(std::string_view value, std::string_view text);
 

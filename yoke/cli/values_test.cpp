@@ -15,10 +15,10 @@ TEST(Values, ComplaintsSayWhatMayBeGiven) {
   };
   constexpr Case kCases[] = {
       {"nvidia|amd|cpu", "amd", ""},
-      {"nvidia|amd|cpu", "nvida", "give nvidia, amd or cpu; did you mean `nvidia`?"},
+      {"nvidia|amd|cpu", "nvida", "give nvidia, amd or cpu (did you mean `nvidia`?)"},
       {"nvidia|amd|cpu", "", "give nvidia, amd or cpu"},
       {"auto|gpu|cpu|N", "12", ""},
-      {"auto|gpu|cpu|N", "gpus", "give auto, gpu, cpu or N; did you mean `gpu`?"},
+      {"auto|gpu|cpu|N", "gpus", "give auto, gpu, cpu or N (did you mean `gpu`?)"},
       {"auto|none|mask:LIST", "mask:0xf", ""},
       {"auto|none|mask:LIST", "maks:0xf", "give auto, none or mask:LIST"},
       {"N|MIN:MAX", "whatever", ""},

@@ -39,8 +39,10 @@ std::optional<std::string> find_empty_value(const std::vector<std::string>& word
                                             const std::function<bool(std::string_view)>& may_be_empty) {
   std::string_view option;
   for (const std::string_view word : words) {
-    if (word.starts_with("--") && word.find('=') == word.size() - 1)
-      return std::string(word.substr(0, word.size() - 1));
+    if (word.starts_with("--") && word.find('=') == word.size() - 1) {
+      const auto name = word.substr(0, word.size() - 1);
+      if (!may_be_empty(name)) return std::string(name);
+    }
     if (word.empty() && !may_be_empty(option)) return option.empty() ? "argument" : std::string(option);
     option = word.starts_with('-') ? word : "";
   }

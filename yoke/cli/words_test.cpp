@@ -56,6 +56,7 @@ TEST(Words, FindsTheOptionOfAnEmptyValue) {
   EXPECT_EQ(find({"-n", "2", "--hosts="}), "--hosts");
   EXPECT_EQ(find({"--hosts=a="}), std::nullopt);
   EXPECT_EQ(find({"--may", "", "--hosts", "a"}), std::nullopt);
+  EXPECT_EQ(find({"--may=", "--hosts", "a"}), std::nullopt);
   EXPECT_EQ(find({"--may", "", "-n", ""}), "-n");
   EXPECT_EQ(find({"a", ""}), "argument");
 }

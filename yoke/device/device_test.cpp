@@ -5,17 +5,17 @@
 namespace yoke::device {
 namespace {
 
-constexpr int64_t kGib = int64_t{1} << 30;
+constexpr int64_t kBytesInGib = int64_t{1} << 30;
 
 TEST(StateByUse, IsBusyWhenSomebodyComputesOrHoldsMemory) {
   Device device{.vendor = Vendor::kNvidia};
   EXPECT_EQ(state_by_use(device), State::kFree);
   device.readings.memory_used_bytes = 300 << 20;
   EXPECT_EQ(state_by_use(device), State::kFree) << "what the driver holds, without saying so in version 1";
-  device.processes = {{.pid = 1, .type = "graphics", .memory_bytes = 4 * kGib}};
-  device.readings.memory_used_bytes = 4 * kGib + (300 << 20);
+  device.processes = {{.pid = 1, .type = "graphics", .memory_bytes = 4 * kBytesInGib}};
+  device.readings.memory_used_bytes = 4 * kBytesInGib + (300 << 20);
   EXPECT_EQ(state_by_use(device), State::kFree) << "a desktop";
-  device.readings.memory_used_bytes = 6 * kGib;
+  device.readings.memory_used_bytes = 6 * kBytesInGib;
   EXPECT_EQ(state_by_use(device), State::kBusy) << "2 GiB that nobody accounts for";
   device.readings.memory_used_bytes.reset();
   EXPECT_EQ(state_by_use(device), State::kFree);

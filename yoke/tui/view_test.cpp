@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "tests/support/sanitized.h"
 #include "yoke/tui/machine_test.h"
 #include "yoke/tui/processes.h"
 
@@ -114,14 +115,10 @@ TEST(View, OfAnySize) {
   sample.snapshot.devices[2].reason = "fallen off the bus";
   sample.snapshot.devices[3].instances = {make_gpu(0), make_gpu(1)};
   const auto model = make_model({80, 24}, sample);
-#ifdef YOKE_SANITIZED
-  constexpr int64_t kStep = 19, kLargeStep = 30;  // minutes otherwise
-#else
-  constexpr int64_t kStep = 1, kLargeStep = 13;
-#endif
+  const int64_t step = test::kIsSanitized ? 19 : 1, large_step = test::kIsSanitized ? 30 : 13;  // minutes otherwise
   for (const std::string keys : {"", "t", "?", "c", "p", "po", "/x", "u", "]]"}) {
-    for (int64_t width = 0; width <= 170; width += width < 20 ? kStep : kLargeStep) {
-      for (int64_t height = 0; height <= 50; height += height < 14 ? kStep : kLargeStep - 4) {
+    for (int64_t width = 0; width <= 170; width += width < 20 ? step : large_step) {
+      for (int64_t height = 0; height <= 50; height += height < 14 ? step : large_step - 4) {
         auto resized = press(update(model, ResizeEvent{{width, height}}), keys);
         resized = press(press(resized, Key::kDown), "k");
         const auto canvas = view(resized);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/support/sanitized.h"
 #include "yoke/base/error.h"
 #include "yoke/device/topology/locality.h"
 #include "yoke/launch/plan/share_cpus.h"
@@ -485,13 +486,9 @@ RandomMachine make_machine(std::mt19937& random) {
 }
 
 TEST(Bind, HoldsItsPromisesOnAnyMachine) {
-#ifdef YOKE_SANITIZED
-  constexpr int kRounds = 400;  // a minute otherwise
-#else
-  constexpr int kRounds = 4000;
-#endif
+  const int num_rounds = test::kIsSanitized ? 400 : 4000;  // a minute otherwise
   std::mt19937 random(20'260'901);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < num_rounds; ++round) {
     const auto made = make_machine(random);
     const auto& there = made.machine.cpus;
     const auto& devices = made.devices;
