@@ -75,6 +75,39 @@ TEST(Logs, FollowsToTheEndAndSaysWhy) {
       << "as `yoke run` said";
 }
 
+TEST(Logs, WhatCannotBeReadIsAFailure) {
+  TemporaryFolder folder;
+  RunningJob job({"-n", "2", "--redirects", "1", "--log-dir", folder.path("logs"), "--", "sh", "-c",
+                  "echo ready >&2; exec sleep 60"});
+  ASSERT_TRUE(wait_until([&] {
+    job.wait_until([] { return false; }, milliseconds(1));
+    return job.err().find("[1] ready") != std::string::npos && job.err().find("[0] ready") != std::string::npos;
+  }));
+  EXPECT_EQ(run(yoke({"logs", job.name()})).exit_code, 0);
+  std::filesystem::remove_all(folder.path("logs"));
+  const auto result = run(yoke({"logs", job.name()}));
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.err, HasSubstr("No such file or directory"));
+}
+
+TEST(Logs, TenMayFollow) {
+  TemporaryFolder folder;
+  auto job = RunningJob::shell(2, fmt::format("echo ready; until [ -e {0} ]; do sleep 0.01; done; for i in 1 2 3; do "
+                                              "echo line $i; sleep 0.5; done",
+                                              folder.path("go")));
+  ASSERT_TRUE(job.is_ready(2));
+  std::vector<std::unique_ptr<Command>> followers;
+  for (int i = 0; i < 10; ++i) followers.push_back(std::make_unique<Command>(yoke({"logs", "-f", job.name()})));
+  for (auto& one : followers) ASSERT_TRUE(one->wait_for_output("ready"));
+  folder.write("go", "");
+  job.wait();
+  for (auto& one : followers) {
+    const auto result = one->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(lines_of(result.out).size(), 8);
+  }
+}
+
 TEST(Logs, ManyLinesReachWhoFollows) {
   TemporaryFolder folder;
   auto job = RunningJob::shell(

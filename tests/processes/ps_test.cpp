@@ -90,8 +90,11 @@ TEST(Ps, ChoosesByDeviceAndUser) {
   const auto uid = std::to_string(geteuid());
   EXPECT_THAT(pids({"--user", uid, "-d", "0"}), ElementsAre(mine.pid()));
   EXPECT_THAT(pids({"--mine", "-d", "0"}), ElementsAre(mine.pid()));
-  EXPECT_THAT(pids({"-u", "nobody-of-that-name"}), IsEmpty());
-  EXPECT_EQ(run(machine.yoke({"ps", "-u", "nobody-of-that-name"})).out, "no process of this user on any device\n");
+  EXPECT_THAT(pids({"-u", "daemon"}), IsEmpty());
+  EXPECT_EQ(run(machine.yoke({"ps", "-u", "daemon"})).out, "no process of this user on any device\n");
+  const auto nobody = run(machine.yoke({"ps", "-u", "nobody-of-that-name"}));
+  EXPECT_EQ(nobody.exit_code, 66);
+  EXPECT_EQ(nobody.err, "yoke ps: there is no user `nobody-of-that-name` here\n");
   const auto missing = run(machine.yoke({"ps", "-d", "7"}));
   EXPECT_EQ(missing.exit_code, 66);
   EXPECT_THAT(missing.err, HasSubstr("there is no device `7`"));
@@ -181,6 +184,14 @@ TEST(Ps, AGpuThatDoesNotAnswerIsNotOneWithoutProcesses) {
 
   const FakeMachine idle{{}, {}};
   EXPECT_THAT(Json::parse(run(idle.yoke({"ps", "--json"})).out).at("unanswered"), IsEmpty());
+  // After an update of the driver the programs that run still use the GPUs.
+  const auto mismatch = Json::parse(run(on_machine("version_mismatch", {"ps", "--json"})).out).at("unanswered");
+  ASSERT_THAT(mismatch, SizeIs(1));
+  EXPECT_THAT(std::string(mismatch[0].at("reason")), HasSubstr("different versions"));
+  EXPECT_EQ(run(on_machine("version_mismatch", {"kill", "--mine", "--yes"})).exit_code, 75);
+  const auto first = run(on_machine("version_mismatch", {"ps", "-d", "0"}));
+  EXPECT_EQ(first.exit_code, 69);
+  EXPECT_THAT(first.err, HasSubstr("different versions"));
 }
 
 TEST(Ps, ADriverThatTellsNoProcessesSaysSo) {

@@ -1,4 +1,5 @@
 // How a job ends: exit codes, reasons, signals, grace.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -44,6 +45,36 @@ TEST(Ending, SignalsAre128AndTheirNumber) {
     EXPECT_EQ(result.exit_code, 128 + signal);
     EXPECT_THAT(result.err, HasSubstr(std::string("was killed by ") + name + "; stopped the 1 other rank\n"));
   }
+}
+
+// A rank can stop its guardian as easily as it can end itself.
+TEST(Ending, AStoppedGuardianEndsTheRanksToo) {
+  const std::string script = "echo guardian $PPID; [ $RANK = 0 ] && kill -STOP $PPID; echo ready; exec sleep 60";
+  Command job(yoke_run_shell(2, script));
+  const auto is_ready = [&] {
+    return job.out().find("[1] ready") != std::string::npos && job.out().find("[0] ready") != std::string::npos;
+  };
+  ASSERT_TRUE(job.wait_until(is_ready));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
+
+  Command killed(yoke_run_shell(1, script));
+  ASSERT_TRUE(killed.wait_until([&] { return killed.out().find("ready") != std::string::npos; }));
+  const auto guardian = static_cast<pid_t>(std::stoi(killed.out().substr(killed.out().find("guardian ") + 9)));
+  killed.signal(SIGKILL);
+  killed.wait();
+  EXPECT_TRUE(wait_until([&] { return kill(guardian, 0) != 0 && errno == ESRCH; })) << guardian;
+}
+
+TEST(Ending, ARanksTerminalModesGoWithAJobThatFails) {
+  const TemporaryFolder folder;
+  const std::string ranks =
+      "if [ $RANK = 0 ]; then stty -echo; touch $F; exec sleep 60; fi; until [ -e $F ]; do sleep 0.01; done; exit 3";
+  const auto script = fmt::format(
+      "before=$(stty -g); {} run -n 2 --grace 1 sh -c '{}'; [ \"$(stty -g)\" = \"$before\" ] && echo as it was", kYoke,
+      ranks);
+  Command job({.argv = {"sh", "-c", script}, .environment = {{"F", folder.path("changed")}}, .on_terminal = true});
+  EXPECT_THAT(job.wait().out, HasSubstr("as it was"));
 }
 
 TEST(Ending, AMissingProgram) {

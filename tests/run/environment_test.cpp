@@ -83,8 +83,11 @@ TEST(Environment, AnAskedPortIsGivenOrNamed) {
   Command holder(yoke_run_shell(1, "echo port=$MASTER_PORT; exec sleep 60"));
   ASSERT_TRUE(holder.wait_for_output("\n"));
   const auto port = holder.out().substr(5, holder.out().size() - 6);
-  const auto shared = run(yoke_run({"--master_port=" + port, "sh", "-c", "echo $MASTER_PORT"}));
-  EXPECT_EQ(shared.out, port + "\n") << "nobody listens on it yet";
+  EXPECT_EQ(run(yoke_run({"--master_port=" + port, "true"})).exit_code, 75) << "although nobody listens on it yet";
+  holder.signal(SIGTERM);
+  holder.wait();
+  const auto given = run(yoke_run({"--master_port=" + port, "sh", "-c", "echo $MASTER_PORT"}));
+  EXPECT_EQ(given.out, port + "\n");
   const auto refused = run(yoke_run({"--master-port", "65536", "true"}));
   EXPECT_EQ(refused.exit_code, 64);
   EXPECT_THAT(refused.err, HasSubstr("65536"));
@@ -140,6 +143,29 @@ TEST(Environment, TooFewOpenFilesIsNamed) {
   options = yoke_run({"-n", "120", "--", "true"});
   options.file_limit = 512;
   EXPECT_EQ(run(options).exit_code, 0) << "and that is true";
+}
+
+// torch's stores set SO_REUSEADDR, so that until rank 0 listens both jobs could have the port, and meet there.
+TEST(Environment, APortIsOfOneJobAlone) {
+  Command first(yoke_run({"-n", "2", "--master-port", "23399", "--", "sh", "-c", "echo ready; exec sleep 60"}));
+  ASSERT_TRUE(first.wait_for_output("ready"));
+  const auto second = run(yoke_run({"-n", "2", "--master-port", "23399", "--", "true"}));
+  EXPECT_EQ(second.exit_code, 75);
+  EXPECT_EQ(second.err,
+            "yoke run: taking master port 23399: another job has it; without --master-port a free one is taken\n");
+  first.signal(SIGTERM);
+  first.wait();
+  EXPECT_EQ(run(yoke_run({"-n", "2", "--master-port", "23399", "--", "true"})).exit_code, 0);
+  EXPECT_EQ(run(yoke_run({"-n", "2", "--master-port", "0", "--", "true"})).exit_code, 0) << "any, as torchrun has it";
+}
+
+TEST(Environment, PythonDoesNotKeepWhatItPrints) {
+  auto options = yoke_run_shell(1, "echo $PYTHONUNBUFFERED");
+  options.without = {"PYTHONUNBUFFERED"};
+  EXPECT_EQ(run(options).out, "1\n");
+  options.without.clear();
+  options.environment = {{"PYTHONUNBUFFERED", ""}};
+  EXPECT_EQ(run(options).out, "\n") << "as the user has it";
 }
 
 TEST(Environment, GpusAreCountedByTheDriver) {

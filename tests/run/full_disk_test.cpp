@@ -134,6 +134,7 @@ TEST(FullDisk, AClosedStandardOutputIsLikeOne) {
   EXPECT_EQ(result.exit_code, kUnavailable);
   EXPECT_THAT(result.err, HasSubstr("2 lines are missing from standard output: Bad file descriptor"));
   EXPECT_EQ(run(in_shell("", yoke_run({"-n", "2", "--", "true"}), ">&-")).exit_code, 0) << "nothing was to be written";
+  EXPECT_EQ(run(in_shell("", yoke_run({"-n", "2", "--", "sh", "-c", "echo a >&2"}), ">&- 2>/dev/null")).exit_code, 0);
 }
 
 TEST(FullDisk, EveryCommandSaysIt) {

@@ -114,7 +114,7 @@ TEST(Messages, OfRangesAndWordsAreReadable) {
       {{"run", "--max-restarts", "-1", "true"},
        "yoke run: --max-restarts -1: give 0 to 1000000; see `yoke run --help`\n"},
       {{"run", "--master-port", "70000", "true"},
-       "yoke run: --master-port 70000: give 1 to 65535; see `yoke run --help`\n"},
+       "yoke run: --master-port 70000: give 0 to 65535; see `yoke run --help`\n"},
       {{"run", "--max-restarts", "1.5", "true"},
        "yoke run: --max-restarts 1.5: give a whole number; see `yoke run --help`\n"},
       {{"run", "-n", "gpus", "true"},

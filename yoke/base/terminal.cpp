@@ -30,4 +30,13 @@ bool is_in_foreground(int fd) { return tcgetpgrp(fd) == getpgrp(); }
 
 bool has_controlling_terminal() { return UniqueFd(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)).value() >= 0; }
 
+TerminalModes::TerminalModes(int fd) : fd_(fd) {
+  termios modes{};
+  if (tcgetattr(fd, &modes) == 0) modes_ = modes;
+}
+
+void TerminalModes::restore() const {
+  if (modes_ && is_in_foreground(fd_)) tcsetattr(fd_, TCSADRAIN, &*modes_);
+}
+
 }  // namespace yoke

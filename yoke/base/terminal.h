@@ -1,5 +1,7 @@
-// yoke/base/terminal.h -- what may be written to a terminal: colours, and lines that are painted over.
+// yoke/base/terminal.h -- what may be written to a terminal (colours, lines that are painted over), and its modes.
 #pragma once
+
+#include <termios.h>
 
 #include <optional>
 #include <string_view>
@@ -27,5 +29,17 @@ bool is_in_foreground(int fd);
 
 /// Whether this process has a controlling terminal, whatever its standard streams are.
 bool has_controlling_terminal();
+
+/// The modes of a terminal as they were, for when a program that changed them (raw, no echo) was killed.
+class TerminalModes {
+ public:
+  explicit TerminalModes(int fd);
+  /// Does nothing in the background, where another job has the terminal, and where `fd` was no terminal.
+  void restore() const;
+
+ private:
+  int fd_;
+  std::optional<termios> modes_;
+};
 
 }  // namespace yoke

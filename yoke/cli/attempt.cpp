@@ -14,6 +14,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/text.h"
 #include "yoke/cli/output_buffer.h"
 
 namespace yoke::cli {
@@ -57,7 +58,13 @@ class Forwarding {
 int report(Context& context, const std::string& message, int status) {
   context.out.flush();
   context.out.clear();  // said once
-  std::cerr << speaker(context) << message << std::endl;
+  std::string text;
+  for (size_t at = 0; at <= message.size();) {  // arguments may have control characters
+    const auto end = std::min(message.find('\n', at), message.size());
+    text += (at == 0 ? "" : "\n") + printable(std::string_view(message).substr(at, end - at));
+    at = end + 1;
+  }
+  std::cerr << speaker(context) << text << std::endl;
   return status;
 }
 

@@ -109,7 +109,7 @@ int64_t num_ranks(const BindArgs& args, const Machine& machine) {
       .num_numa_nodes = std::count_if(machine.cpus.nodes.begin(), machine.cpus.nodes.end(),
                                       [&](const auto& node) { return node.cpus.intersects(machine.cpus.allowed); })};
   const auto count_gpus = [&] {
-    return device::GpuCount{static_cast<int64_t>(machine.gpus.size()), "none is known of that machine"};
+    return device::GpuCount{static_cast<int64_t>(machine.gpus.size()), "no GPU is known of the machine"};
   };
   return args.num_ranks.empty() ? default_num_ranks(cpus, count_gpus)
                                 : parse_num_ranks(args.num_ranks, cpus, count_gpus);

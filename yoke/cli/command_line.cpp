@@ -141,6 +141,7 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
     own = std::move(split.own);
     context.rest = std::move(split.rest);
   }
+  if (name == "kill") own = with_signal_option(own);
   refuse_empty_values(command, own);
   std::vector<std::string> reversed(own.rbegin(), own.rend());  // CLI11 takes them from the back
   if (!name.empty()) reversed.push_back(name);

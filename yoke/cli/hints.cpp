@@ -19,6 +19,13 @@ bool is_program_here(const std::string& name) {
          access(name.c_str(), X_OK) == 0;
 }
 
+/// A folder with a __main__.py, or a file that is not executable.
+bool is_script_here(const std::string& name) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(name, ignored)) return std::filesystem::exists(name + "/__main__.py", ignored);
+  return std::filesystem::is_regular_file(name, ignored) && access(name.c_str(), X_OK) != 0;
+}
+
 }  // namespace
 
 std::optional<std::string> find_misplaced_option(const std::vector<std::string>& program_and_arguments,
@@ -40,6 +47,9 @@ std::optional<std::string> hint_about(const EndedJob& job, const std::vector<std
   if (job.status == kNotFound && is_program_here(program)) {
     return fmt::format("programs without a / are looked for on PATH; for the one in this folder: yoke run ./{}",
                        program);
+  }
+  if ((job.status == kNotFound || job.status == kCannotExecute) && is_script_here(program)) {
+    return fmt::format("if {} is Python's: yoke run --run-path {}", program, program);
   }
   if (job.status == 0 || job.status >= kCannotExecute || !job.is_quick) return std::nullopt;
   const auto option = find_misplaced_option(program_and_arguments, is_missing);

@@ -181,7 +181,8 @@ void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
   }
 }
 
-std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args) {
+/// `lacks_some` becomes true where one cannot be read, which is said.
+std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args, bool& lacks_some) {
   std::vector<LogFile> files;
   for (const auto& rank : job.ranks) {
     for (const auto which : {LineStream::kOut, LineStream::kErr}) {
@@ -196,6 +197,7 @@ std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args) {
         files.emplace_back(rank, which);
       } catch (const Error& error) {
         std::cerr << "yoke logs: " << printable(error.what()) << '\n';
+        lacks_some = true;
       }
     }
   }
@@ -210,16 +212,19 @@ class Reader {
         connection_(std::move(open.connection)),
         args_(args),
         printer_(printer),
-        files_(open_files(job_, args)) {
+        files_(open_files(job_, args, lacks_files_)) {
     if (!args_.num_lines) return;
     for (auto& file : files_) file.skip_all_but_last(*args_.num_lines);
   }
 
-  void run() {
+  bool lacks_files() const { return lacks_files_; }
+
+  /// Returns whether it read all that there was.
+  bool run() {
     connection_.ask_logs(args_.follow, args_.num_lines, args_.rank);
     auto look_at_job = Clock::now() + kLookAtJobEvery;
     while (!connection_.is_over() && !connection_.is_closed()) {
-      if (!std::cout) return;  // which main() reports
+      if (!std::cout) return true;  // which main() reports
       const auto now = Clock::now();
       print_lines(now + (files_.empty() ? milliseconds(kLookAtJobEvery) : kLookAtFilesEvery));
       for (auto& file : files_) file.print_new(printer_);
@@ -231,9 +236,10 @@ class Reader {
     }
     for (auto& file : files_) file.finish(printer_);
     Printer::flush();
-    if (connection_.is_over()) return;
+    if (connection_.is_over()) return true;
     std::cerr << fmt::format(
         "yoke logs: job {} hung up: it was killed, or did not wait for its last lines to be read here\n", job_.pid);
+    return false;
   }
 
  private:
@@ -258,13 +264,14 @@ class Reader {
     if (!job || job->num_restarts == job_.num_restarts) return;
     for (auto& file : files_) file.finish(printer_);
     job_ = std::move(*job);
-    files_ = open_files(job_, args_);
+    files_ = open_files(job_, args_, lacks_files_);
   }
 
   launch::Job job_;
   launch::JobConnection connection_;
   const LogsArgs& args_;
   Printer printer_;
+  bool lacks_files_ = false;
   std::vector<LogFile> files_;
 };
 
@@ -278,8 +285,8 @@ int run_logs(const LogsArgs& args, const Context& context) {
                               : fmt::format("; its ranks are {} to {}", ranks.front(), ranks.back()));
   }
   tell_what_is_missing(open.job, args);
-  Reader(std::move(open), args, Printer(args.color, context.environment)).run();
-  return kExitOk;
+  Reader reader(std::move(open), args, Printer(args.color, context.environment));
+  return reader.run() && !reader.lacks_files() ? kExitOk : exit_status(ErrorCode::kUnavailable);
 }
 
 }  // namespace
@@ -302,7 +309,9 @@ void add_logs(CLI::App& app, Context& context) {
                "\n"
                "Lines come on standard output or error, as the ranks wrote them. Streams that `yoke run` sends into\n"
                "files (--redirects) are read there, whole or their last lines. One rank alone writes straight to\n"
-               "the terminal of `yoke run`: then there is nothing to show."));
+               "the terminal of `yoke run`: then there is nothing to show.\n"
+               "\n"
+               "Exit status: 0; 75 when a log could not be read, or the job hung up before its last lines were read."));
   cmd->callback([args, &context] { context.exit_code = run_logs(*args, context); });
 }
 

@@ -10,6 +10,7 @@
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
+#include "yoke/cli/output_buffer.h"
 #include "yoke/cli/values.h"
 #include "yoke/web/prometheus.h"
 #include "yoke/web/server.h"
@@ -33,6 +34,7 @@ void serve(const MetricsArgs& args, const web::Address& address, device::Source&
   options.max_age = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(args.max_age_s));
   web::Server server(options, [&] { return source.sample(kMetricsWant); });
   context.out << server.url() << std::endl;
+  if (!context.out) throw system_error(error_of(context.out), "writing the URL, which nobody would learn otherwise");
   if (!address.is_loopback()) {
     std::cerr << "yoke metrics: other machines can read this: there is no password and no encryption" << std::endl;
   }

@@ -102,7 +102,10 @@ std::string command_text(const ProcessInfo& info, CommandText which) {
   if (info.command.empty()) return fmt::format("({})", info.reason.empty() ? "not known" : info.reason);
   if (which == CommandText::kWhole || info.name.empty()) return info.command;
   for (auto at = info.command.find(info.name); at != std::string::npos; at = info.command.find(info.name, at + 1)) {
-    if (at == 0 || info.command[at - 1] == '/' || info.command[at - 1] == ' ') return info.command.substr(at);
+    const auto end = at + info.name.size();
+    const bool begins = at == 0 || info.command[at - 1] == '/' || info.command[at - 1] == ' ';
+    const bool ends = end == info.command.size() || info.command[end] == ' ';  // not a folder of the same name
+    if (begins && ends) return info.command.substr(at);
   }
   return info.command;
 }

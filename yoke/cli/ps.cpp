@@ -1,6 +1,7 @@
 // `yoke ps`: every process on every device, and what it belongs to.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -41,6 +42,17 @@ bool is_wanted(const device::ProcessInfo& info, const PsArgs& args) {
     return info.user == user || (info.uid && parse_int(user) == info.uid);
   };
   return args.users.empty() || std::any_of(args.users.begin(), args.users.end(), is_user);
+}
+
+/// A misspelt name is not a user without processes. A recording may be of a machine with other users.
+void check_users(const PsArgs& args, const std::vector<DeviceUse>& uses) {
+  if (!args.device.replay.empty()) return;
+  for (const auto& user : args.users) {
+    const bool is_seen =
+        std::any_of(uses.begin(), uses.end(), [&](const DeviceUse& use) { return use.process.info.user == user; });
+    if (is_seen || parse_int(user) || getpwnam(user.c_str()) != nullptr) continue;
+    throw Error(ErrorCode::kNotFound, "there is no user `{}` here", user);
+  }
 }
 
 Json to_json(const std::vector<DeviceUse>& uses, const std::vector<device::Unanswered>& unanswered,
@@ -88,6 +100,7 @@ Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t numbe
   const auto selection = args.device.selection();
   const auto unanswered = unanswered_of(snapshot, selection);
   auto uses = uses_of(snapshot, selection);
+  check_users(args, uses);
   const bool is_any = !uses.empty();
   int64_t num_ownerless = 0;
   std::erase_if(uses, [&](const DeviceUse& use) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -46,6 +47,12 @@ class Screen {
   std::vector<std::string> before_;
 };
 
+/// 0: unknown.
+size_t rows_of_terminal() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
+}
+
 std::string title_of(const Picture& picture, double interval_s) {
   const auto time = std::chrono::system_clock::to_time_t(picture.time);
   char clock[32] = {};
@@ -85,7 +92,8 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
   for (int64_t number = 0;; ++number) {
     const auto picture = take(number);
     if (screen) {
-      screen->paint(fmt::format("{}\n\n{}{}", title_of(picture, interval_s), picture.text, picture.notes));
+      const auto page = fmt::format("{}\n\n{}{}", title_of(picture, interval_s), picture.text, picture.notes);
+      screen->paint(first_lines(page, rows_of_terminal()));
     } else {
       context.out << picture.text << (is_repeated && kind == PictureKind::kText ? "\n" : "") << std::flush;
       if (number == 0) std::cerr << picture.notes << std::flush;  // said once, not every second
@@ -107,6 +115,15 @@ std::string to_csv(Table table, const Repetition& repetition, std::chrono::syste
   for (auto& row : table.rows) row.insert(row.begin(), seconds);
   const auto text = yoke::to_csv(table);
   return number == 0 ? text : text.substr(text.find('\n') + 1);
+}
+
+std::string first_lines(const std::string& text, size_t num_rows) {
+  const auto num_lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+  if (num_rows < 3 || num_lines < num_rows) return text;  // the cursor takes the last row
+  const auto num_kept = num_rows - 2;
+  size_t end = 0;
+  for (size_t i = 0; i < num_kept; ++i) end = text.find('\n', end) + 1;
+  return text.substr(0, end) + fmt::format("({} more lines; `yoke top` scrolls)\n", num_lines - num_kept);
 }
 
 std::string highlight_changes(const std::string& line, const std::string& before) {

@@ -53,4 +53,7 @@ std::string to_csv(Table table, const Repetition& repetition, std::chrono::syste
 /// `line` with reverse video around what differs from `before`.
 std::string highlight_changes(const std::string& line, const std::string& before);
 
+/// What fits a terminal of `num_rows` rows (0: unknown, and all of it), with a line that says how much is left out.
+std::string first_lines(const std::string& text, size_t num_rows);
+
 }  // namespace yoke::cli

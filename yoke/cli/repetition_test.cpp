@@ -52,5 +52,11 @@ TEST(Repetition, ChangesAreMarked) {
   EXPECT_EQ(highlight_changes("new", ""), "new");
 }
 
+TEST(FirstLines, AreThoseThatFitTheTerminal) {
+  EXPECT_EQ(first_lines("a\nb\nc\n", 4), "a\nb\nc\n");
+  EXPECT_EQ(first_lines("a\nb\nc\nd\n", 4), "a\nb\n(2 more lines; `yoke top` scrolls)\n");
+  EXPECT_EQ(first_lines("a\nb\nc\nd\n", 0), "a\nb\nc\nd\n");
+}
+
 }  // namespace
 }  // namespace yoke::cli

@@ -1,15 +1,19 @@
 #include "yoke/cli/run_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <csignal>
 #include <random>
+#include <set>
 
 #include "yoke/base/error.h"
+#include "yoke/base/signal_name.h"
 #include "yoke/cli/color_option.h"
 #include "yoke/cli/external.h"
 #include "yoke/cli/kill_plan.h"
@@ -29,11 +33,21 @@ launch::StreamChoice to_streams(const std::string& text, const char* option) {
 }
 
 int to_stop_signal(const std::string& name) {
+  int signal = 0;
   try {
-    return parse_signal(name);
+    signal = parse_signal(name);
   } catch (const Error& error) {
     throw Error(error.code(), "--signals-to-handle: {}", error.what());
   }
+  if (signal != SIGKILL && signal != SIGSTOP) return signal;
+  throw Error(ErrorCode::kInvalidArgument, "--signals-to-handle: no process can handle {}", signal_name(signal));
+}
+
+/// A node of another size than this one may have the rank.
+void check_shown_ranks(const std::set<int64_t>& shown, int64_t num_ranks, bool is_alone) {
+  if (shown.empty() || !is_alone || *shown.begin() < num_ranks) return;
+  throw Error(ErrorCode::kInvalidArgument, "--local-ranks-filter {}: no rank would be shown; local ranks are 0 to {}",
+              fmt::join(shown, ","), num_ranks - 1);
 }
 
 launch::LogOptions to_logs(const RunOptions& options, const Environment& environment) {
@@ -111,7 +125,7 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   const bool runs_elsewhere = context.agent == nullptr && (!options.hosts.empty() || !options.hostfile.empty());
   spec.argv = program_of(context.rest, options, [&] { return runs_elsewhere ? "python" : find_python(context); });
   spec.environment = context.environment;
-  if (!options.logs_specs.empty()) {
+  if (!options.logs_specs.empty() && options.logs_specs != "default") {
     throw Error(ErrorCode::kInvalidArgument, "--logs-specs {}: it names Python code, which yoke does not load",
                 options.logs_specs);
   }
@@ -137,6 +151,9 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   spec.quiet = options.quiet;
   spec.color = options.color;
   spec.logs = to_logs(options, context.environment);
+  const bool is_alone =
+      !runs_elsewhere && context.agent == nullptr && (options.nnodes.empty() || options.nnodes == "1");
+  check_shown_ranks(spec.logs.shown_local_ranks, spec.num_ranks, is_alone);
   return spec;
 }
 
@@ -217,18 +234,18 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   option("--local-addr", options.local_addr, "ADDRESS", "Where other nodes reach this one");
   option("--master-addr", options.master_addr, "ADDRESS",
          "Address of the ranks' store; otherwise that of rank 0's node");
-  option("--master-port", options.master_port, "PORT", "Port of the ranks' store; otherwise a free one")
-      ->check(in_range(1, 65'535));
+  option("--master-port", options.master_port, "PORT", "Port of the ranks' store; 0, or otherwise, a free one")
+      ->check(in_range(0, 65'535));
   option("--rdzv-id", options.rdzv_id, "ID", "Name of the job, TORCHELASTIC_RUN_ID")->capture_default_str();
   option("--role", options.role, "NAME", "ROLE_NAME of the ranks")->capture_default_str();
   flag("--standalone", options.standalone, "A job of this node alone, with a name of its own");
 
   constexpr const char* kNoEffect = "torchrun's; accepted, without effect here";
-  option("--rdzv-backend", options.rdzv_backend, "NAME", kNoEffect);
+  option("--rdzv-backend", options.rdzv_backend, "static|c10d|etcd|etcd-v2", kNoEffect);
   option("--monitor-interval", options.monitor_interval, "SECONDS", kNoEffect);
   option("--start-method", options.start_method, "NAME", kNoEffect);
   option("--event-log-handler", options.event_log_handler, "NAME", kNoEffect);
-  command.add_option("--logs-specs", options.logs_specs)->type_name("NAME")->group("");
+  option("--logs-specs", options.logs_specs, "NAME", "")->group("");
 }
 
 }  // namespace yoke::cli

@@ -1,6 +1,7 @@
 #include "yoke/cli/words.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "yoke/base/error.h"
 
@@ -47,6 +48,30 @@ std::optional<std::string> find_empty_value(const std::vector<std::string>& word
     option = word.starts_with('-') ? word : "";
   }
   return std::nullopt;
+}
+
+std::vector<std::string> with_signal_option(const std::vector<std::string>& words) {
+  const auto is_signal = [](std::string_view word) {
+    if (word.size() < 2 || word[0] != '-') return false;
+    const auto has = [&](bool (*is_wanted)(unsigned char)) {
+      return std::all_of(word.begin() + 1, word.end(),
+                         [&](char c) { return is_wanted(static_cast<unsigned char>(c)); });
+    };
+    return has([](unsigned char c) { return std::isdigit(c) != 0; }) ||
+           (word.size() > 2 && has([](unsigned char c) { return std::isupper(c) != 0 || std::isdigit(c) != 0; }));
+  };
+  std::vector<std::string> result;
+  bool is_over = false;
+  for (const auto& word : words) {
+    is_over = is_over || word == "--";
+    if (!is_over && is_signal(word)) {
+      result.emplace_back("--signal");
+      result.push_back(word.substr(1));
+    } else {
+      result.push_back(word);
+    }
+  }
+  return result;
 }
 
 std::optional<std::string> extract_option(std::vector<std::string>& words, std::string_view short_name,

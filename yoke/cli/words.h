@@ -29,6 +29,9 @@ Words split_words(const std::vector<std::string>& words, const std::function<boo
 std::optional<std::string> find_empty_value(const std::vector<std::string>& words,
                                             const std::function<bool(std::string_view)>& may_be_empty);
 
+/// "-9", "-KILL" and "-SIGKILL" as kill(1) has them become "--signal" and "9", up to a "--".
+std::vector<std::string> with_signal_option(const std::vector<std::string>& words);
+
 /// Removes "-n V", "-n4" (a number), "--NAME V" and "--NAME=V" from `words`, up to a "--"; the last value, if there was
 /// any. Errors  kInvalidArgument when the value is missing.
 std::optional<std::string> extract_option(std::vector<std::string>& words, std::string_view short_name,

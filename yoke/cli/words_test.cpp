@@ -61,6 +61,15 @@ TEST(Words, FindsTheOptionOfAnEmptyValue) {
   EXPECT_EQ(find({"a", ""}), "argument");
 }
 
+TEST(Words, SignalsMayBeWrittenAsForKill) {
+  EXPECT_THAT(with_signal_option({"-9", "123"}), ElementsAre("--signal", "9", "123"));
+  EXPECT_THAT(with_signal_option({"-KILL", "--yes"}), ElementsAre("--signal", "KILL", "--yes"));
+  EXPECT_THAT(with_signal_option({"-SIGUSR1"}), ElementsAre("--signal", "SIGUSR1"));
+  EXPECT_THAT(with_signal_option({"-d", "0", "-s", "9", "--mine", "-"}),
+              ElementsAre("-d", "0", "-s", "9", "--mine", "-"));
+  EXPECT_THAT(with_signal_option({"--", "-9"}), ElementsAre("--", "-9"));
+}
+
 TEST(Words, ExtractsOneOptionFromAmongOthers) {
   List words = {"--epochs", "3", "-n", "2", "--nproc_per_node=4", "-no", "--", "-n", "9"};
   EXPECT_EQ(extract_option(words, "-n", "--nproc-per-node"), "4");

@@ -118,10 +118,11 @@ struct Device {
 struct BackendReport {
   std::string backend;  ///< "nvml", "amdgpu", "cpu"
   bool is_available = false;
-  bool has_answered = true;    ///< Within the deadline. If not, nobody knows which devices it has.
+  bool has_answered = true;    ///< With its devices, within the deadline. If not, nobody knows which devices it has.
   std::string reason;          ///< Why it is not available: "libnvidia-ml.so.1 is not installed".
   std::string driver_version;  ///< "580.65.06"
   std::string api_version;     ///< What the driver supports: of CUDA "13.0".
+  bool is_broken = false;      ///< It is here, and says that it does not work; it has not answered then.
 
   bool operator==(const BackendReport&) const = default;
 };

@@ -193,12 +193,13 @@ class LiveSource : public Source {
   }
 
   Snapshot sample(const Want& want) override {
-    const auto deadline = Worker::Clock::now() + deadline_;
+    const auto open_deadline = Worker::Clock::now() + deadline_;
     Snapshot snapshot{.time = std::chrono::system_clock::now()};
     std::array<char, 256> host = {};
     if (gethostname(host.data(), host.size() - 1) == 0) snapshot.host = host.data();
-    // A backend that does not open must leave the others time to read: it gets half.
-    for (const auto& backend : backends_) backend->wait_for_open(deadline - deadline_ / 2);
+    for (const auto& backend : backends_) backend->wait_for_open(open_deadline);
+    // A driver that was slow to open, or has not opened, leaves the others time to read.
+    const auto deadline = std::max(open_deadline, Worker::Clock::now() + deadline_ / 2);
     for_each_backend([&](BackendReader& backend, int64_t first) { backend.request(want, selection_, first); });
     for_each_backend(
         [&](BackendReader& backend, int64_t first) { backend.collect(deadline, selection_, first, snapshot); });

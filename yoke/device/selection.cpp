@@ -217,8 +217,9 @@ class DeviceSelection::Resolver {
   }
 
   bool is_silent(std::string_view backend) const {
-    return std::any_of(snapshot_.backends.begin(), snapshot_.backends.end(),
-                       [&](const BackendReport& report) { return report.backend == backend && !report.has_answered; });
+    return std::any_of(snapshot_.backends.begin(), snapshot_.backends.end(), [&](const BackendReport& report) {
+      return report.backend == backend && !report.has_answered && !report.is_broken;
+    });
   }
 
   /// While NVIDIA's driver does not say how many GPUs it has, nobody knows whose number 0 is.
@@ -233,6 +234,10 @@ class DeviceSelection::Resolver {
   Error missing(const Term& term, const std::string& word) const {
     std::vector<std::string> silent;
     for (const auto& report : snapshot_.backends) {
+      if (is_of_gpus(report) && report.is_broken) {
+        return {ErrorCode::kFailedPrecondition, "there is no device {} among those that are known: {}", word,
+                report.reason};
+      }
       if (is_of_gpus(report) && !report.has_answered) silent.push_back(fmt::format("the driver ({})", report.backend));
     }
     const bool is_by_identity = term.kind == Term::Kind::kUuid || term.kind == Term::Kind::kBusId;

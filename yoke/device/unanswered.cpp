@@ -26,8 +26,9 @@ std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSele
                         : report.backend == "amdgpu" ? Vendor::kAmd
                                                      : Vendor::kCpu;
     if (report.has_answered || vendor == Vendor::kCpu || !selection.may_name(vendor)) continue;
-    unanswered.push_back(
-        {.backend = report.backend, .state = std::string(name(State::kNoAnswer)), .reason = report.reason});
+    unanswered.push_back({.backend = report.backend,
+                          .state = std::string(name(report.is_broken ? State::kError : State::kNoAnswer)),
+                          .reason = report.reason});
   }
   const auto add = [&](const Device& device, const std::string& id) {
     if (device.vendor == Vendor::kCpu || knows_processes(device)) return;

@@ -44,10 +44,13 @@ void check_gpus(const Observations& observations, Findings& findings) {
   std::vector<std::string> parts;
   parts.reserve(counts.size());
   for (const auto& [model, count] : counts) parts.push_back(fmt::format("{} x {}", count, model));
+  const auto& backends = observations.snapshot.backends;
+  const bool has_broken_driver =
+      std::any_of(backends.begin(), backends.end(), [](const BackendReport& report) { return report.is_broken; });
   const auto num_on_bus = observations.system ? observations.system->pci_gpus.size() : 0;
   if (!parts.empty()) {
     findings.push_back({"gpus", Status::kOk, {}, fmt::format("{}", fmt::join(parts, ", ")), ""});
-  } else if (num_on_bus == 0) {
+  } else if (num_on_bus == 0 && !has_broken_driver) {
     findings.push_back({"gpus", Status::kOk, {}, "no GPU in this machine; programs use the CPU", ""});
   }
   if (!observations.system) return;
@@ -87,6 +90,14 @@ void check_nvidia_driver(const Observations& observations, Findings& findings) {
   const auto* nvml = backend_of(observations.snapshot, "nvml");
   const auto* system = observations.system ? &*observations.system : nullptr;
   if (!has_vendor(observations, Vendor::kNvidia)) {
+    if (nvml != nullptr && nvml->is_broken) {
+      findings.push_back({"nvidia-driver",
+                          Status::kFail,
+                          {},
+                          nvml->reason,
+                          "see `dmesg`; after an update of the driver, reboot, or reload its kernel modules"});
+      return;
+    }
     // A library alone is usual in images of containers.
     if (nvml != nullptr && !nvml->is_available && system != nullptr && !system->nvml.path.empty()) {
       findings.push_back(

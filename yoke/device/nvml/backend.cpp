@@ -32,6 +32,10 @@ class NvmlBackend : public Backend {
     if (!report.reason.empty()) return report;
     if (const int status = library_.init(); status != nvml::kSuccess) {
       report.reason = "NVIDIA: " + nvml::describe(status);
+      // Images of containers have the library where there is neither a driver nor a GPU.
+      report.is_broken = status != nvml::kDriverNotLoaded && status != nvml::kGpuNotFound &&
+                         status != nvml::kLibraryNotFound && status != nvml::kNotSupported;
+      report.has_answered = !report.is_broken;
       return report;
     }
     std::array<char, 96> version = {};
@@ -45,6 +49,8 @@ class NvmlBackend : public Backend {
     uint32_t count = 0;
     if (const int status = library_.count(&count); status != nvml::kSuccess) {
       report.reason = "NVIDIA: the driver does not count its GPUs: " + nvml::describe(status);
+      report.is_broken = true;
+      report.has_answered = false;
       return report;
     }
     devices_.resize(std::min<uint32_t>(count, 4096));

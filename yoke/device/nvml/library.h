@@ -19,6 +19,7 @@ enum Status : int {
   kNotFound = 6,
   kInsufficientSize = 7,
   kDriverNotLoaded = 9,
+  kLibraryNotFound = 12,
   kFunctionNotFound = 13,
   kGpuIsLost = 15,
   kResetRequired = 16,

@@ -108,11 +108,11 @@ Group::Decision Group::on_exited(int64_t rank, int pid, int wait_status, Time no
   return fail(code, fmt::format("{} exited with code {}", describe(rank, pid), code), now);
 }
 
-Group::Decision Group::on_cannot_run(int64_t rank, int error_number, Time now) {
+Group::Decision Group::on_cannot_run(int64_t rank, const std::string& program, int error_number, Time now) {
   attempt_.alive.erase(rank);
   const int code = error_number == ENOENT ? 127 : 126;  // as every shell
   auto decision =
-      fail(code, fmt::format("cannot run '{}'{}: {}", options_.program, on_host(rank), message_of(error_number)), now);
+      fail(code, fmt::format("cannot run '{}'{}: {}", program, on_host(rank), message_of(error_number)), now);
   if (decision.order == Order::kSignal) {  // the others do not run it either
     attempt_.counts_stopped = false;
     attempt_.num_stopped = 0;

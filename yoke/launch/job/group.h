@@ -16,7 +16,6 @@ namespace yoke::launch {
 
 struct GroupOptions {
   std::string name = "yoke run";  ///< Begins each message.
-  std::string program;            ///< argv[0], for messages.
   int64_t num_ranks = 1;          ///< Until begin() says otherwise.
   std::chrono::milliseconds grace{10'000};
   int64_t max_restarts = 0;
@@ -66,7 +65,8 @@ class Group {
   Decision on_stop(StopHow how, Time now);
   Decision on_started(int64_t rank);
   Decision on_exited(int64_t rank, int pid, int wait_status, Time now);
-  Decision on_cannot_run(int64_t rank, int error_number, Time now);    ///< exec failed.
+  Decision on_cannot_run(int64_t rank, const std::string& program, int error_number,
+                         Time now);                                    ///< exec of `program` failed.
   Decision on_cannot_start(int64_t rank, int error_number, Time now);  ///< fork failed.
   Decision on_left_behind(int pid, const std::string& where =
                                        "");  ///< A process of the job that survives SIGKILL (it waits in the kernel).

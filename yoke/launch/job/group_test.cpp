@@ -20,7 +20,7 @@ constexpr Group::Time kStart{seconds(1000)};
 constexpr int exit_with(int code) { return code << 8; }  // as wait(2) has it
 
 Group group_of(int64_t num_ranks) {
-  Group group({.program = "./train", .num_ranks = num_ranks, .grace = seconds(10)});
+  Group group({.num_ranks = num_ranks, .grace = seconds(10)});
   for (int64_t rank = 0; rank < num_ranks; ++rank) group.on_started(rank);
   return group;
 }
@@ -119,7 +119,7 @@ TEST(Group, ASignalCountsEvenIfTheRanksEndWell) {
 }
 
 TEST(Group, StopsWhenItIsAskedToWhateverSignalsEndIt) {
-  Group group({.program = "./train", .num_ranks = 2, .max_restarts = 3, .stop_signals = {SIGUSR1}});
+  Group group({.num_ranks = 2, .max_restarts = 3, .stop_signals = {SIGUSR1}});
   group.on_started(0);
   group.on_started(1);
   EXPECT_EQ(group.on_stop(StopHow::kWithGrace, kStart).order, Order::kSignal);
@@ -155,13 +155,13 @@ TEST(Group, UserSignalsArePassedOnAndNothingEnds) {
 
 TEST(Group, AProgramThatCannotBeRunHasTheShellsCodes) {
   auto missing = group_of(2);
-  missing.on_cannot_run(0, ENOENT, kStart);
+  missing.on_cannot_run(0, "./train", ENOENT, kStart);
   missing.on_exited(0, 10, exit_with(127), kStart);
-  missing.on_cannot_run(1, ENOENT, kStart);
+  missing.on_cannot_run(1, "./train", ENOENT, kStart);
   EXPECT_EQ(missing.exit_code(), 127);
   EXPECT_EQ(missing.reason(), "yoke run: cannot run './train': No such file or directory");
   auto refused = group_of(1);
-  refused.on_cannot_run(0, EACCES, kStart);
+  refused.on_cannot_run(0, "./train", EACCES, kStart);
   EXPECT_EQ(refused.exit_code(), 126);
 }
 
@@ -181,7 +181,7 @@ TEST(Group, NamesWhatCannotBeKilled) {
 }
 
 Group restarting_group(int64_t max_restarts) {
-  Group group({.program = "./train", .num_ranks = 2, .max_restarts = max_restarts});
+  Group group({.num_ranks = 2, .max_restarts = max_restarts});
   group.on_started(0);
   group.on_started(1);
   return group;
@@ -296,7 +296,7 @@ TEST(Group, ASecondSignalDoesNotChangeTheStatus) {
 // Neither the program nor the machine gets better by trying again.
 TEST(Group, DoesNotBeginAgainWhatCannotRun) {
   auto group = restarting_group(3);
-  group.on_cannot_run(0, ENOENT, kStart);
+  group.on_cannot_run(0, "./train", ENOENT, kStart);
   group.on_exited(1, 11, exit_with(127), kStart);
   EXPECT_FALSE(group.begin_again());
   auto lost = restarting_group(3);
@@ -367,7 +367,7 @@ TEST(Group, TheEndOfTheStoreIsAFailure) {
 }
 
 TEST(Group, StopsForTheSignalsThatItIsToldTo) {
-  Group group({.program = "./train", .num_ranks = 1, .stop_signals = {SIGUSR1}});
+  Group group({.num_ranks = 1, .stop_signals = {SIGUSR1}});
   group.on_started(0);
   EXPECT_EQ(group.on_signal(SIGUSR2, kStart).order, Order::kForward);
   EXPECT_EQ(group.on_signal(SIGUSR1, kStart).order, Order::kSignal);

@@ -263,7 +263,8 @@ const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string&
   std::vector<const FoundJob*> meant;
   for (const auto& found : jobs) {
     if (pid && found.address.pid == *pid) return found;
-    if (name.empty() || (found.job && found.job->run_id == name)) meant.push_back(&found);
+    const bool is_meant = name.empty() ? found.address.uid == geteuid() : found.job && found.job->run_id == name;
+    if (is_meant) meant.push_back(&found);
   }
   if (meant.size() == 1) return *meant.front();
   if (name.empty()) {

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxClients = 8;
+constexpr size_t kMaxClients = 64;
 constexpr size_t kMaxQuestionBytes = 4096;
 constexpr size_t kMaxWaitingBytes = 1 << 16;
 constexpr int kAcceptedPerTurn = 16;

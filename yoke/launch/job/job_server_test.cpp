@@ -235,13 +235,16 @@ TEST_F(JobServerTest, AQuestionMayComeInParts) {
 
 TEST_F(JobServerTest, TheLongestSilentMakesRoom) {
   std::vector<JobConnection> silent;
-  for (int i = 0; i < 8; ++i) silent.push_back(connect());
+  for (int i = 0; i < 64; ++i) {
+    silent.push_back(connect());
+    turn();
+  }
   silent[0].ask_job();
   turn();
-  auto ninth = connect();
-  ninth.ask_job();
+  auto another = connect();
+  another.ask_job();
   turn();
-  EXPECT_TRUE(ninth.read_job(kNow));
+  EXPECT_TRUE(another.read_job(kNow));
   EXPECT_TRUE(silent[0].read_job(kNow));
   EXPECT_FALSE(is_refused(silent[0]));
   EXPECT_TRUE(is_refused(silent[1]));

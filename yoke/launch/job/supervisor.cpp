@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -16,6 +17,7 @@
 #include "yoke/base/error_file.h"
 #include "yoke/base/format.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/job/agent.h"
 #include "yoke/launch/job/group.h"
@@ -56,7 +58,6 @@ class Head : public NodeObserver {
         nodes_(nodes),
         launch_(launch),
         group_({.name = spec.name,
-                .program = spec.argv.front(),
                 .num_ranks = spec.num_ranks,
                 .grace = spec.grace,
                 .max_restarts = spec.max_restarts,
@@ -95,7 +96,10 @@ class Head : public NodeObserver {
     screen_->flush();
     screen_->settle();
     const auto reason = group_.reason();
-    if (exit_code() != 0) leave_error_file(spec_, failed_, reason, [this](const auto& text) { say(text); });
+    if (exit_code() != 0) {
+      leave_error_file(spec_, failed_, reason, [this](const auto& text) { say(text); });
+      terminal_modes_.restore();  // a rank that was killed could not
+    }
     if (!reason.empty()) screen_->say(reason);
     for (auto& [id, member] : members_) {
       if (member.remote != nullptr) member.remote->end(exit_code(), reason);
@@ -131,7 +135,8 @@ class Head : public NodeObserver {
         facts_.wait_statuses[event.rank] = event.value;
         read_signals();  // Ctrl-C goes to the terminal's rank and to us: the cause first
         return carry_out(group_.on_exited(event.rank, event.pid, event.value, now));
-      case Kind::kCannotRun: return carry_out(group_.on_cannot_run(event.rank, event.value, now));
+      case Kind::kCannotRun:
+        return carry_out(group_.on_cannot_run(event.rank, printable(event.text), event.value, now));
       case Kind::kCannotStart: return carry_out(group_.on_cannot_start(event.rank, event.value, now));
       case Kind::kStoreEnded: return carry_out(group_.on_store_ended(event.pid, host_of(member), event.value, now));
       case Kind::kLeftBehind: return carry_out(group_.on_left_behind(event.pid, host_of(member)));
@@ -575,6 +580,7 @@ class Head : public NodeObserver {
   FailureFacts facts_;
   std::optional<FailedRank> failed_;  ///< The cause of the last attempt's end.
   std::optional<Clock::time_point> drain_until_;
+  const TerminalModes terminal_modes_{STDIN_FILENO};
   const Clock::time_point began_ = Clock::now();
   Clock::time_point next_status_ = began_;
   bool has_status_ = false;

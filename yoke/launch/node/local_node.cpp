@@ -66,15 +66,16 @@ void raise_file_limit() {
 }
 
 void check_file_limit(const LaunchSpec& spec) {
+  const auto ranks = [](int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); };
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const auto hard = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_max, INT64_MAX));
   if (num_files_needed(spec) <= hard) return;
   throw Error(ErrorCode::kFailedPrecondition,
-              "{} ranks need {} open files and the limit is {}; start at most {} ranks, or raise the limit "
+              "{} need {} open files and the limit is {}; start at most {}, or raise the limit "
               "(ulimit -Hn, limits.conf, LimitNOFILE)",
-              spec.num_ranks, num_files_needed(spec), hard,
-              std::max<int64_t>(0, (hard - kOtherFiles) / files_per_rank(spec)));
+              ranks(spec.num_ranks), num_files_needed(spec), hard,
+              ranks(std::max<int64_t>(0, (hard - kOtherFiles) / files_per_rank(spec))));
 }
 
 LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& observer)
@@ -124,10 +125,25 @@ void LocalNode::start_guardian() {
 
 void LocalNode::prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) {
   try {
-    master_ = take_master_port(address, port, or_any);
+    take_master(address, port, or_any);
     tell({.kind = Kind::kPrepared, .value = master_.port});
   } catch (const Error& error) {
     tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
+  }
+}
+
+void LocalNode::take_master(const std::string& address, std::optional<uint16_t> port, bool or_any) {
+  constexpr int kTries = 100;  // a free port may be one that another launcher has announced, and nobody serves yet
+  for (int i = 1;; ++i) {
+    master_ = take_master_port(address, port, or_any);
+    if (master_.port == claimed_port_) return;  // since an earlier start
+    try {
+      port_claim_ = claim_port(master_.port);
+      claimed_port_ = master_.port;
+      return;
+    } catch (const Error& error) {
+      if (port || error.code() != ErrorCode::kUnavailable || i == kTries) throw;
+    }
   }
 }
 
@@ -229,6 +245,8 @@ void LocalNode::send_plan() {
 
 void LocalNode::order(Order order, int signal) {
   if (state_ != State::kRunning) return;
+  // Somebody may have stopped the guardian (kill -STOP $PPID in a rank): who is to end something must run.
+  if (order == Order::kSignal || order == Order::kKill) kill(guardian_, SIGCONT);
   switch (order) {
     case Order::kNone: return;
     case Order::kForward: return send_signal(Message::Kind::kForward, signal);
@@ -287,7 +305,10 @@ void LocalNode::read_message() {
   if (plan != nullptr) event.rank = plan->rank;
   switch (message->kind) {
     case Message::Kind::kStarted: event.kind = Kind::kStarted; break;
-    case Message::Kind::kCannotRun: event.kind = Kind::kCannotRun; break;
+    case Message::Kind::kCannotRun:
+      event.kind = Kind::kCannotRun;
+      event.text = spec_.argv.front();
+      break;
     case Message::Kind::kCannotStart: event.kind = Kind::kCannotStart; break;
     case Message::Kind::kExited: event.kind = plan->is_store ? Kind::kStoreEnded : Kind::kExited; break;
     case Message::Kind::kOnlyStore: event.kind = Kind::kOnlyStore; break;

@@ -58,6 +58,7 @@ class LocalNode : public Node {
  private:
   enum class State { kIdle, kRunning, kDraining };
   void start_guardian();
+  void take_master(const std::string& address, std::optional<uint16_t> port, bool or_any);
   void plan_ranks(const Place& place);
   UniqueFd connect(const RankPlan& rank, bool is_err, LineFilter& filter);
   void open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path);
@@ -83,6 +84,8 @@ class LocalNode : public Node {
   LineFilter out_filter_, err_filter_;
   RankReader reader_;
   MasterPort master_;
+  UniqueFd port_claim_;        ///< Of claimed_port_, until this node ends.
+  uint16_t claimed_port_ = 0;  ///< 0: none.
   State state_ = State::kIdle;
   std::vector<RankPlan> plans_;  ///< Of the last start; the store's, if there is one, is the last.
   UniqueFd control_;

@@ -323,7 +323,9 @@ std::vector<Listener::Arrival> Listener::handle(const std::vector<pollfd>& polls
 
 void Listener::complain(const std::string& address, const std::string& why, std::vector<std::string>& complaints) {
   auto text = fmt::format("refused {}: {}", address, why);
-  if (said_.size() < kMaxComplaints && said_.insert(text).second) complaints.push_back(std::move(text));
+  if (said_.size() >= kMaxComplaints || !said_.insert(text).second) return;
+  complaints.push_back(std::move(text));
+  if (said_.size() == kMaxComplaints) complaints.emplace_back("others are refused without a word from now on");
 }
 
 void Listener::accept_some() {

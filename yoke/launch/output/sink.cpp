@@ -68,7 +68,10 @@ Sink::Sink(UniqueFd file, std::string name)
 bool Sink::is_same_file_as(int fd) const {
   struct stat ours {};
   struct stat other {};
-  return fstat(fd_, &ours) == 0 && fstat(fd, &other) == 0 && ours.st_dev == other.st_dev && ours.st_ino == other.st_ino;
+  // /dev/null stands in for a closed standard output, and cannot be written then; as standard error it can.
+  const auto mode_of = [](int of) { return fcntl(of, F_GETFL) & O_ACCMODE; };
+  return fstat(fd_, &ours) == 0 && fstat(fd, &other) == 0 && ours.st_dev == other.st_dev &&
+         ours.st_ino == other.st_ino && mode_of(fd_) == mode_of(fd);
 }
 
 void Sink::show_progress(std::string_view text) {

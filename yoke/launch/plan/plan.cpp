@@ -179,6 +179,8 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {
       environment.set("OMP_NUM_THREADS", std::to_string(binding.num_threads));
     }
+    // Python keeps what it prints to a pipe until 8 KiB are there, and loses it with a rank that is killed.
+    if (!spec.environment.contains("PYTHONUNBUFFERED")) environment.set("PYTHONUNBUFFERED", "1");
     if (facts.binding.is_bound) {
       one.cpus = binding.cpus;
       one.memory_nodes = binding.memory_nodes;

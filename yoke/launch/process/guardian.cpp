@@ -75,6 +75,7 @@ class Guardian {
   void detach() {
     if (!options_.has_terminal) leave_session();  // otherwise after those who stay there
     prctl(PR_SET_NAME, "yoke-guardian");
+    prctl(PR_SET_PDEATHSIG, SIGCONT);  // a guardian that somebody has stopped ends the ranks when the launcher has gone
     become_subreaper();
     // Nobody speaks to the guardian but its launcher: a scheduler that signals every process of a job must not end it
     // before the ranks have had their grace.

@@ -5,8 +5,10 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include "yoke/base/error.h"
@@ -56,6 +58,20 @@ in_port_t& port_of(sockaddr_storage& address) {
 }
 
 }  // namespace
+
+UniqueFd claim_port(uint16_t port) {
+  UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd) throw system_error(errno, "making a socket");
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const auto name = fmt::format("yoke/port/{}", port);  // abstract: it is gone with the launcher, however that ends
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (bind(fd.value(), reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
+  if (errno != EADDRINUSE) throw system_error(errno, fmt::format("taking master port {}", port));
+  throw Error(ErrorCode::kUnavailable,
+              "taking master port {}: another job has it; without --master-port a free one is taken", port);
+}
 
 MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any) {
   auto resolved = resolve(address);

@@ -17,6 +17,11 @@ struct MasterPort {
   uint16_t port = 0;
 };
 
+/// Keeps other launchers from the same port of this machine (of this network namespace): since SO_REUSEADDR lets both
+/// bind it until a rank 0 listens, their ranks would meet at one store and compute together. Close-on-exec.
+/// Errors  kUnavailable: another launcher has it.
+UniqueFd claim_port(uint16_t port);
+
 /// `address`: of this machine, a name or a number; `wanted`: unset for any free port; `or_any`: where the address is
 /// not this machine's, the port on all that it has. Errors  kUnavailable, naming the port, when it is taken; kNotFound:
 /// the address is not this machine's.

@@ -16,10 +16,6 @@ namespace {
 
 constexpr std::array kJobControl = {SIGTSTP, SIGTTIN, SIGTTOU};
 
-}  // namespace
-
-namespace {
-
 /// A write beyond the limit of file sizes (`ulimit -f`) then fails with EFBIG, as on a full disk. By a handler, since
 /// exec takes it away again: ranks have the signal as this process had it.
 void fail_beyond_file_limit() {

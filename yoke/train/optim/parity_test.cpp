@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tests/support/hex.h"
 #include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/train/checkpoint/safetensors.h"
@@ -34,6 +35,7 @@ namespace yoke::train {
 namespace {
 
 using nlohmann::json;
+using test::parse_hex;
 using ::testing::HasSubstr;
 
 const json& recorded_optimizers() {
@@ -42,8 +44,6 @@ const json& recorded_optimizers() {
 }
 
 double tolerance() { return std::getenv("YOKE_SAME_BITS") != nullptr ? 0 : 2e-4; }
-
-double parse_hex(const json& text) { return std::strtod(text.get<std::string>().c_str(), nullptr); }
 
 at::Tensor values(at::IntArrayRef shape, int64_t first, double (*f)(double), double factor) {
   auto tensor = at::empty(shape, at::kDouble);

@@ -16,6 +16,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/hex.h"
 #include "tests/support/message_of.h"
 #include "tests/support/paths.h"
 #include "yoke/base/error.h"
@@ -24,6 +25,7 @@ namespace yoke::train {
 namespace {
 
 using test::message_of;
+using test::parse_hex;
 using ::testing::HasSubstr;
 
 at::Tensor values(int64_t size, double (*f)(double), double step, double offset) {
@@ -33,8 +35,6 @@ at::Tensor values(int64_t size, double (*f)(double), double step, double offset)
   }
   return tensor;
 }
-
-double parse_hex(const nlohmann::json& text) { return std::strtod(text.get<std::string>().c_str(), nullptr); }
 
 SgdOptions options_of(const nlohmann::json& recorded) {
   return {.momentum = recorded.value("momentum", 0.0),
