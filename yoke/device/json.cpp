@@ -126,7 +126,12 @@ Device device_from_json(const OrderedJson& json) {
   read_member(json, "reason", device.reason);
   for (const auto& [key, member] : kNames) read_member(json, key, device.facts.*member);
   for (const auto& [key, member] : kFactNumbers) read_member(json, key, device.facts.*member);
-  for (const auto& [key, member] : kNumbers) read_member(json, key, device.readings.*member);
+  for (const auto& [key, member] : kNumbers) {
+    auto& number = device.readings.*member;
+    read_member(json, key, number);
+    const bool may_be_negative = std::string_view(key).ends_with("_celsius");
+    if (number && *number < 0 && !may_be_negative) throw Error(ErrorCode::kDataLoss, "{} is {}", key, *number);
+  }
   for (const auto& [key, member] : kFlags) read_member(json, key, device.readings.*member);
   for (const auto& [key, member] : kModes) read_member(json, key, device.readings.*member);
   read_member(json, "throttle_reasons", device.readings.throttle_reasons);

@@ -1,9 +1,13 @@
 // yoke/device/json_members.h -- how the JSON of this room is written and read, member by member.
 #pragma once
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <type_traits>
+
+#include "yoke/base/error.h"
 
 namespace yoke::device {
 
@@ -31,14 +35,23 @@ inline const OrderedJson* find_member(const OrderedJson& json, const char* key) 
   return found == json.end() || found->is_null() ? nullptr : &*found;
 }
 
+/// Errors  kDataLoss: an integer is asked for, and 1e308 is there.
+template <typename T>
+T json_as(const OrderedJson& found, const char* key) {
+  if (std::is_integral_v<T> && found.is_number_float() && !(std::abs(found.get<double>()) < 9e18)) {
+    throw Error(ErrorCode::kDataLoss, "{} is {}", key, found.get<double>());
+  }
+  return found.get<T>();
+}
+
 /// Leaves `target` as it is when there is no such member.
 template <typename T>
 void read_member(const OrderedJson& json, const char* key, T& target) {
-  if (const auto* found = find_member(json, key)) target = found->get<T>();
+  if (const auto* found = find_member(json, key)) target = json_as<T>(*found, key);
 }
 template <typename T>
 void read_member(const OrderedJson& json, const char* key, std::optional<T>& target) {
-  if (const auto* found = find_member(json, key)) target = found->get<T>();
+  if (const auto* found = find_member(json, key)) target = json_as<T>(*found, key);
 }
 
 }  // namespace yoke::device

@@ -88,10 +88,13 @@ TEST(Json, BytesThatAreNotUtf8AreReplaced) {
 }
 
 TEST(Json, WhatIsNoSnapshotIsRefused) {
-  for (const char* line : {"", "{", "[]", "{}", "null", R"({"time_seconds": 1})",
-                           R"({"time_seconds": 1, "devices": 3})", R"({"time_seconds": 1, "devices": [{"index": 0}]})",
-                           R"({"time_seconds": 1, "devices": [{"index": 0, "vendor": "nokia", "state": "free"}]})",
-                           R"({"time_seconds": 1e300, "devices": []})", R"({"time_seconds": "x", "devices": []})"}) {
+  for (const char* line :
+       {"", "{", "[]", "{}", "null", R"({"time_seconds": 1})", R"({"time_seconds": 1, "devices": 3})",
+        R"({"time_seconds": 1, "devices": [{"index": 0}]})",
+        R"({"time_seconds": 1, "devices": [{"index": 0, "vendor": "nokia", "state": "free"}]})",
+        R"({"time_seconds": 1, "devices": [{"index": 0, "vendor": "nvidia", "state": "free", "power_mw": -5}]})",
+        R"({"time_seconds": 1, "devices": [{"index": 0, "vendor": "nvidia", "state": "free", "power_mw": 1e308}]})",
+        R"({"time_seconds": 1e300, "devices": []})", R"({"time_seconds": "x", "devices": []})"}) {
     try {
       snapshot_from_json(line);
       ADD_FAILURE() << line;
