@@ -306,5 +306,14 @@ TEST(Visible, AHungGpuDelaysNothingBeyondTheDeadline) {
   EXPECT_THAT(silent.err, HasSubstr("use --format index"));
 }
 
+TEST(Visible, ADriverThatDoesNotWorkIsNotAMachineWithoutGpus) {
+  const auto result = run({.argv = {YOKE_COMMAND, "visible"},
+                           .environment = {{"LD_LIBRARY_PATH", YOKE_FAKES_FOLDER},
+                                           {"YOKE_FAKE_NVML", YOKE_FAKE_NVML_STATES "/version_mismatch.json"}},
+                           .without = kDeviceVariables});
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.out, HasSubstr("It is not known which GPUs there are: NVIDIA: driver and library have different"));
+}
+
 }  // namespace
 }  // namespace yoke::test

@@ -138,6 +138,13 @@ Table devices_table(const device::Visibility& visibility, const device::Snapshot
   return table;
 }
 
+/// A driver that has not told which devices it has; null: all have.
+const device::BackendReport* find_silent(const device::Snapshot& snapshot) {
+  const auto found = std::find_if(snapshot.backends.begin(), snapshot.backends.end(),
+                                  [](const device::BackendReport& report) { return !report.has_answered; });
+  return found == snapshot.backends.end() ? nullptr : &*found;
+}
+
 std::string to_text(const device::Visibility& visibility, const device::Snapshot& snapshot) {
   std::string text;
   for (const auto& variable : visibility.variables) {
@@ -157,7 +164,9 @@ std::string to_text(const device::Visibility& visibility, const device::Snapshot
                         table.rows.size());
     text += to_text(table, kUnlimitedWidth);
   }
-  if (!is_any) text += "Programs see no GPU: there is none here.\n";
+  const bool is_known = !find_silent(snapshot);
+  if (!is_any && is_known) text += "Programs see no GPU: there is none here.\n";
+  if (!is_known) text += fmt::format("It is not known which GPUs there are: {}.\n", find_silent(snapshot)->reason);
   const bool is_certain = std::all_of(visibility.devices.begin(), visibility.devices.end(),
                                       [](const device::DeviceVisibility& item) { return item.is_certain; });
   if (!is_certain) {
@@ -236,7 +245,7 @@ int explain(const VisibleArgs& args, Context& context) {
     context.out << (args.json ? to_json(visibility, snapshot).dump(2) + '\n' : to_text(visibility, snapshot));
     context.out.flush();
     for (const auto& line : device_notes(snapshot)) std::cerr << "yoke visible: " << line << '\n';
-    return kExitOk;
+    return find_silent(snapshot) == nullptr ? kExitOk : exit_status(ErrorCode::kUnavailable);
   });
 }
 
@@ -299,7 +308,8 @@ void add_visible(CLI::App& app, Context& context) {
                "  yoke visible --set 2,0 -- python train.py    a program with devices 2 and 0, in this order\n"
                "  eval \"$(yoke visible --set 1 --export)\"      the same for everything that follows in this shell\n"
                "\n"
-               "Exit status: 0, or the program's; 127 if it is not found, 66 if a device is not."));
+               "Exit status: 0, or the program's; 127 if it is not found, 66 if a device is not,\n"
+               "75 if a driver does not tell which devices there are."));
   cmd->callback([args, program, &context] { context.exit_code = run_visible(*args, context); });
 }
 

@@ -119,7 +119,7 @@ int watch_program(const WatchArgs& args, Context& context, const std::function<v
   UsageSampling sampling(*source, sampling_options(args, context, program.pid()));
   if (const int error = program.start(); error != 0) {
     const auto failure = system_error(error, "cannot run " + argv[0]);
-    std::cerr << "yoke watch: " << failure.what() << std::endl;
+    std::cerr << "yoke watch: " << printable(failure.what()) << std::endl;
     return error == ENOENT ? 127 : 126;
   }
   sampling.start();
