@@ -49,7 +49,11 @@ TEST(Ending, SignalsAre128AndTheirNumber) {
 
 // A rank can stop its guardian as easily as it can end itself.
 TEST(Ending, AStoppedGuardianEndsTheRanksToo) {
-  const std::string script = "echo guardian $PPID; [ $RANK = 0 ] && kill -STOP $PPID; echo ready; exec sleep 60";
+  const TemporaryFolder folder;  // all ranks must have been started before
+  const auto script = fmt::format(
+      "echo guardian $PPID; touch {0}/$RANK; until [ -e {0}/$((WORLD_SIZE - 1)) ]; do sleep 0.01; done; "
+      "[ $RANK = 0 ] && kill -STOP $PPID; echo ready; exec sleep 60",
+      folder.path());
   Command job(yoke_run_shell(2, script));
   const auto is_ready = [&] {
     return job.out().find("[1] ready") != std::string::npos && job.out().find("[0] ready") != std::string::npos;

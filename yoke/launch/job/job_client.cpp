@@ -267,6 +267,10 @@ const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string&
     if (is_meant) meant.push_back(&found);
   }
   if (meant.size() == 1) return *meant.front();
+  if (name.empty() && meant.empty()) {
+    throw Error(ErrorCode::kNotFound, "no job of this user runs here; those of others are named by their PID: {}",
+                listed(jobs));
+  }
   if (name.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "which job? {} run here: {}; see `yoke jobs`", jobs.size(), listed(jobs));
   }

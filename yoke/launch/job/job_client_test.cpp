@@ -53,6 +53,7 @@ std::string complaint(const std::vector<FoundJob>& jobs, const std::string& name
 
 TEST(ChooseJob, ByPidByRunIdOrAlone) {
   std::vector<FoundJob> jobs = {job(10, "ada"), job(20, "none"), job(30, "none"), job(40, "20")};
+  for (auto& one : jobs) one.address.uid = geteuid();
   EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);
   EXPECT_EQ(choose_job(jobs, "ada").address.pid, 10);
   EXPECT_EQ(choose_job(jobs, "20").address.pid, 20) << "a PID before a run id";
@@ -62,6 +63,10 @@ TEST(ChooseJob, ByPidByRunIdOrAlone) {
   EXPECT_THAT(complaint(jobs, "50", ErrorCode::kNotFound), HasSubstr("no job `50`"));
   jobs.resize(1);
   EXPECT_EQ(choose_job(jobs, "").address.pid, 10);
+  jobs[0].address.uid = geteuid() + 1;
+  EXPECT_THAT(complaint(jobs, "", ErrorCode::kNotFound),
+              HasSubstr("no job of this user runs here; those of others are named by their PID: 10 (./train)"));
+  EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);
   jobs[0].job.reset();  // stopped by Ctrl-Z: its PID is known
   EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);
   EXPECT_THAT(complaint({}, "", ErrorCode::kNotFound), HasSubstr("no job of this user runs here under yoke"));
