@@ -147,15 +147,17 @@ TEST(Environment, TooFewOpenFilesIsNamed) {
 
 // torch's stores set SO_REUSEADDR, so that until rank 0 listens both jobs could have the port, and meet there.
 TEST(Environment, APortIsOfOneJobAlone) {
-  Command first(yoke_run({"-n", "2", "--master-port", "23399", "--", "sh", "-c", "echo ready; exec sleep 60"}));
-  ASSERT_TRUE(first.wait_for_output("ready"));
-  const auto second = run(yoke_run({"-n", "2", "--master-port", "23399", "--", "true"}));
+  auto port = run(yoke_run_shell(1, "echo $MASTER_PORT")).out;  // which is free
+  port.pop_back();
+  Command first(yoke_run({"-n", "2", "--master-port", port, "--", "sh", "-c", "echo ready; exec sleep 60"}));
+  ASSERT_TRUE(first.wait_for_output("ready")) << first.err();
+  const auto second = run(yoke_run({"-n", "2", "--master-port", port, "--", "true"}));
   EXPECT_EQ(second.exit_code, 75);
-  EXPECT_EQ(second.err,
-            "yoke run: taking master port 23399: another job has it; without --master-port a free one is taken\n");
+  EXPECT_EQ(second.err, "yoke run: taking master port " + port +
+                            ": another job has it; without --master-port a free one is taken\n");
   first.signal(SIGTERM);
   first.wait();
-  EXPECT_EQ(run(yoke_run({"-n", "2", "--master-port", "23399", "--", "true"})).exit_code, 0);
+  EXPECT_EQ(run(yoke_run({"-n", "2", "--master-port", port, "--", "true"})).exit_code, 0);
   EXPECT_EQ(run(yoke_run({"-n", "2", "--master-port", "0", "--", "true"})).exit_code, 0) << "any, as torchrun has it";
 }
 
