@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
+#include <atomic>
 #include <cstring>
 #include <thread>
 
 #include "yoke/base/error.h"
+#include "yoke/base/preload.h"
 
 namespace yoke {
 namespace {
@@ -104,36 +105,22 @@ TEST_F(FileTest, DescriptorsMoveAndClose) {
   EXPECT_EQ(fcntl(number, F_GETFD), -1);
 }
 
-/// Sends 40 messages of one descriptor each, of which 30 may be on their way, as a user without privileges, whom alone
-/// the kernel limits. Somebody receives them after a moment. Returns how many were sent.
+/// Sends 40 messages of one descriptor each, of which about 30 may be on their way, as a user without privileges, whom
+/// alone the kernel limits. Nobody receives them before there are so many. Returns how many were sent.
 int send_more_than_may_be_on_their_way() {
   if (geteuid() == 0 && setresuid(4321, 4321, 4321) != 0) return -1;
-  const rlimit limit{30, 30};
+  constexpr int kMayBeOnTheirWay = 30, kMessages = 40;
+  const rlimit limit{kMayBeOnTheirWay, kMayBeOnTheirWay};
   setrlimit(RLIMIT_NOFILE, &limit);
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()) != 0) return -2;
-  constexpr int kMessages = 40;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  char byte = 0;
-  iovec data{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  auto* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), ends.data(), sizeof(int));
+  std::atomic<int> count = 0;
   std::thread receiver([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    for (int i = 0; i < kMessages; ++i) {
-      if (recv(ends[1], &byte, 1, 0) != 1) return;  // without room for descriptors, which are closed
+    while (count < kMayBeOnTheirWay) std::this_thread::yield();
+    for (int i = 0; i < kMessages && receive_fds(ends[1]); ++i) {
     }
   });
-  int count = 0;
-  while (count < kMessages && send_descriptors(ends[0], message)) ++count;
+  while (count < kMessages && send_fds(ends[0], {ends[0]})) ++count;
   shutdown(ends[0], SHUT_WR);
   receiver.join();
   return count;

@@ -164,9 +164,11 @@ std::string to_text(const device::Visibility& visibility, const device::Snapshot
                         table.rows.size());
     text += to_text(table, kUnlimitedWidth);
   }
-  const bool is_known = !find_silent(snapshot);
-  if (!is_any && is_known) text += "Programs see no GPU: there is none here.\n";
-  if (!is_known) text += fmt::format("It is not known which GPUs there are: {}.\n", find_silent(snapshot)->reason);
+  if (const auto* silent = find_silent(snapshot)) {
+    text += fmt::format("It is not known which GPUs there are: {}.\n", silent->reason);
+  } else if (!is_any) {
+    text += "Programs see no GPU: there is none here.\n";
+  }
   const bool is_certain = std::all_of(visibility.devices.begin(), visibility.devices.end(),
                                       [](const device::DeviceVisibility& item) { return item.is_certain; });
   if (!is_certain) {
