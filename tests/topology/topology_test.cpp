@@ -32,9 +32,8 @@ const std::string kDgx = YOKE_FAKE_SYSFS "/dgx-a100";
 const std::string kWorkstation = YOKE_FAKE_SYSFS "/workstation";
 
 Result yoke(std::vector<std::string> words, const std::string& columns = "200", bool with_nvml = false) {
-  const bool is_live = std::find(words.begin(), words.end(), "--replay") == words.end();
-  if (words.front() == "topo" && is_live) {  // a busy machine is no slow driver
-    words.insert(words.begin() + 1, {"--deadline", "60"});
+  if (std::find(words.begin(), words.end(), "--sysroot") != words.end()) {  // a busy machine is no slow driver
+    words.insert(words.end(), {"--deadline", "60"});
   }
   words.insert(words.begin(), YOKE_COMMAND);
   CommandOptions options{
