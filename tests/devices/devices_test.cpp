@@ -167,9 +167,9 @@ TEST(Devices, ADriverThatHangsAtItsStartIsALine) {
     result = yoke_on(folder.path("state.json"), {"devices", "--deadline", "0.2"});
   });
   EXPECT_LT(seconds, 15);
-  EXPECT_EQ(result.exit_code, 66);
+  EXPECT_EQ(result.exit_code, 75) << "it is not known that there is none";
   EXPECT_THAT(result.out, HasSubstr("\ncpu  "));
-  EXPECT_THAT(result.err, HasSubstr("the driver has not answered for 0."));
+  EXPECT_THAT(result.err, HasSubstr("no GPU is known: the driver has not answered for 0."));
 }
 
 TEST(Devices, ALostGpuIsOneRow) {
@@ -189,7 +189,7 @@ TEST(Devices, WithoutAGpuThereIsTheCpuAndTheReason) {
                     HasSubstr("\n")));
   EXPECT_THAT(lines_of(none.err), SizeIs(1));
   const auto mismatch = yoke_on("version_mismatch", {"devices"});
-  EXPECT_EQ(mismatch.exit_code, 66);
+  EXPECT_EQ(mismatch.exit_code, 75);
   EXPECT_THAT(mismatch.err, HasSubstr("driver and library have different versions (reboot"));
   EXPECT_EQ(yoke_on("", {"devices", "--vendor", "cpu"}).exit_code, 0) << "found what was asked for";
 }

@@ -63,6 +63,19 @@ TEST(CommandLine, UnknownWordsAreSpellChecked) {
   EXPECT_EQ(yoke({"completion", "tcsh"}).exit_code, 64);
 }
 
+TEST(CommandLine, BindCountsBeforeTorchrunsVariableAndContradictsItsOption) {
+  const auto plan = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {YOKE_COMMAND, "run", "-n", "1"});
+    words.insert(words.end(), {"--plan", "--", "true"});
+    return run({.argv = words, .environment = {{"PET_NUMA_BINDING", "node"}}});
+  };
+  EXPECT_THAT(plan({}).out, HasSubstr("bound: "));
+  EXPECT_THAT(plan({"--bind", "none"}).out, Not(HasSubstr("bound: ")));
+  const auto both = plan({"--bind", "none", "--numa-binding", "socket"});
+  EXPECT_EQ(both.exit_code, 64);
+  EXPECT_THAT(both.err, HasSubstr("--bind none and --numa-binding socket"));
+}
+
 /// `--hosts "$HOSTS"` with a variable that is not set must not run the job here.
 TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
   for (const std::string option : {"--hosts",

@@ -97,6 +97,26 @@ TEST_F(Terminal, CtrlCReachesEachRankOnce) {
   EXPECT_TRUE(nothing_is_left());
 }
 
+// The kernel tells the leader of the session alone, as in `tmux new "exec yoke run ..."`: rank 0 must hear it too.
+TEST_F(Terminal, WhenItHangsUpEachRankIsTold) {
+  for (const std::string leader : {"exec ", ""}) {
+    ShellOnTerminal shell;
+    const TemporaryFolder folder;
+    shell.run("export F=" + folder.path());
+    shell.run(leader + std::string(YOKE_COMMAND) +
+              " run -n 2 -- sh -c 'trap \"echo told >> $F/told-$RANK; exit\" HUP; echo $$ > $F/pid-$RANK; "
+              "while :; do sleep 0.05; done'");
+    ASSERT_NE(shell.line_of(folder.path("pid-0")), "");
+    ASSERT_NE(shell.line_of(folder.path("pid-1")), "");
+    shell.hang_up();
+    for (const char* file : {"told-0", "told-1"}) EXPECT_EQ(shell.line_of(folder.path(file)), "told") << leader << file;
+    EXPECT_TRUE(shell.wait_until([&] {
+      const auto left = processes_with_tag(shell.tag());
+      return left.empty() || left == std::vector<pid_t>{shell.shell()};
+    }));
+  }
+}
+
 TEST_F(Terminal, CtrlZStopsAllRanksAndTheShellContinuesThem) {
   shell_.run(yoke_run("-n 3", kWait));
   std::vector<pid_t> ranks;

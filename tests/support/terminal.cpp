@@ -55,7 +55,7 @@ void ShellOnTerminal::type(std::string_view bytes) const {
 }
 
 void ShellOnTerminal::read_for(milliseconds limit) {
-  pollfd ready{terminal_.value(), POLLIN, 0};
+  pollfd ready{terminal_.value(), POLLIN, 0};  // of a terminal that is gone: only the time passes
   if (poll(&ready, 1, static_cast<int>(limit.count())) <= 0) return;
   char buffer[65536];
   const ssize_t count = read(terminal_.value(), buffer, sizeof buffer);

@@ -30,6 +30,9 @@ class ShellOnTerminal {
   /// A line for the shell, which shows it as every terminal does: what a test waits for should not be in it.
   void run(const std::string& command) const { type(command + "\n"); }
 
+  /// The terminal goes away, as when a window is closed.
+  void hang_up() { terminal_.reset(); }
+
   /// All that was shown since the last forget().
   const std::string& out() const { return out_; }
   void forget() { out_.clear(); }

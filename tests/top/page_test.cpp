@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "tests/top/machine.h"
@@ -23,10 +24,13 @@ class TopPage : public testing::Test {
   }
 };
 
+/// Their PIDs ascend: when the numbers have run out in between they are started again.
 std::vector<Sleeper> sleepers(const std::vector<std::string>& names) {
   std::vector<Sleeper> result;
   for (const auto& name : names) result.emplace_back(name);
-  return result;
+  const bool ascend =
+      std::is_sorted(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.pid() < b.pid(); });
+  return ascend ? std::move(result) : sleepers(names);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tests/devices/fake_machine.h"
+#include "yoke/base/file.h"
 
 namespace yoke::test {
 namespace {
@@ -198,6 +199,26 @@ TEST(Watch, CtrlCIsTheProgramsOnce) {
   const auto result = run(options);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("interrupted once"), HasSubstr("yoke watch: python3")));
+}
+
+// The kernel tells the leader of the session alone.
+TEST(Watch, AHangupOfItsTerminalReachesTheProgram) {
+  const Machine machine;
+  constexpr auto kProgram = "trap 'echo told > \"$0\"; exit' HUP; echo ready; while :; do sleep 0.05; done";
+  const TemporaryFolder folder;
+  auto options = machine.watch({"--", "sh", "-c", kProgram, folder.path("told")});
+  constexpr auto kTerminal =
+      "import os, pty, sys, time\n"
+      "pid, fd = pty.fork()\n"
+      "if pid == 0: os.execvp(sys.argv[1], sys.argv[1:])\n"
+      "text = b''\n"
+      "while b'ready' not in text: text += os.read(fd, 4096)\n"
+      "os.close(fd)\n"
+      "os.waitpid(pid, 0)\n";
+  options.argv.insert(options.argv.begin(), {"python3", "-c", kTerminal});
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(read_file(folder.path("told")), "told\n");
 }
 
 TEST(Watch, KillingItLeavesTheProgramAlone) {

@@ -22,10 +22,12 @@ namespace {
 
 volatile pid_t child_of_attempt = -1;
 
-/// What the terminal sends reaches the child without us; what a process sends to us alone is passed on.
+/// What the terminal sends reaches the child without us; what is sent to us alone is passed on: by a process, or by the
+/// kernel when the terminal of a session leader hangs up.
 void pass_on(int signal, siginfo_t* info, void* /*context*/) {
   const int saved = errno;
-  if (info->si_code <= 0 && child_of_attempt > 0) kill(child_of_attempt, signal);
+  const bool is_for_us = info->si_code <= 0 || (signal == SIGHUP && getsid(0) == getpid());
+  if (is_for_us && child_of_attempt > 0) kill(child_of_attempt, signal);
   errno = saved;
 }
 

@@ -131,7 +131,11 @@ std::vector<std::string> device_notes(const device::Snapshot& snapshot) {
   for (const auto& report : snapshot.backends) {
     if (!report.reason.empty()) reasons.push_back(printable(report.reason));
   }
-  if (!has_gpu && !reasons.empty()) notes.push_back(fmt::format("no GPU: {}", fmt::join(reasons, "; ")));
+  const bool is_known = std::all_of(snapshot.backends.begin(), snapshot.backends.end(),
+                                    [](const auto& report) { return report.has_answered; });
+  if (!has_gpu && !reasons.empty()) {
+    notes.push_back(fmt::format("{}: {}", is_known ? "no GPU" : "no GPU is known", fmt::join(reasons, "; ")));
+  }
   if (!has_gpu) return notes;
   for (const auto& report : snapshot.backends) {  // a driver that is there and does not work
     const bool is_absent = report.reason.starts_with("no ");

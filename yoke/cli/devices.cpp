@@ -79,7 +79,10 @@ int status_of(const device::Snapshot& snapshot, const DevicesArgs& args) {
   const bool is_found = std::any_of(snapshot.devices.begin(), snapshot.devices.end(), [&](const auto& device) {
     return wants_cpu || device.vendor != device::Vendor::kCpu;
   });
-  return is_found ? kExitOk : exit_status(ErrorCode::kNotFound);
+  if (is_found) return kExitOk;
+  const bool is_known = std::all_of(snapshot.backends.begin(), snapshot.backends.end(),
+                                    [](const auto& report) { return report.has_answered; });
+  return exit_status(is_known ? ErrorCode::kNotFound : ErrorCode::kUnavailable);
 }
 
 int run_devices(const DevicesArgs& args, Context& context) {
@@ -138,7 +141,8 @@ void add_devices(CLI::App& app, Context& context) {
                "  yoke devices --json | jq -r '.devices[] | select(.state == \"free\") | .index'\n"
                "  yoke devices --record bug.jsonl && yoke devices --replay bug.jsonl\n"
                "\n"
-               "Exit status: 0 if there is a GPU (or what was asked for), 66 if there is none."));
+               "Exit status: 0 if there is a GPU (or what was asked for), 66 if there is none, 75 if a "
+               "driver does not tell."));
   cmd->callback([args, &context] { context.exit_code = run_devices(*args, context); });
 }
 

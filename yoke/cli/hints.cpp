@@ -23,7 +23,7 @@ bool is_program_here(const std::string& name) {
 bool is_script_here(const std::string& name) {
   std::error_code ignored;
   if (std::filesystem::is_directory(name, ignored)) return std::filesystem::exists(name + "/__main__.py", ignored);
-  return std::filesystem::is_regular_file(name, ignored) && access(name.c_str(), X_OK) != 0;
+  return std::filesystem::is_regular_file(name, ignored) && access(name.c_str(), X_OK) != 0 && !name.ends_with(".py");
 }
 
 }  // namespace
@@ -47,6 +47,12 @@ std::optional<std::string> hint_about(const EndedJob& job, const std::vector<std
   if (job.status == kNotFound && is_program_here(program)) {
     return fmt::format("programs without a / are looked for on PATH; for the one in this folder: yoke run ./{}",
                        program);
+  }
+  if (job.status == kNotFound && program.find('/') != program.npos && access(program.c_str(), X_OK) == 0) {
+    return fmt::format(
+        "{} is there, and the interpreter that its first line names is not (a carriage return at the end "
+        "of that line is part of the name)",
+        program);
   }
   if ((job.status == kNotFound || job.status == kCannotExecute) && is_script_here(program)) {
     return fmt::format("if {} is Python's: yoke run --run-path {}", program, program);

@@ -42,5 +42,11 @@ TEST(Hints, AreForJobsThatFailedAtOnce) {
   EXPECT_EQ(hint(127, true), std::nullopt) << "there is no such file";
 }
 
+TEST(Hints, AMissingInterpreterIsNotAMissingProgram) {
+  const auto hint = hint_about({.status = 127, .is_quick = true}, {"/bin/sh"}, [](std::string_view) { return false; });
+  ASSERT_TRUE(hint);
+  EXPECT_TRUE(hint->starts_with("/bin/sh is there, and the interpreter"));
+}
+
 }  // namespace
 }  // namespace yoke::cli

@@ -102,6 +102,10 @@ void add_hosts(const RunOptions& options, const Context& context, launch::NodesS
   if (nodes.membership.max_nodes > num_hosts) {
     throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: there are {} hosts", options.nnodes, num_hosts);
   }
+  if (nodes.membership.max_nodes < num_hosts) {  // whoever is there first would take part
+    throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: {} hosts are named; name those that are meant",
+                options.nnodes, num_hosts);
+  }
 }
 
 void check_alone(const RunOptions& options) {

@@ -72,9 +72,15 @@ std::string variable_of(const CLI::Option& option) {
   return name;
 }
 
-/// torchrun's words for --bind's.
-std::string bind_of_torchrun(const RunOptions& options) {
+/// --bind, or torchrun's words for it.
+std::string bind_of(const RunOptions& options, const Environment& environment) {
   const auto& word = options.numa_binding;
+  if (word.empty()) return options.bind;
+  if (options.is_bind_given) {
+    if (environment.value_or("PET_NUMA_BINDING", "") == word) return options.bind;  // the command line counts first
+    throw Error(ErrorCode::kInvalidArgument, "--bind {} and --numa-binding {} say the same thing twice; give one",
+                options.bind, word);
+  }
   if (word == "node" || word == "socket") return word;
   if (word == "exclusive") return "auto";  // disjoint CPUs of the device's node
   return "cache";                          // core-complex
@@ -142,7 +148,7 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   spec.run_id = options.standalone ? random_id() : options.rdzv_id;
   spec.virtual_local_rank = options.virtual_local_rank;
   spec.preload = options.preload;
-  spec.bind = launch::parse_bind_mode(options.numa_binding.empty() ? options.bind : bind_of_torchrun(options));
+  spec.bind = launch::parse_bind_mode(bind_of(options, context.environment));
   if (!options.signals_to_handle.empty()) {
     spec.stop_signals.clear();
     for (const auto& name : split(options.signals_to_handle)) spec.stop_signals.push_back(to_stop_signal(name));
@@ -181,6 +187,7 @@ void add_run_options(CLI::App& command, RunOptions& options) {
          "Signals that end the job; otherwise SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on");
   command.add_option("--bind", options.bind, "CPUs of each rank: auto, those nearest to its GPU; see `yoke bind`")
       ->type_name("auto|none|node|socket|cache|mask:LIST|cpus:LIST")
+      ->each([&options](const std::string&) { options.is_bind_given = true; })
       ->capture_default_str();
   option("--numa-binding", options.numa_binding, "node|socket|exclusive|core-complex", "torchrun's words for --bind");
   flag("--virtual-local-rank", options.virtual_local_rank,

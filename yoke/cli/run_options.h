@@ -51,6 +51,7 @@ struct RunOptions {
 
   std::string signals_to_handle;
   std::string bind = "auto";
+  bool is_bind_given = false;
   std::string numa_binding;
   bool virtual_local_rank = false;
   bool preload = false;

@@ -318,6 +318,7 @@ std::string place_of(const RankStack& rank) {
       for (const auto& line : threads[main_of(threads)]) place += fmt::format("{}\n", without_number(line));
     }
     const auto* const thread = main_thread(process);
+    if (thread != nullptr && thread->state == 'T') place += "stopped\n";  // the others may wait for just this rank
     place += fmt::format("{}\n{}\n", thread == nullptr ? "" : place_of(*thread), fmt::join(process.notes, "\n"));
   }
   return place;

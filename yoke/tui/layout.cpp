@@ -236,11 +236,14 @@ std::string missing_gpu_note(const device::Snapshot& snapshot) {
   for (const auto& device : snapshot.devices) {
     if (device.vendor != Vendor::kCpu) return "";
   }
+  bool is_known = true;
   for (const auto& report : snapshot.backends) {
+    is_known = is_known && report.has_answered;
     if (report.reason.empty()) continue;
     reasons += (reasons.empty() ? "" : "; ") + report.reason;
   }
-  return reasons.empty() ? "no GPU" : "no GPU: " + reasons;
+  const std::string what = is_known ? "no GPU" : "no GPU is known";
+  return reasons.empty() ? what : what + ": " + reasons;
 }
 
 }  // namespace yoke::tui

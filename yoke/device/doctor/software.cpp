@@ -45,12 +45,12 @@ void check_gpus(const Observations& observations, Findings& findings) {
   parts.reserve(counts.size());
   for (const auto& [model, count] : counts) parts.push_back(fmt::format("{} x {}", count, model));
   const auto& backends = observations.snapshot.backends;
-  const bool has_broken_driver =
-      std::any_of(backends.begin(), backends.end(), [](const BackendReport& report) { return report.is_broken; });
+  const bool has_silent_driver =
+      std::any_of(backends.begin(), backends.end(), [](const BackendReport& report) { return !report.has_answered; });
   const auto num_on_bus = observations.system ? observations.system->pci_gpus.size() : 0;
   if (!parts.empty()) {
     findings.push_back({"gpus", Status::kOk, {}, fmt::format("{}", fmt::join(parts, ", ")), ""});
-  } else if (num_on_bus == 0 && !has_broken_driver) {
+  } else if (num_on_bus == 0 && !has_silent_driver) {
     findings.push_back({"gpus", Status::kOk, {}, "no GPU in this machine; programs use the CPU", ""});
   }
   if (!observations.system) return;

@@ -277,8 +277,10 @@ const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string&
   if (meant.empty()) {
     throw Error(ErrorCode::kNotFound, "no job `{}`; there is {}; see `yoke jobs`", printable(name), listed(jobs));
   }
+  std::vector<FoundJob> those;
+  for (const auto* found : meant) those.push_back(*found);
   throw Error(ErrorCode::kInvalidArgument, "{} jobs have the run id `{}`; name the PID: {}; see `yoke jobs`",
-              meant.size(), printable(name), listed(jobs));
+              meant.size(), printable(name), listed(those));
 }
 
 }  // namespace yoke::launch

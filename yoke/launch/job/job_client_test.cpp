@@ -12,6 +12,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 constexpr const char* kSockets =
     "Num       RefCount Protocol Flags    Type St Inode Path\n"
@@ -58,7 +59,7 @@ TEST(ChooseJob, ByPidByRunIdOrAlone) {
   EXPECT_EQ(choose_job(jobs, "ada").address.pid, 10);
   EXPECT_EQ(choose_job(jobs, "20").address.pid, 20) << "a PID before a run id";
   EXPECT_THAT(complaint(jobs, "none", ErrorCode::kInvalidArgument),
-              AllOf(HasSubstr("2 jobs have the run id `none`"), HasSubstr("30 (./train)")));
+              AllOf(HasSubstr("2 jobs have the run id `none`"), HasSubstr("30 (./train)"), Not(HasSubstr("10 ("))));
   EXPECT_THAT(complaint(jobs, "", ErrorCode::kInvalidArgument), HasSubstr("which job? 4 run here: 10 (./train), 20"));
   EXPECT_THAT(complaint(jobs, "50", ErrorCode::kNotFound), HasSubstr("no job `50`"));
   jobs.resize(1);

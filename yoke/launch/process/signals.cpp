@@ -55,7 +55,9 @@ UniqueFd take_signals(const std::vector<int>& stop_signals) {
 std::optional<Signal> next_signal(const UniqueFd& signals) {
   signalfd_siginfo info;
   if (read(signals.value(), &info, sizeof info) != sizeof info) return std::nullopt;
-  return Signal{static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};
+  const int number = static_cast<int>(info.ssi_signo);
+  const bool is_hangup_of_leader = number == SIGHUP && getsid(0) == getpid();
+  return Signal{number, info.ssi_code == SI_KERNEL && !is_hangup_of_leader};
 }
 
 bool is_job_control(int signal) {

@@ -17,7 +17,8 @@ UniqueFd take_signals(const std::vector<int>& stop_signals);
 struct Signal {
   int number = 0;
   /// It came from the kernel, for a key (Ctrl-C) or an attempt to read in the background, and so to the whole process
-  /// group. Else somebody called kill(), for this process or for more of them.
+  /// group. Else somebody called kill(), for this process or for more of them; or the terminal has hung up, which the
+  /// kernel tells the leader of a session alone.
   bool is_from_terminal = false;
 };
 
