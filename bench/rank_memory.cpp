@@ -49,13 +49,12 @@ int main() {
   yoke::dist::World world;
   torch::manual_seed(0);
   Network network;
-  yoke::train::DistributedDataParallel parallel(network, world);
+  yoke::train::DistributedDataParallel net(network, world);
   torch::optim::SGD optimizer(network.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   for (int i = 0; i < 20; ++i) {
     optimizer.zero_grad();
-    auto step = parallel.begin_step();
-    step.backward(torch::cross_entropy_loss(network.forward(torch::randn({64, 1, 28, 28})),
-                                            torch::randint(10, {64}, torch::kLong)));
+    const auto output = net(torch::randn({64, 1, 28, 28}));
+    torch::cross_entropy_loss(output, torch::randint(10, {64}, torch::kLong)).backward();
     optimizer.step();
   }
   const auto figures = world.all_gather(torch::tensor({status_mb("VmRSS"), status_mb("RssAnon")}, torch::kDouble));

@@ -14,7 +14,7 @@
 #include <map>
 
 #include "yoke/base/error.h"
-#include "yoke/train/shard/fully_sharded_data_parallel.h"
+#include "yoke/train/shard/unit.h"
 
 namespace yoke::bench {
 namespace {
@@ -161,14 +161,14 @@ class Transformer : public Model {
     tokens_ = register_module("tokens", nn::Embedding(kVocabulary, kWidth));
     positions_ = register_module("positions", nn::Embedding(kLength, kWidth));
     for (int64_t i = 0; i < 4; ++i) {
-      blocks_.push_back(register_module(fmt::format("block{}", i), std::make_shared<TransformerBlock>()));
+      blocks_.push_back(register_module(fmt::format("block{}", i), yoke::train::Unit<TransformerBlock>()));
     }
     norm_ = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({kWidth})));
     head_ = register_module("head", nn::Linear(kWidth, kVocabulary));
   }
   Tensor forward(const Tensor& tokens, const Tensor& y) override {
     auto x = tokens_(tokens) + positions_(torch::arange(kLength));
-    for (const auto& block : blocks_) x = sharded == nullptr ? block->forward(x) : sharded->forward(*block, x);
+    for (auto& block : blocks_) x = block(x);
     return torch::cross_entropy_loss(head_(norm_(x)).view({-1, kVocabulary}), y.reshape({-1}));
   }
   std::vector<std::string> units() const override { return {"block0", "block1", "block2", "block3"}; }
@@ -179,7 +179,7 @@ class Transformer : public Model {
 
  private:
   nn::Embedding tokens_{nullptr}, positions_{nullptr};
-  std::vector<std::shared_ptr<TransformerBlock>> blocks_;
+  std::vector<yoke::train::Unit<TransformerBlock>> blocks_;
   nn::LayerNorm norm_{nullptr};
   nn::Linear head_{nullptr};
 };

@@ -9,10 +9,6 @@
 #include <string>
 #include <vector>
 
-namespace yoke::train {
-class FullyShardedDataParallel;
-}
-
 namespace yoke::bench {
 
 struct Batch {
@@ -26,8 +22,6 @@ class Model : public torch::nn::Module {
   virtual Batch make_batch() const = 0;                                      ///< From the default generator.
   /// The blocks that are gathered and freed as one when they are sharded.
   virtual std::vector<std::string> units() const { return {}; }
-
-  train::FullyShardedDataParallel* sharded = nullptr;  ///< Through which units are called, if set.
 };
 
 const std::vector<std::string>& model_names();

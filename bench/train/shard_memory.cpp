@@ -24,6 +24,7 @@
 #include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/shard/fully_sharded_data_parallel.h"
 #include "yoke/train/shard/sharded_optimizer.h"
+#include "yoke/train/shard/unit.h"
 
 namespace {
 
@@ -34,18 +35,15 @@ constexpr int64_t kBlocks = 24;
 constexpr int kSteps = 3;
 
 struct Network : nn::Module {
-  std::vector<nn::Linear> blocks;
-  train::FullyShardedDataParallel* sharded = nullptr;
+  std::vector<train::Unit<nn::LinearImpl>> blocks;
 
   explicit Network(int64_t width) {
     for (int64_t i = 0; i < kBlocks; ++i) {
-      blocks.push_back(register_module("block" + std::to_string(i), nn::Linear(width, width)));
+      blocks.push_back(register_module("block" + std::to_string(i), train::Unit<nn::LinearImpl>(width, width)));
     }
   }
   at::Tensor forward(at::Tensor x) {
-    for (auto& block : blocks) {
-      x = torch::tanh(sharded != nullptr ? sharded->forward(*block, x) : block->forward(x));
-    }
+    for (auto& block : blocks) x = torch::tanh(block(x));
     return x;
   }
 };
@@ -66,8 +64,7 @@ struct Training {
       train::FullyShardedOptions options;
       for (int64_t i = 0; i < kBlocks; ++i) options.units.push_back("block" + std::to_string(i));
       sharded.emplace(network, world, options);
-      network.sharded = &*sharded;
-      plain = make(sharded->shards());
+      plain = make(sharded->parameters());
       return;
     }
     if (way == "zero-1") {
@@ -85,20 +82,16 @@ struct Training {
   void step() {
     zero ? zero->zero_grad() : plain->zero_grad();
     const auto x = torch::ones({8, network.blocks[0]->options.in_features()});
-    if (parallel) {
-      auto step = parallel->begin_step();
-      step.backward(network.forward(x).square().mean());
-    } else {
-      sharded->forward(network, x).square().mean().backward();
-    }
+    const auto output = parallel ? (*parallel)(x) : (*sharded)(x);
+    output.square().mean().backward();
     zero ? zero->step() : plain->step();
   }
 
   dist::World& world;
   Network network;
-  std::optional<train::FullyShardedDataParallel> sharded;
+  std::optional<train::FullyShardedDataParallel<Network>> sharded;
   std::optional<train::ShardedOptimizer> zero;
-  std::optional<train::DistributedDataParallel> parallel;
+  std::optional<train::DistributedDataParallel<Network>> parallel;
   std::unique_ptr<train::Optimizer> plain;
 };
 

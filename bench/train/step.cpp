@@ -50,13 +50,12 @@ using Step = std::function<at::Tensor(const Batch& batch)>;
 template <class AnyOptimizer>
 Step distributed(const std::shared_ptr<Model>& model, yoke::dist::World& world,
                  std::shared_ptr<AnyOptimizer> optimizer) {
-  const auto parallel = std::make_shared<DistributedDataParallel>(
+  const auto net = std::make_shared<DistributedDataParallel<Model>>(
       *model, world, DistributedDataParallelOptions{.gradient_as_bucket_view = true});
-  return [=](const Batch& batch) {
+  return [net, model, optimizer](const Batch& batch) {
     optimizer->zero_grad();
-    auto step = parallel->begin_step();
-    const auto loss = model->forward(batch.x, batch.y);
-    step.backward(loss);
+    const auto loss = (*net)(batch.x, batch.y);
+    loss.backward();
     optimizer->step();
     return loss;
   };
@@ -72,12 +71,11 @@ Step zero_1(const std::shared_ptr<Model>& model, yoke::dist::World& world) {
 
 Step fully_sharded(const std::shared_ptr<Model>& model, yoke::dist::World& world) {
   const auto sharded =
-      std::make_shared<FullyShardedDataParallel>(*model, world, FullyShardedOptions{.units = model->units()});
-  model->sharded = sharded.get();
-  const auto optimizer = std::make_shared<AdamW>(sharded->shards());
-  return [=](const Batch& batch) {
+      std::make_shared<FullyShardedDataParallel<Model>>(*model, world, FullyShardedOptions{.units = model->units()});
+  const auto optimizer = std::make_shared<AdamW>(sharded->parameters());
+  return [sharded, model, optimizer](const Batch& batch) {
     optimizer->zero_grad();
-    const auto loss = sharded->forward(*model, batch.x, batch.y);
+    const auto loss = (*sharded)(batch.x, batch.y);
     loss.backward();
     optimizer->step();
     return loss;

@@ -53,14 +53,11 @@ void train(int64_t epochs) {
   const auto samples = make_spirals(8192);
   auto model = make_model();
   model->to(device);
-  yoke::train::DistributedDataParallel parallel(*model, world);
-  yoke::train::Sgd optimizer(model->named_parameters().pairs(), {.momentum = 0.9, .nesterov = true});
+  yoke::train::DistributedDataParallel net(model, world);
+  yoke::train::Sgd optimizer(model, {.momentum = 0.9, .nesterov = true});
 
-  const yoke::train::DistributedSampler sampler({.num_samples = samples.data.size(0),
-                                                 .num_ranks = world.size(),
-                                                 .rank = world.rank(),
-                                                 .seed = 1,
-                                                 .drop_last = true});
+  const yoke::train::DistributedSampler sampler(world,
+                                                {.num_samples = samples.data.size(0), .seed = 1, .drop_last = true});
   yoke::train::Loader loader(samples, {.batch_size = kGlobalBatch / world.size(), .drop_last = true, .device = device});
   const int64_t steps_per_epoch = loader.num_batches(sampler.size());
   const yoke::train::OneCycleOptions schedule{.total_steps = epochs * steps_per_epoch, .max_lr = 0.3};
@@ -75,10 +72,9 @@ void train(int64_t epochs) {
       const auto target = batch->target.to(device, /*non_blocking=*/true);
 
       optimizer.zero_grad();
-      auto step = parallel.begin_step();
-      const auto logits = model->forward(points);
+      const auto logits = net(points);
       const auto loss = torch::nn::functional::cross_entropy(logits, target);
-      step.backward(loss);  // afterwards every rank has the mean gradient
+      loss.backward();  // afterwards every rank has the mean gradient
       optimizer.step(yoke::train::one_cycle_lr(step_number++, schedule));
 
       loss_mean.add(loss.detach(), points.size(0));

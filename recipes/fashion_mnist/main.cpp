@@ -84,9 +84,9 @@ Figures evaluate(Network& network, const train::Samples& samples, dist::World& w
   train::Mean loss;
   train::Accuracy accuracy;
   train::Loader loader(samples, loader_options(500, world.device()));
-  std::vector<int64_t> share;
-  for (int64_t i = world.rank(); i < samples.target.size(0); i += world.size()) share.push_back(i);
-  loader.start(std::move(share));
+  const train::DistributedSampler sampler(world,
+                                          {.num_samples = samples.target.size(0), .shuffle = false, .exact = true});
+  loader.start(sampler.indices(0));
   while (const auto batch = loader.next()) {
     const train::Autocast autocast(precision);
     const auto target = batch->target.to(world.device(), /*non_blocking=*/true);
@@ -152,10 +152,7 @@ void train_network(Options options, const CLI::App& app) {
   const auto data = train::read_fashion_mnist(options.data);
   const int64_t batch_size = batch_of_rank(preset, world);
   const int64_t samples_per_step = batch_size * world.size();
-  const train::DistributedSampler sampler({.num_samples = data.train.target.size(0),
-                                           .num_ranks = world.size(),
-                                           .rank = world.rank(),
-                                           .seed = options.seed});
+  const train::DistributedSampler sampler(world, {.num_samples = data.train.target.size(0), .seed = options.seed});
   auto loading = loader_options(batch_size, world.device());
   loading.drop_last = true;
   train::Loader loader(data.train, loading);
@@ -170,10 +167,8 @@ void train_network(Options options, const CLI::App& app) {
   Network network;
   network.to(world.device());
   to_channels_last(network);
-  train::DistributedDataParallel parallel(network, world,
-                                          {.broadcast_buffers = false, .gradient_as_bucket_view = true});
-  train::Sgd optimizer(network.named_parameters().pairs(),
-                       {.momentum = preset.momentum, .weight_decay = preset.weight_decay, .nesterov = true});
+  train::DistributedDataParallel net(network, world, {.broadcast_buffers = false, .gradient_as_bucket_view = true});
+  train::Sgd optimizer(network, {.momentum = preset.momentum, .weight_decay = preset.weight_decay, .nesterov = true});
   const train::OneCycleOptions schedule{.total_steps = total_steps,
                                         .max_lr = preset.max_lr,
                                         .pct_start = preset.warm_up,
@@ -235,12 +230,11 @@ void train_network(Options options, const CLI::App& app) {
     while (const auto batch = loader.next()) {
       const auto x = batch->data.to(world.device(), /*non_blocking=*/true);
       const auto y = batch->target.to(world.device(), /*non_blocking=*/true);
-      auto update = parallel.begin_step();
       const auto loss = [&] {
         const train::Autocast autocast(precision);
-        return at::cross_entropy_loss(network.forward(x), y, {}, at::Reduction::Mean, -100, preset.label_smoothing);
+        return at::cross_entropy_loss(net(x), y, {}, at::Reduction::Mean, -100, preset.label_smoothing);
       }();
-      update.backward(loss);
+      loss.backward();
       optimizer.step(train::one_cycle_lr(step, schedule));
       optimizer.zero_grad();
       train_loss.add(loss.detach(), y.size(0));
@@ -256,7 +250,7 @@ void train_network(Options options, const CLI::App& app) {
     }
     const std::chrono::duration<double> training = steady_clock::now() - start;
 
-    parallel.sync_buffers();
+    net.sync_buffers();
     test = evaluate(network, data.test, world, precision);
     const double mean_loss = train_loss.read(world);
     const std::chrono::duration<double> whole = steady_clock::now() - start;

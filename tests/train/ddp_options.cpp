@@ -117,21 +117,24 @@ struct Training {
   std::optional<JoinOptions> join;
 };
 
-Result train(World& world, const std::shared_ptr<nn::Module>& model, const LossOf& loss_of,
+template <class M>
+Result train(World& world, const std::shared_ptr<M>& model, const LossOf& loss_of,
              const DistributedDataParallelOptions& options, const Training& training = {}) {
-  DistributedDataParallel parallel(*model, world, options);
+  DistributedDataParallel net(*model, world, options);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(training.momentum));
   Result result{model, {}};
-  std::optional<DistributedDataParallel::Join> join;
-  if (training.join) join.emplace(parallel.join(*training.join));
+  std::optional<DistributedDataParallelBase::Join> join;
+  if (training.join) join.emplace(net.join(*training.join));
   for (int64_t step_number = 0; step_number < training.num_steps; ++step_number) {
     model->zero_grad();
-    for (int64_t micro = 0; micro + 1 < training.num_micro; ++micro) loss_of(step_number, micro).backward();
-    auto step = parallel.begin_step();
-    const auto loss = loss_of(step_number, training.num_micro - 1);
-    step.backward(loss);
+    for (int64_t micro = 0; micro + 1 < training.num_micro; ++micro) {
+      const auto no_sync = net.no_sync();
+      loss_of(step_number, micro).backward();
+    }
+    const auto loss = net.run([&] { return loss_of(step_number, training.num_micro - 1); });
+    loss.backward();
     optimizer.step();
-    result.losses.push_back(loss.item<double>());
+    result.losses.push_back(loss.template item<double>());
   }
   if (join) join->finish();
   return result;

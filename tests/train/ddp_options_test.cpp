@@ -33,6 +33,12 @@ double tolerance(const std::string& name) {
   return name.rfind("power_sgd", 0) == 0 ? 1e-2 : 1e-4;
 }
 
+/// Whose record a tensor of `rank` is to equal. PyTorch copies rank 0's buffers before each forward, and so leaves the
+/// other ranks with those of their own last one; here all end a step with rank 0's.
+size_t rank_of(const std::string& tensor, size_t rank) {
+  return tensor.find("running") == std::string::npos ? rank : 0;
+}
+
 void expect_near(const std::string& name, const json& mine, const json& theirs) {
   ASSERT_EQ(mine.size(), theirs.size()) << name;
   for (size_t rank = 0; rank < theirs.size(); ++rank) {
@@ -43,8 +49,9 @@ void expect_near(const std::string& name, const json& mine, const json& theirs) 
       EXPECT_NEAR(to_double(losses[step]), to_double(expected[step]), tolerance(name))
           << name << ", rank " << rank << ", step " << step;
     }
-    for (const auto& [tensor, sum] : theirs[rank]["sums_hex"].items()) {
-      EXPECT_NEAR(to_double(mine[rank]["sums_hex"][tensor]), to_double(sum), 20 * tolerance(name))
+    for (const auto& [tensor, sum] : mine[rank]["sums_hex"].items()) {
+      const auto& their_sum = theirs[rank_of(tensor, rank)]["sums_hex"][tensor];
+      EXPECT_NEAR(to_double(sum), to_double(their_sum), 20 * tolerance(name))
           << name << ", rank " << rank << ", " << tensor;
     }
   }
@@ -79,7 +86,7 @@ TEST(DdpOptions, LeaveAllRanksWithTheSameModel) {
     for (const auto& [tensor, crc] : ranks[0]["crc32"].items()) {
       if (name == "ignored" && tensor.rfind("b.", 0) == 0) {
         EXPECT_NE(ranks[1]["crc32"][tensor], crc) << tensor;
-      } else if (tensor.find("running") == std::string::npos) {  // rank 0's are copied before the next step
+      } else {
         EXPECT_EQ(ranks[1]["crc32"][tensor], crc) << name << ", " << tensor;
       }
     }
@@ -101,8 +108,9 @@ TEST(DdpOptions, EachEqualsPyTorchsToTheLastBit) {
       continue;
     }
     for (const size_t rank : {0, 1}) {
-      for (const auto* key : {"losses_hex", "crc32"}) {
-        EXPECT_EQ(ours()[name][rank][key], theirs[rank][key]) << name << ", rank " << rank << ", " << key;
+      EXPECT_EQ(ours()[name][rank]["losses_hex"], theirs[rank]["losses_hex"]) << name << ", rank " << rank;
+      for (const auto& [tensor, crc] : ours()[name][rank]["crc32"].items()) {
+        EXPECT_EQ(crc, theirs[rank_of(tensor, rank)]["crc32"][tensor]) << name << ", rank " << rank << ", " << tensor;
       }
     }
   }

@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   Network network;
   yoke::train::DistributedDataParallelOptions options;
   if (bucket_mb > 0) options.bucket_bytes = options.first_bucket_bytes = static_cast<int64_t>(bucket_mb * (1 << 20));
-  yoke::train::DistributedDataParallel parallel(network, world, options);
+  yoke::train::DistributedDataParallel net(network, world, options);
   torch::optim::SGD optimizer(network.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
 
   const auto losses = torch::zeros({num_steps}, torch::kDouble);
@@ -74,9 +74,8 @@ int main(int argc, char** argv) {
     const auto x = torch::randn({64, 1, 28, 28}, generator);
     const auto y = torch::randint(10, {64}, generator, torch::kLong);
     optimizer.zero_grad();
-    auto step = parallel.begin_step();
-    const auto loss = torch::cross_entropy_loss(network.forward(x), y);
-    step.backward(loss);
+    const auto loss = torch::cross_entropy_loss(net(x), y);
+    loss.backward();
     optimizer.step();
     losses[step_number] = loss.detach().to(torch::kDouble);
   }

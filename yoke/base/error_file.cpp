@@ -69,6 +69,15 @@ std::string last_line_of(std::string_view text) {
   return std::string(text.substr(text.rfind('\n') + 1));
 }
 
+/// What libtorch throws goes on with where it was thrown, frame by frame: that is a traceback.
+ErrorReport without_frames(ErrorReport report) {
+  const auto frames = report.message.find("\nException raised from ");
+  if (frames == report.message.npos) return report;
+  if (report.traceback.empty()) report.traceback = report.message;
+  report.message.resize(frames);
+  return report;
+}
+
 /// The format of torch's ErrorHandler.record_exception().
 nlohmann::ordered_json to_json(const ErrorReport& report) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(report.time.time_since_epoch()).count();
@@ -102,7 +111,7 @@ std::optional<ErrorReport> parse_error_report(std::string_view text) {
       if (report.message.empty()) report.message = last_line_of(report.traceback);
       report.time = time_at(details, "timestamp");
     }
-    return report.message.empty() ? std::nullopt : std::optional(std::move(report));
+    return report.message.empty() ? std::nullopt : std::optional(without_frames(std::move(report)));
   } catch (const std::exception&) {
     return std::nullopt;
   }
@@ -143,7 +152,8 @@ void record_failure(const std::string& type, const std::string& message) noexcep
   static std::atomic<bool> is_recorded = false;
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr || *path == '\0' || is_recorded.exchange(true)) return;
-  write_error_file(path, {type.empty() ? message : type + ": " + message, "", std::chrono::system_clock::now()});
+  write_error_file(path, without_frames({.message = type.empty() ? message : type + ": " + message,
+                                         .time = std::chrono::system_clock::now()}));
 }
 
 void record_failure(const std::exception& error) noexcept { record_failure(name_of(typeid(error)), error.what()); }

@@ -152,5 +152,20 @@ TEST_F(ErrorFile, AnUncaughtExceptionIsRecorded) {
   EXPECT_EQ(report->message, "std::out_of_range: no such shard");
 }
 
+// libtorch's what() has the frames of where it was thrown: 1,845 characters in one case.
+TEST_F(ErrorFile, FramesOfLibtorchAreATraceback) {
+  const auto die = [&] {
+    setenv("TORCHELASTIC_ERROR_FILE", path_.c_str(), 1);
+    record_failure("c10::Error",
+                   "sizes differ\nException raised from check at Tensor.cpp:12 (most recent call first):\nframe #0: f");
+    std::_Exit(3);
+  };
+  EXPECT_EXIT(die(), testing::ExitedWithCode(3), "");
+  const auto report = read_error_file(path_);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->message, "c10::Error: sizes differ");
+  EXPECT_NE(report->traceback.find("frame #0: f"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace yoke

@@ -32,6 +32,10 @@ Arrivals::~Arrivals() {
   }
   stop_changed_.notify_all();
   thread_.join();
+  try {
+    store_->set(key_of(rank_), std::to_string(sequence_()));  // how far this rank has come, for those who wait for it
+  } catch (const std::exception&) {                           // the store is gone: nobody can ask
+  }
 }
 
 void Arrivals::publish_until_stopped() {
@@ -107,6 +111,20 @@ std::string Arrivals::describe() const {
     text = "the ranks' store no longer answers, so rank 0 (or the launcher that serves it) is gone";
   }
   return heard_.empty() ? text : fmt::format("{}; reported before: {}", text, heard_);
+}
+
+std::optional<std::string> Arrivals::describe_ahead() const {
+  const std::lock_guard lock(store_mutex_);
+  const auto own = sequence_();
+  const auto others = numbers();
+  for (size_t other = 0; other < others.size(); ++other) {
+    if (others[other].value_or(0) <= own) continue;
+    return fmt::format(
+        "rank {} is at collective {} and this rank has entered {}: it has skipped some, or left its "
+        "loop early",
+        other, *others[other], own);
+  }
+  return std::nullopt;
 }
 
 std::string Arrivals::describe_absent(const std::vector<int64_t>& absent) const {

@@ -40,6 +40,10 @@ class Arrivals {
   /// One sentence on the ranks that have not come to a meeting outside the collectives, as the end of the job is.
   std::string describe_absent(const std::vector<int64_t>& absent) const;
 
+  /// At the end of the job: a sentence on a rank that has entered more collectives than this one, and so waits in them
+  /// for ever. Errors: as the store's.
+  std::optional<std::string> describe_ahead() const;
+
   /// Leaves `text` for the other ranks' describe(); of several reports the first counts. Waits for at most three
   /// intervals until the ranks that are waiting have read it: the store may end with this rank.
   void report(const std::string& text);

@@ -31,6 +31,8 @@ constexpr milliseconds kShutdownPatience = std::chrono::seconds(30);
 /// A lost connection is the echo of another rank's end. The launcher should hear of that one first, and will then end
 /// this rank before it can speak.
 constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
+/// How often a rank that waits for the end of the job looks whether another waits for it in a collective.
+constexpr milliseconds kLookInterval(500), kLookIntervalOfARank(50);
 
 c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
   if (options.device && options.device->is_cpu()) return c10::kCPU;  // tensors are never on "cpu:0"
@@ -119,6 +121,7 @@ struct World::Impl {
   /// How many collectives this rank has entered.
   uint64_t sequence() const { return backend->getSequenceNumberForGroup() + num_stop_calls; }
 
+  const int num_exceptions = std::uncaught_exceptions();  ///< Under way when it was made.
   milliseconds timeout;
   std::vector<int> stop_signals;
   c10::Device device = c10::kCPU;
@@ -175,7 +178,11 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
 
 World::World(World&&) noexcept = default;
 
-World::~World() = default;  // Impl's members go in reverse order: the thread of Arrivals before what it asks
+World::~World() {
+  if (impl_ != nullptr && std::uncaught_exceptions() > impl_->num_exceptions) {
+    report_failure("an exception has ended it; its own log says which");
+  }
+}  // Impl's members go in reverse order: the thread of Arrivals before what it asks
 
 c10::Device World::device() const { return impl_->device; }
 
@@ -336,6 +343,26 @@ void World::report_failure(const std::string& text) const noexcept {
   }
 }
 
+/// Throws as soon as it is known that another rank waits for this one, which will enter no further collective.
+void World::wait_for_all_leaving() const {
+  const auto deadline = steady_clock::now() + impl_->timeout;
+  const auto interval = std::max(kLookInterval, kLookIntervalOfARank * size());  // each look asks for all ranks
+  while (true) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+    try {
+      impl_->store->wait({"all_leaving"}, std::clamp(left, milliseconds(1), interval));
+      return;
+    } catch (const c10::DistStoreError&) {  // not yet
+      if (left <= interval) throw;
+    }
+    if (const auto ahead = impl_->arrivals->describe_ahead()) {
+      const auto text = fmt::format("came to the end of the job before its time: {}", *ahead);
+      report_failure(text);
+      throw Error(ErrorCode::kFailedPrecondition, "rank {} {}", rank(), text);
+    }
+  }
+}
+
 void World::shutdown() {
   if (impl_ == nullptr || impl_->group == nullptr) return;
   auto& store = *impl_->store;
@@ -344,8 +371,10 @@ void World::shutdown() {
     try {
       store.set(fmt::format("leaving/{}", rank()), std::string("1"));
       if (store.add("leaving", 1) == size()) store.set("all_leaving", std::string("1"));
-      store.wait({"all_leaving"}, impl_->timeout);
+      wait_for_all_leaving();
       if (impl_->stop) impl_->stop->finish();
+    } catch (const Error&) {
+      throw;
     } catch (...) {
       const auto error = std::current_exception();
       std::vector<int64_t> absent;

@@ -126,6 +126,8 @@ class World {
   void report_failure(const std::string& text) const noexcept;
 
  private:
+  void wait_for_all_leaving() const;
+
   struct Impl;
   RankEnv env_;
   std::unique_ptr<Impl> impl_;

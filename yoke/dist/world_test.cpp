@@ -207,6 +207,51 @@ TEST(World, AReportedFailureIsHeardByTheOthers) {
   }
 }
 
+// The World is of a timeout that the test would not survive: the rank that has left its loop says so itself.
+TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
+  std::string early, late;
+  const auto start = std::chrono::steady_clock::now();
+  run_ranks(
+      2,
+      [&](World& world) {
+        const auto tensor = at::zeros({8});
+        for (int i = 0; i < 3; ++i) world.all_reduce(tensor);
+        try {
+          if (world.rank() == 1) world.shutdown();
+          world.all_reduce(tensor);
+          world.shutdown();
+        } catch (const Error& error) {
+          (world.rank() == 1 ? early : late) = error.what();
+        }
+        if (world.rank() == 1) const World leaving(std::move(world));  // as its process does: connections close
+      },
+      std::chrono::minutes(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(2));
+  EXPECT_THAT(early, testing::HasSubstr("rank 1 came to the end of the job before its time: rank 0 is at collective"));
+  EXPECT_THAT(late, testing::HasSubstr("reported before: rank 1: came to the end of the job"));
+}
+
+TEST(World, ARankThatAnExceptionEndsSaysSo) {
+  std::string message;
+  run_ranks(
+      2,
+      [&](World& world) {
+        try {
+          if (world.rank() == 1) {
+            World own(std::move(world));
+            throw std::runtime_error("the file is not there");
+          }
+          world.barrier();
+        } catch (const Error& error) {
+          message = error.what();
+          const World leaving(std::move(world));  // nobody comes to a shutdown
+        } catch (const std::runtime_error&) {
+        }
+      },
+      std::chrono::milliseconds(5000));
+  EXPECT_THAT(message, testing::HasSubstr("rank 1: an exception has ended it"));
+}
+
 TEST(World, ARankThatNeverJoinsIsNamed) {
   RankEnv env;
   env.world_size = env.local_world_size = 2;

@@ -5,8 +5,10 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/world.h"
@@ -77,14 +79,33 @@ void Mean::add(const at::Tensor& value, int64_t weight) {
   if (weight > 0) accumulate(value, weight, weight);
 }
 
-void Accuracy::add(const at::Tensor& logits, const at::Tensor& target) {
+namespace {
+
+void check_classes(const char* meter, const at::Tensor& logits, const at::Tensor& target) {
   if (logits.dim() != 2 || target.dim() != 1 || logits.size(0) != target.size(0) || logits.size(1) == 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                "Accuracy takes logits [N, C] and target [N], not {} and {} dimensions of {} and {} elements",
+                "{} takes logits [N, C] and target [N], not {} and {} dimensions of {} and {} elements", meter,
                 logits.dim(), target.dim(), logits.numel(), target.numel());
   }
+}
+
+}  // namespace
+
+void Accuracy::add(const at::Tensor& logits, const at::Tensor& target) {
+  check_classes("Accuracy", logits, target);
   const c10::NoGradGuard no_grad;
   accumulate(logits.argmax(1).eq(target).sum(), 1, target.size(0));
+}
+
+TopAccuracy::TopAccuracy(int64_t k) : k_(k) {
+  if (k < 1) throw Error(ErrorCode::kInvalidArgument, "TopAccuracy: the {} largest logits", k);
+}
+
+void TopAccuracy::add(const at::Tensor& logits, const at::Tensor& target) {
+  check_classes("TopAccuracy", logits, target);
+  const c10::NoGradGuard no_grad;
+  const auto best = std::get<1>(logits.topk(std::min(k_, logits.size(1)), 1));  // [N, k]
+  accumulate(best.eq(target.unsqueeze(1)).sum(), 1, target.size(0));
 }
 
 std::vector<double> read_all(dist::World& world, std::initializer_list<const Meter*> meters) {

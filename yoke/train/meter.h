@@ -64,6 +64,18 @@ class Accuracy : public Meter {
   void add(const at::Tensor& logits, const at::Tensor& target);
 };
 
+/// The share of samples whose target is among the `k` largest logits, in [0, 1].
+class TopAccuracy : public Meter {
+ public:
+  /// Errors  kInvalidArgument unless k > 0.
+  explicit TopAccuracy(int64_t k);
+  /// As Accuracy's. With fewer classes than k every sample counts.
+  void add(const at::Tensor& logits, const at::Tensor& target);
+
+ private:
+  int64_t k_;
+};
+
 /// Collective. The means over all ranks, in one all_reduce. The same meters in the same order on all ranks.
 std::vector<double> read_all(dist::World& world, std::initializer_list<const Meter*> meters);
 

@@ -126,5 +126,16 @@ TEST(Meter, AResumedEpochReportsTheSame) {
   });
 }
 
+TEST(TopAccuracy, CountsTargetsAmongTheLargest) {
+  const auto logits = at::tensor({0.1, 0.9, 0.5, 0.7, 0.2, 0.1, 0.3, 0.2, 0.1}).view({3, 3});
+  const auto target = at::tensor({2, 2, 0}, at::kLong);
+  for (const auto& [k, expected] : std::vector<std::pair<int64_t, double>>{{1, 1 / 3.0}, {2, 2 / 3.0}, {5, 1.0}}) {
+    TopAccuracy accuracy(k);
+    accuracy.add(logits, target);
+    EXPECT_DOUBLE_EQ(accuracy.read(), expected) << k;
+  }
+  EXPECT_THROW(TopAccuracy(0), Error);
+}
+
 }  // namespace
 }  // namespace yoke::train

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <string_view>
+
 #include "yoke/base/text.h"
 
 namespace yoke::launch {
@@ -10,6 +12,11 @@ namespace {
 
 /// A rank may write a mebibyte.
 constexpr int64_t kMaxMessageColumns = 4000;
+
+/// Where libtorch threw: dozens of lines that push what the rank said out of sight. The log has them.
+bool is_frame(std::string_view line) {
+  return line.starts_with("frame #") || line.starts_with("Exception raised from ");
+}
 
 }  // namespace
 
@@ -51,9 +58,13 @@ std::vector<std::string> describe_failure(const std::string& name, const FailedR
     lines.push_back(fmt::format("{}: rank {} failed: {}", name, failed.rank,
                                 fit(printable(failed.report->message), kMaxMessageColumns)));
   }
-  if (!failed.last_lines.empty()) {
+  std::vector<std::string> last_lines;
+  for (const auto& line : failed.last_lines) {
+    if (!is_frame(line)) last_lines.push_back("  " + printable(line));
+  }
+  if (!last_lines.empty()) {
     lines.push_back(fmt::format("{}: the last lines of rank {}:", name, failed.rank));
-    for (const auto& line : failed.last_lines) lines.push_back("  " + printable(line));
+    lines.insert(lines.end(), last_lines.begin(), last_lines.end());
   }
   if (!failed.log.empty())
     lines.push_back(fmt::format("{}: the log of rank {} is {}", name, failed.rank, printable(failed.log)));

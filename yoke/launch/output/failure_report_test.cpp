@@ -31,6 +31,14 @@ TEST(FailureReport, ShowsWhatIsKnown) {
                           "  b?", "yoke run: the log of rank 2 is /l/2/stderr.log"));
 }
 
+TEST(FailureReport, LeavesOutTheFramesOfLibtorch) {
+  EXPECT_THAT(
+      describe_failure("yoke run", {.rank = 2,
+                                    .last_lines = {"first: sizes differ", "Exception raised from check at a.cpp:1:",
+                                                   "frame #0: c10::Error::Error(...)"}}),
+      ElementsAre("yoke run: the last lines of rank 2:", "  first: sizes differ"));
+}
+
 TEST(FailureReport, FindsWhatIsKnownOfTheRootCause) {
   const auto failed = failed_rank({.first_exited = 3,
                                    .reports = {{1, at(10)}},

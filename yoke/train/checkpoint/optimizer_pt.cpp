@@ -8,6 +8,7 @@
 #include "yoke/base/error.h"
 #include "yoke/train/optim/optimizer.h"
 #include "yoke/train/optim/python_state.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -93,6 +94,7 @@ PtDict to_pt(const Optimizer& optimizer) {
   for (const auto& [index, tensors] : python.state) {
     PtDict of_parameter;
     for (const auto& [name, tensor] : tensors) {
+      require_whole("to_pt", name, tensor);
       of_parameter.items.push_back({name, tensor.defined() ? PtValue(tensor) : PtValue()});
     }
     state.items.push_back({index, std::move(of_parameter)});

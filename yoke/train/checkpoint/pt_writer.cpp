@@ -16,6 +16,7 @@
 #include "yoke/train/checkpoint/pt_file.h"
 #include "yoke/train/checkpoint/utf8.h"
 #include "yoke/train/checkpoint/zip_file.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -213,7 +214,10 @@ void write_pt(const std::filesystem::path& path, const PtValue& value) {
 
 PtDict to_pt(const TensorMap& tensors) {
   PtDict dict;
-  for (const auto& [name, tensor] : tensors) dict.items.push_back({name, tensor});
+  for (const auto& [name, tensor] : tensors) {
+    require_whole("to_pt", name, tensor);
+    dict.items.push_back({name, tensor});
+  }
   return dict;
 }
 

@@ -29,7 +29,7 @@ at::Generator generator_of(int64_t seed) { return at::detail::createCPUGenerator
 /// One rank's part of a training on the same global batches, however many ranks share them.
 struct Training {
   torch::nn::Linear model{kNumFeatures, 2};
-  std::unique_ptr<DistributedDataParallel> parallel;
+  std::unique_ptr<DistributedDataParallel<torch::nn::Linear>> net;
   std::unique_ptr<Sgd> optimizer;
   at::Generator augmentation;
   int64_t step = 0;
@@ -40,7 +40,7 @@ struct Training {
     for (auto& parameter : model->parameters()) {
       parameter.copy_(at::randn(parameter.sizes(), generator));
     }
-    parallel = std::make_unique<DistributedDataParallel>(*model, world);
+    net = std::make_unique<DistributedDataParallel<torch::nn::Linear>>(model, world);
     optimizer = std::make_unique<Sgd>(model->named_parameters().pairs(), SgdOptions{.momentum = 0.9});
   }
 
@@ -51,8 +51,7 @@ struct Training {
       const auto x = at::randn({kGlobalBatch, kNumFeatures}, generator).narrow(0, first, rows);
       at::rand({3}, augmentation);
       optimizer->zero_grad();
-      auto ddp_step = parallel->begin_step();
-      ddp_step.backward(at::mse_loss(model->forward(x), x.narrow(1, 0, 2)));
+      at::mse_loss((*net)(x), x.narrow(1, 0, 2)).backward();
       optimizer->step(0.1);
     }
   }

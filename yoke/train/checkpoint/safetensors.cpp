@@ -17,6 +17,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/train/checkpoint/tensor_mapping.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -296,6 +297,7 @@ SafetensorsLayout lay_out_safetensors(const TensorMap& tensors, const StringMap&
   SafetensorsLayout layout;
   for (const auto& [name, tensor] : tensors) {
     require_writable(name, tensor);
+    require_whole("safetensors", name, tensor);
     layout.order.push_back(name);
   }
   std::ranges::stable_sort(layout.order, std::ranges::greater(),

@@ -16,6 +16,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/describe.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -59,6 +60,7 @@ const at::Generator& cuda_generator(const dist::World& world) {
 void add_tensors(CheckpointState& state, const std::string& group, const TensorMap& tensors) {
   for (const auto& [name, tensor] : tensors) {
     const auto key = key_of(group, name);
+    require_whole("the checkpoint", key, tensor);
     if (!state.tensors.emplace(key, tensor.detach()).second) {
       throw Error(ErrorCode::kInvalidArgument, "the checkpoint has a tensor {} already", key);
     }
@@ -78,6 +80,7 @@ TensorMap named_tensors(const torch::nn::Module& module) {
   TensorMap tensors;
   for (const auto& list : {module.named_parameters(), module.named_buffers()}) {
     for (const auto& item : list) {
+      require_whole("the module's tensors", item.key(), item.value());
       if (item.value().defined()) tensors.emplace(item.key(), item.value());
     }
   }
@@ -116,6 +119,29 @@ void load_tensors(const CheckpointState& state, const std::string& group, const 
 
 void load_module(const CheckpointState& state, const std::string& group, torch::nn::Module& module) {
   load_tensors(state, group, named_tensors(module));
+}
+
+Unmatched load_matching(const CheckpointState& state, const std::string& group, torch::nn::Module& module) {
+  const auto into = named_tensors(module), from = tensors_in(state, group);
+  Unmatched unmatched;
+  CheckpointState both;
+  TensorMap found;
+  for (const auto& [name, tensor] : into) {
+    if (from.contains(name)) {
+      found.emplace(name, tensor);
+    } else {
+      unmatched.missing.push_back(name);
+    }
+  }
+  for (const auto& [name, tensor] : from) {
+    if (into.contains(name)) {
+      both.tensors.emplace(key_of(group, name), tensor);
+    } else {
+      unmatched.unexpected.push_back(name);
+    }
+  }
+  load_tensors(both, group, found);
+  return unmatched;
 }
 
 int64_t metadata_int(const CheckpointState& state, const std::string& name) {

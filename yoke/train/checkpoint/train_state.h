@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "yoke/train/checkpoint/checkpoint.h"
 
@@ -41,6 +42,15 @@ void add_module(CheckpointState& state, const std::string& group, const torch::n
 ///         or that differs in shape or dtype.
 void load_tensors(const CheckpointState& state, const std::string& group, const TensorMap& into);
 void load_module(const CheckpointState& state, const std::string& group, torch::nn::Module& module);
+
+/// The same for a model of which a part is new, a head say: what both have is copied, the rest is left as it is.
+/// Returns what did not match, for the caller to look at.
+/// Errors  kInvalidArgument naming a tensor that differs in shape or dtype; nothing was copied then.
+struct Unmatched {
+  std::vector<std::string> missing;     ///< Of the module, and not in the group.
+  std::vector<std::string> unexpected;  ///< In the group, and not of the module.
+};
+Unmatched load_matching(const CheckpointState& state, const std::string& group, torch::nn::Module& module);
 
 /// An integer of the metadata. Errors: kDataLoss naming it when it is not there or is something else.
 int64_t metadata_int(const CheckpointState& state, const std::string& name);

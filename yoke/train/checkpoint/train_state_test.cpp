@@ -11,6 +11,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include "fakes/run_ranks.h"
 #include "tests/support/message_of.h"
@@ -174,6 +175,30 @@ TEST(TrainState, TheNumberOfThreadsIsAdoptedOrNamed) {
     }
   });
   at::set_num_threads(own);
+}
+
+TEST(LoadMatching, LeavesWhatIsNewAsItIs) {
+  struct Model : torch::nn::Module {
+    torch::nn::Linear body{nullptr}, head{nullptr};
+    Model(const std::string& name_of_head, int64_t classes) {
+      body = register_module("body", torch::nn::Linear(3, 4));
+      head = register_module(name_of_head, torch::nn::Linear(4, classes));
+    }
+  };
+  const Model old("head", 10);
+  Model fresh("new_head", 2);
+  const auto head = fresh.head->weight.detach().clone();
+  CheckpointState state;
+  add_module(state, "model", old);
+  const auto unmatched = load_matching(state, "model", fresh);
+  EXPECT_EQ(unmatched.missing, (std::vector<std::string>{"new_head.bias", "new_head.weight"}));
+  EXPECT_EQ(unmatched.unexpected, (std::vector<std::string>{"head.bias", "head.weight"}));
+  EXPECT_TRUE(torch::equal(fresh.body->weight, old.body->weight));
+  EXPECT_TRUE(torch::equal(fresh.head->weight, head));
+  Model other("head", 2);
+  const auto body = other.body->weight.detach().clone();
+  EXPECT_THROW(load_matching(state, "model", other), Error) << "another shape is no new head";
+  EXPECT_TRUE(torch::equal(other.body->weight, body));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <ATen/ops/randperm.h>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/world.h"
 
 namespace yoke::train {
 
@@ -15,9 +16,20 @@ DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
   if (options.rank < 0 || options.rank >= options.num_ranks) {
     throw Error(ErrorCode::kInvalidArgument, "sampler: rank {} of {} ranks", options.rank, options.num_ranks);
   }
+  if (options.drop_last && options.exact) {
+    throw Error(ErrorCode::kInvalidArgument, "sampler: drop_last leaves samples out, and exact asks for all of them");
+  }
+  const int64_t rest = options.num_samples % options.num_ranks;
   size_ = options.num_samples / options.num_ranks;
-  if (!options.drop_last && options.num_samples % options.num_ranks != 0) ++size_;
+  if (options.exact ? options.rank < rest : !options.drop_last && rest != 0) ++size_;
 }
+
+DistributedSampler::DistributedSampler(const dist::World& world, DistributedSamplerOptions options)
+    : DistributedSampler([&] {
+        options.num_ranks = world.size();
+        options.rank = world.rank();
+        return options;
+      }()) {}
 
 std::vector<int64_t> DistributedSampler::indices(int64_t epoch) const {
   at::Tensor order;

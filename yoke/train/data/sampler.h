@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+namespace yoke::dist {
+class World;
+}
+
 namespace yoke::train {
 
 struct DistributedSamplerOptions {
@@ -15,6 +19,9 @@ struct DistributedSamplerOptions {
   /// The data set rarely divides by the ranks. False: its first samples are seen twice. True: its last ones are left
   /// out of this epoch.
   bool drop_last = false;
+  /// Every sample once, for an evaluation: the last ranks may have one less. Loops over them communicate nothing, or
+  /// ranks wait for each other; read_all puts meters together.
+  bool exact = false;
 };
 
 /// Splits every epoch's order among the ranks: rank r takes elements r, r + num_ranks, r + 2 num_ranks, ...
@@ -25,10 +32,12 @@ struct DistributedSamplerOptions {
 /// Source  torch/utils/data/distributed.py.
 class DistributedSampler {
  public:
-  /// Errors  kInvalidArgument unless 0 <= rank < num_ranks and num_samples >= 0.
+  /// Errors  kInvalidArgument unless 0 <= rank < num_ranks and num_samples >= 0, and for drop_last with exact.
   explicit DistributedSampler(const DistributedSamplerOptions& options);
+  /// Of this rank of `world`, and of the number of its ranks.
+  DistributedSampler(const dist::World& world, DistributedSamplerOptions options);
 
-  /// Samples per rank and epoch; the same on all ranks.
+  /// Samples of this rank in an epoch; the same on all ranks, unless `exact`.
   int64_t size() const { return size_; }
 
   /// This rank's samples of epoch `epoch` (0, 1, ...), each in [0, num_samples).

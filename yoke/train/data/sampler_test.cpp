@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "tests/support/paths.h"
 #include "yoke/base/error.h"
@@ -64,6 +66,23 @@ TEST(DistributedSampler, RefusesARankThatIsNone) {
   EXPECT_THROW(DistributedSampler({.num_samples = 4, .num_ranks = 2, .rank = -1}), Error);
   EXPECT_THROW(DistributedSampler({.num_samples = 4, .num_ranks = 0}), Error);
   EXPECT_THROW(DistributedSampler({.num_samples = -1}), Error);
+}
+
+TEST(DistributedSampler, ExactGivesEverySampleOnce) {
+  for (const int64_t num_samples : {0, 1, 7, 8}) {
+    std::vector<int64_t> all;
+    for (int64_t rank = 0; rank < 4; ++rank) {
+      const DistributedSampler sampler({.num_samples = num_samples, .num_ranks = 4, .rank = rank, .exact = true});
+      const auto own = sampler.indices(0);
+      EXPECT_EQ(static_cast<int64_t>(own.size()), sampler.size());
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    std::sort(all.begin(), all.end());
+    std::vector<int64_t> expected(static_cast<size_t>(num_samples));
+    std::iota(expected.begin(), expected.end(), 0);
+    EXPECT_EQ(all, expected);
+  }
+  EXPECT_THROW(DistributedSampler({.num_samples = 4, .drop_last = true, .exact = true}), Error);
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ struct AdagradOptions {
 /// Source  torch/optim/adagrad.py; Duchi et al., "Adaptive Subgradient Methods", JMLR 12 (2011).
 class Adagrad : public Optimizer {
  public:
+  template <HasParameters M>
+  explicit Adagrad(const M& model, const AdagradOptions& options = {})
+      : Adagrad(train::parameters_of(model), options) {}
   explicit Adagrad(NamedTensors parameters, const AdagradOptions& options = {});
   explicit Adagrad(std::vector<ParameterGroup<AdagradOptions>> groups);
 

@@ -51,6 +51,8 @@ class AdamBase : public Optimizer {
 ///         Beyond", ICLR 2018 (amsgrad).
 class Adam : public AdamBase {
  public:
+  template <HasParameters M>
+  explicit Adam(const M& model, const AdamOptions& options = {}) : Adam(train::parameters_of(model), options) {}
   explicit Adam(NamedTensors parameters, const AdamOptions& options = {});
   explicit Adam(const std::vector<ParameterGroup<AdamOptions>>& groups);
 
@@ -63,6 +65,8 @@ class Adam : public AdamBase {
 /// Source  torch/optim/adamw.py; Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
 class AdamW : public AdamBase {
  public:
+  template <HasParameters M>
+  explicit AdamW(const M& model, const AdamWOptions& options = {}) : AdamW(train::parameters_of(model), options) {}
   explicit AdamW(NamedTensors parameters, const AdamWOptions& options = {});
   explicit AdamW(std::vector<ParameterGroup<AdamWOptions>> groups);
 

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -58,6 +60,35 @@ at::Tensor norm_of(const std::vector<std::vector<at::Tensor>>& lists, double nor
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
+/// Of parameters of which each rank has a part, the norm of all parts.
+at::Tensor norm_over_ranks(const NamedTensors& parameters, const std::vector<std::vector<at::Tensor>>& lists,
+                           double norm_type) {
+  const auto norm = norm_of(lists, norm_type);
+  size_t num_parts = 0;
+  dist::World* world = nullptr;
+  for (const auto& [name, parameter] : parameters) {
+    const auto* sharding = sharding_of(parameter);
+    if (sharding == nullptr) continue;
+    if (sharding->role == Sharding::Role::kParameter) require_whole("clip_grad", name, parameter);
+    world = sharding->world;
+    ++num_parts;
+  }
+  if (num_parts == 0) return norm;
+  if (num_parts < parameters.size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "clip_grad: some parameters are parts of tensors that are divided between ranks, and some are whole; "
+                "their norms count differently: clip them apart");
+  }
+  const auto total = norm.to(world->device(), at::kDouble);  // the power of a float may be no float
+  if (std::isinf(norm_type)) {
+    world->all_reduce(total, dist::ReduceOp::kMax);
+    return total.to(at::kFloat);
+  }
+  total.pow_(norm_type);
+  world->all_reduce(total);
+  return total.pow_(1 / norm_type).to(at::kFloat);
+}
+
 void scale(const std::vector<std::vector<at::Tensor>>& lists, double max_norm, const at::Tensor& norm) {
   const auto factor = norm.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   for (const auto& list : lists) {
@@ -69,7 +100,7 @@ void scale(const std::vector<std::vector<at::Tensor>>& lists, double max_norm, c
 
 at::Tensor grad_norm(const NamedTensors& parameters, double norm_type) {
   const at::NoGradGuard no_grad;
-  return norm_of(gradients_of(parameters), norm_type);
+  return norm_over_ranks(parameters, gradients_of(parameters), norm_type);
 }
 
 void scale_grads_to_norm(const NamedTensors& parameters, double max_norm, const at::Tensor& norm) {
@@ -82,7 +113,7 @@ at::Tensor clip_grad_norm(const NamedTensors& parameters, const ClipGradNormOpti
   const at::NoGradGuard no_grad;
   check_max_norm(options.max_norm);
   const auto lists = gradients_of(parameters);
-  const auto norm = norm_of(lists, options.norm_type);
+  const auto norm = norm_over_ranks(parameters, lists, options.norm_type);
   if (options.error_if_nonfinite && !std::isfinite(norm.item<double>())) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "clip_grad: the gradients' norm is {}: they cannot be clipped; skip the step, or look for the first "

@@ -18,13 +18,13 @@ struct ClipGradNormOptions {
 ///          that far (or never). 0 when no parameter has a gradient.
 /// Devices  foreach kernels, one call for each (device, dtype); a norm or factor goes to another device asynchronously.
 /// Tied     parameters count once (see distinct).
-/// Ranks    of this rank's gradients alone: under DistributedDataParallel all ranks have the same.
+/// Ranks    of this rank's gradients alone: under DistributedDataParallel all ranks have the same. Where each rank has
+///          a part of every parameter (FullyShardedDataParallel) it is the norm of all parts, and collective.
 /// Errors   kInvalidArgument: max_norm or norm_type out of range, a sparse gradient (named); kFailedPrecondition with
 ///          error_if_nonfinite, before anything is changed.
 at::Tensor clip_grad_norm(const NamedTensors& parameters, const ClipGradNormOptions& options);
 
-/// Both halves of it, for those who have to put the norms of several ranks together first (sharded training): the norm
-/// of this rank's gradients, and scaling by a norm.
+/// Both halves of it: the norm, and scaling by a norm.
 at::Tensor grad_norm(const NamedTensors& parameters, double norm_type = 2);
 void scale_grads_to_norm(const NamedTensors& parameters, double max_norm, const at::Tensor& norm);
 

@@ -12,6 +12,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/train/describe.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -27,9 +28,10 @@ ExponentialMovingAverage::ExponentialMovingAverage(const NamedTensors& parameter
     throw Error(ErrorCode::kInvalidArgument, "EMA: decay {} must be in [0, 1]", options.decay);
   }
   for (const auto& [name, tensor] : parameters) {
+    const auto* sharding = sharding_of(tensor);
+    if (sharding != nullptr && sharding->role == Sharding::Role::kParameter) require_whole("EMA", name, tensor);
     if (!tensor.defined() || tensor.numel() > 0) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                "EMA: parameter '{}' has no elements; where the model is sharded, average its shards()", name);
+    throw Error(ErrorCode::kInvalidArgument, "EMA: parameter '{}' has no elements", name);
   }
   const at::NoGradGuard no_grad;
   add(parameters, /*is_averaged=*/true);

@@ -16,7 +16,7 @@ struct EmaOptions {
 
 /// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, on the model's own tensors: no second module.
 ///
-///     ExponentialMovingAverage ema(model->named_parameters().pairs(), model->named_buffers().pairs(), {});
+///     ExponentialMovingAverage ema(model, {.decay = 0.99});
 ///     optimizer.step(lr); ema.update();
 ///     { const auto averaged = ema.swap_in(); evaluate(*model); }   // and the training's own values are back
 ///
@@ -26,11 +26,14 @@ struct EmaOptions {
 ///          ShardedOptimizer does), averages follow.
 /// Devices  one foreach operation for each (device, dtype); nothing waits for a device.
 /// Ranks    not collective: replicas in step have averages in step. Sharded parameters are averaged as slices, say
-///          those of FullyShardedDataParallel::shards().
+///          FullyShardedDataParallel's parameters().
 /// Errors   kInvalidArgument: decay out of [0, 1], a name twice, an undefined tensor, a parameter without elements.
 /// Source   torch/optim/swa_utils.py. The first update copies, as there: averages begin after the first step.
 class ExponentialMovingAverage {
  public:
+  template <HasParameters M>
+  explicit ExponentialMovingAverage(const M& model, const EmaOptions& options = {})
+      : ExponentialMovingAverage(parameters_of(model), buffers_of(model), options) {}
   ExponentialMovingAverage(const NamedTensors& parameters, const NamedTensors& buffers, const EmaOptions& options = {});
 
   /// After each optimizer step.

@@ -18,6 +18,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/train/describe.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -47,6 +48,16 @@ std::optional<at::Tensor> on_device(const at::Tensor& tensor, const at::Device& 
 
 }  // namespace
 
+std::pair<NamedTensors, NamedTensors> split(
+    const NamedTensors& parameters,
+    const std::function<bool(const std::string& name, at::IntArrayRef shape)>& is_first) {
+  std::pair<NamedTensors, NamedTensors> result;
+  for (const auto& named : parameters) {
+    (is_first(named.first, whole_shape(named.second)) ? result.first : result.second).push_back(named);
+  }
+  return result;
+}
+
 Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>> groups_and_lrs)
     : traits_(std::move(traits)) {
   std::set<std::string> names;
@@ -56,6 +67,9 @@ Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>>
     for (auto& [name, parameter] : parameters) {
       if (!names.insert(name).second) {
         throw Error(ErrorCode::kInvalidArgument, "{}: two parameters named '{}'", traits_.name, name);
+      }
+      if (const auto* sharding = sharding_of(parameter); sharding && sharding->role == Sharding::Role::kParameter) {
+        require_whole(traits_.name, name, parameter);
       }
       if (!is_supported(parameter)) {
         throw Error(ErrorCode::kInvalidArgument,
@@ -196,11 +210,21 @@ void Optimizer::plan() {
   is_planned_ = true;
 }
 
+/// A state of the parameter's shape; of a part, a part.
+at::Tensor Optimizer::new_state(const at::Tensor& parameter, double initial) {
+  const auto state = at::full_like(parameter, initial);
+  if (const auto* sharding = sharding_of(parameter)) mark_sharded(state, *sharding);
+  return state;
+}
+
+StepGradients Optimizer::step_gradients() {
+  const auto* sharding = parameters_.empty() ? nullptr : sharding_of(parameters_.front().second);
+  return {parameters_, sharding == nullptr ? nullptr : sharding->world};
+}
+
 void Optimizer::start_state(Slot& slot) const {
   slot.states.clear();
-  for (const auto& kind : state_kinds(slot.group)) {
-    slot.states.push_back(at::full_like(slot.parameter, kind.initial));
-  }
+  for (const auto& kind : state_kinds(slot.group)) slot.states.push_back(new_state(slot.parameter, kind.initial));
   // The kernels want the count beside the parameter; without one it is read here, so it stays with the CPU.
   const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);
   if (traits_.has_steps) slot.step = at::zeros({}, at::dtype(at::kFloat).device(device));
@@ -312,7 +336,7 @@ void Optimizer::load_state_dict(const TensorMap& state) {
         throw Error(ErrorCode::kInvalidArgument, "{}: state '{}.{}' is {}, the parameter {}", traits_.name, kind.name,
                     name, describe(*tensor), describe(slot.parameter));
       }
-      slot.states.push_back(at::empty_like(slot.parameter).copy_(*tensor));
+      slot.states.push_back(new_state(slot.parameter, 0).copy_(*tensor));
     }
     if (traits_.has_steps) {
       if (const auto* tensor = take("step." + name); tensor != nullptr) {

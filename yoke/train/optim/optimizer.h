@@ -1,6 +1,6 @@
 // yoke/train/optim/optimizer.h -- what all optimizers share: groups, gradients, learning rates, state.
 //
-//     AdamW optimizer(model->named_parameters().pairs(), {.weight_decay = 0.01});      // adam.h; sgd.h, adagrad.h
+//     AdamW optimizer(model, {.weight_decay = 0.01});      // adam.h; sgd.h, adagrad.h
 //     loss.backward(); optimizer.step(schedule(i)); optimizer.zero_grad();
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -53,6 +54,12 @@ struct ParameterGroup {
   Options options;
 };
 
+/// Those for which `is_first(name, shape)`, and the others, in their order. `shape` is the whole parameter's, also
+/// where this rank has a part of it: `split(parameters_of(net), [](auto&, auto shape) { return shape.size() > 1; })`.
+std::pair<NamedTensors, NamedTensors> split(
+    const NamedTensors& parameters,
+    const std::function<bool(const std::string& name, at::IntArrayRef shape)>& is_first);
+
 /// Options of a group under Python's names: "lr", "betas", "amsgrad" and so on (see python_state.h).
 using OptionValue = std::variant<bool, double, std::vector<double>>;
 using OptionMap = std::map<std::string, OptionValue>;
@@ -87,7 +94,7 @@ class Optimizer : public ScalableOptimizer {
 
   /// For GradScaler: unscales and skips inside the kernels, without asking the device.
   void step(const GradScale& scale) final;
-  StepGradients step_gradients() final { return {parameters_}; }
+  StepGradients step_gradients() final;
 
   /// Makes all gradients undefined, so that the next backward writes instead of adding.
   void zero_grad();
@@ -188,6 +195,7 @@ class Optimizer : public ScalableOptimizer {
   void apply(GradScale scale);
   void plan();
   void start_state(Slot& slot) const;
+  static at::Tensor new_state(const at::Tensor& parameter, double initial);
   at::Tensor checked_gradient(size_t slot) const;
   void run(Batch& batch, const GradScale& scale);
 

@@ -27,6 +27,8 @@ struct SgdOptions {
 /// Source  torch/optim/sgd.py; Sutskever et al., "On the importance of initialization and momentum", ICML 2013.
 class Sgd : public Optimizer {
  public:
+  template <HasParameters M>
+  explicit Sgd(const M& model, const SgdOptions& options = {}) : Sgd(train::parameters_of(model), options) {}
   explicit Sgd(NamedTensors parameters, const SgdOptions& options = {});
   explicit Sgd(std::vector<ParameterGroup<SgdOptions>> groups);
 

@@ -37,7 +37,8 @@ struct Net : nn::Module {
     }
   }
 
-  at::Tensor loss(const at::Tensor& x, bool with_second = true) {
+  /// The loss, [].
+  at::Tensor forward(const at::Tensor& x, bool with_second = true) {
     const auto hidden = torch::tanh(first(x));
     return (with_second ? second(hidden) : hidden).square().mean();
   }
@@ -90,13 +91,12 @@ World alone() { return World(RankEnv{}, {.device = c10::Device(c10::kCPU)}); }
 /// Takes one step for each entry of `with_second`, alone; the message of the error it ends with.
 std::string error_of_steps(const DistributedDataParallelOptions& options, const std::vector<bool>& with_second) {
   auto world = alone();
-  Net net;
-  DistributedDataParallel parallel(net, world, options);
+  Net model;
+  DistributedDataParallel net(model, world, options);
   try {
     for (const bool with : with_second) {
-      net.zero_grad();
-      auto step = parallel.begin_step();
-      step.backward(net.loss(batch(0, 0), with));
+      model.zero_grad();
+      net(batch(0, 0), with).backward();
     }
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
@@ -108,12 +108,11 @@ std::string error_of_steps(const DistributedDataParallelOptions& options, const 
 TEST(DdpDiagnostics, AnUnusedParameterIsNamedOnEveryRank) {
   for (const int64_t bad_step : {0, 2}) {  // with the first step's bucket, and with those made after it
     const auto messages = failures(3, [&](World& world) {
-      Net net;
-      DistributedDataParallel parallel(net, world, {.bucket_bytes = 64, .first_bucket_bytes = 64});
+      Net model;
+      DistributedDataParallel net(model, world, {.bucket_bytes = 64, .first_bucket_bytes = 64});
       for (int64_t i = 0; i < 4; ++i) {
-        net.zero_grad();
-        auto step = parallel.begin_step();
-        step.backward(net.loss(batch(world.rank(), i), world.rank() != 1 || i != bad_step));
+        model.zero_grad();
+        net(batch(world.rank(), i), world.rank() != 1 || i != bad_step).backward();
       }
     });
     for (const auto& message : messages) {
@@ -125,39 +124,37 @@ TEST(DdpDiagnostics, AnUnusedParameterIsNamedOnEveryRank) {
 
 TEST(DdpDiagnostics, ASkippedStepIsNamedOnEveryRank) {
   const auto messages = failures(3, [&](World& world) {
-    Net net;
-    DistributedDataParallel parallel(net, world);
+    Net model;
+    DistributedDataParallel net(model, world);
     for (int64_t i = 0; i < 4; ++i) {
       if (world.rank() == 1 && i == 2) continue;
-      net.zero_grad();
-      auto step = parallel.begin_step();
-      step.backward(net.loss(batch(world.rank(), i)));
+      model.zero_grad();
+      net(batch(world.rank(), i)).backward();
     }
     world.shutdown();
   });
   EXPECT_THAT(messages[0], HasSubstr("rank 1 has not arrived"));
   EXPECT_THAT(messages[2], HasSubstr("rank 1 has not arrived"));
-  EXPECT_THAT(messages[1], AllOf(HasSubstr("ranks 0 and 2 have not come"), HasSubstr("it has skipped some")));
+  EXPECT_THAT(messages[1], HasSubstr("rank 0 is at collective 9 and this rank has entered 8: it has skipped some"));
 }
 
 TEST(DdpDiagnostics, AnErrorInBackwardReachesTheOtherRanks) {
   const auto messages = failures(2, [&](World& world) {
-    Net net;
-    DistributedDataParallel parallel(net, world);
-    auto step = parallel.begin_step();
-    auto loss = net.loss(batch(world.rank(), 0));
+    Net model;
+    DistributedDataParallel net(model, world);
+    auto loss = net(batch(world.rank(), 0));
     if (world.rank() == 1) {
       loss.register_hook([](const at::Tensor&) { throw std::runtime_error("the disk of this node is full"); });
     }
     try {
-      step.backward(loss);
+      loss.backward();
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
       EXPECT_EQ(world.rank(), 1) << error.what();
     }
   });
-  EXPECT_THAT(messages[0], HasSubstr("rank 1: the disk of this node is full"));
+  EXPECT_THAT(messages[0], HasSubstr("rank 1: in step 1 of DistributedDataParallel an exception ended the backward"));
 }
 
 TEST(DdpDiagnostics, AStaticGraphThatChangesIsNamed) {
@@ -173,19 +170,19 @@ TEST(DdpDiagnostics, AStaticGraphThatChangesIsNamed) {
 TEST(DdpDiagnostics, ALossOfNoParameterIsNamed) {
   for (const bool find_unused : {false, true}) {
     auto world = alone();
-    Net net;
-    DistributedDataParallel parallel(net, world, {.find_unused_parameters = find_unused});
-    auto step = parallel.begin_step();
+    Net model;
+    DistributedDataParallel net(model, world, {.find_unused_parameters = find_unused});
     const auto other = torch::ones({1}, torch::requires_grad());
-    EXPECT_THROW(step.backward(other.sum()), Error);
+    const auto loss = net.run([&] { return other.sum(); });
+    EXPECT_THROW(loss.backward(), Error);
   }
 }
 
 TEST(DdpOptions, OneThatIsToBeIgnoredMustExist) {
   auto world = alone();
-  Net net;
+  Net model;
   try {
-    const DistributedDataParallel parallel(net, world, {.ignored = {"first.bias", "third.weight"}});
+    const DistributedDataParallel net(model, world, {.ignored = {"first.bias", "third.weight"}});
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("'third.weight' is to be ignored"));
@@ -199,14 +196,14 @@ TEST(DdpOptions, ParametersThatModulesShareAreAveragedOnce) {
       register_module("a", net);
       register_module("b", net);
     }
+    at::Tensor forward(const at::Tensor& x) { return net->forward(x); }
   };
   run_ranks(2, [](World& world) {
     Twice twice;
-    DistributedDataParallel parallel(twice, world);
-    auto step = parallel.begin_step();
-    step.backward(twice.net->loss(batch(0, 0)));
+    DistributedDataParallel net(twice, world);
+    net(batch(0, 0)).backward();
     Net one;
-    one.loss(batch(0, 0)).backward();
+    one.forward(batch(0, 0)).backward();
     EXPECT_TRUE(torch::allclose(twice.net->first->weight.grad(), one.first->weight.grad()));
   });
 }
@@ -215,16 +212,18 @@ TEST(DdpOptions, ParametersThatModulesShareAreAveragedOnce) {
 std::vector<at::Tensor> accumulate(const std::function<DistributedDataParallelOptions(World&)>& options) {
   std::vector<at::Tensor> result;
   run_ranks(2, [&](World& world) {
-    Net net;
-    DistributedDataParallel parallel(net, world, options(world));
+    Net model;
+    DistributedDataParallel net(model, world, options(world));
     for (int64_t i = 0; i < 6; ++i) {
-      net.zero_grad();
-      net.loss(batch(world.rank(), 2 * i)).backward();
-      auto step = parallel.begin_step();
-      step.backward(net.loss(batch(world.rank(), 2 * i + 1)));
-      descend(net);
+      model.zero_grad();
+      {
+        const auto no_sync = net.no_sync();
+        net(batch(world.rank(), 2 * i)).backward();
+      }
+      net(batch(world.rank(), 2 * i + 1)).backward();
+      descend(model);
     }
-    if (world.rank() == 0) result = net.parameters();
+    if (world.rank() == 0) result = model.parameters();
   });
   return result;
 }
@@ -242,26 +241,24 @@ TEST(DdpOptions, EachAccumulates) {
 
 TEST(DdpOptions, AStaticGraphIsLearnedInTheFirstStepThatHasABackward) {
   auto world = alone();
-  Net net;
-  DistributedDataParallel parallel(net, world, {.static_graph = true});
-  parallel.begin_step();
+  Net model;
+  DistributedDataParallel net(model, world, {.static_graph = true});
+  net(batch(0, 0));
   for (int i = 0; i < 3; ++i) {
-    auto step = parallel.begin_step();
-    step.backward(net.loss(batch(0, 0)));
+    net(batch(0, 0)).backward();
   }
 }
 
 // An unused parameter's gradient stays what it was: undefined here, so that an optimizer leaves it alone.
 TEST(DdpOptions, WhatNoRankUsedKeepsItsGradient) {
   run_ranks(2, [](World& world) {
-    Net net;
-    DistributedDataParallel parallel(net, world, {.find_unused_parameters = true});
+    Net model;
+    DistributedDataParallel net(model, world, {.find_unused_parameters = true});
     for (int64_t i = 0; i < 3; ++i) {
-      net.zero_grad();
-      auto step = parallel.begin_step();
-      step.backward(net.loss(batch(world.rank(), i), /*with_second=*/i == 1 && world.rank() == 0));
-      EXPECT_TRUE(net.first->weight.grad().defined());
-      EXPECT_EQ(net.second->weight.grad().defined(), i == 1) << i;
+      model.zero_grad();
+      net(batch(world.rank(), i), /*with_second=*/i == 1 && world.rank() == 0).backward();
+      EXPECT_TRUE(model.first->weight.grad().defined());
+      EXPECT_EQ(model.second->weight.grad().defined(), i == 1) << i;
     }
   });
 }
@@ -269,7 +266,7 @@ TEST(DdpOptions, WhatNoRankUsedKeepsItsGradient) {
 TEST(CommunicationHooks, TheUsersOwnTakesThePlaceOfTheAllReduce) {
   run_ranks(2, [](World& world) {
     Net plain, hooked;
-    DistributedDataParallel plain_parallel(plain, world, {.bucket_bytes = 64, .first_bucket_bytes = 64});
+    DistributedDataParallel plain_net(plain, world, {.bucket_bytes = 64, .first_bucket_bytes = 64});
     std::vector<std::string> calls;
     const auto hook = [&](const GradientBucket& bucket) -> std::function<at::Tensor()> {
       calls.push_back(bucket.is_last() ? "start last" : "start");
@@ -282,15 +279,14 @@ TEST(CommunicationHooks, TheUsersOwnTakesThePlaceOfTheAllReduce) {
         return mean;
       };
     };
-    DistributedDataParallel parallel(hooked, world,
-                                     {.bucket_bytes = 64, .first_bucket_bytes = 64, .communication_hook = hook});
+    DistributedDataParallel hooked_net(hooked, world,
+                                       {.bucket_bytes = 64, .first_bucket_bytes = 64, .communication_hook = hook});
     for (int64_t i = 0; i < 3; ++i) {
       calls.clear();
-      for (auto* net : {&plain, &hooked}) {
-        net->zero_grad();
-        auto step = net == &plain ? plain_parallel.begin_step() : parallel.begin_step();
-        step.backward(net->loss(batch(world.rank(), i)));
-        descend(*net);
+      for (auto* net : {&plain_net, &hooked_net}) {
+        net->model().zero_grad();
+        (*net)(batch(world.rank(), i)).backward();
+        descend(net->model());
       }
     }
     expect_equal(hooked, plain);
@@ -306,9 +302,8 @@ TEST(CommunicationHooks, LeaveSparseGradientsExact) {
   for (const auto& make_hook : {fp16_hook, bf16_hook}) {
     run_ranks(2, [&](World& world) {
       nn::Embedding words(nn::EmbeddingOptions(10, 3).sparse(true));
-      DistributedDataParallel parallel(*words, world, {.communication_hook = make_hook(world)});
-      auto step = parallel.begin_step();
-      step.backward((words(torch::tensor({int64_t{1}, world.rank() + 4})) * (world.rank() + 0.1)).sum());
+      DistributedDataParallel net(words, world, {.communication_hook = make_hook(world)});
+      (net(torch::tensor({int64_t{1}, world.rank() + 4})) * (world.rank() + 0.1)).sum().backward();
       auto expected = torch::zeros({10, 3});
       expected[1] = 0.6;   // the mean of 0.1 and 1.1
       expected[4] = 0.05;  // rank 0's alone
@@ -322,14 +317,13 @@ TEST(PowerSgd, AllColumnsAreTheWholeMatrix) {
   run_ranks(2, [](World& world) {
     Net plain, compressed;
     const auto hook = power_sgd_hook(world, {.matrix_rank = 8, .start_step = 2, .min_compression_rate = 0.1});
-    DistributedDataParallel plain_parallel(plain, world);
-    DistributedDataParallel parallel(compressed, world, {.communication_hook = hook});
+    DistributedDataParallel plain_net(plain, world);
+    DistributedDataParallel compressed_net(compressed, world, {.communication_hook = hook});
     for (int64_t i = 0; i < 6; ++i) {
-      for (auto* net : {&plain, &compressed}) {
-        net->zero_grad();
-        auto step = net == &plain ? plain_parallel.begin_step() : parallel.begin_step();
-        step.backward(net->loss(batch(world.rank(), i)));
-        descend(*net);
+      for (auto* net : {&plain_net, &compressed_net}) {
+        net->model().zero_grad();
+        (*net)(batch(world.rank(), i)).backward();
+        descend(net->model());
       }
     }
     expect_equal(compressed, plain, 1e-4);
@@ -350,23 +344,22 @@ TEST(DdpJoin, RanksWithoutDataCountAsZeroes) {
   for (int64_t i = 0; i < 5; ++i) {
     whole.zero_grad();
     for (int64_t rank = 0; rank < 3; ++rank) {
-      if (i < num_batches[static_cast<size_t>(rank)]) (whole.loss(batch(rank, i)) / 3).backward();
+      if (i < num_batches[static_cast<size_t>(rank)]) (whole.forward(batch(rank, i)) / 3).backward();
     }
     descend(whole);
   }
   const auto join_with = [&](const std::function<DistributedDataParallelOptions(World&)>& options) {
     run_ranks(3, [&](World& world) {
-      Net net;
-      DistributedDataParallel parallel(net, world, options(world));
-      auto join = parallel.join();
+      Net model;
+      DistributedDataParallel net(model, world, options(world));
+      auto join = net.join();
       for (int64_t i = 0; i < num_batches[static_cast<size_t>(world.rank())]; ++i) {
-        net.zero_grad();
-        auto step = parallel.begin_step();
-        step.backward(net.loss(batch(world.rank(), i)));
-        descend(net);
+        model.zero_grad();
+        net(batch(world.rank(), i)).backward();
+        descend(model);
       }
       join.finish();
-      expect_equal(net, whole, 1e-5);
+      expect_equal(model, whole, 1e-5);
     });
   };
   join_with([](World&) { return DistributedDataParallelOptions{.bucket_bytes = 64, .first_bucket_bytes = 64}; });
@@ -384,28 +377,28 @@ TEST(DdpJoin, RanksWithoutDataCountAsZeroes) {
 
 TEST(DdpJoin, CanBeFollowedByAnother) {
   run_ranks(2, [](World& world) {
-    Net net;
-    DistributedDataParallel parallel(net, world);
+    Net model;
+    DistributedDataParallel net(model, world);
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
-      auto join = parallel.join({.divide_by_all_ranks = false});
-      for (int64_t i = 0; i < 2 + world.rank(); ++i) parallel.begin_step().backward(net.loss(batch(0, i)));
+      auto join = net.join({.divide_by_all_ranks = false});
+      for (int64_t i = 0; i < 2 + world.rank(); ++i) net(batch(0, i)).backward();
       join.finish();
       EXPECT_THROW(join.finish(), Error);
     }
-    net.zero_grad();
-    parallel.begin_step().backward(net.loss(batch(0, 0)));  // all ranks again: divided by two
+    model.zero_grad();
+    net(batch(0, 0)).backward();  // all ranks again: divided by two
     Net one;
-    one.loss(batch(0, 0)).backward();
-    EXPECT_TRUE(torch::allclose(net.first->weight.grad(), one.first->weight.grad()));
+    one.forward(batch(0, 0)).backward();
+    EXPECT_TRUE(torch::allclose(model.first->weight.grad(), one.first->weight.grad()));
   });
 }
 
 TEST(DdpJoin, CanStopAllRanksWhenOneIsOut) {
   const auto messages = failures(3, [](World& world) {
-    Net net;
-    DistributedDataParallel parallel(net, world);
-    auto join = parallel.join({.throw_when_one_is_out = true});
-    for (int64_t i = 0; i < (world.rank() == 2 ? 2 : 5); ++i) parallel.begin_step().backward(net.loss(batch(0, i)));
+    Net model;
+    DistributedDataParallel net(model, world);
+    auto join = net.join({.throw_when_one_is_out = true});
+    for (int64_t i = 0; i < (world.rank() == 2 ? 2 : 5); ++i) net(batch(0, i)).backward();
     join.finish();
   });
   for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("rank 2 is out of data before step 3"));
@@ -415,18 +408,18 @@ TEST(DdpJoin, RefusesWhatCannotWork) {
   auto world = alone();
   SyncBatchNorm norm(3);
   norm->synchronize(world);
-  EXPECT_THROW(DistributedDataParallel(*norm, world).join(), Error);
-  Net net;
-  DistributedDataParallel hooked(net, world, {.communication_hook = fp16_hook(world)});
+  EXPECT_THROW(DistributedDataParallel(norm, world).join(), Error);
+  Net model;
+  DistributedDataParallel hooked(model, world, {.communication_hook = fp16_hook(world)});
   EXPECT_THROW(hooked.join({.divide_by_all_ranks = false}), Error);
 }
 
 TEST(DdpJoin, ARankWithoutAnyDataCannotGuessASparseGradient) {
   const auto messages = failures(2, [](World& world) {
     nn::Embedding words(nn::EmbeddingOptions(10, 3).sparse(true));
-    DistributedDataParallel parallel(*words, world);
-    auto join = parallel.join();
-    for (int64_t i = 0; i < world.rank(); ++i) parallel.begin_step().backward(words(torch::tensor({1})).sum());
+    DistributedDataParallel net(words, world);
+    auto join = net.join();
+    for (int64_t i = 0; i < world.rank(); ++i) net(torch::tensor({1})).sum().backward();
     join.finish();
   });
   for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("rank 0: in step 1"));
@@ -437,9 +430,9 @@ TEST(DdpOptions, OptionsThatDifferAreNamed) {
   for (const auto& other : {DistributedDataParallelOptions{.bucket_bytes = 64},
                             DistributedDataParallelOptions{.find_unused_parameters = true}}) {
     run_ranks(2, [&](World& world) {
-      Net net;
+      Net model;
       try {
-        DistributedDataParallel(net, world, world.rank() == 1 ? other : DistributedDataParallelOptions());
+        DistributedDataParallel(model, world, world.rank() == 1 ? other : DistributedDataParallelOptions());
         ADD_FAILURE() << "nothing was thrown";
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), HasSubstr("options differ between ranks: on rank 1 it has 'bucket_bytes: "));

@@ -1,7 +1,10 @@
 #include "yoke/train/parallel/distributed_data_parallel.h"
 
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -9,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/parallel/distributed_data_parallel_impl.h"
 #include "yoke/train/parallel/same_on_all_ranks.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
@@ -32,19 +36,34 @@ NamedTensors not_ignored(const NamedTensors& tensors, std::set<std::string>& ign
   return result;
 }
 
+/// Tells the other ranks when a backward ends without coming to its last callback: an exception has ended it.
+class BackwardWatch {
+ public:
+  explicit BackwardWatch(std::function<void()> report) : report_(std::move(report)) {}
+  ~BackwardWatch() {
+    if (report_) report_();
+  }
+  BackwardWatch(const BackwardWatch&) = delete;
+  BackwardWatch& operator=(const BackwardWatch&) = delete;
+  void finish() { report_ = nullptr; }
+
+ private:
+  std::function<void()> report_;
+};
+
 }  // namespace
 
-DistributedDataParallel::DistributedDataParallel(torch::nn::Module& model, dist::World& world,
-                                                 const DistributedDataParallelOptions& options)
-    : impl_(new Impl{.world = world,
-                     .broadcast_buffers = options.broadcast_buffers,
-                     .find_unused_parameters = options.find_unused_parameters,
-                     .static_graph = options.static_graph}) {
+DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& model, dist::World& world,
+                                                         const DistributedDataParallelOptions& options)
+    : impl_(std::make_shared<Impl>(model, world)) {
+  impl_->broadcast_buffers = options.broadcast_buffers;
+  impl_->find_unused_parameters = options.find_unused_parameters;
+  impl_->static_graph = options.static_graph;
   std::set<std::string> not_found(options.ignored.begin(), options.ignored.end());
   auto all = not_ignored(model.named_parameters().pairs(), not_found, options.ignored);
-  NamedTensors trained;
+  auto& trained = impl_->trained;
   for (const auto& item : all) (item.second.requires_grad() ? trained : impl_->frozen).push_back(item);
-  const auto buffers = not_ignored(model.named_buffers().pairs(), not_found, options.ignored);
+  const auto& buffers = impl_->buffers = not_ignored(model.named_buffers().pairs(), not_found, options.ignored);
   all.insert(all.end(), buffers.begin(), buffers.end());
   if (!not_found.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -67,9 +86,7 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& model, dist:
                   options.bucket_bytes, options.first_bucket_bytes, options.broadcast_buffers,
                   options.find_unused_parameters, options.static_graph, options.communication_hook ? "set" : "none"));
 
-  for (const auto& [name, tensor] : trained) impl_->names.push_back(name);
   for (const auto& [name, tensor] : all) impl_->values.push_back(tensor);
-  for (const auto& [name, tensor] : buffers) impl_->buffers.push_back(tensor);
   impl_->has_sync_batch_norm = has_sync_batch_norm(model);
   impl_->broadcast(impl_->values);
   const auto sparse = expects_sparse(model, trained);
@@ -82,46 +99,195 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& model, dist:
     impl_->hook = hook.get();
     impl_->reducer->register_comm_hook(std::move(hook));
   }
+  impl_->watch_parameters();
 }
 
-DistributedDataParallel::~DistributedDataParallel() = default;
+DistributedDataParallelBase::~DistributedDataParallelBase() = default;
 
-DistributedDataParallel::Step DistributedDataParallel::begin_step() {
-  auto& impl = *impl_;
-  ++impl.num_steps;
-  if (impl.has_missed_graph) {
-    impl.fail_step("static_graph is set, and this rank had no data in the first step, from which the graph is learned");
+NamedTensors DistributedDataParallelBase::parameters() const { return impl_->trained; }
+NamedTensors DistributedDataParallelBase::buffers() const { return impl_->buffers; }
+dist::World& DistributedDataParallelBase::world() const { return impl_->world; }
+void DistributedDataParallelBase::sync_buffers() { impl_->broadcast_all_buffers(); }
+void DistributedDataParallelBase::begin_forward() { impl_->begin_forward(); }
+void DistributedDataParallelBase::take_output(const at::Tensor& output) { impl_->take_output(output); }
+
+at::Tensor DistributedDataParallelBase::clip_grad_norm(double max_norm) {
+  return train::clip_grad_norm(impl_->trained, {.max_norm = max_norm});
+}
+
+DistributedDataParallelBase::NoSync::NoSync(std::shared_ptr<int64_t> depth) : depth_(std::move(depth)) { ++*depth_; }
+DistributedDataParallelBase::NoSync::~NoSync() {
+  if (depth_) --*depth_;
+}
+DistributedDataParallelBase::NoSync DistributedDataParallelBase::no_sync() { return NoSync(impl_->no_sync_depth); }
+
+// ---- A step: forward, backward, and what follows it
+// ------------------------------------------------------------------
+
+DistributedDataParallelBase::Impl::~Impl() {
+  for (const auto& [accumulator, key] : accumulators) accumulator->del_post_hook(key);
+  for (auto& [tensor, key] : static_hooks) tensor.remove_hook(key);
+}
+
+/// Notices gradients that nothing will average. After the Reducer's own hooks, which only leave such ones alone.
+void DistributedDataParallelBase::Impl::watch_parameters() {
+  using torch::autograd::variable_list;
+  for (const auto& named : trained) {
+    auto accumulator = torch::autograd::impl::grad_accumulator(named.second);
+    const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+        [this, &name = named.first](const variable_list& outputs, const variable_list&) {
+          if (state == StepState::kIdle && *no_sync_depth == 0) {
+            fail_step(fmt::format(
+                "'{}' has got a gradient that is not averaged, so the ranks would go apart: call the network through "
+                "DistributedDataParallel, `net(x)`, and backward once for each forward; to add up gradients first, "
+                "do both under no_sync()",
+                name));
+          }
+          return outputs;
+        },
+        [](auto&) {}));
+    accumulators.emplace_back(std::move(accumulator), key);
   }
-  for (const auto& [name, tensor] : impl.frozen) {
+}
+
+void DistributedDataParallelBase::Impl::begin_forward() {
+  if (!c10::GradMode::is_enabled()) return;
+  if (state == StepState::kInBackward) {
+    fail_step("the last backward ended with an error, in the middle of the averages; make another");
+  }
+  if (*no_sync_depth > 0) {
+    if (state == StepState::kIdle) state = StepState::kAccumulates;
+    return;
+  }
+  for (const auto& [name, tensor] : frozen) {
     if (!tensor.requires_grad()) continue;
-    impl.fail_step(
+    fail_step(
         fmt::format("'{}' requires a gradient, which would not be averaged: it did not when this was made; "
                     "make another DistributedDataParallel after a change of what is trained",
                     name));
   }
-  try {
-    impl.reducer->prepare_for_forward();
-    if (impl.join) impl.announce_step();
-    impl.reducer->rebuild_buckets();  // once, after the first step; before forward, where memory is lowest
-  } catch (...) {
-    impl.world.explain(std::current_exception());
+  if (state == StepState::kExpects && reducer->is_expecting()) {
+    if (!reducer->has_begun()) return;  // a further forward of the same step
+    fail_step("a backward that did not come through what forward returned left it half averaged; call `net(x)`");
   }
-  if (impl.broadcast_buffers && !impl.buffers.empty()) {
-    impl.broadcast(impl.buffers, impl.join ? impl.highest_rank(true) : 0);
+  ++num_steps;
+  if (has_missed_graph) {
+    fail_step("static_graph is set, and this rank had no data in the first step, from which the graph is learned");
   }
-  return Step(*this);
+  reducer->prepare_for_forward();
+  if (join) announce_step();
+  reducer->rebuild_buckets();  // once, after the first step; before forward, where memory is lowest
+  reducer->expect_backward();
+  state = StepState::kExpects;
 }
 
-void DistributedDataParallel::sync_buffers() { impl_->broadcast(impl_->buffers); }
-
-void DistributedDataParallel::Step::backward(const at::Tensor& loss) {
-  if (owner_ == nullptr) {
-    throw Error(ErrorCode::kFailedPrecondition, "Step::backward was called a second time; begin another step");
-  }
-  std::exchange(owner_, nullptr)->impl_->backward(loss);
+void DistributedDataParallelBase::Impl::take_output(const at::Tensor& output) {
+  if (state != StepState::kExpects || !output.defined() || !output.requires_grad() || output.is_leaf()) return;
+  output.register_hook([weak = weak_from_this()](const at::Tensor&) {
+    if (const auto impl = weak.lock()) impl->begin_backward();
+  });
 }
 
-void DistributedDataParallel::Impl::broadcast(const std::vector<at::Tensor>& tensors, int64_t root) {
+void DistributedDataParallelBase::Impl::begin_backward() {
+  // torch::autograd::grad of some inputs is no step: it gives parameters no gradients.
+  const auto* only = torch::autograd::get_current_graph_task_exec_info();
+  if (only != nullptr && !only->empty()) return;
+  auto expected = StepState::kExpects;
+  if (!state.compare_exchange_strong(expected, StepState::kInBackward)) return;
+  auto watch = std::make_shared<BackwardWatch>([weak = weak_from_this()] {
+    const auto impl = weak.lock();
+    if (!impl) return;
+    impl->world.report_failure(
+        fmt::format("in step {} of DistributedDataParallel an exception ended the backward", impl->num_steps));
+  });
+  torch::autograd::Engine::get_default_engine().queue_callback([watch, weak = weak_from_this()] {
+    watch->finish();
+    if (const auto impl = weak.lock()) impl->finish_backward();
+  });
+}
+
+/// The first callback at the end of backward; where all gradients have come, the Reducer's own follows.
+void DistributedDataParallelBase::Impl::finish_backward() {
+  const c10::NoGradGuard no_grad;
+  const bool is_learning_graph = static_graph && !is_graph_learned;
+  if (reducer->is_expecting()) {  // or it was a backward within this one that brought the last gradients
+    if (!reducer->has_begun()) {
+      const auto is_trained = [](const auto& named) { return named.second.requires_grad(); };
+      if (std::any_of(trained.begin(), trained.end(), is_trained)) {
+        fail_step("the loss depends on no parameter that is averaged; leave no step without any");
+      }
+      state = StepState::kExpects;  // all are frozen for the moment, as a GAN's discriminator may be
+      return;
+    }
+    if (is_learning_graph) {
+      reducer->delay_all_reduce();
+    } else if (find_unused_parameters && !static_graph) {
+      reducer->take_missing_for_unused();
+    } else if (const auto missing = reducer->missing(); !missing.empty() && static_graph) {
+      fail_step(
+          fmt::format("static_graph is set, the first step used {}, and this step's loss does not depend on it in the "
+                      "same way; leave static_graph off",
+                      list(missing)));
+    } else if (!missing.empty()) {
+      explain_change(missing);
+      fail_step(
+          fmt::format("the loss does not depend on {}; set find_unused_parameters if that is meant, or freeze what is "
+                      "not trained (set_requires_grad(false)) before this is made",
+                      list(missing)));
+    }
+    try {
+      reducer->wait();
+    } catch (...) {
+      world.explain(std::current_exception());
+    }
+  }
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    if (const auto impl = weak.lock()) impl->end_step();
+  });
+}
+
+/// Fails the step where what is trained has been changed behind the wrapper's back.
+void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>& missing) const {
+  const auto now = model.named_parameters();
+  for (const size_t index : missing) {
+    const auto& [name, tensor] = trained[index];
+    const auto* current = now.find(name);
+    if (current == nullptr || !current->is_same(tensor)) {
+      fail_step(
+          fmt::format("the model has another '{}' than when this was made (a module was replaced): make another "
+                      "DistributedDataParallel after such a change",
+                      name));
+    }
+    if (!tensor.requires_grad()) {
+      fail_step(
+          fmt::format("'{}' has been frozen since this was made: make another DistributedDataParallel after a "
+                      "change of what is trained",
+                      name));
+    }
+  }
+}
+
+/// After the Reducer has put the means into the gradients.
+void DistributedDataParallelBase::Impl::end_step() {
+  const c10::NoGradGuard no_grad;
+  if (static_graph && !std::exchange(is_graph_learned, true)) {
+    reducer->learn_graph();
+    for (const size_t index : reducer->never_used()) {
+      const auto key = trained[index].second.register_hook([this, index](const at::Tensor&) {
+        if (state != StepState::kInBackward) return;
+        fail_step(
+            fmt::format("static_graph is set, the first step did not use '{}', and this one does; leave static_graph "
+                        "off",
+                        trained[index].first));
+      });
+      static_hooks.emplace_back(trained[index].second, key);
+    }
+  }
+  if (broadcast_buffers && !buffers.empty()) broadcast_all_buffers(join ? highest_rank(true) : 0);
+  state = StepState::kIdle;
+}
+
+void DistributedDataParallelBase::Impl::broadcast(const std::vector<at::Tensor>& tensors, int64_t root) {
   if (tensors.empty() || world.size() == 1) return;
   std::vector<at::Tensor> current;  // where they are now: their memory may have been exchanged (ShardedOptimizer does)
   for (const auto& tensor : tensors) current.push_back(tensor.detach());
@@ -132,56 +298,23 @@ void DistributedDataParallel::Impl::broadcast(const std::vector<at::Tensor>& ten
   }
 }
 
-void DistributedDataParallel::Impl::backward(const at::Tensor& loss) {
-  const bool is_learning_graph = static_graph && !is_graph_learned;
-  try {
-    reducer->expect_backward(find_unused_parameters && !static_graph ? std::vector<at::Tensor>{loss}
-                                                                     : std::vector<at::Tensor>());
-    if (is_learning_graph) {
-      // The Reducer counts how often each gradient comes, and averages when all are there.
-      const auto key = loss.register_hook([this](const at::Tensor&) {
-        torch::autograd::Engine::get_default_engine().queue_callback([this] { reducer->delay_all_reduce(); });
-      });
-      loss.backward();
-      loss.remove_hook(key);
-      reducer->learn_graph();
-      is_graph_learned = true;
-    } else {
-      loss.backward();
-    }
-  } catch (...) {
-    if (static_graph && !is_learning_graph && !reducer->newly_used().empty()) {
-      fail_step(
-          fmt::format("static_graph is set, the first step did not use {}, and this one does; leave static_graph off",
-                      list(reducer->newly_used())));
-    }
-    world.explain(std::current_exception());
-  }
-  if (reducer->is_finished()) return;
-  if (static_graph) {
-    fail_step(
-        fmt::format("static_graph is set, the first step used {}, and this step's loss does not depend on it in the "
-                    "same way; leave static_graph off",
-                    list(reducer->missing())));
-  }
-  if (find_unused_parameters) fail_step("the loss depends on no parameter that is averaged; leave no step without any");
-  fail_step(
-      fmt::format("the loss does not depend on {}; set find_unused_parameters if that is meant, or freeze what is not "
-                  "trained (set_requires_grad(false))",
-                  list(reducer->missing())));
+void DistributedDataParallelBase::Impl::broadcast_all_buffers(int64_t root) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : buffers) tensors.push_back(tensor);
+  broadcast(tensors, root);
 }
 
-void DistributedDataParallel::Impl::fail_step(const std::string& reason) const {
+void DistributedDataParallelBase::Impl::fail_step(const std::string& reason) const {
   const auto text = fmt::format("in step {} of DistributedDataParallel {}", num_steps, reason);
   world.report_failure(text);
   throw Error(ErrorCode::kFailedPrecondition, "rank {}: {}", world.rank(), text);
 }
 
-std::string DistributedDataParallel::Impl::list(const std::vector<size_t>& parameters) const {
+std::string DistributedDataParallelBase::Impl::list(const std::vector<size_t>& parameters) const {
   constexpr size_t kMaxNamed = 8;
   std::string text;
   for (size_t i = 0; i < std::min(parameters.size(), kMaxNamed); ++i) {
-    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[parameters[i]]);
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", trained[parameters[i]].first);
   }
   if (parameters.size() > kMaxNamed) text += fmt::format(" and {} more", parameters.size() - kMaxNamed);
   return text;

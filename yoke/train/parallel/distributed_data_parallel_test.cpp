@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -9,6 +10,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 
 #include "fakes/run_ranks.h"
@@ -49,8 +51,15 @@ struct Problem {
   at::Tensor x = torch::sin(torch::arange(16 * 6).to(torch::kFloat)).reshape({16, 6});  // [batch, in]
   at::Tensor y = torch::cos(torch::arange(16 * 2).to(torch::kFloat)).reshape({16, 2});  // [batch, out]
 
-  at::Tensor loss(nn::Sequential& model, int64_t first, int64_t rows) const {
-    return torch::mse_loss(model->forward(x.narrow(0, first, rows)), y.narrow(0, first, rows));
+  /// `net` is the model, or what it is wrapped in.
+  template <class Net>
+  at::Tensor loss(Net& net, int64_t first, int64_t rows) const {
+    return torch::mse_loss(output_of(net, x.narrow(0, first, rows)), y.narrow(0, first, rows));
+  }
+  static at::Tensor output_of(nn::Sequential& model, const at::Tensor& input) { return model->forward(input); }
+  template <class M>
+  static at::Tensor output_of(DistributedDataParallel<M>& net, const at::Tensor& input) {
+    return net(input);
   }
 };
 
@@ -60,12 +69,11 @@ std::vector<at::Tensor> train_on(int64_t num_ranks, int steps, const Distributed
   std::vector<at::Tensor> result;
   run_ranks(num_ranks, [&](World& world) {
     auto model = make_model_in_thread();
-    DistributedDataParallel parallel(*model, world, options);
+    DistributedDataParallel net(model, world, options);
     const int64_t rows = 16 / world.size();
     for (int i = 0; i < steps; ++i) {
       model->zero_grad();
-      auto step = parallel.begin_step();
-      step.backward(problem.loss(model, rows * world.rank(), rows));
+      problem.loss(net, rows * world.rank(), rows).backward();
       descend(*model, 0.1);
     }
     if (world.rank() == 0) {
@@ -113,12 +121,14 @@ TEST(DistributedDataParallel, AccumulatedGradientsAreAveragedOnce) {
   (problem.loss(whole, 0, 16) * 2).backward();  // two half-batches a rank, each a mean of its own
   run_ranks(2, [&](World& world) {
     auto model = make_model_in_thread();
-    DistributedDataParallel parallel(*model, world);
+    DistributedDataParallel net(model, world);
     for (int round = 0; round < 3; ++round) {  // the second round has rebuilt buckets
       model->zero_grad();
-      problem.loss(model, 8 * world.rank(), 4).backward();
-      auto step = parallel.begin_step();
-      step.backward(problem.loss(model, 8 * world.rank() + 4, 4));
+      {
+        const auto no_sync = net.no_sync();
+        problem.loss(net, 8 * world.rank(), 4).backward();
+      }
+      problem.loss(net, 8 * world.rank() + 4, 4).backward();
       for (size_t i = 0; i < model->parameters().size(); ++i) {
         EXPECT_TRUE(torch::allclose(model->parameters()[i].grad(), whole->parameters()[i].grad(), 1e-4, 1e-6)) << i;
       }
@@ -130,27 +140,30 @@ TEST(DistributedDataParallel, EveryRankStartsFromRankZero) {
   const auto expected = make_model(0);
   run_ranks(3, [&](World& world) {
     auto model = make_model_in_thread(static_cast<uint64_t>(world.rank()));
-    const DistributedDataParallel parallel(*model, world);
+    const DistributedDataParallel net(model, world);
     for (size_t i = 0; i < model->parameters().size(); ++i) {
       EXPECT_TRUE(torch::equal(model->parameters()[i], expected->parameters()[i]));
     }
   });
 }
 
+// After each backward, so that an evaluation, a checkpoint and the model itself are the same on all ranks.
 TEST(DistributedDataParallel, BuffersFollowRankZero) {
   run_ranks(2, [&](World& world) {
-    nn::BatchNorm1d model(nn::BatchNorm1dOptions(3));
-    DistributedDataParallel each_step(*model, world);
-    model->running_mean.fill_(static_cast<double>(world.rank() + 5));
-    each_step.begin_step();
-    EXPECT_TRUE(torch::equal(model->running_mean, torch::full({3}, 5.0)));
+    const auto x = torch::arange(12).to(torch::kFloat).reshape({4, 3}) * (world.rank() + 1);
+    nn::BatchNorm1d model(nn::BatchNorm1dOptions(3).momentum(1.0));
+    DistributedDataParallel each_step(model, world);
+    for (int i = 0; i < 2; ++i) {
+      each_step(x).sum().backward();
+      EXPECT_TRUE(torch::allclose(model->running_mean, torch::tensor({4.5, 5.5, 6.5}))) << model->running_mean;
+    }
 
-    DistributedDataParallel on_demand(*model, world, {.broadcast_buffers = false});
-    model->running_mean.fill_(static_cast<double>(world.rank() + 7));
-    on_demand.begin_step();
-    EXPECT_TRUE(torch::equal(model->running_mean, torch::full({3}, static_cast<double>(world.rank() + 7))));
+    nn::BatchNorm1d other(nn::BatchNorm1dOptions(3).momentum(1.0));
+    DistributedDataParallel on_demand(other, world, {.broadcast_buffers = false});
+    on_demand(x).sum().backward();
+    EXPECT_TRUE(torch::allclose(other->running_mean, torch::tensor({4.5, 5.5, 6.5}) * (world.rank() + 1)));
     on_demand.sync_buffers();
-    EXPECT_TRUE(torch::equal(model->running_mean, torch::full({3}, 7.0)));
+    EXPECT_TRUE(torch::allclose(other->running_mean, torch::tensor({4.5, 5.5, 6.5})));
   });
 }
 
@@ -158,11 +171,10 @@ TEST(DistributedDataParallel, FrozenParametersStayOut) {
   run_ranks(2, [&](World& world) {
     auto model = make_model_in_thread();
     model->parameters()[0].set_requires_grad(false);
-    DistributedDataParallel parallel(*model, world);
+    DistributedDataParallel net(model, world);
     for (int i = 0; i < 2; ++i) {
       model->zero_grad();
-      auto step = parallel.begin_step();
-      step.backward(Problem().loss(model, 0, 8));
+      Problem().loss(net, 0, 8).backward();
     }
     EXPECT_FALSE(model->parameters()[0].grad().defined());
     EXPECT_TRUE(model->parameters()[1].grad().defined());
@@ -175,7 +187,7 @@ TEST(DistributedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
   run_ranks(3, [&](World& world) {
     nn::Linear model(3, world.rank() == 2 ? 2 : 1);
     try {
-      const DistributedDataParallel parallel(*model, world);
+      const DistributedDataParallel net(model, world);
     } catch (const Error& error) {
       const std::lock_guard lock(mutex);
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
@@ -195,7 +207,7 @@ TEST(DistributedDataParallel, LayoutsThatDifferAreNamed) {
     nn::Conv2d model(nn::Conv2dOptions(2, 2, 2));
     if (world.rank() == 1) model->weight.set_data(model->weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
     try {
-      const DistributedDataParallel parallel(*model, world);
+      const DistributedDataParallel net(model, world);
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("'weight Float [2, 2, 2, 2] strides [8, 1, 4, 2] trained'"));
@@ -207,10 +219,10 @@ TEST(DistributedDataParallel, AParameterThatIsTrainedLaterIsNamed) {
   run_ranks(2, [&](World& world) {
     nn::Linear model(3, 1);
     model->bias.set_requires_grad(false);
-    DistributedDataParallel parallel(*model, world);
+    DistributedDataParallel net(model, world);
     model->bias.set_requires_grad(true);
     try {
-      parallel.begin_step();
+      net(torch::ones({2, 3}));
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
@@ -223,13 +235,7 @@ TEST(DistributedDataParallel, RefusesWhatCannotWork) {
   World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
   nn::Linear frozen(3, 1);
   for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
-  EXPECT_THROW(DistributedDataParallel(*frozen, world), Error);
-
-  nn::Linear model(3, 1);
-  DistributedDataParallel parallel(*model, world);
-  auto step = parallel.begin_step();
-  step.backward(model->forward(torch::ones({2, 3})).sum());
-  EXPECT_THROW(step.backward(model->forward(torch::ones({2, 3})).sum()), Error) << "a step is used once";
+  EXPECT_THROW(DistributedDataParallel(frozen, world), Error);
   world.shutdown();
 }
 
@@ -240,14 +246,13 @@ TEST(DistributedDataParallel, ARankThatStopsIsNamedByTheOthers) {
       2,
       [&](World& world) {
         auto model = make_model_in_thread();
-        DistributedDataParallel parallel(*model, world);
+        DistributedDataParallel net(model, world);
         if (world.rank() == 1) {  // takes no step; leaves when rank 0 has given up
           gave_up.wait(false);
           return;
         }
         try {
-          auto step = parallel.begin_step();
-          step.backward(Problem().loss(model, 0, 8));
+          Problem().loss(net, 0, 8).backward();
         } catch (const Error& error) {
           message = error.what();
         }
@@ -256,6 +261,162 @@ TEST(DistributedDataParallel, ARankThatStopsIsNamedByTheOthers) {
       },
       std::chrono::milliseconds(1200));
   EXPECT_THAT(message, HasSubstr("rank 1 has not arrived"));
+}
+
+// ---- Ways to leave gradients unaveraged, each of which would let ranks go apart in silence
+// ----------------------------
+
+/// What `steps` throws, on one rank.
+std::string error_of(const std::function<void(nn::Linear& model, DistributedDataParallel<nn::Linear>& net)>& steps) {
+  World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
+  nn::Linear model(3, 1);
+  std::string message;
+  {
+    DistributedDataParallel net(model, world);
+    try {
+      steps(model, net);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+      message = error.what();
+    }
+  }
+  world.shutdown();
+  return message;
+}
+
+const at::Tensor kInput = torch::ones({2, 3});
+
+TEST(DdpSilentDrift, AModelThatIsCalledByItselfIsRefused) {
+  const auto message = error_of([](nn::Linear& model, auto&) { model(kInput).sum().backward(); });
+  EXPECT_THAT(message, HasSubstr("has got a gradient that is not averaged"));
+  EXPECT_THAT(message, HasSubstr("`net(x)`"));
+  EXPECT_THAT(error_of([](nn::Linear& model, auto& net) {
+                net(kInput).sum().backward();
+                model(kInput).sum().backward();
+              }),
+              HasSubstr("not averaged"));
+}
+
+TEST(DdpSilentDrift, ASecondBackwardThroughOneForwardIsRefused) {
+  EXPECT_THAT(error_of([](nn::Linear&, auto& net) {
+                const auto output = net(kInput);
+                output.sum().backward({}, /*keep_graph=*/true);
+                output.square().sum().backward();
+              }),
+              HasSubstr("not averaged"));
+}
+
+TEST(DdpSilentDrift, TwoForwardsAndTwoBackwardsAreRefused) {
+  EXPECT_THAT(error_of([](nn::Linear&, auto& net) {
+                const auto first = net(kInput), second = net(kInput * 2);
+                first.sum().backward();
+                second.sum().backward();
+              }),
+              HasSubstr("not averaged"));
+}
+
+TEST(DdpSilentDrift, WhatIsRightIsNotRefused) {
+  EXPECT_EQ(error_of([](nn::Linear& model, auto& net) {
+              net(kInput);                                             // a forward without a backward
+              (net(kInput).sum() + net(kInput * 2).sum()).backward();  // two forwards, one backward
+              const auto x = kInput.clone().set_requires_grad(true);   // a gradient penalty: no step of its own
+              const auto output = net(x).sum();
+              const auto slope = torch::autograd::grad({output}, {x}, {}, true, true)[0];
+              (output + slope.square().sum()).backward();
+              {
+                const auto no_sync = net.no_sync();
+                net(kInput).sum().backward();
+                model(kInput).sum().backward();
+              }
+              net(kInput).sum().backward();
+              for (auto& parameter : model->parameters()) parameter.set_requires_grad(false);
+              net(x).sum().backward();  // frozen for the moment, as a GAN's discriminator
+              for (auto& parameter : model->parameters()) parameter.set_requires_grad(true);
+              net(x).sum().backward();
+              const torch::NoGradGuard no_grad;
+              net(kInput);
+            }),
+            "");
+}
+
+// A GAN: each network is wrapped, and the generator's step goes through both.
+TEST(DistributedDataParallel, TwoNetworksInOneGraphAreAveragedEach) {
+  run_ranks(2, [](World& world) {
+    nn::Linear generator(3, 3), discriminator(3, 1);
+    DistributedDataParallel g(generator, world), d(discriminator, world);
+    for (int i = 0; i < 3; ++i) {
+      const auto noise = torch::ones({2, 3}) * (world.rank() + 1 + i);
+      (d(g(noise).detach()).sum() - d(noise).sum()).backward();
+      descend(*discriminator, 0.01);
+      discriminator->zero_grad();
+      generator->zero_grad();
+      d(g(noise)).sum().backward();
+      descend(*generator, 0.01);
+      discriminator->zero_grad();
+    }
+    for (const auto& parameter : {generator->weight, discriminator->weight}) {
+      const auto all = world.all_gather(parameter.detach());
+      EXPECT_TRUE(torch::equal(all[0], all[1]));
+    }
+  });
+}
+
+struct TwoHeads : nn::Module {
+  struct Output {
+    at::Tensor label;
+    std::vector<at::Tensor> boxes;
+    template <class Take>
+    void each_tensor(const Take& take) const {
+      take(label);
+      for (const auto& box : boxes) take(box);
+    }
+  };
+  nn::Linear first{nullptr}, second{nullptr};
+  TwoHeads() {
+    first = register_module("first", nn::Linear(3, 1));
+    second = register_module("second", nn::Linear(3, 2));
+  }
+  Output forward(const at::Tensor& x) { return {first(x), {second(x)}}; }
+};
+
+TEST(DistributedDataParallel, ForwardMayReturnWhateverHoldsTensors) {
+  run_ranks(2, [](World& world) {
+    TwoHeads model;
+    DistributedDataParallel net(model, world);
+    const auto output = net(torch::ones({2, 3}) * (world.rank() + 1));
+    (output.label.sum() + output.boxes[0].sum()).backward();
+    EXPECT_TRUE(torch::allclose(model.first->weight.grad(), torch::full({1, 3}, 3.0)));
+  });
+}
+
+TEST(DistributedDataParallel, AnErrorInForwardReachesTheOtherRanks) {
+  struct Picky : nn::Module {
+    nn::Linear linear{nullptr};
+    Picky() { linear = register_module("linear", nn::Linear(3, 1)); }
+    at::Tensor forward(const at::Tensor& x) {
+      if (x.size(0) == 1) throw std::runtime_error("a batch of one sample");
+      return linear(x);
+    }
+  };
+  std::string message;
+  std::atomic<bool> is_over = false;
+  run_ranks(
+      2,
+      [&](World& world) {
+        Picky model;
+        DistributedDataParallel net(model, world);
+        try {
+          net(torch::ones({world.rank() == 1 ? 1 : 2, 3})).sum().backward();
+        } catch (const Error& error) {
+          message = error.what();
+          is_over = true;
+          is_over.notify_all();
+        } catch (const std::runtime_error&) {
+          is_over.wait(false);
+        }
+      },
+      std::chrono::milliseconds(1200));
+  EXPECT_THAT(message, HasSubstr("rank 1: a batch of one sample"));
 }
 
 TEST(SameOnAllRanks, SaysWhatDiffers) {

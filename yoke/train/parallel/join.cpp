@@ -1,9 +1,11 @@
-// DistributedDataParallel::Join: ranks that are out of data take part in what the others communicate.
+// DistributedDataParallel's join: ranks that are out of data take part in what the others communicate.
 //
-// One step of a join, on a rank with data (begin_step, backward) and on one without (shadow_step):
-//   1. all-reduce: how many ranks have data       4. all-reduce of each bucket, zeros from those without
-//   2. broadcast of new buckets, once             5. all-reduce of the parameters in use, with find_unused_parameters
-//   3. the highest rank with data; its buffers    (in the first step of a static graph 5 comes before 4)
+// One step of a join, on a rank with data (forward, backward) and on one without (shadow_step):
+//   1. all-reduce: how many ranks have data
+//   2. broadcast of new buckets, once
+//   3. all-reduce of each bucket, zeros from those without
+//   4. all-reduce of the parameters in use, with find_unused_parameters (before 3 in the first step of a static graph)
+//   5. the highest rank with data; its buffers
 #include <ATen/ops/full.h>
 
 #include <vector>
@@ -14,7 +16,7 @@
 
 namespace yoke::train {
 
-DistributedDataParallel::Join DistributedDataParallel::join(const JoinOptions& options) {
+DistributedDataParallelBase::Join DistributedDataParallelBase::join(const JoinOptions& options) {
   if (impl_->has_sync_batch_norm) {
     throw Error(
         ErrorCode::kInvalidArgument,
@@ -29,12 +31,12 @@ DistributedDataParallel::Join DistributedDataParallel::join(const JoinOptions& o
   return Join(*this);
 }
 
-DistributedDataParallel::Join::~Join() {
+DistributedDataParallelBase::Join::~Join() {
   if (owner_ == nullptr) return;
   owner_->impl_->join.reset();
 }
 
-void DistributedDataParallel::Join::finish() {
+void DistributedDataParallelBase::Join::finish() {
   if (owner_ == nullptr) {
     throw Error(ErrorCode::kFailedPrecondition, "Join::finish was called a second time; begin another join");
   }
@@ -57,13 +59,13 @@ void DistributedDataParallel::Join::finish() {
   std::exchange(owner_, nullptr)->impl_->join.reset();
 }
 
-c10::intrusive_ptr<c10d::Work> DistributedDataParallel::Impl::count_active(bool is_active) const {
+c10::intrusive_ptr<c10d::Work> DistributedDataParallelBase::Impl::count_active(bool is_active) const {
   std::vector<at::Tensor> count = {
       at::full({1}, is_active ? 1 : 0, at::TensorOptions(world.device()).dtype(at::kFloat))};
   return world.process_group().allreduce(count);
 }
 
-void DistributedDataParallel::Impl::announce_step() {
+void DistributedDataParallelBase::Impl::announce_step() {
   if (world.size() == 1) return;
   const auto work = count_active(true);
   reducer->set_forward_pass_work_handle(work, join->divide_by_all_ranks);
@@ -73,7 +75,7 @@ void DistributedDataParallel::Impl::announce_step() {
   if (static_cast<int64_t>(num_active) < world.size()) throw_out_of_data(true);
 }
 
-void DistributedDataParallel::Impl::throw_out_of_data(bool is_active) const {
+void DistributedDataParallelBase::Impl::throw_out_of_data(bool is_active) const {
   const auto active = world.all_gather(at::full({1}, is_active ? 1 : 0, at::kLong));
   std::vector<int64_t> out;
   for (int64_t rank = 0; rank < world.size(); ++rank) {
@@ -83,20 +85,18 @@ void DistributedDataParallel::Impl::throw_out_of_data(bool is_active) const {
               dist::list_ranks(out) + (out.size() == 1 ? " is" : " are"), is_active ? num_steps : num_steps + 1);
 }
 
-int64_t DistributedDataParallel::Impl::highest_rank(bool is_candidate) const {
+int64_t DistributedDataParallelBase::Impl::highest_rank(bool is_candidate) const {
   const auto rank = at::full({1}, is_candidate ? world.rank() : -1, at::TensorOptions(world.device()).dtype(at::kLong));
   world.all_reduce(rank, dist::ReduceOp::kMax);
   return rank.item<int64_t>();
 }
 
-void DistributedDataParallel::Impl::shadow_step() {
+void DistributedDataParallelBase::Impl::shadow_step() {
   ++num_steps;
   if (has_sparse && num_steps == 1) {
     fail_step("this rank has no data at all, and does not know the form of the sparse gradients: give it one batch");
   }
   reducer->rebuild_buckets();
-  if (broadcast_buffers && !buffers.empty()) broadcast(buffers, highest_rank(false));
-
   const bool is_learning_graph = static_graph && !is_graph_learned;
   const auto share_no_use = [&] {
     std::vector<at::Tensor> used = {reducer->get_local_used_map_on_device().zero_()};
@@ -117,6 +117,7 @@ void DistributedDataParallel::Impl::shadow_step() {
   if (!is_learning_graph) reducer->push_rebuilt_params_for_all_indices();
   has_missed_graph |= is_learning_graph;
   is_graph_learned = true;
+  if (broadcast_buffers && !buffers.empty()) broadcast_all_buffers(highest_rank(false));
 }
 
 }  // namespace yoke::train

@@ -12,12 +12,34 @@
 
 namespace yoke::train {
 
-void Reducer::expect_backward(const std::vector<at::Tensor>& outputs) {
+void Reducer::expect_backward() {
   std::fill(backward_stats_.begin(), backward_stats_.end(), -1);  // becomes a time when a parameter is ready
   if (static_graph_) {
     for (auto& [index, count] : numGradHooksTriggeredMap_) count = learned_.empty() ? 0 : learned_.at(index);
   }
-  prepare_for_backward(outputs);
+  prepare_for_backward({});
+  // It has searched the graph of no output for unused parameters. Which are unused is known at the end of backward.
+  if (find_unused_parameters_ && !static_graph_) unused_parameters_.clear();
+}
+
+bool Reducer::has_begun() const {
+  const auto is_ready = [](int64_t time) { return time != -1; };
+  if (std::any_of(backward_stats_.begin(), backward_stats_.end(), is_ready)) return true;
+  const auto has_come = [](const auto& counted) { return counted.second > 0; };
+  return static_graph_ && learned_.empty() &&
+         std::any_of(numGradHooksTriggeredMap_.begin(), numGradHooksTriggeredMap_.end(), has_come);
+}
+
+void Reducer::take_missing_for_unused() {
+  const std::lock_guard lock(mutex_);
+  for (const size_t index : missing()) mark_variable_ready(index);
+}
+
+void Reducer::wait() {
+  for (auto& bucket : buckets_) {
+    if (bucket.future_work) bucket.future_work->waitAndThrow();
+  }
+  if (local_used_work_) local_used_work_->wait();
 }
 
 std::vector<size_t> Reducer::missing() const {
@@ -28,10 +50,10 @@ std::vector<size_t> Reducer::missing() const {
   return indices;
 }
 
-std::vector<size_t> Reducer::newly_used() const {
+std::vector<size_t> Reducer::never_used() const {
   std::vector<size_t> indices;
-  for (size_t i = 0; i < params_.size(); ++i) {
-    if (numGradHooksTriggeredMap_.at(i) == 0 && params_[i].grad().defined()) indices.push_back(i);
+  for (const auto& [index, count] : learned_) {
+    if (count == 0) indices.push_back(index);
   }
   return indices;
 }

@@ -13,22 +13,28 @@
 
 namespace yoke::train {
 
-/// Adds what c10d keeps to itself: has this backward been averaged, and for which parameters did it wait?
+/// Adds what c10d keeps to itself: for which parameters does this backward wait?
 class Reducer : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
 
-  /// Collective, from the end of the backward that follows. `outputs` is what that starts from, where unused parameters
-  /// are to be found.
-  void expect_backward(const std::vector<at::Tensor>& outputs);
+  /// Before the forward of a step: the next gradients are averaged. Collective from the end of their backward on.
+  void expect_backward();
+  bool is_expecting() const { return expect_autograd_hooks_; }
+  /// Whether a gradient has come since expect_backward.
+  bool has_begun() const;
+  /// At the end of a backward, where unused parameters are allowed: takes those without a gradient for unused, and
+  /// starts the all-reduces that wait for them.
+  void take_missing_for_unused();
+  /// Waits for all all-reduces under way, and throws what they throw.
+  void wait();
   /// Of a static graph, after its first backward: keeps how often each gradient came. The Reducer counts those of
   /// micro-batches that are only accumulated too, and would then wait for as many in every later step.
   void learn_graph() { learned_ = numGradHooksTriggeredMap_; }
-  bool is_finished() const { return !expect_autograd_hooks_; }
   /// Indices of the parameters that have not become ready since expect_backward.
   std::vector<size_t> missing() const;
-  /// Indices of the parameters that a static graph's first step did not use and that have a gradient now.
-  std::vector<size_t> newly_used() const;
+  /// Indices of the parameters that a static graph's first step did not use.
+  std::vector<size_t> never_used() const;
 
  private:
   std::unordered_map<size_t, int> learned_;  ///< Empty before learn_graph.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "yoke/train/sharding.h"
+
 namespace yoke::train {
 
 FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks) {
@@ -52,7 +54,10 @@ FlatParameters::FlatParameters(dist::World& world, NamedTensors parameters, std:
     const auto part = layout_.part(i, world.rank());
     auto shard = flat_shard_.narrow(0, part.offset, part.length).detach();
     shard.copy_(values.view({-1}).narrow(0, part.first, part.length));
-    shards_.push_back(shard.set_requires_grad(tensor.requires_grad()));
+    const auto& shape = layout_.items()[i].shape;
+    shard = shard.view(shape_of_part(shape, part.length)).detach().set_requires_grad(tensor.requires_grad());
+    mark_sharded(shard, {.shape = shape, .world = &world});
+    shards_.push_back(shard);
     views_.push_back(view_of(whole_, layout_.items()[i]));
     tensor.set_data(nothing_);
   }
@@ -128,7 +133,7 @@ void FlatParameters::finish_reduce(Reduction reduction) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto part = layout_.part(i, world_->rank());
     if (part.length == 0) continue;
-    const auto mean = reduction.shard.narrow(0, part.offset, part.length);
+    const auto mean = reduction.shard.narrow(0, part.offset, part.length).view(shards_[i].sizes());
     auto& gradient = shards_[i].mutable_grad();
     if (gradient.defined()) {
       gradient.add_(mean);
@@ -140,7 +145,7 @@ void FlatParameters::finish_reduce(Reduction reduction) {
 
 TensorSlice FlatParameters::slice(size_t parameter) const {
   const auto part = layout_.part(parameter, world_->rank());
-  return {name(parameter), layout_.items()[parameter].shape, part.first, shards_[parameter].detach()};
+  return {name(parameter), layout_.items()[parameter].shape, part.first, shards_[parameter].detach().view({-1})};
 }
 
 }  // namespace yoke::train

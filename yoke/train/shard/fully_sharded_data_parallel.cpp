@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -20,6 +20,7 @@
 #include "yoke/train/parallel/same_on_all_ranks.h"
 #include "yoke/train/shard/clip.h"
 #include "yoke/train/shard/flat_parameters.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -41,15 +42,6 @@ struct Unit {
   bool is_sharded() const { return !flats.empty() && !flats.front().is_gathered() && !flats.front().is_gathering(); }
 };
 
-class GradientHook : public torch::autograd::PostAccumulateGradHook {
- public:
-  explicit GradientHook(std::function<void()> hook) : hook_(std::move(hook)) {}
-  void operator()(const at::Tensor&) override { hook_(); }
-
- private:
-  std::function<void()> hook_;
-};
-
 /// An outermost call of forward, and the calls within: what its backward comes through, last first.
 struct Pass {
   uint64_t number = 0;
@@ -59,7 +51,7 @@ struct Pass {
 }  // namespace
 
 /// One call of a unit's forward. The hooks in its graph hold it, so that a graph which is dropped leaves nothing.
-struct FullyShardedDataParallel::Activity {
+struct FullyShardedDataParallelBase::Activity {
   std::weak_ptr<Impl> owner;
   size_t unit = 0;
   std::shared_ptr<Pass> pass;
@@ -67,7 +59,7 @@ struct FullyShardedDataParallel::Activity {
   bool is_needed = false;  ///< An output needs a gradient.
 };
 
-struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
+struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   Impl(dist::World& all_ranks, bool reshard) : world(all_ranks), reshard_after_forward(reshard) {}
 
   dist::World& world;
@@ -282,8 +274,8 @@ struct FullyShardedDataParallel::Impl : std::enable_shared_from_this<Impl> {
   }
 };
 
-FullyShardedDataParallel::FullyShardedDataParallel(torch::nn::Module& model, dist::World& world,
-                                                   const FullyShardedOptions& options)
+FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& model, dist::World& world,
+                                                           const FullyShardedOptions& options)
     : impl_(std::make_shared<Impl>(world, options.reshard_after_forward)) {
   auto& impl = *impl_;
   auto all = model.named_parameters().pairs();
@@ -326,7 +318,8 @@ FullyShardedDataParallel::FullyShardedDataParallel(torch::nn::Module& model, dis
   for (const auto& item : model.named_parameters()) {
     const auto& name = item.key();
     const auto& tensor = item.value();
-    if (tensor.requires_grad() && torch::autograd::impl::post_acc_grad_hooks(tensor) != nullptr) {
+    if (tensor.unsafeGetTensorImpl()->autograd_meta() != nullptr &&
+        torch::autograd::impl::post_acc_grad_hooks(tensor) != nullptr) {
       throw Error(ErrorCode::kFailedPrecondition,
                   "parameter '{}' has a hook on its gradient already: is the model sharded twice?", name);
     }
@@ -358,27 +351,40 @@ FullyShardedDataParallel::FullyShardedDataParallel(torch::nn::Module& model, dis
   for (size_t i = 0; i < impl.units.size(); ++i) {
     for (size_t f = 0; f < impl.units[i].flats.size(); ++f) {
       const auto& flat = impl.units[i].flats[f];
-      if (!impl.units[i].is_trained[f]) continue;
       for (size_t p = 0; p < flat.size(); ++p) {
-        torch::autograd::impl::set_post_acc_grad_hooks(
-            flat.parameter(p), std::make_unique<GradientHook>([&impl, i, f, p] { impl.take_gradient(i, f, p); }));
+        const Sharding sharding{
+            .role = Sharding::Role::kParameter, .shape = flat.slice(p).shape, .world = &world, .owner = this};
+        std::function<void()> on_gradient;
+        if (impl.units[i].is_trained[f]) on_gradient = [&impl, i, f, p] { impl.take_gradient(i, f, p); };
+        mark_sharded(flat.parameter(p), sharding, std::move(on_gradient));
       }
     }
   }
 }
 
-FullyShardedDataParallel::~FullyShardedDataParallel() {
+FullyShardedDataParallelBase* sharded_by(const torch::nn::Module& module) {
+  for (const auto& item : module.named_parameters(/*recurse=*/false)) {
+    const auto* sharding = sharding_of(item.value());
+    return sharding == nullptr ? nullptr : sharding->owner;
+  }
+  for (const auto& child : module.children()) {
+    if (!child->parameters().empty()) return sharded_by(*child);
+  }
+  return nullptr;
+}
+
+FullyShardedDataParallelBase::~FullyShardedDataParallelBase() {
   for (const auto& unit : impl_->units) {
-    for (size_t f = 0; f < unit.flats.size(); ++f) {
-      if (!unit.is_trained[f]) continue;
-      for (size_t p = 0; p < unit.flats[f].size(); ++p) {
-        torch::autograd::impl::set_post_acc_grad_hooks(unit.flats[f].parameter(p), nullptr);
-      }
+    for (const auto& flat : unit.flats) {
+      for (size_t p = 0; p < flat.size(); ++p) unmark_sharded(flat.parameter(p));
     }
   }
 }
 
-NamedTensors FullyShardedDataParallel::shards() const {
+NamedTensors FullyShardedDataParallelBase::buffers() const { return impl_->buffers; }
+dist::World& FullyShardedDataParallelBase::world() const { return impl_->world; }
+
+NamedTensors FullyShardedDataParallelBase::parameters() const {
   NamedTensors result;
   for (const auto& unit : impl_->units) {
     for (size_t f = 0; f < unit.flats.size(); ++f) {
@@ -392,7 +398,7 @@ NamedTensors FullyShardedDataParallel::shards() const {
   return result;
 }
 
-TensorSlices FullyShardedDataParallel::slices() const {
+TensorSlices FullyShardedDataParallelBase::slices() const {
   TensorSlices result;
   std::map<std::string, size_t> places;
   for (const auto& unit : impl_->units) {
@@ -414,21 +420,22 @@ TensorSlices FullyShardedDataParallel::slices() const {
   return result;
 }
 
-at::Tensor FullyShardedDataParallel::clip_grad_norm(double max_norm) {
+at::Tensor FullyShardedDataParallelBase::clip_grad_norm(double max_norm) {
   std::vector<at::Tensor> gradients;
-  for (const auto& [name, shard] : shards()) {
+  for (const auto& [name, shard] : parameters()) {
     if (shard.grad().defined()) gradients.push_back(shard.grad());
   }
   return clip_sharded_grad_norm(impl_->world, gradients, max_norm);
 }
 
-void FullyShardedDataParallel::sync_buffers() {
+void FullyShardedDataParallelBase::sync_buffers() {
   for (const auto& [name, buffer] : impl_->buffers) {
     if (impl_->world.size() > 1 && buffer.numel() > 0) impl_->world.broadcast(buffer.detach());
   }
 }
 
-FullyShardedDataParallel::Call::Call(FullyShardedDataParallel& owner, const torch::nn::Module& module) : owner_(owner) {
+FullyShardedDataParallelBase::Call::Call(FullyShardedDataParallelBase& owner, const torch::nn::Module& module)
+    : owner_(owner) {
   const auto& units = owner.impl_->unit_of_module;
   const auto unit = units.find(&module);
   if (unit == units.end()) {
@@ -445,22 +452,22 @@ FullyShardedDataParallel::Call::Call(FullyShardedDataParallel& owner, const torc
   activity_->unit = unit->second;
 }
 
-FullyShardedDataParallel::Call::~Call() {
+FullyShardedDataParallelBase::Call::~Call() {
   if (activity_) owner_.impl_->end_forward(*activity_);
 }
 
-at::Tensor FullyShardedDataParallel::Call::input(const at::Tensor& tensor) {
+at::Tensor FullyShardedDataParallelBase::Call::input(const at::Tensor& tensor) {
   if (!activity_ || !c10::GradMode::is_enabled() || !tensor.defined() || !tensor.requires_grad()) return tensor;
   return tensor.view_as(tensor);  // returned as it is, it is still a step of this call, with a place in its order
 }
 
-std::vector<at::Tensor> FullyShardedDataParallel::Call::input(const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> FullyShardedDataParallelBase::Call::input(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> result;
   for (const auto& tensor : tensors) result.push_back(input(tensor));
   return result;
 }
 
-void FullyShardedDataParallel::Call::output(const at::Tensor& tensor) {
+void FullyShardedDataParallelBase::Call::output(const at::Tensor& tensor) {
   if (!activity_ || !tensor.defined() || !tensor.requires_grad()) return;
   activity_->is_needed = true;
   tensor.register_hook([activity = activity_](const at::Tensor&) {

@@ -1,4 +1,10 @@
 // yoke/train/shard/fully_sharded_data_parallel.h -- parameters, gradients and optimizer state divided between ranks.
+//
+//     FullyShardedDataParallel net(model, world, {.units = {"blocks.0", "blocks.1"}});
+//     AdamW optimizer(net);                     // over this rank's parts, not the model
+//     const auto loss = loss_of(net(x), y);     // not model->forward(x)
+//     loss.backward();                          // the parts' gradients are now the mean over ranks
+//     optimizer.step(lr); optimizer.zero_grad();
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,20 +14,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "yoke/train/named_tensors.h"
+#include "yoke/train/parallel/parallel_module.h"
 #include "yoke/train/shard/tensor_slice.h"
-
-namespace torch::nn {
-class Module;
-}
-namespace yoke::dist {
-class World;
-}
 
 namespace yoke::train {
 
@@ -38,17 +36,10 @@ struct FullyShardedOptions {
   std::optional<at::ScalarType> compute_dtype;
 };
 
-/// Keeps of every parameter only this rank's part; the whole exists while its unit computes.
+/// What FullyShardedDataParallel does, whatever the type of the model.
 ///
-///   FullyShardedDataParallel sharded(*model, world, {.units = {"blocks.0", "blocks.1"}});
-///   AdamW optimizer(sharded.shards());                            // over the shards, not model->parameters()
-///   const auto loss = loss_of(sharded.forward(*model, x), y);     // not model->forward(x)
-///   loss.backward();                                              // shards' gradients are now the mean over ranks
-///   optimizer.step(lr); optimizer.zero_grad();
-///
-/// Units         C++ modules have no hooks, so each unit is called through `forward`; a model's own forward does
-///               `x = sharded->forward(*block, x)` for its blocks. A unit's parameters are there inside of its forward
-///               and backward only; elsewhere they have no elements.
+/// Units         C++ modules have no hooks, so a model holds its blocks as Unit (unit.h). A unit's parameters are there
+///               inside of its forward and backward only; elsewhere they have no elements.
 /// Step          gathers (the next unit's while this one computes), and in backward gathers again, averages each unit's
 ///               gradients and frees them as soon as they are complete. So a rank holds its shards and about two units.
 /// Accumulation  further forward and backward passes add to the shards' gradients until zero_grad.
@@ -67,41 +58,41 @@ struct FullyShardedOptions {
 ///               in forward or backward the object can only be destroyed.
 /// Lifetime      `model` and `world` outlive it. Its destruction leaves the model's parameters without elements.
 /// Source        Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023.
-class FullyShardedDataParallel {
+class FullyShardedDataParallelBase : public ParallelModule {
  public:
-  /// Collective. Checks that all ranks have the same model, takes rank 0's values, and keeps this rank's part of them
-  /// on the World's device. The model may be on the CPU: it moves one parameter at a time.
-  FullyShardedDataParallel(torch::nn::Module& model, dist::World& world, const FullyShardedOptions& options = {});
-  ~FullyShardedDataParallel();
-  FullyShardedDataParallel(const FullyShardedDataParallel&) = delete;
-  FullyShardedDataParallel& operator=(const FullyShardedDataParallel&) = delete;
+  ~FullyShardedDataParallelBase() override;
 
-  /// Collective. `module.forward(inputs...)` of the model or one of its units; within a unit, any other module is
-  /// called as it is, so that a model need not know which of its blocks are units. Tensors among the inputs, and
-  /// vectors of them, may need gradients; the output is a tensor, or a vector, pair or tuple of them.
+  /// Collective. `module.forward(inputs...)` of the model or one of its units, as `net(x)` and Unit call it; within a
+  /// unit, any other module is called as it is. Tensors among the inputs, and vectors of them, may need gradients; for
+  /// the output see each_tensor.
   ///
   /// Errors  kInvalidArgument for a module that is no unit, called outside of all.
   template <class Module, class... Inputs>
   auto forward(Module& module, Inputs&&... inputs) {
     Call call(*this, module);
     auto output = module.forward(call.input(std::forward<Inputs>(inputs))...);
-    call.output(output);
+    each_tensor(output, [&call](const at::Tensor& tensor) { call.output(tensor); });
     return output;
   }
 
-  /// This rank's part of each trained parameter under the parameter's name, 1-D, for an optimizer; backward sets their
-  /// gradients. Parameters that are all on other ranks are left out. A GradScaler over them needs its `world`.
-  NamedTensors shards() const;
+  /// This rank's part of each trained parameter under the parameter's name, for an optimizer; backward sets their
+  /// gradients. A part has as many dimensions as its parameter, all of size 1 but the last (whole_shape in sharding.h
+  /// gives the parameter's shape). Parameters that are all on other ranks are left out.
+  NamedTensors parameters() const override;
+  NamedTensors buffers() const override;
 
-  /// Collective. Scales the shards' gradients so that the norm of the whole gradient is at most `max_norm`, and gives
-  /// what it was: a float scalar on the device, without waiting for it.
-  at::Tensor clip_grad_norm(double max_norm);
-
-  /// Collective. Copies rank 0's buffers (batch norm's running statistics) to all: before an evaluation, say.
-  void sync_buffers();
+  /// Collective. By the norm of the whole gradient.
+  at::Tensor clip_grad_norm(double max_norm) override;
+  void sync_buffers() override;
+  dist::World& world() const override;
 
   /// All parameters and buffers of the model, for sharded_checkpoint.h, gather_slices and load_slices.
   TensorSlices slices() const;
+
+ protected:
+  /// Collective. Checks that all ranks have the same model, takes rank 0's values, and keeps this rank's part of them
+  /// on the World's device. The model may be on the CPU: it moves one parameter at a time.
+  FullyShardedDataParallelBase(torch::nn::Module& model, dist::World& world, const FullyShardedOptions& options);
 
  private:
   struct Impl;
@@ -110,7 +101,7 @@ class FullyShardedDataParallel {
   /// One call of a unit's forward: gathered before, freed after, watched in backward.
   class Call {
    public:
-    Call(FullyShardedDataParallel& owner, const torch::nn::Module& module);
+    Call(FullyShardedDataParallelBase& owner, const torch::nn::Module& module);
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -124,25 +115,37 @@ class FullyShardedDataParallel {
     }
 
     void output(const at::Tensor& tensor);
-    void output(const std::vector<at::Tensor>& tensors) {
-      for (const auto& tensor : tensors) output(tensor);
-    }
-    template <class... Outputs>
-    void output(const std::tuple<Outputs...>& outputs) {
-      std::apply([this](const auto&... each) { (output(each), ...); }, outputs);
-    }
-    template <class First, class Second>
-    void output(const std::pair<First, Second>& outputs) {
-      output(outputs.first);
-      output(outputs.second);
-    }
 
    private:
-    FullyShardedDataParallel& owner_;
+    FullyShardedDataParallelBase& owner_;
     std::shared_ptr<Activity> activity_;  ///< Null: no unit.
   };
 
   std::shared_ptr<Impl> impl_;
+};
+
+/// What shards the module, or one around it; null when it is whole.
+FullyShardedDataParallelBase* sharded_by(const torch::nn::Module& module);
+
+/// Keeps of every parameter only this rank's part; the whole exists while its unit computes. See
+/// FullyShardedDataParallelBase.
+template <class M>
+class FullyShardedDataParallel : public FullyShardedDataParallelBase {
+ public:
+  /// Collective. `model` is a module or the holder of one.
+  FullyShardedDataParallel(M& model, dist::World& world, const FullyShardedOptions& options = {})
+      : FullyShardedDataParallelBase(module_of(model), world, options), model_(model) {}
+
+  /// Collective. `forward` of the model. Returns what that does: a tensor, or see each_tensor.
+  template <class... Inputs>
+  auto operator()(Inputs&&... inputs) {
+    return told_to_all([&] { return forward(implementation_of(model_), std::forward<Inputs>(inputs)...); });
+  }
+
+  M& model() const { return model_; }
+
+ private:
+  M& model_;
 };
 
 }  // namespace yoke::train

@@ -40,14 +40,13 @@ TensorMap train_sharded(int64_t num_ranks, const FullyShardedOptions& options, i
   run_ranks(num_ranks, [&](World& world) {
     auto network = make_network(static_cast<uint64_t>(world.rank()));  // rank 0's weights count
     FullyShardedDataParallel sharded(*network, world, options);
-    network->sharded = &sharded;
     network->set_recomputing(recomputing);
     const auto batch = Batch().part(world.rank(), world.size());
-    AdamW optimizer(sharded.shards(), {.lr = 0.01});
+    AdamW optimizer(sharded.parameters(), {.lr = 0.01});
     for (int i = 0; i < steps; ++i) {
       optimizer.zero_grad();
       for (int round = 0; round < rounds; ++round) {
-        (loss_of(sharded.forward(*network, batch.x), batch) / rounds).backward();
+        (loss_of(sharded(batch.x), batch) / rounds).backward();
       }
       optimizer.step();
     }
@@ -108,9 +107,8 @@ TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
     auto network = make_network();
     const auto expected = copy_of_parameters(*network);
     FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
-    network->sharded = &sharded;
     int64_t own = 0;
-    for (const auto& [name, shard] : sharded.shards()) own += shard.numel();
+    for (const auto& [name, shard] : sharded.parameters()) own += shard.numel();
     int64_t all = 0;
     for (const auto& [name, tensor] : expected) all += tensor.numel();
     EXPECT_LT(own, all * 6 / 10) << "about half of each";
@@ -125,17 +123,17 @@ TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
       const auto y = sharded.forward(*network->blocks[1], x);
       auto plain = make_network();
       EXPECT_TRUE(torch::equal(y, plain->blocks[1]->forward(x)));
-      sharded.forward(*network, torch::ones({1, 6}));
+      sharded(torch::ones({1, 6}));
       expect_sharded();
     }
     // With gradients: the model itself is kept until backward, its blocks are not.
-    const auto output = sharded.forward(*network, torch::ones({1, 6}));
+    const auto output = sharded(torch::ones({1, 6}));
     EXPECT_EQ(network->first->weight.numel(), 60);
     for (const auto& block : network->blocks) EXPECT_EQ(block->wide->weight.numel(), 0);
     output.sum().backward();
     expect_sharded();
     for (const auto& parameter : network->parameters()) EXPECT_FALSE(parameter.grad().defined());
-    for (const auto& [name, shard] : sharded.shards()) EXPECT_EQ(shard.grad().sizes(), shard.sizes()) << name;
+    for (const auto& [name, shard] : sharded.parameters()) EXPECT_EQ(shard.grad().sizes(), shard.sizes()) << name;
   });
 }
 
@@ -145,15 +143,14 @@ TEST(FullyShardedDataParallel, AStepBetweenForwardsIsSeenByTheNext) {
   run_ranks(2, [](World& world) {
     auto network = make_network();
     FullyShardedDataParallel sharded(*network, world, {.units = kUnits, .reshard_after_forward = false});
-    network->sharded = &sharded;
     const auto x = torch::ones({1, 6}), y = torch::ones({1, 10});
-    const auto before = sharded.forward(*network, x).detach();
+    const auto before = sharded(x).detach();
     sharded.forward(*network->blocks[0], y);  // block1 comes next, it thinks
     {
       const torch::NoGradGuard no_grad;
-      for (const auto& [name, shard] : sharded.shards()) shard.mul_(2);
+      for (const auto& [name, shard] : sharded.parameters()) shard.mul_(2);
     }
-    const auto after = sharded.forward(*network, x);
+    const auto after = sharded(x);
     auto plain = make_network();
     {
       const torch::NoGradGuard no_grad;
@@ -174,7 +171,7 @@ TEST(FullyShardedDataParallel, WhatWasGatheredAheadAndNotUsedIsGatheredAgain) {
     sharded.forward(*network->blocks[1], x);
     sharded.forward(*network->blocks[0], x);      // block1 is on its way, and this time is not called
     for (int i = 0; i < 4; ++i) world.barrier();  // it has arrived
-    for (const auto& [name, shard] : sharded.shards()) shard.mul_(2);
+    for (const auto& [name, shard] : sharded.parameters()) shard.mul_(2);
     for (auto& parameter : plain->parameters()) parameter.mul_(2);
     for (const size_t i : {0, 1}) {
       EXPECT_TRUE(torch::equal(sharded.forward(*network->blocks[i], x), plain->blocks[i]->forward(x))) << i;
@@ -200,11 +197,10 @@ struct Odd : nn::Module {
 };
 
 struct OddNetwork : nn::Module {
-  std::shared_ptr<Odd> odd;
-  FullyShardedDataParallel* sharded = nullptr;
-  OddNetwork() { odd = register_module("odd", std::make_shared<Odd>()); }
+  Unit<Odd> odd{nullptr};
+  OddNetwork() { odd = register_module("odd", Unit<Odd>()); }
   at::Tensor forward(const at::Tensor& a, const std::vector<at::Tensor>& b, bool use_spare, int how) {
-    const auto [x, rest] = sharded != nullptr ? sharded->forward(*odd, a, b, use_spare) : odd->forward(a, b, use_spare);
+    const auto [x, rest] = odd(a, b, use_spare);
     if (how == 2) return rest[1].sum();  // an input as it came: no parameter is reached
     return how == 1 ? (x.sum() + (rest[0] * rest[1]).sum()) : rest[0].sum();
   }
@@ -230,9 +226,8 @@ TEST(FullyShardedDataParallel, FrozenUnusedSharedAndSeveral) {
           for (auto& item : network.named_parameters()) item.value().copy_(initial.at(item.key()));
         }
         FullyShardedDataParallel sharded(network, world, {.units = {"odd"}});
-        network.sharded = &sharded;
         const auto x = inputs();
-        sharded.forward(network, x[0], std::vector<at::Tensor>{x[1], x[2]}, use_spare, how).backward();
+        sharded(x[0], std::vector<at::Tensor>{x[1], x[2]}, use_spare, how).backward();
         for (size_t i = 0; i < x.size(); ++i) {
           ASSERT_EQ(x[i].grad().defined(), expected[i].grad().defined()) << i;
           if (!x[i].grad().defined()) continue;
@@ -241,13 +236,13 @@ TEST(FullyShardedDataParallel, FrozenUnusedSharedAndSeveral) {
         TensorSlices gradients;
         for (auto slice : sharded.slices()) {
           if (slice.name.starts_with("odd.frozen")) continue;
-          const auto names = sharded.shards();
+          const auto names = sharded.parameters();
           for (const auto& [name, shard] : names) {
-            if (name == slice.name) slice.values = shard.grad();
+            if (name == slice.name) slice.values = shard.grad().view({-1});
           }
           gradients.push_back(slice);
         }
-        for (const auto& [name, shard] : sharded.shards()) EXPECT_THAT(name, testing::Not(HasSubstr("frozen")));
+        for (const auto& [name, shard] : sharded.parameters()) EXPECT_THAT(name, testing::Not(HasSubstr("frozen")));
         const auto whole = gather_slices(world, gradients);
         for (const auto& [name, gradient] : whole) {
           const auto& theirs = plain.named_parameters()[name].grad();
@@ -272,12 +267,11 @@ struct Optional : nn::Module {
 
 struct OptionalNetwork : nn::Module {
   nn::Linear first{nullptr};
-  std::vector<std::shared_ptr<Optional>> blocks;
-  FullyShardedDataParallel* sharded = nullptr;
+  std::vector<Unit<Optional>> blocks;
   OptionalNetwork() {
     first = register_module("first", nn::Linear(6, 6));
     for (int i = 0; i < 4; ++i) {
-      blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Optional>()));
+      blocks.push_back(register_module("block" + std::to_string(i), Unit<Optional>()));
     }
   }
   /// `use` by block; -1: computed, and not part of the result.
@@ -285,7 +279,7 @@ struct OptionalNetwork : nn::Module {
     auto x = first(input);
     for (size_t i = 0; i < blocks.size(); ++i) {
       const int how = std::abs(use[i]) * (use[i] < 0 ? 2 : 1);
-      const auto y = sharded != nullptr ? sharded->forward(*blocks[i], x, how) : blocks[i]->forward(x, how);
+      const auto y = blocks[i](x, how);
       if (use[i] >= 0) x = y;
     }
     return x.sum();
@@ -316,12 +310,11 @@ TEST(FullyShardedDataParallel, EachRankMayUseOtherParameters) {
             }
             FullyShardedDataParallel sharded(
                 network, world, {.units = {"block0", "block1", "block2", "block3"}, .reshard_after_forward = reshard});
-            network.sharded = &sharded;
             const auto& own = use[static_cast<size_t>(world.rank())];
-            sharded.forward(network, torch::ones({2, 6}), own).backward();
+            sharded(torch::ones({2, 6}), own).backward();
             {
               const torch::NoGradGuard no_grad;
-              for (const auto& [name, shard] : sharded.shards()) shard.copy_(shard.grad());
+              for (const auto& [name, shard] : sharded.parameters()) shard.copy_(shard.grad());
             }
             for (const auto& [name, gradient] : gather_slices(world, sharded.slices())) {
               const auto& theirs = plain.named_parameters()[name].grad();
@@ -345,9 +338,8 @@ TEST(FullyShardedDataParallel, ClipsTheNormOfTheWholeGradient) {
     run_ranks(num_ranks, [&](World& world) {
       auto network = make_network();
       FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
-      network->sharded = &sharded;
       const auto part = batch.part(world.rank(), world.size());
-      loss_of(sharded.forward(*network, part.x), part).backward();
+      loss_of(sharded(part.x), part).backward();
       EXPECT_NEAR(sharded.clip_grad_norm(0.01).item<double>(), std::sqrt(square), 1e-5);
       EXPECT_NEAR(sharded.clip_grad_norm(1).item<double>(), 0.01, 1e-6) << "and below the limit nothing changes";
       EXPECT_NEAR(sharded.clip_grad_norm(1).item<double>(), 0.01, 1e-6);
@@ -360,17 +352,16 @@ TEST(FullyShardedDataParallel, ComputesInBfloat16AndKeepsShardsInFloat) {
   run_ranks(2, [&](World& world) {
     auto network = make_network();
     FullyShardedDataParallel sharded(*network, world, {.units = kUnits, .compute_dtype = at::kBFloat16});
-    network->sharded = &sharded;
-    AdamW optimizer(sharded.shards(), {.lr = 0.01});
+    AdamW optimizer(sharded.parameters(), {.lr = 0.01});
     const auto batch = Batch().part(world.rank(), world.size());
     for (int i = 0; i < 5; ++i) {
       optimizer.zero_grad();
-      const auto output = sharded.forward(*network, batch.x.to(at::kBFloat16));
+      const auto output = sharded(batch.x.to(at::kBFloat16));
       EXPECT_EQ(output.scalar_type(), at::kBFloat16);
       loss_of(output.to(at::kFloat), batch).backward();
       optimizer.step();
     }
-    for (const auto& [name, shard] : sharded.shards()) {
+    for (const auto& [name, shard] : sharded.parameters()) {
       EXPECT_EQ(shard.scalar_type(), at::kFloat);
       EXPECT_EQ(shard.grad().scalar_type(), at::kFloat);
     }
@@ -392,7 +383,7 @@ TEST(FullyShardedDataParallel, BuffersStayWholeAndFollowRankZero) {
     model.norm->running_mean.fill_(static_cast<double>(world.rank() + 5));
     FullyShardedDataParallel sharded(model, world);
     EXPECT_TRUE(torch::equal(model.norm->running_mean, torch::full({3}, 5.0)));
-    sharded.forward(model, torch::full({4, 3}, static_cast<double>(world.rank() + 1)));
+    sharded(torch::full({4, 3}, static_cast<double>(world.rank() + 1)));
     sharded.sync_buffers();
     const auto whole = gather_slices(world, sharded.slices());
     if (world.rank() != 0) return;

@@ -6,15 +6,26 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <limits>
+#include <map>
 #include <string>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/command.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
+#include "yoke/train/checkpoint/optimizer_pt.h"
+#include "yoke/train/checkpoint/pt_file.h"
+#include "yoke/train/checkpoint/safetensors.h"
+#include "yoke/train/checkpoint/train_state.h"
 #include "yoke/train/optim/adam.h"
+#include "yoke/train/optim/clip_grad.h"
+#include "yoke/train/optim/ema.h"
 #include "yoke/train/optim/sgd.h"
+#include "yoke/train/precision/grad_scaler.h"
 #include "yoke/train/shard/fully_sharded_data_parallel.h"
 #include "yoke/train/shard/network_test.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -22,6 +33,7 @@ namespace {
 using dist::World;
 using fakes::run_ranks;
 using test::message_of;
+using testing::AnyOf;
 using testing::HasSubstr;
 namespace nn = torch::nn;
 
@@ -41,8 +53,7 @@ TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
   FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both in the model itself
   EXPECT_THAT(message_of([&] { sharded.forward(*network->blocks[0], torch::ones({1, 10})); }), HasSubstr("is no unit"));
   EXPECT_THROW(FullyShardedDataParallel(*network, world), Error) << "sharded twice";
-  network->sharded = &sharded;
-  EXPECT_NO_THROW(sharded.forward(*network, torch::ones({1, 6}))) << "and the first one goes on";
+  EXPECT_NO_THROW(sharded(torch::ones({1, 6}))) << "and the first one goes on";
   world.shutdown();
 }
 
@@ -58,12 +69,11 @@ TEST(FullyShardedDataParallel, AParameterWithTwoNamesInOneUnitIsOneParameter) {
     auto network = make_network();
     tie(*network);
     FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});
-    network->sharded = &sharded;
     const auto part = batch.part(world.rank(), world.size());
-    loss_of(sharded.forward(*network, part.x), part).backward();
+    loss_of(sharded(part.x), part).backward();
     {
       const torch::NoGradGuard no_grad;
-      for (const auto& [name, shard] : sharded.shards()) shard.copy_(shard.grad());
+      for (const auto& [name, shard] : sharded.parameters()) shard.copy_(shard.grad());
     }
     const auto whole = gather_slices(world, sharded.slices());
     if (world.rank() != 0) return;
@@ -107,10 +117,9 @@ TEST(FullyShardedDataParallel, AParameterThawedAfterConstructionIsNamed) {
     auto network = make_network();
     network->first->weight.set_requires_grad(false);
     FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
-    network->sharded = &sharded;
     network->first->weight.set_requires_grad(true);
     try {
-      sharded.forward(*network, torch::ones({1, 6}));
+      sharded(torch::ones({1, 6}));
       ADD_FAILURE() << "nothing was thrown";
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("'first.weight' was frozen when the model was sharded"));
@@ -123,11 +132,10 @@ TEST(FullyShardedDataParallel, AParameterWithOtherMemoryIsNamed) {
   run_ranks(2, [](World& world) {
     auto network = make_network();
     FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
-    network->sharded = &sharded;
-    loss_of(sharded.forward(*network, Batch().x), Batch()).backward();
+    loss_of(sharded(Batch().x), Batch()).backward();
     network->blocks[1]->wide->bias.set_data(torch::ones({30}));
     try {
-      sharded.forward(*network, torch::ones({1, 6}));
+      sharded(torch::ones({1, 6}));
       ADD_FAILURE() << "nothing was thrown";
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("'block1.wide.bias' has got other memory"));
@@ -150,7 +158,7 @@ TEST(FullyShardedDataParallel, ComputeDtypeIsNotForIntegers) {
   run_ranks(2, [](World& world) {
     WithTable model;
     FullyShardedDataParallel sharded(model, world, {.compute_dtype = at::kBFloat16});
-    sharded.forward(model, torch::ones({1, 6}, at::kBFloat16));  // keeps the outermost unit
+    sharded(torch::ones({1, 6}, at::kBFloat16));  // keeps the outermost unit
     EXPECT_TRUE(torch::equal(model.table, torch::arange(1000, 1006)));
   });
 }
@@ -173,7 +181,7 @@ TEST(FullyShardedDataParallel, AGradientOutsideOfAUnitIsNamedOnEveryRank) {
   const auto body = [&](World& world) {
     WithLoss model;
     FullyShardedDataParallel sharded(model, world);
-    const auto output = sharded.forward(model, torch::ones({2, 6}));
+    const auto output = sharded(torch::ones({2, 6}));
     const auto loss = world.rank() == 1 ? model.loss : output.sum();
     try {
       loss.backward();
@@ -194,9 +202,8 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
       [&](World& world) {
         auto network = make_network();
         FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
-        network->sharded = &sharded;
         const Batch batch;
-        const auto output = sharded.forward(*network, batch.x);
+        const auto output = sharded(batch.x);
         if (world.rank() == 1) {  // does not go backward; leaves when rank 0 has given up
           gave_up.wait(false);
           return;
@@ -211,6 +218,130 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
       },
       std::chrono::milliseconds(1200));
   EXPECT_THAT(message, HasSubstr("rank 1 has not arrived"));
+}
+
+// ---- What a user of PyTorch types first, and what would go wrong in silence
+// ------------------------------------------
+
+/// On two ranks after one backward; the message of each rank, which must be an error.
+std::vector<std::string> refusals(
+    const std::function<void(Network& model, FullyShardedDataParallel<Network>& net)>& misuse) {
+  std::vector<std::string> messages(2);
+  run_ranks(2, [&](World& world) {
+    const auto network = make_network();
+    FullyShardedDataParallel net(*network, world, {.units = kUnits});
+    loss_of(net(Batch().x), Batch()).backward();
+    messages[static_cast<size_t>(world.rank())] = message_of([&] { misuse(*network, net); });
+  });
+  return messages;
+}
+
+TEST(ShardedMisuse, IsRefusedOnEveryRankWithARemedy) {
+  const test::TemporaryFolder folder;
+  using Net = FullyShardedDataParallel<Network>;
+  const std::vector<std::pair<std::string, std::function<void(Network&, Net&)>>> cases = {
+      {"an optimizer over the model", [](Network& model, Net&) { AdamW optimizer(model.named_parameters().pairs()); }},
+      {"an optimizer over the module", [](Network& model, Net&) { Sgd optimizer(model); }},
+      {"an average of the model", [](Network& model, Net&) { ExponentialMovingAverage average(model); }},
+      {"clipping the model", [](Network& model, Net&) { clip_grad_norm(parameters_of(model), {.max_norm = 1}); }},
+      {"the model in a checkpoint",
+       [](Network& model, Net&) {
+         CheckpointState state;
+         add_module(state, "model", model);
+       }},
+      {"a checkpoint into the model",
+       [](Network& model, Net&) {
+         CheckpointState state;
+         add_tensors(state, "model", copy_of_parameters(*make_network()));
+         load_module(state, "model", model);
+       }},
+      {"the optimizer's parts in a checkpoint",
+       [](Network&, Net& net) {
+         AdamW optimizer(net);
+         optimizer.step();
+         CheckpointState state;
+         add_tensors(state, "optimizer", optimizer.state_dict());
+       }},
+      {"the model for Python", [](Network& model, Net&) { to_pt(named_tensors(model)); }},
+      {"parts for Python",
+       [](Network&, Net& net) {
+         TensorMap parts;
+         for (const auto& [name, part] : net.parameters()) parts.emplace(name, part);
+         to_pt(parts);
+       }},
+      {"the optimizer's parts for Python",
+       [](Network&, Net& net) {
+         AdamW optimizer(net);
+         optimizer.step();
+         to_pt(optimizer);
+       }},
+      {"parts in a file",
+       [&](Network&, Net& net) {
+         TensorMap parts;
+         for (const auto& [name, part] : net.parameters()) parts.emplace(name, part);
+         write_safetensors(folder.path("parts.safetensors"), parts);
+       }},
+  };
+  for (const auto& [name, misuse] : cases) {
+    for (const auto& message : refusals(misuse)) {
+      EXPECT_THAT(message, AnyOf(HasSubstr("use the FullyShardedDataParallel's parameters()"),
+                                 HasSubstr("this rank's part of a tensor")))
+          << name;
+    }
+  }
+}
+
+// The rule of docs/optim.md, and Python's: what has one dimension does not decay.
+TEST(ShardedMisuse, APartHasTheDimensionsOfItsParameter) {
+  run_ranks(2, [](World& world) {
+    const auto network = make_network();
+    std::map<std::string, std::vector<int64_t>> shapes;
+    for (const auto& [name, parameter] : parameters_of(*network)) shapes.emplace(name, parameter.sizes().vec());
+    FullyShardedDataParallel net(*network, world, {.units = kUnits});
+    ASSERT_FALSE(net.parameters().empty());
+    for (const auto& [name, part] : net.parameters()) {
+      EXPECT_EQ(part.dim(), static_cast<int64_t>(shapes[name].size())) << name;
+      EXPECT_EQ(whole_shape(part), shapes[name]) << name;
+    }
+    const auto [weights, biases] = split(net.parameters(), [](auto&, auto shape) { return shape.size() > 1; });
+    for (const auto& [name, part] : weights) EXPECT_TRUE(name.ends_with("weight")) << name;
+    for (const auto& [name, part] : biases) EXPECT_TRUE(name.ends_with("bias")) << name;
+  });
+}
+
+// Oracle: one process. The free function over parts clips by the norm of the whole, on all ranks alike.
+TEST(ShardedMisuse, ClippingPartsUsesTheNormOfTheWhole) {
+  const auto plain = make_network();
+  loss_of(plain->forward(Batch().x), Batch()).backward();
+  for (const double norm_type : {2.0, 1.0, std::numeric_limits<double>::infinity()}) {
+    const auto expected = grad_norm(parameters_of(*plain), norm_type).item<double>();
+    run_ranks(2, [&](World& world) {
+      const auto network = make_network();
+      FullyShardedDataParallel net(*network, world, {.units = kUnits});
+      loss_of(net(Batch().x), Batch()).backward();
+      EXPECT_NEAR(clip_grad_norm(net.parameters(), {.max_norm = 0.01, .norm_type = norm_type}).item<double>(), expected,
+                  1e-5 * expected);
+      EXPECT_NEAR(grad_norm(net.parameters(), norm_type).item<double>(), 0.01, 1e-5);
+    });
+  }
+}
+
+// An overflow in one rank's part is one of all, without a word to the scaler.
+TEST(ShardedMisuse, AGradScalerKnowsFromThePartsThatRanksDiffer) {
+  run_ranks(2, [](World& world) {
+    const auto network = make_network();
+    FullyShardedDataParallel net(*network, world, {.units = kUnits});
+    Sgd optimizer(net, {.lr = 0.1});
+    GradScaler scaler({.init_scale = 16});
+    scaler.scale(loss_of(net(Batch().x), Batch())).backward();
+    if (world.rank() == 1)
+      net.parameters().front().second.mutable_grad().fill_(std::numeric_limits<double>::infinity());
+    const auto before = net.parameters().back().second.clone();
+    scaler.step(optimizer);
+    scaler.update();
+    EXPECT_EQ(scaler.scale_now(), 8);
+    EXPECT_TRUE(torch::equal(net.parameters().back().second, before));
+  });
 }
 
 }  // namespace

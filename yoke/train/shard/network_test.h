@@ -11,6 +11,7 @@
 
 #include "yoke/train/recompute.h"
 #include "yoke/train/shard/fully_sharded_data_parallel.h"
+#include "yoke/train/shard/unit.h"
 
 namespace yoke::train {
 
@@ -31,13 +32,12 @@ enum class Recomputing { kNot, kInsideUnits, kAroundUnits };
 
 struct Network : torch::nn::Module {
   torch::nn::Linear first{nullptr}, last{nullptr};
-  std::vector<std::shared_ptr<Block>> blocks;
-  FullyShardedDataParallel* sharded = nullptr;  ///< Null: an ordinary network.
+  std::vector<Unit<Block>> blocks;
 
   explicit Network(int64_t width = 10, int num_blocks = 3) {
     first = register_module("first", torch::nn::Linear(6, width));
     for (int i = 0; i < num_blocks; ++i) {
-      blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>(width)));
+      blocks.push_back(register_module("block" + std::to_string(i), Unit<Block>(width)));
     }
     last = register_module("last", torch::nn::Linear(width, 2));
   }
@@ -45,9 +45,7 @@ struct Network : torch::nn::Module {
   at::Tensor forward(at::Tensor x) {  // [batch, 6] -> [batch, 2]
     x = first(x);
     for (auto& block : blocks) {
-      const auto call = [this, &block](const at::Tensor& input) {
-        return sharded != nullptr ? sharded->forward(*block, input) : block->forward(input);
-      };
+      const auto call = [&block](const at::Tensor& input) { return block(input); };
       x = recomputing == Recomputing::kAroundUnits ? recompute(call, x) : call(x);
     }
     return last(x);

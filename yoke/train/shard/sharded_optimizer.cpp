@@ -18,6 +18,7 @@
 #include "yoke/train/parallel/same_on_all_ranks.h"
 #include "yoke/train/shard/clip.h"
 #include "yoke/train/shard/flat_parameters.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -82,7 +83,9 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& 
       view.copy_(tensor);
       tensor.set_data(view);
       const auto part = bucket.layout.part(i, world.rank());
-      auto slice = bucket.flat.narrow(0, begin + part.offset, part.length).detach().set_requires_grad(true);
+      auto slice = bucket.flat.narrow(0, begin + part.offset, part.length).view(shape_of_part(item.shape, part.length));
+      slice = slice.detach().set_requires_grad(true);
+      mark_sharded(slice, {.shape = item.shape, .world = &world});
       bucket.slices.push_back(slice);
       if (part.length > 0) slices.emplace_back(name, slice);
     }
@@ -101,8 +104,10 @@ void ShardedOptimizer::slice_gradients() {
       if (gradient.defined() && gradient.layout() != at::kStrided) refuse_sparse(name);
       const auto part = bucket.layout.part(i, world_.rank());
       if (part.length == 0) continue;
-      bucket.slices[i].mutable_grad() =
-          gradient.defined() ? gradient.detach().reshape({-1}).narrow(0, part.first, part.length) : at::Tensor();
+      const auto& slice = bucket.slices[i];
+      slice.mutable_grad() =
+          gradient.defined() ? gradient.detach().reshape({-1}).narrow(0, part.first, part.length).view(slice.sizes())
+                             : at::Tensor();
     }
   }
 }
@@ -123,7 +128,9 @@ void ShardedOptimizer::reduce_gradients(const at::Tensor& has_gradient) {
     for (size_t i = 0; i < bucket->slices.size(); ++i) {
       const auto part = bucket->layout.part(i, world_.rank());
       if (part.length == 0) continue;
-      bucket->slices[i].mutable_grad() = flags[i] != 0 ? shard.narrow(0, part.offset, part.length) : at::Tensor();
+      const auto& slice = bucket->slices[i];
+      slice.mutable_grad() =
+          flags[i] != 0 ? shard.narrow(0, part.offset, part.length).view(slice.sizes()) : at::Tensor();
     }
     reductions.pop_front();
   };
@@ -304,7 +311,7 @@ TensorSlices ShardedOptimizer::slices() const {
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       const auto& item = bucket.layout.items()[i];
       const auto part = bucket.layout.part(i, world_.rank());
-      result.push_back({item.name, item.shape, part.first, bucket.slices[i].detach()});
+      result.push_back({item.name, item.shape, part.first, bucket.slices[i].detach().view({-1})});
     }
   }
   for (const auto& [name, first] : tied_) {

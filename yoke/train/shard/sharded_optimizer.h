@@ -23,8 +23,8 @@ class World;
 
 namespace yoke::train {
 
-/// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad) over what it is given: 1-D slices under their parameters'
-/// names, to be put into groups by name if need be.
+/// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad) over what it is given: slices under their parameters'
+/// names, with as many dimensions as these, to be put into groups by name or number of dimensions.
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(NamedTensors slices)>;
 
 /// Whose work it is that gradients are the mean over ranks.
@@ -44,11 +44,11 @@ struct ShardedOptimizerOptions {
 /// Each rank steps its part of every parameter and sends the result to all. A rank keeps all parameters and gradients,
 /// but of the optimizer's state its part alone: for AdamW 8 bytes a parameter become 8 / ranks.
 ///
-///   ShardedOptimizer optimizer(model->named_parameters().pairs(), world, [](NamedTensors slices) {
+///   ShardedOptimizer optimizer(model, world, [](NamedTensors slices) {
 ///     return std::make_unique<AdamW>(std::move(slices), AdamWOptions{.weight_decay = 0.1});
 ///   });
-///   DistributedDataParallel parallel(*model, world);   // or GradientMean::kInStep without it
-///   auto step = parallel.begin_step(); step.backward(loss); optimizer.step(lr); optimizer.zero_grad();
+///   DistributedDataParallel net(model, world);   // or GradientMean::kInStep without it
+///   loss_of(net(x), y).backward(); optimizer.step(lr); optimizer.zero_grad();
 ///
 /// Parameters  become views of flat buffers, contiguous (channels_last weights too), in place: modules keep theirs.
 ///             Construct it before DistributedDataParallel, which remembers strides, and after what gives them other
@@ -64,6 +64,10 @@ struct ShardedOptimizerOptions {
 class ShardedOptimizer : public ScalableOptimizer {
  public:
   /// Collective. Takes parameters that need gradients, and rank 0's values of them.
+  template <HasParameters M>
+  ShardedOptimizer(const M& model, dist::World& world, const MakeOptimizer& make_optimizer,
+                   const ShardedOptimizerOptions& options = {})
+      : ShardedOptimizer(parameters_of(model), world, make_optimizer, options) {}
   ShardedOptimizer(const NamedTensors& parameters, dist::World& world, const MakeOptimizer& make_optimizer,
                    const ShardedOptimizerOptions& options = {});
 

@@ -46,8 +46,7 @@ class Trainee {
     const auto parameters = network_->named_parameters().pairs();
     if (way == Way::kFsdp) {
       sharded_.emplace(*network_, world, FullyShardedOptions{.units = kUnits});
-      network_->sharded = &*sharded_;
-      plain_ = make_optimizer(sharded_->shards());
+      plain_ = make_optimizer(sharded_->parameters());
       return;
     }
     if (way == Way::kDdp) {
@@ -64,12 +63,10 @@ class Trainee {
 
   void step() {
     zero_ ? zero_->zero_grad() : plain_->zero_grad();
-    if (parallel_) {
-      auto step = parallel_->begin_step();
-      step.backward(loss_of(network_->forward(batch_.x), batch_));
-    } else {
-      loss_of(sharded_ ? sharded_->forward(*network_, batch_.x) : network_->forward(batch_.x), batch_).backward();
-    }
+    const auto output = parallel_  ? (*parallel_)(batch_.x)
+                        : sharded_ ? (*sharded_)(batch_.x)
+                                   : network_->forward(batch_.x);
+    loss_of(output, batch_).backward();
     zero_ ? zero_->step() : plain_->step();
   }
 
@@ -108,9 +105,9 @@ class Trainee {
   World& world_;
   std::shared_ptr<Network> network_;
   Batch batch_;
-  std::optional<FullyShardedDataParallel> sharded_;
+  std::optional<FullyShardedDataParallel<Network>> sharded_;
   std::optional<ShardedOptimizer> zero_;
-  std::optional<DistributedDataParallel> parallel_;
+  std::optional<DistributedDataParallel<Network>> parallel_;
   std::unique_ptr<Optimizer> plain_;
 };
 
@@ -253,8 +250,8 @@ TEST(ShardedTraining, HalfGradientsHaveAMeanToo) {
     const auto x = torch::full({64}, 30000, at::kHalf);
     HalfWeight network, other;
     FullyShardedDataParallel sharded(network, world);
-    sharded.forward(network, x).sum().backward();
-    for (const auto& [name, shard] : sharded.shards()) EXPECT_TRUE(torch::equal(shard.grad()[0], x[0]));
+    sharded(x).sum().backward();
+    for (const auto& [name, shard] : sharded.parameters()) EXPECT_TRUE(torch::equal(shard.grad()[0], x[0]));
     ShardedOptimizer zero(other.named_parameters().pairs(), world, make_sgd, {.gradients = GradientMean::kInStep});
     other.forward(x).sum().backward();
     zero.step(0.5);
@@ -357,17 +354,15 @@ TEST(ShardedTraining, ZeroStepsUnderAGradScaler) {
       auto network = make_network();
       const auto parameters = network->named_parameters().pairs();
       ShardedOptimizer zero(parameters, world, make_sgd, {.gradients = mean});
-      std::optional<DistributedDataParallel> parallel;
+      std::optional<DistributedDataParallel<Network>> parallel;
       if (mean == GradientMean::kDone) parallel.emplace(*network, world);
       GradScaler scaler({.init_scale = 16});
       const auto batch = Batch().part(world.rank(), world.size());
       for (int i = 0; i < kLast; ++i) {
         zero.zero_grad();
-        std::optional<DistributedDataParallel::Step> step;
-        if (parallel) step.emplace(parallel->begin_step());
         const double factor = i == kOverflow && world.rank() == 1 ? std::numeric_limits<double>::infinity() : 1;
-        const auto loss = scaler.scale(loss_of(network->forward(batch.x), batch) * factor);
-        step ? step->backward(loss) : loss.backward();
+        const auto output = parallel ? (*parallel)(batch.x) : network->forward(batch.x);
+        scaler.scale(loss_of(output, batch) * factor).backward();
         if (i >= kFirstClipped) {
           scaler.unscale(zero);
           mean == GradientMean::kDone ? clip_grad_norm(parameters, {.max_norm = 0.1}) : zero.clip_grad_norm(0.1);

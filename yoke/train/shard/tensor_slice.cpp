@@ -12,6 +12,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/world.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -51,8 +52,8 @@ TensorSlices slices_of_state(const TensorMap& state, const TensorSlices& paramet
     const auto& parameter = *found->second;
     if (tensor.dim() == 0) {
       result.push_back({name, {}, 0, tensor.view({1})});
-    } else if (tensor.dim() == 1 && tensor.numel() == parameter.values.numel()) {
-      result.push_back({name, parameter.shape, parameter.first, tensor});
+    } else if (tensor.sizes() == shape_of_part(parameter.shape, parameter.values.numel())) {
+      result.push_back({name, parameter.shape, parameter.first, tensor.view({-1})});
     } else {
       throw Error(ErrorCode::kInvalidArgument,
                   "the optimizer's state '{}' is {}: neither a scalar nor one number for "
@@ -229,8 +230,10 @@ TensorMap read_state(const SliceSource& source, const TensorSlices& parameters) 
     }
     if (length == 0) continue;
     // Copies: an optimizer may keep what it is given, and a mapped file goes away.
-    state.emplace(name, is_scalar ? source.read(name, 0, 1).clone().view(at::IntArrayRef{})
-                                  : source.read(name, parameter.first, length).clone());
+    state.emplace(
+        name, is_scalar
+                  ? source.read(name, 0, 1).clone().view(at::IntArrayRef{})
+                  : source.read(name, parameter.first, length).clone().view(shape_of_part(parameter.shape, length)));
   }
   return state;
 }

@@ -1,0 +1,32 @@
+// yoke/train/shard/unit.h -- a block of a network that can be sharded as a unit of its own.
+//
+//     std::vector<Unit<BlockImpl>> blocks;
+//     blocks.push_back(register_module("block0", Unit<BlockImpl>(width)));
+//     x = blocks[0](x);
+#pragma once
+
+#include <torch/nn/pimpl.h>
+
+#include <utility>
+
+#include "yoke/train/shard/fully_sharded_data_parallel.h"
+
+namespace yoke::train {
+
+/// A holder of a module, as torch::nn::Linear is of a LinearImpl. Called, it is the module's forward; once a
+/// FullyShardedDataParallel has the module, or one around it, the call goes through that. So the network needs to know
+/// nothing of how it is trained.
+template <class Impl>
+class Unit : public torch::nn::ModuleHolder<Impl> {
+ public:
+  using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+
+  template <class... Inputs>
+  auto operator()(Inputs&&... inputs) {
+    auto& module = **this;
+    if (auto* sharded = sharded_by(module)) return sharded->forward(module, std::forward<Inputs>(inputs)...);
+    return module.forward(std::forward<Inputs>(inputs)...);
+  }
+};
+
+}  // namespace yoke::train
