@@ -64,12 +64,15 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
   const auto nodes = join_all(shell({}, script()));
   ASSERT_TRUE(wait_until([&] { return runs(0, 4); }));
   std::optional<pid_t> store;
-  for (const auto pid : processes_with_tag(tag_)) {
-    std::error_code error;
-    const auto exe = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
-    if (exe.filename() == "yoke-store") store = pid;
-  }
-  ASSERT_TRUE(store);
+  const auto find_store = [&] {  // ranks do not wait until it is there
+    for (const auto pid : processes_with_tag(tag_)) {
+      std::error_code error;
+      const auto exe = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
+      if (exe.filename() == "yoke-store") store = pid;
+    }
+    return store.has_value();
+  };
+  ASSERT_TRUE(wait_until(find_store));
   kill(*store, SIGKILL);
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 75);
   EXPECT_THAT(nodes[1]->err(), HasSubstr("the process that serves the ranks' store (pid "));
@@ -90,7 +93,7 @@ TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
     }
     return false;
   };
-  ASSERT_TRUE(store());
+  ASSERT_TRUE(wait_until(store));
   nodes[0]->signal(SIGUSR1);
   make_file("first");
   const auto first = static_cast<pid_t>(std::stoi(read_file(folder_.path("pid.0"))));
