@@ -7,6 +7,7 @@ Usage: record_pt_files.py [FOLDER]
 values.json holds for each tensor of each file its dtype, size, and bytes in hexadecimal; yoke must find the same.
 """
 
+import argparse
 import collections
 import json
 import pathlib
@@ -103,6 +104,24 @@ def plain(value, tensors, place):
     return value
 
 
+def beside():
+    """Weights, and beside them what is neither a tensor nor plain data."""
+    return {
+        "model": {"weight": torch.arange(6.0).view(2, 3)},
+        "seen": {1, 2, 3},
+        "frozen": frozenset("ab"),
+        "raw": b"bytes",
+        "more": bytearray(b"bytes"),
+        "counts": collections.Counter("aab"),
+        "groups": collections.defaultdict(list, {"a": [1]}),
+        "long": 2**80,
+        "arguments": argparse.Namespace(lr=0.1, betas=(0.9, 0.95)),
+        "path": pathlib.PurePosixPath("/tmp"),
+        "sparse": torch.eye(2).to_sparse(),
+        "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+    }
+
+
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "pt")
     folder.mkdir(exist_ok=True)
@@ -118,6 +137,7 @@ def main():
     torch.save(dtypes(), folder / "protocol5.pt", pickle_protocol=5)
     torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), folder / "script.pt")
     torch.save({"sparse": torch.eye(2).to_sparse()}, folder / "sparse.pt")
+    torch.save(beside(), folder / "beside.pt")
     (folder / "values.json").write_text(json.dumps(record, indent=1) + "\n")
 
 

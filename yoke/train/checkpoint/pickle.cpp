@@ -74,13 +74,13 @@ class Machine {
     return part;
   }
 
-  int64_t integer(uint64_t size) {  // little-endian, two's complement
+  bool integer(uint64_t size) {  // little-endian, two's complement
     const auto part = take(size);
-    if (size > 8) fail("an integer of over 64 bits");
+    if (size > 8) return opaque("an integer of over 64 bits");
     uint64_t value = 0;
     for (size_t i = 0; i < size; ++i) value |= static_cast<uint64_t>(static_cast<uint8_t>(part[i])) << (8 * i);
     if (size > 0 && size < 8 && (static_cast<uint8_t>(part.back()) & 0x80) != 0) value |= ~uint64_t{0} << (8 * size);
-    return static_cast<int64_t>(value);
+    return push(static_cast<int64_t>(value));
   }
 
   double big_endian_double() {
@@ -149,6 +149,7 @@ class Machine {
   template <typename T>
   const T& expect(PickleRef ref, std::string_view description) {
     const auto* value = get_if<T>(ref);
+    if (const auto* opaque = get_if<PickleOpaque>(ref)) fail("{}", reason_of(*opaque));
     if (value == nullptr) fail("{} is expected here", description);
     return *value;
   }
@@ -157,34 +158,38 @@ class Machine {
 
   bool global(std::string_view module, std::string_view name) {
     const auto found = find_global(module, name);
-    if (!found) refuse_name(module, name);
+    if (!found) return push(PickleOpaque{.module = module, .name = name});
     return push(*found);
   }
 
-  [[noreturn]] void refuse_name(std::string_view module, std::string_view name) const {
-    fail("it names {}.{}, which is not of tensors and plain data; nothing was executed", printable_name(module),
-         printable_name(name));
+  bool opaque(std::string_view what) { return push(PickleOpaque{.what = what}); }
+
+  bool bytes(uint64_t size) {
+    take(size);
+    return opaque("bytes");
+  }
+
+  /// What a class makes of its arguments; the class must be one that is not known.
+  bool new_object(int num_arguments, std::string_view opcode) {
+    for (int i = 0; i < num_arguments; ++i) pop();
+    const auto* type = get_if<PickleOpaque>(pop());
+    if (type == nullptr) refuse_opcode(opcode);
+    return push(PickleOpaque(*type));
   }
 
   [[noreturn]] void refuse_opcode(std::string_view name) const {
     fail("it has the opcode {}, which is not of tensors and plain data; nothing was executed", name);
   }
 
-  static std::string printable_name(std::string_view name) {
-    std::string result(name.substr(0, 100));
-    for (char& c : result) {
-      if (c < 0x21 || c > 0x7E) c = '?';
-    }
-    return result;
-  }
-
   void append(const std::vector<PickleRef>& items) {
+    if (get_if<PickleOpaque>(top()) != nullptr) return;
     auto* list = get_if<PickleList>(top());
     if (list == nullptr) fail("items for a list, and there is none");
     list->items.insert(list->items.end(), items.begin(), items.end());
   }
 
   void set_items(const std::vector<PickleRef>& items) {
+    if (get_if<PickleOpaque>(top()) != nullptr) return;
     auto* dict = get_if<PickleDict>(top());
     if (dict == nullptr) fail("items for a dictionary, and there is none");
     if (items.size() % 2 != 0) fail("a key without a value");
@@ -193,7 +198,9 @@ class Machine {
 
   bool build() {
     pop();  // attributes: those of a state_dict's OrderedDict are versions of modules
-    if (get_if<PickleDict>(top()) == nullptr) refuse_opcode("BUILD on what is no dictionary");
+    if (get_if<PickleDict>(top()) == nullptr && get_if<PickleOpaque>(top()) == nullptr) {
+      refuse_opcode("BUILD on what is no dictionary");
+    }
     return true;
   }
 
@@ -201,6 +208,7 @@ class Machine {
     const auto& id = expect<PickleTuple>(pop(), "a persistent id that describes a storage").items;
     if (id.size() != 5) fail("a persistent id of {} parts, and a storage has 5", id.size());
     if (expect<std::string_view>(id[0], "the text 'storage'") != "storage") fail("a persistent id of no storage");
+    if (const auto* unknown = get_if<PickleOpaque>(id[1])) return push(PickleOpaque(*unknown));  // a quantized one
     const auto& type = expect<PickleGlobal>(id[1], "a storage class");
     if (type.kind != Kind::kStorage) fail("a storage class is expected here");
     PickleStorage storage{.dtype = type.dtype, .key = expect<std::string_view>(id[2], "a storage's key")};
@@ -220,6 +228,7 @@ class Machine {
 
   bool reduce() {
     const auto arguments_ref = pop(), function_ref = pop();
+    if (const auto* unknown = get_if<PickleOpaque>(function_ref)) return push(PickleOpaque(*unknown));
     const auto* function = get_if<PickleGlobal>(function_ref);
     if (function == nullptr) refuse_opcode("REDUCE of what is no name");
     const auto arguments = expect<PickleTuple>(arguments_ref, "a tuple of arguments").items;
@@ -273,7 +282,7 @@ class Machine {
       for (const auto& [key, value] : items) {
         const auto name = expect<std::string_view>(key, "the name of a tensor's mark");
         const bool is_set = expect<bool>(value, "a tensor's mark");
-        if (name != "conj" && name != "neg") fail("a tensor with the mark '{}'", printable_name(name));
+        if (name != "conj" && name != "neg") fail("a tensor with the mark '{}'", name.substr(0, 100));
         (name == "conj" ? tensor.conjugated : tensor.negated) = is_set;
       }
     }
@@ -304,8 +313,8 @@ bool Machine::step() {
     case 'K': return push(int64_t{read<uint8_t>()});
     case 'M': return push(int64_t{read<uint16_t>()});
     case 'J': return push(int64_t{read<int32_t>()});
-    case '\x8a': return push(integer(read<uint8_t>()));
-    case '\x8b': return push(integer(read<uint32_t>()));
+    case '\x8a': return integer(read<uint8_t>());
+    case '\x8b': return integer(read<uint32_t>());
     case 'G': return push(big_endian_double());
     case '\x8c': return push(utf8(read<uint8_t>()));
     case 'X': return push(utf8(read<uint32_t>()));
@@ -361,26 +370,44 @@ bool Machine::step() {
     case 'Q': return persistent_storage();
     case 'R': return reduce();
     case 'b': return build();
-    case 'i': {
-      const auto module = line();
-      refuse_name(module, line());
+    case '\x81': return new_object(1, "NEWOBJ");
+    case '\x92': return new_object(2, "NEWOBJ_EX");
+    case '\x8f': return opaque("a set");
+    case '\x90': {
+      pop_mark();
+      if (get_if<PickleOpaque>(top()) == nullptr) refuse_opcode("ADDITEMS on what is no set");
+      return true;
     }
+    case '\x91': pop_mark(); return opaque("a set");
+    case 'B': return bytes(read<uint32_t>());
+    case 'C': return bytes(read<uint8_t>());
+    case '\x8e':
+    case '\x96': return bytes(read<uint64_t>());
+    case 'i': refuse_opcode("INST");
     case 'o': refuse_opcode("OBJ");
-    case '\x81': refuse_opcode("NEWOBJ");
-    case '\x92': refuse_opcode("NEWOBJ_EX");
     case '\x82':
     case '\x83':
     case '\x84': refuse_opcode("EXT");
     case 'P': refuse_opcode("PERSID");
-    case 'B':
-    case 'C':
-    case '\x8e':
-    case '\x96': refuse_opcode("BINBYTES");
     default: refuse_opcode(fmt::format("{:#04x}", static_cast<uint8_t>(opcode)));
   }
 }
 
 }  // namespace
+
+std::string reason_of(const PickleOpaque& opaque) {
+  const auto printable = [](std::string_view name) {
+    std::string result(name.substr(0, 100));
+    for (char& c : result) {
+      if (c < 0x21 || c > 0x7E) c = '?';
+    }
+    return result;
+  };
+  const auto what = opaque.module.empty()
+                        ? fmt::format("has {}", opaque.what)
+                        : fmt::format("names {}.{}", printable(opaque.module), printable(opaque.name));
+  return fmt::format("it {}, which is not of tensors and plain data; nothing was executed", what);
+}
 
 Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& what) { return Machine(bytes, what).run(); }
 

@@ -59,8 +59,17 @@ struct PickleTensor {
   bool conjugated = false, negated = false;  ///< Marks that torch keeps beside the values.
 };
 
+/// Anything else: a set, bytes, an object of some class. It was read over, and nothing of it is known or was executed.
+/// So a file may have such things beside what somebody asks for.
+struct PickleOpaque {
+  std::string_view what;          ///< "a set"; empty where the names say it.
+  std::string_view module, name;  ///< Of the class or function.
+};
+/// Why it cannot be read.
+std::string reason_of(const PickleOpaque& opaque);
+
 using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::string_view, PickleList, PickleTuple,
-                                PickleDict, PickleGlobal, PickleStorage, PickleTensor>;
+                                PickleDict, PickleGlobal, PickleStorage, PickleTensor, PickleOpaque>;
 
 /// Objects that the pickle shares are one node; they may even contain themselves.
 struct Pickle {
@@ -73,8 +82,9 @@ struct Pickle {
 ///
 /// torch.Size is a tuple here, a device its text ("cuda:1"), an OrderedDict a dictionary without its attributes (those
 /// of a state_dict are versions of modules), a parameter its tensor.
-/// Errors  kDataLoss, beginning with `what`: naming the class or function, or the opcode, that is not of plain data; or
-///         saying what is malformed.
+/// Errors  kDataLoss, beginning with `what`: naming what a tensor, list or dictionary is said to be made of and cannot
+/// be;
+///         an opcode that is not known; or saying what is malformed.
 Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& what);
 
 }  // namespace yoke::train

@@ -81,6 +81,7 @@ class Builder {
       if (name->kind != PickleGlobal::Kind::kDtype) fail(what_, "a class or function stands where a value should");
       return "torch." + std::string(name->dtype);
     }
+    if (const auto* opaque = std::get_if<PickleOpaque>(&node)) fail(what_, "{}", reason_of(*opaque));
     if (std::holds_alternative<PickleStorage>(node)) fail(what_, "a storage stands alone; only tensors are read");
     return {};
   }
@@ -200,7 +201,32 @@ void refuse_old_format(std::span<const std::byte> file, const std::string& what)
 
 }  // namespace
 
-PtValue read_pt(const fs::path& path) {
+namespace {
+
+/// What `keys` lead to; nullopt where they do not.
+std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::string>& keys) {
+  auto ref = pickle.root;
+  for (const auto& key : keys) {
+    const auto* dict = std::get_if<PickleDict>(&pickle.nodes[ref]);
+    if (dict == nullptr) return std::nullopt;
+    std::optional<PickleRef> found;
+    for (const auto& [key_ref, value_ref] : dict->items) {
+      const auto* text = std::get_if<std::string_view>(&pickle.nodes[key_ref]);
+      if (text != nullptr && *text == key && found) return std::nullopt;  // twice: the whole is refused
+      if (text != nullptr && *text == key) found = value_ref;
+    }
+    if (!found) return std::nullopt;
+    ref = *found;
+  }
+  return ref;
+}
+
+/// The value that `keys` lead to, whatever else is in the file; the whole where they lead nowhere.
+struct FoundValue {
+  PtValue value;
+  bool is_found = false;
+};
+FoundValue read_value(const fs::path& path, const std::vector<std::string>& keys) {
   const auto what = path.string();
   const TensorMapping mapping(path);
   const auto file = mapping.bytes();
@@ -233,12 +259,18 @@ PtValue read_pt(const fs::path& path) {
     if (text != "little") fail(what, "its byte order is '{}'; save it on a little-endian machine", text.substr(0, 20));
   }
   const auto pickle = parse_pickle(zip_content(file, *data, "data.pkl", what), what);
-  return Builder(mapping, entries, prefix, pickle, data->num_bytes, what).build(pickle.root, 0);
+  const auto node = find_node(pickle, keys);
+  Builder builder(mapping, entries, prefix, pickle, data->num_bytes, what);
+  return {builder.build(node.value_or(pickle.root), 0), node.has_value()};
 }
 
+}  // namespace
+
+PtValue read_pt(const fs::path& path) { return read_value(path, {}).value; }
+
 TensorMap read_state_dict(const fs::path& path, const std::vector<std::string>& keys) {
-  const PtValue whole = read_pt(path);
-  const PtValue* value = &whole;
+  const auto found = read_value(path, keys);
+  const PtValue* value = &found.value;
   std::string place = path.string();
   const auto refuse = [&](const std::string& why) -> void {
     throw Error(ErrorCode::kInvalidArgument, "{}: {}", place, why);
@@ -252,6 +284,10 @@ TensorMap read_state_dict(const fs::path& path, const std::vector<std::string>& 
     return fmt::format("{}{}", fmt::join(names, ", "), names.size() < dict.items.size() ? ", ..." : "");
   };
   for (const auto& key : keys) {
+    if (found.is_found) {
+      place += "['" + key + "']";
+      continue;
+    }
     const auto* dict = value->get_if<PtDict>();
     if (dict == nullptr) refuse(fmt::format("there is a {}, where '{}' was looked for", value->type_name(), key));
     value = dict->find(key);

@@ -28,7 +28,9 @@ namespace yoke::train {
 ///          errno says when the file cannot be read.
 PtValue read_pt(const std::filesystem::path& path);
 
-/// A dictionary of tensors out of such a file: the outermost, or the one that `keys` lead to.
+/// A dictionary of tensors out of such a file: the outermost, or the one that `keys` lead to. What else is in the file
+/// is not looked at, and may be what read_pt refuses: a trainer's sets, bytes, counters and arguments.
+///
 /// Errors  as read_pt; kInvalidArgument when `keys` lead nowhere, with what is there, or when a value is no tensor.
 TensorMap read_state_dict(const std::filesystem::path& path, const std::vector<std::string>& keys = {});
 

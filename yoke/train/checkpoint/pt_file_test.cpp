@@ -11,9 +11,11 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/message_of.h"
 #include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -203,6 +205,27 @@ TEST_F(PtFileTest, StateDictsByTheirPlace) {
   refuse({"epoch", "x"}, "trainer.pt['epoch']: there is a int, where 'x' was looked for");
   refuse({"best"}, "trainer.pt['best']: a float, and no dictionary of tensors");
   refuse({"optimizer"}, "'state' is a dict and no tensor; name it among the keys");
+}
+
+// A trainer's file has sets, bytes, counters, arguments and what not beside the weights.
+TEST_F(PtFileTest, WhatIsBesideTheWeightsDoesNotMatter) {
+  const auto path = kRecorded / "beside.pt";
+  const auto weights = read_state_dict(path, {"model"});
+  ASSERT_EQ(weights.size(), 1u);
+  EXPECT_TRUE(at::equal(weights.at("weight"), at::arange(6.0).to(at::kFloat).view({2, 3})));
+  for (const auto& keys : std::vector<std::vector<std::string>>{{}, {"seen"}, {"none"}}) {
+    EXPECT_THROW(read_state_dict(path, keys), Error);
+  }
+  for (const auto& [key, reason] :
+       std::map<std::string, std::string>{{"seen", "it names __builtin__.set, which is not"},
+                                          {"raw", "it names _codecs.encode"},
+                                          {"counts", "it names collections.Counter"},
+                                          {"long", "it has an integer of over 64 bits"},
+                                          {"arguments", "it names argparse.Namespace"}}) {
+    EXPECT_THAT(test::message_of([&] { read_state_dict(path, {key}); }, ErrorCode::kDataLoss), HasSubstr(reason))
+        << key;
+  }
+  EXPECT_THROW(read_pt(path), Error);
 }
 
 TEST_F(PtFileTest, OtherFormatsSayHowToConvertThem) {

@@ -109,6 +109,9 @@ NamedTensors DistributedDataParallelBase::buffers() const { return impl_->buffer
 dist::World& DistributedDataParallelBase::world() const { return impl_->world; }
 void DistributedDataParallelBase::sync_buffers() { impl_->broadcast_all_buffers(); }
 void DistributedDataParallelBase::begin_forward() { impl_->begin_forward(); }
+bool DistributedDataParallelBase::communicates() const {
+  return c10::GradMode::is_enabled() && *impl_->no_sync_depth == 0;
+}
 void DistributedDataParallelBase::take_output(const at::Tensor& output) { impl_->take_output(output); }
 
 at::Tensor DistributedDataParallelBase::clip_grad_norm(double max_norm) {
@@ -121,8 +124,7 @@ DistributedDataParallelBase::NoSync::~NoSync() {
 }
 DistributedDataParallelBase::NoSync DistributedDataParallelBase::no_sync() { return NoSync(impl_->no_sync_depth); }
 
-// ---- A step: forward, backward, and what follows it
-// ------------------------------------------------------------------
+// ---- A step: forward, backward, and what follows it ----------------------------------------------------------------
 
 DistributedDataParallelBase::Impl::~Impl() {
   for (const auto& [accumulator, key] : accumulators) accumulator->del_post_hook(key);

@@ -117,6 +117,7 @@ class DistributedDataParallelBase : public ParallelModule {
   DistributedDataParallelBase(torch::nn::Module& model, dist::World& world,
                               const DistributedDataParallelOptions& options);
 
+  bool communicates() const;  ///< Whether a forward now is part of a step that all ranks take.
   void begin_forward();
   void take_output(const at::Tensor& output);  ///< A tensor that forward returns.
 
@@ -141,7 +142,11 @@ class DistributedDataParallel : public DistributedDataParallelBase {
 
   /// Any other computation with the model that leads to the loss: `net.run([&] { return model.loss(x, y); })`.
   template <class Forward>
-  auto run(Forward&& forward) {
+  auto run(Forward&& forward) -> decltype(forward()) {
+    if (!communicates()) {
+      begin_forward();
+      return forward();
+    }
     return told_to_all([&] {
       begin_forward();
       auto output = forward();
