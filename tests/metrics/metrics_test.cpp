@@ -158,7 +158,7 @@ class Server {
 TEST(Metrics, EveryStateIsValid) {
   for (const auto* state :
        {"eight_a100", "lost", "many_processes", "mig", "throttled", "unsupported", "version_mismatch"}) {
-    const auto result = yoke_on(state, {"metrics"});
+    const auto result = yoke_on(state, {"metrics", "--deadline", "60"});  // a busy machine is no slow driver
     EXPECT_EQ(result.exit_code, 0) << state << result.err;
     std::set<std::string> samples;
     for (const auto& line : lines_of(result.out)) {
