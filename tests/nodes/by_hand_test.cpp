@@ -251,6 +251,9 @@ TEST_F(ByHand, AnotherNumberOfNodesIsRefused) {
               HasSubstr("yoke run: the head of the job refuses this node: it was started with --nnodes 2:3, "
                         "and the head with 2\n"));
   EXPECT_TRUE(head->wait_until([&] { return head->err().find("started with --nnodes 2:3") != std::string::npos; }));
+  const auto restarts = join(1, {"--max-restarts", "5", "--", "true"}, "2")->wait();
+  EXPECT_EQ(restarts.exit_code, 77);
+  EXPECT_THAT(restarts.err, HasSubstr("it was started with --max-restarts 5, and the head with 0\n"));
   const auto node = join(1, {"--", "true"}, "2");
   EXPECT_EQ(node->wait().exit_code, 0) << node->err();
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();

@@ -309,6 +309,7 @@ int join_job(const LaunchSpec& spec, const NodesSpec& nodes) {
   info.address = nodes.local_addr;
   info.node_rank = nodes.node_rank;
   info.nnodes = nnodes_of(nodes.membership);
+  info.max_restarts = spec.max_restarts;
   Agent agent(spec, std::move(info), true);
   const bool may_return = nodes.is_elastic() || spec.max_restarts > 0;
   for (bool is_return = false;; is_return = true) {

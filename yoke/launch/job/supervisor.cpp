@@ -209,6 +209,11 @@ class Head : public NodeObserver {
       return refuse(id, member,
                     fmt::format("it was started with --nnodes {}, and the head with {}", info.nnodes, ours));
     }
+    if (info.max_restarts != 0 && info.max_restarts != spec_.max_restarts) {
+      return refuse(id, member,
+                    fmt::format("it was started with --max-restarts {}, and the head with {}", info.max_restarts,
+                                spec_.max_restarts));
+    }
     membership_.add(id, member.info.node_rank, Clock::now());
   }
 

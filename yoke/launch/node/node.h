@@ -26,6 +26,7 @@ struct NodeInfo {
   std::optional<int64_t> node_rank;  ///< That it was given by hand.
   bool has_store = false;            ///< It can serve the ranks' store by a program.
   std::string nnodes;                ///< "2" or "2:4" as it was started with; empty: the head did that.
+  int64_t max_restarts = 0;          ///< As it was started with; 0: not given, the head's counts.
   bool is_return = false;            ///< It was a node of this job before, and was cut off.
 };
 

@@ -47,6 +47,7 @@ json to_json(const NodeEvent& event) {
                       {"node_rank", event.info->node_rank.value_or(-1)},
                       {"has_store", event.info->has_store},
                       {"nnodes", event.info->nnodes},
+                      {"max_restarts", event.info->max_restarts},
                       {"is_return", event.info->is_return}};
   }
   return result;
@@ -80,6 +81,7 @@ NodeEvent to_event(const json& from) {
                   .num_ranks = info->at("num_ranks"),
                   .has_store = info->at("has_store"),
                   .nnodes = info->value("nnodes", ""),
+                  .max_restarts = info->value("max_restarts", int64_t{0}),
                   .is_return = info->value("is_return", false)};
     if (const int64_t rank = info->at("node_rank"); rank >= 0) event.info->node_rank = rank;
     constexpr int64_t kMaxRanks = 65'536;
