@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "yoke/cli/values.h"
 #include "yoke/cli/words.h"
@@ -24,6 +25,19 @@ bool is_script_here(const std::string& name) {
   std::error_code ignored;
   if (std::filesystem::is_directory(name, ignored)) return std::filesystem::exists(name + "/__main__.py", ignored);
   return std::filesystem::is_regular_file(name, ignored) && access(name.c_str(), X_OK) != 0 && !name.ends_with(".py");
+}
+
+/// Of a script here whose first line names what is not there; a carriage return at its end is part of the name.
+std::optional<std::string> missing_interpreter(const std::string& program) {
+  std::error_code ignored;
+  if (program.find('/') == program.npos || !std::filesystem::is_regular_file(program, ignored)) return std::nullopt;
+  std::ifstream file(program);
+  std::string line;
+  if (!std::getline(file, line) || !line.starts_with("#!")) return std::nullopt;
+  const auto begin = line.find_first_not_of(" \t", 2);
+  if (begin == line.npos) return std::nullopt;
+  const auto interpreter = line.substr(begin, line.find_first_of(" \t", begin) - begin);
+  return access(interpreter.c_str(), F_OK) == 0 ? std::nullopt : std::optional(interpreter);
 }
 
 }  // namespace
@@ -48,11 +62,9 @@ std::optional<std::string> hint_about(const EndedJob& job, const std::vector<std
     return fmt::format("programs without a / are looked for on PATH; for the one in this folder: yoke run ./{}",
                        program);
   }
-  if (job.status == kNotFound && program.find('/') != program.npos && access(program.c_str(), X_OK) == 0) {
-    return fmt::format(
-        "{} is there, and the interpreter that its first line names is not (a carriage return at the end "
-        "of that line is part of the name)",
-        program);
+  if (const auto interpreter = job.status == kNotFound ? missing_interpreter(program) : std::nullopt) {
+    return fmt::format("{} is there, and the interpreter that its first line names is not: '{}'", program,
+                       *interpreter);
   }
   if ((job.status == kNotFound || job.status == kCannotExecute) && is_script_here(program)) {
     return fmt::format("if {} is Python's: yoke run --run-path {}", program, program);

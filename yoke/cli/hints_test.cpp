@@ -1,6 +1,10 @@
 #include "yoke/cli/hints.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 namespace yoke::cli {
 namespace {
@@ -43,9 +47,17 @@ TEST(Hints, AreForJobsThatFailedAtOnce) {
 }
 
 TEST(Hints, AMissingInterpreterIsNotAMissingProgram) {
-  const auto hint = hint_about({.status = 127, .is_quick = true}, {"/bin/sh"}, [](std::string_view) { return false; });
-  ASSERT_TRUE(hint);
-  EXPECT_TRUE(hint->starts_with("/bin/sh is there, and the interpreter"));
+  const auto path = (std::filesystem::temp_directory_path() / ("yoke-hint-" + std::to_string(getpid()))).string();
+  const auto hint = [&](const std::string& first_line) {
+    std::ofstream(path) << first_line << "\nexit 127\n";
+    return hint_about({.status = 127, .is_quick = true}, {path}, [](std::string_view) { return false; });
+  };
+  EXPECT_EQ(hint("#! /bin/no-such-shell -e"),
+            path + " is there, and the interpreter that its first line names is not: '/bin/no-such-shell'");
+  EXPECT_TRUE(hint("#!/bin/sh\r"));
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  EXPECT_EQ(hint("#!/bin/sh"), std::nullopt) << "what it did ended with 127";
+  std::filesystem::remove(path);
 }
 
 }  // namespace
