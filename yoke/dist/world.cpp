@@ -182,7 +182,8 @@ World::~World() {
   if (impl_ != nullptr && std::uncaught_exceptions() > impl_->num_exceptions) {
     report_failure("an exception has ended it; its own log says which");
   }
-}  // Impl's members go in reverse order: the thread of Arrivals before what it asks
+  // Impl's members go in reverse order: the thread of Arrivals before what it asks.
+}
 
 c10::Device World::device() const { return impl_->device; }
 

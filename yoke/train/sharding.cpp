@@ -56,15 +56,18 @@ std::vector<int64_t> whole_shape(const at::Tensor& tensor) {
 }
 
 void require_whole(const std::string& what, const std::string& name, const at::Tensor& tensor) {
-  const auto* sharding = sharding_of(tensor);
-  if (sharding == nullptr) return;
-  if (sharding->role == Sharding::Role::kPart) {
+  require_elements(what, name, tensor);
+  if (const auto* sharding = sharding_of(tensor); sharding != nullptr && sharding->role == Sharding::Role::kPart) {
     throw Error(ErrorCode::kInvalidArgument,
                 "{}: '{}' is this rank's part of a tensor that is divided between ranks, not the whole: save the parts "
                 "of all ranks (ShardedCheckpointFolder), or make it whole (gather_slices)",
                 what, name);
   }
-  if (tensor.numel() > 0) return;
+}
+
+void require_elements(const std::string& what, const std::string& name, const at::Tensor& tensor) {
+  const auto* sharding = sharding_of(tensor);
+  if (sharding == nullptr || sharding->role == Sharding::Role::kPart || tensor.numel() > 0) return;
   throw Error(
       ErrorCode::kInvalidArgument,
       "{}: '{}' is a parameter of a sharded model, and has no elements here: use the FullyShardedDataParallel's "

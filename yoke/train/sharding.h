@@ -45,8 +45,11 @@ std::vector<int64_t> shape_of_part(const std::vector<int64_t>& whole, int64_t nu
 /// The shape of the parameter that `tensor` is, or is a part of.
 std::vector<int64_t> whole_shape(const at::Tensor& tensor);
 
-/// Errors  kInvalidArgument, naming the tensor, where `tensor` is not whole: `what` cannot use it. A parameter that has
-///         its elements at the moment is whole.
+/// For what takes parameters or parts of them, and nothing in between.
+/// Errors  kInvalidArgument, naming the tensor, for a sharded model's parameter, which has no elements at the moment.
+void require_elements(const std::string& what, const std::string& name, const at::Tensor& tensor);
+/// For what takes whole tensors.
+/// Errors  kInvalidArgument, naming the tensor, for these and for parts.
 void require_whole(const std::string& what, const std::string& name, const at::Tensor& tensor);
 
 }  // namespace yoke::train

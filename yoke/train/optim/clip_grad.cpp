@@ -27,6 +27,7 @@ std::vector<std::vector<at::Tensor>> gradients_of(const NamedTensors& parameters
   std::map<Key, size_t> positions;
   std::vector<std::vector<at::Tensor>> lists;
   for (const auto& [name, parameter] : distinct(parameters)) {
+    require_elements("clip_grad", name, parameter);
     const auto& gradient = parameter.grad();
     if (!gradient.defined()) continue;
     if (gradient.layout() != at::kStrided) {
@@ -69,7 +70,6 @@ at::Tensor norm_over_ranks(const NamedTensors& parameters, const std::vector<std
   for (const auto& [name, parameter] : parameters) {
     const auto* sharding = sharding_of(parameter);
     if (sharding == nullptr) continue;
-    if (sharding->role == Sharding::Role::kParameter) require_whole("clip_grad", name, parameter);
     world = sharding->world;
     ++num_parts;
   }

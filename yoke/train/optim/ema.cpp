@@ -28,8 +28,7 @@ ExponentialMovingAverage::ExponentialMovingAverage(const NamedTensors& parameter
     throw Error(ErrorCode::kInvalidArgument, "EMA: decay {} must be in [0, 1]", options.decay);
   }
   for (const auto& [name, tensor] : parameters) {
-    const auto* sharding = sharding_of(tensor);
-    if (sharding != nullptr && sharding->role == Sharding::Role::kParameter) require_whole("EMA", name, tensor);
+    require_elements("EMA", name, tensor);
     if (!tensor.defined() || tensor.numel() > 0) continue;
     throw Error(ErrorCode::kInvalidArgument, "EMA: parameter '{}' has no elements", name);
   }

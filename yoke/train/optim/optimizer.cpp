@@ -68,9 +68,7 @@ Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>>
       if (!names.insert(name).second) {
         throw Error(ErrorCode::kInvalidArgument, "{}: two parameters named '{}'", traits_.name, name);
       }
-      if (const auto* sharding = sharding_of(parameter); sharding && sharding->role == Sharding::Role::kParameter) {
-        require_whole(traits_.name, name, parameter);
-      }
+      require_elements(traits_.name, name, parameter);
       if (!is_supported(parameter)) {
         throw Error(ErrorCode::kInvalidArgument,
                     "{}: parameter '{}' is {}, not a dense tensor of float, double, half or bfloat16", traits_.name,

@@ -89,10 +89,9 @@ void each_tensor(const Output& output, const Take& take) {
   } else if constexpr (requires { std::tuple_size<Output>::value; }) {
     std::apply([&](const auto&... item) { (each_tensor(item, take), ...); }, output);
   } else {
-    static_assert(
-        std::is_arithmetic_v<Output> || requires { output.each_tensor(take); },
-        "forward returns a type whose tensors are not known: give it a member "
-        "`template <class Take> void each_tensor(const Take& take) const` that calls take(tensor) for each");
+    static_assert(std::is_arithmetic_v<Output> || std::is_enum_v<Output>,
+                  "forward returns a type whose tensors are not known: give it a member "
+                  "`template <class Take> void each_tensor(const Take& take) const` that calls take(tensor) for each");
   }
 }
 

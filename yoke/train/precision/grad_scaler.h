@@ -45,9 +45,10 @@ struct GradScalerOptions {
   double backoff_factor = 0.5;  ///< Below 1: after a step with one.
   int64_t growth_interval = 2000;
   bool enabled = true;  ///< When false, scale() and step() pass through, and the others do nothing.
-  /// For gradients that differ between ranks (FullyShardedDataParallel's): the ranks agree whether any of them
-  /// overflowed, so all skip or none. Then unscale() and step() are collective. DistributedDataParallel needs none, an
-  /// overflow on one rank is in the mean on all; a ShardedOptimizer brings its own.
+  /// For gradients that differ between ranks: the ranks agree whether any of them overflowed, so all skip or none. Then
+  /// unscale() and step() are collective. An optimizer over a sharded network's parts and a ShardedOptimizer bring
+  /// their own; it is needed where a rank may have no part of any parameter. With DistributedDataParallel an overflow
+  /// on one rank is in the mean on all.
   dist::World* world = nullptr;
 };
 

@@ -244,6 +244,7 @@ TEST(ShardedMisuse, IsRefusedOnEveryRankWithARemedy) {
       {"an optimizer over the module", [](Network& model, Net&) { Sgd optimizer(model); }},
       {"an average of the model", [](Network& model, Net&) { ExponentialMovingAverage average(model); }},
       {"clipping the model", [](Network& model, Net&) { clip_grad_norm(parameters_of(model), {.max_norm = 1}); }},
+      {"clipping the model's values", [](Network& model, Net&) { clip_grad_value(parameters_of(model), 1); }},
       {"the model in a checkpoint",
        [](Network& model, Net&) {
          CheckpointState state;
