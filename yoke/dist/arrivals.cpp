@@ -113,6 +113,11 @@ std::string Arrivals::describe() const {
   return heard_.empty() ? text : fmt::format("{}; reported before: {}", text, heard_);
 }
 
+bool Arrivals::has_heard() const {
+  const std::lock_guard lock(store_mutex_);
+  return !heard_.empty();
+}
+
 std::optional<std::string> Arrivals::describe_ahead() const {
   const std::lock_guard lock(store_mutex_);
   const auto own = sequence_();

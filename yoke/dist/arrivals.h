@@ -37,6 +37,9 @@ class Arrivals {
   /// One sentence on who is missing at this rank's current collective, from the other ranks' numbers; then the failure
   /// that another rank has reported.
   std::string describe() const;
+  /// Whether another rank's report is known here.
+  bool has_heard() const;
+
   /// One sentence on the ranks that have not come to a meeting outside the collectives, as the end of the job is.
   std::string describe_absent(const std::vector<int64_t>& absent) const;
 

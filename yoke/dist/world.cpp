@@ -31,6 +31,8 @@ constexpr milliseconds kShutdownPatience = std::chrono::seconds(30);
 /// A lost connection is the echo of another rank's end. The launcher should hear of that one first, and will then end
 /// this rank before it can speak.
 constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
+/// When that rank has said why it ends, it is surely on its way out: on a busy machine its exit can take seconds.
+constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
 /// How often a rank that waits for the end of the job looks whether another waits for it in a collective.
 constexpr milliseconds kLookInterval(500), kLookIntervalOfARank(50);
 
@@ -331,7 +333,7 @@ void World::explain(std::exception_ptr error) const {
       throw Error(ErrorCode::kTimeout, "rank {}: collective {} timed out after {:g} s: {}", rank(), sequence,
                   std::chrono::duration<double>(impl_->timeout).count(), who);
     }
-    std::this_thread::sleep_for(kEchoDelay);
+    std::this_thread::sleep_for(impl_->arrivals->has_heard() ? kEchoDelayAfterReport : kEchoDelay);
     throw Error(ErrorCode::kUnavailable, "rank {}: collective {} lost its connection to another rank: {}", rank(),
                 sequence, who);
   }
