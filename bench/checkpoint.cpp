@@ -10,13 +10,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "yoke/base/environment.h"
-#include "yoke/train/checkpoint/async_saver.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/checkpoint/checkpoint_folder.h"
 
 namespace {
 
@@ -29,9 +31,11 @@ nlohmann::json summary(std::vector<double> times) {
   return {{"median", times[times.size() / 2]}, {"slowest", times.back()}};
 }
 
-bool holds(const yoke::train::Checkpoint& checkpoint, double value) {
-  return std::ranges::all_of(checkpoint.state.tensors,
-                             [&](const auto& entry) { return entry.second.eq(value).all().template item<bool>(); });
+bool holds(const yoke::train::CheckpointFolder& folder, int64_t step, double value) {
+  const auto source = yoke::train::read_checkpoint(folder.path_of(step)).source;
+  return std::ranges::all_of(source.tensors, [&](const auto& entry) {
+    return yoke::train::read_whole(source, entry.first).eq(value).all().template item<bool>();
+  });
 }
 
 }  // namespace
@@ -47,32 +51,33 @@ int main(int argc, char** argv) try {
   }
   const int64_t num_mb = yoke::parse_int(given["--mb"]).value_or(500);
   const int64_t num_rounds = std::max<int64_t>(1, yoke::parse_int(given["--rounds"]).value_or(5));
-  yoke::train::CheckpointState state;
+  yoke::dist::World world;
+  yoke::train::TrainState state(world);
+  std::deque<at::Tensor> tensors;
   for (int64_t i = 0; i < num_mb; i += 10) {
-    state.tensors["w" + std::to_string(i)] = at::full({std::min<int64_t>(10, num_mb - i) * 250'000}, 0, at::kFloat);
+    tensors.push_back(at::full({std::min<int64_t>(10, num_mb - i) * 250'000}, 0, at::kFloat));
+    state.add("w" + std::to_string(i), tensors.back());
   }
   const auto root = std::filesystem::path(given["--folder"]) / ("bench-checkpoint." + std::to_string(getpid()));
-  const yoke::train::CheckpointFolder in_place(root / "a", {.keep = 1}), behind(root / "b", {.keep = 1});
-  const auto warn = [](const std::string& message) { std::cerr << message << '\n'; };
   std::vector<double> held_in_place, held_behind, written;
   bool right = true;
   {
-    yoke::train::AsyncSaver saver(behind, warn);
-    saver.save(0, state);  // makes the buffers
-    saver.finish();
+    yoke::train::CheckpointFolder in_place(root / "a", {.keep = 1}), behind(root / "b", {.keep = 1});
+    behind.save_async(0, state);  // makes the buffers
+    behind.finish();
     for (int64_t round = 1; round <= num_rounds; ++round) {
       const auto value = static_cast<double>(round);
-      for (const auto& entry : state.tensors) entry.second.fill_(value);
+      for (const auto& tensor : tensors) tensor.fill_(value);
       auto start = Clock::now();
       in_place.save(round, state);
       held_in_place.push_back(seconds(Clock::now() - start));
       start = Clock::now();
-      saver.save(round, state);
+      behind.save_async(round, state);
       held_behind.push_back(seconds(Clock::now() - start));
-      for (const auto& entry : state.tensors) entry.second.fill_(-1);
-      saver.finish();
-      written.push_back(seconds(saver.progress().writing));
-      right = right && holds(*behind.load_latest(warn), value) && holds(*in_place.load_latest(warn), value);
+      for (const auto& tensor : tensors) tensor.fill_(-1);
+      behind.finish();
+      written.push_back(seconds(behind.progress().writing));
+      right = right && holds(behind, round, value) && holds(in_place, round, value);
     }
   }
   std::filesystem::remove_all(root);

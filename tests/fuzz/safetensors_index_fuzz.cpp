@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "yoke/base/error.h"
-#include "yoke/train/checkpoint/safetensors_index.h"
+#include "yoke/train/format/safetensors_index.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   try {

@@ -15,7 +15,7 @@
 #include <limits>
 
 #include "yoke/base/error.h"
-#include "yoke/train/checkpoint/train_state.h"
+#include "yoke/train/checkpoint/module_state.h"
 #include "yoke/train/device/devices.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/sgd.h"
@@ -78,9 +78,8 @@ TEST(TwoGpus, ACheckpointLoadsOntoAnotherDevice) {
     const at::NoGradGuard no_grad;
     at::Tensor(parameter).zero_();
   }
-  CheckpointState state;
-  add_module(state, "model", *saved);
-  load_module(state, "model", *receiver);
+  const auto tensors = named_tensors(*saved);
+  load_module(TensorMap(tensors.begin(), tensors.end()), *receiver);
   EXPECT_EQ(device_of(*receiver), kSecond);
   EXPECT_TRUE(at::equal(receiver->parameters()[0].cpu(), saved->parameters()[0].cpu()));
 }

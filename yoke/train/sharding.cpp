@@ -59,8 +59,8 @@ void require_whole(const std::string& what, const std::string& name, const at::T
   require_elements(what, name, tensor);
   if (const auto* sharding = sharding_of(tensor); sharding != nullptr && sharding->role == Sharding::Role::kPart) {
     throw Error(ErrorCode::kInvalidArgument,
-                "{}: '{}' is this rank's part of a tensor that is divided between ranks, not the whole: save the parts "
-                "of all ranks (ShardedCheckpointFolder), or make it whole (gather_slices)",
+                "{}: '{}' is this rank's part of a tensor that is divided between ranks, not the whole: save it as a "
+                "part of a TrainState, or make it whole first (gather_tensors)",
                 what, name);
   }
 }
@@ -71,7 +71,7 @@ void require_elements(const std::string& what, const std::string& name, const at
   throw Error(
       ErrorCode::kInvalidArgument,
       "{}: '{}' is a parameter of a sharded model, and has no elements here: use the FullyShardedDataParallel's "
-      "parameters() to train, clip and average, its slices() to save and load (gather_slices makes them whole)",
+      "parameters() to train, clip and average, a TrainState to save and load; gather_tensors makes it whole",
       what, name);
 }
 

@@ -27,7 +27,9 @@ struct Sharding {
   };
   Role role = Role::kPart;
   std::vector<int64_t> shape;  ///< Of the whole.
+  int64_t first = 0;           ///< Of a part: the first of its elements in the whole's contiguous order.
   dist::World* world = nullptr;
+  at::Tensor part;                                ///< Of a kParameter: what this rank has of it, also without elements.
   FullyShardedDataParallelBase* owner = nullptr;  ///< Of a kParameter.
 };
 

@@ -16,10 +16,11 @@
 #include <cstdlib>
 #include <random>
 
+#include "fakes/run_ranks.h"
 #include "tests/support/command.h"
 #include "yoke/base/error.h"
-#include "yoke/train/checkpoint/async_saver.h"
-#include "yoke/train/checkpoint/checkpoint.h"
+#include "yoke/base/file.h"
+#include "yoke/train/checkpoint/checkpoint_folder.h"
 
 namespace yoke::train {
 namespace {
@@ -29,13 +30,34 @@ using testing::HasSubstr;
 
 constexpr int64_t kNumValues = 20'000;  // 80 kB: several pages, under the size that libtorch splits among threads
 
-CheckpointState state_after(int64_t value) {
-  return {.tensors = {{"a", at::full({kNumValues}, value, at::kFloat)}, {"b", at::full({3}, value, at::kLong)}}};
+/// A training's state after the step `value`.
+struct Values {
+  at::Tensor a, b;
+  explicit Values(int64_t value) : a(at::full({kNumValues}, value, at::kFloat)), b(at::full({3}, value, at::kLong)) {}
+  TrainState state(dist::World& world) {
+    TrainState state(world);
+    state.add("a", a).add("b", b);
+    return state;
+  }
+};
+
+void save_values(CheckpointFolder& folder, int64_t step, int64_t value) {
+  fakes::run_ranks(1, [&](dist::World& world) { folder.save(step, Values(value).state(world)); });
 }
 
-bool holds(const Checkpoint& checkpoint, int64_t value) {
-  return checkpoint.state.tensors.at("a").equal(at::full({kNumValues}, value, at::kFloat)) &&
-         checkpoint.state.tensors.at("b").equal(at::full({3}, value, at::kLong));
+/// The step of the newest checkpoint, which holds that step's values.
+int64_t load_values(const CheckpointFolder& folder) {
+  int64_t step = -1;
+  fakes::run_ranks(1, [&](dist::World& world) {
+    Values training(-1);
+    auto state = training.state(world);
+    const auto loaded = folder.load_latest(state);
+    ASSERT_TRUE(loaded);
+    step = loaded->step;
+    EXPECT_TRUE(training.a.equal(at::full({kNumValues}, step, at::kFloat)));
+    EXPECT_TRUE(training.b.equal(at::full({3}, step, at::kLong)));
+  });
+  return step;
 }
 
 void fail_on_warning(const std::string& message) { ADD_FAILURE() << message; }
@@ -75,16 +97,19 @@ class CheckpointCrashTest : public testing::Test {
 
 // The only moments at which a killed process differs, on disk, from one that was killed a little later.
 TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
-  const CheckpointFolder folder(folder_, {.keep = 1});
-  const auto before = state_after(1), after = state_after(2);
+  CheckpointFolder folder(folder_, {.keep = 1, .warn = fail_on_warning});
   int64_t num_stops = 0, num_old = 0, num_new = 0, most_temporaries = 0;
   for (int64_t kill_at = 0; kill_at <= num_stops; ++kill_at) {
     fs::remove(folder.path_of(2));
-    if (!fs::exists(folder.path_of(1))) folder.save(1, before);
+    if (!fs::exists(folder.path_of(1))) save_values(folder, 1, 1);
     const pid_t child = start([&] {
+      dist::World world;  // of one rank, on this thread: only that one is traced
+      Values training(2);
+      const auto state = training.state(world);
       if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(77);
       raise(SIGSTOP);
-      folder.save(2, after);
+      folder.save(2, state);
+      _exit(0);
     });
     int status = 0;
     waitpid(child, &status, 0);
@@ -101,10 +126,9 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
       EXPECT_EQ(WEXITSTATUS(status), 0);
     }
 
-    const auto loaded = folder.load_latest(fail_on_warning);
-    ASSERT_TRUE(loaded) << "killed at stop " << kill_at;
-    ASSERT_TRUE(holds(*loaded, loaded->step)) << "killed at stop " << kill_at;
-    ++(loaded->step == 1 ? num_old : num_new);
+    const auto step = load_values(folder);
+    ASSERT_FALSE(HasFailure()) << "killed at stop " << kill_at;
+    ++(step == 1 ? num_old : num_new);
     most_temporaries = std::max(most_temporaries, num_temporaries());
     if (WIFEXITED(status)) break;  // it ran to its end: every stop has been tried
   }
@@ -112,16 +136,16 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
   EXPECT_GT(num_new, 4);
   EXPECT_GT(most_temporaries, 0) << "no save was cut in the middle";
   age_temporaries();
-  folder.save(3, after);
+  save_values(folder, 3, 3);
   EXPECT_EQ(num_temporaries(), 0);
 }
 
 /// Kills writers at random moments, `num_rounds` of them. `write` saves ascending steps from the given one on, and
 /// tells each one that is safely on disk.
 using Tell = std::function<void(int64_t step)>;
-void kill_writers(const CheckpointFolder& folder, int num_rounds,
+void kill_writers(CheckpointFolder& folder, int num_rounds,
                   const std::function<void(int64_t first, const Tell& tell)>& write_steps) {
-  folder.save(0, state_after(0));
+  save_values(folder, 0, 0);
   std::mt19937 random(1);
   int64_t least = 0;
   for (int round = 0; round < num_rounds; ++round) {
@@ -142,63 +166,65 @@ void kill_writers(const CheckpointFolder& folder, int num_rounds,
     while (read(saved.read_end.value(), &step, sizeof step) > 0) {
     }
 
-    const auto loaded = folder.load_latest(fail_on_warning);
-    ASSERT_TRUE(loaded);
-    ASSERT_GE(loaded->step, step) << "a save that had returned is gone";
-    ASSERT_TRUE(holds(*loaded, loaded->step));
-    least = loaded->step;
+    least = load_values(folder);
+    ASSERT_GE(least, step) << "a save that had returned is gone";
+    ASSERT_FALSE(testing::Test::HasFailure());
   }
 }
 
 int num_kills(int in_short) { return std::getenv("YOKE_LONG") != nullptr ? 1000 : in_short; }
 
 TEST_F(CheckpointCrashTest, SigkillAtAnyMoment) {
-  const CheckpointFolder folder(folder_);
+  CheckpointFolder folder(folder_, {.warn = fail_on_warning});
   kill_writers(folder, num_kills(20), [&](int64_t first, const Tell& tell) {
-    for (int64_t step = first;; ++step) {
-      folder.save(step, state_after(step));
-      tell(step);
-    }
+    fakes::run_ranks(1, [&](dist::World& world) {
+      for (int64_t step = first;; ++step) {
+        folder.save(step, Values(step).state(world));
+        tell(step);
+      }
+    });
   });
   age_temporaries();
   const auto last = folder.steps().back();
-  folder.save(last + 1, state_after(last + 1));
+  save_values(folder, last + 1, last + 1);
   EXPECT_EQ(num_temporaries(), 0);
 }
 
-// The training's thread changes the tensors while the saver writes its copy of them.
+// The training's thread changes the tensors while their copy is written.
 TEST_F(CheckpointCrashTest, SigkillAtAnyMomentOfAnAsynchronousSave) {
-  const CheckpointFolder folder(folder_, {.keep = 1});
+  CheckpointFolder folder(folder_, {.keep = 1, .warn = fail_on_warning});
   kill_writers(folder, num_kills(30), [&](int64_t first, const Tell& tell) {
-    AsyncSaver saver(folder, fail_on_warning);
-    auto state = state_after(first);
-    for (int64_t step = first;; ++step) {
-      for (const auto& entry : state.tensors) entry.second.fill_(step);
-      saver.save(step, state);  // once it returns, the step before is on disk
-      if (step > first) tell(step - 1);
-    }
+    fakes::run_ranks(1, [&](dist::World& world) {
+      Values training(first);
+      const auto state = training.state(world);
+      for (int64_t step = first;; ++step) {
+        training.a.fill_(step);
+        training.b.fill_(step);
+        folder.save_async(step, state);  // once it returns, the step before is on disk
+        if (step > first) tell(step - 1);
+      }
+    });
   });
   age_temporaries();
   const auto last = folder.steps().back();
-  folder.save(last + 1, state_after(last + 1));
+  save_values(folder, last + 1, last + 1);
   EXPECT_EQ(num_temporaries(), 0);
 }
 
 TEST_F(CheckpointCrashTest, TwoWritersHarmNobody) {
-  const CheckpointFolder folder(folder_, {.keep = 3});
+  CheckpointFolder folder(folder_, {.keep = 3, .warn = fail_on_warning});
   const auto writer = [&](int64_t first) {
     return start([&] {
-      for (int64_t step = first; step < first + 60; ++step) folder.save(step / 2, state_after(step / 2));
+      for (int64_t step = first; step < first + 60; ++step) save_values(folder, step / 2, step / 2);
     });
   };
-  folder.save(0, state_after(0));
+  save_values(folder, 0, 0);
   const pid_t writers[] = {writer(2), writer(3)};
   int num_running = 2;
   int64_t num_loads = 0;
   while (num_running > 0) {
-    const auto loaded = folder.load_latest(fail_on_warning);
-    ASSERT_TRUE(loaded);
-    ASSERT_TRUE(holds(*loaded, loaded->step));
+    load_values(folder);
+    ASSERT_FALSE(HasFailure());
     ++num_loads;
     for (const pid_t pid : writers) {
       int status = 0;
@@ -212,9 +238,9 @@ TEST_F(CheckpointCrashTest, TwoWritersHarmNobody) {
   EXPECT_EQ(num_temporaries(), 0);
 }
 
-void expect_full(const CheckpointFolder& folder, const std::string& reason) {
+void expect_full(CheckpointFolder& folder, const std::string& reason) {
   try {
-    folder.save(2, state_after(2));
+    save_values(folder, 2, 2);
     ADD_FAILURE() << "the disk is not full";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
@@ -223,14 +249,12 @@ void expect_full(const CheckpointFolder& folder, const std::string& reason) {
     EXPECT_THAT(error.what(), HasSubstr(needed));
   }
   EXPECT_EQ(folder.steps(), std::vector<int64_t>{1});
-  const auto loaded = folder.load_latest(fail_on_warning);
-  ASSERT_TRUE(loaded);
-  EXPECT_TRUE(holds(*loaded, 1));
+  EXPECT_EQ(load_values(folder), 1);
 }
 
 TEST_F(CheckpointCrashTest, AFileSizeLimitKeepsThePreviousOne) {
-  const CheckpointFolder folder(folder_);
-  folder.save(1, state_after(1));
+  CheckpointFolder folder(folder_, {.warn = fail_on_warning});
+  save_values(folder, 1, 1);
   struct rlimit limit {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -240,7 +264,7 @@ TEST_F(CheckpointCrashTest, AFileSizeLimitKeepsThePreviousOne) {
   setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(num_temporaries(), 0);
-  folder.save(2, state_after(2));
+  save_values(folder, 2, 2);
 }
 
 void put(const char* path, const std::string& text) {
@@ -271,8 +295,8 @@ TEST_F(CheckpointCrashTest, AFullDiskKeepsThePreviousOne) {
     } catch (const Error&) {
       _exit(kNoMount);
     }
-    const CheckpointFolder folder(folder_);
-    folder.save(1, state_after(1));
+    CheckpointFolder folder(folder_, {.warn = fail_on_warning});
+    save_values(folder, 1, 1);
     expect_full(folder, "No space left on device");
     EXPECT_EQ(num_temporaries(), 0);
     _exit(testing::Test::HasFailure() ? 1 : 0);

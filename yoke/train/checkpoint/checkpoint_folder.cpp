@@ -1,114 +1,247 @@
-// A folder of checkpoints that are a file each, and the lock by which it is one run's.
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
+#include "yoke/train/checkpoint/checkpoint_folder.h"
 
-#include <cerrno>
-#include <chrono>
-#include <string_view>
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <mutex>
 #include <system_error>
+#include <thread>
+#include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/train/checkpoint/checkpoint.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/checkpoint/sharded_files.h"
+#include "yoke/train/checkpoint/whole_file.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kSuffix = ".safetensors";
+/// What this rank has to write, and how.
+struct Save {
+  int64_t step = 0;
+  bool is_sharded = false;
+  TensorSlices slices;
+  StringMap metadata;
+};
 
-StringMap metadata_of(const fs::path& path) {
-  return parse_safetensors_header(MappedFile(path).bytes(), path.string()).metadata;
-}
-
-/// What replace_file leaves of us when killed: ".checkpoint-000000000001.safetensors.XXXXXX.tmp".
-bool is_our_temporary(const StepFolder& folder, std::string_view name) {
-  constexpr std::string_view kEnd = ".tmp";
-  constexpr size_t kRandom = 7;  // ".XXXXXX"
-  if (!name.starts_with('.') || !name.ends_with(kEnd) || name.size() < 1 + kRandom + kEnd.size()) return false;
-  return folder.step_of(name.substr(1, name.size() - 1 - kRandom - kEnd.size())).has_value();
-}
-
-/// For the moment between a temporary's making and its lock.
-constexpr auto kAbandonedAfter = std::chrono::minutes(1);
-
-void remove_abandoned_temporaries(const StepFolder& folder) {
-  const auto now = fs::file_time_type::clock::now();
-  for (const auto& name : names_in(folder.path())) {
-    if (!is_our_temporary(folder, name)) continue;
-    const auto path = folder.path() / name;
-    std::error_code error;
-    const auto written = fs::last_write_time(path, error);
-    if (error || written > now - kAbandonedAfter) continue;
-    const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (fd && flock(fd.value(), LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());
+/// A buffer for a tensor: contiguous, pinned if it receives from a GPU. `old` when it fits.
+at::Tensor buffer_for(const at::Tensor& tensor, const at::Tensor& old) {
+  const bool pinned = tensor.is_cuda();
+  if (old.defined() && old.layout() == at::kStrided && old.sizes() == tensor.sizes() &&
+      old.scalar_type() == tensor.scalar_type() && (!pinned || old.is_pinned())) {
+    return old;
   }
+  return at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(pinned));
+}
+
+/// Replaces the values by copies, in the memory of `old` where that fits.
+void take_copies(TensorSlices& slices, const TensorSlices& old) {
+  const c10::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> buffers;
+  for (const auto& slice : old) buffers.emplace(slice.name, slice.values);
+  std::vector<at::Device> devices;
+  for (auto& slice : slices) {
+    const auto tensor = slice.values;
+    if (!tensor.defined() || tensor.layout() != at::kStrided) continue;  // which the format refuses, by name
+    const auto found = buffers.find(slice.name);
+    slice.values = buffer_for(tensor, found == buffers.end() ? at::Tensor() : found->second);
+    slice.values.copy_(tensor.detach(), /*non_blocking=*/true);
+    if (!tensor.is_cpu() && std::ranges::find(devices, tensor.device()) == devices.end()) {
+      devices.push_back(tensor.device());
+    }
+  }
+  for (const auto& device : devices) {
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    guard.getStream(device).synchronize();
+  }
+}
+
+/// The slices as tensors in their shapes. REQUIRES: each is a whole.
+TensorMap whole_tensors(const TensorSlices& slices) {
+  TensorMap tensors;
+  for (const auto& slice : slices) {
+    const bool is_in_shape = slice.values.sizes() == slice.shape && sharding_of(slice.values) == nullptr;
+    tensors.emplace(slice.name, is_in_shape ? slice.values.detach() : slice.flat().view(slice.shape));
+  }
+  return tensors;
 }
 
 }  // namespace
 
-CheckpointFolder::CheckpointFolder(fs::path folder, const CheckpointFolderOptions& options)
-    : files_(std::move(folder), options, std::string(kSuffix), "", metadata_of) {}
+struct CheckpointFolder::Impl {
+  StepFolder files;
+  Warn warn;
 
-fs::path CheckpointFolder::save(int64_t step, const CheckpointState& state, const OnWritten& on_written) const {
-  files_.check_metric(step, state.metadata);
-  make_folder(folder());
-  const auto before = steps();
-  const auto path = path_of(step);
-  try {
-    write_checkpoint(path, step, state, on_written);
-  } catch (const Error& error) {
-    if (before.empty()) throw;
-    throw Error(error.code(), "{}; {} is as it was", error.what(), path_of(before.back()).filename().string());
+  Save copy;  // the writer's while it runs
+  std::thread writer;
+  std::exception_ptr error;  // the writer's until it is joined
+
+  mutable std::mutex mutex;
+  SaveProgress progress;  // under the mutex
+  Clock::time_point writing_since;
+
+  Save prepare(int64_t step, const TrainState& state, const StringMap& metadata) const;
+  void write(dist::World& world, const Save& save, const OnWritten& on_written) const;
+  void write_file(const Save& save, const OnWritten& on_written) const;
+  void write_copy(dist::World& world) noexcept;
+  void join() {
+    if (writer.joinable()) writer.join();
   }
-  try {
-    for (const int64_t old : files_.superseded(step)) unlink(path_of(old).c_str());
-    remove_abandoned_temporaries(files_);
-  } catch (const Error&) {
-    // The checkpoint is safe; what could not be removed is tried again after the next save.
-  }
-  return path;
+};
+
+/// Collective. Decides who writes what.
+Save CheckpointFolder::Impl::prepare(int64_t step, const TrainState& state, const StringMap& metadata) const {
+  auto& world = state.world();
+  Save save{.step = step, .is_sharded = false, .slices = {}, .metadata = {}};
+  TrainState::Snapshot snapshot;
+  std::string description;
+  snapshot = state.snapshot();
+  on_all_ranks(world, fmt::format("saving step {} in {}: nothing was written", step, files.path().string()), [&] {
+    if (step < 0) throw Error(ErrorCode::kInvalidArgument, "saving in {}: the step is {}", files.path().string(), step);
+    save.metadata = snapshot.values;
+    for (const auto& [name, value] : metadata) {
+      if (name.starts_with("yoke.")) {
+        throw Error(ErrorCode::kInvalidArgument, "saving in {}: the metadata name '{}' is the format's own",
+                    files.path().string(), name);
+      }
+      save.metadata[name] = value;
+    }
+    files.check_metric(step, save.metadata);
+    description = describe_slices(snapshot.slices);
+  });
+  const auto plan = plan_slices(world.all_gather_text(description));
+  save.is_sharded = std::ranges::any_of(plan, [](const PlannedTensor& tensor) {
+    return tensor.parts.size() > 1 || (tensor.parts.size() == 1 && tensor.parts[0].rank != 0);
+  });
+  save.slices = own_slices(snapshot.slices, plan, world.rank());
+  return save;
 }
 
-Checkpoint CheckpointFolder::read(int64_t step) const {
-  auto checkpoint = read_checkpoint(path_of(step));
-  if (checkpoint.step != step) {
-    throw Error(ErrorCode::kDataLoss, "{}: holds step {}, not the step of its name", checkpoint.path.string(),
-                checkpoint.step);
+/// Collective.
+void CheckpointFolder::Impl::write(dist::World& world, const Save& save, const OnWritten& on_written) const {
+  if (save.is_sharded) {
+    write_sharded(world, files.folder_of(save.step), save.step, save.slices, save.metadata, on_written);
+    if (world.rank() == 0) {
+      std::error_code ignored;
+      fs::remove(files.file_of(save.step), ignored);  // of the same step, by a run that was not sharded
+    }
+  } else {
+    on_all_ranks(world, fmt::format("the checkpoint of step {} was not written", save.step), [&] {
+      if (world.rank() == 0) write_file(save, on_written);
+    });
   }
+  if (world.rank() == 0) files.prune(save.step);
+}
+
+void CheckpointFolder::Impl::write_file(const Save& save, const OnWritten& on_written) const {
+  make_folder(files.path());
+  const auto before = files.steps();
+  try {
+    write_whole_file(files.file_of(save.step), save.step, whole_tensors(save.slices), save.metadata, on_written);
+    remove_sharded(files.folder_of(save.step));
+  } catch (const Error& failure) {
+    if (before.empty()) throw;
+    throw Error(failure.code(), "{}; {} is as it was", failure.what(), files.path_of(before.back()).filename().string());
+  }
+}
+
+void CheckpointFolder::Impl::write_copy(dist::World& world) noexcept {
+  try {
+    write(world, copy, [&](int64_t written_bytes, int64_t num_bytes) {
+      const std::lock_guard lock(mutex);
+      progress.written_bytes = written_bytes;
+      progress.num_bytes = num_bytes;
+    });
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::lock_guard lock(mutex);
+  progress.writing = Clock::now() - writing_since;
+  progress.done = true;
+}
+
+CheckpointFolder::CheckpointFolder(fs::path folder, const CheckpointFolderOptions& options)
+    : impl_(new Impl{.files = StepFolder(std::move(folder), options), .warn = options.warn}) {
+  impl_->progress.done = true;
+}
+
+CheckpointFolder::CheckpointFolder(CheckpointFolder&&) noexcept = default;
+
+CheckpointFolder::~CheckpointFolder() {
+  if (!impl_) return;
+  impl_->join();
+  if (!impl_->error) return;
+  try {
+    std::rethrow_exception(impl_->error);
+  } catch (const std::exception& error) {
+    try {
+      impl_->warn(fmt::format("a checkpoint was not written: {}", error.what()));
+    } catch (...) {  // a destructor has nobody left to tell
+    }
+  }
+}
+
+fs::path CheckpointFolder::save(int64_t step, const TrainState& state, const StringMap& metadata) {
+  finish();
+  impl_->write(state.world(), impl_->prepare(step, state, metadata), {});
+  return path_of(step);
+}
+
+void CheckpointFolder::save_async(int64_t step, const TrainState& state, const StringMap& metadata) {
+  const auto begin = Clock::now();
+  finish();
+  auto save = impl_->prepare(step, state, metadata);
+  take_copies(save.slices, impl_->copy.slices);
+  impl_->copy = std::move(save);
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->writing_since = Clock::now();
+    impl_->progress = {.step = step, .held = impl_->writing_since - begin};
+  }
+  try {
+    impl_->writer = std::thread([impl = impl_.get(), &world = state.world()] { impl->write_copy(world); });
+  } catch (const std::system_error& error) {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->progress.done = true;
+    throw Error(ErrorCode::kUnavailable, "saving step {}: no thread to write it: {}", step, error.what());
+  }
+}
+
+void CheckpointFolder::finish() {
+  impl_->join();
+  if (const auto failed = std::exchange(impl_->error, nullptr)) std::rethrow_exception(failed);
+}
+
+bool CheckpointFolder::busy() const {
+  const std::lock_guard lock(impl_->mutex);
+  return !impl_->progress.done;
+}
+
+SaveProgress CheckpointFolder::progress() const {
+  const std::lock_guard lock(impl_->mutex);
+  auto progress = impl_->progress;
+  if (!progress.done) progress.writing = Clock::now() - impl_->writing_since;
+  return progress;
+}
+
+std::optional<StoredCheckpoint> CheckpointFolder::load_latest(TrainState& state) const {
+  auto checkpoint = impl_->files.newest_sound(state.world());
+  if (checkpoint) state.load(*checkpoint, impl_->warn);
   return checkpoint;
 }
 
-std::optional<Checkpoint> CheckpointFolder::load_latest(const Warn& warn) const {
-  auto found = files_.newest_sound([this](int64_t step) { return read(step); }, warn);
-  return found ? std::optional(std::move(found->second)) : std::nullopt;
-}
-
-std::optional<Checkpoint> CheckpointFolder::load_latest(dist::World& world, const Warn& warn) const {
-  auto found = files_.newest_sound(
-      world, [this](int64_t step) { return read(step); }, warn);
-  return found ? std::optional(std::move(found->second)) : std::nullopt;
-}
-
-FolderLock::FolderLock(const fs::path& folder) {
-  make_folder(folder);
-  const auto path = folder / ".yoke-lock";
-  fd_ = UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!fd_) throw system_error(errno, "opening " + path.string());
-  if (flock(fd_.value(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) throw system_error(errno, "locking " + path.string());
-    auto holder = read_file(path);
-    throw Error(ErrorCode::kUnavailable,
-                "the folder {} is in use by another run{}{}; wait for it, or choose another folder", folder.string(),
-                holder.empty() ? "" : ": ", holder);
-  }
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  const auto holder = fmt::format("pid {} on {}", getpid(), host);
-  // Only for the message above: on a full disk it stays empty.
-  if (ftruncate(fd_.value(), 0) == 0) [[maybe_unused]]
-    const auto count = write(fd_.value(), holder.data(), holder.size());
-}
+std::vector<int64_t> CheckpointFolder::steps() const { return impl_->files.steps(); }
+std::optional<int64_t> CheckpointFolder::best_step() const { return impl_->files.best_step(); }
+fs::path CheckpointFolder::path_of(int64_t step) const { return impl_->files.path_of(step); }
+const fs::path& CheckpointFolder::folder() const { return impl_->files.path(); }
 
 }  // namespace yoke::train

@@ -1,4 +1,4 @@
-#include "yoke/train/checkpoint/checkpoint.h"
+#include "yoke/train/checkpoint/checkpoint_folder.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -17,6 +17,10 @@
 #include "fakes/run_ranks.h"
 #include "tests/support/command.h"
 #include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/train/checkpoint/folder_lock.h"
+#include "yoke/train/checkpoint/whole_file.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -25,18 +29,51 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-CheckpointState state_of(int64_t step) {
-  return {.tensors = {{"model/w", at::full({3, 2}, step, at::kFloat)},
-                      {"model/flag", at::zeros({2}, at::kBool)},
-                      {"n", at::full({}, step, at::kLong)}},
-          .metadata = {{"epoch", std::to_string(step)}}};
+/// A training's state, which says of which step it is.
+struct Saved {
+  at::Tensor w, flag = at::zeros({2}, at::kBool), n;
+  std::string epoch;
+
+  explicit Saved(int64_t step)
+      : w(at::full({3, 2}, step, at::kFloat)), n(at::full({}, step, at::kLong)), epoch(std::to_string(step)) {}
+  TrainState state(dist::World& world) {
+    TrainState state(world);
+    state.add("model/w", w).add("model/flag", flag).add("n", n).add("epoch", epoch);
+    return state;
+  }
+};
+
+void save(CheckpointFolder& folder, int64_t step, int64_t value, const StringMap& metadata = {}) {
+  fakes::run_ranks(1, [&](dist::World& world) { folder.save(step, Saved(value).state(world), metadata); });
+}
+void save(CheckpointFolder& folder, int64_t step, const StringMap& metadata = {}) { save(folder, step, step, metadata); }
+
+void write_file(const fs::path& path, int64_t step) {
+  const Saved training(step);
+  write_whole_file(path, step, {{"model/w", training.w}, {"model/flag", training.flag}, {"n", training.n}},
+                   {{"epoch", training.epoch}});
 }
 
-void expect_holds(const Checkpoint& checkpoint, int64_t step) {
+void expect_holds(const StoredCheckpoint& checkpoint, int64_t step) {
   EXPECT_EQ(checkpoint.step, step);
-  EXPECT_EQ(checkpoint.state.metadata, (StringMap{{"epoch", std::to_string(step)}}));
-  ASSERT_EQ(checkpoint.state.tensors.size(), 3u);
-  EXPECT_TRUE(checkpoint.state.tensors.at("model/w").equal(at::full({3, 2}, step, at::kFloat)));
+  EXPECT_EQ(checkpoint.metadata, (StringMap{{"epoch", std::to_string(step)}}));
+  ASSERT_EQ(checkpoint.source.tensors.size(), 3u);
+  EXPECT_TRUE(read_whole(checkpoint.source, "model/w").equal(at::full({3, 2}, step, at::kFloat)));
+}
+
+/// What a fresh training on this rank loads; nullopt when there is nothing.
+std::optional<StoredCheckpoint> load(const CheckpointFolder& folder, dist::World& world) {
+  Saved training(-1);
+  auto state = training.state(world);
+  auto loaded = folder.load_latest(state);
+  EXPECT_TRUE(training.w.equal(at::full({3, 2}, loaded ? loaded->step : -1, at::kFloat)));
+  EXPECT_EQ(training.epoch, std::to_string(loaded ? loaded->step : -1));
+  return loaded;
+}
+std::optional<StoredCheckpoint> load(const CheckpointFolder& folder) {
+  std::optional<StoredCheckpoint> loaded;
+  fakes::run_ranks(1, [&](dist::World& world) { loaded = load(folder, world); });
+  return loaded;
 }
 
 class CheckpointTest : public testing::Test {
@@ -95,10 +132,11 @@ Error error_of(F function) {
 }
 
 TEST_F(CheckpointTest, ComesBackWhole) {
-  const CheckpointFolder folder(folder_ / "new" / "folder");
-  EXPECT_FALSE(folder.load_latest(collect()));
-  EXPECT_EQ(folder.save(12, state_of(12)).filename(), "checkpoint-000000000012.safetensors");
-  const auto loaded = folder.load_latest(collect());
+  CheckpointFolder folder(folder_ / "new" / "folder", {.warn = collect()});
+  EXPECT_FALSE(load(folder));
+  save(folder, 12);
+  EXPECT_EQ(folder.path_of(12).filename(), "checkpoint-000000000012.safetensors");
+  const auto loaded = load(folder);
   ASSERT_TRUE(loaded);
   expect_holds(*loaded, 12);
   EXPECT_EQ(loaded->path, folder.path_of(12));
@@ -112,7 +150,7 @@ TEST_F(CheckpointTest, ComesBackWhole) {
 
 TEST_F(CheckpointTest, EveryFlippedBitIsNoticed) {
   const auto path = folder_ / "c";
-  write_checkpoint(path, 3, state_of(3));
+  write_file(path, 3);
   const auto good = read_file(path);
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
   for (size_t i = 0; i < good.size(); ++i) {
@@ -130,7 +168,7 @@ TEST_F(CheckpointTest, EveryFlippedBitIsNoticed) {
 
 TEST_F(CheckpointTest, EveryTruncationIsNoticed) {
   const auto path = folder_ / "c";
-  write_checkpoint(path, 3, state_of(3));
+  write_file(path, 3);
   const auto size = static_cast<off_t>(fs::file_size(path));
   ASSERT_EQ(truncate(path.c_str(), size + 1), 0);
   EXPECT_EQ(error_of([&] { read_checkpoint(path); }).code(), ErrorCode::kDataLoss);
@@ -143,25 +181,25 @@ TEST_F(CheckpointTest, EveryTruncationIsNoticed) {
 // What a power cut can leave where the rename reached the disk and the blocks did not.
 TEST_F(CheckpointTest, ZeroedBlocksAreNoticed) {
   const auto path = folder_ / "c";
-  write_checkpoint(path, 3, state_of(3));
+  write_file(path, 3);
   const auto size = fs::file_size(path);
   overwrite(path, std::string(size, '\0'));
   EXPECT_EQ(error_of([&] { read_checkpoint(path); }).code(), ErrorCode::kDataLoss);
 }
 
 TEST_F(CheckpointTest, ThePreviousOneStandsIn) {
-  const CheckpointFolder folder(folder_);
-  folder.save(1, state_of(1));
-  folder.save(2, state_of(2));
+  CheckpointFolder folder(folder_, {.warn = collect()});
+  save(folder, 1);
+  save(folder, 2);
   flip_a_byte(folder.path_of(2));
-  const auto loaded = folder.load_latest(collect());
+  const auto loaded = load(folder);
   ASSERT_TRUE(loaded);
   expect_holds(*loaded, 1);
   EXPECT_THAT(warnings_,
               ElementsAre(fmt::format("refused {}: the data does not match its checksum", folder.path_of(2).string())));
 
   overwrite(folder.path_of(1), "");
-  const auto error = error_of([&] { folder.load_latest(collect()); });
+  const auto error = error_of([&] { load(folder); });
   EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
   EXPECT_EQ(error.what(), fmt::format("no usable checkpoint in {}: {}: the data does not match its checksum",
                                       folder_.string(), folder.path_of(2).string()));
@@ -169,10 +207,10 @@ TEST_F(CheckpointTest, ThePreviousOneStandsIn) {
 }
 
 TEST_F(CheckpointTest, ForeignFilesAreRefusedByName) {
-  const CheckpointFolder folder(folder_, {.keep = 9});
-  folder.save(1, state_of(1));
+  CheckpointFolder folder(folder_, {.keep = 9, .warn = collect()});
+  save(folder, 1);
   write_safetensors(folder.path_of(2), {{"w", at::zeros({2})}});
-  folder.save(3, state_of(3));
+  save(folder, 3);
   edit_header(folder.path_of(3), R"("yoke.version":"1")", R"("yoke.version":"2")");
   fs::copy_file(folder.path_of(1), folder.path_of(4));
   fs::create_directory(folder.path_of(5));
@@ -180,27 +218,27 @@ TEST_F(CheckpointTest, ForeignFilesAreRefusedByName) {
   fs::create_symlink("nowhere", folder.path_of(7));
   overwrite(folder_ / "checkpoint-8.safetensors", "somebody's own");
 
-  const auto loaded = folder.load_latest(collect());
+  const auto loaded = load(folder);
   ASSERT_TRUE(loaded);
   expect_holds(*loaded, 1);
   const auto refused = [&](int64_t step, const std::string& why) {
     return HasSubstr("refused " + folder.path_of(step).string() + ": " + why);
   };
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("No such file"), refused(6, ""), refused(5, "not a regular file"),
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("No such file"), refused(6, ""), refused(5, "there is no sharded checkpoint"),
                                      refused(4, "holds step 1"), refused(3, "format version 2; this program reads 1"),
                                      refused(2, "a safetensors file, but no checkpoint of yoke")));
   EXPECT_EQ(error_of([&] { read_checkpoint(folder.path_of(3)); }).code(), ErrorCode::kFailedPrecondition);
 }
 
 TEST_F(CheckpointTest, KeepsTheLastOnesAndWhatIsNotItsOwn) {
-  const CheckpointFolder folder(folder_, {.keep = 2});
+  CheckpointFolder folder(folder_, {.keep = 2});
   overwrite(folder_ / "notes.txt", "");
   overwrite(folder_ / "checkpoint-5.safetensors", "");
-  folder.save(900, state_of(900));  // of an earlier run
-  for (int64_t step = 1; step <= 4; ++step) folder.save(step, state_of(step));
+  save(folder, 900);  // of an earlier run
+  for (int64_t step = 1; step <= 4; ++step) save(folder, step);
   EXPECT_THAT(folder.steps(), ElementsAre(3, 4, 900));
-  folder.save(4, state_of(5));  // the same step again replaces
-  EXPECT_EQ(read_checkpoint(folder.path_of(4)).state.metadata.at("epoch"), "5");
+  save(folder, 4, 5);  // the same step again replaces
+  EXPECT_EQ(read_checkpoint(folder.path_of(4)).metadata.at("epoch"), "5");
   EXPECT_EQ(names().size(), 5u);
   EXPECT_EQ(error_of([&] { CheckpointFolder(folder_, {.keep = 0}); }).code(), ErrorCode::kInvalidArgument);
 }
@@ -208,30 +246,24 @@ TEST_F(CheckpointTest, KeepsTheLastOnesAndWhatIsNotItsOwn) {
 TEST_F(CheckpointTest, KeepsTheBestBesideTheLast) {
   const std::vector<std::pair<int64_t, std::string>> losses = {{1, "0.5"}, {2, "nan"},  {3, "0.25"}, {4, "-nan"},
                                                                {5, "0.3"}, {6, "0.25"}, {7, "1e-1"}, {8, "0.9"}};
-  const auto save_all = [&](const CheckpointFolder& folder) {
-    for (const auto& [step, loss] : losses) {
-      auto state = state_of(step);
-      state.metadata["loss"] = loss;
-      folder.save(step, state);
-    }
+  const auto save_all = [&](CheckpointFolder& folder) {
+    for (const auto& [step, loss] : losses) save(folder, step, {{"loss", loss}});
   };
-  const CheckpointFolder smallest(folder_ / "a", {.keep = 1, .keep_best = 2, .metric = "loss"});
+  CheckpointFolder smallest(folder_ / "a", {.keep = 1, .keep_best = 2, .metric = "loss"});
   EXPECT_FALSE(smallest.best_step());
   save_all(smallest);
   EXPECT_THAT(smallest.steps(), ElementsAre(3, 7, 8));  // of 3 and 6, equally good, the earlier
   EXPECT_EQ(smallest.best_step(), 7);
-  const CheckpointFolder largest(folder_ / "b", {.keep = 2, .keep_best = 1, .metric = "loss", .best = Best::kLargest});
+  CheckpointFolder largest(folder_ / "b", {.keep = 2, .keep_best = 1, .metric = "loss", .best = Best::kLargest});
   save_all(largest);
   EXPECT_THAT(largest.steps(), ElementsAre(7, 8));  // the best is among the last
   EXPECT_EQ(largest.best_step(), 8);
   // What nobody could compare later is refused now; without the number at all it is only not one of the best.
   for (const std::string text : {"", "bad", "+1", " 0.1", "0,5", "1e-3f"}) {
-    auto state = state_of(9);
-    state.metadata["loss"] = text;
-    EXPECT_EQ(error_of([&] { largest.save(9, state); }).code(), ErrorCode::kInvalidArgument) << text;
+    EXPECT_EQ(error_of([&] { save(largest, 9, {{"loss", text}}); }).code(), ErrorCode::kInvalidArgument) << text;
     EXPECT_THAT(largest.steps(), ElementsAre(7, 8)) << text;
   }
-  largest.save(9, state_of(9));
+  save(largest, 9);
   EXPECT_EQ(largest.best_step(), 8);
   // A damaged header is no metric, and the run that goes on compares with what is there.
   overwrite(smallest.path_of(7), "torn");
@@ -258,7 +290,8 @@ TEST_F(CheckpointTest, RemovesAbandonedTemporariesOnly) {
   const UniqueFd writer(open(alive.c_str(), O_RDWR | O_CLOEXEC));
   ASSERT_EQ(flock(writer.value(), LOCK_EX), 0);
 
-  CheckpointFolder(folder_).save(1, state_of(1));
+  CheckpointFolder folder(folder_);
+  save(folder, 1);
   EXPECT_FALSE(fs::exists(abandoned));
   EXPECT_TRUE(fs::exists(alive));
   EXPECT_TRUE(fs::exists(young));
@@ -266,17 +299,23 @@ TEST_F(CheckpointTest, RemovesAbandonedTemporariesOnly) {
 }
 
 TEST_F(CheckpointTest, RefusesItsOwnNamesAndNegativeSteps) {
-  const CheckpointFolder folder(folder_);
-  auto state = state_of(1);
-  EXPECT_EQ(error_of([&] { folder.save(-1, state); }).code(), ErrorCode::kInvalidArgument);
-  state.metadata["yoke.step"] = "7";
-  EXPECT_EQ(error_of([&] { folder.save(1, state); }).code(), ErrorCode::kInvalidArgument);
+  CheckpointFolder folder(folder_, {.warn = collect()});
+  EXPECT_EQ(error_of([&] { save(folder, -1); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { save(folder, 1, {{"yoke.step", "7"}}); }).code(), ErrorCode::kInvalidArgument);
   EXPECT_TRUE(names().empty());
   // A caller's text that looks like the format's own fields does not mislead it.
-  state.metadata = {{"epoch", R"("yoke.crc32.header":"00000000","yoke.crc32.data":"00000000")"}};
-  state.tensors["yoke.crc32.header"] = at::zeros({1});
-  folder.save(1, state);
-  EXPECT_EQ(folder.load_latest(collect())->state.metadata, state.metadata);
+  fakes::run_ranks(1, [&](dist::World& world) {
+    auto text = std::string(R"("yoke.crc32.header":"00000000","yoke.crc32.data":"00000000")");
+    auto tensor = at::full({1}, 3);
+    TrainState state(world);
+    state.add(R"("yoke.crc32.header")", tensor).add("text", text);
+    folder.save(1, state);
+    const auto before = std::exchange(text, "");
+    tensor.zero_();
+    folder.load_latest(state);
+    EXPECT_EQ(text, before);
+    EXPECT_EQ(tensor.item<int64_t>(), 3);
+  });
 }
 
 TEST_F(CheckpointTest, OneRunHoldsAFolder) {
@@ -313,37 +352,65 @@ TEST_F(CheckpointTest, AKilledRunLetsGo) {
 }
 
 TEST_F(CheckpointTest, AllRanksTakeWhatRank0Chooses) {
-  const CheckpointFolder folder(folder_, {.keep = 3});
-  for (int64_t step = 1; step <= 3; ++step) folder.save(step, state_of(step));
-  flip_a_byte(folder.path_of(3));
+  CheckpointFolder writer(folder_, {.keep = 3});
+  for (int64_t step = 1; step <= 3; ++step) save(writer, step);
+  flip_a_byte(writer.path_of(3));
   fakes::run_ranks(3, [&](dist::World& world) {
     int64_t num_warnings = 0;
-    const auto loaded = folder.load_latest(world, [&](const std::string&) { ++num_warnings; });
+    const CheckpointFolder folder(folder_, {.warn = [&](const std::string&) { ++num_warnings; }});
+    const auto loaded = load(folder, world);
     ASSERT_TRUE(loaded);
     expect_holds(*loaded, 2);
     EXPECT_EQ(num_warnings, world.rank() == 0 ? 1 : 0);
-    EXPECT_FALSE(CheckpointFolder(folder_ / "empty").load_latest(world, collect()));
+    EXPECT_FALSE(load(CheckpointFolder(folder_ / "empty"), world));
   });
 }
 
 TEST_F(CheckpointTest, AllRanksFailTogether) {
-  const CheckpointFolder folder(folder_);
-  folder.save(1, state_of(1));
+  const auto load_here = [](const fs::path& path, dist::World& world) {
+    Saved training(-1);
+    auto state = training.state(world);
+    const auto error = error_of([&] { CheckpointFolder(path, {.warn = [](const std::string&) {}}).load_latest(state); });
+    EXPECT_TRUE(training.w.equal(at::full({3, 2}, -1, at::kFloat)));
+    return error;
+  };
+  CheckpointFolder folder(folder_);
+  save(folder, 1);
   fakes::run_ranks(2, [&](dist::World& world) {
     // Rank 1 sees another disk.
-    const CheckpointFolder mine(world.rank() == 0 ? folder_ : folder_ / "elsewhere");
-    const auto error = error_of([&] { mine.load_latest(world, [](const std::string&) {}); });
+    const auto error = load_here(world.rank() == 0 ? folder_ : folder_ / "elsewhere", world);
     EXPECT_THAT(error.what(), HasSubstr("No such file"));
     EXPECT_EQ(std::string(error.what()).starts_with("all ranks need the folder " + folder_.string()),
               world.rank() == 0);
   });
   flip_a_byte(folder.path_of(1));
   fakes::run_ranks(2, [&](dist::World& world) {
-    const auto error = error_of([&] { folder.load_latest(world, [](const std::string&) {}); });
+    const auto error = load_here(folder_, world);
     EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
     EXPECT_THAT(error.what(), HasSubstr("the data does not match its checksum"));
     EXPECT_EQ(std::string_view(error.what()).find("rank 0: ") != std::string_view::npos, world.rank() == 1);
   });
+}
+
+// The same step, once whole and once divided: what was saved last counts, and the other form is gone.
+TEST_F(CheckpointTest, AFileAndAFolderOfOneStepReplaceEachOther) {
+  CheckpointFolder folder(folder_);
+  const auto save_on = [&](int64_t num_ranks, int64_t value) {
+    fakes::run_ranks(num_ranks, [&](dist::World& world) {
+      auto own = at::full({2}, value);
+      mark_sharded(own, {.shape = {2 * num_ranks}, .first = 2 * world.rank(), .world = &world});
+      CheckpointFolder mine(folder_);
+      mine.save(7, std::move(TrainState(world).add("t", own)));
+    });
+  };
+  for (const int64_t num_ranks : {1, 2, 1, 4}) {
+    save_on(num_ranks, num_ranks);
+    EXPECT_EQ(names().size(), 1u);
+    EXPECT_THAT(folder.steps(), ElementsAre(7));
+    const auto checkpoint = read_checkpoint(folder.path_of(7));
+    EXPECT_EQ(checkpoint.num_shards, num_ranks == 1 ? 0 : num_ranks);
+    EXPECT_TRUE(read_whole(checkpoint.source, "t").equal(at::full({2 * num_ranks}, num_ranks)));
+  }
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 #include "fakes/run_ranks.h"
 #include "tests/support/command.h"
-#include "yoke/train/checkpoint/async_saver.h"
-#include "yoke/train/checkpoint/train_state.h"
+#include "yoke/train/checkpoint/checkpoint_folder.h"
+#include "yoke/train/checkpoint/module_state.h"
 #include "yoke/train/optim/sgd.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
 
@@ -42,6 +42,12 @@ struct Training {
     }
     net = std::make_unique<DistributedDataParallel<torch::nn::Linear>>(model, world);
     optimizer = std::make_unique<Sgd>(model->named_parameters().pairs(), SgdOptions{.momentum = 0.9});
+  }
+
+  TrainState state(dist::World& world) {
+    TrainState state(world);
+    state.add("model", *net).add("optimizer", *optimizer).add("augmentation", augmentation).add("step", step);
+    return state;
   }
 
   void run_to(int64_t end, dist::World& world) {
@@ -76,20 +82,16 @@ TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
     expected = weights_of(training);
   });
   for (const int saved_by : {1, 2, 4}) {
-    const CheckpointFolder folder(root / std::to_string(saved_by));
+    const auto path = root / std::to_string(saved_by);
     std::vector<at::Tensor> next_numbers(static_cast<size_t>(saved_by));
     TensorMap uninterrupted;
     fakes::run_ranks(saved_by, [&](dist::World& world) {
       Training training(world);
       training.run_to(kStop, world);
-      CheckpointState state;
-      add_module(state, "model", *training.model);
-      add_tensors(state, "optimizer", training.optimizer->state_dict());
-      add_generator(state, world, "augmentation", training.augmentation);
-      AsyncSaver saver(folder, [](const std::string& message) { ADD_FAILURE() << message; });
-      if (world.rank() == 0) saver.save(training.step, state);
+      CheckpointFolder folder(path);
+      folder.save_async(training.step, training.state(world));
       training.run_to(kEnd, world);  // while it is written
-      saver.finish();
+      folder.finish();
       auto generator = training.augmentation;
       next_numbers[static_cast<size_t>(world.rank())] = at::rand({3}, generator);
       if (world.rank() == 0) uninterrupted = weights_of(training);
@@ -97,14 +99,12 @@ TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
     for (const int resumed_on : {1, 2, 4}) {
       fakes::run_ranks(resumed_on, [&](dist::World& world) {
         std::vector<std::string> warnings;
-        const Warn warn = [&](const std::string& message) { warnings.push_back(message); };
+        const CheckpointFolder folder(
+            path, {.warn = [&](const std::string& message) { warnings.push_back(message); }});
         Training training(world);
-        const auto checkpoint = folder.load_latest(world, warn);
-        ASSERT_TRUE(checkpoint);
-        load_module(checkpoint->state, "model", *training.model);
-        training.optimizer->load_state_dict(tensors_in(checkpoint->state, "optimizer"));
-        restore_generator(checkpoint->state, world, "augmentation", training.augmentation, warn);
-        training.step = checkpoint->step;
+        auto state = training.state(world);
+        ASSERT_TRUE(folder.load_latest(state));
+        ASSERT_EQ(training.step, kStop);
         training.run_to(kEnd, world);
 
         // Ranks that the checkpoint knows go on with their own numbers, the others begin theirs.

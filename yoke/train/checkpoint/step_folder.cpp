@@ -1,21 +1,32 @@
 #include "yoke/train/checkpoint/step_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <exception>
 #include <system_error>
+#include <utility>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
 #include "yoke/dist/world.h"
+#include "yoke/train/checkpoint/sharded_files.h"
+#include "yoke/train/checkpoint/whole_file.h"
 
 namespace yoke::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kPrefix = "checkpoint-", kSuffix = ".safetensors";
+
+/// For the moment between a temporary's making and its lock.
+constexpr auto kAbandonedAfter = std::chrono::minutes(1);
 
 std::optional<double> number_of(const std::string& text) {
   double value = 0;
@@ -63,13 +74,8 @@ void on_all_ranks(dist::World& world, const std::string& what, const std::functi
   }
 }
 
-StepFolder::StepFolder(fs::path path, const CheckpointFolderOptions& options, std::string suffix, std::string index,
-                       MetadataOf metadata_of)
-    : path_(std::move(path)),
-      options_(options),
-      suffix_(std::move(suffix)),
-      index_(std::move(index)),
-      metadata_of_(std::move(metadata_of)) {
+StepFolder::StepFolder(fs::path path, const CheckpointFolderOptions& options)
+    : path_(std::move(path)), options_(options) {
   if (options_.keep < 1 || options_.keep_best < 0) {
     throw Error(ErrorCode::kInvalidArgument, "checkpoints in {}: keep is {} and keep_best {}", path_.string(),
                 options_.keep, options_.keep_best);
@@ -80,28 +86,36 @@ StepFolder::StepFolder(fs::path path, const CheckpointFolderOptions& options, st
   }
 }
 
-fs::path StepFolder::path_of(int64_t step) const { return path_ / fmt::format("{}{:012}{}", kPrefix, step, suffix_); }
+fs::path StepFolder::folder_of(int64_t step) const { return path_ / fmt::format("{}{:012}", kPrefix, step); }
 
-std::optional<int64_t> StepFolder::step_of(std::string_view name) const {
-  if (!name.starts_with(kPrefix) || !name.ends_with(suffix_)) return std::nullopt;
+fs::path StepFolder::file_of(int64_t step) const { return path_ / fmt::format("{}{:012}{}", kPrefix, step, kSuffix); }
+
+fs::path StepFolder::path_of(int64_t step) const {
+  std::error_code ignored;
+  return fs::exists(folder_of(step) / kShardIndex, ignored) ? folder_of(step) : file_of(step);
+}
+
+std::optional<int64_t> StepFolder::step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
-  name.remove_suffix(std::min(suffix_.size(), name.size()));
+  if (name.ends_with(kSuffix)) name.remove_suffix(kSuffix.size());
   const auto step = parse_int(name);
   return step && *step >= 0 && name == fmt::format("{:012}", *step) ? step : std::nullopt;
 }
 
 bool StepFolder::exists(int64_t step) const {
   std::error_code ignored;
-  return fs::exists(fs::symlink_status(index_.empty() ? path_of(step) : path_of(step) / index_, ignored));
+  return fs::exists(fs::symlink_status(file_of(step), ignored)) || fs::exists(folder_of(step) / kShardIndex, ignored);
 }
 
 std::vector<int64_t> StepFolder::steps() const {
   std::vector<int64_t> steps;
   for (const auto& name : names_in(path_)) {
     const auto step = step_of(name);
-    if (step && (index_.empty() || exists(*step))) steps.push_back(*step);
+    if (step && exists(*step)) steps.push_back(*step);
   }
   std::ranges::sort(steps);
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   return steps;
 }
 
@@ -117,7 +131,8 @@ std::vector<int64_t> StepFolder::best_first(const std::vector<int64_t>& steps) c
   std::vector<std::pair<double, int64_t>> ranked;
   for (const int64_t step : steps) {
     try {
-      const auto metadata = metadata_of_(path_of(step));
+      const auto path = path_of(step);
+      const auto metadata = path == folder_of(step) ? sharded_metadata(path) : whole_file_metadata(path);
       const auto found = metadata.find(options_.metric);
       const auto value = found == metadata.end() ? std::nullopt : number_of(found->second);
       if (value && !std::isnan(*value)) ranked.emplace_back(options_.best == Best::kSmallest ? *value : -*value, step);
@@ -147,7 +162,48 @@ std::vector<int64_t> StepFolder::superseded(int64_t newest) const {
   return older;
 }
 
-void StepFolder::visit_newest_first(const Visit& visit, const Warn& warn) const {
+void StepFolder::prune(int64_t newest) const noexcept {
+  try {
+    for (const int64_t old : superseded(newest)) {
+      unlink(file_of(old).c_str());
+      remove_sharded(folder_of(old));
+    }
+    remove_abandoned();
+  } catch (const std::exception&) {
+    // The checkpoint is safe.
+  }
+}
+
+/// What killed saves leave: of a file ".checkpoint-000000000001.safetensors.XXXXXX.tmp", which its writer has locked,
+/// and folders without an index.
+void StepFolder::remove_abandoned() const {
+  constexpr std::string_view kEnd = ".tmp";
+  constexpr size_t kRandom = 7;  // ".XXXXXX"
+  const auto now = fs::file_time_type::clock::now();
+  for (const auto& name : names_in(path_)) {
+    const auto path = path_ / name;
+    if (const auto step = step_of(name)) {
+      if (!exists(*step)) remove_sharded(path);
+      continue;
+    }
+    if (!name.starts_with('.') || !name.ends_with(kEnd) || name.size() < 1 + kRandom + kEnd.size()) continue;
+    if (!step_of(std::string_view(name).substr(1, name.size() - 1 - kRandom - kEnd.size()))) continue;
+    std::error_code error;
+    const auto written = fs::last_write_time(path, error);
+    if (error || written > now - kAbandonedAfter) continue;
+    const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (fd && flock(fd.value(), LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());
+  }
+}
+
+StoredCheckpoint StepFolder::read(int64_t step) const {
+  auto checkpoint = read_checkpoint(path_of(step));
+  if (checkpoint.step == step) return checkpoint;
+  throw Error(ErrorCode::kDataLoss, "{}: holds step {}, not the step of its name", checkpoint.path.string(),
+              checkpoint.step);
+}
+
+std::optional<StoredCheckpoint> StepFolder::newest_sound() const {
   constexpr int kMaxAttempts = 4;
   for (int attempt = 1;; ++attempt) {
     std::optional<Error> newest_error;
@@ -156,37 +212,32 @@ void StepFolder::visit_newest_first(const Visit& visit, const Warn& warn) const 
     bool vanished = left.empty() && attempt < kMaxAttempts;
     for (; !left.empty() && !vanished; left.pop_back()) {
       try {
-        return visit(left.back());
+        return read(left.back());
       } catch (const Error& error) {
         // A running writer has pruned it since the listing, so there is a newer one: look again.
         vanished = !exists(left.back()) && attempt < kMaxAttempts;
         if (vanished) continue;
         if (!newest_error) newest_error = error;
-        warn(fmt::format("refused {}", error.what()));
+        options_.warn(fmt::format("refused {}", error.what()));
       }
     }
     if (vanished) continue;
-    if (!newest_error) return;
+    if (!newest_error) return std::nullopt;
     throw Error(newest_error->code(), "no usable checkpoint in {}: {}", path_.string(), newest_error->what());
   }
 }
 
-void StepFolder::visit_newest_first(dist::World& world, const Visit& visit, const Warn& warn) const {
-  std::string choice;
+std::optional<StoredCheckpoint> StepFolder::newest_sound(dist::World& world) const {
+  std::optional<StoredCheckpoint> found;
   on_all_ranks(world, "choosing a checkpoint", [&] {
-    if (world.rank() != 0) return;
-    visit_newest_first(
-        [&](int64_t step) {
-          visit(step);
-          choice = std::to_string(step);
-        },
-        warn);
+    if (world.rank() == 0) found = newest_sound();
   });
-  choice = world.all_gather_text(choice).front();
-  if (choice.empty()) return;
+  const auto choice = world.all_gather_text(found ? std::to_string(found->step) : "").front();
+  if (choice.empty()) return std::nullopt;
   on_all_ranks(world, "all ranks need the folder " + path_.string(), [&] {
-    if (world.rank() != 0) visit(*parse_int(choice));
+    if (world.rank() != 0) found = read(*parse_int(choice));
   });
+  return found;
 }
 
 }  // namespace yoke::train

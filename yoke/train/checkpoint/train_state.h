@@ -1,83 +1,161 @@
-// yoke/train/checkpoint/train_state.h -- collects a training's parts into a CheckpointState, and puts them back.
+// yoke/train/checkpoint/train_state.h -- everything that a resumed run needs, named once.
 //
-//     CheckpointState state;
-//     add_module(state, "model", *model);
-//     add_tensors(state, "optimizer", optimizer.state_dict());
-//     add_generators(state, world);                    // on all ranks
-//     add_num_threads(state, world);                   // on all ranks
-//     state.metadata["epoch"] = std::to_string(epoch);
-//     if (world.rank() == 0) folder.save(step, state);
-//
-// Each part stands alone: use those that you need, in any order.
+//     train::TrainState state(world);
+//     state.add("model", net).add("optimizer", optimizer).add("loader", loader).add("loss", loss_mean);
+//     state.add("epoch", epoch).add_generators();
+//     train::CheckpointFolder folder("out", {.keep = 2});
+//     if (const auto resumed = folder.load_latest(state)) step = resumed->step;
+//     folder.save(step, state);
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 
+#include <charconv>
+#include <concepts>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <system_error>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "yoke/train/checkpoint/checkpoint.h"
+#include "yoke/train/checkpoint/stored_checkpoint.h"
+#include "yoke/train/checkpoint/tensor_slice.h"
+#include "yoke/train/named_tensors.h"
+#include "yoke/train/warn.h"
 
 namespace torch::nn {
 class Module;
 }
+namespace yoke::dist {
+class World;
+}
 
 namespace yoke::train {
 
-/// Puts tensors under "group/name". They are referred to, not copied: save before they change.
-/// Errors  kInvalidArgument when a name is taken.
-void add_tensors(CheckpointState& state, const std::string& group, const TensorMap& tensors);
+class Meter;
 
-/// Those of a group, without "group/"; none when there is no such group.
-TensorMap tensors_in(const CheckpointState& state, const std::string& group);
-
-/// A module's parameters and buffers by their dotted names, as Python's state_dict has them; undefined ones are left
-/// out.
-TensorMap named_tensors(const torch::nn::Module& module);
-void add_module(CheckpointState& state, const std::string& group, const torch::nn::Module& module);
-
-/// Copies a group into tensors that exist already, keeping their devices and strides. All or nothing.
-/// Errors  kInvalidArgument naming the first tensor of each kind that the checkpoint lacks, that the receiver lacks,
-///         or that differs in shape or dtype.
-void load_tensors(const CheckpointState& state, const std::string& group, const TensorMap& into);
-void load_module(const CheckpointState& state, const std::string& group, torch::nn::Module& module);
-
-/// The same for a model of which a part is new, a head say: what both have is copied, the rest is left as it is.
-/// Returns what did not match, for the caller to look at.
-/// Errors  kInvalidArgument naming a tensor that differs in shape or dtype; nothing was copied then.
-struct Unmatched {
-  std::vector<std::string> missing;     ///< Of the module, and not in the group.
-  std::vector<std::string> unexpected;  ///< In the group, and not of the module.
+/// What has a state of tensors by name: optimizers, averages, GradScaler, ReduceOnPlateau, and classes of one's own.
+template <class Part>
+concept HasStateDict = requires(Part& part, const TensorMap& state) {
+  { part.state_dict() } -> std::convertible_to<TensorMap>;
+  part.load_state_dict(state);
 };
-Unmatched load_matching(const CheckpointState& state, const std::string& group, torch::nn::Module& module);
 
-/// An integer of the metadata. Errors: kDataLoss naming it when it is not there or is something else.
-int64_t metadata_int(const CheckpointState& state, const std::string& name);
-
-/// Collective. One generator of each rank, as "generator/NAME", uint8 [ranks, bytes]; on all ranks, since whoever saves
-/// needs it.
-void add_generator(CheckpointState& state, dist::World& world, const std::string& name, at::Generator generator);
-
-/// Collective. The default generators: "cpu", and "cuda" when the world's device is a GPU (then that GPU's).
-void add_generators(CheckpointState& state, dist::World& world);
-
-/// This rank's own state, if the checkpoint has one: it may come from another number of ranks, or lack this generator,
-/// which `warn` is told on rank 0. Not collective.
-/// Errors  kDataLoss when the bytes are no state of such a generator.
-void restore_generator(const CheckpointState& state, const dist::World& world, const std::string& name,
-                       at::Generator generator, const Warn& warn);
-void restore_generators(const CheckpointState& state, const dist::World& world, const Warn& warn);
-
-/// Collective. libtorch's threads in each rank, as "num_threads", int64 [ranks]: on a CPU the bits of sums depend on
-/// them.
-void add_num_threads(CheckpointState& state, dist::World& world);
+/// A loader: where it is in which epoch, the same on all ranks.
+template <class Part>
+concept HasPosition = requires(Part& part) { part.resume(part.position()); };
 
 /// Whether a resumed run takes the checkpoint's number of threads, or keeps its own and says that bits may differ.
 enum class ThreadRule { kAdopt, kWarn };
 
-/// Not collective; warns on rank 0 only, but adopts on every rank. On the thread that trains, before its first parallel
-/// operation: the count belongs to a thread, and libtorch's pools start then.
-void restore_num_threads(const CheckpointState& state, const dist::World& world, ThreadRule rule, const Warn& warn);
+/// A training's parts under names. They are referred to, and outlive it.
+///
+/// Parts     a module, its holder or its wrapper; an optimizer and whatever else has a state_dict; meters; loaders; a
+///           generator of one's own; tensors; numbers, flags and texts.
+/// Sharded   what is divided between ranks (a FullyShardedDataParallel's model, a ShardedOptimizer) is saved and loaded
+///           by the same calls as what every rank has whole, and from one number of ranks to another.
+/// By rank   generators, meters and thread counts are each rank's own. On another number of ranks those that the
+///           checkpoint knows take up theirs, with a warning, and rank 0 takes the sums of all meters.
+/// Ranks     the same parts on all ranks. What is the same on all (an optimizer's state, a number) is rank 0's when
+///           saved.
+class TrainState {
+ public:
+  explicit TrainState(dist::World& world);
+  ~TrainState();
+  TrainState(TrainState&&) noexcept;
+
+  /// Errors  kInvalidArgument: the name is taken, empty, or begins with "yoke.".
+  template <class Part>
+  TrainState& add(const std::string& name, Part& part) {
+    if constexpr (requires { part.model(); }) {
+      return add(name, part.model());  // a wrapper's model is marked as sharded where it is
+    } else if constexpr (std::is_base_of_v<torch::nn::Module, Part>) {
+      return add_module(name, part);
+    } else if constexpr (requires { static_cast<const torch::nn::Module&>(*part); }) {
+      return add_module(name, *part);
+    } else if constexpr (HasStateDict<Part>) {
+      StateDict access{.save = [&part] { return TensorMap(part.state_dict()); },
+                       .load = [&part](const TensorMap& state) { part.load_state_dict(state); }};
+      if constexpr (requires { part.state_layout(); }) access.layout = [&part] { return part.state_layout(); };
+      return add_state_dict(name, std::move(access));
+    } else if constexpr (std::is_base_of_v<Meter, Part>) {
+      return add_meter(name, part);
+    } else if constexpr (HasPosition<Part>) {
+      return add_position(name, part);
+    } else if constexpr (std::is_same_v<Part, at::Generator>) {
+      return add_generator(name, part);
+    } else if constexpr (std::is_same_v<Part, at::Tensor>) {
+      return add_tensor(name, part);
+    } else {
+      return add_value(name, part);
+    }
+  }
+
+  /// The default generators: "cpu", and "cuda" when the world's device is a GPU (then that GPU's).
+  TrainState& add_generators();
+
+  /// libtorch's threads in each rank: on a CPU the bits of sums depend on them. Load on the thread that trains, before
+  /// its first parallel operation: the count belongs to a thread, and libtorch's pools start then.
+  TrainState& add_num_threads(ThreadRule rule = ThreadRule::kWarn);
+
+  dist::World& world() const;
+
+  /// This rank's tensors and the texts, as they are now: not copies.
+  struct Snapshot {
+    TensorSlices slices;  ///< Under "PART/NAME".
+    StringMap values;     ///< Under "PART".
+  };
+  Snapshot snapshot() const;  ///< Collective.
+
+  /// Collective. Gives every part what the checkpoint has of it.
+  /// Errors  on all ranks, its own error where it is, its rank and message elsewhere: kInvalidArgument for a part that
+  ///         the checkpoint lacks or that is of another model, with the first difference. Models, tensors and numbers
+  ///         are as they were then; an optimizer or another part with a state_dict may have been loaded already.
+  void load(const StoredCheckpoint& checkpoint, const Warn& warn = warn_on_stderr);
+
+ private:
+  struct StateDict {
+    std::function<TensorMap()> save;
+    std::function<void(const TensorMap&)> load;
+    /// What states named "KIND.NAME" are of: a state with the shape of NAME is divided as that is.
+    /// Null when no state is divided.
+    std::function<NamedTensors()> layout;
+  };
+  struct Value {
+    std::function<std::string()> save;
+    std::function<void(const std::string&)> load;
+  };
+  struct Part;
+  struct Impl;
+
+  TrainState& add_part(const std::string& name, std::unique_ptr<Part> part);
+  TrainState& add_module(const std::string& name, torch::nn::Module& module);
+  TrainState& add_state_dict(const std::string& name, StateDict access);
+  TrainState& add_meter(const std::string& name, Meter& meter);
+  TrainState& add_generator(const std::string& name, at::Generator generator);
+  TrainState& add_tensor(const std::string& name, at::Tensor& tensor);
+  TrainState& add_text(const std::string& name, Value access);
+  TrainState& add_value(const std::string& name, bool& value);
+  TrainState& add_value(const std::string& name, double& value);
+  TrainState& add_value(const std::string& name, std::string& value);
+  template <std::integral Integer>
+  TrainState& add_value(const std::string& name, Integer& value) {
+    return add_text(name, {.save = [&value] { return std::to_string(value); },
+                           .load = [&value, name](const std::string& text) {
+                             const auto* end = text.data() + text.size();
+                             Integer read{};
+                             const auto [rest, error] = std::from_chars(text.data(), end, read);
+                             if (error != std::errc() || rest != end) refuse_number(name, text);
+                             value = read;
+                           }});
+  }
+  [[noreturn]] static void refuse_number(const std::string& name, const std::string& text);
+
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace yoke::train

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
@@ -14,8 +15,14 @@
 #include <torch/nn/modules/linear.h>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/command.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
+#include "yoke/train/checkpoint/checkpoint_folder.h"
+#include "yoke/train/checkpoint/module_state.h"
+#include "yoke/train/meter.h"
+#include "yoke/train/optim/sgd.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -33,92 +40,181 @@ torch::nn::Sequential network(int64_t width) {
 
 void fail_when_warned(const std::string& message) { ADD_FAILURE() << message; }
 
-TEST(TrainState, AModuleComesBackInItsOwnStrides) {
-  auto source = network(4);
-  CheckpointState state;
-  add_module(state, "model", *source);
-  EXPECT_EQ(state.tensors.size(), 6u);  // without the bias that conv does not have
-  EXPECT_TRUE(state.tensors.contains("model/norm.running_mean"));
-  EXPECT_EQ(state.tensors.at("model/norm.num_batches_tracked").dim(), 0);
-  EXPECT_FALSE(state.tensors.at("model/conv.weight").requires_grad());
+/// What a checkpoint of the state would hold, without one.
+StoredCheckpoint stored(const TrainState& state) {
+  auto snapshot = state.snapshot();
+  TensorMap tensors;
+  for (const auto& slice : snapshot.slices) tensors.emplace(slice.name, slice.flat().view(slice.shape).clone());
+  StoredCheckpoint checkpoint{.path = "here", .source = source_of(std::move(tensors))};
+  checkpoint.marks.insert(snapshot.values.extract("yoke.parts"));
+  checkpoint.metadata = std::move(snapshot.values);
+  return checkpoint;
+}
 
-  auto target = network(4);
-  for (auto& parameter : target->parameters()) {
-    if (parameter.dim() == 4) parameter.set_data(parameter.detach().contiguous(at::MemoryFormat::ChannelsLast));
-  }
-  load_module(state, "model", *target);
-  for (const auto& item : source->named_parameters()) {
-    EXPECT_TRUE(target->named_parameters()[item.key()].equal(item.value())) << item.key();
-  }
-  const auto weight = target->named_parameters()["conv.weight"];
-  EXPECT_TRUE(weight.is_contiguous(at::MemoryFormat::ChannelsLast));
-  EXPECT_TRUE(weight.requires_grad());
+/// The tensors of a checkpoint, to be changed.
+TensorMap tensors_of(const StoredCheckpoint& checkpoint) { return read_whole(checkpoint.source); }
+
+template <class... Parts>
+TrainState state_of(dist::World& world, std::pair<const char*, Parts&>... parts) {
+  TrainState state(world);
+  (state.add(parts.first, parts.second), ...);
+  return state;
+}
+
+TEST(TrainState, AModuleComesBackInItsOwnStrides) {
+  fakes::run_ranks(1, [](dist::World& world) {
+    auto source = network(4);
+    TrainState state(world);
+    state.add("model", source);
+    const auto checkpoint = stored(state);
+    EXPECT_EQ(checkpoint.source.tensors.size(), 6u);  // without the bias that conv does not have
+    EXPECT_TRUE(checkpoint.source.tensors.contains("model/norm.running_mean"));
+    EXPECT_TRUE(checkpoint.source.tensors.at("model/norm.num_batches_tracked").shape.empty());
+
+    auto target = network(4);
+    for (auto& parameter : target->parameters()) {
+      if (parameter.dim() == 4) parameter.set_data(parameter.detach().contiguous(at::MemoryFormat::ChannelsLast));
+    }
+    TrainState other(world);
+    other.add("model", *target);
+    other.load(checkpoint, fail_when_warned);
+    for (const auto& item : source->named_parameters()) {
+      EXPECT_TRUE(target->named_parameters()[item.key()].equal(item.value())) << item.key();
+    }
+    const auto weight = target->named_parameters()["conv.weight"];
+    EXPECT_TRUE(weight.is_contiguous(at::MemoryFormat::ChannelsLast));
+    EXPECT_TRUE(weight.requires_grad());
+  });
 }
 
 TEST(TrainState, ADifferentModuleIsRefusedByNameAndLeftAlone) {
-  CheckpointState state;
-  add_module(state, "model", *network(4));
-  auto wide = network(8);
-  const auto before = wide->named_parameters()["norm.weight"].detach().clone();
-  state.tensors.at("model/norm.bias").fill_(7);
-  EXPECT_THAT(message_of([&] { load_module(state, "model", *wide); }),
-              HasSubstr("its model/conv.weight is Float [4, 3, 3, 3], here Float [8, 3, 3, 3] (and 4 more)"));
-  EXPECT_TRUE(wide->named_parameters()["norm.bias"].equal(at::zeros({8})));
+  fakes::run_ranks(1, [](dist::World& world) {
+    auto narrow = network(4), wide = network(8), same = network(4);
+    int64_t epoch = 5;
+    TrainState state(world);
+    state.add("epoch", epoch).add("model", narrow);
+    narrow->named_parameters()["norm.bias"].detach().fill_(7);
+    auto checkpoint = stored(state);
+    epoch = 0;
+    const auto load = [&](auto& model) {
+      TrainState into(world);
+      into.add("epoch", epoch).add("model", model);
+      return message_of([&] { into.load(checkpoint, fail_when_warned); });
+    };
+    EXPECT_THAT(load(wide), HasSubstr("'model' of the state is of another model: the first difference is 'conv.weight', "
+                                      "Float [4, 3, 3, 3] there and Float [8, 3, 3, 3] in the model"));
+    EXPECT_TRUE(wide->named_parameters()["norm.bias"].equal(at::zeros({8})));
+    EXPECT_EQ(epoch, 0) << "a part that comes first is as it was too";
 
-  auto same = network(4);
-  state.tensors.erase("model/conv.weight");
-  state.tensors["model/head.weight"] = at::zeros({1});
-  state.tensors["modelling"] = at::zeros({1});  // another group
-  EXPECT_EQ(message_of([&] { load_module(state, "model", *same); }),
-            "the checkpoint does not fit: it lacks model/conv.weight; it has the unknown model/head.weight");
-  EXPECT_TRUE(same->named_parameters()["norm.bias"].equal(at::zeros({4})));
-  EXPECT_THAT(message_of([&] { add_module(state, "model", *same); }),
-              HasSubstr("has a tensor model/norm.bias already"));
-
-  const CheckpointState half{.tensors = {{"g/t", at::zeros({1}, at::kHalf)}}};
-  EXPECT_THAT(message_of([&] {
-                load_tensors(half, "g", {{"t", at::zeros({1})}});
-              }),
-              HasSubstr("g/t is Half [1], here Float [1]"));
+    auto tensors = tensors_of(checkpoint);
+    tensors.erase("model/conv.weight");
+    tensors["modelling"] = at::zeros({1});  // another part
+    checkpoint.source = source_of(tensors);
+    EXPECT_THAT(load(same), HasSubstr("the first difference is 'conv.weight', which it lacks"));
+    tensors["model/conv.weight"] = at::zeros({4, 3, 3, 3});
+    tensors["model/head.weight"] = at::zeros({1});
+    checkpoint.source = source_of(tensors);
+    EXPECT_THAT(load(same), HasSubstr("'head.weight', which the model lacks"));
+    EXPECT_TRUE(same->named_parameters()["norm.bias"].equal(at::zeros({4})));
+    tensors.erase("model/head.weight");
+    checkpoint.source = source_of(tensors);
+    EXPECT_EQ(load(same), "(nothing thrown)");
+    EXPECT_TRUE(same->named_parameters()["norm.bias"].equal(at::full({4}, 7.0)));
+    EXPECT_EQ(epoch, 5);
+  });
 }
 
-TEST(TrainState, GroupsAndNumbers) {
-  CheckpointState state;
-  add_tensors(state, "optimizer", {{"a", at::ones({1})}, {"b/c", at::ones({2})}});
-  add_tensors(state, "optimizer2", {{"a", at::zeros({1})}});
-  const auto group = tensors_in(state, "optimizer");
-  EXPECT_EQ(group.size(), 2u);
-  EXPECT_EQ(group.at("b/c").numel(), 2);
-  EXPECT_TRUE(tensors_in(state, "none").empty());
-  state.metadata = {{"epoch", "7"}, {"lr", "fast"}};
-  EXPECT_EQ(metadata_int(state, "epoch"), 7);
-  EXPECT_THROW(metadata_int(state, "lr"), Error);
-  EXPECT_THROW(metadata_int(state, "absent"), Error);
+TEST(TrainState, NumbersFlagsAndTexts) {
+  fakes::run_ranks(2, [](dist::World& world) {
+    int64_t epoch = -(1LL << 40);
+    int batch = 7;
+    uint64_t seed = ~0ULL;
+    double best = 0.1 + 0.2;
+    bool is_warm = true;
+    std::string name = "a \"b\"\n";
+    auto state = state_of<int64_t, int, uint64_t, double, bool, std::string>(
+        world, {"epoch", epoch}, {"batch", batch}, {"seed", seed}, {"best", best}, {"is_warm", is_warm},
+        {"name", name});
+    auto checkpoint = stored(state);
+    EXPECT_EQ(checkpoint.metadata.at("best"), "0.30000000000000004");
+    epoch = 0, batch = 0, seed = 0, best = 0, is_warm = false, name = "";
+    state.load(checkpoint, fail_when_warned);
+    EXPECT_EQ(epoch, -(1LL << 40));
+    EXPECT_EQ(batch, 7);
+    EXPECT_EQ(seed, ~0ULL);
+    EXPECT_EQ(best, 0.1 + 0.2);
+    EXPECT_TRUE(is_warm);
+    EXPECT_EQ(name, "a \"b\"\n");
+    for (const auto& [key, wrong] : StringMap{{"epoch", "7.5"}, {"batch", "4294967296"}, {"best", "low"}, {"is_warm", ""}}) {
+      auto damaged = checkpoint;
+      damaged.metadata[key] = wrong;
+      EXPECT_THROW(state.load(damaged, fail_when_warned), Error) << key;
+    }
+  });
+}
+
+TEST(TrainState, NamesAreOfOnePart) {
+  fakes::run_ranks(1, [](dist::World& world) {
+    auto tensor = at::zeros({1});
+    TrainState state(world);
+    state.add("a", tensor).add("b/c", tensor);
+    for (const auto* name : {"a", "a/x", "b", "", "yoke.a", "b/c/d"}) {
+      EXPECT_THROW(state.add(name, tensor), Error) << name;
+    }
+    state.add("ab", tensor).add("b/d", tensor);
+  });
+}
+
+TEST(TrainState, PartsThatOneSideLacksAreNamed) {
+  fakes::run_ranks(2, [](dist::World& world) {
+    auto a = at::full({1}, 1.0), b = at::full({1}, 2.0);
+    auto saved = state_of<at::Tensor, at::Tensor>(world, {"a", a}, {"b", b});
+    const auto checkpoint = stored(saved);
+    auto c = at::zeros({1});
+    auto more = state_of<at::Tensor, at::Tensor>(world, {"a", a}, {"c", c});
+    EXPECT_THAT(message_of([&] { more.load(checkpoint, fail_when_warned); }), HasSubstr("has no 'c'"));
+    std::vector<std::string> warnings;
+    auto less = state_of<at::Tensor>(world, {"b", b});
+    b.zero_();
+    less.load(checkpoint, [&](const std::string& message) { warnings.push_back(message); });
+    EXPECT_EQ(b.item<float>(), 2);
+    if (world.rank() == 0) {
+      EXPECT_THAT(warnings, ElementsAre(HasSubstr("also has a, which this training's state has not")));
+    } else {
+      EXPECT_TRUE(warnings.empty());
+    }
+    // An optimizer that has not stepped has no tensors, and is a part all the same.
+    auto w = at::zeros({2}).requires_grad_();
+    Sgd fresh({{"w", w}}, {.momentum = 0.9});
+    const auto of_optimizer = stored(state_of<Sgd>(world, {"optimizer", fresh}));
+    state_of<Sgd>(world, {"optimizer", fresh}).load(of_optimizer, fail_when_warned);
+  });
 }
 
 // Oracle: after a restore each rank draws what it would have drawn.
 TEST(TrainState, EachRankGoesOnWithItsOwnNumbers) {
-  CheckpointState saved;
+  StoredCheckpoint saved;
   std::vector<at::Tensor> expected(3);
   fakes::run_ranks(3, [&](dist::World& world) {
     auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(world.rank()) + 10);
     at::rand({5}, generator);
-    CheckpointState state;
-    add_generator(state, world, "augment", generator);
+    auto checkpoint = stored(state_of<at::Generator>(world, {"augment", generator}));
     expected[static_cast<size_t>(world.rank())] = at::rand({5}, generator);
-    if (world.rank() == 0) saved = state;
+    if (world.rank() == 0) saved = std::move(checkpoint);
   });
-  EXPECT_EQ(saved.tensors.at("generator/augment").size(0), 3);
+  EXPECT_EQ(saved.source.tensors.at("augment").shape.front(), 3);
   fakes::run_ranks(3, [&](dist::World& world) {
     auto generator = at::detail::createCPUGenerator(99);
-    restore_generator(saved, world, "augment", generator, fail_when_warned);
+    state_of<at::Generator>(world, {"augment", generator}).load(saved, fail_when_warned);
     EXPECT_TRUE(at::rand({5}, generator).equal(expected[static_cast<size_t>(world.rank())]));
   });
   // Another number of ranks: said once, and nobody takes a stranger's stream.
   fakes::run_ranks(4, [&](dist::World& world) {
     auto generator = at::detail::createCPUGenerator(99);
     std::vector<std::string> warnings;
-    restore_generator(saved, world, "augment", generator, [&](const auto& message) { warnings.push_back(message); });
+    state_of<at::Generator>(world, {"augment", generator}).load(saved, [&](const auto& message) {
+      warnings.push_back(message);
+    });
     EXPECT_EQ(warnings.size(), world.rank() == 0 ? 1u : 0u);
     if (world.rank() == 0) {
       EXPECT_THAT(warnings, ElementsAre(HasSubstr("is that of 3 ranks, and these are 4")));
@@ -131,23 +227,25 @@ TEST(TrainState, EachRankGoesOnWithItsOwnNumbers) {
 
 TEST(TrainState, DefaultGeneratorsAndWhatIsMissing) {
   fakes::run_ranks(1, [](dist::World& world) {
-    CheckpointState state;
-    add_generators(state, world);
+    TrainState state(world);
+    state.add_generators();
+    auto checkpoint = stored(state);
     const auto expected = at::rand({4});
-    restore_generators(state, world, fail_when_warned);
+    state.load(checkpoint, fail_when_warned);
     EXPECT_TRUE(at::rand({4}).equal(expected));
 
     std::vector<std::string> warnings;
     const auto collect = [&](const std::string& message) { warnings.push_back(message); };
-    restore_generators({}, world, collect);
-    state.tensors["generator/cuda"] = at::zeros({1, 16}, at::kByte);
-    restore_generators(state, world, collect);
-    EXPECT_THAT(warnings, ElementsAre(HasSubstr("has no generator/cpu"), HasSubstr("saved on a GPU")));
+    auto tensors = tensors_of(checkpoint);
+    checkpoint.source = source_of({});
+    checkpoint.marks["yoke.parts"] = R"(["generator/cuda"])";
+    state.load(checkpoint, collect);
+    EXPECT_THAT(warnings, ElementsAre(HasSubstr("has no generator/cpu"), HasSubstr("also has generator/cuda")));
 
     for (const auto& broken : {at::zeros({1, 7}, at::kByte), at::zeros({1, 5056}, at::kByte), at::zeros({1, 5056}),
                                at::zeros({}, at::kByte)}) {
-      state.tensors["generator/cpu"] = broken;
-      EXPECT_THROW(restore_generators(state, world, collect), Error) << broken.sizes();
+      checkpoint.source = source_of({{"generator/cpu", broken}});
+      EXPECT_THROW(state.load(checkpoint, collect), Error) << broken.sizes();
     }
   });
 }
@@ -156,25 +254,114 @@ TEST(TrainState, TheNumberOfThreadsIsAdoptedOrNamed) {
   const int own = at::get_num_threads();
   fakes::run_ranks(1, [&](dist::World& world) {
     at::set_num_threads(2);
-    CheckpointState state;
-    add_num_threads(state, world);
-    EXPECT_EQ(state.tensors.at("num_threads").sizes(), (std::vector<int64_t>{1}));
-    restore_num_threads(state, world, ThreadRule::kWarn, fail_when_warned);
+    TrainState warning(world), adopting(world);
+    warning.add_num_threads();
+    adopting.add_num_threads(ThreadRule::kAdopt);
+    auto checkpoint = stored(warning);
+    EXPECT_EQ(checkpoint.source.tensors.at("num_threads").shape, (std::vector<int64_t>{1}));
+    warning.load(checkpoint, fail_when_warned);
 
     at::set_num_threads(1);
     std::vector<std::string> warnings;
-    restore_num_threads(state, world, ThreadRule::kWarn, [&](const auto& message) { warnings.push_back(message); });
+    warning.load(checkpoint, [&](const auto& message) { warnings.push_back(message); });
     EXPECT_THAT(warnings, ElementsAre(HasSubstr("with 2 threads a rank and this run has 1")));
     EXPECT_EQ(at::get_num_threads(), 1);
-    restore_num_threads(state, world, ThreadRule::kAdopt, fail_when_warned);
+    adopting.load(checkpoint, fail_when_warned);
     EXPECT_EQ(at::get_num_threads(), 2);
 
     for (const int64_t wrong : {0, -1, 1'000'000}) {
-      state.tensors["num_threads"] = at::full({1}, wrong, at::kLong);
-      EXPECT_THROW(restore_num_threads(state, world, ThreadRule::kAdopt, fail_when_warned), Error);
+      checkpoint.source = source_of({{"num_threads", at::full({1}, wrong, at::kLong)}});
+      EXPECT_THROW(adopting.load(checkpoint, fail_when_warned), Error);
     }
   });
   at::set_num_threads(own);
+}
+
+// Oracle: the mean over all ranks' values, whatever the number of ranks that goes on.
+TEST(TrainState, MetersGoOnOnAnyNumberOfRanks) {
+  StoredCheckpoint saved;
+  fakes::run_ranks(2, [&](dist::World& world) {
+    Mean mean;
+    mean.add(at::full({}, world.rank() == 0 ? 1.0 : 4.0), world.rank() + 1);
+    auto checkpoint = stored(state_of<Mean>(world, {"loss", mean}));
+    if (world.rank() == 0) saved = std::move(checkpoint);
+  });
+  for (const int64_t num_ranks : {1, 2, 3}) {
+    fakes::run_ranks(num_ranks, [&](dist::World& world) {
+      Mean mean;
+      state_of<Mean>(world, {"loss", mean}).load(saved, fail_when_warned);
+      EXPECT_DOUBLE_EQ(mean.read(world), 3.0);
+    });
+  }
+}
+
+// A state that each rank has a part of comes whole from all, and goes to any number of ranks. The last rank may have
+// nothing.
+TEST(TrainState, AnOptimizersStateIsDividedAsItsParameters) {
+  struct Custom {
+    NamedTensors parameters;
+    TensorMap state;
+    NamedTensors state_layout() const { return parameters; }
+    const TensorMap& state_dict() const { return state; }
+    void load_state_dict(const TensorMap& given) { state = given; }
+  };
+  // Parameters net.w [2, 3] and s [], the parts of `rank` of `size`.
+  const auto divided = [](dist::World& world) {
+    Custom custom;
+    const int64_t length = (6 + world.size() - 1) / world.size(), first = std::min<int64_t>(6, length * world.rank());
+    const int64_t count = std::min<int64_t>(length, 6 - first);
+    if (count > 0) {
+      const auto part = at::zeros({1, count});
+      mark_sharded(part, {.shape = {2, 3}, .first = first, .world = &world});
+      custom.parameters.emplace_back("net.w", part);
+      custom.state = {{"exp_avg.net.w", at::arange(first, first + count).to(at::kFloat).view({1, count})},
+                      {"step.net.w", at::full({}, 5.0f)}};
+    }
+    if (world.rank() == world.size() - 1) {
+      const auto part = at::zeros({1});
+      mark_sharded(part, {.shape = {}, .first = 0, .world = &world});
+      custom.parameters.emplace_back("s", part);
+      custom.state.emplace("exp_avg.s", at::full({1}, 9.0f));
+      custom.state.emplace("step.s", at::full({}, 5.0f));
+    }
+    return custom;
+  };
+  const test::TemporaryFolder folder;
+  for (const int64_t saved_by : {1, 2, 4}) {
+    fakes::run_ranks(saved_by, [&](dist::World& world) {
+      auto custom = divided(world);
+      CheckpointFolder(folder.path()).save(saved_by, state_of<Custom>(world, {"o", custom}));
+      const auto whole = read_whole(read_checkpoint(CheckpointFolder(folder.path()).path_of(saved_by)).group("o"));
+      ASSERT_EQ(whole.size(), 4u);
+      EXPECT_TRUE(whole.at("exp_avg.net.w").equal(at::arange(6).to(at::kFloat).view({2, 3})));
+      EXPECT_TRUE(whole.at("exp_avg.s").equal(at::full({}, 9.0f)));
+    });
+    for (const int64_t loaded_by : {1, 2, 4}) {
+      fakes::run_ranks(loaded_by, [&](dist::World& world) {
+        auto custom = divided(world);
+        const auto expected = std::exchange(custom.state, {});
+        auto state = state_of<Custom>(world, {"o", custom});
+        ASSERT_EQ(CheckpointFolder(folder.path(), {.warn = fail_when_warned}).load_latest(state)->step, saved_by);
+        ASSERT_EQ(custom.state.size(), expected.size());
+        for (const auto& [name, tensor] : expected) {
+          EXPECT_TRUE(custom.state.at(name).view({-1}).equal(tensor.view({-1}))) << name;
+        }
+      });
+    }
+  }
+  fakes::run_ranks(2, [&](dist::World& world) {
+    auto custom = divided(world);
+    auto state = state_of<Custom>(world, {"o", custom});
+    const auto load = [&](TensorMap tensors) {
+      StoredCheckpoint checkpoint{.path = "here", .source = source_of(std::move(tensors))};
+      return message_of([&] { state.load(checkpoint, fail_when_warned); });
+    };
+    EXPECT_THAT(load({{"o/exp_avg.net.w", at::zeros({3, 2})}}), HasSubstr("'exp_avg.net.w' is Float [3, 2] there"));
+    EXPECT_THAT(load({{"o/exp_avg.net.v", at::zeros({3, 2})}}),
+                HasSubstr("'o/exp_avg.net.v', which is of no parameter here"));
+    custom.state = {{"factor.net.w", at::zeros({7})}};
+    EXPECT_THAT(message_of([&] { state.snapshot(); }), HasSubstr("'factor.net.w' is Float [7]: neither"));
+  });
 }
 
 TEST(LoadMatching, LeavesWhatIsNewAsItIs) {
@@ -188,16 +375,18 @@ TEST(LoadMatching, LeavesWhatIsNewAsItIs) {
   const Model old("head", 10);
   Model fresh("new_head", 2);
   const auto head = fresh.head->weight.detach().clone();
-  CheckpointState state;
-  add_module(state, "model", old);
-  const auto unmatched = load_matching(state, "model", fresh);
-  EXPECT_EQ(unmatched.missing, (std::vector<std::string>{"new_head.bias", "new_head.weight"}));
+  const auto source = [&] {
+    const auto tensors = named_tensors(old);
+    return source_of(TensorMap(tensors.begin(), tensors.end()));
+  }();
+  const auto unmatched = load_matching(source, fresh);
+  EXPECT_EQ(unmatched.missing, (std::vector<std::string>{"new_head.weight", "new_head.bias"}));
   EXPECT_EQ(unmatched.unexpected, (std::vector<std::string>{"head.bias", "head.weight"}));
   EXPECT_TRUE(torch::equal(fresh.body->weight, old.body->weight));
   EXPECT_TRUE(torch::equal(fresh.head->weight, head));
   Model other("head", 2);
   const auto body = other.body->weight.detach().clone();
-  EXPECT_THROW(load_matching(state, "model", other), Error) << "another shape is no new head";
+  EXPECT_THROW(load_matching(source, other), Error) << "another shape is no new head";
   EXPECT_TRUE(torch::equal(other.body->weight, body));
 }
 

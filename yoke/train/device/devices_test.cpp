@@ -11,8 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/plug.h"
-#include "yoke/train/checkpoint/checkpoint.h"
-#include "yoke/train/checkpoint/train_state.h"
+#include "yoke/train/checkpoint/module_state.h"
 
 // The second device of these tests is libtorch's "meta", which has shapes and no data.
 namespace yoke::train {
@@ -100,16 +99,17 @@ TEST(Devices, NamesBothSidesThatShouldBeOnOne) {
 // A file holds no devices: loading copies into what the receiver has, wherever that is.
 TEST(Devices, ACheckpointKeepsTheReceiversDevice) {
   torch::nn::Linear saved(3, 2), receiver(3, 2);
-  CheckpointState state;
-  add_module(state, "model", *saved);
+  const auto tensors = named_tensors(*saved);
+  const TensorMap state(tensors.begin(), tensors.end());
   const auto* data = receiver->weight.const_data_ptr();
-  load_module(state, "model", *receiver);
+  load_module(state, *receiver);
   EXPECT_TRUE(receiver->weight.equal(saved->weight));
   EXPECT_EQ(receiver->weight.const_data_ptr(), data);
 
-  TensorMap elsewhere{{"weight", at::empty({2, 3}, kMeta)}, {"bias", at::empty({2}, kMeta)}};
-  load_tensors(state, "model", elsewhere);
-  EXPECT_TRUE(elsewhere.at("weight").is_meta());
+  torch::nn::Linear elsewhere(3, 2);
+  elsewhere->to(kMeta);
+  load_module(state, *elsewhere);
+  EXPECT_TRUE(elsewhere->weight.is_meta());
 }
 
 // The last: a plug stays registered.

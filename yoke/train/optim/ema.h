@@ -51,6 +51,9 @@ class ExponentialMovingAverage {
   /// Parameters, then buffers, under their names: the training's own values while averages are swapped in.
   NamedTensors averages() const;
 
+  /// What "average.NAME" is of, for a TrainState: parameters, or parts of them, and buffers.
+  NamedTensors state_layout() const { return values_; }
+
   /// "average.NAME" for all, and "num_updates". Not copies: write them out before the next update.
   /// Errors  kFailedPrecondition while averages are swapped in.
   TensorMap state_dict() const;

@@ -109,6 +109,9 @@ class Optimizer : public ScalableOptimizer {
   /// Of all groups, in order.
   const NamedTensors& parameters() const { return parameters_; }
 
+  /// What states named "KIND.NAME" are of, for a TrainState.
+  NamedTensors state_layout() const { return parameters_; }
+
   /// What continues this optimizer, by parameter: "exp_avg.NAME" of the parameter's shape and dtype, "step.NAME" one
   /// float. The tensors are the optimizer's own, not copies: write them out before the next step. Learning rates and
   /// other options are the program's, not the state's.

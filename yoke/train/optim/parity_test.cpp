@@ -23,7 +23,7 @@
 #include "tests/support/hex.h"
 #include "tests/support/paths.h"
 #include "yoke/base/error.h"
-#include "yoke/train/checkpoint/safetensors.h"
+#include "yoke/train/format/safetensors.h"
 #include "yoke/train/optim/adagrad.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/clip_grad.h"

@@ -56,7 +56,7 @@ FlatParameters::FlatParameters(dist::World& world, NamedTensors parameters, std:
     shard.copy_(values.view({-1}).narrow(0, part.first, part.length));
     const auto& shape = layout_.items()[i].shape;
     shard = shard.view(shape_of_part(shape, part.length)).detach().set_requires_grad(tensor.requires_grad());
-    mark_sharded(shard, {.shape = shape, .world = &world});
+    mark_sharded(shard, {.shape = shape, .first = part.first, .world = &world});
     shards_.push_back(shard);
     views_.push_back(view_of(whole_, layout_.items()[i]));
     tensor.set_data(nothing_);
@@ -141,11 +141,6 @@ void FlatParameters::finish_reduce(Reduction reduction) {
       gradient = mean;
     }
   }
-}
-
-TensorSlice FlatParameters::slice(size_t parameter) const {
-  const auto part = layout_.part(parameter, world_->rank());
-  return {name(parameter), layout_.items()[parameter].shape, part.first, shards_[parameter].detach().view({-1})};
 }
 
 }  // namespace yoke::train

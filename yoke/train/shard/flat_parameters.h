@@ -11,7 +11,6 @@
 #include "yoke/dist/world.h"
 #include "yoke/train/named_tensors.h"
 #include "yoke/train/shard/flat_layout.h"
-#include "yoke/train/shard/tensor_slice.h"
 
 namespace yoke::train {
 
@@ -56,7 +55,6 @@ class FlatParameters {
   size_t size() const { return parameters_.size(); }
   const std::string& name(size_t parameter) const { return parameters_[parameter].first; }
   const at::Tensor& parameter(size_t parameter) const { return parameters_[parameter].second; }
-  TensorSlice slice(size_t parameter) const;
   /// A leaf whose gradient is the shard's; without elements when other ranks have all.
   const at::Tensor& shard(size_t parameter) const { return shards_[parameter]; }
 

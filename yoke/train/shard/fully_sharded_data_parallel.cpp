@@ -66,7 +66,6 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   const bool reshard_after_forward;
   std::vector<Unit> units;  ///< The model first.
   std::unordered_map<const torch::nn::Module*, size_t> unit_of_module;
-  std::vector<std::pair<std::string, std::string>> tied;  ///< Further names of parameters.
   NamedTensors buffers;
 
   std::vector<size_t> order;  ///< Units as the last forward called them: what to gather ahead.
@@ -226,7 +225,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
         if (unit.flats[flat].is_replaced(i)) {
           fail(ErrorCode::kFailedPrecondition,
                "parameter '{}' has got other memory since the model was sharded (torch::load and to() do that), which "
-               "would be dropped: shard the model after them, or load_slices",
+               "would be dropped: shard the model after them, or use load_module",
                unit.flats[flat].name(i));
         }
         if (unit.flats[flat].parameter(i).requires_grad() == unit.is_trained[flat]) continue;
@@ -327,9 +326,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
     const auto [first, is_new] = seen.emplace(tensor.unsafeGetTensorImpl(), name);
     if (is_new) {
       groups[unit][{tensor.scalar_type(), tensor.requires_grad()}].emplace_back(name, tensor);
-    } else if (unit_of(first->second) == unit) {
-      impl.tied.emplace_back(name, first->second);
-    } else {
+    } else if (unit_of(first->second) != unit) {
       throw Error(ErrorCode::kInvalidArgument,
                   "'{}' and '{}' are one parameter in two units: take a unit that contains both, or leave both to the "
                   "model itself",
@@ -352,8 +349,11 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
     for (size_t f = 0; f < impl.units[i].flats.size(); ++f) {
       const auto& flat = impl.units[i].flats[f];
       for (size_t p = 0; p < flat.size(); ++p) {
-        const Sharding sharding{
-            .role = Sharding::Role::kParameter, .shape = flat.slice(p).shape, .world = &world, .owner = this};
+        const Sharding sharding{.role = Sharding::Role::kParameter,
+                                .shape = whole_shape(flat.shard(p)),
+                                .world = &world,
+                                .part = flat.shard(p),
+                                .owner = this};
         std::function<void()> on_gradient;
         if (impl.units[i].is_trained[f]) on_gradient = [&impl, i, f, p] { impl.take_gradient(i, f, p); };
         mark_sharded(flat.parameter(p), sharding, std::move(on_gradient));
@@ -394,28 +394,6 @@ NamedTensors FullyShardedDataParallelBase::parameters() const {
         if (shard.numel() > 0) result.emplace_back(unit.flats[f].name(p), shard);
       }
     }
-  }
-  return result;
-}
-
-TensorSlices FullyShardedDataParallelBase::slices() const {
-  TensorSlices result;
-  std::map<std::string, size_t> places;
-  for (const auto& unit : impl_->units) {
-    for (const auto& flat : unit.flats) {
-      for (size_t p = 0; p < flat.size(); ++p) {
-        places.emplace(flat.name(p), result.size());
-        result.push_back(flat.slice(p));
-      }
-    }
-  }
-  for (const auto& [name, first] : impl_->tied) {
-    auto slice = result[places.at(first)];
-    slice.name = name;
-    result.push_back(std::move(slice));
-  }
-  for (const auto& [name, buffer] : impl_->buffers) {
-    result.push_back({name, buffer.sizes().vec(), 0, buffer.detach().view({-1})});
   }
   return result;
 }

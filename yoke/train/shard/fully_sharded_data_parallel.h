@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "yoke/train/parallel/parallel_module.h"
-#include "yoke/train/shard/tensor_slice.h"
 
 namespace yoke::train {
 
@@ -85,9 +84,6 @@ class FullyShardedDataParallelBase : public ParallelModule {
   at::Tensor clip_grad_norm(double max_norm) override;
   void sync_buffers() override;
   dist::World& world() const override;
-
-  /// All parameters and buffers of the model, for sharded_checkpoint.h, gather_slices and load_slices.
-  TensorSlices slices() const;
 
  protected:
   /// Collective. Checks that all ranks have the same model, takes rank 0's values, and keeps this rank's part of them

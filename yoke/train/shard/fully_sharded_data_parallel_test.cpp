@@ -50,7 +50,7 @@ TensorMap train_sharded(int64_t num_ranks, const FullyShardedOptions& options, i
       }
       optimizer.step();
     }
-    auto whole = gather_slices(world, sharded.slices());
+    auto whole = whole_tensors(world, *network);
     if (world.rank() == 0) result = std::move(whole);
   });
   return result;
@@ -233,17 +233,12 @@ TEST(FullyShardedDataParallel, FrozenUnusedSharedAndSeveral) {
           if (!x[i].grad().defined()) continue;
           EXPECT_TRUE(torch::allclose(x[i].grad(), expected[i].grad())) << i;
         }
-        TensorSlices gradients;
-        for (auto slice : sharded.slices()) {
-          if (slice.name.starts_with("odd.frozen")) continue;
-          const auto names = sharded.parameters();
-          for (const auto& [name, shard] : names) {
-            if (name == slice.name) slice.values = shard.grad().view({-1});
-          }
-          gradients.push_back(slice);
+        for (const auto& [name, part] : sharded.parameters()) {
+          EXPECT_THAT(name, testing::Not(HasSubstr("frozen")));
+          const torch::NoGradGuard no_grad;
+          part.copy_(part.grad());
         }
-        for (const auto& [name, shard] : sharded.parameters()) EXPECT_THAT(name, testing::Not(HasSubstr("frozen")));
-        const auto whole = gather_slices(world, gradients);
+        const auto whole = gather_tensors(world, sharded.parameters());
         for (const auto& [name, gradient] : whole) {
           const auto& theirs = plain.named_parameters()[name].grad();
           EXPECT_TRUE(torch::allclose(gradient, theirs.defined() ? theirs : torch::zeros_like(gradient))) << name;
@@ -316,7 +311,7 @@ TEST(FullyShardedDataParallel, EachRankMayUseOtherParameters) {
               const torch::NoGradGuard no_grad;
               for (const auto& [name, shard] : sharded.parameters()) shard.copy_(shard.grad());
             }
-            for (const auto& [name, gradient] : gather_slices(world, sharded.slices())) {
+            for (const auto& [name, gradient] : whole_tensors(world, network)) {
               const auto& theirs = plain.named_parameters()[name].grad();
               EXPECT_TRUE(
                   torch::allclose(gradient, theirs.defined() ? theirs : torch::zeros_like(gradient), 1e-4, 1e-6))
@@ -365,7 +360,7 @@ TEST(FullyShardedDataParallel, ComputesInBfloat16AndKeepsShardsInFloat) {
       EXPECT_EQ(shard.scalar_type(), at::kFloat);
       EXPECT_EQ(shard.grad().scalar_type(), at::kFloat);
     }
-    for (const auto& [name, tensor] : gather_slices(world, sharded.slices())) {
+    for (const auto& [name, tensor] : whole_tensors(world, *network)) {
       EXPECT_TRUE(torch::allclose(tensor, whole.at(name), 0.1, 0.05)) << name;
     }
   });
@@ -385,7 +380,7 @@ TEST(FullyShardedDataParallel, BuffersStayWholeAndFollowRankZero) {
     EXPECT_TRUE(torch::equal(model.norm->running_mean, torch::full({3}, 5.0)));
     sharded(torch::full({4, 3}, static_cast<double>(world.rank() + 1)));
     sharded.sync_buffers();
-    const auto whole = gather_slices(world, sharded.slices());
+    const auto whole = whole_tensors(world, model);
     if (world.rank() != 0) return;
     EXPECT_EQ(whole.size(), 5u);
     EXPECT_TRUE(torch::allclose(whole.at("norm.running_mean"), torch::full({3}, 4.6)));

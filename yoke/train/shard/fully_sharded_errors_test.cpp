@@ -14,10 +14,9 @@
 #include "tests/support/command.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
-#include "yoke/train/checkpoint/optimizer_pt.h"
-#include "yoke/train/checkpoint/pt_file.h"
-#include "yoke/train/checkpoint/safetensors.h"
-#include "yoke/train/checkpoint/train_state.h"
+#include "yoke/train/format/optimizer_pt.h"
+#include "yoke/train/format/pt_file.h"
+#include "yoke/train/format/safetensors.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/optim/ema.h"
@@ -75,7 +74,7 @@ TEST(FullyShardedDataParallel, AParameterWithTwoNamesInOneUnitIsOneParameter) {
       const torch::NoGradGuard no_grad;
       for (const auto& [name, shard] : sharded.parameters()) shard.copy_(shard.grad());
     }
-    const auto whole = gather_slices(world, sharded.slices());
+    const auto whole = whole_tensors(world, *network);
     if (world.rank() != 0) return;
     EXPECT_EQ(whole.size(), 16u);
     for (const auto& item : plain->named_parameters()) {
@@ -245,24 +244,6 @@ TEST(ShardedMisuse, IsRefusedOnEveryRankWithARemedy) {
       {"an average of the model", [](Network& model, Net&) { ExponentialMovingAverage average(model); }},
       {"clipping the model", [](Network& model, Net&) { clip_grad_norm(parameters_of(model), {.max_norm = 1}); }},
       {"clipping the model's values", [](Network& model, Net&) { clip_grad_value(parameters_of(model), 1); }},
-      {"the model in a checkpoint",
-       [](Network& model, Net&) {
-         CheckpointState state;
-         add_module(state, "model", model);
-       }},
-      {"a checkpoint into the model",
-       [](Network& model, Net&) {
-         CheckpointState state;
-         add_tensors(state, "model", copy_of_parameters(*make_network()));
-         load_module(state, "model", model);
-       }},
-      {"the optimizer's parts in a checkpoint",
-       [](Network&, Net& net) {
-         AdamW optimizer(net);
-         optimizer.step();
-         CheckpointState state;
-         add_tensors(state, "optimizer", optimizer.state_dict());
-       }},
       {"the model for Python", [](Network& model, Net&) { to_pt(named_tensors(model)); }},
       {"parts for Python",
        [](Network&, Net& net) {
@@ -290,6 +271,35 @@ TEST(ShardedMisuse, IsRefusedOnEveryRankWithARemedy) {
           << name;
     }
   }
+}
+
+// What was an error or wrong in silence is right for what knows the parts.
+TEST(ShardedMisuse, ASavedAndALoadedModelIsWhole) {
+  const test::TemporaryFolder folder;
+  const auto values = copy_of_parameters(*make_network(7));
+  run_ranks(2, [&](World& world) {
+    const auto network = make_network();
+    FullyShardedDataParallel net(*network, world, {.units = kUnits});
+    load_module(values, *network);
+    for (const auto& [name, tensor] : whole_tensors(world, *network)) {
+      EXPECT_TRUE(torch::equal(tensor, values.at(name))) << name;
+    }
+    write_pt(folder.path(fmt::format("{}.pt", world.rank())), to_pt(gather_tensors(world, named_tensors(*network))));
+    AdamW optimizer(net);
+    loss_of(net(Batch().x), Batch()).backward();
+    optimizer.step();
+    const auto state = optimizer.state_dict();
+    const auto whole = gather_tensors(world, {state.begin(), state.end()});
+    if (world.rank() != 0) return;
+    EXPECT_EQ(whole.size(), 3 * values.size());
+    for (const auto& [name, tensor] : whole) {
+      if (name.starts_with("step.")) continue;
+      EXPECT_EQ(tensor.sizes(), values.at(name.substr(name.find('.') + 1)).sizes()) << name;
+    }
+  });
+  const auto theirs = read_state_dict(folder.path("0.pt"));
+  ASSERT_EQ(theirs.size(), values.size());
+  for (const auto& [name, tensor] : theirs) EXPECT_TRUE(torch::equal(tensor, values.at(name))) << name;
 }
 
 // The rule of docs/optim.md, and Python's: what has one dimension does not decay.

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "yoke/train/checkpoint/module_state.h"
+#include "yoke/train/checkpoint/tensor_slice.h"
 #include "yoke/train/recompute.h"
 #include "yoke/train/shard/fully_sharded_data_parallel.h"
 #include "yoke/train/shard/unit.h"
@@ -79,6 +81,12 @@ struct Batch {
 };
 
 inline at::Tensor loss_of(const at::Tensor& output, const Batch& batch) { return torch::mse_loss(output, batch.y); }
+
+/// Collective. The model's tensors on rank 0, whole, however they are divided.
+inline TensorMap whole_tensors(dist::World& world, const torch::nn::Module& module) {
+  const auto tensors = gather_tensors(world, named_tensors(module));
+  return {tensors.begin(), tensors.end()};
+}
 
 inline TensorMap copy_of_parameters(torch::nn::Module& module) {
   TensorMap result;

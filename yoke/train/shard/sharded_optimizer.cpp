@@ -48,12 +48,8 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& 
                                    const MakeOptimizer& make_optimizer, const ShardedOptimizerOptions& options)
     : world_(world), gradients_(options.gradients) {
   NamedTensors trained;
-  std::map<const c10::TensorImpl*, std::string> first_names;
-  for (const auto& [name, tensor] : parameters) {
-    if (!tensor.requires_grad()) continue;
-    trained.emplace_back(name, tensor);
-    const auto [first, is_new] = first_names.emplace(tensor.unsafeGetTensorImpl(), name);
-    if (!is_new) tied_.emplace_back(name, first->second);
+  for (const auto& named : parameters) {
+    if (named.second.requires_grad()) trained.push_back(named);
   }
   check_same_on_all_ranks(
       world, trained,
@@ -85,7 +81,7 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& 
       const auto part = bucket.layout.part(i, world.rank());
       auto slice = bucket.flat.narrow(0, begin + part.offset, part.length).view(shape_of_part(item.shape, part.length));
       slice = slice.detach().set_requires_grad(true);
-      mark_sharded(slice, {.shape = item.shape, .world = &world});
+      mark_sharded(slice, {.shape = item.shape, .first = part.first, .world = &world});
       bucket.slices.push_back(slice);
       if (part.length > 0) slices.emplace_back(name, slice);
     }
@@ -305,40 +301,16 @@ at::Tensor ShardedOptimizer::clip_grad_norm(double max_norm) {
   return clip_sharded_grad_norm(world_, gradients, max_norm);
 }
 
-TensorSlices ShardedOptimizer::slices() const {
-  TensorSlices result;
-  for (const auto& bucket : buckets_) {
-    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
-      const auto& item = bucket.layout.items()[i];
-      const auto part = bucket.layout.part(i, world_.rank());
-      result.push_back({item.name, item.shape, part.first, bucket.slices[i].detach().view({-1})});
-    }
+NamedTensors ShardedOptimizer::state_layout() const { return local_ ? local_->state_layout() : NamedTensors(); }
+
+TensorMap ShardedOptimizer::state_dict() const { return local_ ? local_->state_dict() : TensorMap(); }
+
+void ShardedOptimizer::load_state_dict(const TensorMap& state) {
+  if (local_) return local_->load_state_dict(state);
+  if (!state.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "the sharded optimizer: state '{}' is of nothing that this rank has",
+                state.begin()->first);
   }
-  for (const auto& [name, first] : tied_) {
-    auto slice = *std::ranges::find(result, first, &TensorSlice::name);
-    slice.name = name;
-    result.push_back(std::move(slice));
-  }
-  return result;
 }
-
-TensorSlices ShardedOptimizer::state_slices() const {
-  return local_ ? slices_of_state(local_->state_dict(), slices()) : TensorSlices();
-}
-
-void ShardedOptimizer::load_parameters(const SliceSource& source) {
-  on_all_ranks(world_, "the parameters were not loaded", [&] {
-    check_views();
-    load_slices(source, slices());
-  });
-  gather();
-}
-
-void ShardedOptimizer::load_state(const SliceSource& source) {
-  const auto state = read_state(source, slices());
-  if (local_) local_->load_state_dict(state);
-}
-
-TensorMap ShardedOptimizer::state_dict() const { return gather_slices(world_, state_slices()); }
 
 }  // namespace yoke::train

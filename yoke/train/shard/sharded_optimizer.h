@@ -15,7 +15,6 @@
 #include "yoke/train/named_tensors.h"
 #include "yoke/train/optim/optimizer.h"
 #include "yoke/train/shard/flat_layout.h"
-#include "yoke/train/shard/tensor_slice.h"
 
 namespace yoke::dist {
 class World;
@@ -85,24 +84,15 @@ class ShardedOptimizer : public ScalableOptimizer {
   /// Parameters keep their gradients as they were: when these change before step, it averages anew, unclipped.
   at::Tensor clip_grad_norm(double max_norm);
 
-  /// The one that steps this rank's slices; its state_dict is of these. Null on a rank without any.
+  /// The one that steps this rank's slices. Null on a rank without any.
   Optimizer* local() const { return local_.get(); }
 
-  /// This rank's part of all parameters that are trained, a tied one under each of its names, and of the optimizer's
-  /// state: for sharded_checkpoint.h and gather_slices. What every rank has whole (buffers, frozen parameters) is not
-  /// among them.
-  TensorSlices slices() const;
-  TensorSlices state_slices() const;
-
-  /// Collective. The parameters, saved by any number of ranks; on every rank its slices, then all of them.
-  /// Errors  see load_slices; on all ranks when one cannot: its own error there, its rank and message elsewhere.
-  void load_parameters(const SliceSource& source);
-  /// The optimizer's state; all or nothing.
-  /// Errors  see read_state and Optimizer::load_state_dict.
-  void load_state(const SliceSource& source);
-
-  /// Collective. What an optimizer that is not sharded would have; on rank 0 only, empty elsewhere.
+  /// The local optimizer's: of this rank's slices, and empty on a rank without any. A TrainState saves it whole, from
+  /// all ranks, and loads it on any number of them, into an optimizer that is not sharded too.
+  NamedTensors state_layout() const;
   TensorMap state_dict() const;
+  /// Errors  see Optimizer::load_state_dict.
+  void load_state_dict(const TensorMap& state);
 
  private:
   struct Bucket {
@@ -133,7 +123,6 @@ class ShardedOptimizer : public ScalableOptimizer {
   GradientMean gradients_;
   std::vector<Reduced> reduced_;  ///< Of all parameters, in the order of buckets; empty: not since the last step.
   NamedTensors parameters_;
-  std::vector<std::pair<std::string, std::string>> tied_;  ///< A further name, and the first.
   std::vector<Bucket> buckets_;
   std::unique_ptr<Optimizer> local_;
 };

@@ -10,13 +10,13 @@
 #include "fakes/run_ranks.h"
 #include "tests/support/command.h"
 #include "yoke/base/error.h"
+#include "yoke/train/checkpoint/checkpoint_folder.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/optim/sgd.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/precision/grad_scaler.h"
 #include "yoke/train/shard/network_test.h"
-#include "yoke/train/shard/sharded_checkpoint.h"
 #include "yoke/train/shard/sharded_optimizer.h"
 
 namespace yoke::train {
@@ -70,35 +70,29 @@ class Trainee {
     zero_ ? zero_->step() : plain_->step();
   }
 
-  TensorSlices parameters() const { return zero_ ? zero_->slices() : sharded_->slices(); }
-
-  TensorSlices state() const {
-    auto slices = in_group("model", parameters());
-    const auto optimizer = zero_ ? zero_->state_slices() : slices_of_state(plain_->state_dict(), parameters());
-    for (auto& slice : in_group("optimizer", optimizer)) slices.push_back(slice);
-    return slices;
+  TrainState state() {
+    TrainState state(world_);
+    state.add("model", *network_);
+    zero_ ? state.add("optimizer", *zero_) : state.add("optimizer", *plain_);
+    return state;
   }
 
-  void load(const SliceSource& source) {
-    if (zero_) {
-      zero_->load_parameters(group_of(source, "model"));
-      zero_->load_state(group_of(source, "optimizer"));
-    } else {
-      load_slices(group_of(source, "model"), parameters());
-      plain_->load_state_dict(read_state(group_of(source, "optimizer"), parameters()));
+  /// On rank 0: all that the state saves, whole.
+  TensorMap whole_state() {
+    NamedTensors tensors = named_tensors(*network_);
+    for (auto& named : tensors) named.first = "model/" + named.first;
+    for (const auto& [name, tensor] : zero_ ? zero_->state_dict() : plain_->state_dict()) {
+      tensors.emplace_back("optimizer/" + name, tensor);
     }
+    const auto whole = gather_tensors(world_, tensors);
+    return {whole.begin(), whole.end()};
   }
 
   /// On rank 0.
   TensorMap whole() {
-    if (parallel_ && !zero_) return world_.rank() == 0 ? copy_of_parameters(*network_) : TensorMap();
-    auto slices = gather_slices(world_, parameters());
-    if (zero_ && world_.rank() == 0) {  // and the network itself has them too
-      for (const auto& [name, tensor] : copy_of_parameters(*network_)) {
-        EXPECT_TRUE(torch::equal(tensor, slices.at(name))) << name;
-      }
-    }
-    return slices;
+    auto whole = whole_tensors(world_, *network_);
+    for (auto& [name, tensor] : whole) tensor = tensor.clone();
+    return whole;
   }
 
  private:
@@ -172,11 +166,12 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
       run_ranks(before, [&](World& world) {
         Trainee trainee(way, world, make_adamw);
         for (int i = 0; i < 3; ++i) trainee.step();
-        write_sharded_checkpoint(world, folder.path(), 3, trainee.state(), {{"epoch", "7"}});
-        auto whole = gather_slices(world, trainee.state());
+        CheckpointFolder(folder.path()).save(3, trainee.state(), {{"epoch", "7"}});
+        auto whole = trainee.whole_state();
+        for (auto& [name, tensor] : whole) tensor = tensor.clone();
         if (world.rank() == 0) saved = std::move(whole);
         for (int i = 0; i < 3; ++i) trainee.step();
-        whole = gather_slices(world, trainee.state());
+        whole = trainee.whole_state();
         if (world.rank() == 0) finished = std::move(whole);
       });
       ASSERT_EQ(saved.size(), 16u * 4);  // parameters, two moments, steps
@@ -185,19 +180,20 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
         for (const auto other : kSharded) {
           if (other != way && after != 2) continue;  // that one way reads another's needs no table
           run_ranks(after, [&](World& world) {
-            const ShardedCheckpoint checkpoint(folder.path());
-            EXPECT_EQ(checkpoint.step(), 3);
-            EXPECT_EQ(checkpoint.num_shards(), before);
-            EXPECT_EQ(checkpoint.metadata().at("epoch"), "7");
             Trainee trainee(other, world, make_adamw);
-            trainee.load(checkpoint.source());
-            const auto loaded = gather_slices(world, trainee.state());
+            auto state = trainee.state();
+            const auto checkpoint = CheckpointFolder(folder.path()).load_latest(state);
+            ASSERT_TRUE(checkpoint);
+            EXPECT_EQ(checkpoint->step, 3);
+            EXPECT_EQ(checkpoint->num_shards, before == 1 ? 0 : before) << "one rank's whole state is one file";
+            EXPECT_EQ(checkpoint->metadata.at("epoch"), "7");
+            const auto loaded = trainee.whole_state();
             if (world.rank() == 0) {
               ASSERT_EQ(loaded.size(), saved.size());
               for (const auto& [name, tensor] : saved) EXPECT_TRUE(same_bits(loaded.at(name), tensor)) << name;
             }
             for (int i = 0; i < 3; ++i) trainee.step();
-            const auto resumed = gather_slices(world, trainee.state());
+            const auto resumed = trainee.whole_state();
             if (world.rank() != 0) return;
             for (const auto& [name, tensor] : finished) {
               EXPECT_TRUE(torch::allclose(resumed.at(name), tensor, 1e-4, 1e-6)) << name;
@@ -212,28 +208,16 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
       }
 
       // And without ranks: from the files, and from what rank 0 gathered.
-      const auto source = ShardedCheckpoint(folder.path()).source();
-      for (const auto& state : {read_whole(source), saved}) {
+      const auto source = read_checkpoint(CheckpointFolder(folder.path()).path_of(3)).source;
+      for (const auto& from : {source, source_of(saved)}) {
         OneProcess one(make_adamw);
-        const torch::NoGradGuard no_grad;
-        TensorMap optimizer_state;
-        for (const auto& [name, tensor] : state) {
-          if (name.starts_with("model/")) one.network->named_parameters()[name.substr(6)].copy_(tensor);
-          if (name.starts_with("optimizer/")) optimizer_state[name.substr(10)] = tensor;
-        }
-        one.optimizer->load_state_dict(optimizer_state);
-        torch::AutoGradMode grad(true);
+        load_module(group_of(from, "model"), *one.network);
+        one.optimizer->load_state_dict(read_whole(group_of(from, "optimizer")));
         for (int i = 0; i < 3; ++i) one.step();
         for (const auto& [name, tensor] : copy_of_parameters(*one.network)) {
           EXPECT_TRUE(torch::allclose(tensor, finished.at("model/" + name), 1e-4, 1e-6)) << name;
         }
       }
-      run_ranks(2, [&](World& world) {
-        Trainee trainee(way, world, make_adamw);
-        trainee.load(source_of(saved));
-        const auto loaded = gather_slices(world, trainee.state());
-        for (const auto& [name, tensor] : loaded) EXPECT_TRUE(same_bits(saved.at(name), tensor)) << name;
-      });
     }
   }
 }
@@ -272,7 +256,9 @@ TEST(ShardedTraining, AStateThatIsGatheredLoadsIntoAnOptimizerThatIsNotSharded) 
       loss_of(network->forward(batch.x), batch).backward();
       zero.step(0.1);
     }
-    const auto state = zero.state_dict();
+    const auto parts = zero.state_dict();
+    const auto gathered = gather_tensors(world, {parts.begin(), parts.end()});
+    const TensorMap state(gathered.begin(), gathered.end());
     if (world.rank() != 0) {
       EXPECT_TRUE(state.empty());
       return;
@@ -293,7 +279,7 @@ TEST(ShardedTraining, StateIsDividedBetweenRanks) {
       loss_of(network->forward(Batch().x), Batch()).backward();
       zero.step();
       int64_t own = 0;
-      for (const auto& slice : zero.state_slices()) own += slice.values.numel();
+      for (const auto& [name, tensor] : zero.state_dict()) own += tensor.numel();
       EXPECT_NEAR(static_cast<double>(own), 2.0 * static_cast<double>(all / size), 0.03 * static_cast<double>(all));
     });
   }

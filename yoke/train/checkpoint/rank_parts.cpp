@@ -1,0 +1,139 @@
+// Parts of a TrainState of which each rank has its own: generators, thread counts, meters. They are saved as one tensor
+// of a row for each rank.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/full.h>
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/checkpoint/state_part.h"
+#include "yoke/train/describe.h"
+#include "yoke/train/meter.h"
+
+namespace yoke::train {
+namespace {
+
+/// This rank's row; none, with a warning, when the checkpoint has none for it.
+std::optional<at::Tensor> row_of_rank(const PartSource& source) {
+  const auto& world = source.world;
+  if (!source.tensors.tensors.contains("")) {
+    source.warn(fmt::format("the checkpoint has no {}; it stays as it is", source.name));
+    return std::nullopt;
+  }
+  const auto rows = read_whole(source.tensors, "");
+  if (rows.dim() == 0) throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is {}", source.name, describe(rows));
+  if (rows.size(0) != world.size()) {
+    source.warn(fmt::format("the checkpoint's {} is that of {} ranks, and these are {}: the run goes on, not bit for bit",
+                            source.name, rows.size(0), world.size()));
+  }
+  if (world.rank() >= rows.size(0)) return std::nullopt;
+  return rows[world.rank()].cpu().clone();
+}
+
+at::Tensor state_of(at::Generator& generator) {
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();  // uint8 [bytes]
+}
+
+void set_state(at::Generator& generator, const at::Tensor& state, const std::string& name) {
+  const std::lock_guard lock(generator.mutex());
+  try {
+    generator.set_state(state);
+  } catch (const c10::Error& error) {
+    throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is no state of this generator: {}", name,
+                error.what_without_backtrace());
+  }
+}
+
+}  // namespace
+
+TrainState& TrainState::add_generator(const std::string& name, at::Generator generator) {
+  struct GeneratorPart : Part {
+    at::Generator generator;
+    explicit GeneratorPart(at::Generator of) : generator(std::move(of)) {}
+    bool is_optional() const override { return true; }
+    void save(const std::string& name, dist::World& world, Snapshot& snapshot) override {
+      const auto rows = world.all_gather(state_of(generator).to(world.device())).cpu();  // [ranks, bytes]
+      snapshot.slices.push_back({name, rows.sizes().vec(), 0, rows});
+    }
+    PreparedPart prepare(const PartSource& source) override {
+      const auto row = row_of_rank(source);
+      if (!row) return {[] {}, {}};
+      auto trial = generator.clone();
+      set_state(trial, *row, source.name);
+      return {[this, row = *row, name = source.name] { set_state(generator, row, name); }, {}};
+    }
+  };
+  return add_part(name, std::make_unique<GeneratorPart>(std::move(generator)));
+}
+
+TrainState& TrainState::add_generators() {
+  add_generator("generator/cpu", at::detail::getDefaultCPUGenerator());
+  const auto device = world().device();
+  if (device.is_cuda()) {
+    add_generator("generator/cuda", at::detail::getCUDAHooks().getDefaultGenerator(device.index()));
+  }
+  return *this;
+}
+
+TrainState& TrainState::add_num_threads(ThreadRule rule) {
+  struct NumThreadsPart : Part {
+    ThreadRule rule;
+    explicit NumThreadsPart(ThreadRule given) : rule(given) {}
+    bool is_optional() const override { return true; }
+    void save(const std::string& name, dist::World& world, Snapshot& snapshot) override {
+      const auto own = at::full({}, at::get_num_threads(), at::TensorOptions(at::kLong).device(world.device()));
+      const auto rows = world.all_gather(own).cpu();  // [ranks]
+      snapshot.slices.push_back({name, rows.sizes().vec(), 0, rows});
+    }
+    PreparedPart prepare(const PartSource& source) override {
+      const auto row = row_of_rank(source);
+      if (!row) return {[] {}, {}};
+      constexpr int64_t kMost = 4096;  // a hostile file must not start a million threads
+      if (row->scalar_type() != at::kLong || row->dim() != 0 || row->item<int64_t>() < 1 ||
+          row->item<int64_t>() > kMost) {
+        throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is no number of threads", source.name);
+      }
+      const auto recorded = static_cast<int>(row->item<int64_t>());
+      const int own = at::get_num_threads();
+      if (recorded != own && rule == ThreadRule::kWarn) {
+        source.warn(fmt::format(
+            "the checkpoint was made with {} threads a rank and this run has {}: the run goes on, not bit for bit",
+            recorded, own));
+      }
+      return {[recorded, adopts = rule == ThreadRule::kAdopt && recorded != own] {
+                if (adopts) at::set_num_threads(recorded);
+              },
+              {}};
+    }
+  };
+  return add_part("num_threads", std::make_unique<NumThreadsPart>(rule));
+}
+
+TrainState& TrainState::add_meter(const std::string& name, Meter& meter) {
+  struct MeterPart : Part {
+    Meter& meter;
+    explicit MeterPart(Meter& of) : meter(of) {}
+    void save(const std::string& name, dist::World& world, Snapshot& snapshot) override {
+      const auto rows = gather_meters(world, {&meter});  // [1, ranks, 2]
+      snapshot.slices.push_back({name, rows.sizes().vec(), 0, rows});
+    }
+    PreparedPart prepare(const PartSource& source) override {
+      if (!source.tensors.tensors.contains("")) {
+        throw Error(ErrorCode::kInvalidArgument, "{}: it is no meter there", source.tensors.what);
+      }
+      return {[this, rows = read_whole(source.tensors, "").cpu().clone(), &world = source.world] {
+                restore_meters(world, {&meter}, rows);
+              },
+              {}};
+    }
+  };
+  return add_part(name, std::make_unique<MeterPart>(meter));
+}
+
+}  // namespace yoke::train

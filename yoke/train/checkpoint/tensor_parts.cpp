@@ -1,0 +1,177 @@
+// Parts of a TrainState that every rank has, whole or divided: modules, state_dicts, tensors, texts.
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include <map>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/train/checkpoint/module_state.h"
+#include "yoke/train/checkpoint/state_part.h"
+#include "yoke/train/describe.h"
+#include "yoke/train/sharding.h"
+
+namespace yoke::train {
+namespace {
+
+std::string joined(const std::string& part, const std::string& name) { return name.empty() ? part : part + "/" + name; }
+
+void append(const std::string& part, TensorSlices slices, TensorSlices& all) {
+  for (auto& slice : slices) {
+    slice.name = joined(part, slice.name);
+    all.push_back(std::move(slice));
+  }
+}
+
+/// The parameter of a state "KIND.NAME"; null when it is of none.
+const TensorSlice* parameter_of(const std::string& state, const std::map<std::string, TensorSlice>& layout) {
+  const auto dot = state.find('.');
+  const auto found = dot == state.npos ? layout.end() : layout.find(state.substr(dot + 1));
+  return found == layout.end() ? nullptr : &found->second;
+}
+
+std::map<std::string, TensorSlice> slices_by_name(const NamedTensors& tensors) {
+  std::map<std::string, TensorSlice> result;
+  for (const auto& [name, tensor] : tensors) result.emplace(name, slice_of(name, tensor));
+  return result;
+}
+
+bool is_divided(const NamedTensors& tensors) {
+  for (const auto& named : tensors) {
+    if (sharding_of(named.second) != nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TrainState& TrainState::add_module(const std::string& name, torch::nn::Module& module) {
+  struct ModulePart : Part {
+    torch::nn::Module& module;
+    explicit ModulePart(torch::nn::Module& of) : module(of) {}
+    void save(const std::string& name, dist::World&, Snapshot& snapshot) override {
+      append(name, slices_of(named_tensors(module)), snapshot.slices);
+    }
+    PreparedPart prepare(const PartSource& source) override {
+      return {prepare_to_load(source.tensors, slices_of(named_tensors(module))), {}};
+    }
+  };
+  return add_part(name, std::make_unique<ModulePart>(module));
+}
+
+TrainState& TrainState::add_tensor(const std::string& name, at::Tensor& tensor) {
+  struct TensorPart : Part {
+    at::Tensor& tensor;
+    explicit TensorPart(at::Tensor& of) : tensor(of) {}
+    void save(const std::string& name, dist::World&, Snapshot& snapshot) override {
+      append(name, {slice_of("", tensor)}, snapshot.slices);
+    }
+    PreparedPart prepare(const PartSource& source) override {
+      return {prepare_to_load(source.tensors, {slice_of("", tensor)}), {}};
+    }
+  };
+  return add_part(name, std::make_unique<TensorPart>(tensor));
+}
+
+TrainState& TrainState::add_state_dict(const std::string& name, StateDict access) {
+  struct StateDictPart : Part {
+    StateDict access;
+    explicit StateDictPart(StateDict of) : access(std::move(of)) {}
+
+    void save(const std::string& name, dist::World&, Snapshot& snapshot) override {
+      const auto layout = slices_by_name(access.layout ? access.layout() : NamedTensors());
+      TensorSlices slices;
+      for (const auto& [key, tensor] : access.save()) {
+        const auto* parameter = parameter_of(key, layout);
+        if (parameter != nullptr && tensor.sizes() == parameter->values.sizes()) {
+          slices.push_back({key, parameter->shape, parameter->first, tensor});
+        } else if (parameter == nullptr || tensor.dim() == 0 || parameter->shape == parameter->values.sizes()) {
+          slices.push_back({key, tensor.sizes().vec(), 0, tensor});
+        } else {
+          throw Error(ErrorCode::kInvalidArgument,
+                      "'{}': the state '{}' is {}: neither a scalar nor one number for each of the {} elements that "
+                      "this rank has of its parameter; such a state cannot be sharded",
+                      name, key, yoke::train::describe(tensor), parameter->values.numel());
+        }
+      }
+      append(name, std::move(slices), snapshot.slices);
+    }
+
+    PreparedPart prepare(const PartSource& source) override {
+      const auto parameters = access.layout ? access.layout() : NamedTensors();
+      const auto layout = slices_by_name(parameters);
+      // Other ranks may have parts of parameters of which this one has nothing.
+      const bool some_elsewhere = access.layout && (parameters.empty() || is_divided(parameters));
+      PreparedPart prepared;
+      TensorMap state;
+      for (const auto& [key, whole] : source.tensors.tensors) {
+        const auto* parameter = parameter_of(key, layout);
+        if (parameter == nullptr && some_elsewhere && key.find('.') != key.npos) {
+          prepared.unknown.push_back(key);
+        } else if (parameter != nullptr && parameter->shape == whole.shape) {
+          const auto& values = parameter->values;
+          state.emplace(key, source.tensors.read(key, parameter->first, values.numel()).view(values.sizes()));
+        } else if (parameter == nullptr || whole.shape.empty() || parameter->shape == parameter->values.sizes()) {
+          state.emplace(key, read_whole(source.tensors, key));
+        } else {
+          throw Error(ErrorCode::kInvalidArgument,
+                      "{} is of another model: '{}' is {} there, and its parameter is {} here", source.tensors.what,
+                      key, yoke::train::describe(whole.dtype, whole.shape),
+                      yoke::train::describe(parameter->values.scalar_type(), parameter->shape));
+        }
+      }
+      prepared.commit = [this, state = std::move(state)] { access.load(state); };
+      return prepared;
+    }
+  };
+  return add_part(name, std::make_unique<StateDictPart>(std::move(access)));
+}
+
+TrainState& TrainState::add_text(const std::string& name, Value access) {
+  struct TextPart : Part {
+    Value access;
+    explicit TextPart(Value of) : access(std::move(of)) {}
+    void save(const std::string& name, dist::World&, Snapshot& snapshot) override {
+      snapshot.values[name] = access.save();
+    }
+    PreparedPart prepare(const PartSource& source) override {
+      if (source.text == nullptr) {
+        throw Error(ErrorCode::kInvalidArgument, "{}: it is no number or text there", source.tensors.what);
+      }
+      return {[this, text = *source.text] { access.load(text); }, {}};
+    }
+  };
+  return add_part(name, std::make_unique<TextPart>(std::move(access)));
+}
+
+void TrainState::refuse_number(const std::string& name, const std::string& text) {
+  throw Error(ErrorCode::kDataLoss, "the checkpoint's '{}' is '{}', no number of its type", name, text);
+}
+
+TrainState& TrainState::add_value(const std::string& name, bool& value) {
+  return add_text(name, {.save = [&value] { return std::string(value ? "yes" : "no"); },
+                         .load = [&value, name](const std::string& text) {
+                           if (text != "yes" && text != "no") {
+                             throw Error(ErrorCode::kDataLoss, "the checkpoint's '{}' is '{}', not yes or no", name,
+                                         text);
+                           }
+                           value = text == "yes";
+                         }});
+}
+
+TrainState& TrainState::add_value(const std::string& name, double& value) {
+  return add_text(name, {.save = [&value] { return fmt::format("{}", value); },  // the shortest text that is this number
+                         .load = [&value, name](const std::string& text) {
+                           const auto* end = text.data() + text.size();
+                           double read = 0;
+                           const auto [rest, error] = std::from_chars(text.data(), end, read);
+                           if (error != std::errc() || rest != end) refuse_number(name, text);
+                           value = read;
+                         }});
+}
+
+TrainState& TrainState::add_value(const std::string& name, std::string& value) {
+  return add_text(name, {.save = [&value] { return value; }, .load = [&value](const std::string& text) { value = text; }});
+}
+
+}  // namespace yoke::train

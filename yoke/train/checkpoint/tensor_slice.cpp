@@ -1,0 +1,160 @@
+#include "yoke/train/checkpoint/tensor_slice.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/sharding.h"
+
+namespace yoke::train {
+namespace {
+
+using json = nlohmann::json;
+
+/// A tensor's bytes, 1-D. All but one rank add zeros to them: integers, so that every bit stays what it was.
+at::Tensor bytes_of(const at::Tensor& values) { return values.view({-1}).view(at::kByte); }
+
+}  // namespace
+
+at::Tensor TensorSlice::flat() const { return values.detach().resolve_conj().resolve_neg().contiguous().view({-1}); }
+
+TensorSlice slice_of(std::string name, const at::Tensor& tensor) {
+  const auto* sharding = sharding_of(tensor);
+  if (sharding == nullptr) return {std::move(name), tensor.sizes().vec(), 0, tensor};
+  if (sharding->role == Sharding::Role::kParameter) return slice_of(std::move(name), sharding->part);
+  return {std::move(name), sharding->shape, sharding->first, tensor};
+}
+
+TensorSlices slices_of(const NamedTensors& tensors) {
+  TensorSlices slices;
+  for (const auto& [name, tensor] : tensors) slices.push_back(slice_of(name, tensor));
+  return slices;
+}
+
+std::string describe_slices(const TensorSlices& slices) {
+  auto list = json::array();
+  for (const auto& slice : slices) {
+    list.push_back(
+        {slice.name, static_cast<int>(slice.values.scalar_type()), slice.shape, slice.first, slice.values.numel()});
+  }
+  return list.dump();
+}
+
+std::vector<PlannedTensor> plan_slices(const std::vector<std::string>& descriptions_by_rank) {
+  std::vector<PlannedTensor> plan;
+  std::map<std::string, size_t> places;
+  for (size_t rank = 0; rank < descriptions_by_rank.size(); ++rank) {
+    for (const auto& item : json::parse(descriptions_by_rank[rank])) {
+      const auto name = item[0].get<std::string>();
+      const auto dtype = static_cast<at::ScalarType>(item[1].get<int>());
+      const auto shape = item[2].get<std::vector<int64_t>>();
+      const auto [place, is_new] = places.emplace(name, plan.size());
+      if (is_new) plan.push_back({name, dtype, shape, {}});
+      auto& tensor = plan[place->second];
+      if (tensor.dtype != dtype || tensor.shape != shape) {
+        throw Error(ErrorCode::kInvalidArgument, "'{}' is {} on rank {}, and {} on a lower one", name,
+                    describe(dtype, shape), rank, describe(tensor.dtype, tensor.shape));
+      }
+      const PlannedTensor::Part part{static_cast<int64_t>(rank), item[3].get<int64_t>(), item[4].get<int64_t>()};
+      if (part.length > 0) tensor.parts.push_back(part);
+    }
+  }
+  for (auto& tensor : plan) {
+    std::ranges::stable_sort(tensor.parts, {}, [](const auto& part) { return std::tuple(part.first, part.rank); });
+    std::vector<PlannedTensor::Part> parts;
+    int64_t next = 0;
+    for (const auto& part : tensor.parts) {
+      const bool is_copy = !parts.empty() && parts.back().first == part.first && parts.back().length == part.length;
+      if (is_copy) continue;
+      if (part.first != next) break;
+      next += part.length;
+      parts.push_back(part);
+    }
+    if (next != num_elements(tensor.shape)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "'{}' is {}: no rank has its element {}, or two have parts of it that overlap", tensor.name,
+                  describe(tensor.dtype, tensor.shape), next);
+    }
+    tensor.parts = std::move(parts);
+  }
+  return plan;
+}
+
+void gather_tensors(dist::World& world, const NamedTensors& tensors,
+                    const std::function<void(const std::string& name, const at::Tensor& whole)>& sink) {
+  const c10::NoGradGuard no_grad;
+  const auto slices = slices_of(tensors);
+  std::map<std::string, const TensorSlice*> own;
+  for (const auto& slice : slices) own.emplace(slice.name, &slice);
+  for (const auto& tensor : plan_slices(world.all_gather_text(describe_slices(slices)))) {
+    const int64_t count = num_elements(tensor.shape);
+    const auto found = own.find(tensor.name);
+    at::Tensor whole;
+    if (count == 0 || (tensor.parts.size() == 1 && tensor.parts[0].rank == 0)) {  // rank 0 has it already
+      if (world.rank() != 0) continue;
+      whole = count == 0 ? at::empty(tensor.shape, tensor.dtype) : found->second->flat().clone();
+    } else {
+      whole = at::zeros({count}, at::TensorOptions(tensor.dtype).device(world.device()));
+      for (const auto& part : tensor.parts) {
+        if (part.rank == world.rank()) whole.narrow(0, part.first, part.length).copy_(found->second->flat());
+      }
+      world.all_reduce(bytes_of(whole));
+    }
+    if (world.rank() != 0) continue;
+    try {
+      sink(tensor.name, whole.cpu().view(tensor.shape));
+    } catch (const std::exception& error) {
+      world.report_failure(error.what());  // the others would wait for the next tensor
+      throw;
+    }
+  }
+}
+
+NamedTensors gather_tensors(dist::World& world, const NamedTensors& tensors) {
+  NamedTensors result;
+  gather_tensors(world, tensors,
+                 [&](const std::string& name, const at::Tensor& whole) { result.emplace_back(name, whole); });
+  return result;
+}
+
+std::function<void()> prepare_to_load(const TensorSource& source, const TensorSlices& slices) {
+  std::map<std::string, const TensorSlice*> wanted;
+  for (const auto& slice : slices) wanted.emplace(slice.name, &slice);
+  std::set<std::string> names;
+  for (const auto& [name, slice] : wanted) names.insert(name);
+  for (const auto& [name, whole] : source.tensors) names.insert(name);
+  const auto refuse = [&](const std::string& name, const std::string& why) {
+    throw Error(ErrorCode::kInvalidArgument, "{} is of another model: the first difference is '{}', {}", source.what,
+                name, why);
+  };
+  for (const auto& name : names) {
+    const auto stored = source.tensors.find(name);
+    const auto want = wanted.find(name);
+    if (stored == source.tensors.end()) refuse(name, "which it lacks");
+    if (want == wanted.end()) refuse(name, "which the model lacks");
+    const auto theirs = describe(stored->second.dtype, stored->second.shape);
+    const auto ours = describe(want->second->values.scalar_type(), want->second->shape);
+    if (theirs != ours) refuse(name, fmt::format("{} there and {} in the model", theirs, ours));
+  }
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from: all of it is read before anything changes
+  for (const auto& [name, slice] : wanted) {
+    if (slice->values.numel() == 0) continue;
+    copies.emplace_back(slice->values,
+                        source.read(name, slice->first, slice->values.numel()).view(slice->values.sizes()));
+  }
+  return [copies = std::move(copies)] {
+    const c10::NoGradGuard no_grad;
+    for (const auto& [to, from] : copies) to.copy_(from);
+  };
+}
+
+}  // namespace yoke::train

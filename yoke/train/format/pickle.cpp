@@ -1,0 +1,414 @@
+#include "yoke/train/format/pickle.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+
+#include "yoke/base/error.h"
+#include "yoke/train/format/pickle_globals.h"
+#include "yoke/train/format/utf8.h"
+
+namespace yoke::train {
+namespace {
+
+using Kind = PickleGlobal::Kind;
+
+constexpr size_t kMaxPickledDims = 64;  // torch's own iterators stop at 64 too
+
+class Machine {
+ public:
+  Machine(std::span<const std::byte> bytes, const std::string& what)
+      : text_(reinterpret_cast<const char*>(bytes.data()), bytes.size()), what_(what) {}
+
+  Pickle run() {
+    if (read<uint8_t>() != 0x80) fail("it does not begin as a pickle of protocol 2 or later does");
+    const int protocol = read<uint8_t>();
+    if (protocol < 2 || protocol > 5) fail("a pickle of protocol {}, and 2 to 5 are known", protocol);
+    while (step()) {
+    }
+    if (position_ != text_.size()) fail("{} bytes follow its end", text_.size() - position_);
+    if (stack_.size() != 1 || !marks_.empty()) fail("it ends with {} objects on its stack", stack_.size());
+    pickle_.root = stack_.back();
+    return std::move(pickle_);
+  }
+
+ private:
+  template <typename... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    throw Error(ErrorCode::kDataLoss, "{}: {} (at byte {} of the pickle)", what_,
+                fmt::format(format, std::forward<Args>(args)...), position_);
+  }
+
+  // ---- Input
+
+  std::string_view take(uint64_t size) {
+    if (size > text_.size() - position_)
+      fail("{} bytes are announced, and {} are left", size, text_.size() - position_);
+    const auto part = text_.substr(position_, size);
+    position_ += size;
+    return part;
+  }
+
+  template <typename T>
+  T read() {
+    T value;
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+
+  std::string_view line() {
+    const size_t end = text_.find('\n', position_);
+    if (end == text_.npos) fail("a name does not end");
+    const auto part = take(end - position_);
+    take(1);
+    return part;
+  }
+
+  std::string_view utf8(uint64_t size) {
+    const auto part = take(size);
+    if (!is_utf8(part)) fail("a text is not UTF-8");
+    return part;
+  }
+
+  bool integer(uint64_t size) {  // little-endian, two's complement
+    const auto part = take(size);
+    if (size > 8) return opaque("an integer of over 64 bits");
+    uint64_t value = 0;
+    for (size_t i = 0; i < size; ++i) value |= static_cast<uint64_t>(static_cast<uint8_t>(part[i])) << (8 * i);
+    if (size > 0 && size < 8 && (static_cast<uint8_t>(part.back()) & 0x80) != 0) value |= ~uint64_t{0} << (8 * size);
+    return push(static_cast<int64_t>(value));
+  }
+
+  double big_endian_double() {
+    const auto part = take(8);
+    uint64_t bits = 0;
+    for (const char byte : part) bits = bits << 8 | static_cast<uint8_t>(byte);
+    return std::bit_cast<double>(bits);
+  }
+
+  // ---- Stack and memo
+
+  bool push(PickleNode node) {
+    if (pickle_.nodes.size() >= std::numeric_limits<PickleRef>::max()) fail("over 2^32 objects");
+    stack_.push_back(static_cast<PickleRef>(pickle_.nodes.size()));
+    pickle_.nodes.push_back(std::move(node));
+    return true;
+  }
+
+  PickleRef pop() {
+    if (stack_.size() <= floor()) fail("its stack is empty");
+    const auto ref = stack_.back();
+    stack_.pop_back();
+    return ref;
+  }
+
+  PickleRef top() const {
+    if (stack_.size() <= floor()) fail("its stack is empty");
+    return stack_.back();
+  }
+
+  size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+
+  /// What lies above the last mark.
+  std::vector<PickleRef> pop_mark() {
+    if (marks_.empty()) fail("there is no mark on its stack");
+    const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
+    std::vector<PickleRef> items(begin, stack_.end());
+    stack_.erase(begin, stack_.end());
+    marks_.pop_back();
+    return items;
+  }
+
+  bool tuple(size_t size) {
+    std::vector<PickleRef> items(size);
+    for (size_t i = size; i-- > 0;) items[i] = pop();
+    return push(PickleTuple{std::move(items)});
+  }
+
+  bool get(uint32_t index) {
+    const auto found = memo_.find(index);
+    if (found == memo_.end()) fail("its memo has no {}", index);
+    stack_.push_back(found->second);
+    return true;
+  }
+
+  bool put(uint32_t index) {
+    memo_[index] = top();
+    return true;
+  }
+
+  template <typename T>
+  T* get_if(PickleRef ref) {
+    return std::get_if<T>(&pickle_.nodes[ref]);
+  }
+
+  template <typename T>
+  const T& expect(PickleRef ref, std::string_view description) {
+    const auto* value = get_if<T>(ref);
+    if (const auto* opaque = get_if<PickleOpaque>(ref)) fail("{}", reason_of(*opaque));
+    if (value == nullptr) fail("{} is expected here", description);
+    return *value;
+  }
+
+  // ---- Objects
+
+  bool global(std::string_view module, std::string_view name) {
+    const auto found = find_global(module, name);
+    if (!found) return push(PickleOpaque{.module = module, .name = name});
+    return push(*found);
+  }
+
+  bool opaque(std::string_view what) { return push(PickleOpaque{.what = what}); }
+
+  bool bytes(uint64_t size) {
+    take(size);
+    return opaque("bytes");
+  }
+
+  /// What a class makes of its arguments; the class must be one that is not known.
+  bool new_object(int num_arguments, std::string_view opcode) {
+    for (int i = 0; i < num_arguments; ++i) pop();
+    const auto* type = get_if<PickleOpaque>(pop());
+    if (type == nullptr) refuse_opcode(opcode);
+    return push(PickleOpaque(*type));
+  }
+
+  [[noreturn]] void refuse_opcode(std::string_view name) const {
+    fail("it has the opcode {}, which is not of tensors and plain data; nothing was executed", name);
+  }
+
+  void append(const std::vector<PickleRef>& items) {
+    if (get_if<PickleOpaque>(top()) != nullptr) return;
+    auto* list = get_if<PickleList>(top());
+    if (list == nullptr) fail("items for a list, and there is none");
+    list->items.insert(list->items.end(), items.begin(), items.end());
+  }
+
+  void set_items(const std::vector<PickleRef>& items) {
+    if (get_if<PickleOpaque>(top()) != nullptr) return;
+    auto* dict = get_if<PickleDict>(top());
+    if (dict == nullptr) fail("items for a dictionary, and there is none");
+    if (items.size() % 2 != 0) fail("a key without a value");
+    for (size_t i = 0; i < items.size(); i += 2) dict->items.emplace_back(items[i], items[i + 1]);
+  }
+
+  bool build() {
+    pop();  // attributes: those of a state_dict's OrderedDict are versions of modules
+    if (get_if<PickleDict>(top()) == nullptr && get_if<PickleOpaque>(top()) == nullptr) {
+      refuse_opcode("BUILD on what is no dictionary");
+    }
+    return true;
+  }
+
+  bool persistent_storage() {
+    const auto& id = expect<PickleTuple>(pop(), "a persistent id that describes a storage").items;
+    if (id.size() != 5) fail("a persistent id of {} parts, and a storage has 5", id.size());
+    if (expect<std::string_view>(id[0], "the text 'storage'") != "storage") fail("a persistent id of no storage");
+    if (const auto* unknown = get_if<PickleOpaque>(id[1])) return push(PickleOpaque(*unknown));  // a quantized one
+    const auto& type = expect<PickleGlobal>(id[1], "a storage class");
+    if (type.kind != Kind::kStorage) fail("a storage class is expected here");
+    PickleStorage storage{.dtype = type.dtype, .key = expect<std::string_view>(id[2], "a storage's key")};
+    expect<std::string_view>(id[3], "a storage's location");
+    storage.num_elements = expect<int64_t>(id[4], "a storage's size");
+    if (storage.num_elements < 0) fail("a storage of {} elements", storage.num_elements);
+    return push(storage);
+  }
+
+  std::vector<int64_t> integers(PickleRef ref, std::string_view description) {
+    const auto& items = expect<PickleTuple>(ref, description).items;
+    if (items.size() > kMaxPickledDims) fail("{} has {} parts", description, items.size());
+    std::vector<int64_t> values;
+    for (const auto item : items) values.push_back(expect<int64_t>(item, description));
+    return values;
+  }
+
+  bool reduce() {
+    const auto arguments_ref = pop(), function_ref = pop();
+    if (const auto* unknown = get_if<PickleOpaque>(function_ref)) return push(PickleOpaque(*unknown));
+    const auto* function = get_if<PickleGlobal>(function_ref);
+    if (function == nullptr) refuse_opcode("REDUCE of what is no name");
+    const auto arguments = expect<PickleTuple>(arguments_ref, "a tuple of arguments").items;
+    const auto require = [&](size_t least, size_t most) {
+      if (arguments.size() < least || arguments.size() > most) fail("a call with {} arguments", arguments.size());
+    };
+    switch (function->kind) {
+      case Kind::kOrderedDict: require(0, 0); return push(PickleDict{});
+      case Kind::kSize:
+        require(1, 1);
+        integers(arguments[0], "a size");
+        stack_.push_back(arguments[0]);
+        return true;
+      case Kind::kDevice: require(1, 2); return device(arguments);
+      case Kind::kParameter:
+        require(3, 4);
+        expect<PickleTensor>(arguments[0], "a parameter's tensor");
+        stack_.push_back(arguments[0]);
+        return true;
+      case Kind::kTensor: require(4, 7); return tensor(arguments, std::nullopt, 6);
+      case Kind::kTensorWithDtype: {
+        require(7, 8);
+        const auto& dtype = expect<PickleGlobal>(arguments[6], "a dtype");
+        if (dtype.kind != Kind::kDtype) fail("a dtype is expected here");
+        return tensor(arguments, dtype.dtype, 7);
+      }
+      case Kind::kDtype:
+      case Kind::kStorage: break;
+    }
+    refuse_opcode("REDUCE of a dtype or storage class");
+  }
+
+  bool device(const std::vector<PickleRef>& arguments) {
+    const auto type = expect<std::string_view>(arguments[0], "a device");
+    if (arguments.size() == 1) return push(type);
+    const auto index = expect<int64_t>(arguments[1], "a device's number");
+    if (index < 0 || index > 0x7F || type.find(':') != type.npos) fail("a device {}", index);
+    return push(std::string_view(pickle_.texts.emplace_back(fmt::format("{}:{}", type, index))));
+  }
+
+  bool tensor(const std::vector<PickleRef>& arguments, std::optional<std::string_view> dtype, size_t marks) {
+    PickleTensor tensor{.storage = arguments[0]};
+    tensor.dtype = dtype.value_or(expect<PickleStorage>(arguments[0], "a tensor's storage").dtype);
+    expect<PickleStorage>(arguments[0], "a tensor's storage");
+    tensor.offset = expect<int64_t>(arguments[1], "a tensor's offset");
+    tensor.sizes = integers(arguments[2], "a tensor's size");
+    tensor.strides = integers(arguments[3], "a tensor's stride");
+    if (arguments.size() > marks && get_if<std::monostate>(arguments[marks]) == nullptr) {
+      const auto& items = expect<PickleDict>(arguments[marks], "a tensor's marks").items;
+      if (items.size() > 2) fail("a tensor with {} marks", items.size());
+      for (const auto& [key, value] : items) {
+        const auto name = expect<std::string_view>(key, "the name of a tensor's mark");
+        const bool is_set = expect<bool>(value, "a tensor's mark");
+        if (name != "conj" && name != "neg") fail("a tensor with the mark '{}'", name.substr(0, 100));
+        (name == "conj" ? tensor.conjugated : tensor.negated) = is_set;
+      }
+    }
+    return push(std::move(tensor));
+  }
+
+  // ---- Opcodes
+
+  bool step();
+
+  std::string_view text_;
+  const std::string& what_;
+  size_t position_ = 0;
+  std::vector<PickleRef> stack_;
+  std::vector<size_t> marks_;
+  std::unordered_map<uint32_t, PickleRef> memo_;
+  Pickle pickle_;
+};
+
+/// Source: CPython's Lib/pickletools.py, which says of each opcode what it takes and leaves.
+bool Machine::step() {
+  const auto opcode = read<char>();
+  switch (opcode) {
+    case '.': return false;
+    case 'N': return push(std::monostate());
+    case '\x88': return push(true);
+    case '\x89': return push(false);
+    case 'K': return push(int64_t{read<uint8_t>()});
+    case 'M': return push(int64_t{read<uint16_t>()});
+    case 'J': return push(int64_t{read<int32_t>()});
+    case '\x8a': return integer(read<uint8_t>());
+    case '\x8b': return integer(read<uint32_t>());
+    case 'G': return push(big_endian_double());
+    case '\x8c': return push(utf8(read<uint8_t>()));
+    case 'X': return push(utf8(read<uint32_t>()));
+    case '\x8d': return push(utf8(read<uint64_t>()));
+    case ')': return tuple(0);
+    case '\x85': return tuple(1);
+    case '\x86': return tuple(2);
+    case '\x87': return tuple(3);
+    case 't': return push(PickleTuple{pop_mark()});
+    case ']': return push(PickleList{});
+    case 'l': return push(PickleList{pop_mark()});
+    case '}': return push(PickleDict{});
+    case 'a': {
+      const auto item = pop();
+      append({item});
+      return true;
+    }
+    case 'e': {
+      const auto items = pop_mark();
+      append(items);
+      return true;
+    }
+    case 's': {
+      const auto value = pop(), key = pop();
+      set_items({key, value});
+      return true;
+    }
+    case 'u': {
+      const auto items = pop_mark();
+      set_items(items);
+      return true;
+    }
+    case '(': marks_.push_back(stack_.size()); return true;
+    case '0': pop(); return true;
+    case '1': pop_mark(); return true;
+    case '2': stack_.push_back(top()); return true;
+    case 'h': return get(read<uint8_t>());
+    case 'j': return get(read<uint32_t>());
+    case 'q': return put(read<uint8_t>());
+    case 'r': return put(read<uint32_t>());
+    case '\x94': return put(static_cast<uint32_t>(memo_.size()));
+    case '\x95':
+      read<uint64_t>();  // a frame's size, for readers that buffer
+      return true;
+    case 'c': {
+      const auto module = line();
+      return global(module, line());
+    }
+    case '\x93': {
+      const auto name = expect<std::string_view>(pop(), "a name");
+      return global(expect<std::string_view>(pop(), "a module's name"), name);
+    }
+    case 'Q': return persistent_storage();
+    case 'R': return reduce();
+    case 'b': return build();
+    case '\x81': return new_object(1, "NEWOBJ");
+    case '\x92': return new_object(2, "NEWOBJ_EX");
+    case '\x8f': return opaque("a set");
+    case '\x90': {
+      pop_mark();
+      if (get_if<PickleOpaque>(top()) == nullptr) refuse_opcode("ADDITEMS on what is no set");
+      return true;
+    }
+    case '\x91': pop_mark(); return opaque("a set");
+    case 'B': return bytes(read<uint32_t>());
+    case 'C': return bytes(read<uint8_t>());
+    case '\x8e':
+    case '\x96': return bytes(read<uint64_t>());
+    case 'i': refuse_opcode("INST");
+    case 'o': refuse_opcode("OBJ");
+    case '\x82':
+    case '\x83':
+    case '\x84': refuse_opcode("EXT");
+    case 'P': refuse_opcode("PERSID");
+    default: refuse_opcode(fmt::format("{:#04x}", static_cast<uint8_t>(opcode)));
+  }
+}
+
+}  // namespace
+
+std::string reason_of(const PickleOpaque& opaque) {
+  const auto printable = [](std::string_view name) {
+    std::string result(name.substr(0, 100));
+    for (char& c : result) {
+      if (c < 0x21 || c > 0x7E) c = '?';
+    }
+    return result;
+  };
+  const auto what = opaque.module.empty()
+                        ? fmt::format("has {}", opaque.what)
+                        : fmt::format("names {}.{}", printable(opaque.module), printable(opaque.name));
+  return fmt::format("it {}, which is not of tensors and plain data; nothing was executed", what);
+}
+
+Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& what) { return Machine(bytes, what).run(); }
+
+}  // namespace yoke::train

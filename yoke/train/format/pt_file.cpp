@@ -1,0 +1,314 @@
+#include "yoke/train/format/pt_file.h"
+
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/train/format/pickle.h"
+#include "yoke/train/format/pt_dtypes.h"
+#include "yoke/train/format/tensor_mapping.h"
+#include "yoke/train/format/zip_file.h"
+
+namespace yoke::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxPickleBytes = 64 << 20;  // of a state_dict with a million tensors
+
+/// The file's text in the error, and the reason.
+template <typename... Args>
+[[noreturn]] void fail(const std::string& what, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(ErrorCode::kDataLoss, "{}: {}", what, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// What a key is to a dictionary; nullopt when it can be none.
+std::optional<std::string> identity_of(const PtValue& key) {
+  if (const auto* tuple = key.get_if<PtTuple>()) {
+    std::string text = "t" + std::to_string(tuple->values.size());
+    for (const auto& value : tuple->values) {
+      const auto part = identity_of(value);
+      if (!part) return std::nullopt;
+      text += fmt::format(" {}:{}", part->size(), *part);
+    }
+    return text;
+  }
+  if (key.get_if<std::monostate>() != nullptr) return "n";
+  if (const auto* text = key.get_if<std::string>()) return "s" + *text;
+  // To Python 1, 1.0 and True are one key.
+  if (const auto* flag = key.get_if<bool>()) return fmt::format("i{}", *flag ? 1 : 0);
+  if (const auto* number = key.get_if<int64_t>()) return fmt::format("i{}", *number);
+  if (const auto* number = key.get_if<double>()) {
+    constexpr double kLimit = 9e18;
+    if (std::abs(*number) < kLimit && *number == std::trunc(*number)) {
+      return fmt::format("i{}", static_cast<int64_t>(*number));
+    }
+    return fmt::format("f{}", *number);
+  }
+  return std::nullopt;
+}
+
+/// Turns the pickle's objects into values and tensors.
+class Builder {
+ public:
+  Builder(const TensorMapping& mapping, const std::map<std::string, ZipEntry>& entries, const std::string& prefix,
+          const Pickle& pickle, int64_t pickle_bytes, const std::string& what)
+      : mapping_(mapping),
+        entries_(entries),
+        prefix_(prefix),
+        pickle_(pickle),
+        what_(what),
+        max_values_(10'000 + 2 * pickle_bytes) {}
+
+  PtValue build(PickleRef ref, int depth) {
+    if (depth > kMaxPtDepth) fail(what_, "values are nested over {} deep", kMaxPtDepth);
+    if (++num_values_ > max_values_) fail(what_, "its pickle says the same objects over and over");
+    const auto& node = pickle_.nodes[ref];
+    if (const auto* flag = std::get_if<bool>(&node)) return *flag;
+    if (const auto* number = std::get_if<int64_t>(&node)) return *number;
+    if (const auto* number = std::get_if<double>(&node)) return *number;
+    if (const auto* text = std::get_if<std::string_view>(&node)) return count_text(*text);
+    if (const auto* list = std::get_if<PickleList>(&node)) return PtList{values(list->items, depth)};
+    if (const auto* tuple = std::get_if<PickleTuple>(&node)) return PtTuple{values(tuple->items, depth)};
+    if (const auto* dict = std::get_if<PickleDict>(&node)) return dictionary(*dict, depth);
+    if (const auto* tensor = std::get_if<PickleTensor>(&node)) return build_tensor(*tensor);
+    if (const auto* name = std::get_if<PickleGlobal>(&node)) {
+      if (name->kind != PickleGlobal::Kind::kDtype) fail(what_, "a class or function stands where a value should");
+      return "torch." + std::string(name->dtype);
+    }
+    if (const auto* opaque = std::get_if<PickleOpaque>(&node)) fail(what_, "{}", reason_of(*opaque));
+    if (std::holds_alternative<PickleStorage>(node)) fail(what_, "a storage stands alone; only tensors are read");
+    return {};
+  }
+
+ private:
+  std::string count_text(std::string_view text) {
+    num_values_ += static_cast<int64_t>(text.size()) / 256;
+    return std::string(text);
+  }
+
+  std::vector<PtValue> values(const std::vector<PickleRef>& refs, int depth) {
+    std::vector<PtValue> result;
+    for (const auto ref : refs) result.push_back(build(ref, depth + 1));
+    return result;
+  }
+
+  PtDict dictionary(const PickleDict& dict, int depth) {
+    PtDict result;
+    std::set<std::string> keys;
+    for (const auto& [key_ref, value_ref] : dict.items) {
+      auto key = build(key_ref, depth + 1);
+      const auto identity = identity_of(key);
+      if (!identity) fail(what_, "a dictionary has a {} for a key", key.type_name());
+      if (!keys.insert(*identity).second) fail(what_, "a dictionary has the same key twice");
+      result.items.push_back({std::move(key), build(value_ref, depth + 1)});
+    }
+    return result;
+  }
+
+  at::Tensor build_tensor(const PickleTensor& tensor) {
+    const auto& storage = std::get<PickleStorage>(pickle_.nodes[tensor.storage]);
+    const std::string name = "data/" + std::string(storage.key);
+    const auto dtype = pt_dtype(tensor.dtype), storage_dtype = pt_dtype(storage.dtype);
+    if (!dtype || !storage_dtype) fail(what_, "{} is of the dtype {}", name, tensor.dtype);
+    const auto found = entries_.find(prefix_ + name);
+    if (found == entries_.end()) fail(what_, "the entry '{}' is missing", name);
+    const auto& entry = found->second;
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(storage.num_elements, static_cast<int64_t>(c10::elementSize(*storage_dtype)), &bytes) ||
+        bytes != entry.num_bytes) {
+      fail(what_, "the entry '{}' has {} bytes, and the pickle says {} elements of {}", name, entry.num_bytes,
+           storage.num_elements, storage.dtype);
+    }
+    check_range(tensor, *dtype, bytes, name);
+    auto& known = storages_[storage.key];
+    if (!known) {
+      zip_content(mapping_.bytes(), entry, name, what_);
+      constexpr int64_t kAlignment = 16;  // of the widest dtype; a storage may be viewed with several
+      known = mapping_.storage(entry.begin_byte, entry.num_bytes, kAlignment);
+    }
+    if (*dtype == at::kBool && bools_.insert(storage.key).second &&
+        !are_bools({static_cast<const std::byte*>(known.data()), static_cast<size_t>(bytes)})) {
+      fail(what_, "the entry '{}' has a bool that is neither 0 nor 1", name);
+    }
+    auto result = view_of(known, *dtype, tensor.offset, tensor.sizes, tensor.strides);
+    if (tensor.conjugated && !result.is_complex()) fail(what_, "{} is conjugated, and {}", name, tensor.dtype);
+    if (tensor.negated && !result.is_complex() && !result.is_floating_point()) {
+      fail(what_, "{} is negated, and {}", name, tensor.dtype);
+    }
+    result._set_conj(tensor.conjugated);
+    result._set_neg(tensor.negated);
+    return result;
+  }
+
+  /// Every element lies in the storage, and no product of sizes overflows.
+  void check_range(const PickleTensor& tensor, at::ScalarType dtype, int64_t storage_bytes,
+                   const std::string& name) const {
+    const auto refuse = [&] {
+      fail(what_, "a tensor of size [{}], stride [{}] and offset {} does not fit in '{}' with its {} bytes",
+           fmt::join(tensor.sizes, ", "), fmt::join(tensor.strides, ", "), tensor.offset, name, storage_bytes);
+    };
+    if (tensor.sizes.size() != tensor.strides.size() || tensor.offset < 0) refuse();
+    int64_t last = tensor.offset, num_elements = 1;
+    bool is_empty = false;
+    for (size_t i = 0; i < tensor.sizes.size(); ++i) {
+      const int64_t size = tensor.sizes[i], stride = tensor.strides[i];
+      int64_t reach = 0;
+      if (size < 0 || stride < 0) refuse();
+      is_empty = is_empty || size == 0;
+      if (size == 0) continue;
+      if (__builtin_mul_overflow(num_elements, size, &num_elements) ||
+          __builtin_mul_overflow(size - 1, stride, &reach) || __builtin_add_overflow(last, reach, &last)) {
+        refuse();
+      }
+    }
+    const int64_t item_bytes = static_cast<int64_t>(c10::elementSize(dtype));
+    if (__builtin_mul_overflow(num_elements, item_bytes, &num_elements)) refuse();
+    // Nothing of an empty tensor is ever read, and torch.load takes any offset for it within this bound.
+    const int64_t count = storage_bytes / item_bytes;
+    if (is_empty ? tensor.offset > count : last >= count) refuse();
+  }
+
+  const TensorMapping& mapping_;
+  const std::map<std::string, ZipEntry>& entries_;
+  const std::string& prefix_;
+  const Pickle& pickle_;
+  const std::string& what_;
+  const int64_t max_values_;  // objects that are shared become copies: a short pickle must not become a long list
+  int64_t num_values_ = 0;
+  std::map<std::string_view, c10::Storage> storages_;
+  std::set<std::string_view> bools_;
+};
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void refuse_old_format(std::span<const std::byte> file, const std::string& what) {
+  // A pickle of protocol 2 that begins with a long integer, torch's magic number.
+  if (text_of(file).starts_with(std::string_view("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14))) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{}: the format before torch 1.6; convert it in Python: "
+                "torch.save(torch.load('OLD.pt', map_location='cpu', weights_only=True), 'NEW.pt')",
+                what);
+  }
+}
+
+}  // namespace
+
+namespace {
+
+/// What `keys` lead to; nullopt where they do not.
+std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::string>& keys) {
+  auto ref = pickle.root;
+  for (const auto& key : keys) {
+    const auto* dict = std::get_if<PickleDict>(&pickle.nodes[ref]);
+    if (dict == nullptr) return std::nullopt;
+    std::optional<PickleRef> found;
+    for (const auto& [key_ref, value_ref] : dict->items) {
+      const auto* text = std::get_if<std::string_view>(&pickle.nodes[key_ref]);
+      if (text != nullptr && *text == key && found) return std::nullopt;  // twice: the whole is refused
+      if (text != nullptr && *text == key) found = value_ref;
+    }
+    if (!found) return std::nullopt;
+    ref = *found;
+  }
+  return ref;
+}
+
+/// The value that `keys` lead to, whatever else is in the file; the whole where they lead nowhere.
+struct FoundValue {
+  PtValue value;
+  bool is_found = false;
+};
+FoundValue read_value(const fs::path& path, const std::vector<std::string>& keys) {
+  const auto what = path.string();
+  const TensorMapping mapping(path);
+  const auto file = mapping.bytes();
+  refuse_old_format(file, what);
+  const auto entries = parse_zip(file, what);
+
+  // All lie in one folder, which torch.save names after the file.
+  const auto& first = entries.empty() ? std::string() : entries.begin()->first;
+  const std::string prefix = first.substr(0, first.find('/') + 1);
+  const auto find = [&](const std::string& name) {
+    const auto found = entries.find(prefix + name);
+    return found == entries.end() ? nullptr : &found->second;
+  };
+  for (const auto& entry : entries) {
+    if (!entry.first.starts_with(prefix)) fail(what, "the entry '{}' is not in the folder '{}'", entry.first, prefix);
+  }
+  if (find("constants.pkl") != nullptr) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{}: a TorchScript archive; convert it in Python: "
+                "torch.save(torch.jit.load('OLD.pt', map_location='cpu').state_dict(), 'NEW.pt')",
+                what);
+  }
+  const auto* data = find("data.pkl");
+  if (prefix.empty() || data == nullptr) fail(what, "a zip file, but none of torch.save: it has no data.pkl");
+  if (data->num_bytes > kMaxPickleBytes) {
+    fail(what, "its data.pkl has {} bytes, over the limit of {}", data->num_bytes, kMaxPickleBytes);
+  }
+  if (const auto* order = find("byteorder"); order != nullptr) {
+    const auto text = text_of(zip_content(file, *order, "byteorder", what));
+    if (text != "little") fail(what, "its byte order is '{}'; save it on a little-endian machine", text.substr(0, 20));
+  }
+  const auto pickle = parse_pickle(zip_content(file, *data, "data.pkl", what), what);
+  const auto node = find_node(pickle, keys);
+  Builder builder(mapping, entries, prefix, pickle, data->num_bytes, what);
+  return {builder.build(node.value_or(pickle.root), 0), node.has_value()};
+}
+
+}  // namespace
+
+PtValue read_pt(const fs::path& path) { return read_value(path, {}).value; }
+
+TensorMap read_state_dict(const fs::path& path, const std::vector<std::string>& keys) {
+  const auto found = read_value(path, keys);
+  const PtValue* value = &found.value;
+  std::string place = path.string();
+  const auto refuse = [&](const std::string& why) -> void {
+    throw Error(ErrorCode::kInvalidArgument, "{}: {}", place, why);
+  };
+  const auto names_in = [](const PtDict& dict) {
+    std::vector<std::string> names;
+    for (const auto& item : dict.items) {
+      const auto* name = item.key.get_if<std::string>();
+      if (names.size() < 10 && name != nullptr) names.push_back("'" + *name + "'");
+    }
+    return fmt::format("{}{}", fmt::join(names, ", "), names.size() < dict.items.size() ? ", ..." : "");
+  };
+  for (const auto& key : keys) {
+    if (found.is_found) {
+      place += "['" + key + "']";
+      continue;
+    }
+    const auto* dict = value->get_if<PtDict>();
+    if (dict == nullptr) refuse(fmt::format("there is a {}, where '{}' was looked for", value->type_name(), key));
+    value = dict->find(key);
+    if (value == nullptr) refuse(fmt::format("there is no '{}'; there is {}", key, names_in(*dict)));
+    place += "['" + key + "']";
+  }
+  const auto* dict = value->get_if<PtDict>();
+  if (dict == nullptr) refuse(fmt::format("a {}, and no dictionary of tensors", value->type_name()));
+  TensorMap tensors;
+  for (const auto& item : dict->items) {
+    const auto* name = item.key.get_if<std::string>();
+    const auto* tensor = item.value.get_if<at::Tensor>();
+    if (name == nullptr) refuse(fmt::format("a key is a {}, and no name", item.key.type_name()));
+    if (tensor == nullptr) {
+      refuse(fmt::format("'{}' is a {} and no tensor; {}", *name, item.value.type_name(),
+                         item.value.get_if<PtDict>() != nullptr ? "name it among the keys to read what is in it"
+                                                                : "read_pt reads everything"));
+    }
+    tensors.emplace(*name, *tensor);
+  }
+  return tensors;
+}
+
+}  // namespace yoke::train

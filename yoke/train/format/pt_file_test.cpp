@@ -1,0 +1,435 @@
+#include "yoke/train/format/pt_file.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/complex.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/command.h"
+#include "tests/support/message_of.h"
+#include "tests/support/paths.h"
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/train/format/pt_dtypes.h"
+#include "yoke/train/format/safetensors_reader.h"
+#include "yoke/train/format/zip_file.h"
+
+namespace yoke::train {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::string_literals;  // NOLINT(google-build-using-namespace): pickles hold zeros
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const fs::path kRecorded = fs::path(test::reference("pt"));
+
+/// The bytes in logical order.
+std::string hex_of(const at::Tensor& tensor) {
+  const auto dense = tensor.resolve_conj().resolve_neg().contiguous();
+  std::string text;
+  for (size_t i = 0; i < dense.nbytes(); ++i) {
+    text += fmt::format("{:02x}", static_cast<const uint8_t*>(dense.data_ptr())[i]);
+  }
+  return text;
+}
+
+void expect_recorded(const at::Tensor& tensor, const json& expected, const std::string& place) {
+  EXPECT_EQ(pt_dtype_name(tensor.scalar_type()), expected["dtype"].get<std::string>()) << place;
+  EXPECT_EQ(tensor.sizes().vec(), expected["size"].get<std::vector<int64_t>>()) << place;
+  EXPECT_EQ(hex_of(tensor), expected["hex"].get<std::string>()) << place;
+}
+
+/// As record_pt_files.py describes a value, with the tensors compared on the way.
+json described(const PtValue& value, const json& tensors, const std::string& place) {
+  if (const auto* tensor = value.get_if<at::Tensor>()) {
+    if (!tensors.contains(place)) return "an unknown tensor " + place;
+    expect_recorded(*tensor, tensors[place], place);
+    EXPECT_EQ(tensor->strides().vec(), tensors[place]["stride"].get<std::vector<int64_t>>()) << place;
+    EXPECT_FALSE(tensor->requires_grad()) << place;
+    return "tensor " + place;
+  }
+  const auto all = [&](const std::vector<PtValue>& values) {
+    auto result = json::array();
+    for (size_t i = 0; i < values.size(); ++i) {
+      result.push_back(described(values[i], tensors, place + "/" + std::to_string(i)));
+    }
+    return result;
+  };
+  if (const auto* list = value.get_if<PtList>()) return all(list->values);
+  if (const auto* tuple = value.get_if<PtTuple>()) return {{"tuple", all(tuple->values)}};
+  if (const auto* dict = value.get_if<PtDict>()) {
+    auto items = json::array();
+    for (const auto& [key, inner] : dict->items) {
+      auto name =
+          key.get_if<std::string>() != nullptr ? *key.get_if<std::string>() : described(key, tensors, place).dump();
+      if (const auto* tuple = key.get_if<PtTuple>()) {  // as Python's str()
+        name = fmt::format("({}, '{}')", std::get<int64_t>(tuple->values[0]), std::get<std::string>(tuple->values[1]));
+      }
+      items.push_back(json::array({described(key, tensors, place), described(inner, tensors, place + "/" + name)}));
+    }
+    return {{"dict", items}};
+  }
+  if (const auto* flag = value.get_if<bool>()) return *flag;
+  if (const auto* number = value.get_if<int64_t>()) return *number;
+  if (const auto* number = value.get_if<double>()) return *number;
+  if (const auto* text = value.get_if<std::string>()) return *text;
+  return nullptr;
+}
+
+class PtFileTest : public testing::Test {
+ protected:
+  PtFileTest() : record_(json::parse(read_file(kRecorded / "values.json"))) {}
+
+  void expect_recorded_values(const PtValue& value, const std::string& name) const {
+    const auto& expected = record_["files"][name];
+    EXPECT_EQ(described(value, expected["tensors"], "").dump(), expected["value"].dump()) << name;
+  }
+
+  fs::path write(const std::string& bytes) const {
+    replace_file(folder_ / "t.pt", [&](int fd) { write_all(fd, std::as_bytes(std::span(bytes)), "t"); });
+    return folder_ / "t.pt";
+  }
+
+  /// An archive of torch.save's shape around a pickle.
+  static std::string archive(const std::string& pickle, const std::map<std::string, std::string>& more = {}) {
+    ZipWriter zip;
+    std::string file;
+    const auto add = [&](const std::string& name, const std::string& content) {
+      file += zip.begin(name, std::ssize(content), zip_crc(std::as_bytes(std::span(content)))) + content;
+    };
+    add("a/data.pkl", pickle);
+    for (const auto& [name, content] : more) add(name, content);
+    return file + zip.end();
+  }
+
+  void expect_refused(const std::string& bytes, const std::string& reason) const {
+    const auto path = write(bytes);
+    try {
+      read_pt(path);
+      ADD_FAILURE() << "accepted; expected: " << reason;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(path.string() + ": "), HasSubstr(reason)));
+    }
+  }
+
+  json record_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
+};
+
+TEST_F(PtFileTest, ReadsWhatPythonWrote) {
+  for (const auto* name : {"dtypes", "shapes", "state_dict", "trainer"}) {
+    expect_recorded_values(read_pt(kRecorded / (name + ".pt"s)), name);
+  }
+  expect_recorded_values(read_pt(kRecorded / "protocol5.pt"), "dtypes");
+}
+
+TEST_F(PtFileTest, WhatItWritesItReads) {
+  for (const auto* name : {"dtypes", "shapes", "state_dict", "trainer"}) {
+    const auto value = read_pt(kRecorded / (name + ".pt"s));
+    write_pt(folder_ / "t.pt", value);
+    const auto bytes = read_file(folder_ / "t.pt");
+    expect_recorded_values(read_pt(folder_ / "t.pt"), name);
+    write_pt(folder_ / "t.pt", value);
+    EXPECT_EQ(read_file(folder_ / "t.pt"), bytes) << "the same values give the same bytes";
+  }
+}
+
+TEST_F(PtFileTest, SharedStoragesStayShared) {
+  const auto check = [](const TensorMap& tensors) {
+    const auto &base = tensors.at("base"), &view = tensors.at("view");
+    EXPECT_EQ(base.storage().unsafeGetStorageImpl(), view.storage().unsafeGetStorageImpl());
+    EXPECT_EQ(view.storage_offset(), 4);
+    view.fill_(-1);
+    EXPECT_EQ(base[4].item<float>(), -1);
+    EXPECT_EQ(base[3].item<float>(), 3);
+  };
+  const auto path = folder_ / "t.pt";
+  write_pt(path, to_pt(read_state_dict(kRecorded / "shapes.pt")));
+  for (int i = 0; i < 2; ++i) {  // what the first one wrote did not reach the file
+    check(read_state_dict(kRecorded / "shapes.pt"));
+    check(read_state_dict(path));
+  }
+  // A storage with two dtypes is written for each.
+  const auto floats = at::arange(4, at::kFloat);
+  write_pt(path, PtDict{{{"f", floats}, {"i", floats.view(at::kInt)}}});
+  const auto read = read_state_dict(path);
+  EXPECT_TRUE(read.at("i").equal(floats.view(at::kInt)));
+  EXPECT_TRUE(read.at("f").equal(floats));
+}
+
+TEST_F(PtFileTest, ContentsAreAlignedAndUnharmedInTheEyesOfAZipReader) {
+  const auto path = folder_ / "t.pt";
+  write_pt(path, to_pt({{"a", at::ones({3})}, {"b", at::ones({}, at::kByte)}, {"c", at::zeros({0})}}));
+  const auto text = read_file(path);
+  const auto bytes = std::as_bytes(std::span(text));
+  const auto entries = parse_zip(bytes, "t");
+  EXPECT_EQ(entries.size(), 9u);
+  for (const auto& [name, entry] : entries) {
+    EXPECT_EQ(entry.begin_byte % 64, 0) << name;
+    zip_content(bytes, entry, name, "t");
+  }
+  EXPECT_EQ(entries.at("archive/data/0").num_bytes, 12);
+  EXPECT_EQ(entries.at("archive/.data/serialization_id").num_bytes, 40);
+}
+
+TEST_F(PtFileTest, StateDictsByTheirPlace) {
+  const auto flat = read_state_dict(kRecorded / "state_dict.pt");
+  EXPECT_EQ(flat.size(), 9u);
+  const auto nested = read_state_dict(kRecorded / "trainer.pt", {"state_dict"});
+  EXPECT_EQ(nested.size(), 9u);
+  EXPECT_EQ(nested.at("head.weight").sizes(), (std::vector<int64_t>{3, 4}));
+  const auto refuse = [&](const std::vector<std::string>& keys, const std::string& reason) {
+    try {
+      read_state_dict(kRecorded / "trainer.pt", keys);
+      ADD_FAILURE() << "accepted; expected: " << reason;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(error.what(), HasSubstr(reason));
+    }
+  };
+  refuse({}, "trainer.pt: 'epoch' is a int and no tensor; read_pt reads everything");
+  refuse({"model"}, "trainer.pt: there is no 'model'; there is 'epoch', 'state_dict', 'optimizer', ");
+  refuse({"epoch", "x"}, "trainer.pt['epoch']: there is a int, where 'x' was looked for");
+  refuse({"best"}, "trainer.pt['best']: a float, and no dictionary of tensors");
+  refuse({"optimizer"}, "'state' is a dict and no tensor; name it among the keys");
+}
+
+// A trainer's file has sets, bytes, counters, arguments and what not beside the weights.
+TEST_F(PtFileTest, WhatIsBesideTheWeightsDoesNotMatter) {
+  const auto path = kRecorded / "beside.pt";
+  const auto weights = read_state_dict(path, {"model"});
+  ASSERT_EQ(weights.size(), 1u);
+  EXPECT_TRUE(at::equal(weights.at("weight"), at::arange(6.0).to(at::kFloat).view({2, 3})));
+  for (const auto& keys : std::vector<std::vector<std::string>>{{}, {"seen"}, {"none"}}) {
+    EXPECT_THROW(read_state_dict(path, keys), Error);
+  }
+  for (const auto& [key, reason] :
+       std::map<std::string, std::string>{{"seen", "it names __builtin__.set, which is not"},
+                                          {"raw", "it names _codecs.encode"},
+                                          {"counts", "it names collections.Counter"},
+                                          {"long", "it has an integer of over 64 bits"},
+                                          {"arguments", "it names argparse.Namespace"}}) {
+    EXPECT_THAT(test::message_of([&] { read_state_dict(path, {key}); }, ErrorCode::kDataLoss), HasSubstr(reason))
+        << key;
+  }
+  EXPECT_THROW(read_pt(path), Error);
+}
+
+TEST_F(PtFileTest, OtherFormatsSayHowToConvertThem) {
+  const auto expect = [](const std::string& name, ErrorCode code, const std::string& reason) {
+    try {
+      read_pt(kRecorded / name);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(name + ": "), HasSubstr(reason)));
+    }
+  };
+  expect("legacy.pt", ErrorCode::kFailedPrecondition, "torch.save(torch.load('OLD.pt'");
+  expect("script.pt", ErrorCode::kFailedPrecondition, "torch.jit.load('OLD.pt'");
+  expect("sparse.pt", ErrorCode::kDataLoss, "it names torch._utils._rebuild_sparse_tensor, which is not");
+  expect("dtypes.safetensors", ErrorCode::kDataLoss, "no zip file");
+  expect("absent.pt", ErrorCode::kNotFound, "No such file");
+}
+
+TEST_F(PtFileTest, RefusesToWriteWhatIsNoPlainData) {
+  const auto refuse = [&](const PtValue& value, const std::string& reason) {
+    try {
+      write_pt(folder_ / "t.pt", value);
+      ADD_FAILURE() << "accepted; expected: " << reason;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(error.what(), HasSubstr(reason));
+    }
+  };
+  const auto in_a_list = [](const PtValue& value) { return PtDict{{{"a", PtList{{PtValue(1), value}}}}}; };
+  refuse(in_a_list(at::Tensor()), "the value['a'][1] is an undefined tensor");
+  refuse(in_a_list(at::ones({2}).to_sparse()), "the value['a'][1] is a tensor that is sparse");
+  refuse(in_a_list("\xff"), "the value['a'][1] is a text that is not UTF-8");
+  refuse(PtDict{{{PtList{}, 1}}}, "the value has a list for a key");
+  refuse(PtDict{{{PtTuple{{at::ones({1})}}, 1}}}, "the value has a tuple for a key");
+  PtValue deep;
+  for (int i = 0; i < 300; ++i) deep = PtList{{deep}};
+  refuse(deep, "nested over 256 deep");
+  EXPECT_FALSE(fs::exists(folder_ / "t.pt"));
+}
+
+TEST_F(PtFileTest, RefusesHostilePickles) {
+  const auto pickle = [](const std::string& body) { return archive("\x80\x02" + body + "."); };
+  expect_refused(pickle("cposix\nsystem\nX\x02\x00\x00\x00"s + "id\x85R"), "it names posix.system");
+  // A list that holds itself, and a billion laughs: ten lists of ten of the list before.
+  expect_refused(pickle("]q\x00h\x00"s + "a"), "nested over 256 deep");
+  std::string laughs = "](";
+  for (int i = 0; i < 10; ++i) laughs += "X\x04\x00\x00\x00"s + "haha";
+  laughs +=
+      "eq\x01"
+      "0";
+  for (char level = 2; level < 12; ++level) {
+    laughs += "](";
+    for (int i = 0; i < 10; ++i) laughs += std::string("h") + static_cast<char>(level - 1);
+    laughs += std::string("eq") + level + (level < 11 ? "0" : "");
+  }
+  expect_refused(pickle(laughs), "the same objects over and over");
+  std::string long_text = "](X\x00\x00\x10\x00"s + std::string(1 << 20, 'x') + "q\x01";
+  for (int i = 0; i < 1'000'000; ++i) long_text += "h\x01";
+  expect_refused(pickle(long_text + "e"), "the same objects over and over");
+  std::string deep;
+  for (int i = 0; i < 1'000'000; ++i) deep += "]";
+  for (int i = 1; i < 1'000'000; ++i) deep += "a";
+  expect_refused(pickle(deep), "nested over 256 deep");
+  expect_refused(pickle("}]Ns"), "a dictionary has a list for a key");
+  expect_refused(pickle("}K\x01NK\x01Nss"), "there is none");
+  expect_refused(pickle("}(K\x01N\x88Nu"), "the same key twice");  // to Python 1 and True are one
+  expect_refused(pickle("ctorch\nSize\n"), "a class or function stands where a value should");
+}
+
+TEST_F(PtFileTest, RefusesTensorsThatDoNotFit) {
+  const auto tensor = [](const std::string& type, const std::string& numel, const std::string& rest,
+                         const std::string& data = std::string(16, '\1')) {
+    return archive(
+        "\x80\x02"
+        "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00"s +
+            "storagectorch\n" + type + "\nX\x01\x00\x00\x00"s + "0X\x03\x00\x00\x00"s + "cpu" + numel + "tQ" + rest +
+            "\x89"
+            "ccollections\nOrderedDict\n)RtR.",
+        {{"a/data/0", data}});
+  };
+  const auto number = [](int64_t value) {
+    return "\x8a\x08"s + std::string(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  const auto floats = [&](int64_t offset, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
+    std::string rest = number(offset) + "(";
+    for (const auto size : sizes) rest += number(size);
+    rest += "t(";
+    for (const auto stride : strides) rest += number(stride);
+    return tensor("FloatStorage", "K\x04", rest + "t");
+  };
+  EXPECT_EQ(std::get<at::Tensor>(read_pt(write(floats(1, {3}, {1})))).numel(), 3);
+  EXPECT_EQ(std::get<at::Tensor>(read_pt(write(floats(4, {0}, {1})))).numel(), 0);
+  EXPECT_EQ(std::get<at::Tensor>(read_pt(write(floats(3, {}, {})))).dim(), 0);
+  EXPECT_EQ(std::get<at::Tensor>(read_pt(write(floats(3, {1000}, {0})))).numel(), 1000);
+  constexpr int64_t kMax = INT64_MAX;
+  const std::vector<std::string> refused = {
+      floats(0, {5}, {1}),
+      floats(4, {}, {}),
+      floats(5, {0}, {1}),
+      floats(-1, {1}, {1}),
+      floats(kMax, {1}, {1}),
+      floats(1, {2}, {3}),
+      floats(0, {2, 2}, {1}),
+      floats(0, {-1}, {1}),
+      floats(3, {2}, {-1}),
+      floats(0, {kMax}, {1}),
+      floats(0, {2}, {kMax}),
+      floats(0, {3, 3}, {kMax / 2, kMax / 2}),
+      floats(0, {kMax, kMax}, {0, 0}),
+      floats(0, {0, kMax, kMax}, {0, 0, 0}),
+      floats(0, {kMax / 2}, {0}),
+      floats(0, {1LL << 33, 1LL << 33}, {0, 0}),
+  };
+  for (const auto& file : refused) expect_refused(file, "does not fit in 'data/0' with its 16 bytes");
+
+  const auto one = number(0) + "))";
+  expect_refused(tensor("FloatStorage", "K\x05", one), "has 16 bytes, and the pickle says 5 elements of float32");
+  expect_refused(tensor("FloatStorage", number(kMax), one), "elements of float32");
+  expect_refused(tensor("FloatStorage", number((1LL << 62) + 4), one), "elements of float32");  // times 4 is 16
+  expect_refused(tensor("BoolStorage", "K\x02", one, "\1\2"), "a bool that is neither 0 nor 1");
+  expect_refused(archive("\x80\x02"
+                         "(X\x07\x00\x00\x00"s +
+                             "storagectorch\nFloatStorage\nX\x01\x00\x00\x00"s + "0X\x03\x00\x00\x00"s + "cpuK\x00tQ."s,
+                         {{"a/data/0", ""}}),
+                 "a storage stands alone");
+  auto missing = floats(0, {1}, {1});
+  for (size_t at = 0; (at = missing.find("a/data/0", at)) != missing.npos; ++at) missing[at + 7] = '7';
+  expect_refused(missing, "the entry 'data/0' is missing");
+}
+
+TEST_F(PtFileTest, RefusesDamagedAndForeignArchives) {
+  const auto good = archive("\x80\x02N.", {{"a/byteorder", "little"}});
+  EXPECT_EQ(read_pt(write(good)).type_name(), "None");
+  expect_refused(archive("\x80\x02N.", {{"a/byteorder", "big"}}), "its byte order is 'big'");
+  expect_refused(archive("\x80\x02N.", {{"b/c", ""}}), "the entry 'b/c' is not in the folder 'a/'");
+  expect_refused(ZipWriter().end(), "it has no data.pkl");
+  expect_refused("", "no zip file");
+  expect_refused(std::string(100'000, 'P'), "no zip file");
+  auto changed = good;
+  changed[changed.find("\x80\x02N.") + 2] = '}';
+  expect_refused(changed, "the entry 'data.pkl' does not match its CRC-32");
+  for (size_t length = 0; length < good.size(); ++length) {
+    expect_refused(good.substr(0, length), "");
+  }
+}
+
+/// A directory entry's field at `offset` replaced by `value`.
+std::string with_field(std::string file, size_t offset, const std::string& value) {
+  return file.replace(file.find("PK\x01\x02") + offset, value.size(), value);
+}
+
+TEST_F(PtFileTest, RefusesHostileDirectories) {
+  const auto good = archive("\x80\x02N.");
+  expect_refused(with_field(good, 8, "\x01"), "is encrypted");
+  expect_refused(with_field(good, 10, "\x08"), "is compressed");
+  expect_refused(with_field(good, 28, "\xff\xff"), "entry 0 of its directory is broken");
+  expect_refused(with_field(good, 46, "b"), "has another name at its place");
+  expect_refused(with_field(good, 46 + 10 + 4, "\x05"), "has two sizes");
+  const size_t sizes = 46 + 10 + 4;  // in the zip64 field
+  const auto huge = std::string(7, '\xff') + "\x7f";
+  expect_refused(with_field(good, sizes, huge + huge), "truncated");
+  expect_refused(with_field(good, sizes, std::string(16, '\xff')), "a length of 18446744073709551615 bytes");
+  expect_refused(with_field(good, sizes + 16, huge), "truncated");
+  expect_refused(with_field(good, sizes - 2, "\x08"), "a zip64 field is too short");
+  auto twice = archive("\x80\x02N.", {{"a/data.pk2", "\x80\x02N."}});
+  for (size_t at = 0; (at = twice.find("data.pk2", at)) != twice.npos; ++at) twice[at + 7] = 'l';
+  expect_refused(twice, "the entry 'a/data.pkl' is there twice");
+  // Two entries of one content: names of equal length, the second's place that of the first, with its name.
+  auto many = good;
+  const size_t count = many.find("PK\x06\x06") + 32;
+  many.replace(count, 1, "\x7f");
+  expect_refused(many, "cannot hold 127 entries");
+}
+
+// Beside PyTorch itself: needs a Python with torch and safetensors, so not in CI.
+TEST_F(PtFileTest, WhatItWritesEqualsPyTorchsToTheLastBit) {
+  const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
+  if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";
+  const auto python = (fs::path(torchrun).parent_path() / "python").string();
+  auto command = fmt::format("'{}' '{}'", python, test::reference("check_pt_file.py"));
+  for (const auto* name : {"dtypes", "shapes", "state_dict", "trainer"}) {
+    const auto theirs = kRecorded / (name + ".pt"s), ours = folder_ / (name + ".pt"s);
+    write_pt(ours, read_pt(theirs));
+    command += fmt::format(" '{}' '{}'", theirs.string(), ours.string());
+  }
+  for (const auto* name : {"shapes", "state_dict"}) {
+    const auto theirs = kRecorded / (name + ".pt"s), ours = folder_ / (name + ".safetensors"s);
+    write_safetensors(ours, read_state_dict(theirs));
+    command += fmt::format(" '{}' '{}'", theirs.string(), ours.string());
+  }
+  EXPECT_EQ(std::system(command.c_str()), 0);
+}
+
+TEST_F(PtFileTest, SafetensorsOfPythonHoldTheSameBits) {
+  const auto& expected = record_["files"]["dtypes"]["tensors"];
+  const SafetensorsReader reader(kRecorded / "dtypes.safetensors");
+  const auto copies = read_safetensors(kRecorded / "dtypes.safetensors").tensors;
+  EXPECT_EQ(reader.names().size(), expected.size() - 2);  // without complex32 and complex128
+  for (const auto& name : reader.names()) {
+    expect_recorded(reader.tensor(name), expected["/" + name], name);
+    expect_recorded(copies.at(name), expected["/" + name], name);
+  }
+}
+
+}  // namespace
+}  // namespace yoke::train

@@ -1,0 +1,265 @@
+#include "yoke/train/format/zip_file.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "yoke/base/error.h"
+
+namespace yoke::train {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian, and nothing here swaps bytes");
+
+constexpr uint32_t kLocalHeader = 0x04034b50, kCentralHeader = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
+                   kEnd64Locator = 0x07064b50;
+constexpr int64_t kLocalHeaderBytes = 30, kCentralHeaderBytes = 46, kEndBytes = 22, kEnd64Bytes = 56,
+                  kEnd64LocatorBytes = 20, kMaxCommentBytes = 0xFFFF;
+constexpr uint16_t kEncrypted = 1, kUtf8 = 1 << 11, kStored = 0, kZip64Extra = 1, kZip64Version = 45;
+constexpr uint32_t kIn64 = 0xFFFFFFFF;
+constexpr int64_t kAlignment = 64;
+
+/// Numbers out of a file, each checked to be in it.
+class Bytes {
+ public:
+  Bytes(std::span<const std::byte> file, const std::string& what) : file_(file), what_(what) {}
+
+  template <typename T>
+  T at(int64_t position) const {
+    T value;
+    std::memcpy(&value, range(position, sizeof value).data(), sizeof value);
+    return value;
+  }
+
+  std::span<const std::byte> range(int64_t position, int64_t size) const {
+    const auto whole = static_cast<int64_t>(file_.size());
+    if (position < 0 || size < 0 || position > whole || size > whole - position) fail("it is truncated");
+    return file_.subspan(static_cast<size_t>(position), static_cast<size_t>(size));
+  }
+
+  /// A 64-bit number that must fit in int64.
+  int64_t length_at(int64_t position) const {
+    const auto value = at<uint64_t>(position);
+    if (value > static_cast<uint64_t>(INT64_MAX)) fail("it holds a length of {} bytes", value);
+    return static_cast<int64_t>(value);
+  }
+
+  template <typename... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    throw Error(ErrorCode::kDataLoss, "{}: {}", what_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+ private:
+  std::span<const std::byte> file_;
+  const std::string& what_;
+};
+
+struct Directory {
+  int64_t begin_byte, num_bytes, num_entries;
+};
+
+Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
+  const auto size = static_cast<int64_t>(file.size());
+  const int64_t first = std::max<int64_t>(0, size - kEndBytes - kMaxCommentBytes);
+  for (int64_t end = size - kEndBytes; end >= first; --end) {
+    // The comment must reach to the end exactly: its text may hold the mark too.
+    if (bytes.at<uint32_t>(end) != kEnd || bytes.at<uint16_t>(end + 20) != size - end - kEndBytes) continue;
+    if (bytes.at<uint16_t>(end + 4) != 0 && bytes.at<uint16_t>(end + 4) != 0xFFFF) bytes.fail("a part of a zip file");
+    const int64_t locator = end - kEnd64LocatorBytes;
+    if (locator < 0 || bytes.at<uint32_t>(locator) != kEnd64Locator) {
+      return {bytes.at<uint32_t>(end + 16), bytes.at<uint32_t>(end + 12), bytes.at<uint16_t>(end + 10)};
+    }
+    const int64_t end64 = bytes.length_at(locator + 8);
+    if (bytes.range(end64, kEnd64Bytes).empty() || bytes.at<uint32_t>(end64) != kEnd64) {
+      bytes.fail("its zip64 directory is not where it should be");
+    }
+    return {bytes.length_at(end64 + 48), bytes.length_at(end64 + 40), bytes.length_at(end64 + 32)};
+  }
+  bytes.fail("no zip file, or truncated: it has no directory at its end");
+}
+
+/// Replaces sizes that say "in 64 bits" by those of the zip64 field, which has them in this order, and only those.
+void read_zip64(const Bytes& bytes, int64_t extra, int64_t extra_bytes, std::initializer_list<int64_t*> sizes) {
+  if (std::ranges::none_of(sizes, [](const int64_t* size) { return *size == kIn64; })) return;
+  const int64_t end = extra + extra_bytes;
+  for (int64_t field_bytes = 0; end - extra >= 4; extra += field_bytes) {
+    field_bytes = 4 + bytes.at<uint16_t>(extra + 2);
+    if (field_bytes > end - extra) break;
+    if (bytes.at<uint16_t>(extra) != kZip64Extra) continue;
+    int64_t position = extra + 4;
+    for (int64_t* size : sizes) {
+      if (*size != kIn64) continue;
+      if (position + 8 > extra + field_bytes) bytes.fail("a zip64 field is too short");
+      *size = bytes.length_at(position);
+      position += 8;
+    }
+    return;
+  }
+}
+
+void append(std::string& text, auto value) { text.append(reinterpret_cast<const char*>(&value), sizeof value); }
+
+}  // namespace
+
+std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file, const std::string& what) {
+  const Bytes bytes(file, what);
+  const auto directory = find_directory(file, bytes);
+  bytes.range(directory.begin_byte, directory.num_bytes);
+  if (directory.num_entries > directory.num_bytes / kCentralHeaderBytes) {
+    bytes.fail("its directory of {} bytes cannot hold {} entries", directory.num_bytes, directory.num_entries);
+  }
+  std::map<std::string, ZipEntry> entries;
+  std::vector<std::pair<int64_t, int64_t>> ranges = {
+      {directory.begin_byte, INT64_MAX}};  // from header to content's end
+  const int64_t end = directory.begin_byte + directory.num_bytes;
+  int64_t position = directory.begin_byte;
+  for (int64_t i = 0; i < directory.num_entries; ++i) {
+    if (end - position < kCentralHeaderBytes || bytes.at<uint32_t>(position) != kCentralHeader) {
+      bytes.fail("entry {} of its directory is broken", i);
+    }
+    const int64_t name_bytes = bytes.at<uint16_t>(position + 28), extra_bytes = bytes.at<uint16_t>(position + 30),
+                  comment_bytes = bytes.at<uint16_t>(position + 32);
+    const int64_t extra = position + kCentralHeaderBytes + name_bytes;
+    if (name_bytes + extra_bytes + comment_bytes > end - position - kCentralHeaderBytes) {
+      bytes.fail("entry {} of its directory is broken", i);
+    }
+    const auto name_range = bytes.range(position + kCentralHeaderBytes, name_bytes);
+    const std::string name(reinterpret_cast<const char*>(name_range.data()), name_range.size());
+
+    int64_t stored_bytes = bytes.at<uint32_t>(position + 20), num_bytes = bytes.at<uint32_t>(position + 24),
+            header = bytes.at<uint32_t>(position + 42);
+    read_zip64(bytes, extra, extra_bytes, {&num_bytes, &stored_bytes, &header});
+    if ((bytes.at<uint16_t>(position + 8) & kEncrypted) != 0) bytes.fail("the entry '{}' is encrypted", name);
+    const bool is_compressed = bytes.at<uint16_t>(position + 10) != kStored;
+    if (!is_compressed && stored_bytes != num_bytes) bytes.fail("the entry '{}' has two sizes", name);
+    const auto local_header = bytes.range(header, kLocalHeaderBytes);
+    if (bytes.at<uint32_t>(header) != kLocalHeader || local_header.empty()) {
+      bytes.fail("the entry '{}' is not where the directory says", name);
+    }
+    const int64_t local_name_bytes = bytes.at<uint16_t>(header + 26);
+    const auto local_name = bytes.range(header + kLocalHeaderBytes, local_name_bytes);
+    if (!std::ranges::equal(local_name, name_range)) bytes.fail("the entry '{}' has another name at its place", name);
+    const int64_t begin = header + kLocalHeaderBytes + local_name_bytes + bytes.at<uint16_t>(header + 28);
+    bytes.range(begin, stored_bytes);
+    if (!entries.emplace(name, ZipEntry{begin, stored_bytes, bytes.at<uint32_t>(position + 16), is_compressed})
+             .second) {
+      bytes.fail("the entry '{}' is there twice", name);
+    }
+    ranges.emplace_back(header, begin + stored_bytes);
+    position = extra + extra_bytes + comment_bytes;
+  }
+  std::ranges::sort(ranges);
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].first < ranges[i - 1].second) bytes.fail("entries of its directory overlap");
+  }
+  return entries;
+}
+
+uint32_t zip_crc(std::span<const std::byte> bytes) {
+  // zlib takes a null pointer, an empty span's, as a request to start over.
+  return bytes.empty()
+             ? 0
+             : static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
+}
+
+std::span<const std::byte> zip_content(std::span<const std::byte> file, const ZipEntry& entry, const std::string& name,
+                                       const std::string& what) {
+  const auto content = file.subspan(static_cast<size_t>(entry.begin_byte), static_cast<size_t>(entry.num_bytes));
+  if (entry.is_compressed) {
+    throw Error(ErrorCode::kDataLoss, "{}: the entry '{}' is compressed, which torch.save never does", what, name);
+  }
+  if (zip_crc(content) != entry.crc) {
+    throw Error(ErrorCode::kDataLoss,
+                "{}: the entry '{}' does not match its CRC-32: it was changed, or saved after "
+                "torch.serialization.set_crc32_options(False)",
+                what, name);
+  }
+  return content;
+}
+
+std::string ZipWriter::begin(std::string_view name, int64_t num_bytes, uint32_t crc) {
+  constexpr uint16_t kPadding = 0x4246;  // "FB", the padding field of torch.save
+  constexpr int64_t kFieldBytes = 4, kSizesBytes = 16;
+  const int64_t unpadded =
+      position_ + kLocalHeaderBytes + static_cast<int64_t>(name.size()) + kFieldBytes + kSizesBytes + kFieldBytes;
+  const auto padding = static_cast<uint16_t>((kAlignment - unpadded % kAlignment) % kAlignment);
+
+  std::string text;
+  append(text, kLocalHeader);
+  append(text, kZip64Version);
+  append(text, kUtf8);
+  append(text, kStored);
+  append(text, uint32_t{0x00210000});  // 1 January 1980: the same tensors give the same bytes
+  append(text, crc);
+  append(text, kIn64);
+  append(text, kIn64);
+  append(text, static_cast<uint16_t>(name.size()));
+  append(text, static_cast<uint16_t>(kFieldBytes + kSizesBytes + kFieldBytes + padding));
+  text += name;
+  append(text, kZip64Extra);
+  append(text, static_cast<uint16_t>(kSizesBytes));
+  append(text, num_bytes);
+  append(text, num_bytes);
+  append(text, kPadding);
+  append(text, padding);
+  text.append(padding, 'Z');
+  entries_.push_back({std::string(name), position_, num_bytes, crc});
+  position_ += static_cast<int64_t>(text.size()) + num_bytes;
+  return text;
+}
+
+std::string ZipWriter::end() {
+  std::string text;
+  for (const auto& entry : entries_) {
+    append(text, kCentralHeader);
+    append(text, kZip64Version);
+    append(text, kZip64Version);
+    append(text, kUtf8);
+    append(text, kStored);
+    append(text, uint32_t{0x00210000});
+    append(text, entry.crc);
+    append(text, kIn64);
+    append(text, kIn64);
+    append(text, static_cast<uint16_t>(entry.name.size()));
+    append(text, uint16_t{28});  // of the zip64 field
+    append(text, uint16_t{0});   // no comment
+    append(text, uint16_t{0});   // first disk
+    append(text, uint16_t{0});   // attributes
+    append(text, uint32_t{0});
+    append(text, kIn64);
+    text += entry.name;
+    append(text, kZip64Extra);
+    append(text, uint16_t{24});
+    append(text, entry.num_bytes);
+    append(text, entry.num_bytes);
+    append(text, entry.header_byte);
+  }
+  const int64_t directory_bytes = static_cast<int64_t>(text.size()), end64 = position_ + directory_bytes;
+  const auto num_entries = static_cast<int64_t>(entries_.size());
+  append(text, kEnd64);
+  append(text, kEnd64Bytes - 12);  // of what follows this field
+  append(text, kZip64Version);
+  append(text, kZip64Version);
+  append(text, uint32_t{0});
+  append(text, uint32_t{0});
+  append(text, num_entries);
+  append(text, num_entries);
+  append(text, directory_bytes);
+  append(text, position_);
+  append(text, kEnd64Locator);
+  append(text, uint32_t{0});
+  append(text, end64);
+  append(text, uint32_t{1});
+  append(text, kEnd);
+  for (int i = 0; i < 4; ++i) append(text, uint16_t{0xFFFF});
+  append(text, kIn64);
+  append(text, kIn64);
+  append(text, uint16_t{0});
+  return text;
+}
+
+}  // namespace yoke::train
