@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -27,7 +27,7 @@ struct Sharding {
   };
   Role role = Role::kPart;
   std::vector<int64_t> shape;  ///< Of the whole.
-  dist::World* world = nullptr;
+  dist::Group* group = nullptr;
   FullyShardedDataParallelBase* owner = nullptr;  ///< Of a kParameter.
 };
 

@@ -18,6 +18,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/world.h"
 
 namespace yoke::train {
