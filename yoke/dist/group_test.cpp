@@ -284,6 +284,14 @@ TEST(Group, WhatFailsOnOneOfItsRanksFailsOnAll) {
   });
 }
 
+TEST(SameOnAllRanks, SaysWhatDiffers) {
+  EXPECT_EQ(first_difference("a\nb\n", "a\nb\n"), "");
+  EXPECT_EQ(first_difference("a\nb\n", "a\n"), "it lacks 'b' of rank 0");
+  EXPECT_EQ(first_difference("a\n", "a\nc\n"), "it has 'c', which rank 0 lacks");
+  EXPECT_EQ(first_difference("a\nb\n", "x\nb\n"), "it has 'x' where rank 0 has 'a'");
+  EXPECT_EQ(first_difference("a\nb\n", "x\nb\n", 4), "it has 'x' where rank 4 has 'a'");
+}
+
 TEST(Group, EndsWithItsWorld) {
   std::optional<Group> group;
   {

@@ -447,12 +447,5 @@ TEST(DistributedDataParallel, AnErrorInForwardReachesTheOtherRanks) {
   EXPECT_THAT(message, HasSubstr("rank 1: a batch of one sample"));
 }
 
-TEST(SameOnAllRanks, SaysWhatDiffers) {
-  EXPECT_EQ(dist::first_difference("a\nb\n", "a\nb\n"), "");
-  EXPECT_EQ(dist::first_difference("a\nb\n", "a\n"), "it lacks 'b' of rank 0");
-  EXPECT_EQ(dist::first_difference("a\n", "a\nc\n"), "it has 'c', which rank 0 lacks");
-  EXPECT_EQ(dist::first_difference("a\nb\n", "x\nb\n"), "it has 'x' where rank 0 has 'a'");
-}
-
 }  // namespace
 }  // namespace yoke::train
