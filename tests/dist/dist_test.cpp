@@ -51,27 +51,48 @@ TEST(Dist, TwoJobsAtOnceDoNotMeet) {
   EXPECT_THAT((results.begin() + 1)->out, HasSubstr("sum 6\n"));
 }
 
-// torchrun's agent serves the store, and rank 0 must not try to.
-TEST(Dist, RanksAreClientsOfAnAgentsStore) {
+/// Ranks as clients of an agent's store, which this process serves, `per_node` on each node.
+std::vector<test::Result> under_an_agent(int num_ranks, int per_node, const std::string& mode) {
   const auto store = c10::make_intrusive<c10d::TCPStore>(
       "127.0.0.1", c10d::TCPStoreOptions{.port = 0, .isServer = true, .waitWorkers = false});
-  const auto start = [&](int rank) {
-    return std::make_unique<Command>(
-        test::CommandOptions{.argv = {YOKE_RANK_PROGRAM, "sum"},
+  std::vector<std::unique_ptr<Command>> ranks;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    ranks.push_back(std::make_unique<Command>(
+        test::CommandOptions{.argv = {YOKE_RANK_PROGRAM, mode},
                              .environment = {{"RANK", std::to_string(rank)},
-                                             {"LOCAL_RANK", std::to_string(rank)},
-                                             {"WORLD_SIZE", "2"},
-                                             {"LOCAL_WORLD_SIZE", "2"},
+                                             {"LOCAL_RANK", std::to_string(rank % per_node)},
+                                             {"WORLD_SIZE", std::to_string(num_ranks)},
+                                             {"LOCAL_WORLD_SIZE", std::to_string(per_node)},
+                                             {"GROUP_RANK", std::to_string(rank / per_node)},
+                                             {"GROUP_WORLD_SIZE", std::to_string(num_ranks / per_node)},
                                              {"MASTER_ADDR", "127.0.0.1"},
                                              {"MASTER_PORT", std::to_string(store->getPort())},
-                                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}}});
-  };
-  const auto first = start(0), second = start(1);
-  for (const auto* command : {&first, &second}) {
-    const auto result = (*command)->wait();
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_THAT(result.out, HasSubstr("sum 3\n"));
+                                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}}}));
   }
+  std::vector<test::Result> results;
+  for (const auto& rank : ranks) results.push_back(rank->wait());
+  for (const auto& result : results) EXPECT_EQ(result.exit_code, 0) << result.err;
+  return results;
+}
+
+// torchrun's agent serves the store, and rank 0 must not try to.
+TEST(Dist, RanksAreClientsOfAnAgentsStore) {
+  for (const auto& result : under_an_agent(2, 2, "sum")) EXPECT_THAT(result.out, HasSubstr("sum 3\n"));
+}
+
+TEST(Dist, GroupsOfRanksMeet) {
+  const auto result = run({.argv = under_yoke({"groups"}, 4)});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const auto* line : {"rank 0: shard 3 replicate 4 host 10", "rank 1: shard 3 replicate 6 host 10",
+                           "rank 2: shard 7 replicate 4 host 10", "rank 3: shard 7 replicate 6 host 10"}) {
+    EXPECT_THAT(result.out, HasSubstr(line));
+  }
+}
+
+TEST(Dist, TheRanksOfAHostAreThoseOfItsNode) {
+  const auto results = under_an_agent(4, 2, "groups");
+  for (const size_t rank : {0, 1}) EXPECT_THAT(results[rank].out, HasSubstr("host 3\n"));
+  for (const size_t rank : {2, 3}) EXPECT_THAT(results[rank].out, HasSubstr("host 7\n"));
 }
 
 TEST(Dist, ARankThatThrowsEndsTheJob) {

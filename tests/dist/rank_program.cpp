@@ -1,6 +1,7 @@
 // One rank of a job, for the black-box tests of World.
 //
 //   rank_program sum [TIMEOUT_MS]       one all_reduce of rank + 1; prints it. Then the same in a second World
+//   rank_program groups [TIMEOUT_MS]    sums of the ranks along both axes of a mesh of two rows, and on this host
 //   rank_program throw|kill|hang RANK [TIMEOUT_MS]   that rank fails between the first collective and the second
 //   rank_program steps                  asks should_stop() after each collective; prints "stepping", and the step at
 //   which
@@ -16,14 +17,29 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/dist/mesh.h"
 #include "yoke/dist/world.h"
 
 namespace {
 
-double sum_over_ranks(yoke::dist::World& world) {
-  const auto tensor = at::full({1}, static_cast<double>(world.rank() + 1));
-  world.all_reduce(tensor);
+/// Of the numbers of the group's ranks in the World, counted from 1.
+double sum_over_ranks(yoke::dist::Group& group) {
+  const auto tensor = at::full({1}, static_cast<double>(group.ranks()[static_cast<size_t>(group.rank())] + 1));
+  group.all_reduce(tensor);
   return tensor.item<double>();
+}
+
+void print_sums_of_groups(yoke::dist::World& world) {
+  yoke::dist::Mesh mesh(world, {{"replicate", 2}, {"shard", world.size() / 2}});
+  auto here = world.of_this_host();
+  for (int i = 0; i < 20; ++i) {  // ranks come to each at different times
+    if (world.rank() % 3 == i % 3) usleep(1000);
+    sum_over_ranks(mesh["shard"]);
+    if (sum_over_ranks(mesh["replicate"]) != sum_over_ranks(mesh["replicate"])) throw std::runtime_error("mixed");
+  }
+  fmt::print("rank {}: shard {} replicate {} host {}\n", world.rank(), sum_over_ranks(mesh["shard"]),
+             sum_over_ranks(mesh["replicate"]), sum_over_ranks(here));
+  std::fflush(stdout);
 }
 
 void fail(std::string_view how) {
@@ -48,7 +64,7 @@ void step_until_told(yoke::dist::World& world, int64_t hanging) {
 
 int main(int argc, char** argv) {
   const std::string_view mode = argv[1];
-  const bool has_rank = mode != "sum" && mode != "steps";
+  const bool has_rank = mode != "sum" && mode != "steps" && mode != "groups";
   const int64_t failing = has_rank ? yoke::parse_int(argv[2]).value() : -1;
   const int timeout_at = has_rank ? 3 : 2;
   const int64_t timeout = argc > timeout_at ? yoke::parse_int(argv[timeout_at]).value() : 60'000;
@@ -57,6 +73,11 @@ int main(int argc, char** argv) {
     fmt::print("rank {} of {} local {} sum {}\n", world.rank(), world.size(), world.local_rank(),
                sum_over_ranks(world));
     std::fflush(stdout);
+    if (mode == "groups") {
+      print_sums_of_groups(world);
+      world.shutdown();
+      return 0;
+    }
     if (mode == "steps" || mode == "no-step") {
       step_until_told(world, failing);
       world.shutdown();

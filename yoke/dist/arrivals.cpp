@@ -12,18 +12,18 @@ namespace {
 constexpr const char* kReport = "report";
 constexpr const char* kNumHeard = "report/heard";
 
-std::string key_of(int64_t rank) { return fmt::format("arrivals/{}", rank); }
+std::string key_of(const CountedGroup& group, int64_t rank) { return fmt::format("{}/{}", group.key, rank); }
+
+constexpr const char* kStoreIsGone =
+    "the ranks' store no longer answers, so rank 0 (or the launcher that serves it) is gone";
 
 }  // namespace
 
-Arrivals::Arrivals(c10d::Store& store, int64_t rank, int64_t size, std::chrono::milliseconds interval,
-                   std::function<uint64_t()> sequence)
-    : store_(store.clone()),
-      rank_(rank),
-      size_(size),
-      interval_(interval),
-      sequence_(std::move(sequence)),
-      thread_([this] { publish_until_stopped(); }) {}
+Arrivals::Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world)
+    : store_(store.clone()), rank_(rank), interval_(interval) {
+  groups_.push_back({std::move(world), std::nullopt});
+  thread_ = std::thread([this] { publish_until_stopped(); });
+}
 
 Arrivals::~Arrivals() {
   {
@@ -33,37 +33,43 @@ Arrivals::~Arrivals() {
   stop_changed_.notify_all();
   thread_.join();
   try {
-    store_->set(key_of(rank_), std::to_string(sequence_()));  // how far this rank has come, for those who wait for it
-  } catch (const std::exception&) {                           // the store is gone: nobody can ask
+    publish();                       // how far this rank has come, for those who wait for it
+  } catch (const std::exception&) {  // the store is gone: nobody can ask
   }
 }
 
+size_t Arrivals::add(CountedGroup group) {
+  const std::lock_guard lock(mutex_);
+  groups_.push_back({std::move(group), std::nullopt});
+  return groups_.size() - 1;
+}
+
 void Arrivals::publish_until_stopped() {
-  std::optional<uint64_t> published;
-  std::unique_lock lock(stop_mutex_);
+  std::unique_lock stop_lock(stop_mutex_);
   while (!stop_) {
-    if (const uint64_t now = sequence_(); now != published) {
-      lock.unlock();
-      try {
-        const std::lock_guard store_lock(store_mutex_);
-        store_->set(key_of(rank_), std::to_string(now));
-        published = now;
-      } catch (const std::exception&) {
-        return;  // the store is gone, and with it whoever could ask
-      }
-      lock.lock();
-    } else {  // no news of its own: it may be waiting for a rank that has failed, and whose store may soon be gone
-      lock.unlock();
-      try {
-        const std::lock_guard store_lock(store_mutex_);
-        listen();
-      } catch (const std::exception&) {
-        return;
-      }
-      lock.lock();
+    stop_lock.unlock();
+    try {
+      const std::lock_guard lock(mutex_);
+      // Without news of its own it may be waiting for a rank that has failed, and whose store may soon be gone.
+      if (!publish()) listen();
+    } catch (const std::exception&) {
+      return;  // the store is gone, and with it whoever could ask
     }
-    stop_changed_.wait_for(lock, interval_, [this] { return stop_; });
+    stop_lock.lock();
+    stop_changed_.wait_for(stop_lock, interval_, [this] { return stop_; });
   }
+}
+
+bool Arrivals::publish() {
+  bool is_news = false;
+  for (auto& [group, published] : groups_) {
+    const uint64_t now = group.sequence();
+    if (now == published) continue;
+    store_->set(key_of(group, rank_), std::to_string(now));
+    published = now;
+    is_news = true;
+  }
+  return is_news;
 }
 
 bool Arrivals::listen() const {
@@ -78,11 +84,12 @@ bool Arrivals::listen() const {
 void Arrivals::report(const std::string& text) {
   const auto deadline = std::chrono::steady_clock::now() + 3 * interval_;
   try {
-    std::unique_lock lock(store_mutex_);
+    std::unique_lock lock(mutex_);
     if (listen()) return;
     store_->compareSet(kReport, "", text);
     listen();
-    while (store_->add(kNumHeard, 0) < size_ && std::chrono::steady_clock::now() < deadline) {
+    const auto num_ranks = static_cast<int64_t>(groups_.front().group.ranks.size());
+    while (store_->add(kNumHeard, 0) < num_ranks && std::chrono::steady_clock::now() < deadline) {
       lock.unlock();
       std::this_thread::sleep_for(interval_ / 20);
       lock.lock();
@@ -91,77 +98,92 @@ void Arrivals::report(const std::string& text) {
   }
 }
 
-std::vector<std::optional<uint64_t>> Arrivals::numbers() const {
-  std::vector<std::optional<uint64_t>> others(static_cast<size_t>(size_));
-  for (int64_t rank = 0; rank < size_; ++rank) {
-    if (!store_->check({key_of(rank)})) continue;
-    const auto text = store_->get(key_of(rank));
-    others[static_cast<size_t>(rank)] = parse_int(std::string(text.begin(), text.end())).value_or(0);
+Numbers Arrivals::numbers(const CountedGroup& group) const {
+  Numbers numbers;
+  for (const int64_t rank : group.ranks) {
+    auto& number = numbers[rank];
+    if (!store_->check({key_of(group, rank)})) continue;
+    const auto text = store_->get(key_of(group, rank));
+    number = parse_int(std::string(text.begin(), text.end())).value_or(0);
   }
-  return others;
+  return numbers;
 }
 
-std::string Arrivals::describe() const {
-  const std::lock_guard lock(store_mutex_);
+std::string Arrivals::with_report(const std::function<std::string()>& describe) const {
   std::string text;
   try {
     listen();
-    text = describe_arrivals(sequence_(), rank_, numbers());
+    text = describe();
   } catch (const std::exception&) {
-    text = "the ranks' store no longer answers, so rank 0 (or the launcher that serves it) is gone";
+    text = kStoreIsGone;
   }
   return heard_.empty() ? text : fmt::format("{}; reported before: {}", text, heard_);
 }
 
+std::string Arrivals::describe(size_t group) const {
+  const std::lock_guard lock(mutex_);
+  const auto& counted = groups_[group].group;
+  return with_report([&] { return describe_arrivals(counted.sequence(), rank_, numbers(counted)); });
+}
+
+std::string Arrivals::describe_peer(size_t group, int64_t peer) const {
+  const std::lock_guard lock(mutex_);
+  const auto& counted = groups_[group].group;
+  return with_report([&] {
+    return fmt::format("rank {} is at collective {}{}, and this rank at {}", peer, numbers(counted)[peer].value_or(0),
+                       counted.name, counted.sequence());
+  });
+}
+
 bool Arrivals::has_heard() const {
-  const std::lock_guard lock(store_mutex_);
+  const std::lock_guard lock(mutex_);
   return !heard_.empty();
 }
 
 std::optional<std::string> Arrivals::describe_ahead() const {
-  const std::lock_guard lock(store_mutex_);
-  const auto own = sequence_();
-  const auto others = numbers();
-  for (size_t other = 0; other < others.size(); ++other) {
-    if (others[other].value_or(0) <= own) continue;
-    return fmt::format(
-        "rank {} is at collective {} and this rank has entered {}: it has skipped some, or left its "
-        "loop early",
-        other, *others[other], own);
+  const std::lock_guard lock(mutex_);
+  for (const auto& [group, published] : groups_) {
+    const auto own = group.sequence();
+    for (const auto& [rank, number] : numbers(group)) {
+      if (number.value_or(0) <= own) continue;
+      return fmt::format(
+          "rank {} is at collective {}{} and this rank has entered {}: it has skipped some, or left its loop early",
+          rank, *number, group.name, own);
+    }
   }
   return std::nullopt;
 }
 
 std::string Arrivals::describe_absent(const std::vector<int64_t>& absent) const {
-  const std::lock_guard lock(store_mutex_);
+  const std::lock_guard lock(mutex_);
+  const auto& world = groups_.front().group;
   try {
-    return describe_absent_ranks(sequence_(), absent, numbers());
+    return describe_absent_ranks(world.sequence(), absent, numbers(world));
   } catch (const std::exception&) {
-    return describe_absent_ranks(sequence_(), absent, {});
+    return describe_absent_ranks(world.sequence(), absent, {});
   }
 }
 
-std::string describe_arrivals(uint64_t own, int64_t rank, const std::vector<std::optional<uint64_t>>& others) {
+std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers) {
   std::vector<int64_t> missing;
   std::optional<uint64_t> last;
-  for (size_t other = 0; other < others.size(); ++other) {
-    if (static_cast<int64_t>(other) == rank || others[other].value_or(0) >= own) continue;
-    missing.push_back(static_cast<int64_t>(other));
-    last = std::min(last.value_or(own), others[other].value_or(0));
+  for (const auto& [other, number] : numbers) {
+    if (other == rank || number.value_or(0) >= own) continue;
+    missing.push_back(other);
+    last = std::min(last.value_or(own), number.value_or(0));
   }
   if (missing.empty()) return "all ranks have arrived, so the network between them is stuck or a rank has just died";
   return fmt::format("{} {} not arrived ({} at collective {})", list_ranks(missing),
                      missing.size() == 1 ? "has" : "have", missing.size() == 1 ? "it is" : "the last is", *last);
 }
 
-std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent,
-                                  const std::vector<std::optional<uint64_t>>& others) {
+std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers) {
   auto text = fmt::format("{} {} not come", list_ranks(absent), absent.size() == 1 ? "has" : "have");
   for (const int64_t rank : absent) {
-    const auto index = static_cast<size_t>(rank);
-    if (index >= others.size() || others[index].value_or(0) <= own) continue;
+    const auto found = numbers.find(rank);
+    if (found == numbers.end() || found->second.value_or(0) <= own) continue;
     return text + fmt::format("; rank {} is at collective {} and this rank has entered {}: it has skipped some", rank,
-                              *others[index], own);
+                              *found->second, own);
   }
   return text;
 }

@@ -6,20 +6,26 @@ namespace yoke::dist {
 namespace {
 
 TEST(Arrivals, NamesWhoIsBehind) {
-  EXPECT_EQ(describe_arrivals(12, 0, {12, 11, 12}), "rank 1 has not arrived (it is at collective 11)");
-  EXPECT_EQ(describe_arrivals(12, 0, {12, 11, 9, 13}), "ranks 1 and 2 have not arrived (the last is at collective 9)");
-  EXPECT_EQ(describe_arrivals(1, 1, {std::nullopt, 1}), "rank 0 has not arrived (it is at collective 0)");
+  EXPECT_EQ(describe_arrivals(12, 0, {{0, 12}, {1, 11}, {2, 12}}), "rank 1 has not arrived (it is at collective 11)");
+  EXPECT_EQ(describe_arrivals(12, 0, {{0, 12}, {1, 11}, {2, 9}, {3, 13}}),
+            "ranks 1 and 2 have not arrived (the last is at collective 9)");
+  EXPECT_EQ(describe_arrivals(1, 1, {{0, std::nullopt}, {1, 1}}), "rank 0 has not arrived (it is at collective 0)");
+}
+
+TEST(Arrivals, NamesRanksOfAGroupByTheirRankInTheWorld) {
+  EXPECT_EQ(describe_arrivals(12, 4, {{1, 11}, {4, 12}, {7, 9}}),
+            "ranks 1 and 7 have not arrived (the last is at collective 9)");
 }
 
 TEST(Arrivals, DoesNotBlameItselfOrTheArrived) {
   // This rank's own number in the store may be a moment old.
-  EXPECT_EQ(describe_arrivals(12, 0, {11, 12}).find("not arrived"), std::string::npos);
+  EXPECT_EQ(describe_arrivals(12, 0, {{0, 11}, {1, 12}}).find("not arrived"), std::string::npos);
 }
 
 TEST(Arrivals, TellsWhoCameTooEarly) {
-  EXPECT_EQ(describe_absent_ranks(12, {1}, {12, 12}), "rank 1 has not come");
-  EXPECT_EQ(describe_absent_ranks(12, {0, 1}, {11, std::nullopt, 12}), "ranks 0 and 1 have not come");
-  EXPECT_EQ(describe_absent_ranks(9, {0, 2}, {12, 9, 12}),
+  EXPECT_EQ(describe_absent_ranks(12, {1}, {{0, 12}, {1, 12}}), "rank 1 has not come");
+  EXPECT_EQ(describe_absent_ranks(12, {0, 1}, {{0, 11}, {1, std::nullopt}, {2, 12}}), "ranks 0 and 1 have not come");
+  EXPECT_EQ(describe_absent_ranks(9, {0, 2}, {{0, 12}, {1, 9}, {2, 12}}),
             "ranks 0 and 2 have not come; rank 0 is at collective 12 and this rank has entered 9: it has skipped some");
   EXPECT_EQ(describe_absent_ranks(9, {1}, {}), "rank 1 has not come");
 }

@@ -40,23 +40,22 @@ std::string address_towards(const std::string& host, uint16_t port) {
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, const RankEnv& rank,
-                                            std::chrono::milliseconds timeout) {
+std::string gloo_address(const RankEnv& rank) {
+  if (std::getenv("GLOO_SOCKET_IFNAME") != nullptr) return "";
+  return rank.local_world_size == rank.world_size ? "127.0.0.1" : address_towards(rank.master_addr, rank.master_port);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options) {
   using c10d::ProcessGroupGloo;
-  std::string address;
-  if (std::getenv("GLOO_SOCKET_IFNAME") == nullptr) {
-    address =
-        rank.local_world_size == rank.world_size ? "127.0.0.1" : address_towards(rank.master_addr, rank.master_port);
-  }
-  c10::intrusive_ptr<ProcessGroupGloo::Options> options;
-  if (address.empty()) {
-    options = ProcessGroupGloo::Options::create_default(timeout);
+  c10::intrusive_ptr<ProcessGroupGloo::Options> given;
+  if (options.address.empty()) {
+    given = ProcessGroupGloo::Options::create_default(options.timeout);
   } else {
-    options = ProcessGroupGloo::Options::create(timeout);
-    options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(address));
+    given = ProcessGroupGloo::Options::create(options.timeout);
+    given->devices.push_back(ProcessGroupGloo::createDeviceForHostname(options.address));
   }
-  return c10::make_intrusive<ProcessGroupGloo>(std::move(store), static_cast<int>(rank.rank),
-                                               static_cast<int>(rank.world_size), std::move(options));
+  return c10::make_intrusive<ProcessGroupGloo>(std::move(store), static_cast<int>(options.rank),
+                                               static_cast<int>(options.size), std::move(given));
 }
 
 }  // namespace yoke::dist

@@ -20,7 +20,10 @@ namespace {
 using std::chrono::milliseconds;
 
 c10::intrusive_ptr<c10d::Backend> backend_of(const World& world, const c10::intrusive_ptr<c10d::Store>& store) {
-  return make_gloo(store, world.env(), std::chrono::seconds(20));
+  return make_gloo(store, {.rank = world.rank(),
+                           .size = world.size(),
+                           .address = gloo_address(world.env()),
+                           .timeout = std::chrono::seconds(20)});
 }
 
 TEST(StopAgreement, AloneItIsWhatOneWasTold) {

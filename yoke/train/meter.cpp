@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 
 namespace yoke::train {
 namespace {
@@ -39,7 +39,7 @@ at::Tensor stack_totals(std::initializer_list<const Meter*> meters, c10::Device 
 
 double Meter::read() const { return ratio(sum().item<double>(), static_cast<double>(weight_)); }
 
-double Meter::read(dist::World& world) const { return read_all(world, {this})[0]; }
+double Meter::read(dist::Group& group) const { return read_all(group, {this})[0]; }
 
 void Meter::reset() {
   sum_ = at::Tensor();
@@ -108,9 +108,9 @@ void TopAccuracy::add(const at::Tensor& logits, const at::Tensor& target) {
   accumulate(best.eq(target.unsqueeze(1)).sum(), 1, target.size(0));
 }
 
-std::vector<double> read_all(dist::World& world, std::initializer_list<const Meter*> meters) {
-  auto totals = stack_totals(meters, world.device());
-  world.all_reduce(totals);
+std::vector<double> read_all(dist::Group& group, std::initializer_list<const Meter*> meters) {
+  auto totals = stack_totals(meters, group.device());
+  group.all_reduce(totals);
   totals = totals.cpu();
   std::vector<double> means;
   for (int64_t i = 0; i < totals.size(0); ++i)
@@ -118,11 +118,11 @@ std::vector<double> read_all(dist::World& world, std::initializer_list<const Met
   return means;
 }
 
-at::Tensor gather_meters(dist::World& world, std::initializer_list<const Meter*> meters) {
-  return world.all_gather(stack_totals(meters, world.device())).cpu().transpose(0, 1).contiguous();
+at::Tensor gather_meters(dist::Group& group, std::initializer_list<const Meter*> meters) {
+  return group.all_gather(stack_totals(meters, group.device())).cpu().transpose(0, 1).contiguous();
 }
 
-void restore_meters(const dist::World& world, std::initializer_list<Meter*> meters, const at::Tensor& states) {
+void restore_meters(const dist::Group& group, std::initializer_list<Meter*> meters, const at::Tensor& states) {
   if (!states.defined() || states.dim() != 3 || states.size(0) != static_cast<int64_t>(meters.size()) ||
       states.size(1) == 0) {
     throw Error(ErrorCode::kInvalidArgument, "these are not the states of {} meters", meters.size());
@@ -130,9 +130,9 @@ void restore_meters(const dist::World& world, std::initializer_list<Meter*> mete
   int64_t i = 0;
   for (auto* meter : meters) {
     const auto rows = states[i++];  // [ranks, 2]
-    if (rows.size(0) == world.size()) {
-      meter->load_state(rows[world.rank()]);
-    } else if (world.rank() == 0) {
+    if (rows.size(0) == group.size()) {
+      meter->load_state(rows[group.rank()]);
+    } else if (group.rank() == 0) {
       meter->load_state(rows.sum(0));
     } else {
       meter->reset();

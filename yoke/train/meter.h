@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -26,7 +26,7 @@ class Meter {
   double read() const;
 
   /// Collective. The mean over all ranks' values. Several meters: read_all.
-  double read(dist::World& world) const;
+  double read(dist::Group& group) const;
 
   at::Tensor sum() const;  ///< float64 [], where the values are.
   int64_t weight() const { return weight_; }
@@ -77,15 +77,15 @@ class TopAccuracy : public Meter {
 };
 
 /// Collective. The means over all ranks, in one all_reduce. The same meters in the same order on all ranks.
-std::vector<double> read_all(dist::World& world, std::initializer_list<const Meter*> meters);
+std::vector<double> read_all(dist::Group& group, std::initializer_list<const Meter*> meters);
 
 /// Collective. All ranks' states, float64 [meters, ranks, 2], on the CPU of every rank: for a checkpoint in the middle
 /// of an epoch.
-at::Tensor gather_meters(dist::World& world, std::initializer_list<const Meter*> meters);
+at::Tensor gather_meters(dist::Group& group, std::initializer_list<const Meter*> meters);
 
 /// Puts them back: each rank its own; when the number of ranks has changed, rank 0 takes all, and read_all gives the
 /// same means (but for the order of its sums). Not collective.
 /// Errors  kInvalidArgument when `states` is not of these meters.
-void restore_meters(const dist::World& world, std::initializer_list<Meter*> meters, const at::Tensor& states);
+void restore_meters(const dist::Group& group, std::initializer_list<Meter*> meters, const at::Tensor& states);
 
 }  // namespace yoke::train

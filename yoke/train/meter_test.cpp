@@ -86,6 +86,9 @@ TEST(Meter, RanksTogetherReportWhatOneProcessDoes) {
     EXPECT_TRUE(std::isnan(figures.at(2)));
     EXPECT_DOUBLE_EQ(loss.read(world), figures[0]);
     EXPECT_TRUE(read_all(world, {}).empty());
+    auto group = world.split(world.rank() == 0 ? 0 : 1);  // ranks 1 and 2
+    EXPECT_DOUBLE_EQ(loss.read(group), world.rank() == 0 ? 0 : (10 + 22 + 20 + 42 + 66) / 9.0);
+    EXPECT_EQ(gather_meters(group, {&loss}).size(1), group.size());
   });
 }
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -28,7 +28,7 @@ struct Sharding {
   Role role = Role::kPart;
   std::vector<int64_t> shape;  ///< Of the whole.
   int64_t first = 0;           ///< Of a part: the first of its elements in the whole's contiguous order.
-  dist::World* world = nullptr;
+  dist::Group* group = nullptr;
   at::Tensor part;                                ///< Of a kParameter: what this rank has of it, also without elements.
   FullyShardedDataParallelBase* owner = nullptr;  ///< Of a kParameter.
 };

@@ -69,7 +69,7 @@ TEST_F(AsyncSave, AllRanksWriteTheirPartsBehindTheTraining) {
     const auto path = folder_ / (is_sharded ? "sharded" : "whole");
     fakes::run_ranks(3, [&](dist::World& world) {
       auto part = at::ones({1000});
-      if (is_sharded) mark_sharded(part, {.shape = {3000}, .first = 1000 * world.rank(), .world = &world});
+      if (is_sharded) mark_sharded(part, {.shape = {3000}, .first = 1000 * world.rank(), .group = &world});
       TrainState state(world);
       state.add("t", part).add_generators();
       CheckpointFolder folder(path, {.keep = 1});

@@ -9,11 +9,13 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/sharded_files.h"
 #include "yoke/train/checkpoint/whole_file.h"
@@ -81,7 +83,8 @@ struct CheckpointFolder::Impl {
   StepFolder files;
   Warn warn;
 
-  Save copy;  // the writer's while it runs
+  Save copy;  // the writer's while it runs, as is the next
+  std::optional<dist::Group> channel;  // among the ranks' writers, beside the training's own collectives
   std::thread writer;
   std::exception_ptr error;  // the writer's until it is joined
 
@@ -90,9 +93,9 @@ struct CheckpointFolder::Impl {
   Clock::time_point writing_since;
 
   Save prepare(int64_t step, const TrainState& state, const StringMap& metadata) const;
-  void write(dist::World& world, const Save& save, const OnWritten& on_written) const;
+  void write(dist::Group& group, const Save& save, const OnWritten& on_written) const;
   void write_file(const Save& save, const OnWritten& on_written) const;
-  void write_copy(dist::World& world) noexcept;
+  void write_copy() noexcept;
   void join() {
     if (writer.joinable()) writer.join();
   }
@@ -127,19 +130,19 @@ Save CheckpointFolder::Impl::prepare(int64_t step, const TrainState& state, cons
 }
 
 /// Collective.
-void CheckpointFolder::Impl::write(dist::World& world, const Save& save, const OnWritten& on_written) const {
+void CheckpointFolder::Impl::write(dist::Group& group, const Save& save, const OnWritten& on_written) const {
   if (save.is_sharded) {
-    write_sharded(world, files.folder_of(save.step), save.step, save.slices, save.metadata, on_written);
-    if (world.rank() == 0) {
+    write_sharded(group, files.folder_of(save.step), save.step, save.slices, save.metadata, on_written);
+    if (group.rank() == 0) {
       std::error_code ignored;
       fs::remove(files.file_of(save.step), ignored);  // of the same step, by a run that was not sharded
     }
   } else {
-    on_all_ranks(world, fmt::format("the checkpoint of step {} was not written", save.step), [&] {
-      if (world.rank() == 0) write_file(save, on_written);
+    on_all_ranks(group, fmt::format("the checkpoint of step {} was not written", save.step), [&] {
+      if (group.rank() == 0) write_file(save, on_written);
     });
   }
-  if (world.rank() == 0) files.prune(save.step);
+  if (group.rank() == 0) files.prune(save.step);
 }
 
 void CheckpointFolder::Impl::write_file(const Save& save, const OnWritten& on_written) const {
@@ -154,9 +157,9 @@ void CheckpointFolder::Impl::write_file(const Save& save, const OnWritten& on_wr
   }
 }
 
-void CheckpointFolder::Impl::write_copy(dist::World& world) noexcept {
+void CheckpointFolder::Impl::write_copy() noexcept {
   try {
-    write(world, copy, [&](int64_t written_bytes, int64_t num_bytes) {
+    write(*channel, copy, [&](int64_t written_bytes, int64_t num_bytes) {
       const std::lock_guard lock(mutex);
       progress.written_bytes = written_bytes;
       progress.num_bytes = num_bytes;
@@ -200,6 +203,7 @@ void CheckpointFolder::save_async(int64_t step, const TrainState& state, const S
   const auto begin = Clock::now();
   finish();
   auto save = impl_->prepare(step, state, metadata);
+  if (!impl_->channel) impl_->channel = state.world().split(0);
   take_copies(save.slices, impl_->copy.slices);
   impl_->copy = std::move(save);
   {
@@ -208,7 +212,7 @@ void CheckpointFolder::save_async(int64_t step, const TrainState& state, const S
     impl_->progress = {.step = step, .held = impl_->writing_since - begin};
   }
   try {
-    impl_->writer = std::thread([impl = impl_.get(), &world = state.world()] { impl->write_copy(world); });
+    impl_->writer = std::thread([impl = impl_.get()] { impl->write_copy(); });
   } catch (const std::system_error& error) {
     const std::lock_guard lock(impl_->mutex);
     impl_->progress.done = true;

@@ -398,7 +398,7 @@ TEST_F(CheckpointTest, AFileAndAFolderOfOneStepReplaceEachOther) {
   const auto save_on = [&](int64_t num_ranks, int64_t value) {
     fakes::run_ranks(num_ranks, [&](dist::World& world) {
       auto own = at::full({2}, value);
-      mark_sharded(own, {.shape = {2 * num_ranks}, .first = 2 * world.rank(), .world = &world});
+      mark_sharded(own, {.shape = {2 * num_ranks}, .first = 2 * world.rank(), .group = &world});
       CheckpointFolder mine(folder_);
       mine.save(7, std::move(TrainState(world).add("t", own)));
     });

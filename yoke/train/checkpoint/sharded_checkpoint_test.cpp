@@ -39,7 +39,7 @@ class ShardedCheckpointFiles : public testing::Test {
     Tensors(World& world, int64_t value) : s(at::full({}, value)) {
       const int64_t length = 12 / world.size(), first = length * world.rank();
       w = at::arange(first, first + length).add(value).view({1, length});
-      mark_sharded(w, {.shape = {4, 3}, .first = first, .world = &world});
+      mark_sharded(w, {.shape = {4, 3}, .first = first, .group = &world});
     }
     TrainState state(World& world) {
       TrainState state(world);
@@ -332,7 +332,7 @@ TEST_F(ShardedCheckpointFiles, ADamagedOneIsPassedOver) {
   run_ranks(2, [&](World& world) {
     CheckpointFolder folder(path, {.keep = 1});
     auto w = at::full({10'000}, first);
-    mark_sharded(w, {.shape = {20'000}, .first = 10'000 * world.rank(), .world = &world});
+    mark_sharded(w, {.shape = {20'000}, .first = 10'000 * world.rank(), .group = &world});
     TrainState state(world);
     state.add("w", w);
     const auto tell = [&](int64_t step) {

@@ -16,7 +16,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/on_all_ranks.h"
 #include "yoke/train/checkpoint/step_folder.h"
 #include "yoke/train/format/safetensors_reader.h"
 
@@ -156,17 +156,17 @@ TensorSlices own_slices(const TensorSlices& slices, const std::vector<PlannedTen
   return own;
 }
 
-void write_sharded(dist::World& world, const fs::path& folder, int64_t step, const TensorSlices& slices,
+void write_sharded(dist::Group& group, const fs::path& folder, int64_t step, const TensorSlices& slices,
                    const StringMap& metadata, const OnWritten& on_written) {
   const auto what =
       fmt::format("{}: the checkpoint of step {} was not written, and what was there still is", folder.string(), step);
-  if (world.rank() == 0) {
+  if (group.rank() == 0) {
     if (const auto present = files_of_index(folder)) remove_other_files(folder, *present);  // of saves that failed
   }
-  const auto save = world.all_gather_text(world.rank() == 0 ? make_save_id() : "").front();
-  const auto shard = folder / shard_name(save, world.rank(), world.size());
+  const auto save = group.all_gather_text(group.rank() == 0 ? make_save_id() : "").front();
+  const auto shard = folder / shard_name(save, group.rank(), group.size());
   try {
-    on_all_ranks(world, what, [&] {
+    on_all_ranks(group, what, [&] {
       make_folder(folder);
       write_shard(shard, slices,
                   {{"yoke.format", kShardFormat}, {"yoke.save", save}, {"yoke.step", std::to_string(step)}},
@@ -178,10 +178,10 @@ void write_sharded(dist::World& world, const fs::path& folder, int64_t step, con
     fs::remove(folder, ignored);  // by the last rank, when there is nothing else
     throw;
   }
-  on_all_ranks(world, what, [&] {
-    if (world.rank() != 0) return;
+  on_all_ranks(group, what, [&] {
+    if (group.rank() != 0) return;
     std::set<std::string> files;
-    for (int64_t rank = 0; rank < world.size(); ++rank) files.insert(shard_name(save, rank, world.size()));
+    for (int64_t rank = 0; rank < group.size(); ++rank) files.insert(shard_name(save, rank, group.size()));
     OrderedJson index = {{"format", kIndexFormat}, {"version", kShardedVersion}, {"step", step}, {"save", save},
                          {"files", files},         {"metadata", metadata}};
     index["crc32"] = crc_of(index.dump());

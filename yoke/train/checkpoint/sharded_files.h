@@ -12,7 +12,7 @@
 #include "yoke/train/checkpoint/whole_file.h"
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -26,7 +26,7 @@ inline constexpr auto kShardIndex = "index.json";
 /// `slices` are those that `plan` gives to this rank (see own_slices).
 /// Threads  the slices must not change meanwhile.
 /// Errors   on all ranks when one cannot write: its own error there, its rank and message elsewhere.
-void write_sharded(dist::World& world, const std::filesystem::path& folder, int64_t step, const TensorSlices& slices,
+void write_sharded(dist::Group& group, const std::filesystem::path& folder, int64_t step, const TensorSlices& slices,
                    const StringMap& metadata, const OnWritten& on_written = {});
 
 /// What `rank` writes of what it holds: nothing that a lower rank has as well.

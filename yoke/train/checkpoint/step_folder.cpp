@@ -8,12 +8,12 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <exception>
 #include <system_error>
 #include <utility>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
+#include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/sharded_files.h"
 #include "yoke/train/checkpoint/whole_file.h"
@@ -53,25 +53,6 @@ std::vector<std::string> names_in(const fs::path& folder) {
     throw system_error(error.value(), "reading the folder " + folder.string());
   }
   return names;
-}
-
-void on_all_ranks(dist::World& world, const std::string& what, const std::function<void()>& body) {
-  std::exception_ptr error;
-  std::string report;  // a letter for the code, and the message
-  try {
-    body();
-  } catch (const std::exception& failure) {
-    error = std::current_exception();
-    const auto* known = dynamic_cast<const Error*>(&failure);
-    report = static_cast<char>('A' + static_cast<int>(known != nullptr ? known->code() : ErrorCode::kInternal));
-    report += failure.what();
-  }
-  const auto reports = world.all_gather_text(report);
-  if (error) std::rethrow_exception(error);
-  for (size_t rank = 0; rank < reports.size(); ++rank) {
-    if (reports[rank].empty()) continue;
-    throw Error(static_cast<ErrorCode>(reports[rank][0] - 'A'), "{}: rank {}: {}", what, rank, reports[rank].substr(1));
-  }
 }
 
 StepFolder::StepFolder(fs::path path, const CheckpointFolderOptions& options)

@@ -76,8 +76,4 @@ void make_folder(const std::filesystem::path& folder);
 /// Names of a folder's entries; none when it does not exist.
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 
-/// Collective. Runs `body`. Where it throws on one rank all throw: there that error, elsewhere one of its code which
-/// says "`what`: rank 1: its message".
-void on_all_ranks(dist::World& world, const std::string& what, const std::function<void()>& body);
-
 }  // namespace yoke::train

@@ -1,7 +1,6 @@
 #include "yoke/train/checkpoint/tensor_slice.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {
@@ -20,7 +19,7 @@ namespace {
 
 using json = nlohmann::json;
 
-/// A tensor's bytes, 1-D. All but one rank add zeros to them: integers, so that every bit stays what it was.
+/// A tensor's bytes, 1-D: what is sent of any dtype.
 at::Tensor bytes_of(const at::Tensor& values) { return values.view({-1}).view(at::kByte); }
 
 }  // namespace
@@ -89,39 +88,40 @@ std::vector<PlannedTensor> plan_slices(const std::vector<std::string>& descripti
   return plan;
 }
 
-void gather_tensors(dist::World& world, const NamedTensors& tensors,
+void gather_tensors(dist::Group& group, const NamedTensors& tensors,
                     const std::function<void(const std::string& name, const at::Tensor& whole)>& sink) {
   const c10::NoGradGuard no_grad;
   const auto slices = slices_of(tensors);
   std::map<std::string, const TensorSlice*> own;
   for (const auto& slice : slices) own.emplace(slice.name, &slice);
-  for (const auto& tensor : plan_slices(world.all_gather_text(describe_slices(slices)))) {
-    const int64_t count = num_elements(tensor.shape);
-    const auto found = own.find(tensor.name);
-    at::Tensor whole;
-    if (count == 0 || (tensor.parts.size() == 1 && tensor.parts[0].rank == 0)) {  // rank 0 has it already
-      if (world.rank() != 0) continue;
-      whole = count == 0 ? at::empty(tensor.shape, tensor.dtype) : found->second->flat().clone();
-    } else {
-      whole = at::zeros({count}, at::TensorOptions(tensor.dtype).device(world.device()));
+  for (const auto& tensor : plan_slices(group.all_gather_text(describe_slices(slices)))) {
+    const auto own_part = [&] { return own.at(tensor.name)->flat(); };
+    if (group.rank() != 0) {
       for (const auto& part : tensor.parts) {
-        if (part.rank == world.rank()) whole.narrow(0, part.first, part.length).copy_(found->second->flat());
+        if (part.rank == group.rank()) group.send(bytes_of(own_part().to(group.device())), 0);
       }
-      world.all_reduce(bytes_of(whole));
+      continue;
     }
-    if (world.rank() != 0) continue;
+    const auto whole = at::empty({num_elements(tensor.shape)}, at::TensorOptions(tensor.dtype).device(group.device()));
+    for (const auto& part : tensor.parts) {
+      const auto place = whole.narrow(0, part.first, part.length);
+      if (part.rank == 0) {
+        place.copy_(own_part());
+      } else {
+        group.receive(bytes_of(place), part.rank);
+      }
+    }
     try {
       sink(tensor.name, whole.cpu().view(tensor.shape));
-    } catch (const std::exception& error) {
-      world.report_failure(error.what());  // the others would wait for the next tensor
-      throw;
+    } catch (...) {
+      group.fail(std::current_exception());  // the others would wait for the next tensor
     }
   }
 }
 
-NamedTensors gather_tensors(dist::World& world, const NamedTensors& tensors) {
+NamedTensors gather_tensors(dist::Group& group, const NamedTensors& tensors) {
   NamedTensors result;
-  gather_tensors(world, tensors,
+  gather_tensors(group, tensors,
                  [&](const std::string& name, const at::Tensor& whole) { result.emplace_back(name, whole); });
   return result;
 }

@@ -12,7 +12,7 @@
 #include "yoke/train/named_tensors.h"
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -52,11 +52,11 @@ std::vector<PlannedTensor> plan_slices(const std::vector<std::string>& descripti
 /// Collective. Hands every tensor to `sink` on rank 0, whole, on the CPU; the others get nothing and keep nothing. One
 /// tensor at a time: in the order of rank 0's, then those that only other ranks hold.
 /// Errors  on all ranks: those of plan_slices, and what `sink` throws.
-void gather_tensors(dist::World& world, const NamedTensors& tensors,
+void gather_tensors(dist::Group& group, const NamedTensors& tensors,
                     const std::function<void(const std::string& name, const at::Tensor& whole)>& sink);
 /// Collective. All of them on rank 0, empty elsewhere: `write_pt("model.pt", to_pt(gather_tensors(world,
 /// named_tensors(*model))))` is the same for a replicated and a sharded model.
-NamedTensors gather_tensors(dist::World& world, const NamedTensors& tensors);
+NamedTensors gather_tensors(dist::Group& group, const NamedTensors& tensors);
 
 /// Reads what `slices` are of `source` and checks it; the result copies it into them.
 /// Errors  kInvalidArgument naming the first tensor, in the order of names, that one side lacks or that differs in

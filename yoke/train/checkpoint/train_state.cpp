@@ -7,9 +7,9 @@
 #include <set>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/state_part.h"
-#include "yoke/train/checkpoint/step_folder.h"
 
 namespace yoke::train {
 namespace {

@@ -312,14 +312,14 @@ TEST(TrainState, AnOptimizersStateIsDividedAsItsParameters) {
     const int64_t count = std::min<int64_t>(length, 6 - first);
     if (count > 0) {
       const auto part = at::zeros({1, count});
-      mark_sharded(part, {.shape = {2, 3}, .first = first, .world = &world});
+      mark_sharded(part, {.shape = {2, 3}, .first = first, .group = &world});
       custom.parameters.emplace_back("net.w", part);
       custom.state = {{"exp_avg.net.w", at::arange(first, first + count).to(at::kFloat).view({1, count})},
                       {"step.net.w", at::full({}, 5.0f)}};
     }
     if (world.rank() == world.size() - 1) {
       const auto part = at::zeros({1});
-      mark_sharded(part, {.shape = {}, .first = 0, .world = &world});
+      mark_sharded(part, {.shape = {}, .first = 0, .group = &world});
       custom.parameters.emplace_back("s", part);
       custom.state.emplace("exp_avg.s", at::full({1}, 9.0f));
       custom.state.emplace("step.s", at::full({}, 5.0f));

@@ -5,7 +5,7 @@
 #include <ATen/ops/randperm.h>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 
 namespace yoke::train {
 
@@ -24,10 +24,10 @@ DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
   if (options.exact ? options.rank < rest : !options.drop_last && rest != 0) ++size_;
 }
 
-DistributedSampler::DistributedSampler(const dist::World& world, DistributedSamplerOptions options)
+DistributedSampler::DistributedSampler(const dist::Group& group, DistributedSamplerOptions options)
     : DistributedSampler([&] {
-        options.num_ranks = world.size();
-        options.rank = world.rank();
+        options.num_ranks = group.size();
+        options.rank = group.rank();
         return options;
       }()) {}
 

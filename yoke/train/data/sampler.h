@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -34,8 +34,8 @@ class DistributedSampler {
  public:
   /// Errors  kInvalidArgument unless 0 <= rank < num_ranks and num_samples >= 0, and for drop_last with exact.
   explicit DistributedSampler(const DistributedSamplerOptions& options);
-  /// Of this rank of `world`, and of the number of its ranks.
-  DistributedSampler(const dist::World& world, DistributedSamplerOptions options);
+  /// Of this rank of `group`, and of the number of its ranks.
+  DistributedSampler(const dist::Group& group, DistributedSamplerOptions options);
 
   /// Samples of this rank in an epoch; the same on all ranks, unless `exact`.
   int64_t size() const { return size_; }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {
@@ -66,11 +66,11 @@ at::Tensor norm_over_ranks(const NamedTensors& parameters, const std::vector<std
                            double norm_type) {
   const auto norm = norm_of(lists, norm_type);
   size_t num_parts = 0;
-  dist::World* world = nullptr;
+  dist::Group* group = nullptr;
   for (const auto& [name, parameter] : parameters) {
     const auto* sharding = sharding_of(parameter);
     if (sharding == nullptr) continue;
-    world = sharding->world;
+    group = sharding->group;
     ++num_parts;
   }
   if (num_parts == 0) return norm;
@@ -79,13 +79,13 @@ at::Tensor norm_over_ranks(const NamedTensors& parameters, const std::vector<std
                 "clip_grad: some parameters are parts of tensors that are divided between ranks, and some are whole; "
                 "their norms count differently: clip them apart");
   }
-  const auto total = norm.to(world->device(), at::kDouble);  // the power of a float may be no float
+  const auto total = norm.to(group->device(), at::kDouble);  // the power of a float may be no float
   if (std::isinf(norm_type)) {
-    world->all_reduce(total, dist::ReduceOp::kMax);
+    group->all_reduce(total, dist::ReduceOp::kMax);
     return total.to(at::kFloat);
   }
   total.pow_(norm_type);
-  world->all_reduce(total);
+  group->all_reduce(total);
   return total.pow_(1 / norm_type).to(at::kFloat);
 }
 

@@ -217,7 +217,7 @@ at::Tensor Optimizer::new_state(const at::Tensor& parameter, double initial) {
 
 StepGradients Optimizer::step_gradients() {
   const auto* sharding = parameters_.empty() ? nullptr : sharding_of(parameters_.front().second);
-  return {parameters_, sharding == nullptr ? nullptr : sharding->world};
+  return {parameters_, sharding == nullptr ? nullptr : sharding->group};
 }
 
 void Optimizer::start_state(Slot& slot) const {

@@ -19,7 +19,7 @@
 #include "yoke/train/named_tensors.h"
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -33,7 +33,7 @@ struct GradScale {
 /// Gradients as the next step of an optimizer takes them.
 struct StepGradients {
   const NamedTensors& parameters;  ///< Each once; whoever changes gradients in place changes those of all.
-  dist::World* world = nullptr;    ///< Not null: its ranks have different ones of them, and step together.
+  dist::Group* group = nullptr;    ///< Not null: its ranks have different ones of them, and step together.
 };
 
 /// What a GradScaler asks of an optimizer: Optimizer is one, and ShardedOptimizer (yoke/train/shard).

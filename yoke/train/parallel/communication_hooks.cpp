@@ -6,20 +6,20 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 
 namespace yoke::train {
 namespace {
 
-CommunicationHook compressed_to(c10::ScalarType dtype, dist::World& world) {
-  return [dtype, &world](const GradientBucket& bucket) -> std::function<at::Tensor()> {
+CommunicationHook compressed_to(c10::ScalarType dtype, dist::Group& group) {
+  return [dtype, &group](const GradientBucket& bucket) -> std::function<at::Tensor()> {
     auto gradients = bucket.flat();
     if (gradients.is_sparse()) {  // its indices would stay as large as they are
-      gradients.div_(world.size());
-      return [gradients, wait = start_all_reduce(world, gradients)] { return wait(), gradients; };
+      gradients.div_(group.size());
+      return [gradients, wait = start_all_reduce(group, gradients)] { return wait(), gradients; };
     }
-    auto small = gradients.to(dtype).div_(world.size());
-    auto wait = start_all_reduce(world, small);
+    auto small = gradients.to(dtype).div_(group.size());
+    auto wait = start_all_reduce(group, small);
     return [gradients, small, wait = std::move(wait)] { return wait(), gradients.copy_(small); };
   };
 }
@@ -32,22 +32,22 @@ at::Tensor GradientBucket::flat() const { return bucket_->getBuffer(); }
 std::vector<at::Tensor> GradientBucket::gradients() const { return bucket_->getGradients(); }
 std::vector<at::Tensor> GradientBucket::parameters() const { return bucket_->getParameters(); }
 
-std::function<void()> start_all_reduce(dist::World& world, const at::Tensor& tensor) {
+std::function<void()> start_all_reduce(dist::Group& group, const at::Tensor& tensor) {
   try {
     std::vector<at::Tensor> tensors = {tensor};
-    return [&world, work = world.process_group().allreduce(tensors)] {
+    return [&group, work = group.process_group().allreduce(tensors)] {
       try {
         work->wait();
       } catch (...) {
-        world.explain(std::current_exception());
+        group.explain(std::current_exception());
       }
     };
   } catch (...) {
-    world.explain(std::current_exception());
+    group.explain(std::current_exception());
   }
 }
 
-CommunicationHook fp16_hook(dist::World& world) { return compressed_to(c10::kHalf, world); }
-CommunicationHook bf16_hook(dist::World& world) { return compressed_to(c10::kBFloat16, world); }
+CommunicationHook fp16_hook(dist::Group& group) { return compressed_to(c10::kHalf, group); }
+CommunicationHook bf16_hook(dist::Group& group) { return compressed_to(c10::kBFloat16, group); }
 
 }  // namespace yoke::train

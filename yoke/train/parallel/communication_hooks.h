@@ -11,7 +11,7 @@ namespace c10d {
 class GradBucket;
 }
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -44,13 +44,13 @@ class GradientBucket {
 using CommunicationHook = std::function<std::function<at::Tensor()>(const GradientBucket& bucket)>;
 
 /// Collective. Starts to sum `tensor` over all ranks, in place; what it returns waits for the end, and is called once.
-std::function<void()> start_all_reduce(dist::World& world, const at::Tensor& tensor);
+std::function<void()> start_all_reduce(dist::Group& group, const at::Tensor& tensor);
 
 /// Sends gradients as float16: half the bytes. Values above 65504 become infinite, small ones lose bits: scale the
 /// loss. They are divided by the number of ranks before they are summed. Source: fp16_compress_hook of PyTorch.
-CommunicationHook fp16_hook(dist::World& world);
+CommunicationHook fp16_hook(dist::Group& group);
 
 /// The same as bfloat16: the range of float, 8 bits of precision.
-CommunicationHook bf16_hook(dist::World& world);
+CommunicationHook bf16_hook(dist::Group& group);
 
 }  // namespace yoke::train

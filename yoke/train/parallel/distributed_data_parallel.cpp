@@ -12,9 +12,9 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/parallel/distributed_data_parallel_impl.h"
-#include "yoke/train/parallel/same_on_all_ranks.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
 
 namespace yoke::train {
@@ -53,9 +53,9 @@ class BackwardWatch {
 
 }  // namespace
 
-DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& model, dist::World& world,
+DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& model, dist::Group& group,
                                                          const DistributedDataParallelOptions& options)
-    : impl_(std::make_shared<Impl>(model, world)) {
+    : impl_(std::make_shared<Impl>(model, group)) {
   impl_->broadcast_buffers = options.broadcast_buffers;
   impl_->find_unused_parameters = options.find_unused_parameters;
   impl_->static_graph = options.static_graph;
@@ -75,12 +75,12 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
                 "DistributedDataParallel");
   }
   for (const auto& [name, tensor] : all) {
-    if (tensor.device() == world.device()) continue;
+    if (tensor.device() == group.device()) continue;
     throw Error(ErrorCode::kInvalidArgument, "'{}' is on {} and this rank's device is {}; move the model there first",
-                name, tensor.device().str(), world.device().str());
+                name, tensor.device().str(), group.device().str());
   }
   check_same_on_all_ranks(
-      world, all,
+      group, all,
       fmt::format("bucket_bytes: {}; first_bucket_bytes: {}; broadcast_buffers: {}; find_unused_parameters: {}; "
                   "static_graph: {}; communication_hook: {}",
                   options.bucket_bytes, options.first_bucket_bytes, options.broadcast_buffers,
@@ -91,7 +91,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
   impl_->broadcast(impl_->values);
   const auto sparse = expects_sparse(model, trained);
   impl_->has_sparse = std::find(sparse.begin(), sparse.end(), true) != sparse.end();
-  impl_->reducer = make_reducer(trained, sparse, group_of(world), options);
+  impl_->reducer = make_reducer(trained, sparse, process_group_of(group), options);
   impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer asks for it, without checking
   impl_->reducer->set_logger(impl_->logger);
   if (options.communication_hook) {
@@ -106,7 +106,7 @@ DistributedDataParallelBase::~DistributedDataParallelBase() = default;
 
 NamedTensors DistributedDataParallelBase::parameters() const { return impl_->trained; }
 NamedTensors DistributedDataParallelBase::buffers() const { return impl_->buffers; }
-dist::World& DistributedDataParallelBase::world() const { return impl_->world; }
+dist::Group& DistributedDataParallelBase::group() const { return impl_->group; }
 void DistributedDataParallelBase::sync_buffers() { impl_->broadcast_all_buffers(); }
 void DistributedDataParallelBase::begin_forward() { impl_->begin_forward(); }
 bool DistributedDataParallelBase::communicates() const {
@@ -199,7 +199,7 @@ void DistributedDataParallelBase::Impl::begin_backward() {
   auto watch = std::make_shared<BackwardWatch>([weak = weak_from_this()] {
     const auto impl = weak.lock();
     if (!impl) return;
-    impl->world.report_failure(
+    impl->group.report_failure(
         fmt::format("in step {} of DistributedDataParallel an exception ended the backward", impl->num_steps));
   });
   torch::autograd::Engine::get_default_engine().queue_callback([watch, weak = weak_from_this()] {
@@ -240,7 +240,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
     try {
       reducer->wait();
     } catch (...) {
-      world.explain(std::current_exception());
+      group.explain(std::current_exception());
     }
   }
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
@@ -290,13 +290,13 @@ void DistributedDataParallelBase::Impl::end_step() {
 }
 
 void DistributedDataParallelBase::Impl::broadcast(const std::vector<at::Tensor>& tensors, int64_t root) {
-  if (tensors.empty() || world.size() == 1) return;
+  if (tensors.empty() || group.size() == 1) return;
   std::vector<at::Tensor> current;  // where they are now: their memory may have been exchanged (ShardedOptimizer does)
   for (const auto& tensor : tensors) current.push_back(tensor.detach());
   try {
-    c10d::broadcast_coalesced(group_of(world), current, kBroadcastBytes, static_cast<int>(root));
+    c10d::broadcast_coalesced(process_group_of(group), current, kBroadcastBytes, static_cast<int>(root));
   } catch (...) {
-    world.explain(std::current_exception());
+    group.explain(std::current_exception());
   }
 }
 
@@ -307,9 +307,7 @@ void DistributedDataParallelBase::Impl::broadcast_all_buffers(int64_t root) {
 }
 
 void DistributedDataParallelBase::Impl::fail_step(const std::string& reason) const {
-  const auto text = fmt::format("in step {} of DistributedDataParallel {}", num_steps, reason);
-  world.report_failure(text);
-  throw Error(ErrorCode::kFailedPrecondition, "rank {}: {}", world.rank(), text);
+  group.fail(Error(ErrorCode::kFailedPrecondition, "in step {} of DistributedDataParallel {}", num_steps, reason));
 }
 
 std::string DistributedDataParallelBase::Impl::list(const std::vector<size_t>& parameters) const {

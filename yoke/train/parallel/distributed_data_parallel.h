@@ -59,14 +59,15 @@ struct JoinOptions {
 ///               it averages the sum, once.
 /// Shapes        every gradient keeps its parameter's shape and dtype; its value becomes the mean over ranks. The
 ///               weight of an Embedding or EmbeddingBag with sparse(true) has sparse gradients.
-/// Ranks         collective: all ranks construct it and take the same number of steps, or the others wait; see join().
+/// Ranks         those of `group`, the World or a part of it. Collective: all of them construct it and take the same
+///               number of steps, or the others wait; see join().
 /// Errors        InvalidArgument if parameters or buffers differ between ranks (names the first). FailedPrecondition,
 ///               of which the other ranks are told, naming the parameter: a loss does not depend on it and no option
 ///               allows that; it has got a gradient that would not be averaged, since the network was not called
 ///               through this object, or since one forward had two backwards; it requires a gradient and did not when
 ///               this was made. Timeout if a rank does not come to a step (names it). What a forward throws is told to
 ///               the other ranks. After an error in a step the object can only be destroyed.
-/// Lifetime      `model` and `world` outlive it; parameters are neither added nor replaced while it lives.
+/// Lifetime      `model` and `group` outlive it; parameters are neither added nor replaced while it lives.
 /// Source        Li et al., "PyTorch Distributed", VLDB 2020, sec. 3.2; the work is done by libtorch's c10d::Reducer.
 class DistributedDataParallelBase : public ParallelModule {
  public:
@@ -76,7 +77,7 @@ class DistributedDataParallelBase : public ParallelModule {
   NamedTensors buffers() const override;
   at::Tensor clip_grad_norm(double max_norm) override;
   void sync_buffers() override;
-  dist::World& world() const override;
+  dist::Group& group() const override;
 
   /// While it lives, forward and backward only add to this rank's gradients. Move-only.
   class NoSync {
@@ -114,7 +115,7 @@ class DistributedDataParallelBase : public ParallelModule {
 
  protected:
   /// Collective. Checks that all ranks have the same parameters and buffers, then copies rank 0's values to all.
-  DistributedDataParallelBase(torch::nn::Module& model, dist::World& world,
+  DistributedDataParallelBase(torch::nn::Module& model, dist::Group& group,
                               const DistributedDataParallelOptions& options);
 
   bool communicates() const;  ///< Whether a forward now is part of a step that all ranks take.
@@ -131,8 +132,8 @@ template <class M>
 class DistributedDataParallel : public DistributedDataParallelBase {
  public:
   /// Collective. `model` is a module or the holder of one.
-  DistributedDataParallel(M& model, dist::World& world, const DistributedDataParallelOptions& options = {})
-      : DistributedDataParallelBase(module_of(model), world, options), model_(model) {}
+  DistributedDataParallel(M& model, dist::Group& group, const DistributedDataParallelOptions& options = {})
+      : DistributedDataParallelBase(module_of(model), group, options), model_(model) {}
 
   /// `forward` of the model. Returns what that does: a tensor, or see each_tensor.
   template <class... Inputs>

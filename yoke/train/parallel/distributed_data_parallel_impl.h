@@ -14,15 +14,15 @@
 #include <utility>
 #include <vector>
 
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/named_tensors.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/parallel/reducer.h"
 
 namespace yoke::train {
 
-inline c10::intrusive_ptr<c10d::ProcessGroup> group_of(const dist::World& world) {
-  return c10::intrusive_ptr<c10d::ProcessGroup>::reclaim_copy(&world.process_group());
+inline c10::intrusive_ptr<c10d::ProcessGroup> process_group_of(const dist::Group& group) {
+  return c10::intrusive_ptr<c10d::ProcessGroup>::reclaim_copy(&group.process_group());
 }
 
 /// Where one step stands.
@@ -34,11 +34,11 @@ enum class StepState : uint8_t {
 };
 
 struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
-  Impl(torch::nn::Module& network, dist::World& all_ranks) : model(network), world(all_ranks) {}
+  Impl(torch::nn::Module& network, dist::Group& all_ranks) : model(network), group(all_ranks) {}
   ~Impl();
 
   torch::nn::Module& model;
-  dist::World& world;
+  dist::Group& group;
   bool broadcast_buffers = true, find_unused_parameters = false, static_graph = false;
   NamedTensors trained;            ///< Parameters, as the Reducer numbers them.
   NamedTensors frozen;             ///< Parameters that were not trained when this was made.

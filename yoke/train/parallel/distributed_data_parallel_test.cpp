@@ -15,7 +15,6 @@
 
 #include "fakes/run_ranks.h"
 #include "yoke/base/error.h"
-#include "yoke/train/parallel/same_on_all_ranks.h"
 
 namespace yoke::train {
 namespace {
@@ -98,6 +97,35 @@ TEST(DistributedDataParallel, AnyNumberOfRanksGivesOneProcessesParameters) {
       EXPECT_TRUE(torch::allclose(parameters[i], whole->parameters()[i], 1e-4, 1e-6)) << num_ranks << " ranks, " << i;
     }
   }
+}
+
+// Two networks at once, each on every other rank: each must be trained as if the other were not there.
+TEST(DistributedDataParallel, TrainsOnTheRanksOfAGroup) {
+  const Problem problem;
+  std::vector<at::Tensor> expected[2];
+  for (const uint64_t half : {0, 1}) {
+    auto alone = make_model(half);
+    for (int i = 0; i < 10; ++i) {
+      alone->zero_grad();
+      problem.loss(alone, static_cast<int64_t>(half) * 8, 8).backward();
+      descend(*alone, 0.1);
+    }
+    expected[half] = alone->parameters();
+  }
+  run_ranks(4, [&](World& world) {
+    const int64_t half = world.rank() % 2;
+    auto group = world.split(half);
+    auto model = make_model_in_thread(static_cast<uint64_t>(half) + (group.rank() == 0 ? 0 : 7));
+    DistributedDataParallel net(model, group);
+    for (int i = 0; i < 10; ++i) {
+      model->zero_grad();
+      problem.loss(net, 8 * half + 4 * group.rank(), 4).backward();
+      descend(*model, 0.1);
+    }
+    for (size_t i = 0; i < expected[half].size(); ++i) {
+      EXPECT_TRUE(torch::allclose(model->parameters()[i], expected[half][i], 1e-4, 1e-6)) << world.rank() << ", " << i;
+    }
+  });
 }
 
 TEST(DistributedDataParallel, NoOptionChangesABit) {
@@ -417,13 +445,6 @@ TEST(DistributedDataParallel, AnErrorInForwardReachesTheOtherRanks) {
       },
       std::chrono::milliseconds(1200));
   EXPECT_THAT(message, HasSubstr("rank 1: a batch of one sample"));
-}
-
-TEST(SameOnAllRanks, SaysWhatDiffers) {
-  EXPECT_EQ(first_difference("a\nb\n", "a\nb\n"), "");
-  EXPECT_EQ(first_difference("a\nb\n", "a\n"), "it lacks 'b' of rank 0");
-  EXPECT_EQ(first_difference("a\n", "a\nc\n"), "it has 'c', which rank 0 lacks");
-  EXPECT_EQ(first_difference("a\nb\n", "x\nb\n"), "it has 'x' where rank 0 has 'a'");
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ void DistributedDataParallelBase::Join::finish() {
   auto& impl = *owner_->impl_;
   bool is_last = true;
   try {
-    while (impl.world.size() > 1) {
+    while (impl.group.size() > 1) {
       const auto work = impl.count_active(false);
       work->wait();
       if (work->getFuture()->value().toTensorVector()[0].item<float>() == 0) break;
@@ -52,42 +52,42 @@ void DistributedDataParallelBase::Join::finish() {
       is_last = false;
     }
     impl.reducer->set_forward_pass_work_handle({}, true);
-    if (impl.world.size() > 1) impl.broadcast(impl.values, impl.highest_rank(is_last));
+    if (impl.group.size() > 1) impl.broadcast(impl.values, impl.highest_rank(is_last));
   } catch (...) {
-    impl.world.explain(std::current_exception());
+    impl.group.explain(std::current_exception());
   }
   std::exchange(owner_, nullptr)->impl_->join.reset();
 }
 
 c10::intrusive_ptr<c10d::Work> DistributedDataParallelBase::Impl::count_active(bool is_active) const {
   std::vector<at::Tensor> count = {
-      at::full({1}, is_active ? 1 : 0, at::TensorOptions(world.device()).dtype(at::kFloat))};
-  return world.process_group().allreduce(count);
+      at::full({1}, is_active ? 1 : 0, at::TensorOptions(group.device()).dtype(at::kFloat))};
+  return group.process_group().allreduce(count);
 }
 
 void DistributedDataParallelBase::Impl::announce_step() {
-  if (world.size() == 1) return;
+  if (group.size() == 1) return;
   const auto work = count_active(true);
   reducer->set_forward_pass_work_handle(work, join->divide_by_all_ranks);
   if (!join->throw_when_one_is_out) return;
   work->wait();
   const auto num_active = work->getFuture()->value().toTensorVector()[0].item<float>();
-  if (static_cast<int64_t>(num_active) < world.size()) throw_out_of_data(true);
+  if (static_cast<int64_t>(num_active) < group.size()) throw_out_of_data(true);
 }
 
 void DistributedDataParallelBase::Impl::throw_out_of_data(bool is_active) const {
-  const auto active = world.all_gather(at::full({1}, is_active ? 1 : 0, at::kLong));
+  const auto active = group.all_gather(at::full({1}, is_active ? 1 : 0, at::kLong));
   std::vector<int64_t> out;
-  for (int64_t rank = 0; rank < world.size(); ++rank) {
-    if (active[rank].item<int64_t>() == 0) out.push_back(rank);
+  for (int64_t rank = 0; rank < group.size(); ++rank) {
+    if (active[rank].item<int64_t>() == 0) out.push_back(group.ranks()[static_cast<size_t>(rank)]);
   }
   throw Error(ErrorCode::kFailedPrecondition, "{} out of data before step {}, and the join asks to stop then",
               dist::list_ranks(out) + (out.size() == 1 ? " is" : " are"), is_active ? num_steps : num_steps + 1);
 }
 
 int64_t DistributedDataParallelBase::Impl::highest_rank(bool is_candidate) const {
-  const auto rank = at::full({1}, is_candidate ? world.rank() : -1, at::TensorOptions(world.device()).dtype(at::kLong));
-  world.all_reduce(rank, dist::ReduceOp::kMax);
+  const auto rank = at::full({1}, is_candidate ? group.rank() : -1, at::TensorOptions(group.device()).dtype(at::kLong));
+  group.all_reduce(rank, dist::ReduceOp::kMax);
   return rank.item<int64_t>();
 }
 
@@ -100,7 +100,7 @@ void DistributedDataParallelBase::Impl::shadow_step() {
   const bool is_learning_graph = static_graph && !is_graph_learned;
   const auto share_no_use = [&] {
     std::vector<at::Tensor> used = {reducer->get_local_used_map_on_device().zero_()};
-    return world.process_group().allreduce(used);
+    return group.process_group().allreduce(used);
   };
   c10::intrusive_ptr<c10d::Work> used_work;
   if (is_learning_graph) used_work = share_no_use();

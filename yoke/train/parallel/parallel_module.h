@@ -17,7 +17,7 @@ namespace torch::nn {
 class Module;
 }
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -40,7 +40,7 @@ class ParallelModule {
 
   /// Collective. Copies rank 0's buffers (batch norm's running statistics) to all.
   virtual void sync_buffers() = 0;
-  virtual dist::World& world() const = 0;
+  virtual dist::Group& group() const = 0;  ///< Over which it is replicated or sharded.
 
  protected:
   ParallelModule() = default;

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 
 namespace yoke::train {
 namespace {
@@ -49,15 +49,15 @@ struct Product {
 
 class PowerSgd {
  public:
-  PowerSgd(dist::World& world, const PowerSgdOptions& options)
-      : world_(world), options_(options), seeds_(static_cast<uint32_t>(options.seed)) {}
+  PowerSgd(dist::Group& group, const PowerSgdOptions& options)
+      : group_(group), options_(options), seeds_(static_cast<uint32_t>(options.seed)) {}
 
   std::function<at::Tensor()> start(const GradientBucket& bucket) {
     const auto flat = bucket.flat();
     if (flat.is_sparse() || step_ < options_.start_step) {
       if (bucket.is_last() && step_ < options_.start_step) ++step_;
-      flat.div_(world_.size());
-      return [flat, wait = start_all_reduce(world_, flat)] { return wait(), flat; };
+      flat.div_(group_.size());
+      return [flat, wait = start_all_reduce(group_, flat)] { return wait(), flat; };
     }
     return compress(bucket, flat);
   }
@@ -157,16 +157,16 @@ class PowerSgd {
 
     if (!exact_rows.empty()) {
       work->exact_flat = at::cat(exact_rows);
-      work->wait_for_exact = start_all_reduce(world_, work->exact_flat);
+      work->wait_for_exact = start_all_reduce(group_, work->exact_flat);
     }
-    if (!work->products.empty()) work->wait_for_ps = start_all_reduce(world_, memory.ps);
+    if (!work->products.empty()) work->wait_for_ps = start_all_reduce(group_, memory.ps);
     return [this, work, &memory] { return finish(*work, memory); };
   }
 
   at::Tensor finish(Compression& work, Memory& memory) {
     if (work.wait_for_exact) {
       work.wait_for_exact();
-      work.exact_flat.div_(world_.size());
+      work.exact_flat.div_(group_.size());
       int64_t begin = 0;
       for (const auto& gradient : work.exact) {
         gradient.copy_(work.exact_flat.narrow(0, begin, gradient.numel()).view_as(gradient));
@@ -179,8 +179,8 @@ class PowerSgd {
         orthogonalize(product.p, options_.orthogonalization_epsilon);  // so that their sum does as well as their mean
         at::bmm_out(product.q, product.matrix.transpose(1, 2), product.p);
       }
-      world_.all_reduce(memory.qs);
-      memory.qs.div_(world_.size());
+      group_.all_reduce(memory.qs);
+      memory.qs.div_(group_.size());
       for (auto& product : work.products) at::bmm_out(product.matrix, product.p, product.q.transpose(1, 2));
     }
     if (options_.error_feedback) memory.error = work.original - work.flat;
@@ -188,7 +188,7 @@ class PowerSgd {
     return work.flat;
   }
 
-  dist::World& world_;
+  dist::Group& group_;
   const PowerSgdOptions options_;
   std::mt19937 seeds_;
   std::map<int64_t, Memory> memories_;  ///< By bucket; references stay valid.
@@ -197,7 +197,7 @@ class PowerSgd {
 
 }  // namespace
 
-CommunicationHook power_sgd_hook(dist::World& world, const PowerSgdOptions& options) {
+CommunicationHook power_sgd_hook(dist::Group& group, const PowerSgdOptions& options) {
   if (options.matrix_rank < 1) {
     throw Error(ErrorCode::kInvalidArgument, "PowerSGD: matrix_rank is {}; it must be at least 1", options.matrix_rank);
   }
@@ -208,7 +208,7 @@ CommunicationHook power_sgd_hook(dist::World& world, const PowerSgdOptions& opti
         "rebuilt after the first step",
         options.start_step);
   }
-  return [state = std::make_shared<PowerSgd>(world, options)](const GradientBucket& bucket) {
+  return [state = std::make_shared<PowerSgd>(group, options)](const GradientBucket& bucket) {
     return state->start(bucket);
   };
 }

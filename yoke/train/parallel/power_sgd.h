@@ -25,6 +25,6 @@ struct PowerSgdOptions {
 /// Errors  InvalidArgument: error feedback or warm start with start_step below 2, since buckets change after the first
 ///         step; matrix_rank below 1.
 /// Source  Vogels et al., "PowerSGD", NeurIPS 2019, algorithm 2; numbers as PyTorch's powerSGD_hook gives them.
-CommunicationHook power_sgd_hook(dist::World& world, const PowerSgdOptions& options = {});
+CommunicationHook power_sgd_hook(dist::Group& group, const PowerSgdOptions& options = {});
 
 }  // namespace yoke::train

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 
 namespace yoke::train {
 namespace {
@@ -72,18 +72,18 @@ void refuse_without_variance(double num_values) {
 }
 
 /// Collective. Every rank's [mean, spread, count], row by row. A rank without values gives zeros.
-at::Tensor gather(dist::World& world, const at::Tensor& mean, const at::Tensor& spread, int64_t count) {
-  return world.all_gather(at::cat({mean, spread, at::full({1}, count, mean.options())}));  // [ranks, 2 * channels + 1]
+at::Tensor gather(dist::Group& group, const at::Tensor& mean, const at::Tensor& spread, int64_t count) {
+  return group.all_gather(at::cat({mean, spread, at::full({1}, count, mean.options())}));  // [ranks, 2 * channels + 1]
 }
 
-Statistics share_on_cpu(dist::World& world, const at::Tensor& input, const Running& running) {
+Statistics share_on_cpu(dist::Group& group, const at::Tensor& input, const Running& running) {
   const int64_t channels = input.size(1);
   const auto options = input.options().dtype(statistics_type(input));
   auto var = at::zeros({channels}, options), mean = var.clone();
   if (input.numel() > 0) {
     std::tie(var, mean) = at::var_mean(input.to(options), all_but_channels(input), /*correction=*/0);
   }
-  const auto all = gather(world, mean, var, input.numel() / channels);
+  const auto all = gather(group, mean, var, input.numel() / channels);
   const auto means = all.narrow(1, 0, channels), vars = all.narrow(1, channels, channels);  // [ranks, channels]
   const auto counts = all.narrow(1, 2 * channels, 1);                                       // [ranks, 1]
   // Variances within the ranks and between them: squares of small numbers only, unlike sum(x^2) - sum(x)^2.
@@ -99,12 +99,12 @@ Statistics share_on_cpu(dist::World& world, const at::Tensor& input, const Runni
   return whole;
 }
 
-Statistics share_on_device(dist::World& world, const at::Tensor& input, const Running& running, double eps) {
+Statistics share_on_device(dist::Group& group, const at::Tensor& input, const Running& running, double eps) {
   const int64_t channels = input.size(1);
   const auto options = input.options().dtype(statistics_type(input));
   auto mean = at::zeros({channels}, options), invstd = mean.clone();
   if (input.numel() > 0) std::tie(mean, invstd) = at::batch_norm_stats(input, eps);
-  const auto all = gather(world, mean, invstd, input.numel() / channels);
+  const auto all = gather(group, mean, invstd, input.numel() / channels);
   const auto with_values = all.select(1, 2 * channels).ge(1).nonzero().squeeze(1);  // empty ranks stay out
   const auto rows = all.index_select(0, with_values);
   const auto counts = rows.select(1, 2 * channels).contiguous();
@@ -131,13 +131,13 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input_in,
                             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
-                            const Running& running, double eps, dist::World* world) {
+                            const Running& running, double eps, dist::Group* group) {
     const auto input = contiguous_in_its_layout(input_in);
     const bool is_cpu = input.is_cpu();
-    const auto whole = is_cpu ? share_on_cpu(*world, input, running) : share_on_device(*world, input, running, eps);
+    const auto whole = is_cpu ? share_on_cpu(*group, input, running) : share_on_device(*group, input, running, eps);
     context->save_for_backward({input, weight.value_or(at::Tensor()), whole.mean, whole.spread, whole.counts});
     context->saved_data["eps"] = eps;
-    context->saved_data["world"] = reinterpret_cast<int64_t>(world);
+    context->saved_data["group"] = reinterpret_cast<int64_t>(group);
     if (input.numel() == 0) return at::empty_like(input);
     if (!is_cpu) return at::batch_norm_elemt(input, weight, bias, whole.mean, whole.spread, eps);
     // As if evaluating, with the whole batch's statistics in the place of the running ones, and in their precision.
@@ -157,7 +157,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     const bool is_cpu = input.is_cpu(), is_empty = input.numel() == 0;
     const auto weight = is_cpu && saved[1].defined() ? saved[1].to(mean.scalar_type()) : saved[1];
     const double eps = context->saved_data["eps"].toDouble();
-    auto& world = *reinterpret_cast<dist::World*>(context->saved_data["world"].toInt());
+    auto& group = *reinterpret_cast<dist::Group*>(context->saved_data["group"].toInt());
     const bool input_wants = context->needs_input_grad(0);
     const auto output = contiguous_in_its_layout(outputs[0]);
 
@@ -179,7 +179,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
 
     if (input_wants) {
       const auto both = at::cat({sums.dy, sums.dy_xmu});
-      world.all_reduce(both);
+      group.all_reduce(both);
       sums.dy = both.narrow(0, 0, mean.numel());
       sums.dy_xmu = both.narrow(0, mean.numel(), mean.numel());
       if (is_cpu && !is_empty) {
@@ -238,10 +238,10 @@ void find_unreachable(const torch::nn::Module& module, const std::string& prefix
   }
 }
 
-int64_t convert(torch::nn::Module& module, dist::World& world) {
+int64_t convert(torch::nn::Module& module, dist::Group& group) {
   int64_t count = 0;
   if (auto* norm = dynamic_cast<SyncBatchNormImpl*>(&module)) {
-    norm->synchronize(world);
+    norm->synchronize(group);
     ++count;
   }
   if (auto* sequential = dynamic_cast<torch::nn::SequentialImpl*>(&module)) {
@@ -255,7 +255,7 @@ int64_t convert(torch::nn::Module& module, dist::World& world) {
       ++any;
     }
   }
-  for (const auto& child : module.children()) count += convert(*child, world);
+  for (const auto& child : module.children()) count += convert(*child, group);
   return count;
 }
 
@@ -267,7 +267,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   double momentum = options.momentum().value_or(0);
   if (is_update && !options.momentum()) momentum = 1 / (num_batches_tracked.item<double>() + 1);  // of all batches
   at::Tensor output;
-  if (!is_training() || world_ == nullptr || world_->size() == 1) {
+  if (!is_training() || group_ == nullptr || group_->size() == 1) {
     const bool is_of_batch = is_training() || !is_tracked;
     if (is_of_batch && input.numel() > 0) refuse_without_variance(static_cast<double>(input.numel() / input.size(1)));
     output = at::batch_norm(input, weight, bias, running_mean, running_var, is_of_batch, momentum, options.eps(),
@@ -277,7 +277,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     using Optional = std::optional<at::Tensor>;  // a Function takes no undefined tensors
     output =
         SyncBatchNormFunction::apply(input, weight.defined() ? Optional(weight) : std::nullopt,
-                                     bias.defined() ? Optional(bias) : std::nullopt, running, options.eps(), world_);
+                                     bias.defined() ? Optional(bias) : std::nullopt, running, options.eps(), group_);
   }
   if (is_update) num_batches_tracked.add_(1);  // a batch that was refused does not count
   return output;
@@ -309,7 +309,7 @@ void SyncBatchNormImpl::take_over(const torch::nn::Module& norm, const at::Tenso
   train(norm.is_training());
 }
 
-int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::World& world) {
+int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::Group& group) {
   std::vector<std::string> names;
   if (is_batch_norm(model, BatchNorms())) names.emplace_back("the model itself");
   find_unreachable(model, "", names);
@@ -319,7 +319,7 @@ int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::World& world) {
                 "yoke::train::SyncBatchNorm in the module that holds them",
                 fmt::join(names, ", "));
   }
-  return convert(model, world);
+  return convert(model, group);
 }
 
 bool has_sync_batch_norm(const torch::nn::Module& model) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -29,9 +29,9 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, t
 
   at::Tensor forward(const at::Tensor& input);
 
-  /// From here on the ranks of `world`, which outlives this, share their statistics. Clones share them too.
-  void synchronize(dist::World& world) { world_ = &world; }
-  bool is_synchronized() const { return world_ != nullptr; }
+  /// From here on the ranks of `group`, which outlives this, share their statistics. Clones share them too.
+  void synchronize(dist::Group& group) { group_ = &group; }
+  bool is_synchronized() const { return group_ != nullptr; }
 
   /// Becomes what `norm` is: the same parameters (an optimizer made before still holds them), statistics and mode.
   template <class BatchNormImpl>
@@ -48,7 +48,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, t
   void take_over(const torch::nn::Module& norm, const at::Tensor& new_weight, const at::Tensor& new_bias,
                  const at::Tensor& mean, const at::Tensor& var, const at::Tensor& num_batches);
 
-  dist::World* world_ = nullptr;
+  dist::Group* group_ = nullptr;
 };
 
 /// `train::SyncBatchNorm norm(64)`, like torch::nn::BatchNorm2d.
@@ -63,7 +63,7 @@ class SyncBatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
 /// A BatchNorm that a module of yours holds as a typed member cannot be exchanged in C++: the member would go on
 /// pointing to the old one. Make the member a SyncBatchNorm.
 /// Errors  FailedPrecondition, and nothing is changed: names the BatchNorms that are not in a Sequential.
-int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::World& world);
+int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::Group& group);
 
 /// Whether `model` or a module below it is a synchronized SyncBatchNorm.
 bool has_sync_batch_norm(const torch::nn::Module& model);

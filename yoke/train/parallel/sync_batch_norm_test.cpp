@@ -109,6 +109,28 @@ TEST(SyncBatchNorm, ManyRanksAreOneBatch) {
   expect_like_one_process<nn::BatchNorm3d>(options, {.inner = {2, 2, 3}});
 }
 
+// Two groups of two ranks: each is one batch, of its own rows.
+TEST(SyncBatchNorm, OfTheRanksOfAGroup) {
+  const nn::BatchNormOptions options(kChannels);
+  nn::BatchNorm1d upper(options), lower(options);
+  const std::vector<Trained> expected = {train(*upper, {}, 0, 7), train(*lower, {}, 7, 3)};
+  run_ranks(4, [&](World& world) {
+    const auto rank = static_cast<size_t>(world.rank()), half = rank / 2;
+    const std::vector<int64_t> begins = {0, 5, 7, 7};  // of each rank's rows
+    auto group = world.split(world.rank() / 2);
+    SyncBatchNorm norm(options);
+    norm->synchronize(group);
+    const auto actual = train(*norm, {}, begins[rank], kRows[rank]);
+    for (size_t step = 0; step < 3; ++step) {
+      const auto rows = expected[half].outputs[step].narrow(0, begins[rank] - begins[2 * half], kRows[rank]);
+      expect_close(actual.outputs[step], rows, 1e-12, "output");
+    }
+    for (size_t i = 0; i < actual.buffers.size(); ++i) {
+      expect_close(actual.buffers[i], expected[half].buffers[i], 1e-12, "running statistics");
+    }
+  });
+}
+
 TEST(SyncBatchNorm, OfLowerPrecisionToo) {
   const nn::BatchNormOptions options(kChannels);
   expect_like_one_process<nn::BatchNorm2d>(options, {.inner = {4, 2}, .dtype = torch::kFloat}, 1e-5);

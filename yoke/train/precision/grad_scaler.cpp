@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/optim/optimizer.h"
 
 namespace yoke::train {
@@ -107,10 +107,10 @@ void GradScaler::check_gradients(PerOptimizer& state, const StepGradients& of, c
       at::_amp_foreach_non_finite_check_and_unscale_(tensors, found_inf, here);
     state.found_inf.push_back(std::move(found_inf));
   }
-  if (auto* world = of.world != nullptr ? of.world : options_.world;
-      world != nullptr) {  // a rank without gradients has its say too
+  if (auto* group = of.group != nullptr ? of.group : options_.group;
+      group != nullptr) {  // a rank without gradients has its say too
     auto any = state.found_inf.empty() ? at::zeros_like(scale_) : combined(state.found_inf);
-    world->all_reduce(any, dist::ReduceOp::kMax);
+    group->all_reduce(any, dist::ReduceOp::kMax);
     state.found_inf = {any};
   }
 }

@@ -31,7 +31,7 @@ namespace torch::optim {
 class Optimizer;
 }
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -49,7 +49,7 @@ struct GradScalerOptions {
   /// unscale() and step() are collective. An optimizer over a sharded network's parts and a ShardedOptimizer bring
   /// their own; it is needed where a rank may have no part of any parameter. With DistributedDataParallel an overflow
   /// on one rank is in the mean on all.
-  dist::World* world = nullptr;
+  dist::Group* group = nullptr;
 };
 
 /// torch.amp.GradScaler: equal to it in the scale, the growth tracker and the parameters after each step.

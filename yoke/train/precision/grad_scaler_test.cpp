@@ -286,7 +286,7 @@ TEST(GradScaler, AgreesBetweenRanks) {
   fakes::run_ranks(3, [](dist::World& world) {
     const auto weight = at::ones({2}).requires_grad_();
     Sgd optimizer({{"weight", weight}}, {.lr = 1});
-    GradScaler scaler({.init_scale = 16, .world = &world});
+    GradScaler scaler({.init_scale = 16, .group = &world});
     for (int i = 0; i < 4; ++i) {
       weight.mutable_grad() = at::Tensor();
       const bool overflows = i == 1 && world.rank() == 2, has_gradient = i != 3 || world.rank() == 0;

@@ -7,7 +7,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 
 namespace yoke::train {
 namespace {
@@ -16,7 +16,7 @@ constexpr double kEpsilon = 1e-6;  // PyTorch's
 
 }  // namespace
 
-at::Tensor clip_sharded_grad_norm(dist::World& world, const std::vector<at::Tensor>& gradients, double max_norm) {
+at::Tensor clip_sharded_grad_norm(dist::Group& group, const std::vector<at::Tensor>& gradients, double max_norm) {
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
   for (const auto& gradient : gradients) {
@@ -24,9 +24,9 @@ at::Tensor clip_sharded_grad_norm(dist::World& world, const std::vector<at::Tens
     norms.push_back(at::linalg_vector_norm(gradient, 2, std::nullopt, false, dtype).to(at::kDouble));
   }
   // In double: the square of a float's norm may be no float.
-  const auto square = norms.empty() ? at::zeros({}, at::TensorOptions(at::kDouble).device(world.device()))
+  const auto square = norms.empty() ? at::zeros({}, at::TensorOptions(at::kDouble).device(group.device()))
                                     : at::linalg_vector_norm(at::stack(norms)).square();
-  world.all_reduce(square);
+  group.all_reduce(square);
   const auto norm = square.sqrt().to(at::kFloat);
   const auto factor = (max_norm / (norm + kEpsilon)).clamp_max(1.0);
   for (const auto& gradient : gradients) gradient.mul_(factor);

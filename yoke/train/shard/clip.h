@@ -6,13 +6,13 @@
 #include <vector>
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
 
 /// Collective. Scales `gradients`, this rank's part of all, so that the norm of the whole is at most `max_norm`; gives
-/// what it was, a float scalar on the World's device, without waiting for that device.
-at::Tensor clip_sharded_grad_norm(dist::World& world, const std::vector<at::Tensor>& gradients, double max_norm);
+/// what it was, a float scalar on the group's device, without waiting for that device.
+at::Tensor clip_sharded_grad_norm(dist::Group& group, const std::vector<at::Tensor>& gradients, double max_norm);
 
 }  // namespace yoke::train

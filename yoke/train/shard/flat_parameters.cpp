@@ -38,37 +38,42 @@ void acquire_memory(const at::Tensor& tensor) {
 
 }  // namespace
 
-FlatParameters::FlatParameters(dist::World& world, NamedTensors parameters, std::optional<at::ScalarType> compute_dtype)
-    : world_(&world), parameters_(std::move(parameters)), layout_(lay_out(parameters_, world.size())) {
+FlatParameters::FlatParameters(dist::Group& group, dist::Group* replicas, NamedTensors parameters,
+                               std::optional<at::ScalarType> compute_dtype)
+    : group_(&group),
+      replicas_(replicas),
+      parameters_(std::move(parameters)),
+      layout_(lay_out(parameters_, group.size())) {
   const c10::NoGradGuard no_grad;
   const auto dtype = parameters_.front().second.scalar_type();
-  const auto options = at::TensorOptions(dtype).device(world.device());
+  const auto options = at::TensorOptions(dtype).device(group.device());
   flat_shard_ = at::empty({layout_.rank_elements()}, options).zero_();
   whole_ = at::empty({layout_.num_elements()},
                      options.dtype(at::isFloatingType(dtype) ? compute_dtype.value_or(dtype) : dtype));
   nothing_ = at::empty({0}, whole_.options());
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& tensor = parameters_[i].second;
-    const auto values = tensor.detach().to(world.device()).contiguous();
-    if (world.size() > 1 && values.numel() > 0) world.broadcast(values);
-    const auto part = layout_.part(i, world.rank());
+    const auto values = tensor.detach().to(group.device()).contiguous();
+    if (group.size() > 1 && values.numel() > 0) group.broadcast(values);
+    const auto part = layout_.part(i, group.rank());
     auto shard = flat_shard_.narrow(0, part.offset, part.length).detach();
     shard.copy_(values.view({-1}).narrow(0, part.first, part.length));
     const auto& shape = layout_.items()[i].shape;
     shard = shard.view(shape_of_part(shape, part.length)).detach().set_requires_grad(tensor.requires_grad());
-    mark_sharded(shard, {.shape = shape, .first = part.first, .world = &world});
+    mark_sharded(shard, {.shape = shape, .first = part.first, .group = &group});
     shards_.push_back(shard);
     views_.push_back(view_of(whole_, layout_.items()[i]));
     tensor.set_data(nothing_);
   }
   release_memory(whole_);
+  if (replicas_ != nullptr && flat_shard_.numel() > 0) replicas_->broadcast(flat_shard_);
 }
 
 void FlatParameters::start_gather() {
   const c10::NoGradGuard no_grad;
   acquire_memory(whole_);
   is_gathering_ = true;
-  gather_ = world_->start_all_gather(whole_, flat_shard_.to(whole_.scalar_type()));
+  gather_ = group_->start_all_gather(whole_, flat_shard_.to(whole_.scalar_type()));
 }
 
 void FlatParameters::finish_gather() {
@@ -123,15 +128,23 @@ Reduction FlatParameters::start_reduce() {
   }
   reduction.whole = std::exchange(gradient_, {});
   reduction.shard = at::empty({layout_.rank_elements()}, flat_shard_.options());
-  reduction.pending = world_->start_reduce_scatter(reduction.shard, reduction.whole, dist::ReduceOp::kMean);
+  reduction.pending = group_->start_reduce_scatter(reduction.shard, reduction.whole, dist::ReduceOp::kMean);
   return reduction;
+}
+
+void FlatParameters::start_average(Reduction& reduction) {
+  if (replicas_ == nullptr || std::exchange(reduction.is_reduced, true)) return;
+  reduction.pending.wait();
+  reduction.whole.reset();
+  reduction.pending = replicas_->start_all_reduce(reduction.shard, dist::ReduceOp::kMean);
 }
 
 void FlatParameters::finish_reduce(Reduction reduction) {
   const c10::NoGradGuard no_grad;
+  start_average(reduction);
   reduction.pending.wait();
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const auto part = layout_.part(i, world_->rank());
+    const auto part = layout_.part(i, group_->rank());
     if (part.length == 0) continue;
     const auto mean = reduction.shard.narrow(0, part.offset, part.length).view(shards_[i].sizes());
     auto& gradient = shards_[i].mutable_grad();

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/named_tensors.h"
 #include "yoke/train/shard/flat_layout.h"
 
@@ -19,8 +19,9 @@ FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks);
 
 /// A gradient on its way from all ranks to their shards.
 struct Reduction {
-  at::Tensor whole;  ///< [ranks * n], this rank's contribution.
-  at::Tensor shard;  ///< [n]: becomes the mean over ranks.
+  at::Tensor whole;         ///< [ranks * n], this rank's contribution.
+  at::Tensor shard;         ///< [n]: becomes the mean over ranks.
+  bool is_reduced = false;  ///< Within the group: what is pending is the mean over replicas.
   dist::PendingCollective pending;
 };
 
@@ -31,8 +32,10 @@ struct Reduction {
 /// Ranks  construction, start_gather and start_reduce are collective.
 class FlatParameters {
  public:
-  /// Takes the values of rank 0. REQUIRES: not empty; one dtype; on all ranks the same names and shapes.
-  FlatParameters(dist::World& world, NamedTensors parameters, std::optional<at::ScalarType> compute_dtype);
+  /// Takes the values of the first rank. REQUIRES: not empty; one dtype; on all ranks the same names and shapes.
+  /// `replicas`: the ranks that have the same part of another replica, or null.
+  FlatParameters(dist::Group& group, dist::Group* replicas, NamedTensors parameters,
+                 std::optional<at::ScalarType> compute_dtype);
 
   void start_gather();   ///< REQUIRES: not gathered, and none under way.
   void finish_gather();  ///< Waits; the parameters have their values.
@@ -49,6 +52,9 @@ class FlatParameters {
   size_t arrived() const;  ///< The first parameter with a gradient. REQUIRES: has_gradient().
   /// Parameters without a gradient count as zero.
   Reduction start_reduce();
+  /// Waits until the gradient is reduced, and starts to average the shard between the replicas. Collective over them;
+  /// a second call does nothing.
+  void start_average(Reduction& reduction);
   /// Waits, and adds to the gradients of the shards.
   void finish_reduce(Reduction reduction);
 
@@ -59,7 +65,8 @@ class FlatParameters {
   const at::Tensor& shard(size_t parameter) const { return shards_[parameter]; }
 
  private:
-  dist::World* world_;
+  dist::Group* group_;
+  dist::Group* replicas_;  ///< Null: there is one.
   NamedTensors parameters_;
   FlatLayout layout_;
   at::Tensor flat_shard_;           ///< [n], this rank's.

@@ -16,8 +16,8 @@
 #include <unordered_map>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
-#include "yoke/train/parallel/same_on_all_ranks.h"
+#include "yoke/dist/on_all_ranks.h"
+#include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/shard/clip.h"
 #include "yoke/train/shard/flat_parameters.h"
 #include "yoke/train/sharding.h"
@@ -60,9 +60,11 @@ struct FullyShardedDataParallelBase::Activity {
 };
 
 struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
-  Impl(dist::World& all_ranks, bool reshard) : world(all_ranks), reshard_after_forward(reshard) {}
+  Impl(dist::Group& shard_ranks, dist::Group* replica_ranks, bool reshard)
+      : group(shard_ranks), replicas(replica_ranks), reshard_after_forward(reshard) {}
 
-  dist::World& world;
+  dist::Group& group;
+  dist::Group* const replicas;  ///< Null: there is one.
   const bool reshard_after_forward;
   std::vector<Unit> units;  ///< The model first.
   std::unordered_map<const torch::nn::Module*, size_t> unit_of_module;
@@ -199,6 +201,8 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void end_backward(Unit& unit) {
     for (size_t flat = 0; flat < unit.flats.size(); ++flat) {
       if (!unit.is_trained[flat]) continue;
+      // While this one is reduced, the last one's shards are averaged between the replicas.
+      if (!reductions.empty()) reductions.back().flat->start_average(reductions.back().reduction);
       reductions.push_back({&unit.flats[flat], unit.flats[flat].start_reduce()});
       while (reductions.size() > kMaxUnitReductions) finish_reduction();
     }
@@ -241,9 +245,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   /// For an error of this rank alone: the others would wait for it.
   template <typename... Args>
   [[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) const {
-    const auto text = fmt::format(format, std::forward<Args>(args)...);
-    world.report_failure(text);
-    throw Error(code, text);
+    group.fail(Error(code, format, std::forward<Args>(args)...));
   }
 
   void finish_reduction() {
@@ -273,19 +275,26 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   }
 };
 
-FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& model, dist::World& world,
+FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& model, dist::Group& group,
                                                            const FullyShardedOptions& options)
-    : impl_(std::make_shared<Impl>(world, options.reshard_after_forward)) {
+    : impl_(std::make_shared<Impl>(group, options.replicas, options.reshard_after_forward)) {
   auto& impl = *impl_;
   auto all = model.named_parameters().pairs();
   for (const auto& item : model.named_buffers()) {
     all.emplace_back(item.key(), item.value());
     impl.buffers.emplace_back(item.key(), item.value());
   }
-  check_same_on_all_ranks(world, all,
-                          fmt::format("units: {}; reshard_after_forward: {}; compute_dtype: {}",
-                                      fmt::join(options.units, ", "), options.reshard_after_forward,
-                                      options.compute_dtype ? c10::toString(*options.compute_dtype) : "none"));
+  const auto described = fmt::format("units: {}; reshard_after_forward: {}; compute_dtype: {}; replicas: {}",
+                                     fmt::join(options.units, ", "), options.reshard_after_forward,
+                                     options.compute_dtype ? c10::toString(*options.compute_dtype) : "none",
+                                     options.replicas == nullptr ? 1 : options.replicas->size());
+  const auto check = [&] { check_same_on_all_ranks(group, all, described); };
+  if (options.replicas == nullptr) {
+    check();
+  } else {  // ranks that differ within one replica are an error in all
+    on_all_ranks(*options.replicas, "a replica's ranks differ", check);
+    check_same_on_all_ranks(*options.replicas, all, described);
+  }
   all.clear();  // and what follows is right or wrong on all ranks alike
 
   impl.units.push_back({.name = "", .module = &model});
@@ -335,13 +344,13 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
   }
 
   const c10::NoGradGuard no_grad;
-  for (const auto& [name, buffer] : impl.buffers) buffer.set_data(buffer.to(world.device()).contiguous());
+  for (const auto& [name, buffer] : impl.buffers) buffer.set_data(buffer.to(group.device()).contiguous());
   sync_buffers();
   for (size_t i = 0; i < impl.units.size(); ++i) {
     auto& unit = impl.units[i];
     for (auto& [key, parameters] : groups[i]) {
       unit.is_trained.push_back(key.second);
-      unit.flats.emplace_back(world, std::move(parameters), options.compute_dtype);
+      unit.flats.emplace_back(group, options.replicas, std::move(parameters), options.compute_dtype);
     }
   }
   // Where everything is must not move any more: hooks refer to it.
@@ -351,7 +360,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
       for (size_t p = 0; p < flat.size(); ++p) {
         const Sharding sharding{.role = Sharding::Role::kParameter,
                                 .shape = whole_shape(flat.shard(p)),
-                                .world = &world,
+                                .group = &group,
                                 .part = flat.shard(p),
                                 .owner = this};
         std::function<void()> on_gradient;
@@ -382,7 +391,7 @@ FullyShardedDataParallelBase::~FullyShardedDataParallelBase() {
 }
 
 NamedTensors FullyShardedDataParallelBase::buffers() const { return impl_->buffers; }
-dist::World& FullyShardedDataParallelBase::world() const { return impl_->world; }
+dist::Group& FullyShardedDataParallelBase::group() const { return impl_->group; }
 
 NamedTensors FullyShardedDataParallelBase::parameters() const {
   NamedTensors result;
@@ -403,12 +412,14 @@ at::Tensor FullyShardedDataParallelBase::clip_grad_norm(double max_norm) {
   for (const auto& [name, shard] : parameters()) {
     if (shard.grad().defined()) gradients.push_back(shard.grad());
   }
-  return clip_sharded_grad_norm(impl_->world, gradients, max_norm);
+  return clip_sharded_grad_norm(impl_->group, gradients, max_norm);
 }
 
 void FullyShardedDataParallelBase::sync_buffers() {
   for (const auto& [name, buffer] : impl_->buffers) {
-    if (impl_->world.size() > 1 && buffer.numel() > 0) impl_->world.broadcast(buffer.detach());
+    if (buffer.numel() == 0) continue;
+    if (impl_->group.size() > 1) impl_->group.broadcast(buffer.detach());
+    if (impl_->replicas != nullptr) impl_->replicas->broadcast(buffer.detach());
   }
 }
 

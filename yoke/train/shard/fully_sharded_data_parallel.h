@@ -33,6 +33,12 @@ struct FullyShardedOptions {
   /// Gathers and computes in this dtype (at::kBFloat16), while shards, their gradients and the sums over ranks keep the
   /// parameters' own. Parameters of integers stay as they are. Inputs are the caller's to convert.
   std::optional<at::ScalarType> compute_dtype;
+  /// Hybrid sharding: the model is divided between the ranks of the group that it is given, and these have what this
+  /// rank has, each of another replica. Gradients are reduced within a replica and then averaged between them, a part
+  /// of 1 / group.size() alone; parameters are gathered within a replica, as in one node:
+  ///   dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 8}});
+  ///   FullyShardedDataParallel net(model, mesh["shard"], {.units = ..., .replicas = &mesh["replicate"]});
+  dist::Group* replicas = nullptr;
 };
 
 /// What FullyShardedDataParallel does, whatever the type of the model.
@@ -55,7 +61,8 @@ struct FullyShardedOptions {
 ///               and where requires_grad or a parameter's memory was changed, by torch::load say (these name the
 ///               parameter, and the other ranks are told); kTimeout if a rank does not come (names it). After an error
 ///               in forward or backward the object can only be destroyed.
-/// Lifetime      `model` and `world` outlive it. Its destruction leaves the model's parameters without elements.
+/// Lifetime      `model`, `group` and `replicas` outlive it. Its destruction leaves the model's parameters without
+///               elements.
 /// Source        Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023.
 class FullyShardedDataParallelBase : public ParallelModule {
  public:
@@ -80,15 +87,15 @@ class FullyShardedDataParallelBase : public ParallelModule {
   NamedTensors parameters() const override;
   NamedTensors buffers() const override;
 
-  /// Collective. By the norm of the whole gradient.
+  /// Collective, over the group. By the norm of the whole gradient.
   at::Tensor clip_grad_norm(double max_norm) override;
   void sync_buffers() override;
-  dist::World& world() const override;
+  dist::Group& group() const override;
 
  protected:
-  /// Collective. Checks that all ranks have the same model, takes rank 0's values, and keeps this rank's part of them
-  /// on the World's device. The model may be on the CPU: it moves one parameter at a time.
-  FullyShardedDataParallelBase(torch::nn::Module& model, dist::World& world, const FullyShardedOptions& options);
+  /// Collective. Checks that all ranks have the same model, takes the first rank's values, and keeps this rank's part
+  /// of them on the group's device. The model may be on the CPU: it moves one parameter at a time.
+  FullyShardedDataParallelBase(torch::nn::Module& model, dist::Group& group, const FullyShardedOptions& options);
 
  private:
   struct Impl;
@@ -129,8 +136,8 @@ template <class M>
 class FullyShardedDataParallel : public FullyShardedDataParallelBase {
  public:
   /// Collective. `model` is a module or the holder of one.
-  FullyShardedDataParallel(M& model, dist::World& world, const FullyShardedOptions& options = {})
-      : FullyShardedDataParallelBase(module_of(model), world, options), model_(model) {}
+  FullyShardedDataParallel(M& model, dist::Group& group, const FullyShardedOptions& options = {})
+      : FullyShardedDataParallelBase(module_of(model), group, options), model_(model) {}
 
   /// Collective. `forward` of the model. Returns what that does: a tensor, or see each_tensor.
   template <class... Inputs>

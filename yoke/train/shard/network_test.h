@@ -83,7 +83,7 @@ struct Batch {
 inline at::Tensor loss_of(const at::Tensor& output, const Batch& batch) { return torch::mse_loss(output, batch.y); }
 
 /// Collective. The model's tensors on rank 0, whole, however they are divided.
-inline TensorMap whole_tensors(dist::World& world, const torch::nn::Module& module) {
+inline TensorMap whole_tensors(dist::Group& world, const torch::nn::Module& module) {
   const auto tensors = gather_tensors(world, named_tensors(module));
   return {tensors.begin(), tensors.end()};
 }

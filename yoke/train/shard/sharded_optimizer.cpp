@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/on_all_ranks.h"
+#include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/dist/world.h"
-#include "yoke/train/checkpoint/step_folder.h"
-#include "yoke/train/parallel/same_on_all_ranks.h"
 #include "yoke/train/shard/clip.h"
 #include "yoke/train/shard/flat_parameters.h"
 #include "yoke/train/sharding.h"
@@ -81,7 +81,7 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& 
       const auto part = bucket.layout.part(i, world.rank());
       auto slice = bucket.flat.narrow(0, begin + part.offset, part.length).view(shape_of_part(item.shape, part.length));
       slice = slice.detach().set_requires_grad(true);
-      mark_sharded(slice, {.shape = item.shape, .first = part.first, .world = &world});
+      mark_sharded(slice, {.shape = item.shape, .first = part.first, .group = &world});
       bucket.slices.push_back(slice);
       if (part.length > 0) slices.emplace_back(name, slice);
     }
@@ -197,39 +197,32 @@ bool ShardedOptimizer::is_as_reduced() const {
   return true;
 }
 
-/// With a word to the other ranks, which would wait for this one.
-void ShardedOptimizer::fail(ErrorCode code, const std::string& text) const {
-  world_.report_failure(text);
-  throw Error(code, text);
-}
-
 /// Stepping what a module no longer has would train nothing, without a word.
 void ShardedOptimizer::check_views() const {
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {
       if (parameter.is_alias_of(bucket.flat)) continue;
-      fail(ErrorCode::kFailedPrecondition,
-           fmt::format("parameter '{}' has got other memory since the sharded optimizer was made (torch::load and to() "
-                       "do that): make the optimizer after them, or copy_ into the parameters",
-                       name));
+      world_.fail(Error(ErrorCode::kFailedPrecondition,
+                        "parameter '{}' has got other memory since the sharded optimizer was made (torch::load and "
+                        "to() do that): make the optimizer after them, or copy_ into the parameters",
+                        name));
     }
   }
 }
 
 void ShardedOptimizer::refuse_sparse(const std::string& name) const {
-  fail(ErrorCode::kInvalidArgument,
-       fmt::format("parameter '{}' has a sparse gradient, and a sharded optimizer takes dense ones only: make its "
-                   "embedding with sparse(false)",
-                   name));
+  world_.fail(Error(ErrorCode::kInvalidArgument,
+                    "parameter '{}' has a sparse gradient, and a sharded optimizer takes dense ones only: make its "
+                    "embedding with sparse(false)",
+                    name));
 }
 
 /// The others would wait for a rank whose own step throws.
 void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
   try {
     if (local_) step(*local_);
-  } catch (const std::exception& error) {
-    world_.report_failure(error.what());
-    throw;
+  } catch (...) {
+    world_.fail(std::current_exception());
   }
 }
 

@@ -110,7 +110,6 @@ class ShardedOptimizer : public ScalableOptimizer {
   void step_local(const std::function<void(Optimizer&)>& step);
   void check_views() const;
   [[noreturn]] void refuse_sparse(const std::string& name) const;
-  [[noreturn]] void fail(ErrorCode code, const std::string& text) const;
 
   /// A parameter's gradient as it was when it was averaged.
   struct Reduced {

@@ -1,4 +1,4 @@
-#include "yoke/train/parallel/same_on_all_ranks.h"
+#include "yoke/dist/same_on_all_ranks.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,9 +6,8 @@
 #include <sstream>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
 
-namespace yoke::train {
+namespace yoke::dist {
 
 std::string describe_tensors(const NamedTensors& tensors) {
   std::string text;
@@ -23,27 +22,27 @@ std::string describe_tensors(const NamedTensors& tensors) {
   return text;
 }
 
-std::string first_difference(const std::string& rank_zero, const std::string& other) {
-  std::istringstream expected_lines(rank_zero), actual_lines(other);
+std::string first_difference(const std::string& reference, const std::string& other, int64_t reference_rank) {
+  std::istringstream expected_lines(reference), actual_lines(other);
   std::string expected, actual;
   while (true) {
     const bool has_expected = static_cast<bool>(std::getline(expected_lines, expected));
     const bool has_actual = static_cast<bool>(std::getline(actual_lines, actual));
     if (!has_expected && !has_actual) return "";
-    if (!has_actual) return fmt::format("it lacks '{}' of rank 0", expected);
-    if (!has_expected) return fmt::format("it has '{}', which rank 0 lacks", actual);
-    if (expected != actual) return fmt::format("it has '{}' where rank 0 has '{}'", actual, expected);
+    if (!has_actual) return fmt::format("it lacks '{}' of rank {}", expected, reference_rank);
+    if (!has_expected) return fmt::format("it has '{}', which rank {} lacks", actual, reference_rank);
+    if (expected != actual) return fmt::format("it has '{}' where rank {} has '{}'", actual, reference_rank, expected);
   }
 }
 
-void check_same_on_all_ranks(dist::World& world, const NamedTensors& tensors, const std::string& options) {
-  if (world.size() == 1) return;
-  const auto texts = world.all_gather_text(describe_tensors(tensors) + options);
+void check_same_on_all_ranks(Group& group, const NamedTensors& tensors, const std::string& options) {
+  if (group.size() == 1) return;
+  const auto texts = group.all_gather_text(describe_tensors(tensors) + options);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
-    throw Error(ErrorCode::kInvalidArgument, "the model or its options differ between ranks: on rank {} {}", rank,
-                first_difference(texts[0], texts[rank]));
+    throw Error(ErrorCode::kInvalidArgument, "the model or its options differ between ranks: on rank {} {}",
+                group.ranks()[rank], first_difference(texts[0], texts[rank], group.ranks()[0]));
   }
 }
 
-}  // namespace yoke::train
+}  // namespace yoke::dist

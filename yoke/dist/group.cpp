@@ -1,0 +1,362 @@
+#include "yoke/dist/group.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/dist/gloo.h"
+#include "yoke/dist/group_impl.h"
+#include "yoke/dist/plug.h"
+
+namespace yoke::dist {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A lost connection is the echo of another rank's end. The launcher should hear of that one first, and will then end
+/// this rank before it can speak.
+constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
+/// When that rank has said why it ends, it is surely on its way out: on a busy machine its exit can take seconds.
+constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
+
+bool contains_any(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(), [&](auto word) { return text.find(word) != text.npos; });
+}
+
+/// What backends take: they walk memory, and do not look at strides.
+struct Dense {
+  explicit Dense(const at::Tensor& tensor) : given(tensor.detach()), sent({given.contiguous()}) {}
+  void give_back() const {
+    if (!sent[0].is_same(given)) given.copy_(sent[0]);
+  }
+  at::Tensor given;
+  std::vector<at::Tensor> sent;
+};
+
+/// libtorch's errors go on with a stack trace.
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
+/// Two containers of one machine have different names, two machines may both be "localhost".
+std::string name_of_host() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  std::string boot;
+  try {
+    boot = read_file("/proc/sys/kernel/random/boot_id");
+  } catch (const Error&) {  // no Linux, or no /proc: the name has to do
+  }
+  return fmt::format("{} {}", name, boot);
+}
+
+}  // namespace
+
+// ---- What is under way ---------------------------------------------------------------------------------------------
+
+PendingCollective::PendingCollective() = default;
+PendingCollective::PendingCollective(PendingCollective&&) noexcept = default;
+PendingCollective& PendingCollective::operator=(PendingCollective&&) noexcept = default;
+PendingCollective::~PendingCollective() = default;
+
+void PendingCollective::wait() {
+  if (!work_) return;
+  const auto work = std::exchange(work_, {});
+  try {
+    work->wait();
+  } catch (...) {
+    group_->explain(std::current_exception(), peer_);
+  }
+  if (sum_.defined()) sum_.div_(group_->size());
+  sum_.reset();
+  tensors_.clear();
+}
+
+PendingCollective Group::start(std::vector<at::Tensor> tensors, const Start& start, int64_t peer) {
+  PendingCollective pending;
+  pending.group_ = this;
+  pending.tensors_ = std::move(tensors);
+  pending.peer_ = peer;
+  try {
+    pending.work_ = start(pending.tensors_);
+  } catch (...) {
+    explain(std::current_exception(), peer);
+  }
+  return pending;
+}
+
+// ---- Groups --------------------------------------------------------------------------------------------------------
+
+void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
+  using c10d::ProcessGroup;
+  auto own = store;
+  if (!impl->key.empty()) own = c10::make_intrusive<c10d::PrefixStore>(impl->key, store);
+  const auto size = static_cast<int64_t>(impl->ranks.size());
+  impl->group = c10::make_intrusive<ProcessGroup>(own, static_cast<int>(impl->rank), static_cast<int>(size));
+  impl->gloo = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", own),
+                         {.rank = impl->rank, .size = size, .address = gloo_address, .timeout = timeout});
+  impl->group->setBackend(c10::DeviceType::CPU, ProcessGroup::GLOO, impl->gloo);
+  impl->group->setDefaultBackend(ProcessGroup::GLOO);
+  impl->backend = impl->gloo;
+  if (device.type() != c10::DeviceType::CPU) {
+    const auto* plug = loaded_plug();
+    impl->backend = plug->make_backend(c10::make_intrusive<c10d::PrefixStore>(plug->name, own),
+                                       static_cast<int>(impl->rank), static_cast<int>(size), timeout);
+    impl->group->setBackend(plug->device_type, ProcessGroup::NCCL, impl->backend);
+    impl->group->setDefaultBackend(ProcessGroup::NCCL);
+  }
+  // c10d's operators find a group by its name.
+  impl->group->setGroupName(fmt::format("yoke-{}", static_cast<const void*>(impl->group.get())));
+  groups.push_back(impl);
+  if (env.world_size == 1) return;
+  CountedGroup counted{.key = impl->key.empty() ? "arrivals" : impl->key + "/arrivals",
+                       .ranks = impl->ranks,
+                       .name = impl->name,
+                       .sequence = [impl = impl.get()] { return impl->sequence(); }};
+  if (arrivals) {
+    impl->place = arrivals->add(std::move(counted));
+  } else {
+    const auto interval = std::clamp<milliseconds>(timeout / 4, milliseconds(10), milliseconds(1000));
+    arrivals = std::make_unique<Arrivals>(*store, env.rank, interval, std::move(counted));
+  }
+}
+
+Group::Group(std::shared_ptr<Job> job, std::shared_ptr<Impl> impl) : job_(std::move(job)), impl_(std::move(impl)) {}
+Group::Group(Group&&) noexcept = default;
+Group& Group::operator=(Group&&) noexcept = default;
+Group::~Group() = default;
+
+int64_t Group::rank() const { return impl_->rank; }
+int64_t Group::size() const { return static_cast<int64_t>(impl_->ranks.size()); }
+const std::vector<int64_t>& Group::ranks() const { return impl_->ranks; }
+c10::Device Group::device() const { return job_->device; }
+
+c10d::ProcessGroup& Group::process_group() const {
+  if (impl_ == nullptr || impl_->group == nullptr) {
+    throw Error(ErrorCode::kFailedPrecondition, "this World has been shut down; nothing can be sent through it");
+  }
+  return *impl_->group;
+}
+
+Group Group::split(int64_t color, int64_t key) {
+  const auto own = at::empty({2}, at::kLong);
+  own.mutable_data_ptr<int64_t>()[0] = color;
+  own.mutable_data_ptr<int64_t>()[1] = key;
+  const auto all = all_gather(own);  // [size, 2]
+  const auto* given = all.const_data_ptr<int64_t>();
+  std::vector<std::pair<int64_t, int64_t>> members;  // key, rank here
+  for (int64_t rank = 0; rank < size(); ++rank) {
+    if (given[2 * rank] == color) members.emplace_back(given[2 * rank + 1], rank);
+  }
+  std::ranges::sort(members);
+  auto impl = std::make_shared<Impl>();
+  for (const auto& member : members) {
+    if (member.second == rank()) impl->rank = static_cast<int64_t>(impl->ranks.size());
+    impl->ranks.push_back(ranks()[static_cast<size_t>(member.second)]);
+  }
+  // Of one split the groups differ in their first member.
+  impl->key =
+      fmt::format("{}{}group/{}/{}", impl_->key, impl_->key.empty() ? "" : "/", impl_->num_splits++, impl->ranks[0]);
+  impl->name = fmt::format(" of the group of {}", list_ranks(impl->ranks));
+  try {
+    job_->connect(impl);
+  } catch (...) {
+    explain(std::current_exception());
+  }
+  return {job_, impl};
+}
+
+Group Group::of_this_host() {
+  const auto hosts = all_gather_text(fmt::format("{} {}", job_->env.node_rank, name_of_host()));
+  return split(std::ranges::find(hosts, hosts[static_cast<size_t>(rank())]) - hosts.begin());
+}
+
+// ---- Collectives ---------------------------------------------------------------------------------------------------
+
+void Group::barrier() {
+  // One element through the device's own backend: c10d's barrier would need the device named to it.
+  process_group();
+  const auto element = at::empty({1}, at::TensorOptions().device(device())).zero_();
+  all_reduce(element);
+  element.item();  // NCCL's work ends in the stream: this thread waits here
+}
+
+void Group::all_reduce(const at::Tensor& tensor, ReduceOp op) {
+  const Dense dense(tensor);
+  start_all_reduce(dense.sent[0], op).wait();
+  dense.give_back();
+}
+
+PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) {
+  c10d::AllreduceOptions options;
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMean: options.reduceOp = c10d::ReduceOp::SUM; break;  // Gloo has no mean
+    case ReduceOp::kMin: options.reduceOp = c10d::ReduceOp::MIN; break;
+    case ReduceOp::kMax: options.reduceOp = c10d::ReduceOp::MAX; break;
+  }
+  const bool divides_first = op == ReduceOp::kMean && tensor.scalar_type() == at::kHalf;
+  if (divides_first) tensor.detach().div_(size());
+  auto pending = start({tensor.detach()}, [&](auto& tensors) { return process_group().allreduce(tensors, options); });
+  if (op == ReduceOp::kMean && !divides_first) pending.sum_ = tensor.detach();
+  return pending;
+}
+
+void Group::broadcast(const at::Tensor& tensor, int64_t root) {
+  const Dense dense(tensor);
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  start(dense.sent, [&](auto& tensors) { return process_group().broadcast(tensors, options); }).wait();
+  dense.give_back();
+}
+
+at::Tensor Group::all_gather(const at::Tensor& tensor) {
+  auto shape = tensor.sizes().vec();
+  shape.insert(shape.begin(), size());
+  auto result = at::empty(shape, tensor.options());
+  std::vector<std::vector<at::Tensor>> outputs = {result.unbind(0)};
+  start({tensor.contiguous()}, [&](auto& inputs) { return process_group().allgather(outputs, inputs); }).wait();
+  return result;
+}
+
+at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) {
+  at::Tensor result;
+  std::vector<std::vector<at::Tensor>> outputs;
+  if (rank() == root) {
+    auto shape = tensor.sizes().vec();
+    shape.insert(shape.begin(), size());
+    result = at::empty(shape, tensor.options().requires_grad(false));
+    outputs = {result.unbind(0)};
+  }
+  c10d::GatherOptions options;
+  options.rootRank = root;
+  const auto call = [&](auto& inputs) { return process_group().gather(outputs, inputs, options); };
+  start({tensor.detach().contiguous()}, call).wait();
+  return result;
+}
+
+void Group::scatter(const at::Tensor& output, const at::Tensor& input, int64_t root) {
+  const Dense dense(output);
+  std::vector<std::vector<at::Tensor>> inputs;
+  if (rank() == root) inputs = {input.detach().contiguous().unbind(0)};
+  c10d::ScatterOptions options;
+  options.rootRank = root;
+  start(dense.sent, [&](auto& outputs) { return process_group().scatter(outputs, inputs, options); }).wait();
+  dense.give_back();
+}
+
+void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits& splits) {
+  auto outputs = splits.output, inputs = splits.input;
+  const auto call = [&](auto& tensors) {
+    return process_group().alltoall_base(tensors[0], tensors[1], outputs, inputs);
+  };
+  start({output.detach(), input.detach()}, call).wait();
+}
+
+PendingCollective Group::start_all_gather(const at::Tensor& output, const at::Tensor& input) {
+  const auto call = [&](auto& tensors) { return process_group()._allgather_base(tensors[0], tensors[1]); };
+  return start({output, input}, call);
+}
+
+PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+  if (op != ReduceOp::kSum && op != ReduceOp::kMean) {
+    throw Error(ErrorCode::kInvalidArgument, "reduce_scatter gives sums and means only");
+  }
+  const bool divides_first = op == ReduceOp::kMean && input.scalar_type() == at::kHalf;
+  const auto call = [&](auto& tensors) { return process_group()._reduce_scatter_base(tensors[0], tensors[1]); };
+  auto pending = start({output, divides_first ? input.div(size()) : input}, call);
+  if (op == ReduceOp::kMean && !divides_first) pending.sum_ = output;
+  return pending;
+}
+
+PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
+  if (tensor.is_cpu()) ++impl_->num_messages;
+  const auto call = [&](auto& tensors) { return process_group().send(tensors, static_cast<int>(to), 0); };
+  return start({tensor.detach().contiguous()}, call, to);
+}
+
+PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
+  if (tensor.is_cpu()) ++impl_->num_messages;
+  const auto call = [&](auto& tensors) { return process_group().recv(tensors, static_cast<int>(from), 0); };
+  return start({tensor.detach()}, call, from);
+}
+
+std::vector<std::string> Group::all_gather_text(const std::string& text) {
+  // On the CPU, whatever the device: Gloo is in every group.
+  const auto lengths = all_gather(at::full({1}, static_cast<int64_t>(text.size()), at::kLong));     // [size, 1]
+  const auto padded = at::zeros({std::max<int64_t>(1, lengths.max().item<int64_t>())}, at::kByte);  // Gloo: not empty
+  std::memcpy(padded.data_ptr(), text.data(), text.size());
+  const auto all = all_gather(padded);  // [size, longest]
+  std::vector<std::string> texts;
+  for (int64_t rank = 0; rank < size(); ++rank) {
+    texts.emplace_back(static_cast<const char*>(all[rank].data_ptr()),
+                       static_cast<size_t>(lengths[rank].item<int64_t>()));
+  }
+  return texts;
+}
+
+// ---- Failures ------------------------------------------------------------------------------------------------------
+
+void Group::explain(std::exception_ptr error) const { explain(std::move(error), -1); }
+
+void Group::explain(std::exception_ptr error, int64_t peer) const {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& failure) {
+    const std::string_view text = failure.what();
+    const bool timed_out = contains_any(text, {"Timed out", "timed out", "timeout", "Timeout"});
+    // Gloo says it in words, c10d's store by type.
+    const bool lost =
+        dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr ||
+        contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});
+    if (!(timed_out || lost)) report_failure(first_line(text));
+    if (!job_->arrivals || !(timed_out || lost)) throw;
+    const auto& arrivals = *job_->arrivals;
+    const auto other = peer < 0 || peer >= size() ? -1 : ranks()[static_cast<size_t>(peer)];
+    const auto what = other < 0 ? fmt::format("collective {}{}", impl_->sequence(), impl_->name)
+                                : fmt::format("a message between it and rank {}", other);
+    const auto who = other < 0 ? arrivals.describe(impl_->place) : arrivals.describe_peer(impl_->place, other);
+    if (timed_out) {
+      throw Error(ErrorCode::kTimeout, "rank {}: {} timed out after {:g} s: {}", job_->env.rank, what,
+                  std::chrono::duration<double>(job_->timeout).count(), who);
+    }
+    std::this_thread::sleep_for(arrivals.has_heard() ? kEchoDelayAfterReport : kEchoDelay);
+    throw Error(ErrorCode::kUnavailable, "rank {}: {} lost its connection to another rank: {}", job_->env.rank, what,
+                who);
+  }
+}
+
+void Group::fail(const Error& error) const {
+  report_failure(error.what());
+  throw Error(error.code(), fmt::format("rank {}: {}", job_->env.rank, error.what()));
+}
+
+void Group::fail(std::exception_ptr error) const {
+  try {
+    std::rethrow_exception(std::move(error));
+  } catch (const std::exception& failure) {
+    report_failure(failure.what());
+    throw;
+  }
+}
+
+void Group::report_failure(const std::string& text) const noexcept {
+  try {
+    if (job_ != nullptr && job_->arrivals) job_->arrivals->report(fmt::format("rank {}: {}", job_->env.rank, text));
+  } catch (const std::exception&) {  // no memory for the text: the others learn less
+  }
+}
+
+}  // namespace yoke::dist

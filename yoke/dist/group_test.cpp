@@ -1,0 +1,307 @@
+#include "yoke/dist/group.h"
+
+#include <ATen/TensorIndexing.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+#include "yoke/dist/on_all_ranks.h"
+#include "yoke/dist/same_on_all_ranks.h"
+#include "yoke/dist/world.h"
+
+namespace yoke::dist {
+namespace {
+
+using fakes::run_ranks;
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// Worlds of 1, 2 and 4 ranks, then both halves of 4 ranks at once. `mark` differs between the halves.
+void on_groups(const std::function<void(Group& group, int64_t mark)>& body) {
+  for (const int64_t size : {1, 2, 4}) run_ranks(size, [&](World& world) { body(world, 0); });
+  run_ranks(4, [&](World& world) {
+    auto half = world.split(world.rank() % 2);
+    ASSERT_EQ(half.size(), 2);
+    body(half, 100 * half.ranks()[0]);
+  });
+}
+
+/// [size], what each rank of a group gives when it gives mark + its rank.
+at::Tensor of_all_ranks(const Group& group, int64_t mark) { return at::arange(mark, mark + group.size()); }
+
+TEST(Group, ReducesAndGathersAmongItsRanksAlone) {
+  on_groups([](Group& group, int64_t mark) {
+    const auto all = of_all_ranks(group, mark);
+    const auto own = at::full({2}, mark + group.rank());
+    const auto sum = own.clone(), most = own.clone(), shared = own.clone();
+    group.all_reduce(sum);
+    EXPECT_TRUE(at::equal(sum, all.sum().expand({2})));
+    group.start_all_reduce(most, ReduceOp::kMax).wait();
+    EXPECT_TRUE(at::equal(most, all.max().expand({2})));
+    const auto mean = own.to(at::kDouble);
+    group.start_all_reduce(mean, ReduceOp::kMean).wait();
+    EXPECT_TRUE(at::equal(mean, all.to(at::kDouble).mean().expand({2})));
+    group.broadcast(shared, group.size() - 1);
+    EXPECT_TRUE(at::equal(shared, all[-1].expand({2})));
+    EXPECT_TRUE(at::equal(group.all_gather(own), all.unsqueeze(1).expand({-1, 2})));
+
+    const auto gathered = at::zeros({group.size()}, at::kLong), part = at::zeros({1}, at::kLong);
+    group.all_gather_into(gathered, own.narrow(0, 0, 1));
+    EXPECT_TRUE(at::equal(gathered, all));
+    group.reduce_scatter(part, all);
+    EXPECT_EQ(part.item<int64_t>(), group.size() * (mark + group.rank()));
+    EXPECT_EQ(group.all_gather_text(std::to_string(mark)).back(), std::to_string(mark));
+    group.barrier();
+  });
+}
+
+TEST(Group, GathersToOneRankAndScattersFromOne) {
+  on_groups([](Group& group, int64_t mark) {
+    const auto all = of_all_ranks(group, mark);
+    for (int64_t root = 0; root < group.size(); ++root) {
+      const auto gathered = group.gather(at::full({3}, mark + group.rank()), root);
+      EXPECT_EQ(gathered.defined(), group.rank() == root);
+      if (gathered.defined()) {
+        EXPECT_TRUE(at::equal(gathered, all.unsqueeze(1).expand({-1, 3})));
+      }
+
+      const auto whole = at::zeros({3, 2}, at::kLong), column = whole.select(1, 0);  // with gaps
+      group.scatter(column, group.rank() == root ? all.unsqueeze(1).expand({-1, 3}) : at::Tensor(), root);
+      EXPECT_TRUE(at::equal(column, at::full({3}, mark + group.rank())));
+      EXPECT_TRUE(at::equal(whole.select(1, 1), at::zeros({3}, at::kLong)));
+    }
+  });
+}
+
+TEST(Group, SendsRowsFromAllToAll) {
+  on_groups([](Group& group, int64_t mark) {
+    const int64_t size = group.size(), rank = group.rank();
+    const auto equal = at::zeros({2 * size, 3}, at::kLong);
+    // Rank r sends 2 rows of mark + 10 r + t to rank t.
+    const auto rows = at::arange(size).add(mark + 10 * rank).repeat_interleave(2).unsqueeze(1).expand({-1, 3});
+    group.all_to_all(equal, rows.contiguous());
+    const auto wanted = at::arange(size).mul(10).add(mark + rank).repeat_interleave(2).unsqueeze(1).expand({-1, 3});
+    EXPECT_TRUE(at::equal(equal, wanted)) << equal;
+
+    // Rank r sends r + t + 1 elements of mark + 10 r + t to rank t.
+    Splits splits;
+    std::vector<at::Tensor> sent, expected;
+    for (int64_t other = 0; other < size; ++other) {
+      splits.input.push_back(rank + other + 1);
+      splits.output.push_back(rank + other + 1);
+      sent.push_back(at::full({rank + other + 1}, mark + 10 * rank + other));
+      expected.push_back(at::full({rank + other + 1}, mark + 10 * other + rank));
+    }
+    const auto uneven = at::zeros_like(at::cat(expected));
+    group.all_to_all(uneven, at::cat(sent), splits);
+    EXPECT_TRUE(at::equal(uneven, at::cat(expected))) << uneven;
+  });
+}
+
+TEST(Group, SendsFromOneRankToAnother) {
+  on_groups([](Group& group, int64_t mark) {
+    const int64_t next = (group.rank() + 1) % group.size(), last = (group.rank() + group.size() - 1) % group.size();
+    if (group.size() == 1) return;
+    for (int64_t round = 0; round < 3; ++round) {  // around the ring, all at once
+      const auto received = at::zeros({2}, at::kLong);
+      auto sending = group.start_send(at::full({2}, mark + 10 * round + group.rank()), next);
+      group.receive(received, last);
+      sending.wait();
+      EXPECT_TRUE(at::equal(received, at::full({2}, mark + 10 * round + last)));
+    }
+    if (group.rank() == 0) group.send(at::arange(1000), 1);
+    const auto numbers = at::zeros({1000}, at::kLong);
+    if (group.rank() == 1) group.receive(numbers, 0);
+    EXPECT_EQ(at::equal(numbers, at::arange(1000)), group.rank() == 1);
+  });
+}
+
+TEST(Group, IsSplitByColorAndOrderedByKey) {
+  run_ranks(4, [](World& world) {
+    EXPECT_THAT(world.ranks(), ElementsAre(0, 1, 2, 3));
+    auto backwards = world.split(7, -world.rank());
+    EXPECT_THAT(backwards.ranks(), ElementsAre(3, 2, 1, 0));
+    EXPECT_EQ(backwards.rank(), 3 - world.rank());
+    auto three = world.split(world.rank() == 2 ? -5 : 5);
+    if (world.rank() == 2) {
+      EXPECT_THAT(three.ranks(), ElementsAre(2));
+    } else {
+      EXPECT_THAT(three.ranks(), ElementsAre(0, 1, 3));
+    }
+    // Of a group: its own ranks and order count, and ranks() are still those of the World.
+    auto halves = backwards.split(backwards.rank() / 2);
+    EXPECT_THAT(halves.ranks(), world.rank() >= 2 ? ElementsAre(3, 2) : ElementsAre(1, 0));
+    const auto first = at::full({1}, world.rank());
+    halves.broadcast(first);
+    EXPECT_EQ(first.item<int64_t>(), world.rank() >= 2 ? 3 : 1);
+    EXPECT_THAT(world.of_this_host().ranks(), ElementsAre(0, 1, 2, 3));
+  });
+}
+
+// Rows {0, 1} and {2, 3}, columns {0, 2} and {1, 3}, and all four: each rank has collectives of all three under way at
+// once, and the rows do unequally many of their own in between.
+TEST(Group, CollectivesOfOverlappingGroupsDoNotMix) {
+  run_ranks(4, [](World& world) {
+    const int64_t row_index = world.rank() / 2, column_index = world.rank() % 2;
+    auto row = world.split(row_index), column = world.split(column_index);
+    for (int64_t step = 0; step < 30; ++step) {
+      const int64_t mark = 1000 * step;
+      const auto own = at::full({64}, mark + world.rank());
+      const auto of_column = at::zeros({128}, at::kLong), of_all = at::zeros({256}, at::kLong);
+      const auto in_column = own.clone(), in_all = own.clone();
+      auto a = column.start_all_gather(of_column, own);
+      auto b = world.start_all_reduce(in_all);
+      for (int64_t i = 0; i <= row_index * 3; ++i) {
+        const auto sum = at::full({64}, mark + 100 * i + world.rank());
+        row.all_reduce(sum);
+        ASSERT_TRUE(at::equal(sum, at::full({64}, 2 * (mark + 100 * i) + 4 * row_index + 1)));
+      }
+      auto c = world.start_all_gather(of_all, own);
+      auto d = column.start_all_reduce(in_column);
+      d.wait();
+      c.wait();
+      b.wait();
+      a.wait();
+      ASSERT_TRUE(at::equal(in_column, at::full({64}, 2 * mark + 2 * column_index + 2)));
+      ASSERT_TRUE(at::equal(in_all, at::full({64}, 4 * mark + 6)));
+      ASSERT_TRUE(at::equal(of_all, at::arange(mark, mark + 4).repeat_interleave(64)));
+      ASSERT_TRUE(at::equal(of_column, at::arange(mark + column_index, mark + 4, 2).repeat_interleave(64)));
+    }
+  });
+}
+
+/// What the ranks get when `staying_away` does not come to what the others call; it waits until they have given up.
+std::vector<std::string> without(int64_t num_ranks, int64_t staying_away,
+                                 const std::function<void(World& world, bool comes)>& body) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int64_t num_done = 0;
+  std::vector<std::string> messages(static_cast<size_t>(num_ranks));
+  run_ranks(
+      num_ranks,
+      [&](World& world) {
+        std::string message;
+        try {
+          body(world, world.rank() != staying_away);
+        } catch (const Error& error) {
+          message = error.what();
+        }
+        std::unique_lock lock(mutex);
+        messages[static_cast<size_t>(world.rank())] = message;
+        ++num_done;
+        changed.notify_all();
+        changed.wait(lock, [&] { return num_done == num_ranks; });
+      },
+      milliseconds(1500));
+  return messages;
+}
+
+TEST(Group, ATimeoutNamesTheGroupAndItsMissingRank) {
+  const auto messages = without(4, 1, [](World& world, bool comes) {
+    auto group = world.split(world.rank() % 2);
+    const auto tensor = at::zeros({8});
+    for (int i = 0; i < 2 + world.rank() % 2; ++i) group.all_reduce(tensor);
+    if (comes && world.rank() == 3) group.all_reduce(tensor);
+  });
+  EXPECT_THAT(messages, ElementsAre("", "", "",
+                                    "rank 3: collective 4 of the group of ranks 1 and 3 timed out after 1.5 s: rank 1 "
+                                    "has not arrived (it is at collective 3)"));
+}
+
+TEST(Group, AMessageThatDoesNotComeIsOfTheRankThatShouldHaveSentIt) {
+  const auto messages = without(4, 3, [](World& world, bool comes) {
+    auto group = world.split(world.rank() % 2);
+    if (comes && world.rank() == 1) group.receive(at::zeros({1}), 1);
+  });
+  EXPECT_THAT(messages[1], HasSubstr("rank 1: a message between it and rank 3 timed out after 1.5 s: rank 3 is at "
+                                     "collective 0 of the group of ranks 1 and 3, and this rank at 0"));
+}
+
+TEST(Group, MessagesBetweenTwoRanksAreNoCollectivesThatOthersHaveMissed) {
+  const auto messages = without(3, 1, [](World& world, bool comes) {
+    const auto tensor = at::zeros({4});
+    for (int i = 0; i < 5; ++i) {
+      if (world.rank() == 0) world.send(tensor, 1);
+      if (world.rank() == 1) world.receive(tensor, 0);
+    }
+    if (comes) world.all_reduce(tensor);
+  });
+  for (const size_t rank : {0, 2}) {
+    EXPECT_THAT(messages[rank], HasSubstr("collective 1 timed out after 1.5 s: rank 1 has not arrived (it is at "
+                                          "collective 0)"));
+  }
+}
+
+TEST(Group, AFailureInAGroupIsHeardByTheWholeJob) {
+  const auto messages = without(4, 3, [](World& world, bool comes) {
+    auto group = world.split(world.rank() / 2);
+    if (comes) world.barrier();
+    group.fail(Error(ErrorCode::kDataLoss, "its batch is empty"));
+  });
+  EXPECT_EQ(messages[3], "rank 3: its batch is empty");
+  for (const size_t rank : {0, 1, 2}) {
+    EXPECT_THAT(messages[rank], HasSubstr("rank 3 has not arrived"));
+    EXPECT_THAT(messages[rank], HasSubstr("reported before: rank 3: its batch is empty"));
+  }
+}
+
+TEST(Group, WhatFailsOnOneOfItsRanksFailsOnAll) {
+  run_ranks(4, [](World& world) {
+    auto group = world.split(world.rank() % 2);
+    const auto message = [&](const std::function<void()>& call) -> std::string {
+      try {
+        call();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+        return error.what();
+      }
+      return "";
+    };
+    const auto failed = message([&] {
+      on_all_ranks(group, "reading", [&] {
+        if (world.rank() == 3) throw Error(ErrorCode::kInvalidArgument, "no such file");
+      });
+    });
+    EXPECT_EQ(failed, world.rank() == 3 ? "no such file" : world.rank() == 1 ? "reading: rank 3: no such file" : "");
+    const auto differs = message([&] {
+      check_same_on_all_ranks(group, {{"weight", at::zeros({world.rank() == 3 ? 2 : 1})}});
+    });
+    EXPECT_THAT(differs, HasSubstr(world.rank() % 2 == 0 ? ""
+                                                         : "on rank 3 it has 'weight Float [2]' where rank 1 has "
+                                                           "'weight Float [1]'"));
+    EXPECT_EQ(differs.empty(), world.rank() % 2 == 0);
+  });
+}
+
+TEST(SameOnAllRanks, SaysWhatDiffers) {
+  EXPECT_EQ(first_difference("a\nb\n", "a\nb\n"), "");
+  EXPECT_EQ(first_difference("a\nb\n", "a\n"), "it lacks 'b' of rank 0");
+  EXPECT_EQ(first_difference("a\n", "a\nc\n"), "it has 'c', which rank 0 lacks");
+  EXPECT_EQ(first_difference("a\nb\n", "x\nb\n"), "it has 'x' where rank 0 has 'a'");
+  EXPECT_EQ(first_difference("a\nb\n", "x\nb\n", 4), "it has 'x' where rank 4 has 'a'");
+}
+
+TEST(Group, EndsWithItsWorld) {
+  std::optional<Group> group;
+  {
+    World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
+    group = world.split(0);
+    group->barrier();
+    world.shutdown();
+  }
+  EXPECT_THROW(group->barrier(), Error);
+}
+
+}  // namespace
+}  // namespace yoke::dist

@@ -1,0 +1,29 @@
+#include "yoke/dist/on_all_ranks.h"
+
+#include <exception>
+
+#include "yoke/base/error.h"
+
+namespace yoke::dist {
+
+void on_all_ranks(Group& group, const std::string& what, const std::function<void()>& body) {
+  std::exception_ptr error;
+  std::string report;  // a letter for the code, and the message
+  try {
+    body();
+  } catch (const std::exception& failure) {
+    error = std::current_exception();
+    const auto* known = dynamic_cast<const Error*>(&failure);
+    report = static_cast<char>('A' + static_cast<int>(known != nullptr ? known->code() : ErrorCode::kInternal));
+    report += failure.what();
+  }
+  const auto reports = group.all_gather_text(report);
+  if (error) std::rethrow_exception(error);
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (reports[rank].empty()) continue;
+    throw Error(static_cast<ErrorCode>(reports[rank][0] - 'A'), "{}: rank {}: {}", what, group.ranks()[rank],
+                reports[rank].substr(1));
+  }
+}
+
+}  // namespace yoke::dist
