@@ -243,6 +243,10 @@ std::optional<StoredCheckpoint> CheckpointFolder::load_latest(TrainState& state)
   return checkpoint;
 }
 
+std::optional<StoredCheckpoint> CheckpointFolder::newest(dist::World& world) const {
+  return impl_->files.newest_sound(world);
+}
+
 std::vector<int64_t> CheckpointFolder::steps() const { return impl_->files.steps(); }
 std::optional<int64_t> CheckpointFolder::best_step() const { return impl_->files.best_step(); }
 fs::path CheckpointFolder::path_of(int64_t step) const { return impl_->files.path_of(step); }

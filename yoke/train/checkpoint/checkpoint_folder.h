@@ -73,6 +73,10 @@ class CheckpointFolder {
   /// Errors  on all ranks: there are checkpoints and all are refused (the newest's error); see TrainState::load.
   std::optional<StoredCheckpoint> load_latest(TrainState& state) const;
 
+  /// Collective. The same checkpoint, opened and not loaded: a program may need what its metadata say before it makes
+  /// the parts of its state.
+  std::optional<StoredCheckpoint> newest(dist::World& world) const;
+
   /// Steps of the checkpoints that are there, sound or not, ascending. A run that starts anew asks first: a later
   /// checkpoint of an earlier run would win when this one is resumed.
   std::vector<int64_t> steps() const;

@@ -144,34 +144,4 @@ TrainState& TrainState::add_text(const std::string& name, Value access) {
   return add_part(name, std::make_unique<TextPart>(std::move(access)));
 }
 
-void TrainState::refuse_number(const std::string& name, const std::string& text) {
-  throw Error(ErrorCode::kDataLoss, "the checkpoint's '{}' is '{}', no number of its type", name, text);
-}
-
-TrainState& TrainState::add_value(const std::string& name, bool& value) {
-  return add_text(name, {.save = [&value] { return std::string(value ? "yes" : "no"); },
-                         .load = [&value, name](const std::string& text) {
-                           if (text != "yes" && text != "no") {
-                             throw Error(ErrorCode::kDataLoss, "the checkpoint's '{}' is '{}', not yes or no", name,
-                                         text);
-                           }
-                           value = text == "yes";
-                         }});
-}
-
-TrainState& TrainState::add_value(const std::string& name, double& value) {
-  return add_text(name, {.save = [&value] { return fmt::format("{}", value); },  // the shortest text that is this number
-                         .load = [&value, name](const std::string& text) {
-                           const auto* end = text.data() + text.size();
-                           double read = 0;
-                           const auto [rest, error] = std::from_chars(text.data(), end, read);
-                           if (error != std::errc() || rest != end) refuse_number(name, text);
-                           value = read;
-                         }});
-}
-
-TrainState& TrainState::add_value(const std::string& name, std::string& value) {
-  return add_text(name, {.save = [&value] { return value; }, .load = [&value](const std::string& text) { value = text; }});
-}
-
 }  // namespace yoke::train

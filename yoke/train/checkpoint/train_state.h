@@ -11,19 +11,18 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
-#include <charconv>
 #include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "yoke/train/checkpoint/stored_checkpoint.h"
 #include "yoke/train/checkpoint/tensor_slice.h"
+#include "yoke/train/checkpoint/text_value.h"
 #include "yoke/train/named_tensors.h"
 #include "yoke/train/warn.h"
 
@@ -85,13 +84,19 @@ class TrainState {
     } else if constexpr (std::is_base_of_v<Meter, Part>) {
       return add_meter(name, part);
     } else if constexpr (HasPosition<Part>) {
-      return add_position(name, part);
+      return add_text(name, {.save = [&part] { return text_of(part.position()); },
+                             .load = [&part, name](const std::string& text) {
+                               auto position = part.position();
+                               read_text(name, text, position);
+                               part.resume(position);
+                             }});
     } else if constexpr (std::is_same_v<Part, at::Generator>) {
       return add_generator(name, part);
     } else if constexpr (std::is_same_v<Part, at::Tensor>) {
       return add_tensor(name, part);
     } else {
-      return add_value(name, part);
+      return add_text(name, {.save = [&part] { return text_of(part); },
+                             .load = [&part, name](const std::string& text) { read_text(name, text, part); }});
     }
   }
 
@@ -139,22 +144,6 @@ class TrainState {
   TrainState& add_generator(const std::string& name, at::Generator generator);
   TrainState& add_tensor(const std::string& name, at::Tensor& tensor);
   TrainState& add_text(const std::string& name, Value access);
-  TrainState& add_value(const std::string& name, bool& value);
-  TrainState& add_value(const std::string& name, double& value);
-  TrainState& add_value(const std::string& name, std::string& value);
-  template <std::integral Integer>
-  TrainState& add_value(const std::string& name, Integer& value) {
-    return add_text(name, {.save = [&value] { return std::to_string(value); },
-                           .load = [&value, name](const std::string& text) {
-                             const auto* end = text.data() + text.size();
-                             Integer read{};
-                             const auto [rest, error] = std::from_chars(text.data(), end, read);
-                             if (error != std::errc() || rest != end) refuse_number(name, text);
-                             value = read;
-                           }});
-  }
-  [[noreturn]] static void refuse_number(const std::string& name, const std::string& text);
-
   std::unique_ptr<Impl> impl_;
 };
 

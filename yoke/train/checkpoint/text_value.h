@@ -1,0 +1,35 @@
+// yoke/train/checkpoint/text_value.h -- numbers, flags and texts as a checkpoint's metadata has them, and back exactly.
+#pragma once
+
+#include <charconv>
+#include <concepts>
+#include <string>
+#include <system_error>
+
+namespace yoke::train {
+
+std::string text_of(bool value);    ///< "yes" or "no".
+std::string text_of(double value);  ///< The shortest text that is this number.
+inline std::string text_of(const std::string& value) { return value; }
+template <std::integral Integer>
+std::string text_of(Integer value) {
+  return std::to_string(value);
+}
+
+/// Errors  kDataLoss, naming what it is of.
+[[noreturn]] void refuse_text(const std::string& name, const std::string& text);
+
+/// The other way. Errors: kDataLoss, with `name`, when the text is no such value.
+void read_text(const std::string& name, const std::string& text, bool& value);
+void read_text(const std::string& name, const std::string& text, double& value);
+inline void read_text(const std::string&, const std::string& text, std::string& value) { value = text; }
+template <std::integral Integer>
+void read_text(const std::string& name, const std::string& text, Integer& value) {
+  const auto* end = text.data() + text.size();
+  Integer read{};
+  const auto [rest, error] = std::from_chars(text.data(), end, read);
+  if (error != std::errc() || rest != end) refuse_text(name, text);
+  value = read;
+}
+
+}  // namespace yoke::train

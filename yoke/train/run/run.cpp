@@ -1,0 +1,266 @@
+#include "yoke/train/run/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/dist/on_all_ranks.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/checkpoint/folder_lock.h"
+#include "yoke/train/meter.h"
+#include "yoke/train/run/report.h"
+#include "yoke/train/run/run_folder.h"
+
+namespace yoke::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What is logged within an epoch. A part of the state, so that a half-taken mean goes on.
+struct Figures {
+  struct Figure {
+    Mean mean;
+    std::optional<double> value;  ///< Instead of a mean, and only within one epoch.
+    bool is_mean = false;
+  };
+  dist::World& world;
+  std::vector<std::string> names = {};  ///< In the order in which they were logged first.
+  std::map<std::string, Figure> by_name = {};
+
+  Figure& at(const std::string& name) {
+    if (name.empty() || name.find_first_of(",/\n\"") != name.npos) {
+      throw Error(ErrorCode::kInvalidArgument, "'{}' is no name for a figure: it is a column of metrics.csv", name);
+    }
+    if (std::ranges::find(names, name) == names.end()) {
+      names.push_back(name);
+      if (const auto unnamed = by_name.find(""); unnamed != by_name.end()) by_name[name] = by_name.extract(unnamed).mapped();
+    }
+    return by_name[name];
+  }
+
+  TensorMap state_dict() const {  // collective
+    TensorMap state;
+    for (const auto& [name, figure] : by_name) {
+      if (figure.is_mean) state.emplace(name, gather_meters(world, {&figure.mean}));
+    }
+    return state;
+  }
+
+  void load_state_dict(const TensorMap& state) {
+    by_name.clear();
+    for (const auto& [name, rows] : state) {  // "": the only one of a checkpoint from before there were names
+      auto& figure = by_name[name];
+      figure.is_mean = true;
+      restore_meters(world, {&figure.mean}, rows);
+    }
+  }
+
+  /// Collective. All of the epoch, over all ranks; the next one begins.
+  std::vector<std::pair<std::string, double>> read() {
+    std::vector<std::pair<std::string, double>> result;
+    for (const auto& name : names) {
+      auto& figure = by_name[name];
+      if (figure.is_mean) {
+        result.emplace_back(name, figure.mean.read(world));
+        figure.mean.reset();
+      } else if (figure.value) {
+        result.emplace_back(name, *std::exchange(figure.value, std::nullopt));
+      }
+    }
+    return result;
+  }
+};
+
+
+}  // namespace
+
+struct Run::Impl {
+  dist::World& world;
+  RunOptions options;
+  std::filesystem::path folder;
+  std::optional<FolderLock> lock;  // on rank 0
+  CheckpointFolder checkpoints;
+  std::optional<StoredCheckpoint> resumed;
+  TrainState state;
+  Figures figures;
+  std::deque<std::string> fixed;  // what the state refers to
+
+  int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
+  bool is_told = false, is_stopped = false;
+  int64_t num_samples = 0, epoch_samples = 0;  // this rank's
+  Clock::time_point epoch_start, last_step;
+  std::optional<Report> report;  // on rank 0
+  std::optional<Progress> progress;
+
+  bool is_rank_0() const { return world.rank() == 0; }
+  void show_progress();
+};
+
+Run::Run(dist::World& world, const RunOptions& options) {
+  // Rank 0 decides where the run lives; what it cannot decide ends all ranks.
+  std::string folder;
+  std::optional<FolderLock> lock;
+  dist::on_all_ranks(world, "the run was not begun", [&] {
+    if (world.rank() != 0) return;
+    folder = choose_run_folder(options.name, options.folder, options.resume).string();
+    lock.emplace(folder);
+  });
+  folder = world.all_gather_text(folder).front();
+  impl_.reset(new Impl{.world = world,
+                       .options = options,
+                       .folder = folder,
+                       .lock = std::move(lock),
+                       .checkpoints = CheckpointFolder(folder, options.checkpoints),
+                       .resumed = {},
+                       .state = TrainState(world),
+                       .figures = {.world = world}});
+  impl_->state.add("meters", impl_->figures);
+  if (!options.resume) return;
+  impl_->resumed = impl_->checkpoints.newest(world);
+  if (!impl_->resumed) say(fmt::format("no checkpoint in {} yet: starting from the beginning", folder));
+}
+
+Run::~Run() = default;
+
+std::string Run::fix_text(const std::string& name, const std::string& text, bool given) {
+  auto& run = *impl_;
+  auto value = text;
+  if (run.resumed) {
+    const auto found = run.resumed->metadata.find(name);
+    if (found == run.resumed->metadata.end()) {
+      throw Error(ErrorCode::kInvalidArgument, "the run to resume, {}, does not say its '{}'",
+                  run.resumed->path.string(), name);
+    }
+    if (given && found->second != text) {
+      throw Error(ErrorCode::kInvalidArgument, "{} {} was given, but the run to resume was started with {}", name, text,
+                  found->second);
+    }
+    value = found->second;
+  }
+  run.fixed.push_back(value);
+  run.state.add(name, run.fixed.back());
+  return value;
+}
+
+TrainState& Run::state() { return impl_->state; }
+const std::optional<StoredCheckpoint>& Run::resumed() const { return impl_->resumed; }
+int64_t Run::step() const { return impl_->step; }
+bool Run::stopped() const { return impl_->is_stopped; }
+const std::filesystem::path& Run::folder() const { return impl_->folder; }
+const CheckpointFolder& Run::checkpoints() const { return impl_->checkpoints; }
+
+int64_t Run::epoch() const { return impl_->steps_per_epoch == 0 ? 0 : impl_->step / impl_->steps_per_epoch; }
+int64_t Run::first_batch() const { return impl_->step % impl_->steps_per_epoch; }
+
+void Run::say(const std::string& text) const {
+  if (!impl_->is_rank_0()) return;
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+void Run::begin(int64_t count, int64_t steps_per_epoch) {
+  auto& run = *impl_;
+  if (steps_per_epoch < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "the loader has no batch in an epoch: there are fewer samples than a batch");
+  }
+  run.num_epochs = count;
+  run.steps_per_epoch = steps_per_epoch;
+  // A checkpoint from before this was recorded is taken at its word.
+  const bool is_recorded = !run.resumed || run.resumed->metadata.contains("steps_per_epoch");
+  if (is_recorded) fix("steps_per_epoch", steps_per_epoch, /*given=*/true);
+  if (run.resumed) {
+    run.state.load(*run.resumed, run.options.checkpoints.warn);
+    run.step = run.resumed->step;
+    const auto where = run.resumed->path.string();
+    say(epoch() >= count ? fmt::format("{} is the end of that run", where)
+                         : fmt::format("resumed from {} at epoch {}, step {}", where, epoch() + 1, first_batch()));
+  }
+  if (run.is_rank_0()) run.report.emplace(run.folder, epoch());
+  run.progress.emplace(run.is_rank_0(), count, steps_per_epoch, run.step);
+}
+
+bool Run::begin_epoch() {
+  auto& run = *impl_;
+  if (run.is_told && !run.is_stopped) {
+    run.is_stopped = true;
+    say(fmt::format("told to stop at epoch {}, step {}", epoch() + 1, first_batch()));
+  }
+  if (run.is_stopped || epoch() >= run.num_epochs) {
+    finish();
+    return false;
+  }
+  run.epoch_samples = 0;
+  run.epoch_start = run.last_step = Clock::now();
+  return true;
+}
+
+void Run::end_step(int64_t num_samples) {
+  auto& run = *impl_;
+  ++run.step;
+  run.num_samples += num_samples;
+  run.epoch_samples += num_samples;
+  run.last_step = Clock::now();
+  run.show_progress();
+  run.is_told = run.is_told || run.world.should_stop();
+  if (first_batch() == 0) return;  // the epoch is complete: what follows saves it, and comes to an end then
+  if (run.is_told) {               // there is time for a checkpoint, not for the rest of an epoch
+    run.checkpoints.save(run.step, run.state);
+    run.is_stopped = true;
+    say(fmt::format("told to stop at epoch {}, step {}", epoch() + 1, first_batch()));
+  } else if (run.options.save_every > 0 && run.step % run.options.save_every == 0) {
+    run.checkpoints.save_async(run.step, run.state);
+  }
+}
+
+void Run::Impl::show_progress() {
+  if (!progress->due()) return;
+  std::string figure;
+  for (const auto& name : figures.names) {
+    const auto& known = figures.by_name[name];
+    if (!known.is_mean) continue;
+    figure = fmt::format("{} {:.4f}", name, known.mean.read());
+    std::ranges::replace(figure, '_', ' ');
+    break;
+  }
+  progress->show(step, figure, num_samples * world.size());
+}
+
+void Run::end_epoch() {
+  auto& run = *impl_;
+  if (run.is_stopped) return;
+  if (first_batch() != 0) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "the loop over the batches of epoch {} was left after {} of {}: break out of the loop over epochs too",
+                epoch() + 1, first_batch(), run.steps_per_epoch);
+  }
+  const auto figures = run.figures.read();
+  StringMap metadata;
+  for (const auto& [name, value] : figures) metadata.emplace(name, text_of(value));
+  const auto samples = static_cast<double>(run.epoch_samples * run.world.size());
+  dist::on_all_ranks(run.world, "the metrics were not written", [&] {
+    if (!run.report) return;
+    run.report->add({.number = epoch(),
+                     .figures = figures,
+                     .samples_per_second = samples / std::chrono::duration<double>(run.last_step - run.epoch_start).count(),
+                     .time = Clock::now() - run.epoch_start});
+  });
+  run.checkpoints.save_async(run.step, run.state, metadata);
+}
+
+void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) {
+  auto& figure = impl_->figures.at(name);
+  figure.is_mean = true;
+  figure.mean.add(value.detach(), weight);
+}
+
+void Run::log(const std::string& name, double value) { impl_->figures.at(name).value = value; }
+
+void Run::finish() { impl_->checkpoints.finish(); }
+
+}  // namespace yoke::train
