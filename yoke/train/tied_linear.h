@@ -14,7 +14,7 @@
 namespace yoke::train {
 
 struct TiedLinearOptions {
-  bool bias = false;  ///< Its own; initialised as Linear's.
+  bool bias = false;  ///< Adds a bias of its own, initialised as Linear's.
 };
 
 /// y = x W^T + b, where W is the parameter "weight" of `source`, an Embedding or a Linear: what Python writes as

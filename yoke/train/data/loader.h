@@ -30,10 +30,10 @@ struct Normalization {
 };
 
 struct LoaderOptions {
-  int64_t batch_size = 64;  ///< Of one rank.
+  int64_t batch_size = 64;  ///< Samples in a batch of this rank.
   bool shuffle = true;
-  uint64_t seed = 0;   ///< Of the order of each epoch. The same on all ranks, or they see overlapping samples.
-  bool exact = false;  ///< Every sample once, for an evaluation: see DistributedSamplerOptions.
+  uint64_t seed = 0;   ///< Decides each epoch's order. All ranks must give the same, or they see overlapping samples.
+  bool exact = false;  ///< Every sample comes once, as in an evaluation: see DistributedSamplerOptions.
   /// Every batch is full and no sample comes twice in an epoch: the last samples of its order are left out.
   bool drop_last = false;
   int64_t num_workers = 1;   ///< Threads that make batches; 0: next() makes them itself. The batches are the same.
@@ -41,11 +41,11 @@ struct LoaderOptions {
   std::optional<Normalization> normalization;  ///< For uint8 data; without it data are copied as they are.
   at::ScalarType dtype = at::kFloat;           ///< Of normalised data: kFloat, kBFloat16 or kHalf, rounded to nearest.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;  ///< Or ChannelsLast, for data [N, C, H, W].
-  /// Where batches are when the loader gives them. Default: the device of the World, and without one the CPU.
+  /// Where batches are when the loader gives them. The default is the World's device, and without a World the CPU.
   std::optional<c10::Device> device;
 };
 
-/// Both on the loader's device.
+/// Both tensors are on the loader's device.
 struct Batch {
   at::Tensor data;    ///< [batch, ...] like Samples::data, normalised.
   at::Tensor target;  ///< [batch, ...] like Samples::target.
@@ -54,7 +54,7 @@ struct Batch {
 /// How far a training has come in its data: what a checkpoint keeps of a loader.
 struct LoaderPosition {
   int64_t epoch = 0;
-  int64_t batch = 0;  ///< The next one of that epoch; the number of its batches while the last one is in use.
+  int64_t batch = 0;  ///< The number of its next batch; while its last one is in use, how many it has.
 };
 
 /// This rank's batches of in-memory or mapped samples, in the same order whatever the number of workers.
@@ -73,7 +73,7 @@ class Loader {
  public:
   class Batches;
 
-  /// For one process: all samples.
+  /// For one process, which sees all samples.
   /// Errors  kInvalidArgument: samples not contiguous, not on the CPU or not as many as their targets; options that do
   ///         not fit them. kFailedPrecondition: a GPU is asked for, and libtorch sees none.
   Loader(Samples samples, const LoaderOptions& options);

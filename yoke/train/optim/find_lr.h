@@ -17,8 +17,8 @@
 namespace yoke::train {
 
 struct FindLrOptions {
-  double min_lr = 1e-7;      ///< Of the first step.
-  double max_lr = 10;        ///< Of the last one.
+  double min_lr = 1e-7;      ///< The rate of the first step.
+  double max_lr = 10;        ///< The rate of the last step.
   int64_t num_steps = 100;   ///< At least 2; rates grow by the same factor from step to step.
   double smoothing = 0.98;   ///< Decay of the running mean of the loss, in [0, 1); it is corrected for its beginning.
   double divergence = 4;     ///< The trial ends where the smoothed loss is above the lowest so far by this factor.
