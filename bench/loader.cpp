@@ -35,23 +35,21 @@ constexpr double kMean = 0.2860, kStddev = 0.3530;
 double samples_per_second(Loader& loader, std::vector<int64_t> indices) {
   int64_t num_samples = 0;
   const auto start = std::chrono::steady_clock::now();
-  loader.start(std::move(indices));
-  while (const auto batch = loader.next()) num_samples += batch->target.size(0);
+  for (const auto& batch : loader.start(std::move(indices))) num_samples += batch.target.size(0);
   return static_cast<double>(num_samples) /
          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 bool right(const Samples& samples, const LoaderOptions& options, const std::vector<int64_t>& indices) {
   Loader loader(samples, options);
-  loader.start(indices);
   size_t first = 0;
-  while (const auto batch = loader.next()) {
-    const auto count = static_cast<size_t>(batch->target.size(0));
-    const auto rows = at::from_blob(const_cast<int64_t*>(indices.data()) + first, {batch->target.size(0)}, at::kLong);
+  for (const auto& batch : loader.start(indices)) {
+    const auto count = static_cast<size_t>(batch.target.size(0));
+    const auto rows = at::from_blob(const_cast<int64_t*>(indices.data()) + first, {batch.target.size(0)}, at::kLong);
     auto expected = at::index_select(samples.data, 0, rows);
     if (options.normalization) expected = expected.to(at::kFloat).div(255).sub_(kMean).div_(kStddev).to(options.dtype);
-    if (!at::equal(batch->data, expected)) return false;
-    if (!at::equal(batch->target, at::index_select(samples.target, 0, rows))) return false;
+    if (!at::equal(batch.data, expected)) return false;
+    if (!at::equal(batch.target, at::index_select(samples.target, 0, rows))) return false;
     first += count;
   }
   return first == indices.size();

@@ -68,8 +68,7 @@ void train(int64_t epochs) {
     yoke::train::Accuracy accuracy;
     loader.start(sampler.indices(epoch));
     while (auto batch = loader.next()) {
-      const auto points = batch->data.to(device, /*non_blocking=*/true);
-      const auto target = batch->target.to(device, /*non_blocking=*/true);
+      const auto &points = batch->data, &target = batch->target;
 
       optimizer.zero_grad();
       const auto logits = net(points);

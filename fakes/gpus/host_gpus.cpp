@@ -6,6 +6,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -30,6 +31,7 @@ struct CUDAHooks : at::CUDAHooksInterface {
   bool hasPrimaryContext(at::DeviceIndex) const override { return true; }
   at::DeviceIndex deviceCount() const override { return kNumDevices; }
   at::DeviceIndex getCurrentDevice() const override { return current; }
+  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
   const at::Generator& getDefaultGenerator(at::DeviceIndex index) const override {
     static const at::Generator generators[kNumDevices] = {at::detail::createCPUGenerator(1),
                                                           at::detail::createCPUGenerator(2)};

@@ -89,10 +89,9 @@ Figures evaluate(Network& network, const train::Samples& samples, dist::World& w
   loader.start(sampler.indices(0));
   while (const auto batch = loader.next()) {
     const train::Autocast autocast(precision);
-    const auto target = batch->target.to(world.device(), /*non_blocking=*/true);
-    const auto logits = network.forward(batch->data.to(world.device(), /*non_blocking=*/true));
-    loss.add(at::cross_entropy_loss(logits, target), target.size(0));
-    accuracy.add(logits, target);
+    const auto logits = network.forward(batch->data);
+    loss.add(at::cross_entropy_loss(logits, batch->target), batch->target.size(0));
+    accuracy.add(logits, batch->target);
   }
   network.train();
   const auto means = train::read_all(world, {&loss, &accuracy});
@@ -228,8 +227,7 @@ void train_network(Options options, const CLI::App& app) {
     const int64_t first_step = step;
     loader.start(sampler.indices(epoch), step % steps_per_epoch);
     while (const auto batch = loader.next()) {
-      const auto x = batch->data.to(world.device(), /*non_blocking=*/true);
-      const auto y = batch->target.to(world.device(), /*non_blocking=*/true);
+      const auto &x = batch->data, &y = batch->target;
       const auto loss = [&] {
         const train::Autocast autocast(precision);
         return at::cross_entropy_loss(net(x), y, {}, at::Reduction::Mean, -100, preset.label_smoothing);

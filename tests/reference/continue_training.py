@@ -15,7 +15,8 @@ torch.set_num_threads(1)
 result = {}
 for name, given in torch.load(sys.argv[1], weights_only=True).items():
     parameters = {key: torch.nn.Parameter(value.clone()) for key, value in given["model"].items()}
-    optimizer = getattr(torch.optim, name)(parameters.items(), lr=1.0, fused=True)
+    implementation = {"foreach": True} if name in ("NAdam", "RMSprop") else {"fused": True}
+    optimizer = getattr(torch.optim, name)(parameters.items(), lr=1.0, **implementation)
     optimizer.load_state_dict(given["optimizer"])
     for _ in range(5):
         for key, parameter in parameters.items():

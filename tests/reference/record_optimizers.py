@@ -1,4 +1,4 @@
-"""Record torch.optim (fused), torch.optim.lr_scheduler, clipping and AveragedModel, for yoke's to be compared with.
+"""Record torch.optim (fused; NAdam and RMSprop have no such kernel, and are foreach), torch.optim.lr_scheduler, clipping and AveragedModel, for yoke's to be compared with.
 
     python record_optimizers.py FOLDER      # writes optimizers.json, schedules.json and optimizer_*.safetensors
 
@@ -20,6 +20,7 @@ from torch.optim import lr_scheduler as lrs
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 STEPS, HALF = 50, 20
+FOREACH = ("NAdam", "RMSprop")
 
 
 def hexes(values):
@@ -59,7 +60,8 @@ def make(kind, network, options, groups=None):
                  for g in groups]
     else:
         named = list(named.items())
-    return getattr(torch.optim, kind)(named, fused=True, **options)
+    implementation = {"foreach": True} if kind in FOREACH else {"fused": True}
+    return getattr(torch.optim, kind)(named, **implementation, **options)
 
 
 def train(network, optimizer, first, last, scale=None, found=(), before_step=None, after_step=None,
@@ -71,12 +73,16 @@ def train(network, optimizer, first, last, scale=None, found=(), before_step=Non
         loss = torch.nn.functional.cross_entropy(network(x), y)
         losses.append(loss.item())
         (loss * scale if scale else loss).backward()
-        if scale:
+        if scale and type(optimizer).__name__ in FOREACH:  # what GradScaler does before such a step
+            for p in network.parameters():
+                p.grad.div_(scale)
+        elif scale:
             optimizer.grad_scale = torch.tensor(scale)
             optimizer.found_inf = torch.tensor(1.0 if step in found else 0.0)
         if before_step:
             before_step(step)
-        optimizer.step()
+        if not (type(optimizer).__name__ in FOREACH and step in found):
+            optimizer.step()
         if after_step:
             after_step(step)
     return losses
@@ -130,7 +136,8 @@ SCALED = dict(scale=1024.0, found=(3, 10, 11))
 
 
 def optimizer_cases():
-    for kind, lr in (("Adam", 0.01), ("AdamW", 0.01), ("SGD", 0.1), ("Adagrad", 0.05)):
+    for kind, lr in (("Adam", 0.01), ("AdamW", 0.01), ("SGD", 0.1), ("Adagrad", 0.05), ("NAdam", 0.01),
+                     ("RMSprop", 0.01)):
         o = dict(lr=lr)
         yield case(kind, o)
         yield case(kind, {**o, "weight_decay": 0.1})
@@ -146,6 +153,12 @@ def optimizer_cases():
     yield case("SGD", dict(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01))
     yield case("SGD", dict(lr=0.1, momentum=0.9, nesterov=True), **SCALED)
     yield case("Adagrad", dict(lr=0.05, lr_decay=0.1, initial_accumulator_value=0.1, eps=1e-6))
+    yield case("NAdam", dict(lr=0.01, betas=(0.8, 0.9), eps=1e-3, momentum_decay=0.1))
+    yield case("NAdam", dict(lr=0.01, weight_decay=0.1, decoupled_weight_decay=True), GROUPS, **SCALED)
+    yield case("RMSprop", dict(lr=0.01, alpha=0.9, eps=1e-3, momentum=0.9))
+    yield case("RMSprop", dict(lr=0.01, centered=True))
+    yield case("RMSprop", dict(lr=0.01, centered=True, momentum=0.9, weight_decay=0.01, maximize=True))
+    yield case("RMSprop", dict(lr=0.01, centered=True, momentum=0.9), GROUPS, **SCALED)
     for norm_type in ("2.0", "1.0", "3.0", "inf"):
         yield case("SGD", dict(lr=0.5, momentum=0.9), clip=dict(max_norm=0.1, norm_type=norm_type))
     yield case("SGD", dict(lr=0.5), clip_value=0.01)
@@ -238,6 +251,8 @@ def main():
             exchange(folder, "AdamW", dict(lr=0.01, amsgrad=True), GROUPS),
             exchange(folder, "SGD", dict(lr=0.1, momentum=0.9, nesterov=True)),
             exchange(folder, "Adagrad", dict(lr=0.05, lr_decay=0.01)),
+            exchange(folder, "NAdam", dict(lr=0.01, momentum_decay=0.1, decoupled_weight_decay=True), GROUPS),
+            exchange(folder, "RMSprop", dict(lr=0.01, momentum=0.9, centered=True)),
         ]})
     dump(folder / "schedules.json", {
         "schedules": schedules(),

@@ -1,6 +1,7 @@
 // What moves between devices, on two GPUs that are the host's (fakes/gpus/host_gpus.cpp).
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -16,6 +17,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/train/checkpoint/module_state.h"
+#include "yoke/train/data/loader.h"
 #include "yoke/train/device/devices.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/sgd.h"
@@ -44,6 +46,29 @@ TEST(TwoGpus, AreFoundAndNamed) {
   EXPECT_EQ(device_name(kSecond), "Host GPU 1");
   EXPECT_EQ(device_name(c10::Device(c10::kCUDA)), "Host GPU 0");
   EXPECT_THROW(at::ones({2}, kFirst) + at::ones({2}, kSecond), c10::Error);  // the fake tells devices apart
+}
+
+// Oracle: the same loader on the CPU. (The fake's copies are synchronous, so an early reuse of memory is not seen
+// here.)
+TEST(TwoGpus, ALoadersBatchesAreOnItsDevice) {
+  const Samples samples{at::randn({21, 3}), at::arange(21)};
+  for (const int64_t num_workers : {0, 2}) {
+    LoaderOptions options{.batch_size = 4, .seed = 1, .num_workers = num_workers};
+    Loader on_cpu(samples, options);
+    options.device = kSecond;
+    Loader on_gpu(samples, options);
+    on_cpu.epoch(0);
+    int64_t num_batches = 0;
+    for (const auto& batch : on_gpu.epoch(0)) {
+      const auto expected = on_cpu.next();
+      EXPECT_EQ(batch.data.device(), kSecond);
+      EXPECT_EQ(batch.target.device(), kSecond);
+      EXPECT_TRUE(at::equal(batch.data.to(kCpu), expected->data));
+      EXPECT_TRUE(at::equal(batch.target.to(kCpu), expected->target));
+      ++num_batches;
+    }
+    EXPECT_EQ(num_batches, 6);
+  }
 }
 
 TEST(TwoGpus, TensorsAndModulesMove) {
@@ -78,8 +103,7 @@ TEST(TwoGpus, ACheckpointLoadsOntoAnotherDevice) {
     const at::NoGradGuard no_grad;
     at::Tensor(parameter).zero_();
   }
-  const auto tensors = named_tensors(*saved);
-  load_module(TensorMap(tensors.begin(), tensors.end()), *receiver);
+  load_module(named_tensors(*saved), *receiver);
   EXPECT_EQ(device_of(*receiver), kSecond);
   EXPECT_TRUE(at::equal(receiver->parameters()[0].cpu(), saved->parameters()[0].cpu()));
 }

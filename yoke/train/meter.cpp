@@ -37,7 +37,7 @@ at::Tensor stack_totals(std::initializer_list<const Meter*> meters, c10::Device 
 
 }  // namespace
 
-double Meter::read() const { return ratio(sum().item<double>(), static_cast<double>(weight_)); }
+double Meter::read() const { return figure(ratio(sum().item<double>(), static_cast<double>(weight_))); }
 
 double Meter::read(dist::Group& group) const { return read_all(group, {this})[0]; }
 
@@ -79,6 +79,8 @@ void Mean::add(const at::Tensor& value, int64_t weight) {
   if (weight > 0) accumulate(value, weight, weight);
 }
 
+double Perplexity::figure(double mean) const { return std::exp(mean); }
+
 namespace {
 
 void check_classes(const char* meter, const at::Tensor& logits, const at::Tensor& target) {
@@ -112,10 +114,13 @@ std::vector<double> read_all(dist::Group& group, std::initializer_list<const Met
   auto totals = stack_totals(meters, group.device());
   group.all_reduce(totals);
   totals = totals.cpu();
-  std::vector<double> means;
-  for (int64_t i = 0; i < totals.size(0); ++i)
-    means.push_back(ratio(totals[i][0].item<double>(), totals[i][1].item<double>()));
-  return means;
+  std::vector<double> figures;
+  int64_t i = 0;
+  for (const auto* meter : meters) {
+    const auto total = totals[i++];
+    figures.push_back(meter->figure(ratio(total[0].item<double>(), total[1].item<double>())));
+  }
+  return figures;
 }
 
 at::Tensor gather_meters(dist::Group& group, std::initializer_list<const Meter*> meters) {

@@ -22,6 +22,8 @@ namespace yoke::train {
 /// Threads  one at a time. Adding never waits for a GPU; reading does.
 class Meter {
  public:
+  virtual ~Meter() = default;
+
   /// This rank's mean so far; NaN before the first value.
   double read() const;
 
@@ -43,6 +45,10 @@ class Meter {
   void accumulate(const at::Tensor& value, int64_t scale, int64_t weight);
 
  private:
+  friend std::vector<double> read_all(dist::World& world, std::initializer_list<const Meter*> meters);
+  /// What is read where the mean over all values is `mean`.
+  virtual double figure(double mean) const { return mean; }
+
   at::Tensor sum_;  ///< float64 []; undefined is 0.
   int64_t weight_ = 0;
 };
@@ -54,6 +60,17 @@ class Mean : public Meter {
   /// of no samples (an empty batch's, which is NaN) is left out.
   /// Errors  kInvalidArgument for more elements than one, or a negative weight.
   void add(const at::Tensor& value, int64_t weight);
+};
+
+/// exp of the mean cross-entropy over all tokens of all ranks, which no mean of the batches' or ranks' perplexities is.
+class Perplexity : public Mean {
+ public:
+  /// `loss` the mean cross-entropy (natural logarithm) of `num_tokens` tokens: those that were averaged over, so
+  /// without padding that the loss ignores. Errors as Mean's.
+  void add(const at::Tensor& loss, int64_t num_tokens) { Mean::add(loss, num_tokens); }
+
+ private:
+  double figure(double mean) const override;
 };
 
 /// The share of samples whose largest logit is the target's, in [0, 1]; the first of equal logits counts.

@@ -1,8 +1,11 @@
 #include "yoke/train/meter.h"
 
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -55,6 +58,39 @@ TEST(Meter, AccuracyCountsTheLargestLogit) {
   EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 3);  // the tie goes to the first
   accuracy.add(logits, at::tensor({0, 1, 1}, at::kLong));
   EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 6);
+}
+
+// Oracle: the cross-entropy of all tokens at once. Ranks and batches have other numbers of them, and some are ignored.
+TEST(Meter, PerplexityIsThatOfAllTokensOfAllRanks) {
+  constexpr int64_t kNumTokens = 30, kIgnored = -100;
+  const auto logits = at::rand({kNumTokens, 7}).mul(5);
+  const auto target = at::randint(0, 7, {kNumTokens}, at::kLong);
+  target.narrow(0, 25, 3).fill_(kIgnored);
+  const double expected =
+      std::exp(at::cross_entropy_loss(logits, target, {}, at::Reduction::Mean, kIgnored).item<double>());
+  fakes::run_ranks(2, [&](dist::World& world) {
+    Perplexity perplexity;
+    Mean unrelated;
+    unrelated.add(scalar(3), 1);
+    const std::vector<int64_t> bounds =
+        world.rank() == 0 ? std::vector<int64_t>{0, 4, 20} : std::vector<int64_t>{20, 30};
+    for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+      const int64_t count = bounds[i + 1] - bounds[i];
+      const auto part = target.narrow(0, bounds[i], count);
+      perplexity.add(
+          at::cross_entropy_loss(logits.narrow(0, bounds[i], count), part, {}, at::Reduction::Mean, kIgnored),
+          part.ne(kIgnored).sum().item<int64_t>());
+    }
+    EXPECT_NEAR(perplexity.read(world), expected, 1e-4);
+    const auto both = read_all(world, {&unrelated, &perplexity});
+    EXPECT_EQ(both[0], 3);
+    EXPECT_NEAR(both[1], expected, 1e-4);
+    if (world.rank() == 1) {
+      EXPECT_GT(std::abs(perplexity.read() - expected), 1e-3) << "this rank's alone";
+    }
+  });
+  Perplexity empty;
+  EXPECT_TRUE(std::isnan(empty.read()));
 }
 
 TEST(Meter, RefusesWhatDoesNotFit) {

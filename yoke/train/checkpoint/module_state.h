@@ -5,10 +5,12 @@
 //     write_pt("ours.pt", to_pt(gather_tensors(world, named_tensors(*model))));
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <vector>
 
 #include "yoke/train/checkpoint/tensor_source.h"
+#include "yoke/train/format/safetensors.h"
 #include "yoke/train/named_tensors.h"
 
 namespace torch::nn {
@@ -26,6 +28,10 @@ NamedTensors named_tensors(const torch::nn::Module& module);
 /// Errors  kInvalidArgument naming the first tensor that one side lacks or that differs in shape or dtype.
 void load_module(const TensorSource& source, torch::nn::Module& module);
 void load_module(TensorMap from, torch::nn::Module& module);
+template <std::same_as<NamedTensors> Tensors>
+void load_module(const Tensors& from, torch::nn::Module& module) {
+  load_module(by_name(from), module);
+}
 
 /// What one side has and the other lacks.
 struct Unmatched {

@@ -12,7 +12,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cinttypes>
 #include <condition_variable>
+#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -21,6 +23,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/world.h"
 #include "yoke/train/data/gather.h"
 
 namespace yoke::train {
@@ -107,7 +110,7 @@ struct Column {
       check_that(!__builtin_mul_overflow(buffer_bytes, size, &buffer_bytes), "a batch [{}] has more bytes than can be",
                  fmt::join(sizes, ", "));
     }
-    if (options.device.is_cpu()) {
+    if (options.device->is_cpu()) {
       pool = std::make_shared<BufferPool>(std::max<int64_t>(buffer_bytes, 1), options.num_prefetch + 2);
     }
   }
@@ -157,10 +160,16 @@ void check(const Samples& samples, const LoaderOptions& options) {
     check_that(std::all_of(stddev.begin(), stddev.end(), [](double value) { return value > 0; }),
                "standard deviations [{}] must be above 0", fmt::join(stddev, ", "));
   }
-  if (!options.device.is_cpu() && at::accelerator::deviceCount() == 0) {  // on the CPU nothing of a GPU is asked
+  // On the CPU nothing of a GPU is asked.
+  if (!options.device->is_cpu() && at::accelerator::deviceCount() == 0) {
     throw Error(ErrorCode::kFailedPrecondition, "loader: {} is asked for, and libtorch sees no GPU",
-                options.device.str());
+                options.device->str());
   }
+}
+
+LoaderOptions on_device(LoaderOptions options, c10::Device device) {
+  if (!options.device) options.device = device;
+  return options;
 }
 
 template <typename T, typename Round>
@@ -177,8 +186,9 @@ detail::ByteTables<T> make_tables(const Normalization& normalization, Round roun
 }  // namespace
 
 struct Loader::Impl {
-  Impl(Samples samples, const LoaderOptions& given)
+  Impl(Samples samples, const LoaderOptions& given, const DistributedSamplerOptions& share)
       : options(given),
+        sampler(share),
         num_samples(samples.data.size(0)),
         data(samples.data, given.normalization ? given.dtype : samples.data.scalar_type(), given.memory_format, given),
         target(samples.target, samples.target.scalar_type(), at::MemoryFormat::Contiguous, given),
@@ -240,7 +250,7 @@ struct Loader::Impl {
     c10::OptionalDeviceGuard guard;
     std::exception_ptr no_device;
     try {
-      if (!options.device.is_cpu()) guard.reset_device(options.device);
+      if (!options.device->is_cpu()) guard.reset_device(*options.device);
     } catch (...) {
       no_device = std::current_exception();
     }
@@ -278,6 +288,24 @@ struct Loader::Impl {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
+  /// The next batch, where it was made; nullopt at the end.
+  std::optional<Batch> take() {
+    if (options.num_workers == 0) {
+      if (next_given == end) return std::nullopt;
+      return make(next_given++);
+    }
+    std::unique_lock lock(mutex);
+    if (next_given == end) return std::nullopt;
+    auto& slot = slots[static_cast<size_t>(next_given % num_slots())];
+    has_batch.wait(lock, [&] { return slot.ready; });
+    auto taken = std::exchange(slot, {});
+    ++next_given;
+    lock.unlock();
+    has_work.notify_one();
+    if (taken.error) std::rethrow_exception(taken.error);
+    return std::move(taken.batch);
+  }
+
   int64_t num_slots() const { return options.num_prefetch; }
 
   struct Slot {
@@ -286,11 +314,19 @@ struct Loader::Impl {
     std::exception_ptr error;
   };
 
-  const LoaderOptions options;
+  const LoaderOptions options;  // with a device
+  const DistributedSampler sampler;
   const int64_t num_samples;
+  int64_t samples_per_batch = 0;  // of all ranks
   Column data, target;
   detail::ByteTables<float> float_tables;  // one of the two, or neither, is filled
   detail::ByteTables<uint16_t> half_tables;
+
+  // The caller's alone.
+  int64_t epoch = 0;       // what epoch() began last, or the one after it where its end has been given
+  int64_t num_starts = 0;  // of orders
+  bool is_epoch = false;   // what was begun last is an epoch, and its end has not been given
+  std::optional<LoaderPosition> resumed;
 
   std::vector<int64_t> indices;  // changes only while no worker is busy
   std::mutex mutex;              // guards what follows
@@ -304,19 +340,83 @@ struct Loader::Impl {
   std::vector<std::thread> workers;
 };
 
-Loader::Loader(Samples samples, const LoaderOptions& options) {
+Loader::Loader(Samples samples, const LoaderOptions& options)
+    : Loader(std::move(samples), on_device(options, c10::kCPU), {.num_ranks = 1, .rank = 0}) {}
+
+Loader::Loader(Samples samples, const dist::World& world, const LoaderOptions& options)
+    : Loader(std::move(samples), on_device(options, world.device()),
+             DistributedSamplerOptions{.num_ranks = world.size(), .rank = world.rank()}) {}
+
+Loader::Loader(Samples samples, const LoaderOptions& options, const DistributedSamplerOptions& share) {
   check(samples, options);
-  impl_ = std::make_unique<Impl>(std::move(samples), options);
+  auto whole_share = share;
+  whole_share.num_samples = samples.data.size(0);
+  whole_share.shuffle = options.shuffle;
+  whole_share.seed = options.seed;
+  whole_share.drop_last = options.drop_last;
+  whole_share.exact = options.exact;
+  impl_ = std::make_unique<Impl>(std::move(samples), options, whole_share);
+  impl_->samples_per_batch = options.batch_size * share.num_ranks;
 }
+
 Loader::Loader(Loader&&) noexcept = default;
 Loader::~Loader() = default;
+
+Loader::Batches Loader::epoch(int64_t epoch) {
+  check_that(epoch >= 0, "epoch {}", epoch);
+  const bool is_resumed = impl_->resumed && impl_->resumed->epoch == epoch;
+  auto batches = start(impl_->sampler.indices(epoch), is_resumed ? impl_->resumed->batch : 0);
+  impl_->resumed.reset();
+  impl_->epoch = epoch;
+  impl_->is_epoch = true;
+  return batches;
+}
+
+int64_t Loader::num_batches() const { return num_batches(impl_->sampler.size()); }
+
+LoaderPosition Loader::position() const {
+  if (impl_->resumed) return *impl_->resumed;
+  return {impl_->epoch, impl_->is_epoch ? impl_->next_given : 0, impl_->samples_per_batch};
+}
+
+void Loader::resume(const LoaderPosition& given) {
+  auto position = given;
+  if (given.samples_per_batch > 0 && impl_->samples_per_batch != given.samples_per_batch) {
+    const int64_t sample = given.batch * given.samples_per_batch;
+    check_that(sample % impl_->samples_per_batch == 0,
+               "no position to resume at: {} samples of epoch {} have been read, which is no multiple of the {} that a "
+               "batch of all ranks has here; resume with another batch size or number of ranks",
+               sample, given.epoch, impl_->samples_per_batch);
+    position.batch = sample / impl_->samples_per_batch;
+    position.samples_per_batch = impl_->samples_per_batch;
+  }
+  check_that(position.epoch >= 0 && position.batch >= 0 && position.batch <= num_batches(),
+             "no position to resume at: batch {} of epoch {}, where an epoch has {} batches", position.batch,
+             position.epoch, num_batches());
+  impl_->resumed = position;
+}
+
+std::string text_of(const LoaderPosition& position) {
+  return fmt::format("epoch {}, batch {} of {} samples", position.epoch, position.batch, position.samples_per_batch);
+}
+
+void read_text(const std::string& name, const std::string& text, LoaderPosition& position) {
+  LoaderPosition read;
+  int end = 0;
+  const int count = std::sscanf(text.c_str(), "epoch %" SCNd64 ", batch %" SCNd64 " of %" SCNd64 " samples%n",
+                                &read.epoch, &read.batch, &read.samples_per_batch, &end);
+  if (count != 3 || end != static_cast<int>(text.size())) {
+    throw Error(ErrorCode::kDataLoss, "the checkpoint's '{}' is '{}', no position of a loader", name, text);
+  }
+  position = read;
+}
 
 int64_t Loader::num_batches(int64_t num_indices) const {
   const int64_t size = impl_->options.batch_size;
   return num_indices / size + (!impl_->options.drop_last && num_indices % size != 0 ? 1 : 0);
 }
 
-void Loader::start(std::vector<int64_t> indices, int64_t first_batch) {
+Loader::Batches Loader::start(std::vector<int64_t> indices, int64_t first_batch) {
   const auto bad = std::find_if(indices.begin(), indices.end(),
                                 [&](int64_t index) { return index < 0 || index >= impl_->num_samples; });
   check_that(bad == indices.end(), "index {} at place {} is outside the {} samples", bad == indices.end() ? 0 : *bad,
@@ -335,23 +435,30 @@ void Loader::start(std::vector<int64_t> indices, int64_t first_batch) {
     impl_->end = count;
   }
   impl_->has_work.notify_all();
+  impl_->is_epoch = false;
+  return {*this, ++impl_->num_starts};
 }
 
 std::optional<Batch> Loader::next() {
-  if (impl_->options.num_workers == 0) {
-    if (impl_->next_given == impl_->end) return std::nullopt;
-    return impl_->make(impl_->next_given++);
+  auto batch = impl_->take();
+  if (batch && !impl_->options.device->is_cpu()) {
+    for (auto* tensor : {&batch->data, &batch->target})
+      *tensor = tensor->to(*impl_->options.device, /*non_blocking=*/true);
   }
-  std::unique_lock lock(impl_->mutex);
-  if (impl_->next_given == impl_->end) return std::nullopt;
-  auto& slot = impl_->slots[static_cast<size_t>(impl_->next_given % impl_->num_slots())];
-  impl_->has_batch.wait(lock, [&] { return slot.ready; });
-  auto taken = std::exchange(slot, {});
-  ++impl_->next_given;
-  lock.unlock();
-  impl_->has_work.notify_one();
-  if (taken.error) std::rethrow_exception(taken.error);
-  return std::move(taken.batch);
+  if (!batch && impl_->is_epoch) {
+    ++impl_->epoch;
+    impl_->is_epoch = false;
+  }
+  return batch;
+}
+
+void Loader::Batches::advance() {
+  current_.reset();  // its memory may serve the next one
+  if (loader_->impl_->num_starts != number_) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "loader: another epoch or order was begun within the loop over this one; use a loader for each");
+  }
+  current_ = loader_->next();
 }
 
 }  // namespace yoke::train

@@ -1,5 +1,7 @@
 #include "yoke/train/data/loader.h"
 
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
@@ -20,8 +22,10 @@
 #include <fstream>
 #include <set>
 
+#include "fakes/run_ranks.h"
 #include "tests/support/sanitized.h"
 #include "yoke/base/error.h"
+#include "yoke/dist/world.h"
 
 namespace yoke::train {
 namespace {
@@ -127,6 +131,94 @@ TEST_P(LoaderWorkers, ResumeInTheMiddle) {
   EXPECT_FALSE(loader.next());
   loader.start({});
   EXPECT_FALSE(loader.next());
+}
+
+std::vector<int64_t> targets(const Batch& batch) {
+  return {batch.target.const_data_ptr<int64_t>(), batch.target.const_data_ptr<int64_t>() + batch.target.numel()};
+}
+
+// The target of a sample is its index, so that a batch says which samples it has.
+Samples numbered(int64_t count) { return {at::arange(count).to(at::kFloat), at::arange(count)}; }
+
+// Oracle: the sampler, whose lists are PyTorch's.
+TEST_P(LoaderWorkers, GiveEachRankTheSamplersShareOfAnEpoch) {
+  fakes::run_ranks(3, [&](dist::World& world) {
+    const LoaderOptions cases[] = {{.seed = 5}, {.shuffle = false}, {.seed = 5, .exact = true}, {.drop_last = true}};
+    for (auto options : cases) {
+      options.batch_size = 4;
+      options.num_workers = GetParam();
+      const DistributedSampler sampler(world, {.num_samples = 50,
+                                               .shuffle = options.shuffle,
+                                               .seed = options.seed,
+                                               .drop_last = options.drop_last,
+                                               .exact = options.exact});
+      Loader loader(numbered(50), world, options);
+      for (const int64_t epoch : {0, 1, 7}) {
+        std::vector<int64_t> expected = sampler.indices(epoch), given;
+        if (options.drop_last) expected.resize(16);
+        int64_t num_batches = 0;
+        for (const auto& batch : loader.epoch(epoch)) {
+          EXPECT_EQ(batch.data.device(), world.device());
+          const auto indices = targets(batch);
+          given.insert(given.end(), indices.begin(), indices.end());
+          ++num_batches;
+        }
+        EXPECT_EQ(given, expected) << "epoch " << epoch << " of rank " << world.rank();
+        EXPECT_EQ(loader.num_batches(), num_batches);
+      }
+    }
+  });
+}
+
+// Oracle: the training that was not interrupted. What a checkpoint keeps, at any moment, leads to the batch after.
+TEST_P(LoaderWorkers, ResumeAtEveryPosition) {
+  const LoaderOptions options{.batch_size = 4, .seed = 3, .num_workers = GetParam()};
+  std::vector<std::vector<int64_t>> all;
+  std::vector<LoaderPosition> positions;  // while batch i is in use
+  Loader loader(numbered(10), options);
+  EXPECT_EQ(loader.position().epoch, 0);
+  EXPECT_EQ(loader.position().batch, 0);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    for (const auto& batch : loader.epoch(epoch)) {
+      all.push_back(targets(batch));
+      positions.push_back(loader.position());
+      EXPECT_EQ(loader.position().epoch, epoch);
+    }
+    EXPECT_EQ(loader.position().epoch, epoch + 1) << "after the loop";
+    EXPECT_EQ(loader.position().batch, 0);
+  }
+  ASSERT_EQ(all.size(), 9u);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    Loader resumed(numbered(10), options);
+    resumed.resume(positions[i]);
+    EXPECT_EQ(resumed.position().epoch, positions[i].epoch);
+    EXPECT_EQ(resumed.position().batch, positions[i].batch);
+    std::vector<std::vector<int64_t>> rest;
+    for (int64_t epoch = resumed.position().epoch; epoch < 3; ++epoch) {
+      for (const auto& batch : resumed.epoch(epoch)) rest.push_back(targets(batch));
+    }
+    EXPECT_EQ(rest, std::vector(all.begin() + static_cast<int64_t>(i) + 1, all.end())) << "after batch " << i;
+  }
+}
+
+TEST_P(LoaderWorkers, BeginAnEpochAgainFromItsFirstBatchAfterBreakingOff) {
+  Loader loader(numbered(10), {.batch_size = 4, .shuffle = false, .num_workers = GetParam()});
+  loader.resume({.epoch = 1, .batch = 2});
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& batch : loader.epoch(1)) {
+      EXPECT_EQ(targets(batch).front(), round == 0 ? 8 : 0);
+      break;
+    }
+  }
+  EXPECT_EQ(loader.position().batch, 1);
+}
+
+TEST_P(LoaderWorkers, RefuseToBeginTwoEpochsAtOnce) {
+  Loader loader(numbered(12), {.batch_size = 4, .num_workers = GetParam()});
+  const auto nested = [&] {
+    for ([[maybe_unused]] const auto& batch : loader.epoch(0)) loader.epoch(1);
+  };
+  EXPECT_THROW(nested(), Error);
 }
 
 TEST_P(LoaderWorkers, StartAgainAtAnyTime) {
@@ -285,9 +377,30 @@ TEST(Loader, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal(good, {.batch_size = 0}), HasSubstr("batch_size 0"));
   EXPECT_THAT(refusal(good, {.num_workers = -1}), HasSubstr("num_workers -1"));
   EXPECT_THAT(refusal(good, {.num_prefetch = 0}), HasSubstr("num_prefetch 0"));
+  EXPECT_THAT(refusal(good, {.exact = true, .drop_last = true}), HasSubstr("drop_last leaves samples out"));
   EXPECT_THAT(refusal(good, {}, {0, 1, 8}), HasSubstr("index 8 at place 2 is outside the 8 samples"));
   EXPECT_THAT(refusal(good, {}, {-1}), HasSubstr("index -1 at place 0"));
   EXPECT_THAT(refusal(good, {.batch_size = 4}, {0, 1, 2, 3, 4}, 3), HasSubstr("first_batch 3 of 2 batches"));
+}
+
+TEST(Loader, RefusesPositionsThatNoEpochHas) {
+  Loader loader(images(10), {.batch_size = 4});
+  for (const LoaderPosition position : {LoaderPosition{-1, 0}, {0, -1}, {0, 4}}) {
+    EXPECT_THROW(loader.resume(position), Error) << position.epoch << " " << position.batch;
+  }
+  EXPECT_THROW(loader.epoch(-1), Error);
+  loader.resume({0, 3});
+}
+
+TEST(Loader, RefusesAGpuThatIsNotThere) {
+  if (at::accelerator::deviceCount() > 0) GTEST_SKIP() << "there is a GPU";
+  try {
+    Loader(images(4), {.device = c10::Device(c10::kCUDA, 0)});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(error.what(), HasSubstr("cuda:0 is asked for, and libtorch sees no GPU"));
+  }
 }
 
 }  // namespace

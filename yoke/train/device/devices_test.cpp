@@ -99,8 +99,7 @@ TEST(Devices, NamesBothSidesThatShouldBeOnOne) {
 // A file holds no devices: loading copies into what the receiver has, wherever that is.
 TEST(Devices, ACheckpointKeepsTheReceiversDevice) {
   torch::nn::Linear saved(3, 2), receiver(3, 2);
-  const auto tensors = named_tensors(*saved);
-  const TensorMap state(tensors.begin(), tensors.end());
+  const auto state = named_tensors(*saved);
   const auto* data = receiver->weight.const_data_ptr();
   load_module(state, *receiver);
   EXPECT_TRUE(receiver->weight.equal(saved->weight));

@@ -21,6 +21,8 @@
 #include "yoke/train/format/pt_file.h"
 #include "yoke/train/optim/adagrad.h"
 #include "yoke/train/optim/adam.h"
+#include "yoke/train/optim/nadam.h"
+#include "yoke/train/optim/rmsprop.h"
 #include "yoke/train/optim/sgd.h"
 
 namespace yoke::train {
@@ -159,6 +161,11 @@ TEST_F(OptimizerPt, GoesOnInPythonAndEqualsPyTorchsToTheLastBit) {
          return std::make_unique<Sgd>(std::move(p), SgdOptions{.lr = 0.01, .momentum = 0.9, .nesterov = true});
        }},
       {"Adagrad", [](NamedTensors p) { return std::make_unique<Adagrad>(std::move(p), AdagradOptions{.lr = 0.01}); }},
+      {"NAdam", [](NamedTensors p) { return std::make_unique<NAdam>(std::move(p), NAdamOptions{.lr = 0.01}); }},
+      {"RMSprop",
+       [](NamedTensors p) {
+         return std::make_unique<RMSprop>(std::move(p), RMSpropOptions{.lr = 0.01, .momentum = 0.9, .centered = true});
+       }},
   };
   std::map<std::string, std::unique_ptr<Optimizer>> optimizers;
   PtDict ours;

@@ -5,8 +5,8 @@
 #include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -89,7 +89,7 @@ Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>>
       slot.parameter = parameter;
       slot.group = lrs_.size();
       const bool is_half_on_cpu = parameter.is_cpu() && at::isReducedFloatingType(parameter.scalar_type());
-      slot.is_fused = has_fused_kernel(parameter) && (traits_.fuses_half_on_cpu || !is_half_on_cpu);
+      slot.is_fused = traits_.is_fused && has_fused_kernel(parameter) && (traits_.fuses_half_on_cpu || !is_half_on_cpu);
       slots_.push_back(std::move(slot));
       parameters_.emplace_back(name, parameter);
     }
@@ -208,11 +208,18 @@ void Optimizer::plan() {
   is_planned_ = true;
 }
 
-/// A state of the parameter's shape; of a part, a part.
-at::Tensor Optimizer::new_state(const at::Tensor& parameter, double initial) {
-  const auto state = at::full_like(parameter, initial);
-  if (const auto* sharding = sharding_of(parameter)) mark_sharded(state, *sharding);
+/// A state of the parameter's shape, of a part a part; or a number.
+at::Tensor Optimizer::new_state(const Slot& slot, const StateKind& kind) {
+  if (kind.is_number) return new_number(slot, kind.initial);
+  const auto state = at::full_like(slot.parameter, kind.initial);
+  if (const auto* sharding = sharding_of(slot.parameter)) mark_sharded(state, *sharding);
   return state;
+}
+
+/// Fused kernels want it beside the parameter; without one it is read here, so it stays with the CPU.
+at::Tensor Optimizer::new_number(const Slot& slot, double initial) {
+  const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);
+  return at::full({}, initial, at::dtype(at::kFloat).device(device));
 }
 
 StepGradients Optimizer::step_gradients() {
@@ -222,10 +229,8 @@ StepGradients Optimizer::step_gradients() {
 
 void Optimizer::start_state(Slot& slot) const {
   slot.states.clear();
-  for (const auto& kind : state_kinds(slot.group)) slot.states.push_back(new_state(slot.parameter, kind.initial));
-  // The kernels want the count beside the parameter; without one it is read here, so it stays with the CPU.
-  const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);
-  if (traits_.has_steps) slot.step = at::zeros({}, at::dtype(at::kFloat).device(device));
+  for (const auto& kind : state_kinds(slot.group)) slot.states.push_back(new_state(slot, kind));
+  if (traits_.has_steps) slot.step = new_number(slot, 0);
 }
 
 at::Tensor Optimizer::checked_gradient(size_t i) const {
@@ -326,7 +331,20 @@ void Optimizer::load_state_dict(const TensorMap& state) {
       slot.has_state = true;
       return &found->second;
     };
+    const auto take_number = [&](const std::string& kind) {
+      const auto* tensor = take(kind + "." + name);
+      if (tensor == nullptr) return at::Tensor();
+      if (!tensor->defined() || tensor->numel() != 1) {
+        throw Error(ErrorCode::kInvalidArgument, "{}: state '{}.{}' is {}, not one number", traits_.name, kind, name,
+                    describe(*tensor));
+      }
+      return new_number(slot, 0).copy_(tensor->reshape({}));
+    };
     for (const auto& kind : kinds) {
+      if (kind.is_number) {
+        slot.states.push_back(take_number(kind.name));
+        continue;
+      }
       const auto* tensor = take(kind.name + "." + name);
       if (tensor == nullptr) continue;
       if (!tensor->defined() || tensor->sizes() != slot.parameter.sizes() ||
@@ -334,19 +352,9 @@ void Optimizer::load_state_dict(const TensorMap& state) {
         throw Error(ErrorCode::kInvalidArgument, "{}: state '{}.{}' is {}, the parameter {}", traits_.name, kind.name,
                     name, describe(*tensor), describe(slot.parameter));
       }
-      slot.states.push_back(new_state(slot.parameter, 0).copy_(*tensor));
+      slot.states.push_back(new_state(slot, kind).copy_(*tensor));
     }
-    if (traits_.has_steps) {
-      if (const auto* tensor = take("step." + name); tensor != nullptr) {
-        if (!tensor->defined() || tensor->numel() != 1) {
-          throw Error(ErrorCode::kInvalidArgument, "{}: state 'step.{}' is {}, not one number", traits_.name, name,
-                      describe(*tensor));
-        }
-        const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);
-        slot.step = at::zeros({}, at::dtype(at::kFloat).device(device));
-        slot.step.copy_(tensor->reshape({}));
-      }
-    }
+    if (traits_.has_steps) slot.step = take_number("step");
     if (slot.has_state && !missing.empty()) {
       throw Error(ErrorCode::kInvalidArgument, "{}: the state of parameter '{}' lacks '{}'", traits_.name, name,
                   missing);

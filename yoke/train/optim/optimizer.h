@@ -1,6 +1,6 @@
 // yoke/train/optim/optimizer.h -- what all optimizers share: groups, gradients, learning rates, state.
 //
-//     AdamW optimizer(model, {.weight_decay = 0.01});      // adam.h; sgd.h, adagrad.h
+//     AdamW optimizer(model, {.weight_decay = 0.01});      // adam.h; sgd.h, adagrad.h, nadam.h, rmsprop.h
 //     loss.backward(); optimizer.step(schedule(i)); optimizer.zero_grad();
 #pragma once
 
@@ -64,8 +64,8 @@ std::pair<NamedTensors, NamedTensors> split(
 using OptionValue = std::variant<bool, double, std::vector<double>>;
 using OptionMap = std::map<std::string, OptionValue>;
 
-/// An optimizer over groups of parameters. Each step is one fused kernel for each (group, device, dtype), and the lists
-/// that it takes are built once, not once a step.
+/// An optimizer over groups of parameters. Each step is one fused kernel for each (group, device, dtype), or some
+/// foreach operations where libtorch has no such kernel, and the lists that they take are built once, not once a step.
 ///
 /// Parameters  leaf tensors of float, double, half or bfloat16, each under a name of its own over all groups.
 ///             A tied one counts once, under its first name (see distinct); in two groups it is an error.
@@ -73,11 +73,13 @@ using OptionMap = std::map<std::string, OptionValue>;
 ///             without a gradient is left alone, and has no state until its first one.
 /// Slices      all updates are elementwise: a 1-D view of a parameter (with its gradient) steps as it does within the
 ///             whole. On a CPU the last elements of a slice that is no multiple of 64 bytes may round differently.
-/// Devices     fused kernels on CPU and CUDA. Elsewhere, and for parameters with gaps in their memory (column slices),
-///             the same formulas through foreach operations.
+/// Devices     fused kernels on CPU and CUDA. Elsewhere, for parameters with gaps in their memory (column slices), and
+///             for NAdam and RMSprop everywhere, the same formulas through foreach operations.
 /// Sync        a step never waits for the device, with two exceptions while GradScale::found_inf is used on one: the
 ///             first step of an SGD momentum, and steps that are not fused (sparse gradients included).
-/// Source      torch/optim/*.py: on one machine parameters and state equal Python's with fused=True to the last bit.
+/// Source      torch/optim/*.py: on one machine parameters and state equal Python's with fused=True to the last bit,
+/// and
+///             those of NAdam and RMSprop with foreach=True.
 class Optimizer : public ScalableOptimizer {
  public:
   Optimizer(const Optimizer&) = delete;
@@ -128,12 +130,14 @@ class Optimizer : public ScalableOptimizer {
   struct StateKind {
     std::string name;
     double initial = 0;
+    bool is_number = false;  ///< One float, kept where the step count is, not the parameter's shape. Such come last.
   };
 
   struct Traits {
     std::string name;                   ///< For messages.
     bool has_steps = true;              ///< Counts the steps of each parameter, as "step.NAME".
     bool starts_from_gradient = false;  ///< The first step differs from the others (SGD's momentum).
+    bool is_fused = true;               ///< False: libtorch has no kernel, and update_foreach makes every step.
     bool fuses_half_on_cpu = true;      ///< False: the kernel for half and bfloat16 is wrong there.
   };
 
@@ -173,7 +177,7 @@ class Optimizer : public ScalableOptimizer {
 
   /// For the options of a group as they are now; at most three.
   virtual std::vector<StateKind> state_kinds(size_t group) const = 0;
-  virtual void update_fused(Batch& batch, const KernelScale& scale) = 0;
+  virtual void update_fused(Batch&, const KernelScale&) {}  ///< For those whose Traits say is_fused.
 
   /// Both run below autograd. Gradients have been unscaled; the lists may be changed in place, the gradients not.
   virtual void update_foreach(Batch& batch) = 0;
@@ -198,7 +202,8 @@ class Optimizer : public ScalableOptimizer {
   void apply(GradScale scale);
   void plan();
   void start_state(Slot& slot) const;
-  static at::Tensor new_state(const at::Tensor& parameter, double initial);
+  static at::Tensor new_state(const Slot& slot, const StateKind& kind);
+  static at::Tensor new_number(const Slot& slot, double initial);
   at::Tensor checked_gradient(size_t slot) const;
   void run(Batch& batch, const GradScale& scale);
 

@@ -28,7 +28,9 @@
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/optim/ema.h"
+#include "yoke/train/optim/nadam.h"
 #include "yoke/train/optim/python_state.h"
+#include "yoke/train/optim/rmsprop.h"
 #include "yoke/train/optim/sgd.h"
 
 namespace yoke::train {
@@ -123,6 +125,29 @@ void read(const json& given, AdagradOptions& o) {
   o.maximize = given.value("maximize", o.maximize);
 }
 
+void read(const json& given, NAdamOptions& o) {
+  o.lr = given.value("lr", o.lr);
+  if (given.contains("betas")) {
+    o.beta1 = given["betas"][0];
+    o.beta2 = given["betas"][1];
+  }
+  o.eps = given.value("eps", o.eps);
+  o.weight_decay = given.value("weight_decay", o.weight_decay);
+  o.momentum_decay = given.value("momentum_decay", o.momentum_decay);
+  o.decoupled_weight_decay = given.value("decoupled_weight_decay", o.decoupled_weight_decay);
+  o.maximize = given.value("maximize", o.maximize);
+}
+
+void read(const json& given, RMSpropOptions& o) {
+  o.lr = given.value("lr", o.lr);
+  o.alpha = given.value("alpha", o.alpha);
+  o.eps = given.value("eps", o.eps);
+  o.weight_decay = given.value("weight_decay", o.weight_decay);
+  o.momentum = given.value("momentum", o.momentum);
+  o.centered = given.value("centered", o.centered);
+  o.maximize = given.value("maximize", o.maximize);
+}
+
 template <class Kind, class Options>
 std::unique_ptr<Optimizer> make(const Network& network, const json& entry) {
   Options options;
@@ -142,6 +167,8 @@ std::unique_ptr<Optimizer> make_optimizer(const Network& network, const json& en
   if (kind == "Adam") return make<Adam, AdamOptions>(network, entry);
   if (kind == "AdamW") return make<AdamW, AdamWOptions>(network, entry);
   if (kind == "Adagrad") return make<Adagrad, AdagradOptions>(network, entry);
+  if (kind == "NAdam") return make<NAdam, NAdamOptions>(network, entry);
+  if (kind == "RMSprop") return make<RMSprop, RMSpropOptions>(network, entry);
   return make<Sgd, SgdOptions>(network, entry);
 }
 
@@ -216,9 +243,9 @@ void run_case(const json& entry) {
   }
 }
 
-TEST(Optimizers, EqualPyTorchsFusedOnes) {
+TEST(Optimizers, EqualPyTorchs) {
   const OneThread one_thread;
-  ASSERT_EQ(recorded_optimizers()["cases"].size(), 39u);
+  ASSERT_EQ(recorded_optimizers()["cases"].size(), 57u);
   for (const auto& entry : recorded_optimizers()["cases"]) run_case(entry);
 }
 
@@ -280,7 +307,7 @@ Network network_in(const TensorFile& file) {
 // Oracle: Python trains on from its state, and so do we, with the options of the state.
 TEST(PythonState, TrainsOnFromPythonsState) {
   const OneThread one_thread;
-  ASSERT_EQ(recorded_optimizers()["exchange"].size(), 3u);
+  ASSERT_EQ(recorded_optimizers()["exchange"].size(), 5u);
   for (const auto& entry : recorded_optimizers()["exchange"]) {
     const auto file = read_safetensors(kind_file(entry));
     const auto network = network_in(file);

@@ -24,6 +24,7 @@ struct OptimizerOptions {
     for (size_t i = 0; i < kinds.size(); ++i) state.emplace(kinds[i].name, slot.states[i]);
     return state;
   }
+  static bool has_fused(const Optimizer& optimizer) { return optimizer.traits_.is_fused; }
   static bool is_fused(const Optimizer& optimizer, size_t parameter) { return optimizer.slots_[parameter].is_fused; }
   static size_t group_of(const Optimizer& optimizer, size_t parameter) { return optimizer.slots_[parameter].group; }
 };
@@ -142,11 +143,12 @@ PythonOptimizerState to_python(const Optimizer& optimizer) {
       python.param_names.push_back(optimizer.parameters()[i].first);
       is_fused = is_fused && OptimizerOptions::is_fused(optimizer, i);
     }
-    python.options["fused"] = is_fused ? PythonOption(true) : PythonOption();
+    const bool has_fused = OptimizerOptions::has_fused(optimizer);
+    if (has_fused) python.options["fused"] = is_fused ? PythonOption(true) : PythonOption();
     // Python's optimizers look these up without a default.
-    python.options["foreach"] = PythonOption();
+    python.options["foreach"] = has_fused ? PythonOption() : PythonOption(true);
     python.options["differentiable"] = false;
-    if (python.options.contains("betas")) python.options["capturable"] = false;
+    if (!has_fused || python.options.contains("betas")) python.options["capturable"] = false;
   }
   return result;
 }

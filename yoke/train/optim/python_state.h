@@ -35,7 +35,8 @@ struct PythonOptimizerState {
 
 /// What the Python optimizer of the same name loads with load_state_dict, for parameters in the same order
 /// (model.parameters() lists them as named_parameters() does here). Python takes over the options, too: `fused` is
-/// true where the kernels here are fused. Tensors are the optimizer's own, not copies.
+/// true where the kernels here are fused; NAdam and RMSprop have no such option, and `foreach` is true for them. So
+/// Python goes on with the same kernels. Tensors are the optimizer's own, not copies.
 PythonOptimizerState to_python(const Optimizer& optimizer);
 
 /// The other way: learning rates and options that exist here are taken over as Python's load_state_dict does (foreach,

@@ -22,8 +22,8 @@ class World;
 
 namespace yoke::train {
 
-/// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad) over what it is given: slices under their parameters'
-/// names, with as many dimensions as these, to be put into groups by name or number of dimensions.
+/// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over what it is given: slices under their
+/// parameters' names, with as many dimensions as these, to be put into groups by name or number of dimensions.
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(NamedTensors slices)>;
 
 /// Whose work it is that gradients are the mean over ranks.

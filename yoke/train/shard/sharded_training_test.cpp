@@ -13,6 +13,7 @@
 #include "yoke/train/checkpoint/checkpoint_folder.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/clip_grad.h"
+#include "yoke/train/optim/nadam.h"
 #include "yoke/train/optim/sgd.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/precision/grad_scaler.h"
@@ -33,6 +34,11 @@ std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters) {
 }
 std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters) {
   return std::make_unique<Sgd>(std::move(parameters), SgdOptions{.lr = 0.05, .momentum = 0.9});
+}
+
+// Its state has a number that is not the count of its steps.
+std::unique_ptr<Optimizer> make_nadam(NamedTensors parameters) {
+  return std::make_unique<NAdam>(std::move(parameters), NAdamOptions{.lr = 0.01});
 }
 
 enum class Way { kDdp, kZeroWithDdp, kZeroAlone, kFsdp };
@@ -134,15 +140,15 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 }
 
 TEST(ShardedTraining, EveryWayOnAnyNumberOfRanksGivesOneProcessesParameters) {
-  for (const auto& make_optimizer : {make_adamw, make_sgd}) {
+  for (const auto& [name_of_optimizer, make_optimizer] : std::vector<std::pair<const char*, MakeOptimizer>>{
+           {"AdamW", make_adamw}, {"SGD", make_sgd}, {"NAdam", make_nadam}}) {
     OneProcess one(make_optimizer);
     for (int i = 0; i < kTrainingSteps; ++i) one.step();
     const auto expected = copy_of_parameters(*one.network);
     for (const int64_t num_ranks : {1, 2, 4}) {
       TensorMap ddp;
       for (const auto way : {Way::kDdp, Way::kZeroWithDdp, Way::kZeroAlone, Way::kFsdp}) {
-        const auto what = fmt::format("way {} on {} ranks, {}", static_cast<int>(way), num_ranks,
-                                      make_optimizer == make_sgd ? "SGD" : "AdamW");
+        const auto what = fmt::format("way {} on {} ranks, {}", static_cast<int>(way), num_ranks, name_of_optimizer);
         const auto parameters = train_on(num_ranks, way, make_optimizer);
         if (way == Way::kDdp) ddp = parameters;
         ASSERT_EQ(parameters.size(), expected.size()) << what;
@@ -164,7 +170,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
       const test::TemporaryFolder folder;
       TensorMap saved, finished;  // whole, gathered
       run_ranks(before, [&](World& world) {
-        Trainee trainee(way, world, make_adamw);
+        Trainee trainee(way, world, make_nadam);
         for (int i = 0; i < 3; ++i) trainee.step();
         CheckpointFolder(folder.path()).save(3, trainee.state(), {{"epoch", "7"}});
         auto whole = trainee.whole_state();
@@ -174,13 +180,13 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
         whole = trainee.whole_state();
         if (world.rank() == 0) finished = std::move(whole);
       });
-      ASSERT_EQ(saved.size(), 16u * 4);  // parameters, two moments, steps
+      ASSERT_EQ(saved.size(), 16u * 5);  // parameters, two moments, mu_product, steps
 
       for (const int64_t after : {1, 2, 4}) {
         for (const auto other : kSharded) {
           if (other != way && after != 2) continue;  // that one way reads another's needs no table
           run_ranks(after, [&](World& world) {
-            Trainee trainee(other, world, make_adamw);
+            Trainee trainee(other, world, make_nadam);
             auto state = trainee.state();
             const auto checkpoint = CheckpointFolder(folder.path()).load_latest(state);
             ASSERT_TRUE(checkpoint);
@@ -210,7 +216,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
       // And without ranks: from the files, and from what rank 0 gathered.
       const auto source = read_checkpoint(CheckpointFolder(folder.path()).path_of(3)).source;
       for (const auto& from : {source, source_of(saved)}) {
-        OneProcess one(make_adamw);
+        OneProcess one(make_nadam);
         load_module(group_of(from, "model"), *one.network);
         one.optimizer->load_state_dict(read_whole(group_of(from, "optimizer")));
         for (int i = 0; i < 3; ++i) one.step();

@@ -1,0 +1,57 @@
+// yoke/train/optim/find_lr.h -- a learning rate to begin with, found by trying all of them once.
+//
+//     const auto curve = find_lr(world, net, optimizer, [&] { return cross_entropy(net(x()), y()); });
+//     const double lr = curve.suggestion.value_or(1e-3);
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "yoke/train/named_tensors.h"
+#include "yoke/train/optim/optimizer.h"
+
+namespace yoke::train {
+
+struct FindLrOptions {
+  double min_lr = 1e-7;      ///< The rate of the first step.
+  double max_lr = 10;        ///< The rate of the last step.
+  int64_t num_steps = 100;   ///< At least 2; rates grow by the same factor from step to step.
+  double smoothing = 0.98;   ///< Decay of the running mean of the loss, in [0, 1); it is corrected for its beginning.
+  double divergence = 4;     ///< The trial ends where the smoothed loss is above the lowest so far by this factor.
+  int64_t num_skipped = 10;  ///< First losses that the suggestion does not consider: too few are in their mean.
+};
+
+struct LrCurve {
+  std::vector<double> lrs;
+  std::vector<double> losses;  ///< Beside lrs: the smoothed loss of the forward before the step with that rate.
+  bool has_diverged = false;   ///< And ended before max_lr.
+  /// Where the smoothed loss falls fastest over the logarithm of the rate; nullopt where it falls nowhere.
+  std::optional<double> suggestion;
+};
+
+/// Collective. Trains with rates that rise from min_lr to max_lr, until the loss diverges, then puts parameters,
+/// buffers and the optimizer's state and rates back, and makes gradients undefined. `loss` gives the loss of the next
+/// batch.
+///
+/// All groups of the optimizer have the same rate meanwhile. Losses are means over all ranks, so ranks stop together
+/// and have the same curve. Random numbers and batches that `loss` takes are not put back. Errors  kInvalidArgument:
+/// options outside their ranges. What `loss` throws, after everything was put back. Source  Smith, "Cyclical Learning
+/// Rates for Training Neural Networks", WACV 2017, sec. 3.3; the smoothing, the end at
+///         four times the lowest loss and the steepest descent are those of fastai and Lightning.
+LrCurve find_lr(dist::World& world, const NamedTensors& tensors, Optimizer& optimizer,
+                const std::function<at::Tensor()>& loss, const FindLrOptions& options = {});
+
+template <HasParameters M>
+LrCurve find_lr(dist::World& world, const M& model, Optimizer& optimizer, const std::function<at::Tensor()>& loss,
+                const FindLrOptions& options = {}) {
+  auto tensors = parameters_of(model);
+  const auto buffers = buffers_of(model);
+  tensors.insert(tensors.end(), buffers.begin(), buffers.end());
+  return find_lr(world, tensors, optimizer, loss, options);
+}
+
+}  // namespace yoke::train

@@ -1,0 +1,46 @@
+// yoke/train/optim/nadam.h -- NAdam: Adam with Nesterov's momentum.
+#pragma once
+
+#include <vector>
+
+#include "yoke/train/optim/optimizer.h"
+
+namespace yoke::train {
+
+struct NAdamOptions {
+  double lr = 2e-3;  ///< Or each step is given its own: step(lr).
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;              ///< Added to the gradient, unless it is decoupled.
+  double momentum_decay = 4e-3;         ///< How fast the momentum of step t rises to beta1.
+  bool decoupled_weight_decay = false;  ///< As AdamW: parameters shrink by lr * weight_decay a step.
+  bool maximize = false;
+};
+
+/// torch.optim.NAdam. Dense gradients only. libtorch has no fused kernel for it.
+///
+/// State   "exp_avg.NAME", "exp_avg_sq.NAME"; "mu_product.NAME", one float: the product of all momenta so far;
+///         "step.NAME".
+/// Errors  kInvalidArgument: options outside their ranges, a name twice, a parameter undefined or of another dtype.
+/// Source  torch/optim/nadam.py; Dozat, "Incorporating Nesterov Momentum into Adam", ICLR 2016 workshop.
+class NAdam : public Optimizer {
+ public:
+  template <HasParameters M>
+  explicit NAdam(const M& model, const NAdamOptions& options = {}) : NAdam(train::parameters_of(model), options) {}
+  explicit NAdam(NamedTensors parameters, const NAdamOptions& options = {});
+  explicit NAdam(std::vector<ParameterGroup<NAdamOptions>> groups);
+
+  /// With the learning rate as it is now.
+  NAdamOptions options(size_t group = 0) const;
+
+ private:
+  std::vector<StateKind> state_kinds(size_t group) const override;
+  void update_foreach(Batch& batch) override;
+  OptionMap options_of(size_t group) const override;
+  void set_options(size_t group, const OptionMap& options) override;
+
+  std::vector<NAdamOptions> options_;  ///< By group; lr is the base class's.
+};
+
+}  // namespace yoke::train

@@ -1,0 +1,46 @@
+// yoke/train/optim/rmsprop.h -- RMSprop: steps divided by a running root mean square of the gradients.
+#pragma once
+
+#include <vector>
+
+#include "yoke/train/optim/optimizer.h"
+
+namespace yoke::train {
+
+struct RMSpropOptions {
+  double lr = 1e-2;     ///< Or each step is given its own: step(lr).
+  double alpha = 0.99;  ///< Decay of the running means.
+  double eps = 1e-8;
+  double weight_decay = 0;  ///< Added to the gradient.
+  double momentum = 0;
+  bool centered = false;  ///< Divides by an estimate of the standard deviation: the mean gradient is subtracted.
+  bool maximize = false;
+};
+
+/// torch.optim.RMSprop. Dense gradients only. libtorch has no fused kernel for it.
+///
+/// State   "square_avg.NAME", with momentum "momentum_buffer.NAME", centered "grad_avg.NAME"; "step.NAME".
+/// Errors  kInvalidArgument: options outside their ranges, a name twice, a parameter undefined or of another dtype.
+/// Source  torch/optim/rmsprop.py; Tieleman and Hinton, "Lecture 6.5: rmsprop", 2012; Graves, "Generating Sequences
+///         With Recurrent Neural Networks", 2013 (centered).
+class RMSprop : public Optimizer {
+ public:
+  template <HasParameters M>
+  explicit RMSprop(const M& model, const RMSpropOptions& options = {})
+      : RMSprop(train::parameters_of(model), options) {}
+  explicit RMSprop(NamedTensors parameters, const RMSpropOptions& options = {});
+  explicit RMSprop(std::vector<ParameterGroup<RMSpropOptions>> groups);
+
+  /// With the learning rate as it is now.
+  RMSpropOptions options(size_t group = 0) const;
+
+ private:
+  std::vector<StateKind> state_kinds(size_t group) const override;
+  void update_foreach(Batch& batch) override;
+  OptionMap options_of(size_t group) const override;
+  void set_options(size_t group, const OptionMap& options) override;
+
+  std::vector<RMSpropOptions> options_;  ///< By group; lr is the base class's.
+};
+
+}  // namespace yoke::train

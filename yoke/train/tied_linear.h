@@ -1,0 +1,56 @@
+// yoke/train/tied_linear.h -- a linear layer whose weight is another module's parameter.
+//
+//     embedding = register_module("embedding", torch::nn::Embedding(num_tokens, width));
+//     head = register_module("head", TiedLinear(embedding.ptr()));    // [..., width] -> [..., num_tokens]
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace yoke::train {
+
+struct TiedLinearOptions {
+  bool bias = false;  ///< Adds a bias of its own, initialised as Linear's.
+};
+
+/// y = x W^T + b, where W is the parameter "weight" of `source`, an Embedding or a Linear: what Python writes as
+/// `head.weight = embedding.weight`.
+///
+/// Parameter  one tensor under two names, which are Python's: its gradient is the sum of both uses, and whatever trains
+///            or averages parameters takes it once (see distinct in named_tensors.h). The state has it under both
+///            names, as Python's state_dict, so files fit both ways.
+/// to()       moves and converts it once; the tie stays.
+/// clone()    of a module that has both keeps the tie, provided that its reset() registers the source before this.
+/// Random     no numbers are drawn for the weight; Python draws those of a Linear's and drops them.
+/// Errors     kInvalidArgument when the source has no parameter "weight" of two dimensions. In clone():
+///            kFailedPrecondition for this module alone, or with a source that was not cloned before it.
+class TiedLinearImpl : public torch::nn::Module {
+ public:
+  explicit TiedLinearImpl(std::shared_ptr<torch::nn::Module> source, const TiedLinearOptions& options = {});
+
+  /// [..., in] to [..., out].
+  at::Tensor forward(const at::Tensor& input);
+
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override;
+  void pretty_print(std::ostream& stream) const override;
+
+  at::Tensor weight;  ///< [out, in], the source's.
+  at::Tensor bias;    ///< [out], or undefined.
+
+ private:
+  void clone_(torch::nn::Module& other, const std::optional<at::Device>& device) override;
+
+  std::shared_ptr<torch::nn::Module> source_;
+};
+
+class TiedLinear : public torch::nn::ModuleHolder<TiedLinearImpl> {
+ public:
+  using ModuleHolder::ModuleHolder;
+  using Impl = TiedLinearImpl;
+};
+
+}  // namespace yoke::train
