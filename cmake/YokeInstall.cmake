@@ -1,32 +1,29 @@
-# What `cmake --install` puts where, so that find_package(yoke) works. Each target is installed if this build has it:
-# with YOKE_TORCH=OFF the components of the training half are simply not there. The command and the recipes
-# install themselves (yoke/cli, recipes).
+# What `cmake --install` puts where, so that find_package(yoke) works. The rooms that have headers for users are
+# installed, if this build has them: with YOKE_TORCH=OFF the components of the training half are simply not there. The
+# command, the tools and the recipes install themselves.
 #
 #   bin/yoke  lib/libyoke_*  include/yoke/...  lib/cmake/yoke/  libexec/yoke/{yoke-NAME,recipes/NAME/}
-#   share/yoke/examples/
+#   lib/yoke/torch -> libtorch  share/yoke/examples/
+#
+# No installed file holds a path of this machine. Where libtorch lies is said by that link alone: whoever moves the tree
+# to another machine sets it anew.
+if(NOT PROJECT_IS_TOP_LEVEL)  # a program of the project around it needs these two, wherever it is installed
+  foreach(target yoke_dist yoke_cuda)
+    if(TARGET ${target})
+      install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+    endif()
+  endforeach()
+  return()
+endif()
+
 include(CMakePackageConfigHelpers)
 set(YOKE_CMAKE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/yoke")
-set(yoke_machine_rooms base device claim launch cluster)
-set(yoke_training_rooms dist train)
-set(yoke_installed_rooms "")
-
-foreach(room IN LISTS yoke_machine_rooms yoke_training_rooms)
-  if(NOT TARGET yoke_${room})
-    continue()
-  endif()
-  list(APPEND yoke_installed_rooms ${room})
-  install(TARGETS yoke_${room} EXPORT yokeTargets
-          LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
-          ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/yoke/${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/yoke"
-          FILES_MATCHING PATTERN "*.h"
-          PATTERN "*_test.h" EXCLUDE
-          PATTERN "*_declarations" EXCLUDE)  # what yoke declares of libraries that ship no headers
-endforeach()
-
-if(TARGET yoke_cuda)  # a plug: loaded by libyoke_dist, linked by nobody
-  install(TARGETS yoke_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-endif()
+get_property(yoke_installed_rooms GLOBAL PROPERTY YOKE_INSTALLED_ROOMS)
+list(TRANSFORM yoke_installed_rooms PREPEND "yoke_" OUTPUT_VARIABLE yoke_installed_targets)
+install(TARGETS ${yoke_installed_targets} EXPORT yokeTargets
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+        FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DATADIR}/yoke/examples"
         PATTERN "build" EXCLUDE)
@@ -34,8 +31,8 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDI
 
 # The packages whose targets the installed rooms name, in public or only for the linker: yokeConfig finds them again.
 set(yoke_dependencies "")
-foreach(room IN LISTS yoke_installed_rooms)
-  get_target_property(links yoke_${room} INTERFACE_LINK_LIBRARIES)
+foreach(target IN LISTS yoke_installed_targets)
+  get_target_property(links ${target} INTERFACE_LINK_LIBRARIES)
   string(REGEX MATCHALL "[A-Za-z0-9_]+::" links "${links}")
   list(APPEND yoke_dependencies ${links})
 endforeach()
@@ -45,16 +42,28 @@ list(REMOVE_ITEM yoke_dependencies yoke)
 
 # The build tree is found as an installation is: CMAKE_PREFIX_PATH=build/release.
 set(yoke_build_config "${PROJECT_BINARY_DIR}/lib/cmake/yoke")
+if(YOKE_TORCH)
+  list(APPEND yoke_installed_targets yoke_train_pch)
+  install(TARGETS yoke_train_pch EXPORT yokeTargets)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/YokeTorch.cmake" "${yoke_build_config}/YokeTorch.cmake" COPYONLY)
+  install(FILES "${yoke_build_config}/YokeTorch.cmake" DESTINATION "${YOKE_CMAKE_DIR}")
+  set(make_link [[
+    cmake_path(GET link PARENT_PATH folder)
+    file(MAKE_DIRECTORY "${folder}")
+    file(REMOVE "${link}")
+    file(CREATE_LINK "${root}" "${link}" SYMBOLIC)]])
+  install(CODE "set(root \"${YOKE_TORCH_ROOT}\")
+    set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/yoke/torch\")
+${make_link}")
+  set(root "${YOKE_TORCH_ROOT}")
+  set(link "${PROJECT_BINARY_DIR}/lib/yoke/torch")
+  cmake_language(EVAL CODE "${make_link}")
+endif()
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/yokeConfig.cmake.in" "${yoke_build_config}/yokeConfig.cmake"
                               INSTALL_DESTINATION "${YOKE_CMAKE_DIR}" NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file("${yoke_build_config}/yokeConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
-set(yoke_config_files "${yoke_build_config}/yokeConfig.cmake" "${yoke_build_config}/yokeConfigVersion.cmake")
-if(YOKE_TORCH)
-  configure_file("${PROJECT_SOURCE_DIR}/cmake/YokeTorch.cmake" "${yoke_build_config}/YokeTorch.cmake" COPYONLY)
-  list(APPEND yoke_config_files "${yoke_build_config}/YokeTorch.cmake")
-endif()
-install(FILES ${yoke_config_files} DESTINATION "${YOKE_CMAKE_DIR}")
+install(FILES "${yoke_build_config}/yokeConfig.cmake" "${yoke_build_config}/yokeConfigVersion.cmake"
+        DESTINATION "${YOKE_CMAKE_DIR}")
 
 install(EXPORT yokeTargets NAMESPACE yoke:: DESTINATION "${YOKE_CMAKE_DIR}")
-list(TRANSFORM yoke_installed_rooms PREPEND "yoke_" OUTPUT_VARIABLE yoke_installed_targets)
 export(TARGETS ${yoke_installed_targets} yoke_flags NAMESPACE yoke:: FILE "${yoke_build_config}/yokeTargets.cmake")

@@ -4,13 +4,17 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
-set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 
-# An installed program finds libyoke_dist beside it, and libtorch where it was linked.
-file(RELATIVE_PATH YOKE_BIN_TO_LIB "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
-set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/${YOKE_BIN_TO_LIB}")
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+# yoke_install_rpath(TARGET LIB): what is installed finds yoke's libraries in LIB, a path relative to it, and libtorch
+# through the link there (YokeInstall.cmake). It holds no path of this machine but those in CMAKE_INSTALL_RPATH, which
+# the user may set for libraries elsewhere.
+function(yoke_install_rpath target lib)
+  cmake_path(APPEND origin "$ORIGIN" ${lib})
+  set_target_properties(${target} PROPERTIES
+                        INSTALL_RPATH "${origin};${origin}/yoke/torch/lib;${CMAKE_INSTALL_RPATH}")
+endfunction()
 
 # Paths below the checkout are relative to ccache, so that presets share what they compile alike, and other checkouts too.
 find_program(YOKE_CCACHE ccache)
@@ -24,7 +28,9 @@ add_library(yoke_flags INTERFACE)
 # -Wsubobject-linkage: of united sources GCC takes all but the generated one for headers.
 target_compile_options(yoke_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-subobject-linkage>
-                       $<$<BOOL:${YOKE_WERROR}>:-Werror>)
+                       $<$<BOOL:${YOKE_WERROR}>:-Werror>
+                       # Assertions of headers name their file, and the installed libraries name no folder of this machine.
+                       "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
 if(YOKE_SANITIZE)
   # TSan must see every access; ASan and UBSan watch the product, and what tests compile to is that of other builds.
   # Optimising costs more than it saves. A null pointer ends in ASan's report anyway, and these four checks are a third of
@@ -43,9 +49,10 @@ function(yoke_unite target batch_size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${YOKE_UNITY} UNITY_BUILD_BATCH_SIZE ${batch_size})
 endfunction()
 
-# yoke_library(ROOM [SHARED] SOURCES ... [LINK ...] [PRIVATE ...]): libyoke_ROOM, exported as yoke::ROOM.
+# yoke_library(ROOM [SHARED] SOURCES ... [HEADERS ...] [LINK ...] [PRIVATE ...]): libyoke_ROOM, named yoke::ROOM.
+# HEADERS are those that users include. They are installed, and nothing else is: a room without any stays in the build.
 function(yoke_library room)
-  cmake_parse_arguments(ARG "SHARED" "" "SOURCES;LINK;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "SHARED" "" "SOURCES;HEADERS;LINK;PRIVATE" ${ARGN})
   set(kind STATIC)
   if(ARG_SHARED)
     set(kind SHARED)
@@ -55,6 +62,10 @@ function(yoke_library room)
   yoke_unite(yoke_${room} 8)
   set_target_properties(yoke_${room} PROPERTIES EXPORT_NAME ${room})
   target_compile_features(yoke_${room} PUBLIC cxx_std_20)
+  if(ARG_HEADERS)
+    target_sources(yoke_${room} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${ARG_HEADERS})
+    set_property(GLOBAL APPEND PROPERTY YOKE_INSTALLED_ROOMS ${room})
+  endif()
   target_include_directories(yoke_${room} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(yoke_${room} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:yoke_flags>)

@@ -1,26 +1,13 @@
 // A first training program on yoke: tells two spirals apart, on one worker or on many.
 //
 //   yoke run -n 2 -- build/first --epochs 10
-#include <torch/nn/functional/loss.h>
-#include <torch/nn/modules/activation.h>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/linear.h>
-
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string_view>
 
-#include "yoke/base/error_file.h"
-#include "yoke/dist/world.h"
-#include "yoke/train/data/loader.h"
-#include "yoke/train/data/sampler.h"
-#include "yoke/train/meter.h"
-#include "yoke/train/optim/one_cycle.h"
-#include "yoke/train/optim/sgd.h"
-#include "yoke/train/parallel/distributed_data_parallel.h"
-#include "yoke/train/seed.h"
+#include "yoke/train.h"
 
 namespace {
 

@@ -11,6 +11,7 @@
 
 #include "yoke/base/text.h"
 #include "yoke/device/process/info.h"
+#include "yoke/device/process/json.h"
 #include "yoke/device/process/origin.h"
 
 namespace {

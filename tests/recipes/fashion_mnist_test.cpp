@@ -109,7 +109,7 @@ TEST_F(FashionMnist, AnyNumberOfRanksLearnsTheSame) {
 TEST_F(FashionMnist, ShowsProgressOnATerminal) {
   auto options = training({"--epochs", "1"});
   options.on_terminal = true;
-  EXPECT_THAT(test::run(options).out, ContainsRegex("epoch 1/1  step [0-9]+/20  loss [0-9.]+  [0-9.]+ ?k? samples/s"));
+  EXPECT_THAT(test::run(options).out, ContainsRegex("epoch 1/1  step [0-9]+/20  train loss [0-9.]+  [0-9.]+ ?k? samples/s"));
 }
 
 // Oracle: a run that was killed in the middle of an epoch and resumed ends with the very file of one that was not.
@@ -193,11 +193,11 @@ TEST_F(FashionMnist, RefusesWhatWouldSpoilARun) {
   ASSERT_EQ(train({"--epochs", "1", "--out", "mine"}).exit_code, 0);
   const auto again = train({"--epochs", "1", "--out", "mine"});
   EXPECT_EQ(again.exit_code, exit_status(ErrorCode::kFailedPrecondition));
-  EXPECT_THAT(again.err, HasSubstr("mine holds the checkpoints of another run; add --resume"));
+  EXPECT_THAT(again.err, HasSubstr("mine holds the checkpoints of another run; resume that one (--resume)"));
 
   const auto changed = train({"--epochs", "9", "--out", "mine", "--resume"});
   EXPECT_EQ(changed.exit_code, exit_status(ErrorCode::kInvalidArgument));
-  EXPECT_THAT(changed.err, HasSubstr("--epochs 9 was given, but the run to resume was started with 1"));
+  EXPECT_THAT(changed.err, HasSubstr("epochs 9 was given, but the run to resume was started with 1"));
 
   const auto absent = train({"--out", "nowhere", "--resume"});
   EXPECT_EQ(absent.exit_code, exit_status(ErrorCode::kNotFound));

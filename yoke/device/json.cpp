@@ -9,6 +9,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/device/json_members.h"
+#include "yoke/device/process/json.h"
 
 namespace yoke::device {
 namespace {

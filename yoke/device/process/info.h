@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,10 +44,6 @@ bool is_first_pid_namespace(const std::filesystem::path& proc = "/proc");
 
 /// A user's name, or its number. Looked up once a minute at most; may block as long as the directory service does.
 std::string user_name(int64_t uid);
-
-/// "command", "user" and so on into `json`, an object; null for what is not known.
-void write_json(const ProcessInfo& info, nlohmann::ordered_json& json);
-void read_json(const nlohmann::ordered_json& json, ProcessInfo& info);
 
 // The parts without a machine.
 

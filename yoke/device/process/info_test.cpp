@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "yoke/base/file.h"
+#include "yoke/device/process/json.h"
 
 namespace yoke::device {
 namespace {

@@ -1,8 +1,8 @@
+#include "yoke/device/process/json.h"
+
 #include <nlohmann/json.hpp>
 
 #include "yoke/device/json_members.h"
-#include "yoke/device/process/info.h"
-#include "yoke/device/process/origin.h"
 
 namespace yoke::device {
 namespace {

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -77,10 +76,6 @@ std::string label(const Origin& origin);
 
 /// Of `pid` below `proc`, as far as permissions allow. Nothing is thrown; may block as describe_process() may.
 Origin origin_of_process(int64_t pid, const std::filesystem::path& proc = "/proc");
-
-/// "container", "slurm" and so on into `json`, an object; null for what is not known.
-void write_json(const Origin& origin, nlohmann::ordered_json& json);
-void read_json(const nlohmann::ordered_json& json, Origin& origin);
 
 // The parts without a machine.
 

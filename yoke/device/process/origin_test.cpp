@@ -13,6 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "yoke/device/process/json.h"
+
 namespace yoke::device {
 namespace {
 

@@ -49,8 +49,8 @@ void ExponentialMovingAverage::add(const NamedTensors& tensors, bool is_averaged
     const bool is_mean = is_averaged && (value.is_floating_point() || value.is_complex());
     const auto batch = std::find_if(batches_.begin(), batches_.end(), [&](const Batch& candidate) {
       const auto& first = candidate.values.front();
-      return candidate.is_averaged == is_mean && first.device() == value.device() &&
-             first.scalar_type() == value.scalar_type();
+      return candidate.is_averaged == is_mean && first.device() == average.device() &&
+             first.scalar_type() == average.scalar_type();
     });
     auto& into = batch != batches_.end() ? *batch : batches_.emplace_back(Batch{is_mean, {}, {}});
     into.averages.push_back(average);

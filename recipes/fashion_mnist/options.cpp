@@ -1,0 +1,51 @@
+#include "recipes/fashion_mnist/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+
+#include "yoke/train/data/idx.h"
+
+namespace fashion_mnist {
+
+Options parse(int argc, char** argv) {
+  Options options;
+  options.data = yoke::train::kFashionMnistDir;
+  CLI::App app(
+      "Trains a small CNN on Fashion-MNIST, on all ranks of the job that this process belongs to.\n"
+      "Usually started by: yoke train fashion-mnist [-n N] [options]",
+      "fashion-mnist");
+  app.option_defaults()->take_last();  // as the command's own options: the last of a repeated one counts
+  app.add_option("--epochs", options.num_epochs, "How often all samples are seen")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Of weights and order")->capture_default_str();
+  app.add_flag("--resume", options.resume, "Go on from the newest checkpoint of the run folder");
+  app.add_option("--out", options.out,
+                 "The run folder; otherwise runs/fashion-mnist, or that with the next free number");
+  app.add_option("--data", options.data, "Folder of the gzipped IDX files (Debian: dataset-fashion-mnist)")
+      ->capture_default_str();
+  app.add_option("--precision", options.precision, "auto: bf16 where the hardware has it")
+      ->check(CLI::IsMember({"auto", "bf16", "fp32"}))
+      ->capture_default_str();
+  app.add_flag("--deterministic", options.deterministic, "The same bits every time: one thread, deterministic kernels");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "Also each N steps; 0: each epoch only")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.footer(
+      "Examples:\n"
+      "  yoke train fashion-mnist                                  on every device, five epochs\n"
+      "  yoke train fashion-mnist -n 2 --epochs 1 --seed 7\n"
+      "  yoke train fashion-mnist --resume --out runs/fashion-mnist\n"
+      "  yoke train fashion-mnist --precision fp32 --deterministic");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  for (const auto* option : app.get_options()) {
+    if (option->count() > 0) options.given.insert(option->get_name());
+  }
+  return options;
+}
+
+}  // namespace fashion_mnist

@@ -1,0 +1,25 @@
+// recipes/fashion_mnist/options.h -- what the command line can change.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+namespace fashion_mnist {
+
+struct Options {
+  int64_t num_epochs = 5;
+  uint64_t seed = 0;
+  bool resume = false;
+  std::string out;
+  std::string data;
+  std::string precision = "auto";
+  bool deterministic = false;
+  int64_t checkpoint_every = 0;  ///< Steps; 0: at the end of each epoch only.
+  std::set<std::string> given;   ///< Names of the options that were on the command line.
+};
+
+/// Ends the process for --help and for words that it does not understand.
+Options parse(int argc, char** argv);
+
+}  // namespace fashion_mnist

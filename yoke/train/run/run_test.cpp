@@ -1,0 +1,217 @@
+#include "yoke/train/run/run.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/mse_loss.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
+#include <csignal>
+#include <optional>
+
+#include "fakes/run_ranks.h"
+#include "tests/support/command.h"
+#include "tests/support/message_of.h"
+#include "yoke/base/file.h"
+#include "yoke/train/checkpoint/module_state.h"
+#include "yoke/train/data/loader.h"
+#include "yoke/train/optim/adam.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
+#include "yoke/train/run/run_folder.h"
+
+namespace yoke::train {
+namespace {
+
+namespace fs = std::filesystem;
+using test::message_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr int64_t kNumSamples = 96, kBatch = 8, kSteps = kNumSamples / kBatch, kEpochs = 3;
+
+Samples some_samples() {
+  const auto x = at::arange(kNumSamples * 4).to(at::kFloat).view({kNumSamples, 4}).sin();
+  return {.data = x, .target = x.sum(1, /*keepdim=*/true).contiguous()};
+}
+
+struct Net : torch::nn::Module {
+  torch::nn::Linear in{nullptr}, out{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  Net() {
+    in = register_module("in", torch::nn::Linear(4, 8));
+    norm = register_module("norm", torch::nn::BatchNorm1d(8));
+    out = register_module("out", torch::nn::Linear(8, 1));
+  }
+  at::Tensor forward(const at::Tensor& x) { return out(norm(in(x)).relu()); }
+};
+
+/// What a program with a Run does; `on_step(step)` may break off by throwing.
+struct Outcome {
+  TensorMap weights;
+  bool is_stopped = false;
+  int64_t step = 0;
+};
+Outcome train(dist::World& world, const RunOptions& options, const std::function<void(int64_t step)>& on_step = {},
+              int64_t num_epochs = kEpochs) {
+  Run run(world, options);
+  run.fix("epochs", num_epochs);
+  torch::manual_seed(3);
+  Net model;
+  DistributedDataParallel net(model, world);
+  AdamW optimizer(net, {.lr = 0.01});
+  Loader loader(some_samples(), world, {.batch_size = kBatch / world.size(), .seed = 5});
+  run.state().add("model", net).add("optimizer", optimizer);
+  for (auto& epoch : run.epochs(loader, num_epochs)) {
+    for (auto& batch : epoch) {
+      const auto loss = at::mse_loss(net(batch.data), batch.target);
+      loss.backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      run.log("loss", loss, batch.target.size(0));
+      if (on_step) on_step(run.step());
+    }
+    if (run.stopped()) break;
+    run.log("last_step", static_cast<double>(run.step()));
+  }
+  run.finish();
+  Outcome outcome{.weights = {}, .is_stopped = run.stopped(), .step = run.step()};
+  for (const auto& [name, tensor] : named_tensors(model)) outcome.weights.emplace(name, tensor.detach().clone());
+  return outcome;
+}
+
+class RunTest : public testing::Test {
+ protected:
+  RunOptions options(const std::string& name, bool resume = false, int64_t save_every = 0) const {
+    return {.folder = fs::path(temporary_.path()) / name,
+            .resume = resume,
+            .save_every = save_every,
+            .checkpoints = {.warn = [](const std::string& message) { ADD_FAILURE() << message; }}};
+  }
+  /// The columns of metrics.csv but for the two of times.
+  std::vector<std::string> figures(const std::string& name) const {
+    std::istringstream file(read_file(fs::path(temporary_.path()) / name / "metrics.csv"));
+    std::vector<std::string> rows;
+    for (std::string line; std::getline(file, line);) {
+      rows.push_back(line.substr(0, line.rfind(',', line.rfind(',') - 1)));
+    }
+    return rows;
+  }
+  static void expect_same(const TensorMap& ours, const TensorMap& theirs) {
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (const auto& [name, tensor] : theirs) EXPECT_TRUE(at::equal(ours.at(name), tensor)) << name;
+  }
+
+  const test::TemporaryFolder temporary_;
+};
+
+struct Killed {};
+
+// Oracle: a run that is never interrupted. Rank threads share a process and its generator, so there is one rank.
+TEST_F(RunTest, AKilledRunGoesOnToTheSameBitsAndFigures) {
+  Outcome whole, resumed;
+  fakes::run_ranks(1, [&](dist::World& world) { whole = train(world, options("whole")); });
+  EXPECT_EQ(whole.step, kEpochs * kSteps);
+  EXPECT_FALSE(whole.is_stopped);
+  const auto rows = figures("whole");
+  ASSERT_EQ(rows.size(), 1u + kEpochs);
+  EXPECT_EQ(rows[0], "epoch,loss,last_step");
+  EXPECT_THAT(rows[2], StartsWith("2,"));
+  for (const int64_t kill_at : {2, 13, 12, 30}) {
+    const auto name = "killed-" + std::to_string(kill_at);
+    EXPECT_THROW(fakes::run_ranks(1,
+                                  [&](dist::World& world) {
+                                    train(world, options(name, false, 5), [&](int64_t step) {
+                                      if (step == kill_at) throw Killed();
+                                    });
+                                  }),
+                 Killed);
+    fakes::run_ranks(1, [&](dist::World& world) { resumed = train(world, options(name, true)); });
+    expect_same(resumed.weights, whole.weights);
+    EXPECT_EQ(figures(name), rows) << kill_at;
+  }
+}
+
+TEST_F(RunTest, AllRanksStopAtOneStepAndGoOn) {
+  Outcome whole;
+  fakes::run_ranks(2, [&](dist::World& world) {
+    auto outcome = train(world, options("whole"));
+    if (world.rank() == 0) whole = std::move(outcome);
+  });
+  std::vector<Outcome> stopped(2);
+  fakes::run_ranks(2, [&](dist::World& world) {
+    stopped[static_cast<size_t>(world.rank())] = train(world, options("told"), [&](int64_t step) {
+      if (step == kSteps + 2 && world.rank() == 1) std::raise(SIGUSR1);
+    });
+  });
+  EXPECT_EQ(stopped[0].step, stopped[1].step);
+  EXPECT_GT(stopped[0].step, kSteps);
+  EXPECT_TRUE(stopped[0].is_stopped || stopped[0].step == kEpochs * kSteps);
+  if (stopped[0].is_stopped) {
+    EXPECT_EQ(CheckpointFolder(options("told").folder).steps().back(), stopped[0].step);
+  }
+}
+
+TEST_F(RunTest, KeepsTheBestByAFigure) {
+  fakes::run_ranks(1, [&](dist::World& world) {
+    auto given = options("best");
+    given.checkpoints.keep = 1;
+    given.checkpoints.keep_best = 1;
+    given.checkpoints.metric = "last_step";
+    train(world, given);
+    EXPECT_THAT(CheckpointFolder(given.folder).steps(), ElementsAre(kSteps, kEpochs * kSteps));
+  });
+}
+
+TEST_F(RunTest, RefusesWhatWouldSpoilARun) {
+  fakes::run_ranks(2, [&](dist::World& world) {
+    train(world, options("run"), {}, 1);
+    EXPECT_THAT(message_of([&] { Run(world, options("run")); }, ErrorCode::kFailedPrecondition),
+                HasSubstr("holds the checkpoints of another run"));
+    EXPECT_THAT(message_of([&] { Run(world, options("nowhere", true)); }, ErrorCode::kNotFound),
+                HasSubstr("there is no folder"));
+    Run run(world, options("run", true));
+    EXPECT_THAT(message_of([&] { Run(world, options("run", true)); }, ErrorCode::kUnavailable),
+                HasSubstr("in use by another run"));
+    int64_t epochs = 9;
+    EXPECT_THAT(message_of([&] { run.fix("epochs", epochs, true); }),
+                HasSubstr("epochs 9 was given, but the run to resume was started with 1"));
+    EXPECT_THAT(message_of([&] { run.fix("seed", epochs, true); }), HasSubstr("does not say its 'seed'"));
+    run.fix("epochs", epochs);
+    EXPECT_EQ(epochs, 1);
+    Loader other(some_samples(), world, {.batch_size = kBatch, .seed = 5});
+    EXPECT_THAT(message_of([&] { run.epochs(other, 1); }), HasSubstr("steps_per_epoch 6 was given"));
+    EXPECT_THAT(message_of([&] { run.log("a,b", 1.0); }), HasSubstr("no name for a figure"));
+  });
+}
+
+TEST_F(RunTest, ALoopThatIsLeftEarlyIsNoEpoch) {
+  fakes::run_ranks(1, [&](dist::World& world) {
+    Run run(world, options("left"));
+    Loader loader(some_samples(), world, {.batch_size = kBatch});
+    const auto leave = [&] {
+      for (auto& epoch : run.epochs(loader, 2)) {
+        for (auto& batch : epoch) {
+          if (batch.data.size(0) == kBatch && run.step() == 3) break;
+        }
+      }
+    };
+    EXPECT_THAT(message_of(leave, ErrorCode::kFailedPrecondition), HasSubstr("was left after 3 of 12"));
+  });
+}
+
+TEST(RunFolder, TwoRunsThatStartTogetherTakeTwo) {
+  const test::TemporaryFolder temporary;
+  const auto before = fs::current_path();
+  fs::current_path(temporary.path());
+  EXPECT_EQ(choose_run_folder("a", {}, false), "runs/a");
+  EXPECT_EQ(choose_run_folder("a", {}, false), "runs/a-2");
+  EXPECT_EQ(choose_run_folder("a", {}, true), "runs/a-2");
+  EXPECT_THAT(message_of([] { choose_run_folder("b", {}, true); }, ErrorCode::kNotFound), HasSubstr("runs/b"));
+  fs::current_path(before);
+}
+
+}  // namespace
+}  // namespace yoke::train
