@@ -1,5 +1,4 @@
 // recipes/fashion_mnist/main.cpp -- trains the network on every rank; the loop is all here.
-#include <ATen/Parallel.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>

@@ -118,6 +118,14 @@ TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {
   }
 }
 
+// Gloo throws on a thread of its own, where nobody can catch it.
+TEST(Dist, CollectivesOfOtherSizesAreSaidToDiffer) {
+  const auto result = run({.argv = under_yoke({"mismatch"})});
+  EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kFailedPrecondition)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("its collective met another one, of another size"));
+  EXPECT_THAT(result.err, Not(HasSubstr("terminate called")));
+}
+
 TEST(Dist, ARankThatHangsBeforeACollectiveIsNamed) {
   const auto result = run({.argv = under_yoke({"hang", "2", "2000"}, 3)});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kTimeout)) << result.err;

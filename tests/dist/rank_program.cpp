@@ -3,6 +3,7 @@
 //   rank_program sum [TIMEOUT_MS]       one all_reduce of rank + 1; prints it. Then the same in a second World
 //   rank_program groups [TIMEOUT_MS]    sums of the ranks along both axes of a mesh of two rows, and on this host
 //   rank_program throw|kill|hang RANK [TIMEOUT_MS]   that rank fails between the first collective and the second
+//   rank_program mismatch               rank 0 reduces more numbers than the others
 //   rank_program steps                  asks should_stop() after each collective; prints "stepping", and the step at
 //   which
 //                                       it stopped
@@ -64,7 +65,7 @@ void step_until_told(yoke::dist::World& world, int64_t hanging) {
 
 int main(int argc, char** argv) {
   const std::string_view mode = argv[1];
-  const bool has_rank = mode != "sum" && mode != "steps" && mode != "groups";
+  const bool has_rank = mode != "sum" && mode != "steps" && mode != "groups" && mode != "mismatch";
   const int64_t failing = has_rank ? yoke::parse_int(argv[2]).value() : -1;
   const int timeout_at = has_rank ? 3 : 2;
   const int64_t timeout = argc > timeout_at ? yoke::parse_int(argv[timeout_at]).value() : 60'000;
@@ -77,6 +78,11 @@ int main(int argc, char** argv) {
       print_sums_of_groups(world);
       world.shutdown();
       return 0;
+    }
+    if (mode == "mismatch") {
+      world.barrier();
+      const auto tensor = at::full({world.rank() == 0 ? 4000 : 1}, 1.0);
+      while (true) world.all_reduce(tensor);
     }
     if (mode == "steps" || mode == "no-step") {
       step_until_told(world, failing);

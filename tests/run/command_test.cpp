@@ -7,6 +7,7 @@
 
 #include "tests/run/launch.h"
 #include "tests/run/prefix.h"
+#include "yoke/base/file.h"
 
 namespace yoke::test {
 namespace {
@@ -226,12 +227,20 @@ TEST(CommandLine, RecipesEndAsProgramsOfYokeRun) {
 TEST(CommandLine, NewCopiesTheExample) {
   Prefix prefix;
   EXPECT_EQ(prefix.yoke({"new", prefix.path("mine")}).exit_code, 69) << "there is no example";
-  prefix.write("share/yoke/examples/first/CMakeLists.txt", "project(first)\n");
-  prefix.write("share/yoke/examples/first/src/main.cpp", "int main() {}\n");
+  prefix.write("share/yoke/examples/first/CMakeLists.txt", "project(first)\nadd_executable(first x)\n");
+  prefix.write("share/yoke/examples/first/src/main.cpp", "// the first: build/first\nint main() { run(\"first\"); }\n");
   const auto made = prefix.yoke({"new", prefix.path("mine")});
   EXPECT_EQ(made.exit_code, 0) << made.err;
   EXPECT_THAT(made.out, HasSubstr("cmake -B build -DCMAKE_PREFIX_PATH=" + prefix.path()));
-  EXPECT_TRUE(std::filesystem::exists(prefix.path("mine/src/main.cpp")));
+  EXPECT_THAT(made.out, HasSubstr("yoke run -n 2 -- build/mine\n"));
+  EXPECT_EQ(read_file(prefix.path("mine/CMakeLists.txt")), "project(mine)\nadd_executable(mine x)\n");
+  EXPECT_EQ(read_file(prefix.path("mine/src/main.cpp")), "// the first: build/mine\nint main() { run(\"mine\"); }\n");
+  for (const std::string name : {"test", "1st", "a b", "a$(x)"}) {
+    const auto refused = prefix.yoke({"new", prefix.path(name)});
+    EXPECT_EQ(refused.exit_code, 64) << name;
+    EXPECT_THAT(refused.err, HasSubstr("'" + name + "' cannot be the name of a program"));
+    EXPECT_FALSE(std::filesystem::exists(prefix.path(name)));
+  }
   const auto again = prefix.yoke({"new", prefix.path("mine")});
   EXPECT_EQ(again.exit_code, 69);
   EXPECT_THAT(again.err, HasSubstr("exists and is not an empty folder"));

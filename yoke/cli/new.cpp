@@ -4,10 +4,15 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
+#include <regex>
+#include <span>
 
 #include "yoke/base/error.h"
+#include "yoke/base/file.h"
 #include "yoke/cli/command.h"
 
 namespace yoke::cli {
@@ -15,7 +20,36 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The project is called as its folder. Errors: kInvalidArgument for what CMake takes for no target's name.
+std::string project_name(const fs::path& target) {
+  constexpr std::array kReserved = {"all",  "clean",   "edit_cache",     "help",          "install", "package",
+                                    "test", "package_source", "preinstall", "rebuild_cache", "yoke"};
+  auto name = fs::absolute(target).lexically_normal().filename().string();
+  if (name.empty()) name = fs::absolute(target).lexically_normal().parent_path().filename().string();  // "dir/"
+  static const std::regex kName("[A-Za-z_][A-Za-z0-9_.+-]*");
+  if (std::regex_match(name, kName) && std::ranges::find(kReserved, name) == kReserved.end()) return name;
+  throw Error(ErrorCode::kInvalidArgument,
+              "'{}' cannot be the name of a program in CMake: take letters, digits, '_', '-' and '.', a letter first, "
+              "and none of CMake's own names (test, install, ...)",
+              name);
+}
+
+/// Writes the example's files with the project's name in place of "first".
+void rename_project(const fs::path& folder, const std::string& name) {
+  static const std::regex kFirst(R"(((?:project|add_executable|target_link_libraries)\(|build/|runs/|")first\b)");
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    const auto text = read_file(entry.path());
+    const auto renamed = std::regex_replace(text, kFirst, "$1" + name);
+    if (renamed == text) continue;
+    replace_file(entry.path(), [&](int fd) {
+      write_all(fd, std::as_bytes(std::span(renamed)), entry.path().string());
+    });
+  }
+}
+
 int run_new(const std::string& target, Context& context) {
+  const auto name = project_name(target);
   const auto source = context.installation.share / "examples" / "first";
   std::error_code error;
   if (!fs::is_directory(source, error)) {
@@ -27,14 +61,15 @@ int run_new(const std::string& target, Context& context) {
   fs::create_directories(target, error);
   if (!error) fs::copy(fs::canonical(source), target, fs::copy_options::recursive, error);
   if (error) throw system_error(error.value(), "writing " + target);
+  rename_project(target, name);
   context.out << fmt::format(
-      "{0} holds a training program of your own. Next:\n"
+      "{0} holds a training program of your own, {2}. Next:\n"
       "\n"
       "  cd {0}\n"
       "  cmake -B build -DCMAKE_PREFIX_PATH={1}\n"
       "  cmake --build build\n"
-      "  yoke run -n 2 -- build/first\n",
-      target, context.installation.executable.parent_path().parent_path().string());
+      "  yoke run -n 2 -- build/{2}\n",
+      target, context.installation.executable.parent_path().parent_path().string(), name);
   return kExitOk;
 }
 
@@ -43,8 +78,8 @@ int run_new(const std::string& target, Context& context) {
 void add_new(CLI::App& app, Context& context) {
   auto target = std::make_shared<std::string>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("new", "Begin a training program of your own");
-  cmd->add_option("DIR", *target, "A folder that does not exist yet, or is empty")->type_name("")->required();
-  cmd->footer(examples("  yoke new my-training    a CMake project that trains a network on all ranks"));
+  cmd->add_option("DIR", *target, "A folder that does not exist yet, or is empty; the program is called as it is")->type_name("")->required();
+  cmd->footer(examples("  yoke new my-training    a CMake project, my-training, that trains a network on all ranks"));
   cmd->callback([target, &context] { context.exit_code = run_new(*target, context); });
 }
 

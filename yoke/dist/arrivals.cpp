@@ -172,7 +172,15 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
     missing.push_back(other);
     last = std::min(last.value_or(own), number.value_or(0));
   }
-  if (missing.empty()) return "all ranks have arrived, so the network between them is stuck or a rank has just died";
+  for (const auto& [other, number] : numbers) {
+    if (!missing.empty() || other == rank || number.value_or(0) <= own) continue;
+    return fmt::format("rank {} is at collective {}, ahead of this rank: the two call different collectives", other,
+                       *number);
+  }
+  if (missing.empty()) {
+    return "all ranks have arrived, so the network between them is stuck, a rank has just died, or they call different "
+           "collectives";
+  }
   return fmt::format("{} {} not arrived ({} at collective {})", list_ranks(missing),
                      missing.size() == 1 ? "has" : "have", missing.size() == 1 ? "it is" : "the last is", *last);
 }

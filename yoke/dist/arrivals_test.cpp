@@ -17,6 +17,11 @@ TEST(Arrivals, NamesRanksOfAGroupByTheirRankInTheWorld) {
             "ranks 1 and 7 have not arrived (the last is at collective 9)");
 }
 
+TEST(Arrivals, NamesWhoIsAheadWhereNobodyIsBehind) {
+  EXPECT_EQ(describe_arrivals(5, 1, {{0, 9}, {1, 5}}),
+            "rank 0 is at collective 9, ahead of this rank: the two call different collectives");
+}
+
 TEST(Arrivals, DoesNotBlameItselfOrTheArrived) {
   // This rank's own number in the store may be a moment old.
   EXPECT_EQ(describe_arrivals(12, 0, {{0, 11}, {1, 12}}).find("not arrived"), std::string::npos);

@@ -11,6 +11,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/gloo.h"
 #include "yoke/dist/group_impl.h"
+#include "yoke/dist/mismatch.h"
 #include "yoke/dist/plug.h"
 #include "yoke/dist/stop_agreement.h"
 #include "yoke/dist/stop_signal.h"
@@ -98,6 +99,15 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
     plug->set_device(job_->device.index());
   }
   job_->connect(impl_);
+  if (rank.world_size == 1) return;
+  explain_mismatches([weak = std::weak_ptr(job_), impl = std::weak_ptr(impl_)](const std::string& text) {
+    const auto job = weak.lock();
+    if (!job || !job->arrivals) return text;
+    const auto whole = fmt::format("rank {}: at collective {}, {}", job->env.rank,
+                                   impl.lock() ? impl.lock()->sequence() : 0, text);
+    job->arrivals->report(whole);
+    return whole;
+  });
 }
 
 World::World(World&&) noexcept = default;

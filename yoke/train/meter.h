@@ -45,7 +45,7 @@ class Meter {
   void accumulate(const at::Tensor& value, int64_t scale, int64_t weight);
 
  private:
-  friend std::vector<double> read_all(dist::World& world, std::initializer_list<const Meter*> meters);
+  friend std::vector<double> read_all(dist::Group& world, std::initializer_list<const Meter*> meters);
   /// What is read where the mean over all values is `mean`.
   virtual double figure(double mean) const { return mean; }
 

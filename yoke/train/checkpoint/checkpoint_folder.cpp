@@ -16,7 +16,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/on_all_ranks.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/checkpoint/sharded_files.h"
 #include "yoke/train/checkpoint/whole_file.h"
 #include "yoke/train/sharding.h"
@@ -103,12 +103,12 @@ struct CheckpointFolder::Impl {
 
 /// Collective. Decides who writes what.
 Save CheckpointFolder::Impl::prepare(int64_t step, const TrainState& state, const StringMap& metadata) const {
-  auto& world = state.world();
+  auto& group = state.group();
   Save save{.step = step, .is_sharded = false, .slices = {}, .metadata = {}};
   TrainState::Snapshot snapshot;
   std::string description;
   snapshot = state.snapshot();
-  on_all_ranks(world, fmt::format("saving step {} in {}: nothing was written", step, files.path().string()), [&] {
+  on_all_ranks(group, fmt::format("saving step {} in {}: nothing was written", step, files.path().string()), [&] {
     if (step < 0) throw Error(ErrorCode::kInvalidArgument, "saving in {}: the step is {}", files.path().string(), step);
     save.metadata = snapshot.values;
     for (const auto& [name, value] : metadata) {
@@ -121,11 +121,11 @@ Save CheckpointFolder::Impl::prepare(int64_t step, const TrainState& state, cons
     files.check_metric(step, save.metadata);
     description = describe_slices(snapshot.slices);
   });
-  const auto plan = plan_slices(world.all_gather_text(description));
+  const auto plan = plan_slices(group.all_gather_text(description));
   save.is_sharded = std::ranges::any_of(plan, [](const PlannedTensor& tensor) {
     return tensor.parts.size() > 1 || (tensor.parts.size() == 1 && tensor.parts[0].rank != 0);
   });
-  save.slices = own_slices(snapshot.slices, plan, world.rank());
+  save.slices = own_slices(snapshot.slices, plan, group.rank());
   return save;
 }
 
@@ -195,7 +195,7 @@ CheckpointFolder::~CheckpointFolder() {
 
 fs::path CheckpointFolder::save(int64_t step, const TrainState& state, const StringMap& metadata) {
   finish();
-  impl_->write(state.world(), impl_->prepare(step, state, metadata), {});
+  impl_->write(state.group(), impl_->prepare(step, state, metadata), {});
   return path_of(step);
 }
 
@@ -203,7 +203,7 @@ void CheckpointFolder::save_async(int64_t step, const TrainState& state, const S
   const auto begin = Clock::now();
   finish();
   auto save = impl_->prepare(step, state, metadata);
-  if (!impl_->channel) impl_->channel = state.world().split(0);
+  if (!impl_->channel) impl_->channel = state.group().split(0);
   take_copies(save.slices, impl_->copy.slices);
   impl_->copy = std::move(save);
   {
@@ -238,13 +238,13 @@ SaveProgress CheckpointFolder::progress() const {
 }
 
 std::optional<StoredCheckpoint> CheckpointFolder::load_latest(TrainState& state) const {
-  auto checkpoint = impl_->files.newest_sound(state.world());
+  auto checkpoint = impl_->files.newest_sound(state.group());
   if (checkpoint) state.load(*checkpoint, impl_->warn);
   return checkpoint;
 }
 
-std::optional<StoredCheckpoint> CheckpointFolder::newest(dist::World& world) const {
-  return impl_->files.newest_sound(world);
+std::optional<StoredCheckpoint> CheckpointFolder::newest(dist::Group& group) const {
+  return impl_->files.newest_sound(group);
 }
 
 std::vector<int64_t> CheckpointFolder::steps() const { return impl_->files.steps(); }

@@ -34,7 +34,7 @@ struct SaveProgress {
 /// Best     by a number among the metadata of the checkpoints themselves, so that a resumed run goes on comparing where
 ///          the first one stopped. Of equal ones the earlier is better. One without the number, or with NaN, is none of
 ///          the best.
-/// Ranks    members that take a TrainState are collective over its World; all ranks must see the folder.
+/// Ranks    members that take a TrainState are collective over its Group; all ranks must see the folder.
 /// Writers  one run at a time: hold a FolderLock.
 class CheckpointFolder {
  public:
@@ -75,7 +75,7 @@ class CheckpointFolder {
 
   /// Collective. The same checkpoint, opened and not loaded: a program may need what its metadata say before it makes
   /// the parts of its state.
-  std::optional<StoredCheckpoint> newest(dist::World& world) const;
+  std::optional<StoredCheckpoint> newest(dist::Group& group) const;
 
   /// Steps of the checkpoints that are there, sound or not, ascending. A run that starts anew asks first: a later
   /// checkpoint of an earlier run would win when this one is resumed.

@@ -2,7 +2,7 @@
 //
 //     load_module(read_safetensors("weights.safetensors").tensors, *model);
 //     load_module(StoredCheckpoint("out/checkpoint-000000001170").source("model"), *model);
-//     write_pt("ours.pt", to_pt(gather_tensors(world, named_tensors(*model))));
+//     write_pt("ours.pt", to_pt(gather_tensors(group, named_tensors(*model))));
 #pragma once
 
 #include <concepts>

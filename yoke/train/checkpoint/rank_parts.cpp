@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/checkpoint/state_part.h"
 #include "yoke/train/describe.h"
 #include "yoke/train/meter.h"
@@ -20,19 +20,19 @@ namespace {
 
 /// This rank's row; none, with a warning, when the checkpoint has none for it.
 std::optional<at::Tensor> row_of_rank(const PartSource& source) {
-  const auto& world = source.world;
+  const auto& group = source.group;
   if (!source.tensors.tensors.contains("")) {
     source.warn(fmt::format("the checkpoint has no {}; it stays as it is", source.name));
     return std::nullopt;
   }
   const auto rows = read_whole(source.tensors, "");
   if (rows.dim() == 0) throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is {}", source.name, describe(rows));
-  if (rows.size(0) != world.size()) {
+  if (rows.size(0) != group.size()) {
     source.warn(fmt::format("the checkpoint's {} is that of {} ranks, and these are {}: the run goes on, not bit for bit",
-                            source.name, rows.size(0), world.size()));
+                            source.name, rows.size(0), group.size()));
   }
-  if (world.rank() >= rows.size(0)) return std::nullopt;
-  return rows[world.rank()].cpu().clone();
+  if (group.rank() >= rows.size(0)) return std::nullopt;
+  return rows[group.rank()].cpu().clone();
 }
 
 at::Tensor state_of(at::Generator& generator) {
@@ -57,9 +57,8 @@ TrainState& TrainState::add_generator(const std::string& name, at::Generator gen
     at::Generator generator;
     explicit GeneratorPart(at::Generator of) : generator(std::move(of)) {}
     bool is_optional() const override { return true; }
-    void save(const std::string& name, dist::World& world, Snapshot& snapshot) override {
-      const auto rows = world.all_gather(state_of(generator).to(world.device())).cpu();  // [ranks, bytes]
-      snapshot.slices.push_back({name, rows.sizes().vec(), 0, rows});
+    void save(const std::string& name, Snapshot&, std::vector<RankRow>& rows) override {
+      rows.push_back({name, state_of(generator), {}});
     }
     PreparedPart prepare(const PartSource& source) override {
       const auto row = row_of_rank(source);
@@ -74,7 +73,7 @@ TrainState& TrainState::add_generator(const std::string& name, at::Generator gen
 
 TrainState& TrainState::add_generators() {
   add_generator("generator/cpu", at::detail::getDefaultCPUGenerator());
-  const auto device = world().device();
+  const auto device = group().device();
   if (device.is_cuda()) {
     add_generator("generator/cuda", at::detail::getCUDAHooks().getDefaultGenerator(device.index()));
   }
@@ -86,10 +85,8 @@ TrainState& TrainState::add_num_threads(ThreadRule rule) {
     ThreadRule rule;
     explicit NumThreadsPart(ThreadRule given) : rule(given) {}
     bool is_optional() const override { return true; }
-    void save(const std::string& name, dist::World& world, Snapshot& snapshot) override {
-      const auto own = at::full({}, at::get_num_threads(), at::TensorOptions(at::kLong).device(world.device()));
-      const auto rows = world.all_gather(own).cpu();  // [ranks]
-      snapshot.slices.push_back({name, rows.sizes().vec(), 0, rows});
+    void save(const std::string& name, Snapshot&, std::vector<RankRow>& rows) override {
+      rows.push_back({name, at::full({}, at::get_num_threads(), at::kLong), {}});
     }
     PreparedPart prepare(const PartSource& source) override {
       const auto row = row_of_rank(source);
@@ -119,16 +116,15 @@ TrainState& TrainState::add_meter(const std::string& name, Meter& meter) {
   struct MeterPart : Part {
     Meter& meter;
     explicit MeterPart(Meter& of) : meter(of) {}
-    void save(const std::string& name, dist::World& world, Snapshot& snapshot) override {
-      const auto rows = gather_meters(world, {&meter});  // [1, ranks, 2]
-      snapshot.slices.push_back({name, rows.sizes().vec(), 0, rows});
+    void save(const std::string& name, Snapshot&, std::vector<RankRow>& rows) override {
+      rows.push_back({name, meter.state(), [](const at::Tensor& all) { return all.unsqueeze(0); }});  // [1, ranks, 2]
     }
     PreparedPart prepare(const PartSource& source) override {
       if (!source.tensors.tensors.contains("")) {
         throw Error(ErrorCode::kInvalidArgument, "{}: it is no meter there", source.tensors.what);
       }
-      return {[this, rows = read_whole(source.tensors, "").cpu().clone(), &world = source.world] {
-                restore_meters(world, {&meter}, rows);
+      return {[this, rows = read_whole(source.tensors, "").cpu().clone(), &group = source.group] {
+                restore_meters(group, {&meter}, rows);
               },
               {}};
     }

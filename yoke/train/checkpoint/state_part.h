@@ -18,7 +18,7 @@ struct PartSource {
   TensorSource tensors;     ///< Those of "NAME/...", without it; and "" is the tensor "NAME".
   const std::string* text;  ///< The value "NAME"; null when there is none.
   bool is_listed;           ///< The checkpoint says that it has this part, if only an empty one.
-  dist::World& world;
+  dist::Group& group;
   const Warn& warn;
 };
 
@@ -29,10 +29,18 @@ struct PreparedPart {
   std::vector<std::string> unknown;
 };
 
+/// What each rank has of its own, of one shape on all.
+struct RankRow {
+  std::string name;
+  at::Tensor own;
+  /// Of the rows of all ranks, [ranks, ...], what is saved; null: these.
+  std::function<at::Tensor(const at::Tensor& rows)> arrange;
+};
+
 struct TrainState::Part {
   virtual ~Part() = default;
-  /// Collective.
-  virtual void save(const std::string& name, dist::World& world, Snapshot& snapshot) = 0;
+  /// Not collective: what one rank finds alone is an error on all. `rows` are gathered afterwards.
+  virtual void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>& rows) = 0;
   /// Not collective; changes nothing.
   virtual PreparedPart prepare(const PartSource& source) = 0;
   /// Whether a checkpoint without it is loaded all the same.

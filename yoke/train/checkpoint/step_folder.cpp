@@ -14,7 +14,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
 #include "yoke/dist/on_all_ranks.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/checkpoint/sharded_files.h"
 #include "yoke/train/checkpoint/whole_file.h"
 
@@ -208,15 +208,15 @@ std::optional<StoredCheckpoint> StepFolder::newest_sound() const {
   }
 }
 
-std::optional<StoredCheckpoint> StepFolder::newest_sound(dist::World& world) const {
+std::optional<StoredCheckpoint> StepFolder::newest_sound(dist::Group& group) const {
   std::optional<StoredCheckpoint> found;
-  on_all_ranks(world, "choosing a checkpoint", [&] {
-    if (world.rank() == 0) found = newest_sound();
+  on_all_ranks(group, "choosing a checkpoint", [&] {
+    if (group.rank() == 0) found = newest_sound();
   });
-  const auto choice = world.all_gather_text(found ? std::to_string(found->step) : "").front();
+  const auto choice = group.all_gather_text(found ? std::to_string(found->step) : "").front();
   if (choice.empty()) return std::nullopt;
-  on_all_ranks(world, "all ranks need the folder " + path_.string(), [&] {
-    if (world.rank() != 0) found = read(*parse_int(choice));
+  on_all_ranks(group, "all ranks need the folder " + path_.string(), [&] {
+    if (group.rank() != 0) found = read(*parse_int(choice));
   });
   return found;
 }

@@ -15,7 +15,7 @@
 #include "yoke/train/warn.h"
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -56,7 +56,7 @@ class StepFolder {
   /// each one that it refused; the others read what it chose. nullopt when there is none at all.
   /// Errors  on all ranks: there are checkpoints and all are refused (the newest's error); a rank cannot read the one
   ///         that was chosen.
-  std::optional<StoredCheckpoint> newest_sound(dist::World& world) const;
+  std::optional<StoredCheckpoint> newest_sound(dist::Group& group) const;
 
  private:
   bool exists(int64_t step) const;

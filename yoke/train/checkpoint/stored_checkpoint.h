@@ -2,7 +2,7 @@
 // or all ranks a folder.
 //
 //     const auto best = read_checkpoint(folder.path_of(*folder.best_step()));
-//     load_module(best.group("model"), *model);
+//     load_module(best.part("model"), *model);
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct StoredCheckpoint {
   TensorSource source;
 
   /// The tensors of a part, under their names in it.
-  TensorSource group(const std::string& name) const { return group_of(source, name); }
+  TensorSource part(const std::string& name) const { return part_of(source, name); }
 };
 
 /// Opens a file, every byte of which is checked then, or a folder, of which the index and the headers are.

@@ -49,7 +49,7 @@ TrainState& TrainState::add_module(const std::string& name, torch::nn::Module& m
   struct ModulePart : Part {
     torch::nn::Module& module;
     explicit ModulePart(torch::nn::Module& of) : module(of) {}
-    void save(const std::string& name, dist::World&, Snapshot& snapshot) override {
+    void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>&) override {
       append(name, slices_of(named_tensors(module)), snapshot.slices);
     }
     PreparedPart prepare(const PartSource& source) override {
@@ -63,7 +63,7 @@ TrainState& TrainState::add_tensor(const std::string& name, at::Tensor& tensor) 
   struct TensorPart : Part {
     at::Tensor& tensor;
     explicit TensorPart(at::Tensor& of) : tensor(of) {}
-    void save(const std::string& name, dist::World&, Snapshot& snapshot) override {
+    void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>&) override {
       append(name, {slice_of("", tensor)}, snapshot.slices);
     }
     PreparedPart prepare(const PartSource& source) override {
@@ -78,7 +78,7 @@ TrainState& TrainState::add_state_dict(const std::string& name, StateDict access
     StateDict access;
     explicit StateDictPart(StateDict of) : access(std::move(of)) {}
 
-    void save(const std::string& name, dist::World&, Snapshot& snapshot) override {
+    void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>&) override {
       const auto layout = slices_by_name(access.layout ? access.layout() : NamedTensors());
       TensorSlices slices;
       for (const auto& [key, tensor] : access.save()) {
@@ -131,7 +131,7 @@ TrainState& TrainState::add_text(const std::string& name, Value access) {
   struct TextPart : Part {
     Value access;
     explicit TextPart(Value of) : access(std::move(of)) {}
-    void save(const std::string& name, dist::World&, Snapshot& snapshot) override {
+    void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>&) override {
       snapshot.values[name] = access.save();
     }
     PreparedPart prepare(const PartSource& source) override {

@@ -54,7 +54,7 @@ std::vector<PlannedTensor> plan_slices(const std::vector<std::string>& descripti
 /// Errors  on all ranks: those of plan_slices, and what `sink` throws.
 void gather_tensors(dist::Group& group, const NamedTensors& tensors,
                     const std::function<void(const std::string& name, const at::Tensor& whole)>& sink);
-/// Collective. All of them on rank 0, empty elsewhere: `write_pt("model.pt", to_pt(gather_tensors(world,
+/// Collective. All of them on rank 0, empty elsewhere: `write_pt("model.pt", to_pt(gather_tensors(group,
 /// named_tensors(*model))))` is the same for a replicated and a sharded model.
 NamedTensors gather_tensors(dist::Group& group, const NamedTensors& tensors);
 

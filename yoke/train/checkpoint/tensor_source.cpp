@@ -29,9 +29,9 @@ TensorSource source_of(TensorMap whole) {
   return source;
 }
 
-TensorSource group_of(const TensorSource& source, const std::string& group) {
-  TensorSource result{.tensors = {}, .read = {}, .what = fmt::format("'{}' of {}", group, source.what)};
-  const auto prefix = group + "/";
+TensorSource part_of(const TensorSource& source, const std::string& part) {
+  TensorSource result{.tensors = {}, .read = {}, .what = fmt::format("'{}' of {}", part, source.what)};
+  const auto prefix = part + "/";
   for (const auto& [name, whole] : source.tensors) {
     if (name.starts_with(prefix)) result.tensors.emplace(name.substr(prefix.size()), whole);
   }

@@ -28,8 +28,8 @@ struct TensorSource {
 
 TensorSource source_of(TensorMap whole);
 
-/// The tensors of "GROUP/..." without the group.
-TensorSource group_of(const TensorSource& source, const std::string& group);
+/// The tensors of "PART/..." without the part.
+TensorSource part_of(const TensorSource& source, const std::string& part);
 
 /// One tensor in its shape. REQUIRES: the source has it.
 at::Tensor read_whole(const TensorSource& source, const std::string& name);

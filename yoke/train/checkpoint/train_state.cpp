@@ -8,7 +8,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/on_all_ranks.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/checkpoint/state_part.h"
 
 namespace yoke::train {
@@ -28,9 +28,9 @@ std::optional<std::set<std::string>> listed_parts(const StoredCheckpoint& checkp
 }
 
 /// Names that no rank knows.
-std::set<std::string> unknown_to_all(dist::World& world, const std::vector<std::string>& unknown_here) {
+std::set<std::string> unknown_to_all(dist::Group& group, const std::vector<std::string>& unknown_here) {
   std::set<std::string> result(unknown_here.begin(), unknown_here.end());
-  for (const auto& text : world.all_gather_text(nlohmann::json(unknown_here).dump())) {
+  for (const auto& text : group.all_gather_text(nlohmann::json(unknown_here).dump())) {
     const auto theirs = nlohmann::json::parse(text).get<std::set<std::string>>();
     std::erase_if(result, [&](const auto& name) { return !theirs.contains(name); });
   }
@@ -40,15 +40,15 @@ std::set<std::string> unknown_to_all(dist::World& world, const std::vector<std::
 }  // namespace
 
 struct TrainState::Impl {
-  dist::World& world;
+  dist::Group& group;
   std::vector<std::pair<std::string, std::unique_ptr<Part>>> parts;
 };
 
-TrainState::TrainState(dist::World& world) : impl_(new Impl{.world = world, .parts = {}}) {}
+TrainState::TrainState(dist::Group& group) : impl_(new Impl{.group = group, .parts = {}}) {}
 TrainState::~TrainState() = default;
 TrainState::TrainState(TrainState&&) noexcept = default;
 
-dist::World& TrainState::world() const { return impl_->world; }
+dist::Group& TrainState::group() const { return impl_->group; }
 
 TrainState& TrainState::add_part(const std::string& name, std::unique_ptr<Part> part) {
   if (name.empty() || name.starts_with("yoke.")) {
@@ -65,32 +65,40 @@ TrainState& TrainState::add_part(const std::string& name, std::unique_ptr<Part> 
 
 TrainState::Snapshot TrainState::snapshot() const {
   Snapshot snapshot;
-  std::vector<std::string> names;
-  for (const auto& [name, part] : impl_->parts) {
-    part->save(name, impl_->world, snapshot);
-    names.push_back(name);
+  std::vector<RankRow> rows;
+  on_all_ranks(impl_->group, "the training's state was not taken", [&] {
+    std::vector<std::string> names;
+    for (const auto& [name, part] : impl_->parts) {
+      part->save(name, snapshot, rows);
+      names.push_back(name);
+    }
+    snapshot.values[kPartsMark] = nlohmann::json(names).dump();
+  });
+  for (const auto& row : rows) {
+    auto all = impl_->group.all_gather(row.own.to(impl_->group.device())).cpu();
+    if (row.arrange) all = row.arrange(all);
+    snapshot.slices.push_back({row.name, all.sizes().vec(), 0, all});
   }
-  snapshot.values[kPartsMark] = nlohmann::json(names).dump();
   return snapshot;
 }
 
 void TrainState::load(const StoredCheckpoint& checkpoint, const Warn& warn) {
-  auto& world = impl_->world;
+  auto& group = impl_->group;
   const Warn warn_once = [&](const std::string& message) {
-    if (world.rank() == 0) warn(message);
+    if (group.rank() == 0) warn(message);
   };
   const auto what = checkpoint.path.string() + " was not loaded";
   std::vector<PreparedPart> prepared;
   std::vector<std::string> unknown;
-  on_all_ranks(world, what, [&] {
+  on_all_ranks(group, what, [&] {
     const auto listed = listed_parts(checkpoint);
     std::set<std::string> left_out = listed.value_or(std::set<std::string>());
     for (const auto& [name, part] : impl_->parts) {
       PartSource source{.name = name,
-                        .tensors = checkpoint.group(name),
+                        .tensors = checkpoint.part(name),
                         .text = nullptr,
                         .is_listed = listed && listed->contains(name),
-                        .world = world,
+                        .group = group,
                         .warn = warn_once};
       if (const auto own = checkpoint.source.tensors.find(name); own != checkpoint.source.tensors.end()) {
         source.tensors = {.tensors = {{"", own->second}},
@@ -116,11 +124,11 @@ void TrainState::load(const StoredCheckpoint& checkpoint, const Warn& warn) {
                             fmt::join(left_out, ", ")));
     }
   });
-  if (const auto names = unknown_to_all(world, unknown); !names.empty()) {
+  if (const auto names = unknown_to_all(group, unknown); !names.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "{} is of another model: it has '{}', which is of no parameter here",
                 checkpoint.source.what, *names.begin());
   }
-  on_all_ranks(world, what, [&] {
+  on_all_ranks(group, what, [&] {
     for (const auto& part : prepared) part.commit();
   });
 }

@@ -1,6 +1,6 @@
 // yoke/train/checkpoint/train_state.h -- everything that a resumed run needs, named once.
 //
-//     train::TrainState state(world);
+//     train::TrainState state(group);
 //     state.add("model", net).add("optimizer", optimizer).add("loader", loader).add("loss", loss_mean);
 //     state.add("epoch", epoch).add_generators();
 //     train::CheckpointFolder folder("out", {.keep = 2});
@@ -30,7 +30,7 @@ namespace torch::nn {
 class Module;
 }
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -63,7 +63,7 @@ enum class ThreadRule { kAdopt, kWarn };
 ///           saved.
 class TrainState {
  public:
-  explicit TrainState(dist::World& world);
+  explicit TrainState(dist::Group& group);
   ~TrainState();
   TrainState(TrainState&&) noexcept;
 
@@ -100,14 +100,14 @@ class TrainState {
     }
   }
 
-  /// The default generators: "cpu", and "cuda" when the world's device is a GPU (then that GPU's).
+  /// The default generators: "cpu", and "cuda" when the group's device is a GPU (then that GPU's).
   TrainState& add_generators();
 
   /// libtorch's threads in each rank: on a CPU the bits of sums depend on them. Load on the thread that trains, before
   /// its first parallel operation: the count belongs to a thread, and libtorch's pools start then.
   TrainState& add_num_threads(ThreadRule rule = ThreadRule::kWarn);
 
-  dist::World& world() const;
+  dist::Group& group() const;
 
   /// This rank's tensors and the texts, as they are now: not copies.
   struct Snapshot {

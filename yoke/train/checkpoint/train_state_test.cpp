@@ -331,7 +331,7 @@ TEST(TrainState, AnOptimizersStateIsDividedAsItsParameters) {
     fakes::run_ranks(saved_by, [&](dist::World& world) {
       auto custom = divided(world);
       CheckpointFolder(folder.path()).save(saved_by, state_of<Custom>(world, {"o", custom}));
-      const auto whole = read_whole(read_checkpoint(CheckpointFolder(folder.path()).path_of(saved_by)).group("o"));
+      const auto whole = read_whole(read_checkpoint(CheckpointFolder(folder.path()).path_of(saved_by)).part("o"));
       ASSERT_EQ(whole.size(), 4u);
       EXPECT_TRUE(whole.at("exp_avg.net.w").equal(at::arange(6).to(at::kFloat).view({2, 3})));
       EXPECT_TRUE(whole.at("exp_avg.s").equal(at::full({}, 9.0f)));

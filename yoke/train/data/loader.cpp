@@ -343,7 +343,7 @@ struct Loader::Impl {
 Loader::Loader(Samples samples, const LoaderOptions& options)
     : Loader(std::move(samples), on_device(options, c10::kCPU), {.num_ranks = 1, .rank = 0}) {}
 
-Loader::Loader(Samples samples, const dist::World& world, const LoaderOptions& options)
+Loader::Loader(Samples samples, const dist::Group& world, const LoaderOptions& options)
     : Loader(std::move(samples), on_device(options, world.device()),
              DistributedSamplerOptions{.num_ranks = world.size(), .rank = world.rank()}) {}
 

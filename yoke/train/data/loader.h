@@ -18,7 +18,7 @@
 #include "yoke/train/data/samples.h"
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -86,7 +86,7 @@ class Loader {
   Loader(Samples samples, const LoaderOptions& options);
   /// For this rank of `world`: its share of every epoch's samples, as a DistributedSampler divides them. Not
   /// collective, and `world` is not used afterwards.
-  Loader(Samples samples, const dist::World& world, const LoaderOptions& options);
+  Loader(Samples samples, const dist::Group& world, const LoaderOptions& options);
   Loader(Loader&&) noexcept;
   ~Loader();  ///< At any time: batches in the making are dropped.
 

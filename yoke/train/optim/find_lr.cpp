@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/world.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/meter.h"
 #include "yoke/train/optim/options.h"
 
@@ -55,7 +55,7 @@ class Before {
   std::vector<double> lrs_;
 };
 
-LrCurve try_rates(dist::World& world, Optimizer& optimizer, const std::function<at::Tensor()>& loss,
+LrCurve try_rates(dist::Group& group, Optimizer& optimizer, const std::function<at::Tensor()>& loss,
                   const FindLrOptions& o) {
   LrCurve curve;
   double running = 0, weight = 0, lowest = 0;
@@ -64,7 +64,7 @@ LrCurve try_rates(dist::World& world, Optimizer& optimizer, const std::function<
     const auto value = loss();
     Mean mean;
     mean.add(value.detach(), 1);
-    const double over_ranks = mean.read(world);
+    const double over_ranks = mean.read(group);
     running = o.smoothing * running + (1 - o.smoothing) * over_ranks;
     weight = o.smoothing * weight + (1 - o.smoothing);
     const double smoothed = running / weight;
@@ -96,13 +96,13 @@ std::optional<double> steepest(const LrCurve& curve, int64_t num_skipped) {
 
 }  // namespace
 
-LrCurve find_lr(dist::World& world, const NamedTensors& tensors, Optimizer& optimizer,
+LrCurve find_lr(dist::Group& group, const NamedTensors& tensors, Optimizer& optimizer,
                 const std::function<at::Tensor()>& loss, const FindLrOptions& options) {
   check(options);
   const Before before(tensors, optimizer);
   LrCurve curve;
   try {
-    curve = try_rates(world, optimizer, loss, options);
+    curve = try_rates(group, optimizer, loss, options);
   } catch (...) {
     before.put_back();
     throw;

@@ -1,6 +1,6 @@
 // yoke/train/optim/find_lr.h -- a learning rate to begin with, found by trying all of them once.
 //
-//     const auto curve = find_lr(world, net, optimizer, [&] { return cross_entropy(net(x()), y()); });
+//     const auto curve = find_lr(group, net, optimizer, [&] { return cross_entropy(net(x()), y()); });
 //     const double lr = curve.suggestion.value_or(1e-3);
 #pragma once
 
@@ -42,16 +42,16 @@ struct LrCurve {
 /// options outside their ranges. What `loss` throws, after everything was put back. Source  Smith, "Cyclical Learning
 /// Rates for Training Neural Networks", WACV 2017, sec. 3.3; the smoothing, the end at
 ///         four times the lowest loss and the steepest descent are those of fastai and Lightning.
-LrCurve find_lr(dist::World& world, const NamedTensors& tensors, Optimizer& optimizer,
+LrCurve find_lr(dist::Group& group, const NamedTensors& tensors, Optimizer& optimizer,
                 const std::function<at::Tensor()>& loss, const FindLrOptions& options = {});
 
 template <HasParameters M>
-LrCurve find_lr(dist::World& world, const M& model, Optimizer& optimizer, const std::function<at::Tensor()>& loss,
+LrCurve find_lr(dist::Group& group, const M& model, Optimizer& optimizer, const std::function<at::Tensor()>& loss,
                 const FindLrOptions& options = {}) {
   auto tensors = parameters_of(model);
   const auto buffers = buffers_of(model);
   tensors.insert(tensors.end(), buffers.begin(), buffers.end());
-  return find_lr(world, tensors, optimizer, loss, options);
+  return find_lr(group, tensors, optimizer, loss, options);
 }
 
 }  // namespace yoke::train

@@ -26,7 +26,7 @@ struct OptimizerOptions {
   }
   static bool has_fused(const Optimizer& optimizer) { return optimizer.traits_.is_fused; }
   static bool is_fused(const Optimizer& optimizer, size_t parameter) { return optimizer.slots_[parameter].is_fused; }
-  static size_t group_of(const Optimizer& optimizer, size_t parameter) { return optimizer.slots_[parameter].group; }
+  static size_t part_of(const Optimizer& optimizer, size_t parameter) { return optimizer.slots_[parameter].group; }
 };
 
 namespace {
@@ -88,7 +88,7 @@ TensorMap flatten(const Optimizer& optimizer, const PythonOptimizerState& python
   for (size_t group = 0; group < python.param_groups.size(); ++group) {
     const auto& theirs = python.param_groups[group];
     size_t num_parameters = 0;
-    for (size_t i = 0; i < parameters.size(); ++i) num_parameters += OptimizerOptions::group_of(optimizer, i) == group;
+    for (size_t i = 0; i < parameters.size(); ++i) num_parameters += OptimizerOptions::part_of(optimizer, i) == group;
     if (theirs.params.size() != num_parameters ||
         (!theirs.param_names.empty() && theirs.param_names.size() != num_parameters)) {
       throw Error(ErrorCode::kInvalidArgument, "{}: group {} of the state has {} parameters, this optimizer's {}", kind,
@@ -138,7 +138,7 @@ PythonOptimizerState to_python(const Optimizer& optimizer) {
     python.options["lr"] = optimizer.lr(group);
     bool is_fused = true;
     for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
-      if (OptimizerOptions::group_of(optimizer, i) != group) continue;
+      if (OptimizerOptions::part_of(optimizer, i) != group) continue;
       python.params.push_back(static_cast<int64_t>(i));
       python.param_names.push_back(optimizer.parameters()[i].first);
       is_fused = is_fused && OptimizerOptions::is_fused(optimizer, i);

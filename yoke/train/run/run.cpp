@@ -44,7 +44,7 @@ struct Figures {
     return by_name[name];
   }
 
-  TensorMap state_dict() const {  // collective
+  TensorMap state_dict() const {  // collective, and of the state's first part, before one could fail
     TensorMap state;
     for (const auto& [name, figure] : by_name) {
       if (figure.is_mean) state.emplace(name, gather_meters(world, {&figure.mean}));

@@ -31,6 +31,10 @@
 #include "yoke/train/checkpoint/text_value.h"
 #include "yoke/train/checkpoint/train_state.h"
 
+namespace yoke::dist {
+class World;
+}
+
 namespace yoke::train {
 
 struct RunOptions {

@@ -44,7 +44,7 @@ std::vector<NamedTensors> divide_into_buckets(const NamedTensors& parameters, in
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::World& world,
+ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::Group& world,
                                    const MakeOptimizer& make_optimizer, const ShardedOptimizerOptions& options)
     : world_(world), gradients_(options.gradients) {
   NamedTensors trained;

@@ -17,7 +17,7 @@
 #include "yoke/train/shard/flat_layout.h"
 
 namespace yoke::dist {
-class World;
+class Group;
 }
 
 namespace yoke::train {
@@ -64,10 +64,10 @@ class ShardedOptimizer : public ScalableOptimizer {
  public:
   /// Collective. Takes parameters that need gradients, and rank 0's values of them.
   template <HasParameters M>
-  ShardedOptimizer(const M& model, dist::World& world, const MakeOptimizer& make_optimizer,
+  ShardedOptimizer(const M& model, dist::Group& world, const MakeOptimizer& make_optimizer,
                    const ShardedOptimizerOptions& options = {})
       : ShardedOptimizer(parameters_of(model), world, make_optimizer, options) {}
-  ShardedOptimizer(const NamedTensors& parameters, dist::World& world, const MakeOptimizer& make_optimizer,
+  ShardedOptimizer(const NamedTensors& parameters, dist::Group& world, const MakeOptimizer& make_optimizer,
                    const ShardedOptimizerOptions& options = {});
 
   void step() override;                        ///< Collective. With each group's own learning rate.
@@ -118,7 +118,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   };
   bool is_as_reduced() const;
 
-  dist::World& world_;
+  dist::Group& world_;
   GradientMean gradients_;
   std::vector<Reduced> reduced_;  ///< Of all parameters, in the order of buckets; empty: not since the last step.
   NamedTensors parameters_;

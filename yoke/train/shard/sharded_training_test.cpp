@@ -217,8 +217,8 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
       const auto source = read_checkpoint(CheckpointFolder(folder.path()).path_of(3)).source;
       for (const auto& from : {source, source_of(saved)}) {
         OneProcess one(make_nadam);
-        load_module(group_of(from, "model"), *one.network);
-        one.optimizer->load_state_dict(read_whole(group_of(from, "optimizer")));
+        load_module(part_of(from, "model"), *one.network);
+        one.optimizer->load_state_dict(read_whole(part_of(from, "optimizer")));
         for (int i = 0; i < 3; ++i) one.step();
         for (const auto& [name, tensor] : copy_of_parameters(*one.network)) {
           EXPECT_TRUE(torch::allclose(tensor, finished.at("model/" + name), 1e-4, 1e-6)) << name;

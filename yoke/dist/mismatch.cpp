@@ -1,0 +1,54 @@
+#include "yoke/dist/mismatch.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/base/error_file.h"
+
+namespace yoke::dist {
+namespace {
+
+std::mutex mutex;
+std::function<std::string(const std::string&)> tell_others;  // under the mutex
+std::terminate_handler before = nullptr;
+
+bool is_mismatch(const std::exception& error) {
+  const std::string_view text = error.what();
+  return text.find("enforce fail") != text.npos && text.find("gloo/transport/") != text.npos;
+}
+
+void on_terminate() {
+  try {
+    if (const auto error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::exception& error) {
+    const std::unique_lock lock(mutex, std::try_to_lock);
+    if (is_mismatch(error) && lock && tell_others) {
+      const Error known(ErrorCode::kFailedPrecondition, "{}",
+                        tell_others("its collective met another one, of another size: the ranks call different "
+                                    "collectives, or with tensors that differ"));
+      std::fprintf(stderr, "%s\n", known.what());
+      record_failure(known);
+      _exit(exit_status(known.code()));
+    }
+  } catch (...) {
+  }
+  if (before != nullptr) before();
+  std::abort();
+}
+
+}  // namespace
+
+void explain_mismatches(std::function<std::string(const std::string& text)> report) {
+  const std::lock_guard lock(mutex);
+  tell_others = std::move(report);
+  if (std::get_terminate() != on_terminate) before = std::set_terminate(on_terminate);
+}
+
+}  // namespace yoke::dist
