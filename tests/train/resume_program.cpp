@@ -1,0 +1,128 @@
+// A training that is interrupted in the middle of an epoch and goes on: with batch norm, dropout and a loader, whole or
+// sharded through the same calls.
+//
+//   resume_program ddp|zero|fsdp FOLDER END   goes on from FOLDER's newest checkpoint to step END, and saves
+//   resume_program compare FOLDER FOLDER      says whether the models of their newest checkpoints have equal bits
+#include <ATen/ops/arange.h>
+#include <fmt/format.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
+#include <string>
+
+#include "yoke/base/error.h"
+#include "yoke/base/program.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/checkpoint/checkpoint_folder.h"
+#include "yoke/train/data/loader.h"
+#include "yoke/train/optim/adam.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
+#include "yoke/train/seed.h"
+#include "yoke/train/shard/fully_sharded_data_parallel.h"
+#include "yoke/train/shard/sharded_optimizer.h"
+#include "yoke/train/shard/unit.h"
+
+namespace {
+
+using namespace yoke;
+namespace nn = torch::nn;
+
+struct Block : nn::Module {
+  nn::Linear linear{nullptr};
+  nn::BatchNorm1d norm{nullptr};
+  nn::Dropout dropout{nullptr};
+  Block() {
+    linear = register_module("linear", nn::Linear(16, 16));
+    norm = register_module("norm", nn::BatchNorm1d(16));
+    dropout = register_module("dropout", nn::Dropout(0.2));
+  }
+  at::Tensor forward(const at::Tensor& x) { return x + dropout(norm(linear(x)).relu()); }
+};
+
+struct Network : nn::Module {
+  train::Unit<Block> first{nullptr}, second{nullptr};
+  nn::Linear head{nullptr};
+  Network() {
+    first = register_module("first", train::Unit<Block>());
+    second = register_module("second", train::Unit<Block>());
+    head = register_module("head", nn::Linear(16, 4));
+  }
+  at::Tensor forward(const at::Tensor& x) { return head(second(first(x))); }
+};
+
+train::Samples some_samples() {
+  const auto x = at::arange(320 * 16).to(at::kFloat).view({320, 16}).sin();
+  return {.data = x, .target = at::arange(320) % 4};
+}
+
+template <class Net, class Optimizer>
+void train_to(int64_t end, const std::string& folder, dist::World& world, Net& net, Optimizer& optimizer) {
+  train::seed({.seed = 5, .rank = world.rank()});
+  train::Loader loader(some_samples(), world, {.batch_size = 32 / world.size(), .seed = 3});  // 10 steps an epoch
+  int64_t step = 0;
+  train::TrainState state(world);
+  state.add("model", net).add("optimizer", optimizer).add("loader", loader).add("step", step).add_generators();
+  train::CheckpointFolder checkpoints(folder, {.keep = 1});
+  checkpoints.load_latest(state);
+  while (step < end) {
+    for (auto& batch : loader.epoch(loader.position().epoch)) {
+      optimizer.zero_grad();
+      nn::functional::cross_entropy(net(batch.data), batch.target).backward();
+      optimizer.step(0.01);
+      if (++step == end) {
+        checkpoints.save_async(step, state);
+        break;
+      }
+    }
+  }
+  checkpoints.finish();
+}
+
+void run(const std::string& way, const std::string& folder, int64_t end) {
+  dist::World world;
+  at::set_num_threads(1);
+  train::seed({.seed = 1});
+  Network network;
+  if (way == "fsdp") {
+    train::FullyShardedDataParallel net(network, world, {.units = {"first", "second"}});
+    train::AdamW optimizer(net);
+    train_to(end, folder, world, net, optimizer);
+  } else if (way == "zero") {
+    train::ShardedOptimizer optimizer(network, world, [](train::NamedTensors parts) {
+      return std::make_unique<train::AdamW>(std::move(parts));
+    });
+    train::DistributedDataParallel net(network, world);
+    train_to(end, folder, world, net, optimizer);
+  } else {
+    train::DistributedDataParallel net(network, world);
+    train::AdamW optimizer(net);
+    train_to(end, folder, world, net, optimizer);
+  }
+  world.shutdown();
+}
+
+void compare(const std::string& a, const std::string& b) {
+  const auto model_of = [](const std::string& path) {
+    const train::CheckpointFolder folder(path);
+    return train::read_whole(train::read_checkpoint(folder.path_of(folder.steps().back())).part("model"));
+  };
+  const auto ours = model_of(a), theirs = model_of(b);
+  if (ours.size() != 16 || theirs.size() != 16) throw Error(ErrorCode::kInternal, "{} tensors", ours.size());
+  double most = 0;
+  for (const auto& [name, tensor] : ours) {
+    most = std::max(most, (tensor - theirs.at(name)).abs().max().item<double>());
+  }
+  fmt::print("{}\n", most == 0 ? "equal" : most < 1e-4 ? "close" : fmt::format("different by {}", most));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program("resume_program", [&] {
+    if (argc != 4) throw Error(ErrorCode::kInvalidArgument, "see the top of the source");
+    const std::string way = argv[1];
+    way == "compare" ? compare(argv[2], argv[3]) : run(way, argv[2], std::stoll(argv[3]));
+  });
+}
