@@ -68,10 +68,11 @@ Sink::Sink(UniqueFd file, std::string name)
 bool Sink::is_same_file_as(int fd) const {
   struct stat ours {};
   struct stat other {};
-  // /dev/null stands in for a closed standard output, and cannot be written then; as standard error it can.
-  const auto mode_of = [](int of) { return fcntl(of, F_GETFL) & O_ACCMODE; };
+  // /dev/null stands in for a closed standard output, and cannot be written then; as standard error it can. Terminals
+  // are inherited for reading too, and reopened here for writing alone.
+  const auto is_writable = [](int of) { return (fcntl(of, F_GETFL) & O_ACCMODE) != O_RDONLY; };
   return fstat(fd_, &ours) == 0 && fstat(fd, &other) == 0 && ours.st_dev == other.st_dev &&
-         ours.st_ino == other.st_ino && mode_of(fd_) == mode_of(fd);
+         ours.st_ino == other.st_ino && is_writable(fd_) == is_writable(fd);
 }
 
 void Sink::show_progress(std::string_view text) {
