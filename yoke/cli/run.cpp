@@ -99,7 +99,8 @@ launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& 
           .world_size = num_nodes * spec.num_ranks,
           .master_addr = nodes.is_several() ? nodes.master_addr.value_or(nodes.endpoint_host) : spec.master_addr,
           .master_port = spec.master_port.value_or(0),
-          .agent_serves_store = nodes.is_several() && !spec.store_program.empty()};
+          .agent_serves_store = nodes.is_several() && !spec.store_program.empty(),
+          .is_elastic = nodes.is_elastic()};
 }
 
 int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
