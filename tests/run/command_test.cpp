@@ -76,6 +76,15 @@ TEST(CommandLine, BindCountsBeforeTorchrunsVariableAndContradictsItsOption) {
   EXPECT_THAT(both.err, HasSubstr("--bind none and --numa-binding socket"));
 }
 
+TEST(CommandLine, HostsNeedAFolderThatThereIs) {
+  const TemporaryFolder folder;
+  const auto result = run({.argv = {"sh", "-c", "mkdir gone; cd gone; rmdir ../gone; exec \"$@\"", "sh", kYoke, "run",
+                                    "--hosts", "a", "--ssh", "false", "--", "true"},
+                           .folder = folder.path()});
+  EXPECT_EQ(result.exit_code, 69);
+  EXPECT_THAT(result.err, StartsWith("yoke run: the working folder, where the program would start on each host, "));
+}
+
 /// `--hosts "$HOSTS"` with a variable that is not set must not run the job here.
 TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
   for (const std::string option : {"--hosts",

@@ -136,6 +136,17 @@ bool belongs_to_a_host(const std::string& name) {
   return kNames.contains(name);
 }
 
+/// Where the program is started on all hosts.
+std::string working_folder() {
+  std::error_code error;
+  const auto folder = std::filesystem::current_path(error).string();
+  if (!error) return folder;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "the working folder, where the program would start on each host, has no name: {}; it may have been "
+              "removed; change to a folder that all hosts have",
+              error.message());
+}
+
 /// This very command, for `yoke agent`.
 nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context) {
   auto environment = nlohmann::json::object();
@@ -146,7 +157,7 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context)
   }
   return {{"words", context.words},
           {"environment", std::move(environment)},
-          {"folder", std::filesystem::current_path().string()},
+          {"folder", working_folder()},
           {"on_a_terminal", isatty(STDOUT_FILENO) == 1},
           {"silence_ms", nodes.silence.count()}};
 }
