@@ -269,7 +269,7 @@ TEST_F(Terminal, ARankThatIsAloneAndDoesNotEndCanBeEnded) {
   }
   EXPECT_TRUE(is_told()) << shell_.out();
   shell_.type(kCtrlBackslash);
-  EXPECT_TRUE(shell_.shows("yoke run: SIGQUIT; stopped 1 rank, 1 of them by SIGKILL")) << shell_.out();
+  EXPECT_TRUE(shell_.shows("yoke run: SIGQUIT; stopped 1 rank, by SIGKILL")) << shell_.out();
   EXPECT_TRUE(nothing_is_left());
 }
 
