@@ -221,6 +221,14 @@ TEST(Logs, OfARankWithItsOwnTerminalItSaysWhere) {
   EXPECT_THAT(result.err, HasSubstr("yoke logs: rank 0 writes its standard output straight to pipe:["));
 }
 
+TEST(Logs, OfARankThatIsNotShownItSaysSo) {
+  RunningJob job({"-n", "2", "--local-ranks-filter", "0", "--", "sh", "-c", "echo ready; exec sleep 1000"});
+  ASSERT_TRUE(job.is_ready(1));
+  EXPECT_EQ(run(yoke({"logs", job.name(), "--rank", "1"})).err,
+            "yoke logs: what rank 1 prints is not shown (--local-ranks-filter), and not kept\n");
+  EXPECT_EQ(run(yoke({"logs", job.name(), "--rank", "0"})).err, "");
+}
+
 TEST(Logs, OnAFullDiskFail) {
   RunningJob job({"-n", "2", "--", "sh", "-c", "echo hi; exec sleep 1000"});
   ASSERT_TRUE(wait_until([&] { return run(yoke({"logs", job.name()})).out.size() == 14; }));

@@ -178,6 +178,16 @@ void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
           "`yoke run` would keep one\n",
           rank.rank, which == LineStream::kOut ? "output" : "error", target_of(rank, which));
     }
+    const auto is_hidden = [](const StreamPlan& stream) {
+      return stream.to == StreamPlan::To::kNowhere && stream.file.empty();
+    };
+    if (!args.rank || !is_hidden(rank.out) || !is_hidden(rank.err)) continue;
+    std::cerr << (rank.host == job.host
+                      ? fmt::format(
+                            "yoke logs: what rank {} prints is not shown (--local-ranks-filter), and not kept\n",
+                            rank.rank)
+                      : fmt::format("yoke logs: rank {} runs on {}, and `yoke logs` shows what it prints there\n",
+                                    rank.rank, printable(rank.host)));
   }
 }
 
