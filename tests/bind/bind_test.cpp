@@ -96,6 +96,18 @@ TEST(Bind, AMachinesFilesAndItsTopologySayTheSame) {
   }
 }
 
+TEST(Bind, SaysWhatIsDivided) {
+  const auto reason = [](const char* machine, const char* cpus) {
+    return bind({"--topology", topology(machine), "--cpus", cpus, "-n", "4", "--bind", "cache", "--devices", "none"})
+        .err;
+  };
+  EXPECT_EQ(
+      reason("corona", "0-95"),
+      "yoke bind: bound: 96 CPUs in 8 NUMA nodes and 16 shared last-level caches are divided between the ranks\n");
+  EXPECT_EQ(reason("power8", "0-159"), "yoke bind: bound: 160 CPUs in 2 NUMA nodes are divided between the ranks\n")
+      << "each cache is one core's";
+}
+
 TEST(Bind, Json) {
   const auto json = Json::parse(bind({"--topology", topology("sierra"), "--json"}).out);
   EXPECT_EQ(json.at("is_bound"), true);

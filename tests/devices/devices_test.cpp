@@ -257,6 +257,19 @@ TEST(Devices, ListsChoosesAndExplains) {
   EXPECT_EQ(yoke_on("eight_a100", {"devices", "--vendor", "intel"}).exit_code, 64);
 }
 
+TEST(Devices, WhatIsNoRecordingIsSaidInOurWords) {
+  const TemporaryFolder folder;
+  folder.write("torn", "{\"devices\": [{\"id\"\n");
+  folder.write("other", "{\"devices\": 7}\n");
+  const auto replay = [&](const std::string& file) { return yoke_on("", {"devices", "--replay", folder.path(file)}); };
+  EXPECT_THAT(replay("").err, HasSubstr(": it is a folder; give a file"));
+  EXPECT_EQ(replay("").exit_code, 66);
+  EXPECT_THAT(replay("torn").err,
+              HasSubstr("torn, line 1: not a snapshot of devices: this is no JSON from character 19 on"));
+  EXPECT_EQ(replay("torn").exit_code, 65);
+  EXPECT_THAT(replay("other").err, AllOf(HasSubstr("not a snapshot of devices: "), Not(HasSubstr("json.exception"))));
+}
+
 TEST(Devices, ARecordingShowsTheSameMachine) {
   const TemporaryFolder folder;
   const auto file = folder.path("machine.jsonl");

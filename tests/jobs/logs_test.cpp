@@ -171,6 +171,24 @@ TEST(Logs, TheLastLinesAlone) {
   EXPECT_EQ(follows.out(), "[0] ready\n[0] more\n");
 }
 
+TEST(Logs, SaysThatEarlierLinesAreGone) {
+  TemporaryFolder folder;
+  auto job = RunningJob::shell(2, fmt::format("if [ $RANK = 0 ]; then seq 40000; touch {0}; fi; until [ -e {0} ]; do "
+                                              "sleep 0.01; done; echo ready >&2; exec sleep 1000",
+                                              folder.path("printed")));
+  ASSERT_TRUE(job.wait_until([&] { return lines_of(job.out()).size() == 40'000 && lines_of(job.err()).size() == 2; }));
+  const auto all = run(yoke({"logs", job.name()}));
+  EXPECT_EQ(lines_of(all.out).size() + 2, 32'768U) << "as docs/jobs.md says of short lines";
+  EXPECT_THAT(all.err,
+              HasSubstr("yoke logs: earlier lines are gone, 7234 of all ranks: the launcher keeps the last MiB\n"));
+  EXPECT_THAT(run(yoke({"logs", job.name(), "-n", "35000"})).err,
+              HasSubstr("yoke logs: earlier lines are gone, 7234 "));
+  EXPECT_THAT(run(yoke({"logs", job.name(), "-n", "3", "--rank", "1"})).err, HasSubstr("earlier lines are gone"))
+      << "they may have been its";
+  EXPECT_THAT(run(yoke({"logs", job.name(), "-n", "1", "--rank", "1"})).err, Not(HasSubstr("gone")));
+  EXPECT_THAT(run(yoke({"logs", job.name(), "-n", "100"})).err, Not(HasSubstr("gone")));
+}
+
 TEST(Logs, TheLastLinesOfFiles) {
   TemporaryFolder folder;
   // Over 64 KiB, so that they are not read in one piece.
@@ -201,6 +219,14 @@ TEST(Logs, OfARankWithItsOwnTerminalItSaysWhere) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, IsEmpty());
   EXPECT_THAT(result.err, HasSubstr("yoke logs: rank 0 writes its standard output straight to pipe:["));
+}
+
+TEST(Logs, OfARankThatIsNotShownItSaysSo) {
+  RunningJob job({"-n", "2", "--local-ranks-filter", "0", "--", "sh", "-c", "echo ready; exec sleep 1000"});
+  ASSERT_TRUE(job.is_ready(1));
+  EXPECT_EQ(run(yoke({"logs", job.name(), "--rank", "1"})).err,
+            "yoke logs: what rank 1 prints is not shown (--local-ranks-filter), and not kept\n");
+  EXPECT_EQ(run(yoke({"logs", job.name(), "--rank", "0"})).err, "");
 }
 
 TEST(Logs, OnAFullDiskFail) {

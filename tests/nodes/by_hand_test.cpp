@@ -154,6 +154,22 @@ TEST_F(ByHand, ANodeOfAnElasticJobMayLeave) {
   for (const int host : {0, 1, 2}) EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait().exit_code, 0);
 }
 
+TEST_F(ByHand, AnElasticJobPrintsAlikeWhenOneRankIsLeft) {
+  const auto words = shell({}, "echo of $WORLD_SIZE; " + script());
+  std::vector<std::unique_ptr<Command>> nodes;
+  for (const int host : {0, 1}) nodes.push_back(join(host, words, "1:2"));
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 2); })) << all_errors(nodes);
+  nodes[1]->signal(SIGTERM);
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 1); })) << all_errors(nodes);
+  const auto logs = run(options(network_->on(0, {kYoke, "logs", std::to_string(nodes[0]->pid()), "--rank", "0"})));
+  EXPECT_EQ(logs.out, "[0] of 2\n[0] of 1\n") << logs.err;
+  EXPECT_EQ(logs.err, "");
+  make_file("done");
+  const auto result = nodes[0]->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "[0] of 2\n[0] of 1\n");
+}
+
 TEST_F(ByHand, ANodeThatLeavesIsNotHeardTwice) {
   const auto nodes = join_all(shell({}, "trap 'sleep 1; exit 0' TERM; " + script()), "2:4");
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);

@@ -77,6 +77,32 @@ TEST(CommandLine, BindCountsBeforeTorchrunsVariableAndContradictsItsOption) {
   EXPECT_THAT(both.err, HasSubstr("--bind none and --numa-binding socket"));
 }
 
+/// Who is told of an option that nobody typed looks for it in vain.
+TEST(CommandLine, WhatIsWrongInAVariableIsSaidOfTheVariable) {
+  const auto said_of = [](const char* variable, const char* value, std::vector<std::string> words = {}) {
+    words.insert(words.begin(), {YOKE_COMMAND, "run"});
+    words.insert(words.end(), {"--", "true"});
+    const auto result = run({.argv = words, .environment = {{variable, value}}});
+    EXPECT_EQ(result.exit_code, 64) << variable;
+    return result.err;
+  };
+  EXPECT_THAT(said_of("PET_NNODES", "x"), StartsWith("yoke run: PET_NNODES x: this is no number"));
+  EXPECT_THAT(said_of("PET_NPROC_PER_NODE", "x"), StartsWith("yoke run: PET_NPROC_PER_NODE x: "));
+  EXPECT_THAT(said_of("PET_MAX_RESTARTS", "x"), StartsWith("yoke run: PET_MAX_RESTARTS x: give 0 to 1000000"));
+  EXPECT_THAT(said_of("PET_NO_PYTHON", "foo"), StartsWith("yoke run: PET_NO_PYTHON foo: give 1 or 0"));
+  EXPECT_THAT(said_of("PET_NNODES", "2", {"--nnodes", "x"}), StartsWith("yoke run: --nnodes x: "));
+  EXPECT_THAT(said_of("PET_NPROC_PER_NODE", "2", {"-n", "x"}), StartsWith("yoke run: -n x: "));
+}
+
+TEST(CommandLine, HostsNeedAFolderThatThereIs) {
+  const TemporaryFolder folder;
+  const auto result = run({.argv = {"sh", "-c", "mkdir gone; cd gone; rmdir ../gone; exec \"$@\"", "sh", kYoke, "run",
+                                    "--hosts", "a", "--ssh", "false", "--", "true"},
+                           .folder = folder.path()});
+  EXPECT_EQ(result.exit_code, 69);
+  EXPECT_THAT(result.err, StartsWith("yoke run: the working folder, where the program would start on each host, "));
+}
+
 /// `--hosts "$HOSTS"` with a variable that is not set must not run the job here.
 TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
   for (const std::string option : {"--hosts",

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
+#include <csignal>
 #include <map>
 #include <sstream>
 
@@ -60,6 +62,18 @@ TEST(Environment, HasEveryVariableOfTorchrun) {
     EXPECT_NE(environment.at("MASTER_PORT"), "1");
   }
   EXPECT_EQ(parse_environment(result.out, "[0] ")["MASTER_PORT"], parse_environment(result.out, "[1] ")["MASTER_PORT"]);
+}
+
+TEST(Environment, SignalsAreIgnoredThatWereAndNoOthers) {
+  const auto ignored = [](const std::string& before) {
+    auto options = yoke_run({"-n", "1", "--", "grep", "SigIgn", "/proc/self/status"});
+    options.argv.insert(options.argv.begin(), {"sh", "-c", before + " exec \"$@\"", "sh"});
+    const auto out = run(options).out;
+    return std::stoull("0" + out.substr(std::min(out.size(), out.find_first_of("0123456789abcdef", 7))), nullptr, 16);
+  };
+  const auto bit = [](int signal) { return uint64_t{1} << (signal - 1); };
+  EXPECT_EQ(ignored(""), 0);
+  EXPECT_EQ(ignored("trap '' PIPE XFSZ HUP USR1;"), bit(SIGPIPE) | bit(SIGXFSZ) | bit(SIGHUP) | bit(SIGUSR1));
 }
 
 TEST(Environment, ThePortIsHeldAndRankZeroCanListen) {

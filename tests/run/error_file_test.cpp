@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "tests/run/launch.h"
 
@@ -48,13 +49,56 @@ TEST(ErrorFile, MayBeAnything) {
     EXPECT_FALSE(result.timed_out) << script;
     EXPECT_TRUE(fs::exists(elsewhere.path("keep"))) << script;
     EXPECT_EQ(result.exit_code, 3) << script;
-    EXPECT_THAT(result.err, HasSubstr("exited with code 3; stopped the 1 other rank\n")) << script;
+    EXPECT_THAT(result.err, HasSubstr("exited with code 3; stopped the other rank\n")) << script;
   }
 }
 
 TEST(ErrorFile, PlainTextIsShown) {
   EXPECT_THAT(run(failing(R"(echo '{"message": "just text"}' > $f)")).err,
               HasSubstr("yoke run: rank 0 failed: just text\nyoke run: rank 0 (pid "));
+}
+
+TEST(ErrorFile, NeedsNoUsableTmpdir) {
+  const TemporaryFolder folder;
+  folder.write("relative/file", "");
+  for (const char* tmpdir : {"relative", "/proc", "/no/such/folder"}) {
+    auto options = failing("cd /; " + std::string(kExplain));
+    options.folder = folder.path();
+    options.environment = {{"TMPDIR", tmpdir}};
+    EXPECT_THAT(run(options).err, HasSubstr("yoke run: rank 0 failed: ValueError: no\n")) << tmpdir;
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path("relative")), {}), 1) << "nothing is left there";
+}
+
+/// `options` where `mounts` has been done; nullopt: this machine does not let us.
+std::optional<Result> run_with(const std::string& mounts, CommandOptions options) {
+  options.argv.insert(options.argv.begin(), {"unshare", "-rm", "sh", "-c", mounts + " || exit 77; exec \"$@\"", "sh"});
+  auto result = run(options);
+  if (result.exit_code == 77 || result.err.find("unshare: ") != std::string::npos) return std::nullopt;
+  return result;
+}
+
+TEST(ErrorFile, NeedsNoRoomInTmpdir) {
+  const TemporaryFolder folder;
+  auto options = failing(kExplain);
+  options.environment = {{"TMPDIR", folder.path()}};
+  const auto result =
+      run_with("mount -t tmpfs -o size=4k none $TMPDIR && head -c 4096 /dev/zero > $TMPDIR/all", options);
+  if (!result) GTEST_SKIP() << "no mount namespaces";
+  EXPECT_THAT(result->err, HasSubstr("yoke run: rank 0 failed: ValueError: no\n"));
+}
+
+TEST(ErrorFile, WithoutAnyFolderForItIsAWarning) {
+  auto options = failing("[ -z \"$f\" ] && echo none");
+  options.environment = {{"TMPDIR", "/proc"}};
+  const auto result = run_with(
+      "for folder in /tmp /var/tmp; do mount --bind $folder $folder && "
+      "mount -o remount,bind,ro,nosuid,nodev $folder || exit 77; done",
+      options);
+  if (!result) GTEST_SKIP() << "no mount namespaces";
+  EXPECT_EQ(result->exit_code, 3);
+  EXPECT_EQ(result->out, "[0] none\n");
+  EXPECT_THAT(result->err, HasSubstr("yoke run: why a rank fails cannot be kept: no folder for temporary files"));
 }
 
 TEST(ErrorFile, ALogThatARankPutInPlaceIsRefused) {
@@ -97,7 +141,7 @@ TEST(ErrorFile, ReplacesAnOlderOne) {
 TEST(ErrorFile, WithoutAReportTheReasonIsHandedOn) {
   const TemporaryFolder folder;
   EXPECT_THAT(handed_on(folder, failing("kill -SEGV $$")),
-              AllOf(HasSubstr("was killed by SIGSEGV; stopped the 1 other rank"), HasSubstr("\"errorCode\":-11")));
+              AllOf(HasSubstr("was killed by SIGSEGV; stopped the other rank"), HasSubstr("\"errorCode\":-11")));
   EXPECT_THAT(handed_on(folder, yoke_run({"--", "/no/such/program"})), HasSubstr("cannot run '/no/such/program'"));
   EXPECT_THAT(handed_on(folder, yoke_run({"--log-dir", "/proc/nothing", "--tee", "3", "--", "true"})),
               HasSubstr("making the log folder /proc/nothing"));

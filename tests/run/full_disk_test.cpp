@@ -48,7 +48,7 @@ TEST(FullDisk, AFailingJobKeepsItsStatus) {
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("missing from standard output: No space left on device\nyoke run: rank 0 (pid "),
-                    EndsWith("exited with code 3; stopped the 1 other rank\n")));
+                    EndsWith("exited with code 3; stopped the other rank\n")));
 }
 
 TEST(FullDisk, OfStandardErrorFailsItToo) {

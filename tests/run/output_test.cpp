@@ -171,5 +171,23 @@ TEST(Output, ATerminalSaysHowTheJobIs) {
   EXPECT_THAT(run(quiet).out, testing::IsEmpty());
 }
 
+TEST(Output, TheStatusLineIsTakenAwayBeforeALineIsPrinted) {
+  // Rank 0 prints once the status line is there: the terminal echoes nothing, so that what follows it is ours alone.
+  auto options = yoke_run_shell(2, "[ $RANK = 1 ] || { read go; echo out; echo err >&2; }");
+  options.argv.insert(options.argv.begin(), {"sh", "-c", "mkfifo input; exec \"$@\" <> input", "sh"});
+  const TemporaryFolder folder;
+  options.folder = folder.path();
+  options.on_terminal = true;
+  Command command(options);
+  ASSERT_TRUE(command.wait_for_output("ranks up, ")) << command.out();
+  folder.write("input", "go\n");
+  const auto out = command.wait().out;
+  for (const char* line : {"out\r\n", "err\r\n"}) EXPECT_THAT(out, HasSubstr(line));
+  constexpr std::string_view kStatus = "yoke run: ";
+  for (auto at = out.find(kStatus); at != out.npos; at = out.find(kStatus, at + 1)) {
+    EXPECT_THAT(out.substr(out.find(" s", at)), testing::StartsWith(" s\r\x1b[K")) << out;
+  }
+}
+
 }  // namespace
 }  // namespace yoke::test

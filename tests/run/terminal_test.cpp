@@ -269,7 +269,7 @@ TEST_F(Terminal, ARankThatIsAloneAndDoesNotEndCanBeEnded) {
   }
   EXPECT_TRUE(is_told()) << shell_.out();
   shell_.type(kCtrlBackslash);
-  EXPECT_TRUE(shell_.shows("yoke run: SIGQUIT; stopped 1 rank, 1 of them by SIGKILL")) << shell_.out();
+  EXPECT_TRUE(shell_.shows("yoke run: SIGQUIT; stopped 1 rank, by SIGKILL")) << shell_.out();
   EXPECT_TRUE(nothing_is_left());
 }
 
@@ -348,6 +348,36 @@ TEST_F(Terminal, NothingIsPaintedOnATerminalThatCannot) {
     EXPECT_THAT(shell_.out(), Not(HasSubstr("\x1b[3"))) << term;
     EXPECT_THAT(shell_.out(), Not(HasSubstr(kStatus))) << term;
   }
+}
+
+// Prompts of the rank that has the keyboard.
+
+TEST_F(Terminal, AQuestionIsSeenBeforeItIsAnswered) {
+  shell_.run(yoke_run("-n 2",
+                      "[ $RANK = 1 ] && { until [ -e $F/go ]; do sleep 0.05; done; echo other; exit; }\n"
+                      "printf 'name? '; read a; echo hello-$a; printf 'age? ' >&2; read b; echo old-$b"));
+  ASSERT_TRUE(shell_.shows("[0] name? ")) << shell_.out();
+  shell_.forget();
+  go_on();
+  EXPECT_TRUE(shell_.shows("\r\x1b[K[1] other\r\n[0] name? "))
+      << "a line of another rank leaves it last: " << shell_.out();
+  shell_.type("ada\n");
+  ASSERT_TRUE(shell_.shows("[0] age? ")) << shell_.out();
+  EXPECT_THAT(shell_.out(), HasSubstr("[0] name? ada\r\nhello-ada\r\n")) << "the question is not repeated";
+  EXPECT_THAT(shell_.out(), Not(HasSubstr("name? hello")));
+  shell_.type("36\n");
+  EXPECT_TRUE(shell_.shows("[0] old-36")) << "on another stream: " << shell_.out();
+}
+
+TEST_F(Terminal, WhatIsNoQuestionIsContinuedInItsLine) {
+  shell_.run(yoke_run("-n 2",
+                      "[ $RANK = 1 ] && exit; printf 'loading... '; until [ -e $F/go ]; do sleep 0.05; done\n"
+                      "echo done; printf x > $F/end") +
+             "; echo over-$((6 * 7))");
+  ASSERT_TRUE(shell_.shows("[0] loading... ")) << shell_.out();
+  go_on();
+  ASSERT_TRUE(shell_.shows("over-42")) << shell_.out();
+  EXPECT_THAT(shell_.out(), HasSubstr("[0] loading... done\r\n"));
 }
 
 }  // namespace

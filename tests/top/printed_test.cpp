@@ -51,6 +51,10 @@ TEST(TopPrinted, AsWideAsTold) {
   options.environment.emplace_back("COLUMNS", "160");
   EXPECT_THAT(run(options).out, HasSubstr("ORIGIN"));
   EXPECT_THAT(run(top(machine, {"--once"})).out, Not(HasSubstr("ORIGIN")));
+  options.environment.back().second = "99999999999";
+  const auto widest = run(options);
+  EXPECT_EQ(widest.exit_code, 0) << widest.err;
+  EXPECT_THAT(widest.out, HasSubstr("ORIGIN"));
 }
 
 TEST(TopPrinted, JsonIsThatOfDevices) {

@@ -166,6 +166,8 @@ TEST(Topo, TheDrawingIsXml) {
     EXPECT_EQ(parsed.out, "svg\n") << parsed.err;
     EXPECT_THAT(read_file(file), HasSubstr(machine == kLumi ? ">XGMI4<" : machine == kDgx ? ">NVSwitch<" : ">enp8s0<"));
   }
+  EXPECT_EQ(yoke({"topo", "--sysroot", kWorkstation, "--svg", "-"}, "200").out, read_file(folder.path("machine.svg")));
+  EXPECT_EQ(yoke({"topo", "--sysroot", kLumi, "--svg", "-", "--json"}).exit_code, 64);
   const auto refused = yoke({"topo", "--sysroot", kLumi, "--svg", folder.path("missing/machine.svg")});
   EXPECT_THAT(refused.err, HasSubstr("missing/machine.svg"));
   EXPECT_NE(refused.exit_code, 0);

@@ -266,6 +266,36 @@ TEST(Watch, AProcessThatRunsAlready) {
   EXPECT_EQ(run(machine.watch({"--pid", "4194304"})).exit_code, 66);
 }
 
+TEST(Watch, AReportThatCannotBeWrittenCounts) {
+  const auto exit_code = [](const std::vector<std::string>& words, const std::string& redirection) {
+    auto options = on_machine("", {"watch"});
+    options.argv.insert(options.argv.end(), words.begin(), words.end());
+    options.argv.insert(options.argv.begin(), {"sh", "-c", "exec \"$@\" " + redirection, "sh"});
+    return run(options).exit_code;
+  };
+  EXPECT_EQ(exit_code({"--", "true"}, "2> /dev/full"), 75);
+  EXPECT_EQ(exit_code({"--json", "--", "true"}, "2> /dev/full"), 75);
+  EXPECT_EQ(exit_code({"-o", "/dev/full", "--", "true"}, ""), 75);
+  EXPECT_EQ(exit_code({"--", "sh", "-c", "exit 3"}, "2> /dev/full"), 3) << "the program's counts first";
+  EXPECT_EQ(exit_code({"--", "true"}, "2>&-"), 0) << "nobody wants it";
+}
+
+TEST(Watch, OneFileCannotHaveReportAndPicture) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory_symlink(folder.path(), folder.path("link"));
+  const auto both = [](const std::string& report, const std::string& picture) {
+    return run(on_machine("", {"watch", "-o", report, "--json", "--svg", picture, "--", "true"}));
+  };
+  for (const auto& picture : {folder.path("file"), folder.path("link/file"), folder.path("./file")}) {
+    const auto result = both(folder.path("file"), picture);
+    EXPECT_EQ(result.exit_code, 64) << picture;
+    EXPECT_THAT(result.err, HasSubstr("-o and --svg both name ")) << picture;
+    EXPECT_FALSE(std::filesystem::exists(folder.path("file"))) << "nothing is begun";
+  }
+  EXPECT_EQ(both(folder.path("file"), folder.path("other")).exit_code, 0);
+  EXPECT_EQ(both("/dev/null", "/dev/null").exit_code, 0);
+}
+
 TEST(Watch, DrawsThePicture) {
   const Machine machine;
   run(machine.watch_shell(machine.use() + "use $$ 96; seen", {"--svg", machine.path("use.svg")}));

@@ -20,6 +20,7 @@
 #include "yoke/launch/node/channel.h"
 #include "yoke/launch/node/node.h"
 #include "yoke/launch/node/wire.h"
+#include "yoke/launch/process/signals.h"
 
 namespace yoke::cli {
 namespace {
@@ -60,7 +61,7 @@ Environment take_environment(const nlohmann::json& variables) {
 }
 
 int serve(Context& context) {
-  signal(SIGPIPE, SIG_IGN);
+  launch::fail_instead_of(SIGPIPE);
   auto channel = take_standard_streams();
   try {
     const auto launch = receive_launch(channel);

@@ -5,6 +5,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "yoke/base/error.h"
@@ -65,14 +66,26 @@ std::string flag_with_value(const CLI::App& command, const std::vector<std::stri
   return "";
 }
 
-/// "-n" of {"-n4x"}, where CLI11 says "--nproc-per-node"; a value from a variable has the latter alone.
+bool has_variable(const CLI::Option& option) {
+  const char* const value = option.get_envname().empty() ? nullptr : std::getenv(option.get_envname().c_str());
+  return value != nullptr && *value != '\0';
+}
+
+/// "-n" of {"-n4x"}, where CLI11 says "--nproc-per-node", and PET_NPROC_PER_NODE where its value is that variable's.
 std::string as_written(const std::string& name, const CLI::App& command, const std::vector<std::string>& own) {
   const auto* option = command.get_option_no_throw(name);
+  if (option == nullptr) return name;
   for (const auto& word : own) {
     const auto written = word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
-    if (option != nullptr && written.starts_with('-') && command.get_option_no_throw(written) == option) return written;
+    if (written.starts_with('-') && command.get_option_no_throw(written) == option) return written;
   }
-  return name;
+  return has_variable(*option) ? option->get_envname() : name;
+}
+
+/// `message` with the variable's name where it begins with that of an option which nobody typed.
+std::string as_written_first(const std::string& message, const CLI::App& command, const std::vector<std::string>& own) {
+  const auto name = message.substr(0, message.find_first_not_of("-abcdefghijklmnopqrstuvwxyz"));
+  return name.starts_with('-') ? as_written(name, command, own) + message.substr(name.size()) : message;
 }
 
 /// CLI11's complaint in our words, with what was probably meant.
@@ -90,6 +103,11 @@ std::string in_our_words(const CLI::ParseError& error, const CLI::App& command, 
   }
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
     if (const auto flag = flag_with_value(command, own); !flag.empty()) return flag + " takes no value";
+    for (const auto* flag : command.get_options()) {
+      if (flag->get_items_expected_max() > 0 || !has_variable(*flag) || text.find(flag->get_name()) == text.npos)
+        continue;
+      return fmt::format("{} {}: give 1 or 0", flag->get_envname(), std::getenv(flag->get_envname().c_str()));
+    }
   }
   return text;
 }
@@ -151,6 +169,8 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
     app.exit(help_or_version, context.out, context.out);
   } catch (const CLI::ParseError& error) {
     rethrow(error, command, own);
+  } catch (const Error& error) {
+    throw Error(error.code(), "{}", as_written_first(error.what(), command, own));
   }
 }
 

@@ -86,7 +86,8 @@ int64_t output_width(const Context& context) {
   winsize size = {};
   if (isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   const auto columns = parse_int(context.environment.value_or("COLUMNS", ""));
-  return columns && *columns > 0 ? *columns : 80;
+  constexpr int64_t kMaxColumns = 10'000;  // a page has a cell for each
+  return columns && *columns > 0 ? std::min(*columns, kMaxColumns) : 80;
 }
 
 }  // namespace yoke::cli

@@ -178,6 +178,16 @@ void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
           "`yoke run` would keep one\n",
           rank.rank, which == LineStream::kOut ? "output" : "error", target_of(rank, which));
     }
+    const auto is_hidden = [](const StreamPlan& stream) {
+      return stream.to == StreamPlan::To::kNowhere && stream.file.empty();
+    };
+    if (!args.rank || !is_hidden(rank.out) || !is_hidden(rank.err)) continue;
+    std::cerr << (rank.host == job.host
+                      ? fmt::format(
+                            "yoke logs: what rank {} prints is not shown (--local-ranks-filter), and not kept\n",
+                            rank.rank)
+                      : fmt::format("yoke logs: rank {} runs on {}, and `yoke logs` shows what it prints there\n",
+                                    rank.rank, printable(rank.host)));
   }
 }
 
@@ -245,6 +255,10 @@ class Reader {
  private:
   void print_lines(JobTime until) {
     while (const auto line = connection_.read_line(until)) {
+      if (line->num_gone > 0) {
+        std::cerr << fmt::format(
+            "yoke logs: earlier lines are gone, {} of all ranks: the launcher keeps the last MiB\n", line->num_gone);
+      }
       if (line->num_missed > 0) {
         std::cerr << fmt::format("yoke logs: {} lines were printed faster than they could be shown here\n",
                                  line->num_missed);
@@ -302,7 +316,7 @@ void add_logs(CLI::App& app, Context& context) {
   cmd->add_option("--rank", args->rank, "Of this rank alone")->type_name("RANK");
   add_color_option(*cmd, args->color);
   cmd->footer(
-      examples("  yoke logs 4121             the last lines of all ranks, up to 1 MiB\n"
+      examples("  yoke logs 4121             the last lines of all ranks: 1 MiB, 32768 short lines\n"
                "  yoke logs 4121 -f          and all to come\n"
                "  yoke logs -n 20            of the only job, the last 20 lines\n"
                "  yoke logs -f --rank 3      of the only job, one rank\n"

@@ -99,7 +99,8 @@ launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& 
           .world_size = num_nodes * spec.num_ranks,
           .master_addr = nodes.is_several() ? nodes.master_addr.value_or(nodes.endpoint_host) : spec.master_addr,
           .master_port = spec.master_port.value_or(0),
-          .agent_serves_store = nodes.is_several() && !spec.store_program.empty()};
+          .agent_serves_store = nodes.is_several() && !spec.store_program.empty(),
+          .is_elastic = nodes.is_elastic()};
 }
 
 int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
@@ -135,6 +136,17 @@ bool belongs_to_a_host(const std::string& name) {
   return kNames.contains(name);
 }
 
+/// Where the program is started on all hosts.
+std::string working_folder() {
+  std::error_code error;
+  const auto folder = std::filesystem::current_path(error).string();
+  if (!error) return folder;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "the working folder, where the program would start on each host, has no name: {}; it may have been "
+              "removed; change to a folder that all hosts have",
+              error.message());
+}
+
 /// This very command, for `yoke agent`.
 nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context) {
   auto environment = nlohmann::json::object();
@@ -145,7 +157,7 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context)
   }
   return {{"words", context.words},
           {"environment", std::move(environment)},
-          {"folder", std::filesystem::current_path().string()},
+          {"folder", working_folder()},
           {"on_a_terminal", isatty(STDOUT_FILENO) == 1},
           {"silence_ms", nodes.silence.count()}};
 }

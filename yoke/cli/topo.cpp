@@ -29,7 +29,9 @@ struct TopoArgs {
 void print(const device::Topology& topology, const std::vector<device::Device>& devices, const TopoArgs& args,
            Context& context) {
   const auto matrix = link_matrix(topology, devices);
-  if (!args.svg.empty()) {
+  if (args.svg == "-") {
+    context.out << topology_svg(topology, matrix);
+  } else if (!args.svg.empty()) {
     std::ofstream file(args.svg);
     file << topology_svg(topology, matrix);
     file.close();
@@ -43,6 +45,9 @@ void print(const device::Topology& topology, const std::vector<device::Device>& 
 }
 
 int run_topo(const TopoArgs& args, Context& context) {
+  if (args.svg == "-" && args.json) {
+    throw Error(ErrorCode::kInvalidArgument, "--svg - and --json both write to standard output; give a file to --svg");
+  }
   if (!args.topology.empty() && !args.device.sysroot.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "--topology and --sysroot are two machines; give one of them");
   }
@@ -89,7 +94,7 @@ void add_topo(CLI::App& app, Context& context) {
   auto args = std::make_shared<TopoArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("topo", "Show how devices, network cards and processors are connected");
   cmd->add_flag("--json", args->json, "Print JSON");
-  cmd->add_option("--svg", args->svg, "Write a drawing to FILE instead")->type_name("FILE");
+  cmd->add_option("--svg", args->svg, "Write a drawing to FILE instead, - for standard output")->type_name("FILE");
   cmd->add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
       ->type_name("FILE");
   add_device_options(*cmd, args->device);

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -75,6 +76,15 @@ void require_writable(const std::string& file) {
   if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "writing " + file);
 }
 
+/// Of which each would overwrite the other; what is no file, as /dev/null, may be named twice.
+bool is_same_file(const std::string& one, const std::string& other) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(one, ignored) && !fs::is_regular_file(one, ignored)) return false;
+  const auto canonical = fs::weakly_canonical(one, ignored);
+  return !canonical.empty() && canonical == fs::weakly_canonical(other, ignored);
+}
+
 void write_file(const std::string& file, const std::string& text) {
   std::ofstream stream(file, std::ios::trunc);
   stream << text << std::flush;
@@ -90,7 +100,11 @@ void print_report(const UsageSampling& sampling, const WatchArgs& args, const st
                               : usage_text(report, notes, args.output.empty() ? error_width(context) : 100);
   if (!args.output.empty()) return write_file(args.output, text);
   // After what the program printed, whatever state it left the line in.
+  errno = 0;
   std::cerr << (args.json ? "" : "\nyoke watch: ") << text << std::flush;
+  if (std::cerr) return;
+  std::cerr.clear();
+  throw system_error(errno, "writing the report to standard error");
 }
 
 /// Until the program has ended; nullopt: this process is to end, and to leave the program alone.
@@ -160,6 +174,9 @@ int watch_process(const WatchArgs& args, Context& context, const std::function<v
 int run_watch(const WatchArgs& args, Context& context) {
   if (context.rest.empty() == (args.pid == 0)) {
     throw Error(ErrorCode::kInvalidArgument, "give a program, as in `yoke watch -- python train.py`, or --pid");
+  }
+  if (!args.svg.empty() && is_same_file(args.output, args.svg)) {
+    throw Error(ErrorCode::kInvalidArgument, "--output and --svg both name {}; give two files", args.svg);
   }
   require_writable(args.output);
   require_writable(args.svg);

@@ -55,7 +55,6 @@ launch::AgentProcess start_by_ssh(const SshOptions& options, const std::string& 
     dup2(in.read_end.value(), STDIN_FILENO);
     dup2(out.write_end.value(), STDOUT_FILENO);
     dup2(err.write_end.value(), STDERR_FILENO);
-    signal(SIGPIPE, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -91,8 +91,8 @@ std::filesystem::path token_file(const Environment& environment) {
 std::string job_token(const Environment& environment) {
   if (const auto token = environment.find("YOKE_JOB_TOKEN"); token && !token->empty()) {
     if (token->size() >= kMinTokenBytes) return *token;
-    throw Error(ErrorCode::kFailedPrecondition, "YOKE_JOB_TOKEN has {} characters; a secret has {} at least",
-                token->size(), kMinTokenBytes);
+    throw Error(ErrorCode::kFailedPrecondition, "YOKE_JOB_TOKEN has {} byte{}; a secret has {} at least", token->size(),
+                token->size() == 1 ? "" : "s", kMinTokenBytes);
   }
   const auto path = token_file(environment);
   if (const auto token = read_token(path)) return *token;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 
 namespace yoke::cluster {
@@ -42,6 +43,9 @@ TEST_F(JobToken, IsTheVariableWhereThereIsOne) {
   EXPECT_FALSE(std::filesystem::exists(token_file(environment_)));
   environment_.set("YOKE_JOB_TOKEN", "easily guessed");
   EXPECT_THROW(job_token(environment_), Error);
+  environment_.set("YOKE_JOB_TOKEN", "x");
+  EXPECT_THAT(test::message_of([&] { job_token(environment_); }, ErrorCode::kFailedPrecondition),
+              testing::StartsWith("YOKE_JOB_TOKEN has 1 byte; "));
 }
 
 TEST_F(JobToken, ThatOthersMayReadIsRefused) {

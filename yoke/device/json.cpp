@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -242,8 +243,12 @@ Snapshot snapshot_from_json(std::string_view line) {
     }
     for (const auto& device : json.at("devices")) snapshot.devices.push_back(device_from_json(device));
     return snapshot;
+  } catch (const OrderedJson::parse_error& error) {
+    throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: this is no JSON from character {} on", error.byte);
   } catch (const OrderedJson::exception& error) {
-    throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: {}", error.what());
+    const std::string_view text = error.what();  // after the library's "[json.exception.type_error.302] "
+    throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: {}",
+                text.substr(std::min(text.size(), text.find(']') + 2)));
   }
 }
 

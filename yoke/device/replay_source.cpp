@@ -25,6 +25,9 @@ class ReplaySource : public Source {
 }  // namespace
 
 std::unique_ptr<Source> make_replay_source(const std::filesystem::path& file) {
+  if (std::filesystem::is_directory(file)) {
+    throw Error(ErrorCode::kNotFound, "recording {}: it is a folder; give a file", file.string());
+  }
   std::ifstream stream(file);
   if (!stream) throw Error(ErrorCode::kNotFound, "recording {}: cannot be read", file.string());
   std::vector<Snapshot> snapshots;

@@ -254,8 +254,7 @@ class Agent : public NodeObserver {
 
   void start(const Place& place) {
     for (int64_t local_rank = 0; screen_ && local_rank < spec_.num_ranks; ++local_rank) {
-      const auto rank = place.first_rank + local_rank;
-      screen_->add_rank(rank, prefix_of(spec_, place.world_size, rank, local_rank));
+      screen_->add_rank(place.first_rank + local_rank, prefix_of(spec_, place, local_rank));
     }
     is_running_ = true;
     has_ended_ = false;

@@ -240,12 +240,12 @@ std::string Group::reason() const {
   if (!attempt_.cause.empty()) {
     line = fmt::format("{}: {}", options_.name, attempt_.cause);
     if (attempt_.num_stopped > 0) {
-      line += by_signal_ ? fmt::format("; stopped {}", ranks(attempt_.num_stopped))
-                         : fmt::format("; stopped the {} other rank{}", attempt_.num_stopped,
-                                       attempt_.num_stopped == 1 ? "" : "s");
+      line += by_signal_                  ? fmt::format("; stopped {}", ranks(attempt_.num_stopped))
+              : attempt_.num_stopped == 1 ? "; stopped the other rank"
+                                          : fmt::format("; stopped the {} other ranks", attempt_.num_stopped);
     }
     if (attempt_.num_killed > 0) {
-      line += fmt::format(", {} of them by SIGKILL", attempt_.num_killed);
+      line += attempt_.num_stopped == 1 ? ", by SIGKILL" : fmt::format(", {} of them by SIGKILL", attempt_.num_killed);
       if (attempt_.grace_is_over) line += fmt::format(" after {}", format_duration(options_.grace));
     }
   }

@@ -48,7 +48,7 @@ TEST(Group, NamesTheSignal) {
   auto group = group_of(2);
   group.on_exited(1, 123, SIGKILL, kStart);
   EXPECT_EQ(group.exit_code(), 137);
-  EXPECT_EQ(group.reason(), "yoke run: rank 1 (pid 123) was killed by SIGKILL; stopped the 1 other rank");
+  EXPECT_EQ(group.reason(), "yoke run: rank 1 (pid 123) was killed by SIGKILL; stopped the other rank");
   EXPECT_EQ(signal_name(SIGRTMIN + 5), "signal " + std::to_string(SIGRTMIN + 5));
 }
 
@@ -197,7 +197,7 @@ TEST(Group, BeginsAgainAfterAFailureAsOftenAsItMay) {
     const auto notice = group.begin_again();
     ASSERT_TRUE(notice);
     EXPECT_EQ(*notice,
-              "yoke run: rank 1 (pid 11) exited with code 7; stopped the 1 other rank; starting all ranks again, "
+              "yoke run: rank 1 (pid 11) exited with code 7; stopped the other rank; starting all ranks again, "
               "restart " +
                   std::to_string(restart) + " of 2");
     EXPECT_EQ(group.num_restarts(), restart);
@@ -262,16 +262,16 @@ TEST(Group, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
   const std::string failed = "rank 0 (pid 10) exited with code 5";
   const Case kCases[] = {
       {"before the failure", 3, nothing, both(fail, stop_other), 143, "SIGTERM; stopped 2 ranks"},
-      {"while the others stop", 3, fail, stop_other, 143, "SIGTERM after " + failed + "; stopped the 1 other rank"},
+      {"while the others stop", 3, fail, stop_other, 143, "SIGTERM after " + failed + "; stopped the other rank"},
       {"once all are gone", 3, both(fail, stop_other), nothing, 143,
-       "SIGTERM after " + failed + "; stopped the 1 other rank"},
+       "SIGTERM after " + failed + "; stopped the other rank"},
       {"after the grace", 3, both(fail, kill_other), nothing, 143,
-       "SIGTERM after " + failed + "; stopped the 1 other rank, 1 of them by SIGKILL after 10 s"},
+       "SIGTERM after " + failed + "; stopped the other rank, by SIGKILL after 10 s"},
       {"after a lost node", 0, lose_node, stop_other, 143,
-       "SIGTERM after lost host b: it is off; stopped the 1 other rank"},
-      {"no restart is left", 0, fail, stop_other, 5, failed + "; stopped the 1 other rank"},
+       "SIGTERM after lost host b: it is off; stopped the other rank"},
+      {"no restart is left", 0, fail, stop_other, 5, failed + "; stopped the other rank"},
       {"no restart is left, once all are gone", 0, both(fail, stop_other), nothing, 5,
-       failed + "; stopped the 1 other rank"},
+       failed + "; stopped the other rank"},
   };
   for (const auto& one : kCases) {
     SCOPED_TRACE(one.name);
@@ -312,14 +312,14 @@ TEST(Group, NamesTheHostWhereThereAreSeveral) {
   auto group = group_of(2);
   group.begin(2, {"a", "b"});
   group.on_exited(1, 11, exit_with(3), kStart);
-  EXPECT_THAT(group.reason(), HasSubstr("rank 1 (pid 11 on b) exited with code 3; stopped the 1 other rank"));
+  EXPECT_THAT(group.reason(), HasSubstr("rank 1 (pid 11 on b) exited with code 3; stopped the other rank"));
 }
 
 TEST(Group, ALostNodeIsAFailureUnlessTheOthersMayGoOn) {
   auto fixed = restarting_group(1);
   EXPECT_EQ(fixed.on_node_lost("lost host b: it is off", {1, 2}, false, kStart).order, Order::kSignal);
   EXPECT_EQ(fixed.exit_code(), 75);
-  EXPECT_THAT(fixed.reason(), HasSubstr("lost host b: it is off; stopped the 1 other rank"));
+  EXPECT_THAT(fixed.reason(), HasSubstr("lost host b: it is off; stopped the other rank"));
   EXPECT_TRUE(fixed.begin_again());
   EXPECT_EQ(fixed.num_restarts(), 1);
   fixed.on_node_lost("lost host b: it is off", {1, 2}, false, kStart);

@@ -199,7 +199,8 @@ std::optional<RecentLines::Line> JobConnection::take_line() {
         .rank = json.at("rank"),
         .stream = json.at("stream").get<std::string>() == "stderr" ? LineStream::kErr : LineStream::kOut,
         .text = received_.substr(begin, num_bytes),
-        .num_missed = json.at("missed")};
+        .num_missed = json.at("missed"),
+        .num_gone = json.value("gone", uint64_t{0})};
     num_taken_ = begin + num_bytes;
     return line;
   } catch (const nlohmann::json::exception&) {

@@ -128,7 +128,12 @@ void JobServer::obey(Client& client, std::string_view question) {
   if (command == "logs") {
     client.is_following = json.at("follow").get<bool>();
     client.cursor.emplace();
-    if (json.contains("last")) client.cursor = lines_.before_last(json["last"].get<uint64_t>(), rank_of(json));
+    client.num_gone = lines_.num_overwritten();
+    if (json.contains("last")) {
+      const auto tail = lines_.last(json["last"].get<uint64_t>(), rank_of(json));
+      client.cursor = tail.begin;
+      if (tail.is_whole) client.num_gone = 0;
+    }
     return;
   }
   if (command == "stop") stop_(json.at("now").get<bool>() ? StopHow::kNow : StopHow::kWithGrace);
@@ -136,7 +141,7 @@ void JobServer::obey(Client& client, std::string_view question) {
   client.answer = answer.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';  // arguments may be any bytes
 }
 
-/// A line is {"rank", "stream", "missed", "bytes"}, then so many bytes, for it need not be UTF-8.
+/// A line is {"rank", "stream", "missed", "gone", "bytes"}, then so many bytes, for it need not be UTF-8.
 void JobServer::add_lines(Client& client) const {
   if (!client.cursor) return;
   while (client.answer.size() < kMaxWaitingBytes) {
@@ -147,9 +152,9 @@ void JobServer::add_lines(Client& client) const {
       client.answer += "{\"end\":true}\n";
       return;
     }
-    client.answer += fmt::format("{{\"rank\":{},\"stream\":\"{}\",\"missed\":{},\"bytes\":{}}}\n{}", line->rank,
-                                 line->stream == LineStream::kOut ? "stdout" : "stderr", line->num_missed,
-                                 line->text.size(), line->text);
+    client.answer += fmt::format("{{\"rank\":{},\"stream\":\"{}\",\"missed\":{},\"gone\":{},\"bytes\":{}}}\n{}",
+                                 line->rank, line->stream == LineStream::kOut ? "stdout" : "stderr", line->num_missed,
+                                 std::exchange(client.num_gone, 0), line->text.size(), line->text);
   }
 }
 

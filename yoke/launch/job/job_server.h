@@ -47,6 +47,7 @@ class JobServer {
     std::string question, answer;
     size_t num_sent = 0;
     std::optional<RecentLines::Cursor> cursor;  ///< Of one who reads lines.
+    uint64_t num_gone = 0;                      ///< To be told with the first line.
     bool is_following = false;
     uint64_t last_seen = 0;
   };

@@ -64,7 +64,7 @@ void add_ranks(Job& job, const Member& member, const Place& place, const LaunchS
   for (const auto rank : member.ranks) {
     const auto local_rank = rank - place.first_rank;
     JobRank one{.rank = rank, .local_rank = local_rank, .host = job.host};
-    one.prefix = prefix_of(spec, place.world_size, rank, local_rank);
+    one.prefix = prefix_of(spec, place, local_rank);
     if (member.remote != nullptr) {
       one.host = member.info.host;
       if (!is_shown_here) one.out.to = one.err.to = StreamPlan::To::kNowhere;

@@ -397,7 +397,8 @@ class Head : public NodeObserver {
                 .world_size = 0,
                 .restart_count = group_.num_starts(),
                 .master_addr = address,
-                .agent_serves_store = nodes_.is_several() && first.info.has_store};
+                .agent_serves_store = nodes_.is_several() && first.info.has_store,
+                .is_elastic = nodes_.is_elastic()};
     std::vector<std::string> hosts;
     for (const int id : chosen) {
       auto& member = members_.at(id);
@@ -426,7 +427,7 @@ class Head : public NodeObserver {
       place.first_rank = *member.ranks.begin();
       if (member.remote == nullptr || !nodes_.hosts.empty()) {
         for (const auto rank : member.ranks) {
-          screen_->add_rank(rank, prefix_of(spec_, place.world_size, rank, rank - place.first_rank));
+          screen_->add_rank(rank, prefix_of(spec_, place, rank - place.first_rank));
         }
       }
       member.takes_part = member.has_processes = true;

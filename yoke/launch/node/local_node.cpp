@@ -179,6 +179,11 @@ void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& 
 
 void LocalNode::plan_ranks(const Place& place) {
   reader_.settle_logs();  // of a start that failed
+  if (run_folder_.empty() && error_folder_.empty() && place.restart_count == 0) {
+    tell({.kind = Kind::kNotice,
+          .text = "why a rank fails cannot be kept: no folder for temporary files can be written, not TMPDIR, /tmp or "
+                  "/var/tmp"});
+  }
   for (auto* filter : {&out_filter_, &err_filter_}) filter->file = nullptr;
   std::string log_folder;
   if (!run_folder_.empty()) {

@@ -30,7 +30,7 @@ class LocalNode : public Node {
   /// `is_screen_here`: false where what ranks print is sent to another host. `spec` and `observer` outlive the node.
   /// Raises RLIMIT_NOFILE and becomes a child subreaper: the process is expected to end afterwards.
   /// Errors  kInvalidArgument: CPU masks that do not fit. As errno says, for the log folder.
-  /// REQUIRES: one thread; SIGCHLD is blocked; SIGPIPE is ignored.
+  /// REQUIRES: one thread; SIGCHLD is blocked; SIGPIPE does not end the process.
   LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& observer);
   ~LocalNode() override;
 

@@ -12,7 +12,8 @@ json to_json(const Place& place) {
   return {{"node_rank", place.node_rank},         {"num_nodes", place.num_nodes},
           {"first_rank", place.first_rank},       {"world_size", place.world_size},
           {"restart_count", place.restart_count}, {"master_addr", place.master_addr},
-          {"master_port", place.master_port},     {"agent_serves_store", place.agent_serves_store}};
+          {"master_port", place.master_port},     {"agent_serves_store", place.agent_serves_store},
+          {"is_elastic", place.is_elastic}};
 }
 
 Place to_place(const json& from) {
@@ -23,7 +24,8 @@ Place to_place(const json& from) {
           .restart_count = from.at("restart_count"),
           .master_addr = from.at("master_addr"),
           .master_port = from.at("master_port"),
-          .agent_serves_store = from.at("agent_serves_store")};
+          .agent_serves_store = from.at("agent_serves_store"),
+          .is_elastic = from.value("is_elastic", false)};
 }
 
 json to_json(const NodeEvent& event) {

@@ -22,6 +22,8 @@ class LineAssembler {
 
   /// The text of an unfinished line that has used '\r'; empty when there is none.
   std::string_view progress() const;
+  /// The text of an unfinished line that has not used '\r', as of a prompt; empty when there is none.
+  std::string_view unfinished() const { return rewrites_ ? std::string_view() : segment_; }
   const std::string& prefix() const { return prefix_; }
 
  private:

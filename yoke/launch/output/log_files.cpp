@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,10 +16,27 @@
 namespace yoke::launch {
 namespace {
 
+/// Whether a file can be made and filled in `folder`: it may be of another user, read-only or full, and only trying
+/// tells.
+bool has_room_for_files(const std::filesystem::path& folder) {
+  constexpr size_t kBytes = 1 << 14;  // some reports of failures
+  auto path = (folder / "yoke-XXXXXX").string();
+  const UniqueFd file(mkostemp(path.data(), O_CLOEXEC));
+  if (!file) return false;
+  unlink(path.c_str());
+  const std::string bytes(kBytes, '\0');
+  return write(file.value(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+}
+
+/// The first that can be used of TMPDIR, /tmp and /var/tmp; absolute, for a rank may change its working folder.
+/// Errors  kUnavailable.
 std::filesystem::path temporary_folder() {
   std::error_code error;
-  auto folder = std::filesystem::temp_directory_path(error);
-  return error ? "/tmp" : folder;
+  const auto wanted = std::filesystem::absolute(std::filesystem::temp_directory_path(error), error);
+  for (const auto& folder : {wanted, std::filesystem::path("/tmp"), std::filesystem::path("/var/tmp")}) {
+    if (folder.is_absolute() && has_room_for_files(folder)) return folder.lexically_normal();
+  }
+  throw Error(ErrorCode::kUnavailable, "no folder for temporary files can be written: not TMPDIR, /tmp or /var/tmp");
 }
 
 void make_folders(const std::filesystem::path& folder) {
@@ -57,7 +75,11 @@ std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, 
 
 std::string error_folder_name() {
   std::random_device random;
-  return temporary_folder() / fmt::format("yoke-run-{:08x}{:08x}", random(), random());
+  try {
+    return temporary_folder() / fmt::format("yoke-run-{:08x}{:08x}", random(), random());
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 UniqueFd open_log(const std::string& path) {

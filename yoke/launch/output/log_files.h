@@ -17,8 +17,9 @@ std::string make_run_folder(const LogOptions& logs, const std::string& run_id);
 /// RUN-FOLDER/attempt_N with a folder for each local rank in it. Errors  as errno says, with the path.
 std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, int64_t num_ranks);
 
-/// A name below TMPDIR that nobody can guess, for a folder with the error files of ranks. The guardian makes it and
-/// whoever is left removes it: nobody can be killed in between.
+/// A name below TMPDIR, or below /tmp where TMPDIR cannot be written, that nobody can guess, for a folder with the
+/// error files of ranks; empty when no folder can be written. The guardian makes it and whoever is left removes it:
+/// nobody can be killed in between.
 std::string error_folder_name();
 
 /// Opens `path` for a rank's output: new or emptied, at its end. Never waits, whatever a rank has put there.

@@ -35,17 +35,17 @@ void RecentLines::add(int64_t rank, LineStream stream, std::string_view text) {
   end_ = {end, end_.number + 1};
 }
 
-RecentLines::Cursor RecentLines::before_last(uint64_t count, std::optional<int64_t> rank) const {
-  std::deque<Cursor> last;  // records can be walked in one direction alone
+RecentLines::Tail RecentLines::last(uint64_t count, std::optional<int64_t> rank) const {
+  std::deque<Cursor> found;  // records can be walked in one direction alone
   for (auto at = first_; at.number != end_.number && count > 0; ++at.number) {
     const auto header = header_at(at.offset);
     if (!rank || header.rank == *rank) {
-      if (last.size() == count) last.pop_front();
-      last.push_back(at);
+      if (found.size() == count) found.pop_front();
+      found.push_back(at);
     }
     at.offset += record_bytes(header.num_bytes);
   }
-  return last.empty() ? end_ : last.front();
+  return {.begin = found.empty() ? end_ : found.front(), .is_whole = found.size() == count || first_.number == 0};
 }
 
 std::optional<RecentLines::Line> RecentLines::next(Cursor& cursor) const {

@@ -35,10 +35,16 @@ class RecentLines {
     LineStream stream = LineStream::kOut;
     std::string text;
     uint64_t num_missed = 0;  ///< Lines that came before it and were overwritten before this reader took them.
+    uint64_t num_gone = 0;    ///< Lines that were overwritten before this reader came; told with its first line.
+  };
+  struct Tail {
+    Cursor begin;
+    bool is_whole = true;  ///< Else some of the lines that were asked for are overwritten.
   };
   /// Before the last `count` lines, of `rank` if there is one. Lines of other ranks may lie between them.
-  Cursor before_last(uint64_t count, std::optional<int64_t> rank = {}) const;
-  /// nullopt: there is none yet. Missing the lines from before its first one counts for no reader.
+  Tail last(uint64_t count, std::optional<int64_t> rank = {}) const;
+  uint64_t num_overwritten() const { return first_.number; }
+  /// nullopt: there is none yet. Lines older than the first one that a reader gets are not counted as missed.
   std::optional<Line> next(Cursor& cursor) const;
 
  private:

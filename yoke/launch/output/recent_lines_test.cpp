@@ -51,7 +51,7 @@ TEST(RecentLines, TheOldestMakeRoom) {
 TEST(RecentLines, AReaderMayBeginWithTheLastOnes) {
   RecentLines lines(256);
   const auto last = [&](uint64_t count, std::optional<int64_t> rank = {}) {
-    auto cursor = lines.before_last(count, rank);
+    auto cursor = lines.last(count, rank).begin;
     return read_all(lines, cursor);
   };
   EXPECT_THAT(last(3), IsEmpty());
@@ -62,7 +62,7 @@ TEST(RecentLines, AReaderMayBeginWithTheLastOnes) {
   EXPECT_THAT(last(2, 7), IsEmpty());
   RecentLines::Cursor all;
   EXPECT_EQ(last(1000), read_all(lines, all));
-  auto later = lines.before_last(0);
+  auto later = lines.last(0).begin;
   lines.add(5, LineStream::kErr, "more");
   EXPECT_THAT(read_all(lines, later), ElementsAre("5!:more"));
 }

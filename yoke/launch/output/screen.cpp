@@ -11,6 +11,10 @@ namespace {
 constexpr size_t kTailLines = 8;
 constexpr size_t kTailLineBytes = 400;
 constexpr int64_t kLinesInSight = 20;
+constexpr int64_t kRankOfKeyboard = 0;
+/// A line that is not finished after so long may be a question.
+constexpr std::chrono::milliseconds kShowPromptAfter{100};
+constexpr size_t kMaxPromptBytes = 1024;
 
 }  // namespace
 
@@ -23,7 +27,8 @@ std::string colored_prefix(int64_t rank, const std::string& prefix) {
 Screen::Screen(std::string name, ColorMode color, const Environment& environment)
     : name_(std::move(name)),
       out_(std::make_unique<Sink>(STDOUT_FILENO, "standard output")),
-      has_escape_sequences_(yoke::has_escape_sequences(environment)) {
+      has_escape_sequences_(yoke::has_escape_sequences(environment)),
+      has_keyboard_(isatty(STDIN_FILENO) == 1) {
   if (out_->is_same_file_as(STDERR_FILENO)) {
     err_ = out_.get();
   } else {
@@ -39,6 +44,9 @@ void Screen::add_rank(int64_t rank, const std::string& prefix) {
   for (const bool is_err : {false, true}) {
     auto* const sink = is_err ? err_ : out_.get();
     const bool is_colored = is_err ? err_is_colored_ : out_is_colored_;
+    if (const auto found = streams_.find({rank, is_err}); found != streams_.end() && &found->second == prompting_) {
+      end_prompt();
+    }
     LineAssembler lines(is_colored ? colored_prefix(rank, prefix) : prefix);
     streams_.insert_or_assign({rank, is_err},
                               Stream{std::move(lines), sink, is_err ? LineStream::kErr : LineStream::kOut});
@@ -57,7 +65,17 @@ void Screen::show(int64_t rank, bool is_err, const std::optional<std::string_vie
     stream.lines.finish(lines);
   }
   note_lines(rank, stream, std::string_view(lines).substr(before));
+  if (&stream == prompting_ && lines.size() > before) {
+    // Who answered has ended the line on the terminal. Repeated, its beginning would look like another question: so the
+    // rest is written where the cursor is.
+    if (before == 0 && lines.starts_with(prompt_) && stream.sink->continue_prompt(prompt_)) {
+      lines.erase(0, prompt_.size());
+    }
+    end_prompt();
+  }
   if (may_paint(*stream.sink)) show_progress(rank, stream);
+  await_prompt(rank, stream);
+  if (prompting_ == nullptr) await_prompt(rank, streams_.at({rank, !is_err}));
 }
 
 void Screen::say(const std::string& line) {
@@ -68,7 +86,7 @@ void Screen::say(const std::string& line) {
 
 void Screen::show_status(const std::string& text) {
   status_ = text;
-  if (progress_rank_ == kNoRank) err_->show_progress(text);
+  if (progress_rank_ == kNoRank && prompt_.empty()) err_->show_progress(text);
 }
 
 void Screen::add_polls(std::vector<pollfd>& polls) {
@@ -100,12 +118,49 @@ void Screen::show_progress(int64_t rank, const Stream& stream) {
   const auto text = stream.lines.progress();
   if (!text.empty() && rank <= progress_rank_) {  // of several bars, the lowest rank's
     progress_rank_ = rank;
-    stream.sink->show_progress(stream.lines.prefix() + std::string(text));
+    if (prompt_.empty() || rank == kRankOfKeyboard) {
+      stream.sink->show_progress(stream.lines.prefix() + std::string(text));
+    }
   } else if (text.empty() && rank == progress_rank_) {
     progress_rank_ = kNoRank;
     stream.sink->show_progress("");
-    if (!status_.empty()) err_->show_progress(status_);
+    show_what_waits();
   }
+}
+
+/// Where no bar moves.
+void Screen::show_what_waits() const {
+  if (!prompt_.empty()) {
+    prompting_->sink->show_prompt(prompt_);
+  } else if (!status_.empty()) {
+    err_->show_progress(status_);
+  }
+}
+
+/// `stream` has an unfinished line: if nothing more comes it is shown, for who has the keyboard may be asked something.
+void Screen::await_prompt(int64_t rank, const Stream& stream) {
+  const auto text = stream.lines.unfinished();
+  if (!has_keyboard_ || rank != kRankOfKeyboard || text.empty() || !may_paint(*stream.sink)) return;
+  if (prompting_ != nullptr && prompting_ != &stream) end_prompt();
+  prompting_ = &stream;
+  if (!prompt_at_) prompt_at_ = WriteTrouble::Clock::now() + kShowPromptAfter;
+}
+
+void Screen::show_prompt() {
+  if (!prompt_at_ || WriteTrouble::Clock::now() < *prompt_at_) return;
+  prompt_at_.reset();
+  const auto text = prompting_->lines.unfinished();
+  if (text.empty() || text.size() > kMaxPromptBytes) return;
+  prompt_ = prompting_->lines.prefix() + std::string(text);
+  prompting_->sink->show_prompt(prompt_);
+}
+
+void Screen::end_prompt() {
+  if (!prompt_.empty()) prompting_->sink->show_progress("");
+  prompting_ = nullptr;
+  prompt_at_.reset();
+  prompt_.clear();
+  if (progress_rank_ == kNoRank) show_what_waits();
 }
 
 /// A line that is painted over must stay the last one of the terminal. Where the other stream is a pipe, its reader
@@ -122,6 +177,7 @@ void Screen::hide_progress(bool hidden) {
 }
 
 void Screen::flush() {
+  show_prompt();
   out_->flush();
   tell_news(*out_);
   if (!err_own_) return;
@@ -134,9 +190,11 @@ void Screen::tell_news(Sink& sink) {
 }
 
 std::optional<WriteTrouble::Time> Screen::next_time() const {
-  auto time = out_->next_time();
-  if (err_own_ && err_own_->next_time() && (!time || *err_own_->next_time() < *time)) time = err_own_->next_time();
-  return time;
+  auto first = prompt_at_;
+  for (const auto* sink : {out_.get(), err_}) {
+    if (const auto& time = sink->next_time(); time && (!first || *time < *first)) first = time;
+  }
+  return first;
 }
 
 void Screen::settle() {

@@ -38,7 +38,8 @@ class Screen {
   /// A line of the launcher itself, on standard error.
   void say(const std::string& line);
 
-  /// The last line of a terminal while no progress bar of a rank is there; empty: none. REQUIRES: has_status_line().
+  /// The last line of a terminal while no progress bar and no prompt of a rank is there; empty: none. REQUIRES:
+  /// has_status_line().
   void show_status(const std::string& text);
   bool has_status_line() const { return may_paint(*err_); }
   /// Before and after this process is stopped: what is painted is taken away, and painted again.
@@ -73,6 +74,10 @@ class Screen {
   };
   void note_lines(int64_t rank, const Stream& stream, std::string_view lines);
   void show_progress(int64_t rank, const Stream& stream);
+  void show_what_waits() const;
+  void end_prompt();
+  void await_prompt(int64_t rank, const Stream& stream);
+  void show_prompt();
   void tell_news(Sink& sink);
   bool may_paint(const Sink& sink) const;
 
@@ -89,6 +94,10 @@ class Screen {
   static constexpr int64_t kNoRank = INT64_MAX;
   int64_t progress_rank_ = kNoRank;
   std::string status_;
+  const bool has_keyboard_;                      ///< Rank 0, for all that is known here: standard input is a terminal.
+  const Stream* prompting_ = nullptr;            ///< Whose unfinished line may be a prompt.
+  std::optional<WriteTrouble::Time> prompt_at_;  ///< When it is shown, or more of it.
+  std::string prompt_;                           ///< What is shown of it, with its prefix; empty: nothing.
 };
 
 }  // namespace yoke::launch

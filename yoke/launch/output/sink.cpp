@@ -68,16 +68,23 @@ Sink::Sink(UniqueFd file, std::string name)
 bool Sink::is_same_file_as(int fd) const {
   struct stat ours {};
   struct stat other {};
-  // /dev/null stands in for a closed standard output, and cannot be written then; as standard error it can.
-  const auto mode_of = [](int of) { return fcntl(of, F_GETFL) & O_ACCMODE; };
+  // /dev/null stands in for a closed standard output, and cannot be written then; as standard error it can. Terminals
+  // are inherited for reading too, and reopened here for writing alone.
+  const auto is_writable = [](int of) { return (fcntl(of, F_GETFL) & O_ACCMODE) != O_RDONLY; };
   return fstat(fd_, &ours) == 0 && fstat(fd, &other) == 0 && ours.st_dev == other.st_dev &&
-         ours.st_ino == other.st_ino && mode_of(fd_) == mode_of(fd);
+         ours.st_ino == other.st_ino && is_writable(fd_) == is_writable(fd);
 }
 
-void Sink::show_progress(std::string_view text) {
+void Sink::show_last_line(std::string_view text, Width width) {
   if (text == progress_) return;
   progress_ = text;
+  progress_width_ = width;
   progress_changed_ = true;
+}
+
+bool Sink::continue_prompt(std::string_view prompt) {
+  progress_stays_ = progress_is_shown_ && !progress_changed_ && prompt == progress_ && is_in_foreground(fd_);
+  return progress_stays_;
 }
 
 void Sink::hide_progress(bool hidden) {
@@ -92,10 +99,11 @@ void Sink::next_batch() {
   const bool wants_progress = !progress_.empty() && !progress_is_hidden_;
   // In the background the last line is the shell's, even if ours was there when somebody stopped us by SIGSTOP.
   const bool may_paint = (progress_is_shown_ || wants_progress) && is_in_foreground(fd_);
-  if (progress_is_shown_ && may_paint) batch_ = kClearLine;
+  const bool stays = std::exchange(progress_stays_, false);
+  if (progress_is_shown_ && may_paint && !stays) batch_ = kClearLine;
   batch_ += std::exchange(lines_, {});
   progress_is_shown_ = wants_progress && may_paint;
-  if (progress_is_shown_) batch_ += fit(progress_, columns_of(fd_));
+  if (progress_is_shown_) batch_ += progress_width_ == Width::kCut ? fit(progress_, columns_of(fd_)) : progress_;
   progress_changed_ = false;
 }
 

@@ -34,7 +34,12 @@ class Sink {
 
   /// Keeps `text` visible as the last line until it is replaced; empty: none. Not while this process is in the
   /// background of the terminal, where a shell has its prompt on that line. REQUIRES: is_terminal().
-  void show_progress(std::string_view text);
+  void show_progress(std::string_view text) { show_last_line(text, Width::kCut); }
+  /// The same for a text that is no line yet, and whose end is what matters: it is not cut to the terminal's width.
+  void show_prompt(std::string_view text) { show_last_line(text, Width::kWhole); }
+  /// Whether `prompt` is there, and stays: what is appended to lines() next is written behind it. REQUIRES: lines() has
+  /// nothing else.
+  bool continue_prompt(std::string_view prompt);
   /// Takes that line away, or shows it again: before this process is stopped, and afterwards.
   void hide_progress(bool hidden);
 
@@ -56,6 +61,8 @@ class Sink {
 
  private:
   static constexpr size_t kMaxBuffered = 1 << 20;
+  enum class Width { kCut, kWhole };
+  void show_last_line(std::string_view text, Width width);
   ssize_t write_some(std::string_view bytes) const;
   bool is_end_of_reader(int error_number) const;
   size_t num_unwritten() const { return batch_.size() - written_; }  ///< Of the batch.
@@ -75,9 +82,11 @@ class Sink {
   size_t written_ = 0;
   WriteTrouble trouble_;
   std::string progress_;
+  Width progress_width_ = Width::kCut;
   bool progress_changed_ = false;
   bool progress_is_hidden_ = false;
   bool progress_is_shown_ = false;
+  bool progress_stays_ = false;  ///< Before the next line.
 };
 
 }  // namespace yoke::launch

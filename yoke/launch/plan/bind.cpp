@@ -294,9 +294,14 @@ std::string reason_of(BindKind kind, const Binding& binding, const device::CpuLo
   const bool have_devices = std::any_of(devices.begin(), devices.end(), [](const auto& d) { return d.has_value(); });
   const auto num_nodes = partition(node_sets(machine), machine.allowed).size();
   if (have_devices && num_nodes > 1) return "bound: each rank to the CPUs nearest to its device";
-  return fmt::format("bound: {} CPUs in {} NUMA node{} and {} last-level caches are divided between the ranks",
-                     machine.allowed.size(), num_nodes, num_nodes == 1 ? "" : "s",
-                     partition(machine.caches, machine.allowed).size());
+  const auto count = [](size_t number, const char* what) {
+    return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+  };
+  auto where = count(num_nodes, "NUMA node");
+  if (!machine.caches.empty()) {  // those of a single core are not among them
+    where += " and " + count(partition(machine.caches, machine.allowed).size(), "shared last-level cache");
+  }
+  return fmt::format("bound: {} CPUs in {} are divided between the ranks", machine.allowed.size(), where);
 }
 
 }  // namespace

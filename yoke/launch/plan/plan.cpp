@@ -113,10 +113,10 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
   rank.err = plan_stream(redirects.err, tee.err, is_shown, folder + "/stderr.log");
   rank.out.is_filtered = tee.out && !logs.out_filters.empty();
   rank.err.is_filtered = tee.err && !logs.err_filters.empty();
-  rank.prefix = prefix_of(spec, facts.place.world_size, rank.rank, rank.local_rank);
+  rank.prefix = prefix_of(spec, facts.place, rank.local_rank);
   // One rank alone is connected to the terminal, file or pipe itself: colours, progress bars and debuggers work.
   for (auto* stream : {&rank.out, &rank.err}) {
-    stream->is_own = facts.place.world_size == 1 && facts.is_screen_here && rank.prefix.empty() &&
+    stream->is_own = facts.place.is_of_one_rank() && facts.is_screen_here && rank.prefix.empty() &&
                      stream->to == StreamPlan::To::kLauncher && stream->file.empty();
   }
   if (!folder.empty()) {
@@ -129,13 +129,14 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
 
 }  // namespace
 
-std::string prefix_of(const LaunchSpec& spec, int64_t world_size, int64_t rank, int64_t local_rank) {
+std::string prefix_of(const LaunchSpec& spec, const Place& place, int64_t local_rank) {
+  const auto rank = place.first_rank + local_rank;
   if (!spec.logs.prefix_template.empty()) {
     return fill_template(
         spec.logs.prefix_template,
         {{"role_name", spec.role}, {"rank", std::to_string(rank)}, {"local_rank", std::to_string(local_rank)}});
   }
-  if (world_size == 1 || spec.prefix == Prefix::kNone) return "";
+  if (place.is_of_one_rank() || spec.prefix == Prefix::kNone) return "";
   if (spec.prefix == Prefix::kAllButRankZero && rank == 0) return "";
   return fmt::format("[{}] ", rank);
 }

@@ -19,6 +19,10 @@ struct Place {
   std::string master_addr = "127.0.0.1";
   uint16_t master_port = 0;         ///< Already bound by the node with rank 0.
   bool agent_serves_store = false;  ///< A program beside rank 0 (yoke-store) does, not rank 0 itself.
+  bool is_elastic = false;          ///< Another start of the job may have more or fewer nodes.
+
+  /// The job never has another rank: decided once, so that its output stays what it was when nodes come and go.
+  bool is_of_one_rank() const { return world_size == 1 && !is_elastic; }
 };
 
 /// What must be known about this node, and about this start of the job.
@@ -65,8 +69,8 @@ struct RankPlan {
 /// Errors  kInvalidArgument: no program, or no rank, or fewer visible GPUs than virtual_local_rank takes.
 std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts);
 
-/// What each line of a rank begins with.
-std::string prefix_of(const LaunchSpec& spec, int64_t world_size, int64_t rank, int64_t local_rank);
+/// What each line of a rank at `place` begins with.
+std::string prefix_of(const LaunchSpec& spec, const Place& place, int64_t local_rank);
 
 /// The program that serves the ranks' store on this node. REQUIRES: spec.store_program is not empty.
 RankPlan plan_store(const LaunchSpec& spec);

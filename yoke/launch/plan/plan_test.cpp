@@ -131,6 +131,17 @@ TEST(Plan, PrefixesAsAsked) {
   EXPECT_EQ(plan(spec)[1].prefix, "[default1/1]:");
 }
 
+// Who reads what a job prints should not have to know how many nodes it has just now.
+TEST(Plan, AnElasticJobPrintsAlikeWithAnyNumberOfRanks) {
+  for (const int64_t num_ranks : {1, 2}) {
+    auto facts = facts_of(num_ranks);
+    facts.place.is_elastic = true;
+    const auto rank = plan(spec_of(num_ranks), facts)[0];
+    EXPECT_EQ(rank.prefix, "[0] ") << num_ranks;
+    EXPECT_TRUE(rank.out.is_piped() && rank.err.is_piped()) << num_ranks;
+  }
+}
+
 TEST(Plan, SendsStreamsWhereTheyAreWanted) {
   auto spec = spec_of(3);
   spec.logs.redirects = StreamChoice("0:3");

@@ -57,7 +57,6 @@ std::optional<fs::path> find_program(const std::string& name, const Environment&
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
-  signal(SIGPIPE, SIG_DFL);
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);  // the loader's complaints should be seen, and be in no rank's output

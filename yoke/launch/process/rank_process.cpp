@@ -23,9 +23,9 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 
 namespace {
 
-/// What the launcher changed for itself, as it was. Signals that were ignored when it started (nohup) stay so.
-void restore_signals() {
-  signal(SIGPIPE, SIG_DFL);
+/// What the launcher blocked for itself. Its handlers go with exec, and signals that were ignored when it started
+/// (nohup) stay so.
+void unblock_signals() {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -49,7 +49,7 @@ void restore_signals() {
   prefer_cpus(cpus);
   prefer_memory(nodes);
   setrlimit(RLIMIT_NOFILE, &options.file_limit);
-  restore_signals();
+  unblock_signals();
   execvpe(argv[0], argv, environment);
   const ExecFailure failure{options.index, errno};
   const bool told = write(options.failures, &failure, sizeof failure) == sizeof failure;

@@ -16,24 +16,22 @@ namespace {
 
 constexpr std::array kJobControl = {SIGTSTP, SIGTTIN, SIGTTOU};
 
-/// A write beyond the limit of file sizes (`ulimit -f`) then fails with EFBIG, as on a full disk. By a handler, since
-/// exec takes it away again: ranks have the signal as this process had it.
-void fail_beyond_file_limit() {
+}  // namespace
+
+void fail_instead_of(int signal) {
   struct sigaction action {};
-  sigaction(SIGXFSZ, nullptr, &action);
+  sigaction(signal, nullptr, &action);
   if (action.sa_handler == SIG_IGN) return;
   action = {};
   action.sa_handler = [](int) {};
   action.sa_flags = SA_RESTART;
-  sigaction(SIGXFSZ, &action, nullptr);
+  sigaction(signal, &action, nullptr);
 }
 
-}  // namespace
-
 UniqueFd take_signals(const std::vector<int>& stop_signals) {
-  signal(SIGPIPE, SIG_IGN);
+  fail_instead_of(SIGPIPE);
+  fail_instead_of(SIGXFSZ);  // beyond the limit of file sizes (`ulimit -f`), as on a full disk
   signal(SIGCHLD, SIG_DFL);
-  fail_beyond_file_limit();
   sigset_t handled;
   sigemptyset(&handled);
   std::set<int> numbers(stop_signals.begin(), stop_signals.end());

@@ -8,10 +8,14 @@
 
 namespace yoke::launch {
 
-/// Blocks `stop_signals`, SIGUSR1, SIGUSR2, the signals of job control and SIGCHLD for good, ignores SIGPIPE, and lets
-/// writes beyond the limit of file sizes fail instead of ending this process (SIGXFSZ). Those that were ignored when we
-/// started stay ignored: nohup, or a shell's background job, wants it so. The result is a signalfd that does not block.
-/// Since SIGTTOU is blocked, what this process writes in the background never stops it.
+/// A write that would raise `signal` (SIGPIPE, SIGXFSZ) fails from now on with EPIPE or EFBIG and does not end this
+/// process. By a handler, which exec takes away again: ranks have the signal as this process had it.
+void fail_instead_of(int signal);
+
+/// Blocks `stop_signals`, SIGUSR1, SIGUSR2, the signals of job control and SIGCHLD for good, and lets writes to a pipe
+/// without a reader, or beyond the limit of file sizes, fail instead of ending this process. Signals that were ignored
+/// when we started stay ignored: nohup, or a shell's background job, wants it so. The result is a signalfd that does
+/// not block. Since SIGTTOU is blocked, what this process writes in the background never stops it.
 UniqueFd take_signals(const std::vector<int>& stop_signals);
 
 struct Signal {
