@@ -45,7 +45,7 @@ train::LoaderOptions loader_options(int64_t batch_size, const dist::World& world
 
 /// Collective. Each rank tests its share; gives loss and accuracy.
 std::pair<double, double> evaluate(Network& network, const train::Samples& samples, dist::World& world,
-                 const train::AutocastOptions& precision) {
+                                   const train::AutocastOptions& precision) {
   const c10::InferenceMode no_autograd;
   network.eval();
   train::Mean loss;

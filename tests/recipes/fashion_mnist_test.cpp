@@ -109,7 +109,8 @@ TEST_F(FashionMnist, AnyNumberOfRanksLearnsTheSame) {
 TEST_F(FashionMnist, ShowsProgressOnATerminal) {
   auto options = training({"--epochs", "1"});
   options.on_terminal = true;
-  EXPECT_THAT(test::run(options).out, ContainsRegex("epoch 1/1  step [0-9]+/20  train loss [0-9.]+  [0-9.]+ ?k? samples/s"));
+  EXPECT_THAT(test::run(options).out,
+              ContainsRegex("epoch 1/1  step [0-9]+/20  train loss [0-9.]+  [0-9.]+ ?k? samples/s"));
 }
 
 // Oracle: a run that was killed in the middle of an epoch and resumed ends with the very file of one that was not.

@@ -90,9 +90,8 @@ void run(const std::string& way, const std::string& folder, int64_t end) {
     train::AdamW optimizer(net);
     train_to(end, folder, world, net, optimizer);
   } else if (way == "zero") {
-    train::ShardedOptimizer optimizer(network, world, [](train::NamedTensors parts) {
-      return std::make_unique<train::AdamW>(std::move(parts));
-    });
+    train::ShardedOptimizer optimizer(
+        network, world, [](train::NamedTensors parts) { return std::make_unique<train::AdamW>(std::move(parts)); });
     train::DistributedDataParallel net(network, world);
     train_to(end, folder, world, net, optimizer);
   } else {

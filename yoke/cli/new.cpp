@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 /// The project is called as its folder. Errors: kInvalidArgument for what CMake takes for no target's name.
 std::string project_name(const fs::path& target) {
-  constexpr std::array kReserved = {"all",  "clean",   "edit_cache",     "help",          "install", "package",
+  constexpr std::array kReserved = {"all",  "clean",          "edit_cache", "help",          "install", "package",
                                     "test", "package_source", "preinstall", "rebuild_cache", "yoke"};
   auto name = fs::absolute(target).lexically_normal().filename().string();
   if (name.empty()) name = fs::absolute(target).lexically_normal().parent_path().filename().string();  // "dir/"
@@ -42,9 +42,8 @@ void rename_project(const fs::path& folder, const std::string& name) {
     const auto text = read_file(entry.path());
     const auto renamed = std::regex_replace(text, kFirst, "$1" + name);
     if (renamed == text) continue;
-    replace_file(entry.path(), [&](int fd) {
-      write_all(fd, std::as_bytes(std::span(renamed)), entry.path().string());
-    });
+    replace_file(entry.path(),
+                 [&](int fd) { write_all(fd, std::as_bytes(std::span(renamed)), entry.path().string()); });
   }
 }
 
@@ -78,7 +77,9 @@ int run_new(const std::string& target, Context& context) {
 void add_new(CLI::App& app, Context& context) {
   auto target = std::make_shared<std::string>();  // CLI11 binds by reference; the callback keeps it alive
   auto* cmd = app.add_subcommand("new", "Begin a training program of your own");
-  cmd->add_option("DIR", *target, "A folder that does not exist yet, or is empty; the program is called as it is")->type_name("")->required();
+  cmd->add_option("DIR", *target, "A folder that does not exist yet, or is empty; the program is called as it is")
+      ->type_name("")
+      ->required();
   cmd->footer(examples("  yoke new my-training    a CMake project, my-training, that trains a network on all ranks"));
   cmd->callback([target, &context] { context.exit_code = run_new(*target, context); });
 }

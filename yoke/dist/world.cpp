@@ -103,8 +103,8 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   explain_mismatches([weak = std::weak_ptr(job_), impl = std::weak_ptr(impl_)](const std::string& text) {
     const auto job = weak.lock();
     if (!job || !job->arrivals) return text;
-    const auto whole = fmt::format("rank {}: at collective {}, {}", job->env.rank,
-                                   impl.lock() ? impl.lock()->sequence() : 0, text);
+    const auto whole =
+        fmt::format("rank {}: at collective {}, {}", job->env.rank, impl.lock() ? impl.lock()->sequence() : 0, text);
     job->arrivals->report(whole);
     return whole;
   });

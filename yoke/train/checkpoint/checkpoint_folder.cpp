@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/group.h"
+#include "yoke/dist/on_all_ranks.h"
 #include "yoke/train/checkpoint/sharded_files.h"
 #include "yoke/train/checkpoint/whole_file.h"
 #include "yoke/train/sharding.h"
@@ -83,7 +83,7 @@ struct CheckpointFolder::Impl {
   StepFolder files;
   Warn warn;
 
-  Save copy;  // the writer's while it runs, as is the next
+  Save copy;                           // the writer's while it runs, as is the next
   std::optional<dist::Group> channel;  // among the ranks' writers, beside the training's own collectives
   std::thread writer;
   std::exception_ptr error;  // the writer's until it is joined
@@ -153,7 +153,8 @@ void CheckpointFolder::Impl::write_file(const Save& save, const OnWritten& on_wr
     remove_sharded(files.folder_of(save.step));
   } catch (const Error& failure) {
     if (before.empty()) throw;
-    throw Error(failure.code(), "{}; {} is as it was", failure.what(), files.path_of(before.back()).filename().string());
+    throw Error(failure.code(), "{}; {} is as it was", failure.what(),
+                files.path_of(before.back()).filename().string());
   }
 }
 

@@ -1,5 +1,3 @@
-#include "yoke/train/checkpoint/checkpoint_folder.h"
-
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -18,6 +16,7 @@
 #include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/train/checkpoint/checkpoint_folder.h"
 #include "yoke/train/checkpoint/folder_lock.h"
 #include "yoke/train/checkpoint/whole_file.h"
 #include "yoke/train/sharding.h"
@@ -46,7 +45,9 @@ struct Saved {
 void save(CheckpointFolder& folder, int64_t step, int64_t value, const StringMap& metadata = {}) {
   fakes::run_ranks(1, [&](dist::World& world) { folder.save(step, Saved(value).state(world), metadata); });
 }
-void save(CheckpointFolder& folder, int64_t step, const StringMap& metadata = {}) { save(folder, step, step, metadata); }
+void save(CheckpointFolder& folder, int64_t step, const StringMap& metadata = {}) {
+  save(folder, step, step, metadata);
+}
 
 void write_file(const fs::path& path, int64_t step) {
   const Saved training(step);
@@ -224,9 +225,10 @@ TEST_F(CheckpointTest, ForeignFilesAreRefusedByName) {
   const auto refused = [&](int64_t step, const std::string& why) {
     return HasSubstr("refused " + folder.path_of(step).string() + ": " + why);
   };
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("No such file"), refused(6, ""), refused(5, "there is no sharded checkpoint"),
-                                     refused(4, "holds step 1"), refused(3, "format version 2; this program reads 1"),
-                                     refused(2, "a safetensors file, but no checkpoint of yoke")));
+  EXPECT_THAT(warnings_,
+              ElementsAre(HasSubstr("No such file"), refused(6, ""), refused(5, "there is no sharded checkpoint"),
+                          refused(4, "holds step 1"), refused(3, "format version 2; this program reads 1"),
+                          refused(2, "a safetensors file, but no checkpoint of yoke")));
   EXPECT_EQ(error_of([&] { read_checkpoint(folder.path_of(3)); }).code(), ErrorCode::kFailedPrecondition);
 }
 
@@ -370,7 +372,8 @@ TEST_F(CheckpointTest, AllRanksFailTogether) {
   const auto load_here = [](const fs::path& path, dist::World& world) {
     Saved training(-1);
     auto state = training.state(world);
-    const auto error = error_of([&] { CheckpointFolder(path, {.warn = [](const std::string&) {}}).load_latest(state); });
+    const auto error =
+        error_of([&] { CheckpointFolder(path, {.warn = [](const std::string&) {}}).load_latest(state); });
     EXPECT_TRUE(training.w.equal(at::full({3, 2}, -1, at::kFloat)));
     return error;
   };

@@ -28,8 +28,9 @@ std::optional<at::Tensor> row_of_rank(const PartSource& source) {
   const auto rows = read_whole(source.tensors, "");
   if (rows.dim() == 0) throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is {}", source.name, describe(rows));
   if (rows.size(0) != group.size()) {
-    source.warn(fmt::format("the checkpoint's {} is that of {} ranks, and these are {}: the run goes on, not bit for bit",
-                            source.name, rows.size(0), group.size()));
+    source.warn(
+        fmt::format("the checkpoint's {} is that of {} ranks, and these are {}: the run goes on, not bit for bit",
+                    source.name, rows.size(0), group.size()));
   }
   if (group.rank() >= rows.size(0)) return std::nullopt;
   return rows[group.rank()].cpu().clone();

@@ -99,8 +99,7 @@ TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
     for (const int resumed_on : {1, 2, 4}) {
       fakes::run_ranks(resumed_on, [&](dist::World& world) {
         std::vector<std::string> warnings;
-        const CheckpointFolder folder(
-            path, {.warn = [&](const std::string& message) { warnings.push_back(message); }});
+        const CheckpointFolder folder(path, {.warn = [&](const std::string& message) { warnings.push_back(message); }});
         Training training(world);
         auto state = training.state(world);
         ASSERT_TRUE(folder.load_latest(state));

@@ -268,7 +268,8 @@ TEST_F(ShardedCheckpointFiles, TheLastAndTheBestAreKept) {
   const auto save_step = [&](int64_t step, const StringMap& metadata) {
     run_ranks(2, [&](World& world) {
       Tensors tensors(world, step);
-      CheckpointFolder(folder_, {.keep = 2, .keep_best = 1, .metric = "loss"}).save(step, tensors.state(world), metadata);
+      CheckpointFolder(folder_, {.keep = 2, .keep_best = 1, .metric = "loss"})
+          .save(step, tensors.state(world), metadata);
     });
   };
   EXPECT_EQ(load(), -1);

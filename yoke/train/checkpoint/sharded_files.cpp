@@ -79,7 +79,8 @@ void write_shard(const fs::path& path, const TensorSlices& slices, const StringM
 /// What the index names; nullopt when it cannot be read.
 std::optional<std::set<std::string>> files_of_index(const fs::path& folder) {
   std::error_code ignored;
-  if (!fs::exists(folder / kShardIndex, ignored)) return ignored ? std::nullopt : std::optional(std::set<std::string>());
+  if (!fs::exists(folder / kShardIndex, ignored))
+    return ignored ? std::nullopt : std::optional(std::set<std::string>());
   try {
     return OrderedJson::parse(read_file(folder / kShardIndex)).at("files").get<std::set<std::string>>();
   } catch (const std::exception&) {
@@ -250,8 +251,8 @@ void Shards::read_shard(const std::string& name) {
       if (stored.dtype != slot.dtype || stored.shape != shape) {
         damaged(name, "tensor '{}' has another shape or dtype than in other shards", tensor);
       }
-      stored.pieces.push_back({entry.at("first").get<int64_t>(), slot.shape[0], files.size() - 1,
-                               entry.at("crc32").get<std::string>()});
+      stored.pieces.push_back(
+          {entry.at("first").get<int64_t>(), slot.shape[0], files.size() - 1, entry.at("crc32").get<std::string>()});
     }
   } catch (const OrderedJson::exception& error) {
     damaged(name, "its table of slices is torn or changed ({})", error.what());
@@ -316,7 +317,7 @@ StoredCheckpoint read_sharded(const fs::path& folder) {
     checkpoint.source.tensors.emplace(name, TensorSource::Whole{stored.dtype, stored.shape});
   }
   checkpoint.source.read = [shards = std::shared_ptr<const Shards>(shards)](const std::string& name, int64_t first,
-                                                                           int64_t length) {
+                                                                            int64_t length) {
     return shards->read(name, first, length);
   };
   return checkpoint;

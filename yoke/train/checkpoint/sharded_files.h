@@ -1,5 +1,5 @@
-// yoke/train/checkpoint/sharded_files.h -- a checkpoint that all ranks write at once, each its part, and that any number
-// of ranks can read. docs/checkpoint.md has the format.
+// yoke/train/checkpoint/sharded_files.h -- a checkpoint that all ranks write at once, each its part, and that any
+// number of ranks can read. docs/checkpoint.md has the format.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
-#include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/group.h"
+#include "yoke/dist/on_all_ranks.h"
 #include "yoke/train/checkpoint/sharded_files.h"
 #include "yoke/train/checkpoint/whole_file.h"
 

@@ -1,5 +1,5 @@
-// yoke/train/checkpoint/step_folder.h -- a folder of checkpoints by step: their names, the newest that is sound, the ones
-// to keep.
+// yoke/train/checkpoint/step_folder.h -- a folder of checkpoints by step: their names, the newest that is sound, the
+// ones to keep.
 #pragma once
 
 #include <cstdint>

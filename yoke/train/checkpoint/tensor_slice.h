@@ -46,7 +46,8 @@ struct PlannedTensor {
   std::vector<Part> parts;  ///< In order, covering the whole; none for a tensor without elements.
 };
 std::string describe_slices(const TensorSlices& slices);
-/// Errors  kInvalidArgument, naming the tensor, when ranks differ about its shape or dtype, or an element is on no rank.
+/// Errors  kInvalidArgument, naming the tensor, when ranks differ about its shape or dtype, or an element is on no
+/// rank.
 std::vector<PlannedTensor> plan_slices(const std::vector<std::string>& descriptions_by_rank);
 
 /// Collective. Hands every tensor to `sink` on rank 0, whole, on the CPU; the others get nothing and keep nothing. One

@@ -33,9 +33,9 @@ NamedTensors divide(const TensorMap& tensors, int64_t rank, int64_t size) {
   for (size_t i = 0; i < shapes.size(); ++i) {
     const auto part = layout.part(i, rank);
     const auto flat = tensors.at(shapes[i].name).reshape({-1});
-    parts.emplace_back(shapes[i].name, flat.narrow(0, part.first, part.length)
-                                           .clone()
-                                           .view(shape_of_part(shapes[i].shape, part.length)));
+    parts.emplace_back(
+        shapes[i].name,
+        flat.narrow(0, part.first, part.length).clone().view(shape_of_part(shapes[i].shape, part.length)));
     mark_sharded(parts.back().second, {.shape = shapes[i].shape, .first = part.first});
   }
   return parts;

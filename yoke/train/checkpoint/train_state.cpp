@@ -7,8 +7,8 @@
 #include <set>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/group.h"
+#include "yoke/dist/on_all_ranks.h"
 #include "yoke/train/checkpoint/state_part.h"
 
 namespace yoke::train {

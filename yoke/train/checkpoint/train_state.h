@@ -46,7 +46,9 @@ concept HasStateDict = requires(Part& part, const TensorMap& state) {
 
 /// A loader: where it is in which epoch, the same on all ranks.
 template <class Part>
-concept HasPosition = requires(Part& part) { part.resume(part.position()); };
+concept HasPosition = requires(Part& part) {
+  part.resume(part.position());
+};
 
 /// Whether a resumed run takes the checkpoint's number of threads, or keeps its own and says that bits may differ.
 enum class ThreadRule { kAdopt, kWarn };
@@ -85,11 +87,12 @@ class TrainState {
       return add_meter(name, part);
     } else if constexpr (HasPosition<Part>) {
       return add_text(name, {.save = [&part] { return text_of(part.position()); },
-                             .load = [&part, name](const std::string& text) {
-                               auto position = part.position();
-                               read_text(name, text, position);
-                               part.resume(position);
-                             }});
+                             .load =
+                                 [&part, name](const std::string& text) {
+                                   auto position = part.position();
+                                   read_text(name, text, position);
+                                   part.resume(position);
+                                 }});
     } else if constexpr (std::is_same_v<Part, at::Generator>) {
       return add_generator(name, part);
     } else if constexpr (std::is_same_v<Part, at::Tensor>) {

@@ -101,8 +101,9 @@ TEST(TrainState, ADifferentModuleIsRefusedByNameAndLeftAlone) {
       into.add("epoch", epoch).add("model", model);
       return message_of([&] { into.load(checkpoint, fail_when_warned); });
     };
-    EXPECT_THAT(load(wide), HasSubstr("'model' of the state is of another model: the first difference is 'conv.weight', "
-                                      "Float [4, 3, 3, 3] there and Float [8, 3, 3, 3] in the model"));
+    EXPECT_THAT(load(wide),
+                HasSubstr("'model' of the state is of another model: the first difference is 'conv.weight', "
+                          "Float [4, 3, 3, 3] there and Float [8, 3, 3, 3] in the model"));
     EXPECT_TRUE(wide->named_parameters()["norm.bias"].equal(at::zeros({8})));
     EXPECT_EQ(epoch, 0) << "a part that comes first is as it was too";
 
@@ -132,9 +133,9 @@ TEST(TrainState, NumbersFlagsAndTexts) {
     double best = 0.1 + 0.2;
     bool is_warm = true;
     std::string name = "a \"b\"\n";
-    auto state = state_of<int64_t, int, uint64_t, double, bool, std::string>(
-        world, {"epoch", epoch}, {"batch", batch}, {"seed", seed}, {"best", best}, {"is_warm", is_warm},
-        {"name", name});
+    auto state = state_of<int64_t, int, uint64_t, double, bool, std::string>(world, {"epoch", epoch}, {"batch", batch},
+                                                                             {"seed", seed}, {"best", best},
+                                                                             {"is_warm", is_warm}, {"name", name});
     auto checkpoint = stored(state);
     EXPECT_EQ(checkpoint.metadata.at("best"), "0.30000000000000004");
     epoch = 0, batch = 0, seed = 0, best = 0, is_warm = false, name = "";
@@ -145,7 +146,8 @@ TEST(TrainState, NumbersFlagsAndTexts) {
     EXPECT_EQ(best, 0.1 + 0.2);
     EXPECT_TRUE(is_warm);
     EXPECT_EQ(name, "a \"b\"\n");
-    for (const auto& [key, wrong] : StringMap{{"epoch", "7.5"}, {"batch", "4294967296"}, {"best", "low"}, {"is_warm", ""}}) {
+    for (const auto& [key, wrong] :
+         StringMap{{"epoch", "7.5"}, {"batch", "4294967296"}, {"best", "low"}, {"is_warm", ""}}) {
       auto damaged = checkpoint;
       damaged.metadata[key] = wrong;
       EXPECT_THROW(state.load(damaged, fail_when_warned), Error) << key;
@@ -361,6 +363,24 @@ TEST(TrainState, AnOptimizersStateIsDividedAsItsParameters) {
                 HasSubstr("'o/exp_avg.net.v', which is of no parameter here"));
     custom.state = {{"factor.net.w", at::zeros({7})}};
     EXPECT_THAT(message_of([&] { state.snapshot(); }), HasSubstr("'factor.net.w' is Float [7]: neither"));
+  });
+}
+
+TEST(TrainState, ALoadThatOneRankCannotDoFailsOnEveryRankAndChangesNothing) {
+  fakes::run_ranks(2, [&](dist::World& world) {
+    auto a = at::zeros({4}), b = at::zeros({4});
+    auto state = state_of<at::Tensor, at::Tensor>(world, {"a", a}, {"b", b});
+    StoredCheckpoint checkpoint{.path = "here",
+                                .source = source_of({{"a", at::full({4}, 1.0)}, {"b", at::full({4}, 1.0)}})};
+    checkpoint.source.read = [&, read = checkpoint.source.read](const std::string& name, int64_t first,
+                                                                int64_t length) {
+      if (world.rank() == 1 && name == "b") throw Error(ErrorCode::kDataLoss, "this part is damaged");
+      return read(name, first, length);
+    };
+    EXPECT_THAT(message_of([&] { state.load(checkpoint, fail_when_warned); }, ErrorCode::kDataLoss),
+                HasSubstr("this part is damaged"));
+    EXPECT_TRUE(a.equal(at::zeros({4})));
+    EXPECT_TRUE(b.equal(at::zeros({4})));
   });
 }
 

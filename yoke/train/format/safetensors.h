@@ -44,7 +44,7 @@ TensorFile read_safetensors(const std::filesystem::path& path);
 ///         or metadata that is not UTF-8. As errno says when writing fails.
 void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const StringMap& metadata = {});
 TensorMap by_name(const NamedTensors& tensors);  ///< Errors: kInvalidArgument for a name that comes twice.
-template <std::same_as<NamedTensors> Tensors>  // so that `{{"a", a}}` is a map
+template <std::same_as<NamedTensors> Tensors>    // so that `{{"a", a}}` is a map
 void write_safetensors(const std::filesystem::path& path, const Tensors& tensors, const StringMap& metadata = {}) {
   write_safetensors(path, by_name(tensors), metadata);
 }

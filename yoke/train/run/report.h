@@ -11,10 +11,10 @@
 namespace yoke::train {
 
 struct EpochRow {
-  int64_t number = 0;                                    ///< From 1.
-  std::vector<std::pair<std::string, double>> figures;   ///< In the order in which they were logged first.
-  double samples_per_second = 0;                         ///< Of all ranks, training only.
-  std::chrono::duration<double> time{};                  ///< Of the whole epoch.
+  int64_t number = 0;                                   ///< From 1.
+  std::vector<std::pair<std::string, double>> figures;  ///< In the order in which they were logged first.
+  double samples_per_second = 0;                        ///< Of all ranks, training only.
+  std::chrono::duration<double> time{};                 ///< Of the whole epoch.
 };
 
 /// The table of epochs on standard output, and the same as `metrics.csv`.

@@ -39,7 +39,8 @@ struct Figures {
     }
     if (std::ranges::find(names, name) == names.end()) {
       names.push_back(name);
-      if (const auto unnamed = by_name.find(""); unnamed != by_name.end()) by_name[name] = by_name.extract(unnamed).mapped();
+      if (const auto unnamed = by_name.find(""); unnamed != by_name.end())
+        by_name[name] = by_name.extract(unnamed).mapped();
     }
     return by_name[name];
   }
@@ -76,7 +77,6 @@ struct Figures {
     return result;
   }
 };
-
 
 }  // namespace
 
@@ -167,7 +167,8 @@ void Run::say(const std::string& text) const {
 void Run::begin(int64_t count, int64_t steps_per_epoch) {
   auto& run = *impl_;
   if (steps_per_epoch < 1) {
-    throw Error(ErrorCode::kInvalidArgument, "the loader has no batch in an epoch: there are fewer samples than a batch");
+    throw Error(ErrorCode::kInvalidArgument,
+                "the loader has no batch in an epoch: there are fewer samples than a batch");
   }
   run.num_epochs = count;
   run.steps_per_epoch = steps_per_epoch;
@@ -245,10 +246,11 @@ void Run::end_epoch() {
   const auto samples = static_cast<double>(run.epoch_samples * run.world.size());
   dist::on_all_ranks(run.world, "the metrics were not written", [&] {
     if (!run.report) return;
-    run.report->add({.number = epoch(),
-                     .figures = figures,
-                     .samples_per_second = samples / std::chrono::duration<double>(run.last_step - run.epoch_start).count(),
-                     .time = Clock::now() - run.epoch_start});
+    run.report->add(
+        {.number = epoch(),
+         .figures = figures,
+         .samples_per_second = samples / std::chrono::duration<double>(run.last_step - run.epoch_start).count(),
+         .time = Clock::now() - run.epoch_start});
   });
   run.checkpoints.save_async(run.step, run.state, metadata);
 }

@@ -38,10 +38,11 @@ class World;
 namespace yoke::train {
 
 struct RunOptions {
-  std::string name = "run";      ///< Of the default folder, and of messages.
-  std::filesystem::path folder;  ///< Default: runs/NAME, or that with the next free number; to resume, the last of them.
-  bool resume = false;           ///< Go on from the newest checkpoint; from the beginning when there is none yet.
-  int64_t save_every = 0;        ///< Steps between checkpoints; 0: at the end of each epoch only, as in any case.
+  std::string name = "run";  ///< Of the default folder, and of messages.
+  std::filesystem::path
+      folder;              ///< Default: runs/NAME, or that with the next free number; to resume, the last of them.
+  bool resume = false;     ///< Go on from the newest checkpoint; from the beginning when there is none yet.
+  int64_t save_every = 0;  ///< Steps between checkpoints; 0: at the end of each epoch only, as in any case.
   CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` is the name of one that is logged.
 };
 
@@ -80,9 +81,9 @@ class Run {
   template <class Loader>
   class Epochs;
 
-  /// Collective. Loads the state when the run is resumed, and gives the epochs that are left of `count`. The loader is a
-  /// Loader, or has its num_batches(), epoch() and resume().
-  /// Errors  those of TrainState::load; kInvalidArgument when the loader has another number of batches in an epoch than
+  /// Collective. Loads the state when the run is resumed, and gives the epochs that are left of `count`. The loader is
+  /// a Loader, or has its num_batches(), epoch() and resume(). Errors  those of TrainState::load; kInvalidArgument when
+  /// the loader has another number of batches in an epoch than
   ///         when the run was started.
   template <class Loader>
   Epochs<Loader> epochs(Loader& loader, int64_t count) {

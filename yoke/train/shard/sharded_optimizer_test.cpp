@@ -177,21 +177,5 @@ TEST(ShardedOptimizer, AParameterWithOtherMemoryIsNamedOnEveryRank) {
   for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'p' has got other memory"));
 }
 
-TEST(ShardedOptimizer, ALoadThatOneRankCannotDoFailsOnEveryRank) {
-  std::atomic<int> count = 0;
-  run_ranks(2, [&](World& world) {
-    const auto p = torch::ones({64}).set_requires_grad(true);
-    ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd);
-    auto source = source_of({{"p", torch::zeros({64})}});
-    source.read = [read = source.read](const std::string& name, int64_t first, int64_t length) {
-      if (first > 0) throw Error(ErrorCode::kDataLoss, "the second half is damaged");
-      return read(name, first, length);
-    };
-    EXPECT_THAT(what_is_thrown_by([&] { optimizer.load_parameters(source); }), HasSubstr("the second half is damaged"));
-    ++count;
-  });
-  EXPECT_EQ(count, 2);
-}
-
 }  // namespace
 }  // namespace yoke::train
