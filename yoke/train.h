@@ -47,6 +47,7 @@
 #include "yoke/train/optim/one_cycle.h"
 #include "yoke/train/optim/optimizer.h"
 #include "yoke/train/optim/plateau.h"
+#include "yoke/train/optim/python_state.h"
 #include "yoke/train/optim/rmsprop.h"
 #include "yoke/train/optim/schedule.h"
 #include "yoke/train/optim/sgd.h"

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "yoke/base/error.h"
-#include "yoke/train/format/pickle.h"
+#include "yoke/train/format/detail/pickle.h"
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "yoke/base/text.h"
+#include "yoke/device/process/detail/json.h"
 #include "yoke/device/process/info.h"
-#include "yoke/device/process/json.h"
 #include "yoke/device/process/origin.h"
 
 namespace {

@@ -10,10 +10,10 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
-#include "yoke/train/format/pickle.h"
-#include "yoke/train/format/pt_dtypes.h"
+#include "yoke/train/format/detail/pickle.h"
+#include "yoke/train/format/detail/pt_dtypes.h"
+#include "yoke/train/format/detail/zip_file.h"
 #include "yoke/train/format/pt_file.h"
-#include "yoke/train/format/zip_file.h"
 
 namespace {
 

@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "yoke/device/amdgpu/card.h"
-#include "yoke/device/amdgpu/kfd.h"
+#include "yoke/device/amdgpu/detail/card.h"
+#include "yoke/device/amdgpu/detail/kfd.h"
 #include "yoke/device/cpu/count.h"
-#include "yoke/device/cpu/files.h"
+#include "yoke/device/cpu/detail/files.h"
 #include "yoke/device/sysfs.h"
 
 namespace {

@@ -14,7 +14,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/device/selection.h"
-#include "yoke/device/visibility/rules.h"
+#include "yoke/device/visibility/detail/rules.h"
 #include "yoke/device/visibility/set.h"
 #include "yoke/device/visibility/visibility.h"
 

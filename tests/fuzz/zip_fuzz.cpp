@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "yoke/base/error.h"
-#include "yoke/train/format/zip_file.h"
+#include "yoke/train/format/detail/zip_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   using namespace yoke::train;  // NOLINT(google-build-using-namespace): a program of one file

@@ -1,5 +1,5 @@
 // yoke-store as a launcher uses it: a bound socket, a pipe as standard input, ranks that are all clients.
-#include "yoke/dist/store.h"
+#include "yoke/dist/detail/store.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

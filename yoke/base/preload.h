@@ -1,6 +1,6 @@
 // yoke/base/preload.h -- what a launcher's guardian and a program that waits before its main tell each other, so that
-// ranks are forked from it. docs/preload.md is its page; yoke/launch/process/preload.h and yoke/dist/preload.h are the
-// two ends.
+// ranks are forked from it. docs/preload.md is its page; yoke/launch/process/preload.h and yoke/dist/detail/preload.h
+// are the two ends.
 //
 // Over a SOCK_SEQPACKET pair, whose other end the program inherits under the number in YOKE_PRELOAD_FD:
 //   program    PreloadHello, once it waits

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/device/json_members.h"
-#include "yoke/device/process/json.h"
+#include "yoke/device/detail/json_members.h"
+#include "yoke/device/process/detail/json.h"
 
 namespace yoke::device {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "yoke/base/format.h"
-#include "yoke/device/backend.h"
+#include "yoke/device/detail/backend.h"
 #include "yoke/device/source.h"
 #include "yoke/device/worker.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "yoke/device/amdgpu/kfd.h"
-#include "yoke/device/cpu/files.h"
+#include "yoke/device/amdgpu/detail/kfd.h"
+#include "yoke/device/cpu/detail/files.h"
 #include "yoke/device/sysfs.h"
 #include "yoke/device/visibility/visibility.h"
 

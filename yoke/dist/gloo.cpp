@@ -1,4 +1,4 @@
-#include "yoke/dist/gloo.h"
+#include "yoke/dist/detail/gloo.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

@@ -16,8 +16,8 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
-#include "yoke/dist/gloo.h"
-#include "yoke/dist/group_impl.h"
+#include "yoke/dist/detail/gloo.h"
+#include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/plug.h"
 
 namespace yoke::dist {

@@ -1,4 +1,4 @@
-#include "yoke/dist/mismatch.h"
+#include "yoke/dist/detail/mismatch.h"
 
 #include <unistd.h>
 

@@ -7,7 +7,7 @@
 
 #include "yoke/base/cuda_driver.h"
 #include "yoke/base/error_file.h"
-#include "yoke/dist/preload.h"
+#include "yoke/dist/detail/preload.h"
 
 namespace yoke::dist {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/dist/preload.h"
+#include "yoke/dist/detail/preload.h"
 
 #include <ATen/Parallel.h>
 #include <dirent.h>

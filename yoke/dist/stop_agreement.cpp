@@ -1,4 +1,4 @@
-#include "yoke/dist/stop_agreement.h"
+#include "yoke/dist/detail/stop_agreement.h"
 
 #include <ATen/ops/empty.h>
 

@@ -1,4 +1,4 @@
-#include "yoke/dist/stop_agreement.h"
+#include "yoke/dist/detail/stop_agreement.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "fakes/run_ranks.h"
-#include "yoke/dist/gloo.h"
+#include "yoke/dist/detail/gloo.h"
 
 namespace yoke::dist {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/dist/stop_signal.h"
+#include "yoke/dist/detail/stop_signal.h"
 
 #include <array>
 #include <atomic>

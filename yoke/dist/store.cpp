@@ -1,4 +1,4 @@
-#include "yoke/dist/store.h"
+#include "yoke/dist/detail/store.h"
 
 #include <fcntl.h>
 #include <netdb.h>

@@ -9,13 +9,13 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/gloo.h"
-#include "yoke/dist/group_impl.h"
-#include "yoke/dist/mismatch.h"
+#include "yoke/dist/detail/gloo.h"
+#include "yoke/dist/detail/group_impl.h"
+#include "yoke/dist/detail/mismatch.h"
+#include "yoke/dist/detail/stop_agreement.h"
+#include "yoke/dist/detail/stop_signal.h"
+#include "yoke/dist/detail/store.h"
 #include "yoke/dist/plug.h"
-#include "yoke/dist/stop_agreement.h"
-#include "yoke/dist/stop_signal.h"
-#include "yoke/dist/store.h"
 
 namespace yoke::dist {
 namespace {

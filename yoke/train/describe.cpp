@@ -1,4 +1,4 @@
-#include "yoke/train/describe.h"
+#include "yoke/train/detail/describe.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "yoke/device/backend.h"
+#include "yoke/device/detail/backend.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <map>
 #include <vector>
 
-#include "yoke/device/amdgpu/card.h"
-#include "yoke/device/amdgpu/kfd.h"
+#include "yoke/device/amdgpu/detail/card.h"
+#include "yoke/device/amdgpu/detail/kfd.h"
 #include "yoke/device/sysfs.h"
 
 namespace yoke::device {

@@ -1,4 +1,4 @@
-#include "yoke/device/backend.h"
+#include "yoke/device/detail/backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <iterator>
 
 #include "fakes/sysfs/fixture_tree.h"
-#include "yoke/device/amdgpu/card.h"
-#include "yoke/device/amdgpu/kfd.h"
+#include "yoke/device/amdgpu/detail/card.h"
+#include "yoke/device/amdgpu/detail/kfd.h"
 
 namespace yoke::device {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/device/amdgpu/card.h"
+#include "yoke/device/amdgpu/detail/card.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "yoke/device/amdgpu/kfd.h"
+#include "yoke/device/amdgpu/detail/kfd.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "yoke/device/backend.h"
+#include "yoke/device/detail/backend.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "yoke/device/cpu/cgroup_limits.h"
 #include "yoke/device/cpu/count.h"
-#include "yoke/device/cpu/files.h"
+#include "yoke/device/cpu/detail/files.h"
 #include "yoke/device/sysfs.h"
 
 namespace yoke::device {

@@ -1,10 +1,10 @@
-#include "yoke/device/backend.h"
+#include "yoke/device/detail/backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "fakes/sysfs/fixture_tree.h"
-#include "yoke/device/cpu/files.h"
+#include "yoke/device/cpu/detail/files.h"
 
 namespace yoke::device {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/device/cpu/files.h"
+#include "yoke/device/cpu/detail/files.h"
 
 #include <fmt/format.h>
 

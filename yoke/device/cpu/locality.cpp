@@ -5,7 +5,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/device/cpu/cgroup_limits.h"
-#include "yoke/device/cpu/files.h"
+#include "yoke/device/cpu/detail/files.h"
 #include "yoke/device/sysfs.h"
 
 namespace yoke::device {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "yoke/base/format.h"
-#include "yoke/device/doctor/checks.h"
+#include "yoke/device/doctor/detail/checks.h"
 
 namespace yoke::device {
 namespace {

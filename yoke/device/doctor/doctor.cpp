@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "yoke/device/doctor/checks.h"
+#include "yoke/device/doctor/detail/checks.h"
 
 namespace yoke::device {
 

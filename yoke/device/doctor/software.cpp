@@ -7,7 +7,7 @@
 #include <set>
 
 #include "yoke/base/environment.h"
-#include "yoke/device/doctor/checks.h"
+#include "yoke/device/doctor/detail/checks.h"
 #include "yoke/device/visibility/visibility.h"
 
 namespace yoke::device {

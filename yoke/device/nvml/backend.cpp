@@ -1,4 +1,4 @@
-#include "yoke/device/backend.h"
+#include "yoke/device/detail/backend.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
-#include "yoke/device/nvml/reader.h"
+#include "yoke/device/nvml/detail/reader.h"
 
 namespace yoke::device {
 namespace {

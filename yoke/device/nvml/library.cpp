@@ -1,4 +1,4 @@
-#include "yoke/device/nvml/library.h"
+#include "yoke/device/nvml/detail/library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

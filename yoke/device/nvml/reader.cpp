@@ -1,4 +1,4 @@
-#include "yoke/device/nvml/reader.h"
+#include "yoke/device/nvml/detail/reader.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "yoke/device/process/cgroup_path.h"
+#include "yoke/device/process/detail/cgroup_path.h"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
-#include "yoke/device/process/json.h"
+#include "yoke/device/process/detail/json.h"
 
 #include <nlohmann/json.hpp>
 
-#include "yoke/device/json_members.h"
+#include "yoke/device/detail/json_members.h"
 
 namespace yoke::device {
 namespace {

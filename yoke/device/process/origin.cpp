@@ -8,7 +8,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/text.h"
-#include "yoke/device/process/cgroup_path.h"
+#include "yoke/device/process/detail/cgroup_path.h"
 #include "yoke/device/process/folder.h"
 #include "yoke/device/process/info.h"
 

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "yoke/device/process/json.h"
+#include "yoke/device/process/detail/json.h"
 
 namespace yoke::device {
 namespace {

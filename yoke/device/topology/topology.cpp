@@ -11,7 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/device/cpu/count.h"
-#include "yoke/device/cpu/files.h"
+#include "yoke/device/cpu/detail/files.h"
 #include "yoke/device/sysfs.h"
 
 namespace yoke::device {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "yoke/base/environment.h"
-#include "yoke/device/visibility/rules.h"
+#include "yoke/device/visibility/detail/rules.h"
 
 namespace yoke::device {
 namespace {

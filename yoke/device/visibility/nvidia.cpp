@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "yoke/device/visibility/rules.h"
+#include "yoke/device/visibility/detail/rules.h"
 
 namespace yoke::device {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/device/visibility/rules.h"
+#include "yoke/device/visibility/detail/rules.h"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/device/selection.h"
-#include "yoke/device/visibility/warnings.h"
+#include "yoke/device/visibility/detail/warnings.h"
 
 namespace yoke::device {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "yoke/device/visibility/warnings.h"
+#include "yoke/device/visibility/detail/warnings.h"
 
 namespace yoke::device {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "yoke/device/visibility/rules.h"
+#include "yoke/device/visibility/detail/rules.h"
 
 namespace yoke::device {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/device/visibility/warnings.h"
+#include "yoke/device/visibility/detail/warnings.h"
 
 #include <fmt/format.h>
 

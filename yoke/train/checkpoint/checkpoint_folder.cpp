@@ -17,8 +17,8 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
 #include "yoke/dist/on_all_ranks.h"
-#include "yoke/train/checkpoint/sharded_files.h"
-#include "yoke/train/checkpoint/whole_file.h"
+#include "yoke/train/checkpoint/detail/sharded_files.h"
+#include "yoke/train/checkpoint/detail/whole_file.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {

@@ -17,8 +17,8 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/train/checkpoint/checkpoint_folder.h"
+#include "yoke/train/checkpoint/detail/whole_file.h"
 #include "yoke/train/checkpoint/folder_lock.h"
-#include "yoke/train/checkpoint/whole_file.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {

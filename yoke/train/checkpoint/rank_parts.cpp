@@ -11,8 +11,8 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
-#include "yoke/train/checkpoint/state_part.h"
-#include "yoke/train/describe.h"
+#include "yoke/train/checkpoint/detail/state_part.h"
+#include "yoke/train/detail/describe.h"
 #include "yoke/train/meter.h"
 
 namespace yoke::train {

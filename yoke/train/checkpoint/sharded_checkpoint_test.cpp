@@ -20,7 +20,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/train/checkpoint/checkpoint_folder.h"
-#include "yoke/train/checkpoint/sharded_files.h"
+#include "yoke/train/checkpoint/detail/sharded_files.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {

@@ -1,4 +1,4 @@
-#include "yoke/train/checkpoint/sharded_files.h"
+#include "yoke/train/checkpoint/detail/sharded_files.h"
 
 #include <ATen/ops/empty.h>
 #include <zlib.h>

@@ -15,8 +15,8 @@
 #include "yoke/base/file.h"
 #include "yoke/dist/group.h"
 #include "yoke/dist/on_all_ranks.h"
-#include "yoke/train/checkpoint/sharded_files.h"
-#include "yoke/train/checkpoint/whole_file.h"
+#include "yoke/train/checkpoint/detail/sharded_files.h"
+#include "yoke/train/checkpoint/detail/whole_file.h"
 
 namespace yoke::train {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <system_error>
 
-#include "yoke/train/checkpoint/sharded_files.h"
-#include "yoke/train/checkpoint/whole_file.h"
+#include "yoke/train/checkpoint/detail/sharded_files.h"
+#include "yoke/train/checkpoint/detail/whole_file.h"
 
 namespace yoke::train {
 

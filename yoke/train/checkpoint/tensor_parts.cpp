@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/train/checkpoint/detail/state_part.h"
 #include "yoke/train/checkpoint/module_state.h"
-#include "yoke/train/checkpoint/state_part.h"
-#include "yoke/train/describe.h"
+#include "yoke/train/detail/describe.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {

@@ -9,7 +9,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
 #include "yoke/dist/on_all_ranks.h"
-#include "yoke/train/checkpoint/state_part.h"
+#include "yoke/train/checkpoint/detail/state_part.h"
 
 namespace yoke::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/train/checkpoint/whole_file.h"
+#include "yoke/train/checkpoint/detail/whole_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "yoke/train/data/gather.h"
+#include "yoke/train/data/detail/gather.h"
 
 #include <algorithm>
 #include <cstring>

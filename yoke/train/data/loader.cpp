@@ -24,7 +24,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/world.h"
-#include "yoke/train/data/gather.h"
+#include "yoke/train/data/detail/gather.h"
 
 namespace yoke::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/train/device/keep_generators.h"
+#include "yoke/train/device/detail/keep_generators.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-#include "yoke/train/format/pickle.h"
+#include "yoke/train/format/detail/pickle.h"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 #include <unordered_map>
 
 #include "yoke/base/error.h"
-#include "yoke/train/format/pickle_globals.h"
-#include "yoke/train/format/utf8.h"
+#include "yoke/train/format/detail/pickle_globals.h"
+#include "yoke/train/format/detail/utf8.h"
 
 namespace yoke::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/train/format/pickle_globals.h"
+#include "yoke/train/format/detail/pickle_globals.h"
 
 #include <algorithm>
 #include <array>

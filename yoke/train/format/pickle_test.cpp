@@ -1,10 +1,10 @@
-#include "yoke/train/format/pickle.h"
+#include "yoke/train/format/detail/pickle.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "yoke/base/error.h"
-#include "yoke/train/format/utf8.h"
+#include "yoke/train/format/detail/utf8.h"
 
 namespace yoke::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/train/format/pt_dtypes.h"
+#include "yoke/train/format/detail/pt_dtypes.h"
 
 #include <array>
 #include <utility>

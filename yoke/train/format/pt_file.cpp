@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/train/format/pickle.h"
-#include "yoke/train/format/pt_dtypes.h"
+#include "yoke/train/format/detail/pickle.h"
+#include "yoke/train/format/detail/pt_dtypes.h"
+#include "yoke/train/format/detail/zip_file.h"
 #include "yoke/train/format/tensor_mapping.h"
-#include "yoke/train/format/zip_file.h"
 
 namespace yoke::train {
 namespace {

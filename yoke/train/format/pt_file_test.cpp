@@ -19,9 +19,9 @@
 #include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
-#include "yoke/train/format/pt_dtypes.h"
+#include "yoke/train/format/detail/pt_dtypes.h"
+#include "yoke/train/format/detail/zip_file.h"
 #include "yoke/train/format/safetensors_reader.h"
-#include "yoke/train/format/zip_file.h"
 
 namespace yoke::train {
 namespace {

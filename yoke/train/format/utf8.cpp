@@ -1,4 +1,4 @@
-#include "yoke/train/format/utf8.h"
+#include "yoke/train/format/detail/utf8.h"
 
 #include <cstddef>
 #include <cstdint>

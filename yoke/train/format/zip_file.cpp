@@ -1,4 +1,4 @@
-#include "yoke/train/format/zip_file.h"
+#include "yoke/train/format/detail/zip_file.h"
 
 #include <zlib.h>
 

@@ -8,7 +8,7 @@
 #include <ATen/ops/_fused_adagrad.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 
-#include "yoke/train/optim/options.h"
+#include "yoke/train/optim/detail/options.h"
 
 namespace yoke::train {
 namespace {

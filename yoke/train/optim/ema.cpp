@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/train/describe.h"
+#include "yoke/train/detail/describe.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {

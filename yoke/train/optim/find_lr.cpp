@@ -8,7 +8,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
 #include "yoke/train/meter.h"
-#include "yoke/train/optim/options.h"
+#include "yoke/train/optim/detail/options.h"
 
 namespace yoke::train {
 namespace {

@@ -12,7 +12,7 @@
 #include <cmath>
 
 #include "yoke/base/error.h"
-#include "yoke/train/optim/options.h"
+#include "yoke/train/optim/detail/options.h"
 
 namespace yoke::train {
 namespace {

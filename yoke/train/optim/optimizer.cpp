@@ -17,7 +17,7 @@
 #include <unordered_map>
 
 #include "yoke/base/error.h"
-#include "yoke/train/describe.h"
+#include "yoke/train/detail/describe.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {

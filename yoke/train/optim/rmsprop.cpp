@@ -8,7 +8,7 @@
 #include <ATen/ops/_foreach_neg.h>
 #include <ATen/ops/_foreach_sqrt.h>
 
-#include "yoke/train/optim/options.h"
+#include "yoke/train/optim/detail/options.h"
 
 namespace yoke::train {
 namespace {

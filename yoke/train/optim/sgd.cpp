@@ -7,7 +7,7 @@
 #include <ATen/ops/_fused_sgd.h>
 
 #include "yoke/base/error.h"
-#include "yoke/train/optim/options.h"
+#include "yoke/train/optim/detail/options.h"
 
 namespace yoke::train {
 namespace {

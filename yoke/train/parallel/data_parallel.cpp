@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "yoke/base/error.h"
-#include "yoke/train/device/keep_generators.h"
+#include "yoke/train/device/detail/keep_generators.h"
 
 namespace yoke::train {
 namespace {

@@ -14,7 +14,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/optim/clip_grad.h"
-#include "yoke/train/parallel/distributed_data_parallel_impl.h"
+#include "yoke/train/parallel/detail/distributed_data_parallel_impl.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
 
 namespace yoke::train {

@@ -12,7 +12,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/arrivals.h"
-#include "yoke/train/parallel/distributed_data_parallel_impl.h"
+#include "yoke/train/parallel/detail/distributed_data_parallel_impl.h"
 
 namespace yoke::train {
 

@@ -1,4 +1,4 @@
-#include "yoke/train/parallel/reducer.h"
+#include "yoke/train/parallel/detail/reducer.h"
 
 #include <torch/nn/modules/embedding.h>
 #include <torch/version.h>

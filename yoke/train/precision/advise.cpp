@@ -18,8 +18,8 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/table.h"
+#include "yoke/train/device/detail/keep_generators.h"
 #include "yoke/train/device/devices.h"
-#include "yoke/train/device/keep_generators.h"
 #include "yoke/train/precision/autocast.h"
 
 namespace yoke::train::precision {

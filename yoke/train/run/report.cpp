@@ -1,4 +1,4 @@
-#include "yoke/train/run/report.h"
+#include "yoke/train/run/detail/report.h"
 
 #include <unistd.h>
 

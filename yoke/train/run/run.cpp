@@ -14,8 +14,8 @@
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/folder_lock.h"
 #include "yoke/train/meter.h"
-#include "yoke/train/run/report.h"
-#include "yoke/train/run/run_folder.h"
+#include "yoke/train/run/detail/report.h"
+#include "yoke/train/run/detail/run_folder.h"
 
 namespace yoke::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/train/run/run_folder.h"
+#include "yoke/train/run/detail/run_folder.h"
 
 #include "yoke/base/error.h"
 #include "yoke/train/checkpoint/step_folder.h"

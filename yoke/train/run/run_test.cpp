@@ -20,7 +20,7 @@
 #include "yoke/train/data/loader.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
-#include "yoke/train/run/run_folder.h"
+#include "yoke/train/run/detail/run_folder.h"
 
 namespace yoke::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "yoke/train/shard/clip.h"
+#include "yoke/train/shard/detail/clip.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>

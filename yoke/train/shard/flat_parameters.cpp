@@ -1,4 +1,4 @@
-#include "yoke/train/shard/flat_parameters.h"
+#include "yoke/train/shard/detail/flat_parameters.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>

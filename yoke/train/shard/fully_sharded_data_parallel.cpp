@@ -18,8 +18,8 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/same_on_all_ranks.h"
-#include "yoke/train/shard/clip.h"
-#include "yoke/train/shard/flat_parameters.h"
+#include "yoke/train/shard/detail/clip.h"
+#include "yoke/train/shard/detail/flat_parameters.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {

@@ -1,0 +1,47 @@
+// yoke/device/amdgpu/detail/kfd.h -- GPUs, their links and their processes as AMD's compute driver lists them in
+// /sys/class/kfd/kfd. Source: Linux, drivers/gpu/drm/amd/amdkfd/{kfd_topology,kfd_crat,kfd_process}.c
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/device/device.h"
+
+namespace yoke::device::amdgpu {
+
+/// A node of the topology that computes. A card that is divided into partitions (MI300X) has several.
+struct KfdGpu {
+  int64_t node = 0;
+  int64_t gpu_id = 0;  ///< Names it in the files of processes.
+  std::string pci_bus_id;
+  int64_t partition = 0;  ///< Number among those of its card.
+  std::string uuid;       ///< As ROCr writes it; empty: the GPU has none.
+  std::string target;
+  std::optional<int64_t> render_minor;
+  std::optional<int64_t> memory_total_bytes;
+  int64_t num_compute_units = 0;
+
+  bool operator==(const KfdGpu&) const = default;
+};
+
+struct KfdTopology {
+  bool is_there = false;
+  std::vector<KfdGpu> gpus;  ///< In KFD's order, which is that of ROCr.
+  /// Nodes that the kernel hides, because the devices cgroup of this process lacks their render node.
+  int64_t num_denied = 0;
+};
+KfdTopology read_kfd_topology(const std::filesystem::path& kfd);
+
+/// Direct links to other GPUs; one that is reached through others has none.
+std::vector<Link> read_kfd_links(const std::filesystem::path& kfd, const std::vector<KfdGpu>& gpus, const KfdGpu& gpu);
+
+/// Processes with memory or a queue on `gpu`. (Every process of KFD has files about every GPU.)
+std::vector<DeviceProcess> read_kfd_processes(const std::filesystem::path& kfd, const KfdGpu& gpu, const Want& want);
+
+/// 90010 -> "gfx90a", 100300 -> "gfx1030"; empty for 0, a node without a GPU.
+std::string gfx_target(int64_t version);
+
+}  // namespace yoke::device::amdgpu

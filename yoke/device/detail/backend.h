@@ -1,0 +1,45 @@
+// yoke/device/detail/backend.h -- the seam to one way of finding and reading devices: NVML, amdgpu's sysfs, the CPU.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "yoke/device/device.h"
+
+namespace yoke::device {
+
+/// Any call may block for ever, as drivers do: the Sampler calls open() on one thread, then read() on one thread for
+/// each device, never two at once for the same device. Nothing is thrown: what fails is in the report or in
+/// Device::state.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;  ///< As in BackendReport::backend.
+  virtual Vendor vendor() const = 0;
+
+  virtual BackendReport open() noexcept = 0;
+
+  /// REQUIRES: open() has returned.
+  virtual int64_t num_devices() const = 0;
+
+  /// Fills `device`, which holds only vendor and index. Slow parts come last, with `publish(device)` called before
+  /// each.
+  virtual void read(int64_t number, const Want& want, Device& device,
+                    const std::function<void(const Device&)>& publish) noexcept = 0;
+};
+
+/// NVIDIA's management library, opened by name; what it does not tell (NUMA node) is read below `sysroot`.
+std::unique_ptr<Backend> make_nvml_backend(const std::filesystem::path& sysroot = "/",
+                                           const std::string& library = "libnvidia-ml.so.1");
+
+/// The kernel's files about AMD GPUs (KFD topology, amdgpu) below `sysroot`; no library.
+std::unique_ptr<Backend> make_amdgpu_backend(const std::filesystem::path& sysroot = "/");
+
+/// The processors and memory of this machine, as one device.
+std::unique_ptr<Backend> make_cpu_backend(const std::filesystem::path& sysroot = "/");
+
+}  // namespace yoke::device

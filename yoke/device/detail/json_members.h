@@ -1,0 +1,57 @@
+// yoke/device/detail/json_members.h -- how the JSON of this room is written and read, member by member.
+#pragma once
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "yoke/base/error.h"
+
+namespace yoke::device {
+
+using OrderedJson = nlohmann::ordered_json;
+
+/// JSON is UTF-8: bytes that are not are replaced one by one. An empty text is null.
+inline OrderedJson json_text(const std::string& value) {
+  if (value.empty()) return nullptr;
+  return OrderedJson::parse(OrderedJson(value).dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
+/// What is not known is null.
+template <typename T>
+OrderedJson json_value(const std::optional<T>& known) {
+  return known ? OrderedJson(*known) : OrderedJson(nullptr);
+}
+inline OrderedJson json_value(const std::optional<std::string>& known) {
+  return known ? json_text(*known) : OrderedJson(nullptr);
+}
+
+/// The member at `key`, or nullptr when it is missing or null.
+inline const OrderedJson* find_member(const OrderedJson& json, const char* key) {
+  if (!json.is_object()) return nullptr;
+  const auto found = json.find(key);
+  return found == json.end() || found->is_null() ? nullptr : &*found;
+}
+
+/// Errors  kDataLoss: an integer is asked for, and 1e308 is there.
+template <typename T>
+T json_as(const OrderedJson& found, const char* key) {
+  if (std::is_integral_v<T> && found.is_number_float() && !(std::abs(found.get<double>()) < 9e18)) {
+    throw Error(ErrorCode::kDataLoss, "{} is {}", key, found.get<double>());
+  }
+  return found.get<T>();
+}
+
+/// Leaves `target` as it is when there is no such member.
+template <typename T>
+void read_member(const OrderedJson& json, const char* key, T& target) {
+  if (const auto* found = find_member(json, key)) target = json_as<T>(*found, key);
+}
+template <typename T>
+void read_member(const OrderedJson& json, const char* key, std::optional<T>& target) {
+  if (const auto* found = find_member(json, key)) target = json_as<T>(*found, key);
+}
+
+}  // namespace yoke::device

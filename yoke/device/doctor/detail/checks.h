@@ -1,0 +1,42 @@
+// yoke/device/doctor/detail/checks.h -- the parts of findings(). Each is a pure function that appends what it found.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/device/doctor/doctor.h"
+
+namespace yoke::device {
+
+using Findings = std::vector<Finding>;
+
+// Drivers, libraries, what programs may reach.
+void check_gpus(const Observations& observations, Findings& findings);
+void check_nvidia_driver(const Observations& observations, Findings& findings);
+void check_amd_driver(const Observations& observations, Findings& findings);
+void check_runtime(const Observations& observations, Findings& findings);
+void check_visibility(const Observations& observations, Findings& findings);
+void check_permissions(const Observations& observations, Findings& findings);
+void check_torch(const Observations& observations, Findings& findings);
+void check_collectives(const Observations& observations, Findings& findings);
+
+// Each GPU.
+void check_devices(const Observations& observations, Findings& findings);
+void check_kernel_log(const Observations& observations, Findings& findings);
+
+// What the machine lets this process have.
+void check_limits(const Observations& observations, Findings& findings);
+
+/// A GPU, or a MIG instance of one.
+struct NamedDevice {
+  std::string id;
+  const Device* device = nullptr;
+  bool is_instance = false;
+};
+std::vector<NamedDevice> gpus_of(const Snapshot& snapshot);
+
+bool has_vendor(const Observations& observations, Vendor vendor);  ///< On the bus, or its driver is loaded.
+const BackendReport* backend_of(const Snapshot& snapshot, std::string_view name);  ///< nullptr: it was not asked.
+
+}  // namespace yoke::device

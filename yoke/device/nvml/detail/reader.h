@@ -1,0 +1,66 @@
+// yoke/device/nvml/detail/reader.h -- what NVML's calls mean: asks one handle, and fills the value model.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/device/device.h"
+#include "yoke/device/nvml/detail/library.h"
+
+namespace yoke::device::nvml {
+
+/// Asks one device (or MIG device) everything that `want` names. A call that fails leaves nullopt; the first that says
+/// that the GPU is lost, or must be reset, is remembered.
+class Reader {
+ public:
+  Reader(const Library& library, Handle handle) : library_(library), handle_(handle) {}
+
+  void read_identity(Facts& facts);
+  void read_details(Facts& facts);
+  void read_basics(Readings& readings);
+  void read_details(Readings& readings);
+  void read_pcie_throughput(Readings& readings);
+  std::optional<std::vector<DeviceProcess>> read_processes();  ///< nullopt: the driver does not tell.
+  void read_process_utilization(std::vector<DeviceProcess>& processes);
+  std::vector<Link> read_links();
+
+  std::optional<bool> is_mig_enabled();
+  std::optional<int64_t> gpu_instance() { return number(library_.gpu_instance); }
+  std::optional<int64_t> compute_instance() { return number(library_.compute_instance); }
+  std::vector<Handle> mig_handles();
+
+  /// kSuccess, kGpuIsLost or kResetRequired.
+  int loss() const { return loss_; }
+
+ private:
+  template <typename... Parameters, typename... Args>
+  bool call(int (*function)(Handle, Parameters...), Args... args) {
+    if (function == nullptr) return false;
+    const int status = function(handle_, args...);
+    if (status == kGpuIsLost || status == kResetRequired) loss_ = status;
+    return status == kSuccess;
+  }
+  std::optional<int64_t> number(NumberOfDevice function);
+  std::optional<bool> flag(NumberOfDevice function);
+  std::string text(TextOfDevice function);
+  std::optional<int64_t> clock(OfDevice<int, uint32_t*> function, int domain);
+  std::optional<int64_t> threshold(int which);
+  std::optional<int64_t> ecc(int error_type, int counter_type);
+  void read_memory(Readings& readings);
+  bool add_processes(const ProcessFunction& function, const std::string& type, std::vector<DeviceProcess>& processes);
+
+  const Library& library_;
+  Handle handle_;
+  int loss_ = kSuccess;
+};
+
+/// "0000:c1:00.0"
+std::string pci_bus_id(const Pci& pci);
+
+/// Entries of a process list as the driver wrote them: 24 bytes each, 16 in version 1, and 32 from some 535 drivers,
+/// which is found by looking: no process has the number 0, or one above Linux's limit. REQUIRES: `buffer` holds 32
+/// bytes for each of `count`.
+std::vector<Process> parse_processes(const std::vector<std::byte>& buffer, size_t count, ProcessForm form);
+
+}  // namespace yoke::device::nvml
