@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "yoke/base/environment.h"
+#include "yoke/dist/detail/store.h"
 
 namespace yoke::dist {
 namespace {
@@ -61,6 +62,7 @@ void Arrivals::publish_until_stopped() {
 }
 
 bool Arrivals::publish() {
+  const WithoutWarnings quiet;
   bool is_news = false;
   for (auto& [group, published] : groups_) {
     const uint64_t now = group.sequence();
@@ -73,6 +75,7 @@ bool Arrivals::publish() {
 }
 
 bool Arrivals::listen() const {
+  const WithoutWarnings quiet;
   if (heard_.empty() && store_->check({kReport})) {
     const auto text = store_->get(kReport);
     heard_.assign(text.begin(), text.end());
@@ -83,6 +86,7 @@ bool Arrivals::listen() const {
 
 void Arrivals::report(const std::string& text) {
   const auto deadline = std::chrono::steady_clock::now() + 3 * interval_;
+  const WithoutWarnings quiet;
   try {
     std::unique_lock lock(mutex_);
     if (listen()) return;
@@ -99,6 +103,7 @@ void Arrivals::report(const std::string& text) {
 }
 
 Numbers Arrivals::numbers(const CountedGroup& group) const {
+  const WithoutWarnings quiet;
   Numbers numbers;
   for (const int64_t rank : group.ranks) {
     auto& number = numbers[rank];

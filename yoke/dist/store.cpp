@@ -1,11 +1,13 @@
 #include "yoke/dist/detail/store.h"
 
+#include <c10/util/Logging.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -114,6 +116,23 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, milliseconds 
   return c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("yoke/{}/{}/{}", rank.run_id, rank.restart_count, num_worlds++),
       connection_of_process(rank, timeout));
+}
+
+namespace {
+std::mutex warnings_mutex;
+int num_without_warnings = 0, level_before = 0;  // under the mutex
+}  // namespace
+
+WithoutWarnings::WithoutWarnings() {
+  const std::lock_guard lock(warnings_mutex);
+  if (num_without_warnings++ > 0) return;
+  level_before = FLAGS_caffe2_log_level;
+  FLAGS_caffe2_log_level = std::max(level_before, c10::GLOG_ERROR);
+}
+
+WithoutWarnings::~WithoutWarnings() {
+  const std::lock_guard lock(warnings_mutex);
+  if (--num_without_warnings == 0) FLAGS_caffe2_log_level = level_before;
 }
 
 }  // namespace yoke::dist

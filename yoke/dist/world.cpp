@@ -159,6 +159,7 @@ void World::wait_for_all_leaving() const {
 
 void World::shutdown() {
   if (job_ == nullptr || impl_->group == nullptr) return;
+  const WithoutWarnings quiet;
   auto& store = *job_->store;
   if (size() > 1) {
     // Nobody closes a connection before all are done with it.

@@ -19,4 +19,14 @@ namespace yoke::dist {
 /// kUnavailable: the port of rank 0 is taken, or nobody serves it within `timeout`; both name address and port.
 c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, std::chrono::milliseconds timeout);
 
+/// While one lives, libtorch prints no warnings in this process. A store that is gone is an expected end, which is said
+/// in words; libtorch would print a trace of frames before that.
+class WithoutWarnings {
+ public:
+  WithoutWarnings();
+  ~WithoutWarnings();
+  WithoutWarnings(const WithoutWarnings&) = delete;
+  WithoutWarnings& operator=(const WithoutWarnings&) = delete;
+};
+
 }  // namespace yoke::dist

@@ -205,7 +205,8 @@ void CheckpointFolder::save_async(int64_t step, const TrainState& state, const S
   finish();
   auto save = impl_->prepare(step, state, metadata);
   if (!impl_->channel) impl_->channel = state.group().split(0);
-  take_copies(save.slices, impl_->copy.slices);
+  on_all_ranks(state.group(), fmt::format("saving step {}: no room for a copy of the state", step),
+               [&] { take_copies(save.slices, impl_->copy.slices); });
   impl_->copy = std::move(save);
   {
     const std::lock_guard lock(impl_->mutex);

@@ -61,7 +61,8 @@ class CheckpointFolder {
   /// Errors   on all ranks: those of the save before, which is not repeated; then nothing is begun.
   void save_async(int64_t step, const TrainState& state, const StringMap& metadata = {});
 
-  /// Collective where save_async is. Waits until everything is on disk. Errors: those of the save under way, once.
+  /// Waits until everything is on disk; to be called before World::shutdown, which ends the writers' connections.
+  /// Errors  those of the save under way, once, on all ranks.
   void finish();
 
   bool busy() const;

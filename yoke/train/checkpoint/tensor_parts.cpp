@@ -138,7 +138,7 @@ TrainState& TrainState::add_text(const std::string& name, Value access) {
       if (source.text == nullptr) {
         throw Error(ErrorCode::kInvalidArgument, "{}: it is no number or text there", source.tensors.what);
       }
-      return {[this, text = *source.text] { access.load(text); }, {}};
+      return {access.prepare(*source.text), {}};
     }
   };
   return add_part(name, std::make_unique<TextPart>(std::move(access)));

@@ -87,11 +87,11 @@ class TrainState {
       return add_meter(name, part);
     } else if constexpr (HasPosition<Part>) {
       return add_text(name, {.save = [&part] { return text_of(part.position()); },
-                             .load =
+                             .prepare =
                                  [&part, name](const std::string& text) {
                                    auto position = part.position();
                                    read_text(name, text, position);
-                                   part.resume(position);
+                                   return [&part, position] { part.resume(position); };
                                  }});
     } else if constexpr (std::is_same_v<Part, at::Generator>) {
       return add_generator(name, part);
@@ -99,7 +99,12 @@ class TrainState {
       return add_tensor(name, part);
     } else {
       return add_text(name, {.save = [&part] { return text_of(part); },
-                             .load = [&part, name](const std::string& text) { read_text(name, text, part); }});
+                             .prepare =
+                                 [&part, name](const std::string& text) {
+                                   Part value{};
+                                   read_text(name, text, value);
+                                   return [&part, value] { part = value; };
+                                 }});
     }
   }
 
@@ -121,8 +126,8 @@ class TrainState {
 
   /// Collective. Gives every part what the checkpoint has of it.
   /// Errors  on all ranks, its own error where it is, its rank and message elsewhere: kInvalidArgument for a part that
-  ///         the checkpoint lacks or that is of another model, with the first difference. Models, tensors and numbers
-  ///         are as they were then; an optimizer or another part with a state_dict may have been loaded already.
+  ///         the checkpoint lacks or that is of another model, with the first difference. Everything is as it was then,
+  ///         unless it is a load_state_dict() or resume() that refuses: what comes before it has been loaded.
   void load(const StoredCheckpoint& checkpoint, const Warn& warn = warn_on_stderr);
 
  private:
@@ -135,7 +140,8 @@ class TrainState {
   };
   struct Value {
     std::function<std::string()> save;
-    std::function<void(const std::string&)> load;
+    /// Reads the text; what it returns takes the value over.
+    std::function<std::function<void()>(const std::string&)> prepare;
   };
   struct Part;
   struct Impl;
