@@ -9,7 +9,7 @@ namespace {
 
 using test::run;
 
-class ResumeAcrossProcesses : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+class ResumeAcrossProcesses : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   void train(const std::string& num_ranks, const std::string& folder, const std::string& end) const {
     const auto result = run({.argv = {YOKE_COMMAND, "run", "-n", num_ranks, "--", YOKE_RESUME, std::get<0>(GetParam()),
@@ -25,21 +25,24 @@ class ResumeAcrossProcesses : public testing::TestWithParam<std::tuple<const cha
 
 // Oracle: the training that nobody interrupts.
 TEST_P(ResumeAcrossProcesses, EndsWithTheParametersOfAnUninterruptedOne) {
-  const auto* num_ranks = std::get<1>(GetParam());
+  const auto& [way, num_ranks] = GetParam();
   train(num_ranks, "whole", "17");
-  train(num_ranks, "parts", "4");   // in the first epoch
-  train(num_ranks, "parts", "13");  // in the second
+  train(num_ranks, "parts", "13");  // in the second epoch
   train(num_ranks, "parts", "17");
   // DistributedDataParallel divides its first step into other buckets than later ones, and the order of a sum of four
   // depends on its place in one.
-  const bool is_exact = std::string(num_ranks) != "4" || std::string(std::get<0>(GetParam())) == "fsdp";
+  const bool is_exact = num_ranks != "4" || way == "fsdp";
   EXPECT_THAT(compare("parts", "whole"), testing::AnyOf("equal\n", is_exact ? "equal\n" : "close\n"));
+  if (num_ranks != "1") return;
   train(num_ranks, "longer", "18");
   EXPECT_THAT(compare("longer", "whole"), testing::StartsWith("different")) << "the comparison can fail";
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, ResumeAcrossProcesses,
-                         testing::Combine(testing::Values("ddp", "zero", "fsdp"), testing::Values("1", "2", "4")));
+                         testing::Combine(testing::Values("ddp", "zero", "fsdp"), testing::Values("1", "2", "4")),
+                         [](const auto& of) {
+                           return std::get<0>(of.param) + "_on_" + std::get<1>(of.param) + "_ranks";
+                         });
 
 }  // namespace
 }  // namespace yoke

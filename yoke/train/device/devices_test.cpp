@@ -12,6 +12,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/plug.h"
 #include "yoke/train/checkpoint/module_state.h"
+#include "yoke/train/checkpoint/tensor_slice.h"
 
 // The second device of these tests is libtorch's "meta", which has shapes and no data.
 namespace yoke::train {
@@ -105,10 +106,9 @@ TEST(Devices, ACheckpointKeepsTheReceiversDevice) {
   EXPECT_TRUE(receiver->weight.equal(saved->weight));
   EXPECT_EQ(receiver->weight.const_data_ptr(), data);
 
-  torch::nn::Linear elsewhere(3, 2);
-  elsewhere->to(kMeta);
-  load_module(state, *elsewhere);
-  EXPECT_TRUE(elsewhere->weight.is_meta());
+  const NamedTensors elsewhere{{"weight", at::empty({2, 3}, kMeta)}, {"bias", at::empty({2}, kMeta)}};
+  prepare_to_load(source_of(by_name(state)), slices_of(elsewhere))();
+  EXPECT_TRUE(elsewhere.front().second.is_meta());
 }
 
 // The last: a plug stays registered.
