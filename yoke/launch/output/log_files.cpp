@@ -20,10 +20,14 @@ namespace {
 /// tells.
 bool has_room_for_files(const std::filesystem::path& folder) {
   constexpr size_t kBytes = 1 << 14;  // some reports of failures
-  auto path = (folder / "yoke-XXXXXX").string();
-  const UniqueFd file(mkostemp(path.data(), O_CLOEXEC));
+  UniqueFd file(
+      open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));  // without a name, so a kill leaves nothing
+  if (!file && (errno == EOPNOTSUPP || errno == EISDIR)) {            // not every file system can
+    auto path = (folder / "yoke-XXXXXX").string();
+    file = UniqueFd(mkostemp(path.data(), O_CLOEXEC));
+    if (file) unlink(path.c_str());
+  }
   if (!file) return false;
-  unlink(path.c_str());
   const std::string bytes(kBytes, '\0');
   return write(file.value(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
