@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -83,6 +84,12 @@ void PendingCollective::wait() {
 }
 
 PendingCollective Group::start(std::vector<at::Tensor> tensors, const Start& start, int64_t peer) {
+  for (const auto& tensor : tensors) {
+    if (!tensor.is_conj() && !tensor.is_neg()) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "a tensor that is conjugated or negated lazily cannot be sent: give resolve_conj() or resolve_neg() of it");
+  }
   PendingCollective pending;
   pending.group_ = this;
   pending.tensors_ = std::move(tensors);
@@ -257,6 +264,18 @@ void Group::scatter(const at::Tensor& output, const at::Tensor& input, int64_t r
 
 void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits& splits) {
   auto outputs = splits.output, inputs = splits.input;
+  for (const auto& [tensor, parts] : {std::pair(&output, &outputs), std::pair(&input, &inputs)}) {
+    const int64_t rows = tensor->dim() == 0 ? 0 : tensor->size(0);
+    const bool fits = parts->empty() ? tensor->dim() > 0 && rows % size() == 0
+                                     : std::ssize(*parts) == size() &&
+                                           std::accumulate(parts->begin(), parts->end(), int64_t{0}) == rows;
+    if (fits) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "all_to_all: {} of {} rows cannot be divided among {} ranks{}: give Splits of as many numbers as ranks, "
+        "which add up to the rows",
+        tensor == &output ? "an output" : "an input", rows, size(), parts->empty() ? " alike" : " so");
+  }
   const auto call = [&](auto& tensors) {
     return process_group().alltoall_base(tensors[0], tensors[1], outputs, inputs);
   };
@@ -280,15 +299,23 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
 }
 
 PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
+  check_peer("send", to);
   if (tensor.is_cpu()) ++impl_->num_messages;
   const auto call = [&](auto& tensors) { return process_group().send(tensors, static_cast<int>(to), 0); };
   return start({tensor.detach().contiguous()}, call, to);
 }
 
 PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
+  check_peer("receive", from);
   if (tensor.is_cpu()) ++impl_->num_messages;
   const auto call = [&](auto& tensors) { return process_group().recv(tensors, static_cast<int>(from), 0); };
   return start({tensor.detach()}, call, from);
+}
+
+void Group::check_peer(const char* what, int64_t peer) const {
+  if (peer >= 0 && peer < size() && peer != rank()) return;
+  throw Error(ErrorCode::kInvalidArgument, "{}: rank {} of this group of {} is {}", what, peer, size(),
+              peer == rank() ? "this rank itself" : "not there");
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {

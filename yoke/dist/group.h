@@ -153,6 +153,7 @@ class Group {
   using Start = std::function<c10::intrusive_ptr<c10d::Work>(std::vector<at::Tensor>& tensors)>;
   PendingCollective start(std::vector<at::Tensor> tensors, const Start& start, int64_t peer = -1);
   [[noreturn]] void explain(std::exception_ptr error, int64_t peer) const;
+  void check_peer(const char* what, int64_t peer) const;
 };
 
 }  // namespace yoke::dist

@@ -142,7 +142,9 @@ void CheckpointFolder::Impl::write(dist::Group& group, const Save& save, const O
       if (group.rank() == 0) write_file(save, on_written);
     });
   }
-  if (group.rank() == 0) files.prune(save.step);
+  on_all_ranks(group, "removing older checkpoints", [&] {  // so that all ranks see the same afterwards
+    if (group.rank() == 0) files.prune(save.step);
+  });
 }
 
 void CheckpointFolder::Impl::write_file(const Save& save, const OnWritten& on_written) const {

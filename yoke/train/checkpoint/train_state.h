@@ -98,6 +98,10 @@ class TrainState {
     } else if constexpr (std::is_same_v<Part, at::Tensor>) {
       return add_tensor(name, part);
     } else {
+      static_assert(
+          requires { text_of(part); },
+          "a part of a TrainState is a module, its holder or its wrapper; what has state_dict() and "
+          "load_state_dict(), or position() and resume(); a meter, a generator, a tensor, a number or a text");
       return add_text(name, {.save = [&part] { return text_of(part); },
                              .prepare =
                                  [&part, name](const std::string& text) {

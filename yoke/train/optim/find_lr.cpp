@@ -83,10 +83,13 @@ LrCurve try_rates(dist::Group& group, Optimizer& optimizer, const std::function<
 
 std::optional<double> steepest(const LrCurve& curve, int64_t num_skipped) {
   // Rates are evenly spaced on a logarithmic scale, so differences of losses are slopes.
+  // They are taken over a tenth of the curve on each side: the losses of single batches are noise, above all early on,
+  // where their running mean is of few.
   std::optional<double> result;
   double lowest_slope = 0;
-  for (auto i = static_cast<size_t>(std::max<int64_t>(num_skipped, 1)); i + 1 < curve.losses.size(); ++i) {
-    const double slope = curve.losses[i + 1] - curve.losses[i - 1];
+  const auto reach = std::max<size_t>(1, curve.losses.size() / 10);
+  for (auto i = std::max(static_cast<size_t>(num_skipped), reach); i + reach < curve.losses.size(); ++i) {
+    const double slope = curve.losses[i + reach] - curve.losses[i - reach];
     if (slope >= lowest_slope) continue;
     lowest_slope = slope;
     result = curve.lrs[i];

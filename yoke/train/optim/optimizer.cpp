@@ -184,6 +184,8 @@ void Optimizer::plan() {
   std::map<Key, Batch> batches;
   for (size_t i = 0; i < slots_.size(); ++i) {
     auto& slot = slots_[i];
+    // A model that was sharded after its optimizer was made: its parameters have no gradients, and nothing would step.
+    require_elements(traits_.name, parameters_[i].first, slot.parameter);
     if (slot.gradient == GradientKind::kNone) continue;
     const bool is_sparse = slot.gradient == GradientKind::kSparse, is_first_step = !slot.has_state;
     if (is_first_step) start_state(slot);

@@ -25,7 +25,8 @@ struct PlateauOptions {
 
 /// torch.optim.lr_scheduler.ReduceLROnPlateau.
 ///
-///     if (plateau.observe(validation_loss)) optimizer.set_lr(plateau.lr());
+///     plateau.observe(validation_loss);
+///     optimizer.set_lr(plateau.lr());   // after a resumption too: an optimizer's state has no rates
 ///
 /// Ranks   not collective: give all ranks the same metric (Mean::read(world) does).
 class ReduceOnPlateau {

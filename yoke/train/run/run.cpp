@@ -1,11 +1,14 @@
 #include "yoke/train/run/run.h"
 
+#include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <deque>
+#include <exception>
 #include <map>
 #include <vector>
 
@@ -24,16 +27,11 @@ using Clock = std::chrono::steady_clock;
 
 /// What is logged within an epoch. A part of the state, so that a half-taken mean goes on.
 struct Figures {
-  struct Figure {
-    Mean mean;
-    std::optional<double> value;  ///< Instead of a mean, and only within one epoch.
-    bool is_mean = false;
-  };
   dist::World& world;
   std::vector<std::string> names = {};  ///< In the order in which they were logged first.
-  std::map<std::string, Figure> by_name = {};
+  std::map<std::string, Mean> by_name = {};
 
-  Figure& at(const std::string& name) {
+  Mean& at(const std::string& name) {
     if (name.empty() || name.find_first_of(",/\n\"") != name.npos) {
       throw Error(ErrorCode::kInvalidArgument, "'{}' is no name for a figure: it is a column of metrics.csv", name);
     }
@@ -47,18 +45,14 @@ struct Figures {
 
   TensorMap state_dict() const {  // collective, and of the state's first part, before one could fail
     TensorMap state;
-    for (const auto& [name, figure] : by_name) {
-      if (figure.is_mean) state.emplace(name, gather_meters(world, {&figure.mean}));
-    }
+    for (const auto& [name, mean] : by_name) state.emplace(name, gather_meters(world, {&mean}));
     return state;
   }
 
   void load_state_dict(const TensorMap& state) {
     by_name.clear();
     for (const auto& [name, rows] : state) {  // "": the only one of a checkpoint from before there were names
-      auto& figure = by_name[name];
-      figure.is_mean = true;
-      restore_meters(world, {&figure.mean}, rows);
+      restore_meters(world, {&by_name[name]}, rows);
     }
   }
 
@@ -66,13 +60,10 @@ struct Figures {
   std::vector<std::pair<std::string, double>> read() {
     std::vector<std::pair<std::string, double>> result;
     for (const auto& name : names) {
-      auto& figure = by_name[name];
-      if (figure.is_mean) {
-        result.emplace_back(name, figure.mean.read(world));
-        figure.mean.reset();
-      } else if (figure.value) {
-        result.emplace_back(name, *std::exchange(figure.value, std::nullopt));
-      }
+      auto& mean = by_name[name];
+      if (const double value = mean.read(world); !std::isnan(value) || mean.weight() > 0)
+        result.emplace_back(name, value);
+      mean.reset();
     }
     return result;
   }
@@ -81,6 +72,7 @@ struct Figures {
 }  // namespace
 
 struct Run::Impl {
+  const int num_exceptions = std::uncaught_exceptions();
   dist::World& world;
   RunOptions options;
   std::filesystem::path folder;
@@ -92,7 +84,8 @@ struct Run::Impl {
   std::deque<std::string> fixed;  // what the state refers to
 
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
-  bool is_told = false, is_stopped = false;
+  bool is_told = false, is_stopped = false, is_in_epoch = false;
+  int64_t epoch_begin = 0;                     // its first step
   int64_t num_samples = 0, epoch_samples = 0;  // this rank's
   Clock::time_point epoch_start, last_step;
   std::optional<Report> report;  // on rank 0
@@ -103,6 +96,13 @@ struct Run::Impl {
 };
 
 Run::Run(dist::World& world, const RunOptions& options) {
+  const auto given = fmt::format("name '{}', folder '{}', resume {}, save_every {}", options.name,
+                                 options.folder.string(), options.resume, options.save_every);
+  for (const auto& other : world.all_gather_text(given)) {
+    if (other == given) continue;
+    throw Error(ErrorCode::kInvalidArgument, "ranks differ in their RunOptions: {} on rank {}, and {} on another",
+                given, world.rank(), other);
+  }
   // Rank 0 decides where the run lives; what it cannot decide ends all ranks.
   std::string folder;
   std::optional<FolderLock> lock;
@@ -126,7 +126,14 @@ Run::Run(dist::World& world, const RunOptions& options) {
   if (!impl_->resumed) say(fmt::format("no checkpoint in {} yet: starting from the beginning", folder));
 }
 
-Run::~Run() = default;
+Run::~Run() {
+  const bool is_lost = impl_->is_in_epoch && !impl_->is_stopped && impl_->step > impl_->epoch_begin;
+  if (!is_lost || !impl_->is_rank_0() || std::uncaught_exceptions() > impl_->num_exceptions) return;
+  impl_->options.checkpoints.warn(fmt::format(
+      "the loop of {} was left within epoch {}, and Run::finish was not called: what followed step {} is not "
+      "saved",
+      impl_->folder.string(), impl_->epoch_begin / impl_->steps_per_epoch + 1, impl_->epoch_begin));
+}
 
 std::string Run::fix_text(const std::string& name, const std::string& text, bool given) {
   auto& run = *impl_;
@@ -174,7 +181,16 @@ void Run::begin(int64_t count, int64_t steps_per_epoch) {
   run.steps_per_epoch = steps_per_epoch;
   // A checkpoint from before this was recorded is taken at its word.
   const bool is_recorded = !run.resumed || run.resumed->metadata.contains("steps_per_epoch");
-  if (is_recorded) fix("steps_per_epoch", steps_per_epoch, /*given=*/true);
+  if (is_recorded) {
+    int64_t recorded = steps_per_epoch;
+    fix("steps_per_epoch", recorded);
+    if (recorded != steps_per_epoch) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "an epoch has {} steps, and that of the run to resume had {}: resume with the same samples, and with "
+                  "a batch size that takes as many of them in a step on {} ranks",
+                  steps_per_epoch, recorded, run.world.size());
+    }
+  }
   if (run.resumed) {
     run.state.load(*run.resumed, run.options.checkpoints.warn);
     run.step = run.resumed->step;
@@ -196,6 +212,8 @@ bool Run::begin_epoch() {
     finish();
     return false;
   }
+  run.is_in_epoch = true;
+  run.epoch_begin = run.step;
   run.epoch_samples = 0;
   run.epoch_start = run.last_step = Clock::now();
   return true;
@@ -223,9 +241,9 @@ void Run::Impl::show_progress() {
   if (!progress->due()) return;
   std::string figure;
   for (const auto& name : figures.names) {
-    const auto& known = figures.by_name[name];
-    if (!known.is_mean) continue;
-    figure = fmt::format("{} {:.4f}", name, known.mean.read());
+    const auto& mean = figures.by_name[name];
+    if (mean.weight() == 0) continue;
+    figure = fmt::format("{} {:.4f}", name, mean.read());
     std::ranges::replace(figure, '_', ' ');
     break;
   }
@@ -253,16 +271,22 @@ void Run::end_epoch() {
          .time = Clock::now() - run.epoch_start});
   });
   run.checkpoints.save_async(run.step, run.state, metadata);
+  run.is_in_epoch = false;
 }
 
 void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) {
-  auto& figure = impl_->figures.at(name);
-  figure.is_mean = true;
-  figure.mean.add(value.detach(), weight);
+  impl_->figures.at(name).add(value.detach(), weight);
 }
 
-void Run::log(const std::string& name, double value) { impl_->figures.at(name).value = value; }
+void Run::log(const std::string& name, double value) { log(name, at::scalar_tensor(value, at::kDouble)); }
 
-void Run::finish() { impl_->checkpoints.finish(); }
+void Run::save() { impl_->checkpoints.save(impl_->step, impl_->state); }
+
+void Run::finish() {
+  auto& run = *impl_;
+  if (run.is_in_epoch && !run.is_stopped && run.step > run.epoch_begin && first_batch() == 0) end_epoch();
+  run.is_in_epoch = false;
+  run.checkpoints.finish();
+}
 
 }  // namespace yoke::train

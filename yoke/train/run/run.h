@@ -98,10 +98,14 @@ class Run {
   /// The mean of this rank's values is taken without waiting for the device; the mean over all ranks at the epoch's
   /// end. `weight` is how many samples the value is the mean of. The same names on all ranks, in the same order.
   void log(const std::string& name, const at::Tensor& value, int64_t weight = 1);
-  /// A figure of the epoch that is the same on all ranks, as an evaluation's.
+  /// The same of a number: an evaluation's figure, say.
   void log(const std::string& name, double value);
 
-  /// Collective. Waits until the last checkpoint is on disk. Errors: its own.
+  /// Collective. Saves a checkpoint now, between two steps.
+  void save();
+
+  /// Collective. To be called where the outer loop was left by `break`: ends the epoch when that is complete, and waits
+  /// until the last checkpoint is on disk. The loop's own end does so. Errors: those of saving.
   void finish();
 
   /// Prints a line on rank 0.

@@ -165,14 +165,18 @@ TEST_F(RunTest, RefusesWhatWouldSpoilARun) {
     run.fix("epochs", epochs);
     EXPECT_EQ(epochs, 1);
     Loader other(some_samples(), world, {.batch_size = kBatch, .seed = 5});
-    EXPECT_THAT(message_of([&] { run.epochs(other, 1); }), HasSubstr("steps_per_epoch 6 was given"));
+    EXPECT_THAT(message_of([&] { run.epochs(other, 1); }),
+                HasSubstr("an epoch has 6 steps, and that of the run to resume had 12"));
     EXPECT_THAT(message_of([&] { run.log("a,b", 1.0); }), HasSubstr("no name for a figure"));
   });
 }
 
 TEST_F(RunTest, ALoopThatIsLeftEarlyIsNoEpoch) {
+  std::vector<std::string> warnings;
+  auto given = options("left");
+  given.checkpoints.warn = [&](const std::string& message) { warnings.push_back(message); };
   fakes::run_ranks(1, [&](dist::World& world) {
-    yoke::train::Run run(world, options("left"));
+    yoke::train::Run run(world, given);
     Loader loader(some_samples(), world, {.batch_size = kBatch});
     const auto leave = [&] {
       for (auto& epoch : run.epochs(loader, 2)) {
@@ -183,6 +187,23 @@ TEST_F(RunTest, ALoopThatIsLeftEarlyIsNoEpoch) {
     };
     EXPECT_THAT(message_of(leave, ErrorCode::kFailedPrecondition), HasSubstr("was left after 3 of 12"));
   });
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("was left within epoch 1, and Run::finish was not called")));
+}
+
+// A training that stops early, at a figure it is content with.
+TEST_F(RunTest, FinishEndsACompleteEpochThatWasLeft) {
+  fakes::run_ranks(2, [&](dist::World& world) {
+    yoke::train::Run run(world, options("early"));
+    Loader loader(some_samples(), world, {.batch_size = kBatch / 2});
+    for (auto& epoch : run.epochs(loader, 5)) {
+      for (auto& batch : epoch) run.log("rank", static_cast<double>(world.rank()) + 0 * batch.data.size(0));
+      if (run.epoch() == 2) break;
+    }
+    run.finish();
+    run.finish();
+    EXPECT_THAT(CheckpointFolder(options("early").folder).steps(), ElementsAre(kSteps, 2 * kSteps));
+  });
+  EXPECT_THAT(figures("early"), ElementsAre("epoch,rank", "1,0.500000", "2,0.500000"));
 }
 
 // The last of its suite: a process that was told to stop stays so.

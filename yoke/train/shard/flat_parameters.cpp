@@ -69,8 +69,29 @@ FlatParameters::FlatParameters(dist::Group& group, dist::Group* replicas, NamedT
   if (replicas_ != nullptr && flat_shard_.numel() > 0) replicas_->broadcast(flat_shard_);
 }
 
+void FlatParameters::mark_gradients() {
+  if (is_gathered_ || is_gathering_) return;
+  is_marked_.resize(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!shards_[i].grad().defined()) continue;
+    parameters_[i].second.mutable_grad() = at::empty({0}, nothing_.options());
+    is_marked_[i] = true;
+  }
+}
+
+void FlatParameters::take_marks() {
+  for (size_t i = 0; i < is_marked_.size(); ++i) {
+    if (!is_marked_[i]) continue;
+    is_marked_[i] = false;
+    auto& mark = parameters_[i].second.mutable_grad();
+    if (!mark.defined()) shards_[i].mutable_grad().reset();
+    mark.reset();
+  }
+}
+
 void FlatParameters::start_gather() {
   const c10::NoGradGuard no_grad;
+  take_marks();
   acquire_memory(whole_);
   is_gathering_ = true;
   gather_ = group_->start_all_gather(whole_, flat_shard_.to(whole_.scalar_type()));
@@ -89,6 +110,7 @@ void FlatParameters::free() {
   if (!std::exchange(is_gathered_, false)) return;
   for (const auto& [name, tensor] : parameters_) tensor.set_data(nothing_);
   release_memory(whole_);
+  mark_gradients();
 }
 
 bool FlatParameters::is_replaced(size_t parameter) const {
@@ -154,6 +176,7 @@ void FlatParameters::finish_reduce(Reduction reduction) {
       gradient = mean;
     }
   }
+  mark_gradients();
 }
 
 }  // namespace yoke::train

@@ -273,6 +273,25 @@ TEST(ShardedMisuse, IsRefusedOnEveryRankWithARemedy) {
   }
 }
 
+// Python's order with accelerate, and what every PyTorch user types.
+TEST(ShardedMisuse, AnOptimizerFromBeforeAndTheModelsZeroGrad) {
+  run_ranks(2, [](World& world) {
+    const auto network = make_network();
+    AdamW before(*network);
+    FullyShardedDataParallel net(*network, world, {.units = kUnits});
+    loss_of(net(Batch().x), Batch()).backward();
+    EXPECT_THAT(message_of([&] { before.step(); }), HasSubstr("use the FullyShardedDataParallel's parameters()"));
+    const double once = net.clip_grad_norm(1e9).item<double>();
+    for (int i = 0; i < 2; ++i) {
+      network->zero_grad();
+      loss_of(net(Batch().x), Batch()).backward();
+      EXPECT_NEAR(net.clip_grad_norm(1e9).item<double>(), once, 1e-5);
+    }
+    loss_of(net(Batch().x), Batch()).backward();  // and without it they add up
+    EXPECT_NEAR(net.clip_grad_norm(1e9).item<double>(), 2 * once, 1e-5);
+  });
+}
+
 // What was an error or wrong in silence is right for what knows the parts.
 TEST(ShardedMisuse, ASavedAndALoadedModelIsWhole) {
   const test::TemporaryFolder folder;

@@ -79,6 +79,12 @@ class FlatParameters {
 
   at::Tensor gradient_;  ///< [ranks * n] while gradients arrive.
   std::vector<bool> has_arrived_;
+
+  /// While sharded, a parameter whose shard has a gradient has an empty one: gone at the next gather, it says that
+  /// Module::zero_grad was called, and the shard's goes too.
+  void mark_gradients();
+  void take_marks();
+  std::vector<bool> is_marked_;
 };
 
 }  // namespace yoke::train
