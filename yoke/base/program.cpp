@@ -25,6 +25,11 @@ int run_program(std::string_view name, const std::function<void()>& body) {
     fmt::print(stderr, "{}: {}\n", name, text.substr(0, text.find('\n')));
     record_failure(error);
     return exit_status(ErrorCode::kInternal);
+  } catch (...) {
+    const std::string text = "an exception that is no std::exception";
+    fmt::print(stderr, "{}: {}\n", name, text);
+    record_failure("", text);
+    return exit_status(ErrorCode::kInternal);
   }
 }
 

@@ -268,6 +268,7 @@ void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const 
     const int64_t rows = tensor->dim() == 0 ? 0 : tensor->size(0);
     const bool fits = parts->empty() ? tensor->dim() > 0 && rows % size() == 0
                                      : std::ssize(*parts) == size() &&
+                                           std::ranges::all_of(*parts, [](int64_t part) { return part >= 0; }) &&
                                            std::accumulate(parts->begin(), parts->end(), int64_t{0}) == rows;
     if (fits) continue;
     throw Error(

@@ -16,6 +16,10 @@ void on_all_ranks(Group& group, const std::string& what, const std::function<voi
     const auto* known = dynamic_cast<const Error*>(&failure);
     report = static_cast<char>('A' + static_cast<int>(known != nullptr ? known->code() : ErrorCode::kInternal));
     report += failure.what();
+  } catch (...) {
+    error = std::current_exception();
+    report = static_cast<char>('A' + static_cast<int>(ErrorCode::kInternal));
+    report += "an exception that is no std::exception";
   }
   const auto reports = group.all_gather_text(report);
   if (error) std::rethrow_exception(error);

@@ -53,7 +53,9 @@ void take_copies(TensorSlices& slices, const TensorSlices& old) {
   std::vector<at::Device> devices;
   for (auto& slice : slices) {
     const auto tensor = slice.values;
-    if (!tensor.defined() || tensor.layout() != at::kStrided) continue;  // which the format refuses, by name
+    if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_meta() || tensor.is_quantized()) {
+      continue;  // which the format refuses, by name
+    }
     const auto found = buffers.find(slice.name);
     slice.values = buffer_for(tensor, found == buffers.end() ? at::Tensor() : found->second);
     slice.values.copy_(tensor.detach(), /*non_blocking=*/true);
@@ -116,11 +118,21 @@ Save CheckpointFolder::Impl::prepare(int64_t step, const TrainState& state, cons
         throw Error(ErrorCode::kInvalidArgument, "saving in {}: the metadata name '{}' is the format's own",
                     files.path().string(), name);
       }
-      save.metadata[name] = value;
+      if (!save.metadata.emplace(name, value).second) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "saving in {}: the state has a value '{}' already: give the metadata another name",
+                    files.path().string(), name);
+      }
     }
     files.check_metric(step, save.metadata);
     description = describe_slices(snapshot.slices);
   });
+  const auto steps = group.all_gather_text(std::to_string(step));
+  if (const auto other = std::ranges::find_if(steps, [&](const auto& text) { return text != steps[0]; });
+      other != steps.end()) {
+    throw Error(ErrorCode::kInvalidArgument, "saving in {}: rank 0 gives step {}, rank {} step {}",
+                files.path().string(), steps[0], other - steps.begin(), *other);
+  }
   const auto plan = plan_slices(group.all_gather_text(description));
   save.is_sharded = std::ranges::any_of(plan, [](const PlannedTensor& tensor) {
     return tensor.parts.size() > 1 || (tensor.parts.size() == 1 && tensor.parts[0].rank != 0);

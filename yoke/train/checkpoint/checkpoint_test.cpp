@@ -304,7 +304,22 @@ TEST_F(CheckpointTest, RefusesItsOwnNamesAndNegativeSteps) {
   CheckpointFolder folder(folder_, {.warn = collect()});
   EXPECT_EQ(error_of([&] { save(folder, -1); }).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(error_of([&] { save(folder, 1, {{"yoke.step", "7"}}); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] {
+              save(folder, 1, {{"epoch", "of the state's own name"}});
+            }).code(),
+            ErrorCode::kInvalidArgument);
   EXPECT_TRUE(names().empty());
+  fakes::run_ranks(1, [&](dist::World& world) {  // a bool of other bytes is saved as one that may be read
+    auto flags = at::full({3}, 7, at::kByte).view(at::kBool), undefined = at::Tensor();
+    TrainState state(world);
+    CheckpointFolder bools(folder_ / "bools");
+    state.add("flags", flags);
+    bools.save(1, state);
+    EXPECT_TRUE(bools.load_latest(state));
+    state.add("undefined", undefined);
+    EXPECT_EQ(error_of([&] { bools.save(2, state); }).code(), ErrorCode::kInvalidArgument);
+  });
+  fs::remove_all(folder_ / "bools");
   // A caller's text that looks like the format's own fields does not mislead it.
   fakes::run_ranks(1, [&](dist::World& world) {
     auto text = std::string(R"("yoke.crc32.header":"00000000","yoke.crc32.data":"00000000")");

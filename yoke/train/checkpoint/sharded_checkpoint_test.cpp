@@ -328,6 +328,28 @@ TEST_F(ShardedCheckpointFiles, ADamagedOneIsPassedOver) {
   });
 }
 
+TEST_F(ShardedCheckpointFiles, RanksThatSeeOtherFoldersOrStepsAreTold) {
+  const auto other = folder_ / "elsewhere", own = folder_ / "own";
+  const auto save_on = [&](World& world, const fs::path& path, int64_t step) {
+    Tensors tensors(world, 1);
+    return CheckpointFolder(path, {.keep = 1}).save(step, tensors.state(world));
+  };
+  run_ranks(2, [&](World& world) { save_on(world, own, 1); });
+  run_ranks(2, [&](World& world) {
+    EXPECT_THROW(save_on(world, own, 2 + world.rank()), Error);
+    EXPECT_THROW(save_on(world, world.rank() == 0 ? own : other, 2), Error);
+  });
+  EXPECT_EQ(CheckpointFolder(own).steps(), (std::vector<int64_t>{1})) << "the good one is not pruned";
+  EXPECT_EQ(read_checkpoint(CheckpointFolder(own).path_of(1)).num_shards, 2);
+  run_ranks(2, [&](World& world) { save_on(world, other, 1); });  // another save of the same step
+  run_ranks(2, [&](World& world) {
+    Tensors tensors(world, -1);
+    auto state = tensors.state(world);
+    EXPECT_THROW(CheckpointFolder(world.rank() == 0 ? own : other).load_latest(state), Error);
+    EXPECT_EQ(tensors.s.item<int64_t>(), -1);
+  });
+}
+
 /// Two ranks that save until they are killed, and tell each step that is safely on disk.
 [[noreturn]] void save_without_end(const fs::path& path, int64_t first, bool is_async) {
   run_ranks(2, [&](World& world) {

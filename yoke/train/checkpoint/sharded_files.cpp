@@ -29,6 +29,7 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr auto kIndexFormat = "yoke-sharded-checkpoint";
 constexpr auto kShardFormat = "yoke-shard";
 constexpr int kShardedVersion = 1;
+constexpr size_t kMaxIndexBytes = 100'000'000;
 constexpr std::string_view kShardPrefix = "shard-", kShardSuffix = ".safetensors";
 
 std::string crc_of(std::span<const std::byte> bytes) {
@@ -82,7 +83,9 @@ std::optional<std::set<std::string>> files_of_index(const fs::path& folder) {
   if (!fs::exists(folder / kShardIndex, ignored))
     return ignored ? std::nullopt : std::optional(std::set<std::string>());
   try {
-    return OrderedJson::parse(read_file(folder / kShardIndex)).at("files").get<std::set<std::string>>();
+    return OrderedJson::parse(read_regular_file(folder / kShardIndex, kMaxIndexBytes))
+        .at("files")
+        .get<std::set<std::string>>();
   } catch (const std::exception&) {
     return std::nullopt;
   }
@@ -120,7 +123,7 @@ Index read_index(const fs::path& folder) {
                 folder.string(), kShardIndex);
   }
   try {
-    auto text = OrderedJson::parse(read_file(path));
+    auto text = OrderedJson::parse(read_regular_file(path, kMaxIndexBytes));
     if (text.at("format") != kIndexFormat) throw_damaged(path, "it is no index of a sharded checkpoint");
     if (const auto version = text.at("version").get<int>(); version != kShardedVersion) {
       throw Error(ErrorCode::kFailedPrecondition, "{}: format {} is newer than this yoke reads ({}); update yoke",
@@ -131,6 +134,7 @@ Index read_index(const fs::path& folder) {
     if (crc_of(text.dump()) != crc) throw_damaged(path, "its checksum differs");
     Index index{text.at("step").get<int64_t>(), text.at("save").get<std::string>(),
                 text.at("files").get<std::vector<std::string>>(), text.at("metadata").get<StringMap>()};
+    if (index.files.empty()) throw_damaged(path, "it names no shard");
     for (const auto& name : index.files) {
       if (!name.starts_with(kShardPrefix) || !name.ends_with(kShardSuffix) || name.find('/') != name.npos) {
         throw_damaged(path, fmt::format("it names '{}'", name));
@@ -182,7 +186,15 @@ void write_sharded(dist::Group& group, const fs::path& folder, int64_t step, con
   on_all_ranks(group, what, [&] {
     if (group.rank() != 0) return;
     std::set<std::string> files;
-    for (int64_t rank = 0; rank < group.size(); ++rank) files.insert(shard_name(save, rank, group.size()));
+    for (int64_t rank = 0; rank < group.size(); ++rank) {
+      const auto name = shard_name(save, rank, group.size());
+      if (!fs::is_regular_file(fs::symlink_status(folder / name))) {
+        throw Error(ErrorCode::kFailedPrecondition,
+                    "rank {} has written its shard, and {} is not there: all ranks must see one and the same folder",
+                    rank, (folder / name).string());
+      }
+      files.insert(name);
+    }
     OrderedJson index = {{"format", kIndexFormat}, {"version", kShardedVersion}, {"step", step}, {"save", save},
                          {"files", files},         {"metadata", metadata}};
     index["crc32"] = crc_of(index.dump());
@@ -311,7 +323,8 @@ StoredCheckpoint read_sharded(const fs::path& folder) {
   StoredCheckpoint checkpoint{.path = folder,
                               .step = shards->index.step,
                               .num_shards = std::ssize(shards->index.files),
-                              .metadata = shards->index.metadata};
+                              .metadata = shards->index.metadata,
+                              .marks = {{"yoke.save", shards->index.save}}};
   checkpoint.source.what = fmt::format("the checkpoint {}", folder.string());
   for (const auto& [name, stored] : shards->tensors) {
     checkpoint.source.tensors.emplace(name, TensorSource::Whole{stored.dtype, stored.shape});

@@ -218,6 +218,22 @@ std::optional<StoredCheckpoint> StepFolder::newest_sound(dist::Group& group) con
   on_all_ranks(group, "all ranks need the folder " + path_.string(), [&] {
     if (group.rank() != 0) found = read(*parse_int(choice));
   });
+  // Of one step there may be two, where ranks see different folders of that name.
+  const auto identity = [&] {
+    const auto& marks = found->marks;
+    for (const auto* mark : {"yoke.save", "yoke.crc32.header"}) {
+      if (const auto known = marks.find(mark); known != marks.end()) return known->second;
+    }
+    return std::string();
+  };
+  const auto seen = group.all_gather_text(identity());
+  if (const auto other = std::ranges::find_if(seen, [&](const auto& text) { return text != seen[0]; });
+      other != seen.end()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{}: ranks 0 and {} see different checkpoints of step {}: all ranks must see "
+                "one and the same folder",
+                path_.string(), other - seen.begin(), choice);
+  }
   return found;
 }
 

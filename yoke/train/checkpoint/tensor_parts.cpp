@@ -64,9 +64,11 @@ TrainState& TrainState::add_tensor(const std::string& name, at::Tensor& tensor) 
     at::Tensor& tensor;
     explicit TensorPart(at::Tensor& of) : tensor(of) {}
     void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>&) override {
+      if (!tensor.defined()) throw Error(ErrorCode::kInvalidArgument, "the tensor '{}' is undefined", name);
       append(name, {slice_of("", tensor)}, snapshot.slices);
     }
     PreparedPart prepare(const PartSource& source) override {
+      if (!tensor.defined()) throw Error(ErrorCode::kInvalidArgument, "the tensor '{}' is undefined", source.name);
       return {prepare_to_load(source.tensors, {slice_of("", tensor)}), {}};
     }
   };

@@ -24,7 +24,11 @@ at::Tensor bytes_of(const at::Tensor& values) { return values.view({-1}).view(at
 
 }  // namespace
 
-at::Tensor TensorSlice::flat() const { return values.detach().resolve_conj().resolve_neg().contiguous().view({-1}); }
+at::Tensor TensorSlice::flat() const {
+  const auto dense = values.detach().resolve_conj().resolve_neg().contiguous().view({-1});
+  return dense.scalar_type() == at::kBool ? dense.view(at::kByte).ne(0)
+                                          : dense;  // a view of other bytes may be neither 0 nor 1
+}
 
 TensorSlice slice_of(std::string name, const at::Tensor& tensor) {
   const auto* sharding = sharding_of(tensor);

@@ -10,6 +10,7 @@
 #include "yoke/dist/group.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/train/checkpoint/detail/state_part.h"
+#include "yoke/train/format/detail/utf8.h"
 
 namespace yoke::train {
 namespace {
@@ -51,7 +52,7 @@ TrainState::TrainState(TrainState&&) noexcept = default;
 dist::Group& TrainState::group() const { return impl_->group; }
 
 TrainState& TrainState::add_part(const std::string& name, std::unique_ptr<Part> part) {
-  if (name.empty() || name.starts_with("yoke.")) {
+  if (name.empty() || name.starts_with("yoke.") || !is_utf8(name)) {
     throw Error(ErrorCode::kInvalidArgument, "'{}' is no name for a part of the training state", name);
   }
   for (const auto& [other, ignored] : impl_->parts) {

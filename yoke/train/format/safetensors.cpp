@@ -311,7 +311,9 @@ SafetensorsLayout lay_out_safetensors(const TensorMap& tensors, const StringMap&
 void stream_tensors(const SafetensorsLayout& layout, const TensorMap& tensors,
                     const std::function<void(std::span<const std::byte>)>& sink) {
   for (const auto& name : layout.order) {
-    const auto dense = tensors.at(name).detach().cpu().resolve_conj().resolve_neg().contiguous();
+    auto dense = tensors.at(name).detach().cpu().resolve_conj().resolve_neg().contiguous();
+    if (dense.scalar_type() == at::kBool)
+      dense = dense.view(at::kByte).ne(0);  // a view of other bytes may be neither 0 nor 1
     sink({static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()});
   }
 }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <span>
+#include <sstream>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -14,6 +14,8 @@
 
 namespace yoke::train {
 namespace {
+
+constexpr size_t kMaxMetricsBytes = 100'000'000;
 
 std::string title_of(std::string name) {
   std::ranges::replace(name, '_', ' ');
@@ -24,7 +26,9 @@ std::string title_of(std::string name) {
 
 Report::Report(std::filesystem::path folder, int64_t num_kept) : path_(std::move(folder) / "metrics.csv") {
   if (num_kept == 0) return;
-  std::ifstream file(path_);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path_, ignored)) return;
+  std::istringstream file(read_regular_file(path_, kMaxMetricsBytes));
   for (std::string line; std::ssize(lines_) <= num_kept && std::getline(file, line);) lines_.push_back(line);
 }
 

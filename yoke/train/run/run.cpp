@@ -171,7 +171,21 @@ void Run::say(const std::string& text) const {
   std::fflush(stdout);
 }
 
-void Run::begin(int64_t count, int64_t steps_per_epoch) {
+void Run::require_same(const char* name, int64_t value) {
+  const auto& run = *impl_;
+  // A checkpoint from before this was recorded is taken at its word.
+  if (run.resumed && !run.resumed->metadata.contains(name)) return;
+  int64_t recorded = value;
+  fix(name, recorded);
+  if (recorded == value) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "{} is {}, and that of the run to resume was {}: resume with the same samples, and with a batch size that "
+      "takes as many of them in a step on {} rank{}",
+      name, value, recorded, run.world.size(), run.world.size() == 1 ? "" : "s");
+}
+
+void Run::begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batch) {
   auto& run = *impl_;
   if (steps_per_epoch < 1) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -179,18 +193,8 @@ void Run::begin(int64_t count, int64_t steps_per_epoch) {
   }
   run.num_epochs = count;
   run.steps_per_epoch = steps_per_epoch;
-  // A checkpoint from before this was recorded is taken at its word.
-  const bool is_recorded = !run.resumed || run.resumed->metadata.contains("steps_per_epoch");
-  if (is_recorded) {
-    int64_t recorded = steps_per_epoch;
-    fix("steps_per_epoch", recorded);
-    if (recorded != steps_per_epoch) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "an epoch has {} steps, and that of the run to resume had {}: resume with the same samples, and with "
-                  "a batch size that takes as many of them in a step on {} ranks",
-                  steps_per_epoch, recorded, run.world.size());
-    }
-  }
+  require_same("steps_per_epoch", steps_per_epoch);
+  if (samples_per_batch > 0) require_same("samples_per_batch", samples_per_batch);
   if (run.resumed) {
     run.state.load(*run.resumed, run.options.checkpoints.warn);
     run.step = run.resumed->step;

@@ -87,7 +87,11 @@ class Run {
   ///         when the run was started.
   template <class Loader>
   Epochs<Loader> epochs(Loader& loader, int64_t count) {
-    begin(count, loader.num_batches());
+    int64_t samples_per_batch = 0;
+    if constexpr (requires { loader.position().samples_per_batch; }) {
+      samples_per_batch = loader.position().samples_per_batch;
+    }
+    begin(count, loader.num_batches(), samples_per_batch);
     return Epochs<Loader>(*this, loader);
   }
 
@@ -116,11 +120,12 @@ class Run {
 
  private:
   std::string fix_text(const std::string& name, const std::string& text, bool given);
-  void begin(int64_t count, int64_t steps_per_epoch);
-  bool begin_epoch();                  ///< False when there is none left.
-  int64_t first_batch() const;         ///< Of the epoch that begins.
-  void end_step(int64_t num_samples);  ///< Collective.
-  void end_epoch();                    ///< Collective.
+  void begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batch);
+  void require_same(const char* name, int64_t value);  ///< As when the run was started.
+  bool begin_epoch();                                  ///< False when there is none left.
+  int64_t first_batch() const;                         ///< Of the epoch that begins.
+  void end_step(int64_t num_samples);                  ///< Collective.
+  void end_epoch();                                    ///< Collective.
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

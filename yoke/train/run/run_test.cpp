@@ -166,7 +166,7 @@ TEST_F(RunTest, RefusesWhatWouldSpoilARun) {
     EXPECT_EQ(epochs, 1);
     Loader other(some_samples(), world, {.batch_size = kBatch, .seed = 5});
     EXPECT_THAT(message_of([&] { run.epochs(other, 1); }),
-                HasSubstr("an epoch has 6 steps, and that of the run to resume had 12"));
+                HasSubstr("steps_per_epoch is 6, and that of the run to resume was 12"));
     EXPECT_THAT(message_of([&] { run.log("a,b", 1.0); }), HasSubstr("no name for a figure"));
   });
 }
