@@ -181,8 +181,10 @@ TEST(Failure, TheRankThatExplainsIsTheCause) {
 TEST(Failure, LinesThatAreOutOfSightAreShownAgain) {
   const TemporaryFolder folder;
   const auto result = run_in(folder, {"-n", "2"},
-                             "if [ $RANK = 1 ]; then echo why it failed >&2; sleep 0.3; exit 1; fi;"
-                             "sleep 0.1; seq 100; exec sleep 60");
+                             "if [ $RANK = 1 ]; then echo why it failed >&2; touch $F/said;"
+                             "  until [ -e $F/counted ]; do sleep 0.01; done; sleep 0.3; exit 1; fi;"
+                             "until [ -e $F/said ]; do sleep 0.01; done;"
+                             "sleep 0.1; seq 100; touch $F/counted; exec sleep 60");
   EXPECT_THAT(result.err, HasSubstr("yoke run: the last lines of rank 1:\n  why it failed\n"));
   const auto short_one = run_in(folder, {"-n", "2"}, "[ $RANK = 1 ] || exec sleep 60; echo why; exit 1");
   EXPECT_THAT(short_one.err, Not(HasSubstr("last lines")));
