@@ -11,6 +11,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <string_view>
 
 extern "C" {
@@ -41,6 +45,18 @@ __attribute__((noinline)) void* loop_thread(void* is_idle) {
 }
 }
 
+/// Counts the threads of this process that the kernel reports as sleeping.
+static int num_sleeping_threads() {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "stat");
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const auto end_of_name = text.rfind(')');
+    if (end_of_name != std::string::npos && text.substr(end_of_name, 3) == ") S") ++count;
+  }
+  return count;
+}
+
 int main(int argc, char** argv) {
   std::string_view what = argc > 1 ? argv[1] : "";
   const char* text = std::getenv("RANK");
@@ -55,6 +71,7 @@ int main(int argc, char** argv) {
     };
     for (int i = 0; i < number + 2; ++i) start(pool_thread, i % 2 == 0);
     start(loop_thread, number % 2 == 0);
+    while (num_sleeping_threads() < number + 3) usleep(1000);
     what = argc > 2 ? argv[2] : "";
   }
   std::puts("ready");

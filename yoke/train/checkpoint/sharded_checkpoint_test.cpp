@@ -228,8 +228,9 @@ TEST_F(ShardedCheckpointFiles, WhatOneRankCannotDescribeIsAnErrorOnAll) {
   run_ranks(2, [&](World& world) {
     Tensors tensors(world, 2);
     auto state = tensors.state(world);
-    auto extra = at::zeros({1});
-    if (world.rank() == 1) state.add("bad\xff", extra);
+    auto extra = at::zeros({1}), undefined = at::Tensor();
+    EXPECT_ANY_THROW(state.add("bad\xff", extra));
+    if (world.rank() == 1) state.add("bad", undefined);
     EXPECT_ANY_THROW(CheckpointFolder(folder_).save(2, state));
     world.barrier();
     ++count;
