@@ -71,3 +71,4 @@
 #include "yoke/train/sharding.h"
 #include "yoke/train/tied_linear.h"
 #include "yoke/train/warn.h"
+#include "yoke/train/watch/tensorboard.h"

@@ -19,6 +19,7 @@
 #include "yoke/train/meter.h"
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/detail/run_folder.h"
+#include "yoke/train/watch/tensorboard.h"
 
 namespace yoke::train {
 namespace {
@@ -90,14 +91,15 @@ struct Run::Impl {
   Clock::time_point epoch_start, last_step;
   std::optional<Report> report;  // on rank 0
   std::optional<Progress> progress;
+  std::optional<TensorBoardWriter> board;  // on rank 0, when asked for
 
   bool is_rank_0() const { return world.rank() == 0; }
   void show_progress();
 };
 
 Run::Run(dist::World& world, const RunOptions& options) {
-  const auto given = fmt::format("name '{}', folder '{}', resume {}, save_every {}", options.name,
-                                 options.folder.string(), options.resume, options.save_every);
+  const auto given = fmt::format("name '{}', folder '{}', resume {}, save_every {}, tensorboard {}", options.name,
+                                 options.folder.string(), options.resume, options.save_every, options.tensorboard);
   for (const auto& other : world.all_gather_text(given)) {
     if (other == given) continue;
     throw Error(ErrorCode::kInvalidArgument, "ranks differ in their RunOptions: {} on rank {}, and {} on another",
@@ -202,7 +204,11 @@ void Run::begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batc
     say(epoch() >= count ? fmt::format("{} is the end of that run", where)
                          : fmt::format("resumed from {} at epoch {}, step {}", where, epoch() + 1, first_batch()));
   }
-  if (run.is_rank_0()) run.report.emplace(run.folder, epoch());
+  dist::on_all_ranks(run.world, "the metrics cannot be written", [&] {
+    if (!run.is_rank_0()) return;
+    run.report.emplace(run.folder, epoch());
+    if (run.options.tensorboard) run.board.emplace(run.folder / "events", TensorBoardOptions{.first_step = run.step});
+  });
   run.progress.emplace(run.is_rank_0(), count, steps_per_epoch, run.step);
 }
 
@@ -268,6 +274,10 @@ void Run::end_epoch() {
   const auto samples = static_cast<double>(run.epoch_samples * run.world.size());
   dist::on_all_ranks(run.world, "the metrics were not written", [&] {
     if (!run.report) return;
+    if (run.board) {
+      for (const auto& [name, value] : figures) run.board->add_scalar("epoch/" + name, value, run.step);
+      run.board->flush();
+    }
     run.report->add(
         {.number = epoch(),
          .figures = figures,
@@ -280,6 +290,7 @@ void Run::end_epoch() {
 
 void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) {
   impl_->figures.at(name).add(value.detach(), weight);
+  if (impl_->board) impl_->board->add_scalar(name, value, impl_->step);
 }
 
 void Run::log(const std::string& name, double value) { log(name, at::scalar_tensor(value, at::kDouble)); }

@@ -44,6 +44,9 @@ struct RunOptions {
   bool resume = false;     ///< Go on from the newest checkpoint; from the beginning when there is none yet.
   int64_t save_every = 0;  ///< Steps between checkpoints; 0: at the end of each epoch only, as in any case.
   CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` is the name of one that is logged.
+  /// Rank 0 also writes events for TensorBoard, in the run's folder `events`: every value that it logs, by its name,
+  /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. The steps are those of the training.
+  bool tensorboard = false;
 };
 
 /// One run of a training, in a folder that holds its checkpoints and `metrics.csv`.

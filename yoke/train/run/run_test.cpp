@@ -137,6 +137,34 @@ TEST_F(RunTest, AKilledRunGoesOnToTheSameBitsAndFigures) {
   }
 }
 
+TEST_F(RunTest, WritesEachValueForTensorBoard) {
+  auto given = options("watched", false, 5);
+  given.tensorboard = true;
+  const auto stop_at_13 = [](int64_t step) {
+    if (step == 13) throw Killed();
+  };
+  EXPECT_THROW(fakes::run_ranks(1, [&](dist::World& world) { train(world, given, stop_at_13); }), Killed);
+  given.resume = true;
+  fakes::run_ranks(1, [&](dist::World& world) { train(world, given); });
+  std::vector<int64_t> num_losses, num_means;
+  std::set<fs::path> files;
+  for (const auto& file : fs::directory_iterator(given.folder / "events")) files.insert(file.path());
+  for (const auto& file : files) {
+    const auto bytes = read_file(file);
+    const auto count = [&](const std::string& tag) {  // a tag's length stands before it
+      int64_t number = 0;
+      const auto text = static_cast<char>(tag.size()) + tag;
+      for (size_t at = bytes.find(text); at != bytes.npos; at = bytes.find(text, at + 1)) ++number;
+      return number;
+    };
+    num_losses.push_back(count("loss"));
+    num_means.push_back(count("epoch/loss"));
+  }
+  // Steps 0 to 13; then from step 12 of the last checkpoint, an epoch's end, on.
+  EXPECT_THAT(num_losses, ElementsAre(14, kEpochs * kSteps - kSteps));
+  EXPECT_THAT(num_means, ElementsAre(1, kEpochs - 1));
+}
+
 TEST_F(RunTest, KeepsTheBestByAFigure) {
   fakes::run_ranks(1, [&](dist::World& world) {
     auto given = options("best");

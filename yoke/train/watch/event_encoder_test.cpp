@@ -1,0 +1,63 @@
+#include "yoke/train/watch/detail/event_encoder.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <array>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "yoke/base/error.h"
+
+namespace yoke::train::detail {
+namespace {
+
+std::string hex(const std::string& bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+  return text;
+}
+
+// Oracle: the bytes that TensorBoard 2.21 and the summaries of torch.utils.tensorboard of PyTorch 2.11 write for the
+// same values, as recorded.
+TEST(EventEncoder, WritesTheBytesThatPyTorchWrites) {
+  EXPECT_EQ(hex(encode_record(encode_version_event(1790000000.25))),
+            "1800000000000000a37f4b2209000010e04eacda411a0d627261696e2e4576656e743a32e9383659");
+  EXPECT_EQ(hex(encode_record(encode_summary_event(1790000001.5, 7, encode_scalar("loss", 0.625f)))),
+            "1a00000000000000129bd82d09000060e04eacda4110072a0d0a0b0a046c6f7373150000203fa95cd36b");
+  EXPECT_EQ(hex(encode_record(encode_summary_event(
+                1790000002, 300, encode_scalar("läuft/acc", std::numeric_limits<float>::quiet_NaN())))),
+            "2100000000000000017becf609000080e04eacda4110ac022a130a110a0a6cc3a47566742f616363150000c07f2607be0f");
+  EXPECT_EQ(hex(encode_record(encode_restart_event(1790000003, 0))),
+            "0d000000000000003c37b834090000c0e04eacda413a02080166439b95");
+  const Histogram histogram{
+      .min = -1, .max = 3, .num = 5, .sum = 4, .sum_squares = 12.5, .limits = {0, 1, 3}, .counts = {1, 3, 1}};
+  EXPECT_EQ(
+      hex(encode_record(encode_summary_event(1790000004, int64_t{1} << 40, encode_histogram("w", histogram)))),
+      "7a000000000000001389867809000000e14eacda41108080808080202a680a660a01772a6109000000000000f0bf1100000000000008"
+      "4019000000000000144021000000000000104029000000000000294032180000000000000000000000000000f03f000000000000084"
+      "03a18000000000000f03f0000000000000840000000000000f03f0ab4a1fd");
+}
+
+TEST(EventEncoder, PngHoldsThePixels) {
+  const std::vector<uint8_t> pixels = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};  // [2, 2, 3]
+  const auto png = encode_png(pixels, 2, 2, 3);
+  ASSERT_TRUE(png.starts_with("\x89PNG\r\n\x1a\n"));
+  const auto data = png.find("IDAT");
+  ASSERT_NE(data, std::string::npos);
+  std::array<uint8_t, 64> rows;
+  uLongf size = rows.size();
+  ASSERT_EQ(
+      uncompress(rows.data(), &size, reinterpret_cast<const Bytef*>(png.data() + data + 4), png.size() - data - 4),
+      Z_OK);
+  EXPECT_EQ(std::vector<uint8_t>(rows.data(), rows.data() + size),
+            (std::vector<uint8_t>{0, 1, 2, 3, 4, 5, 6, 0, 7, 8, 9, 10, 11, 12}));
+  EXPECT_THROW(encode_png(pixels, 2, 2, 4), Error);
+  EXPECT_THROW(encode_png({}, 0, 2, 3), Error);
+  EXPECT_THROW(encode_png(pixels, 1, 2, 6), Error);
+}
+
+}  // namespace
+}  // namespace yoke::train::detail
