@@ -45,7 +45,7 @@ TEST(Mesh, HasAsManyAxesAsAreNamed) {
     Mesh mesh(world, {{"pipeline", 2}, {"replicate", 1}, {"shard", 2}});
     EXPECT_THAT(mesh["pipeline"].ranks(), world.rank() % 2 == 0 ? ElementsAre(0, 2) : ElementsAre(1, 3));
     EXPECT_THAT(mesh["replicate"].ranks(), ElementsAre(world.rank()));
-    // Within a group: its own ranks are what the axes divide.
+    // A mesh within a group divides the group's own ranks.
     Mesh within(mesh["pipeline"], {{"replicate", 2}});
     EXPECT_THAT(within["replicate"].ranks(), testing::ElementsAreArray(mesh["pipeline"].ranks()));
   });
