@@ -1,10 +1,10 @@
-// How long does a checkpoint hold the training up: saved in place, and behind its back?
+// How long does saving a checkpoint delay the training: by save(), and by save_async()?
 //
 //     checkpoint [--mb 500] [--rounds 5] [--folder DIR]
 //
-// One JSON object: seconds for which the training's thread waits, the median and slowest of the rounds of each kind,
-// taken in turn; and the seconds until the asynchronous one is on disk. What was written is read again: bits that
-// differ end the program with status 1.
+// Prints one JSON object: the seconds that the training's thread waits, as median and maximum over the rounds of each
+// kind, which take turns; and the seconds until the asynchronous checkpoint is on disk. Each checkpoint is read again,
+// and the program ends with status 1 if a bit differs.
 #include <ATen/ops/full.h>
 #include <unistd.h>
 
@@ -63,7 +63,7 @@ int main(int argc, char** argv) try {
   bool right = true;
   {
     yoke::train::CheckpointFolder in_place(root / "a", {.keep = 1}), behind(root / "b", {.keep = 1});
-    behind.save_async(0, state);  // makes the buffers
+    behind.save_async(0, state);  // allocates the buffers
     behind.finish();
     for (int64_t round = 1; round <= num_rounds; ++round) {
       const auto value = static_cast<double>(round);

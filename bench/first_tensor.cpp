@@ -1,6 +1,6 @@
 // A rank that makes its first tensor, says so, and waits to be killed.
 //
-//   bench_first_tensor [FOLDER]    FOLDER: for a file RESTART-RANK with its pid; otherwise a line on standard output
+//   bench_first_tensor [FOLDER]    writes its pid to the file RESTART-RANK in FOLDER; without FOLDER prints a line
 #include <ATen/ops/ones.h>
 #include <unistd.h>
 

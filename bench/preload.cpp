@@ -1,5 +1,5 @@
-// How long until two ranks on libtorch have their first tensor: started by exec, and forked from a program that is
-// preloaded; at the start, and from SIGKILL of one of them. Medians and p99 in milliseconds, as JSON.
+// How long does it take until two ranks on libtorch have their first tensor, started by exec or forked from a preloaded
+// program? Measured from the start, and from SIGKILL of one rank. Medians and p99 in milliseconds, as JSON.
 //
 //   bench_preload [ROUNDS]
 #include "yoke/launch/process/preload.h"

@@ -9,8 +9,9 @@
 namespace yoke::fakes {
 namespace {
 
-/// libtorch's flight recorder is one per process and adds a group's entry to a map without a lock: ranks that are
-/// threads crash there, about once in thirty runs. Off for this process, before its first group reads the variable.
+/// libtorch has one flight recorder per process, which adds a group's entry to a map without a lock. Ranks that are
+/// threads crash there about once in thirty runs. So it is switched off before the first group of this process reads
+/// the variable.
 [[maybe_unused]] const int recorder_is_off = setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
 
 }  // namespace

@@ -1,7 +1,7 @@
-// yoke/train.h -- all that a training program includes: the public headers of yoke/dist and yoke/train, and the parts
-// of libtorch from which networks and losses are made. It has no torch/data.h, torch/optim.h and torch/jit.h.
+// yoke/train.h -- includes all that a training program needs: the public headers of yoke/dist and yoke/train, and the
+// parts of libtorch for networks and losses. It does not include torch/data.h, torch/optim.h and torch/jit.h.
 //
-// Each header is usable alone, and compiles faster so; docs/library.md has the figures.
+// Each header can be used alone, which compiles faster; docs/library.md has the figures.
 #pragma once
 
 #include <torch/nn.h>

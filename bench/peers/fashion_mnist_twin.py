@@ -21,8 +21,8 @@ import time
 started = time.perf_counter()
 gc.disable()
 libc = ctypes.CDLL(None)  # glibc
-libc.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD: keep what is freed
-libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD: large tensors from the heap too
+libc.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD: keep freed memory
+libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD: allocate large tensors from the heap too
 
 import torch
 import torch.distributed as dist
@@ -31,7 +31,7 @@ import torch.nn.functional as F
 
 from fashion_mnist_idx import MEAN, STD, read
 
-gc.freeze()  # what the imports made stays: no later collection looks at it
+gc.freeze()  # later garbage collections skip the objects that imports made
 gc.enable()
 
 PEAK_LR, WARM_UP, DIV_FACTOR, FINAL_DIV_FACTOR = 0.2, 0.2, 25.0, 1e4
@@ -51,7 +51,7 @@ class Network(nn.Module):
         self.fc2 = nn.Linear(128, 10)
 
     def forward(self, x):
-        x = F.relu_(self.norm1(F.max_pool2d(self.conv1(x), 2)))  # pooled first: a quarter to normalise
+        x = F.relu_(self.norm1(F.max_pool2d(self.conv1(x), 2)))  # pooled first: a quarter of the values to normalise
         x = F.relu_(self.norm2(F.max_pool2d(self.conv2(x), 2)))
         x = x.permute(0, 2, 3, 1).flatten(1)  # in channels_last order a view, not a copy
         x = F.relu_(self.norm3(self.fc1(x)))
@@ -163,14 +163,14 @@ def main():
     images, labels = load("train")
     test_images, test_labels = load("t10k")
     batch = args.global_batch // world
-    steps = len(labels) // args.global_batch  # what is left of an epoch over the last whole batch is not trained on
+    steps = len(labels) // args.global_batch  # the samples after the last whole batch are skipped
     if rank == 0:
         print(f"ready after {time.perf_counter() - started:.2f} s, without torchrun's own start", flush=True)
 
     for epoch in range(args.epochs):
         began = time.perf_counter()
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(args.seed + epoch))
-        batches = order[rank::world][:steps * batch].contiguous().split(batch)  # as DistributedSampler deals them out
+        batches = order[rank::world][:steps * batch].contiguous().split(batch)  # as DistributedSampler divides them
         loss_sum = torch.zeros(())
         for step, indices in enumerate(batches, start=epoch * steps):
             x, y = normalised(images.index_select(0, indices)), labels.index_select(0, indices)

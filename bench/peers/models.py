@@ -13,7 +13,7 @@ class Classifier(nn.Module):
         x = torch.randn(self.shape)
         return x, torch.randint(self.num_classes, (self.shape[0],))
 
-    def forward(self, x, y):  # the loss, so that DistributedDataParallel wraps all of it
+    def forward(self, x, y):  # returns the loss, so that DistributedDataParallel wraps all of it
         return F.cross_entropy(self.logits(x), y)
 
 

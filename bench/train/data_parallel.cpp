@@ -1,11 +1,11 @@
-// What does DataParallel cost beside libtorch's data_parallel, and what does libtorch's do to a model?
+// What does DataParallel cost compared with libtorch's data_parallel, and what does the latter do to a model?
 //
 //     bench_data_parallel [--rounds 20]
 //
 // torch::nn::parallel::data_parallel itself needs CUDA (its scatter and gather are in libtorch_cuda). Its other two
-// parts, `replicate` and `parallel_apply`, run on any device: here they are put together with chunk and cat. The device
-// list is {cpu, cpu}: two replicas, two threads. One JSON object: for each model the medians, in milliseconds, of
-// forward and backward, taken in turns; then what one forward of each leaves behind. Ends with status 1 if results
+// parts, `replicate` and `parallel_apply`, run on any device, and are combined here with chunk and cat. The device list
+// is {cpu, cpu}: two replicas, two threads. Prints one JSON object: for each model the medians, in milliseconds, of
+// forward and backward, measured in turns; then the side effects of one forward of each. Ends with status 1 if results
 // differ.
 #include "yoke/train/parallel/data_parallel.h"
 
@@ -72,8 +72,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Threads of libtorch's own are 1 for the first three, so that two parts have two cores; libtorch's parallel_apply is
-/// made of such threads, so it has two in a turn of its own, and one module beside it.
+/// The first three run with one thread of libtorch's pool, so that two replicas have two cores. libtorch's
+/// parallel_apply uses that pool, so it is measured separately with two threads, next to one module with the same.
 nlohmann::json measure(Sequential model, const at::Tensor& x, int rounds) {
   std::vector<double> whole, ours, theirs, whole_with_two, theirs_with_two;
   const auto take = [&](int i, std::vector<double>& into, const auto& forward) {
@@ -101,7 +101,7 @@ nlohmann::json measure(Sequential model, const at::Tensor& x, int rounds) {
           {"libtorch_with_two_threads", median(theirs_with_two)}};
 }
 
-/// What a training forward does besides its result.
+/// The side effects of a training forward.
 template <class F>
 nlohmann::json traces(const F& forward_of) {
   auto model = cnn();

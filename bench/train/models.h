@@ -1,6 +1,6 @@
 // bench/train/models.h -- the networks of the training benches; bench/peers/models.py holds the same ones.
 //
-// Members are made statement by statement in Python's order, so that the same seed gives the same weights.
+// Members are constructed one statement at a time in Python's order, so that the same seed gives the same weights.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -18,9 +18,9 @@ struct Batch {
 /// A network with its batches and loss.
 class Model : public torch::nn::Module {
  public:
-  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& y) = 0;  ///< The loss.
-  virtual Batch make_batch() const = 0;                                      ///< From the default generator.
-  /// The blocks that are gathered and freed as one when they are sharded.
+  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& y) = 0;  ///< Returns the loss.
+  virtual Batch make_batch() const = 0;                                      ///< Draws from the default generator.
+  /// Names of the blocks that are gathered and freed as units in sharded training.
   virtual std::vector<std::string> units() const { return {}; }
 };
 

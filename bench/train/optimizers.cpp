@@ -1,11 +1,11 @@
-// How long is an optimizer's step, alone and within a whole training step? Peers: libtorch's own torch::optim in this
-// program, and peers/optimizers.py. `bench/optimizers` runs all in turn.
+// How long does an optimizer's step take, alone and within a whole training step? Peers: libtorch's torch::optim in
+// this program, and peers/optimizers.py. `bench/optimizers` runs all of them in turn.
 //
 //     bench_optimizers [--seconds 0.2]        # for each measurement
 //
-// Networks 64-h-h-10 with ReLU, h = 64 and 256, batch 64, one thread. One JSON object of microseconds, medians over
-// chunks of 50 steps: "WIDTH OPTIMIZER step|whole yoke|libtorch". Before it, 30 steps of yoke's and libtorch's
-// optimizer are compared; a difference beyond rounding ends the program with status 1.
+// Networks 64-h-h-10 with ReLU, h = 64 and 256, batch 64, one thread. Prints one JSON object with microseconds, medians
+// over chunks of 50 steps, by "WIDTH OPTIMIZER step|whole yoke|libtorch". Before that, 30 steps of yoke's and of
+// libtorch's optimizer are compared; a difference beyond rounding ends the program with status 1.
 #include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -114,7 +114,7 @@ bool agree(const Case& one) {
   return true;
 }
 
-// Microseconds of a call, chunk by chunk.
+// Appends the microseconds per call of one chunk to `times`.
 std::vector<double> time_chunk(std::vector<double> times, const std::function<void()>& call) {
   const auto start = Clock::now();
   for (int i = 0; i < kChunk; ++i) call();

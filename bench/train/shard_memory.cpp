@@ -1,12 +1,13 @@
-// What a rank holds of a training: all of it (DistributedDataParallel), all but the optimizer's state (ZeRO-1), or a
-// share of everything (FSDP); AdamW, float32. One line from rank 0, the largest rank's figures beside the theory's.
+// How much memory does a rank need if it holds the whole training state (DistributedDataParallel), a share of the
+// optimizer's state (ZeRO-1), or a share of everything (FSDP)? AdamW, float32. Rank 0 prints one line with the figures
+// of the largest rank and those that theory predicts.
 //
 //   for n in 1 2 4; do
 //     for way in ddp zero-1 fsdp; do yoke run --no-prefix -n $n -- bench_shard_memory $way; done
 //   done
 //
-// held: bytes of tensors between two steps, counted at libtorch's allocator. resident: what RssAnon has grown by. peak:
-// the most tensors at once during a step, activations and messages included. MB is 10^6 bytes.
+// held: bytes of tensors between two steps, counted at libtorch's allocator. resident: growth of RssAnon. peak: the
+// most bytes of tensors at once during a step, including activations and messages. MB is 10^6 bytes.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <malloc.h>
@@ -72,7 +73,7 @@ struct Training {
     } else if (way == "ddp") {
       plain = make(network.named_parameters().pairs());
     } else {
-      throw Error(ErrorCode::kInvalidArgument, "'{}' is none of ddp, zero-1 and fsdp", way);
+      throw Error(ErrorCode::kInvalidArgument, "unknown way '{}': choose ddp, zero-1 or fsdp", way);
     }
     train::DistributedDataParallelOptions options;
     options.gradient_as_bucket_view = true;
@@ -114,7 +115,7 @@ int main(int argc, char** argv) try {
   world.all_reduce(figures, dist::ReduceOp::kMax);
   const auto parameters = static_cast<double>(kBlocks * width * (width + 1));
   const auto share = 1.0 / static_cast<double>(world.size());
-  // Parameters and gradients 4 bytes each, AdamW's two moments 8.
+  // A parameter and its gradient take 4 bytes each, AdamW's two moments 8.
   const double bytes = way == "ddp" ? 16 : way == "zero-1" ? 8 + 8 * share : 16 * share;
   if (world.rank() == 0) {
     fmt::print(

@@ -1,13 +1,13 @@
-// How long a step of training takes, and what a rank keeps in memory; DistributedDataParallel beside PyTorch's in
-// bench/peers/step.py, and the other ways beside it.
+// How long does a training step take, and how much memory does a rank need? Peer: PyTorch's DistributedDataParallel in
+// bench/peers/step.py. Other ways of training are measured for comparison.
 //
 //   yoke run -n 2 -- bench_step MODEL [STEPS [WAY]]
 //
 // WAY   ddp (the default), zero-1, fsdp: a batch for each rank
 //       one, data-parallel: without a launcher, two batches at once, by two threads
 //
-// JSON from rank 0: the median and the 99th percentile of its steps in ms, the largest resident memory of all ranks,
-// and the losses of the first steps, by which one sees that all sides do the same.
+// Rank 0 prints JSON: the median and the 99th percentile of its steps in ms, the largest resident memory of all ranks,
+// and the losses of the first steps, which show that all sides do the same work.
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 
@@ -43,10 +43,10 @@ double status_mb(const std::string& key) {
   return 0;
 }
 
-/// One step on a batch; returns its loss. Keeps what it needs alive.
+/// Does one step on a batch and returns its loss. Owns all that it uses.
 using Step = std::function<at::Tensor(const Batch& batch)>;
 
-/// `optimizer`: an AdamW, or a ShardedOptimizer, which has taken the parameters over before.
+/// `optimizer` is an AdamW, or a ShardedOptimizer that was constructed before `net`.
 template <class AnyOptimizer>
 Step distributed(const std::shared_ptr<Model>& model, yoke::dist::World& world,
                  std::shared_ptr<AnyOptimizer> optimizer) {

@@ -1,4 +1,5 @@
-// A first training program on yoke: tells two spirals apart, on one worker or on many. It may be stopped and resumed.
+// A first training program on yoke: it learns to tell two spirals apart, on one worker or on many. It can be stopped
+// and resumed.
 //
 //   yoke run -n 2 -- build/first --epochs 10
 //   yoke run -n 2 -- build/first --resume
@@ -30,11 +31,11 @@ torch::nn::Sequential make_model() {
 
 void run_training(int64_t epochs, const std::set<std::string>& words) {
   constexpr int64_t kGlobalBatch = 256;  // over all ranks, so that the result hardly depends on their number
-  yoke::dist::World world;               // joins the other ranks, or is alone when nobody launched it
+  yoke::dist::World world;               // joins the other ranks, or runs alone without a launcher
   train::Run run(world, {.name = "first", .resume = words.contains("--resume")});  // its folder is runs/first
   run.fix("epochs", epochs, words.contains("--epochs"));                           // a resumed run keeps them
 
-  train::seed({.seed = 1});  // the same on all ranks: they make the same data and the same first weights
+  train::seed({.seed = 1});  // same seed on all ranks: they make the same data and the same initial weights
   const auto samples = make_spirals(8192);
   auto model = make_model();
   model->to(world.device());

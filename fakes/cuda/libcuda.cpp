@@ -1,7 +1,7 @@
-// A libcuda.so.1 that has as many devices as YOKE_FAKE_GPUS says (none when unset), and nothing else of CUDA.
+// A libcuda.so.1 with as many devices as YOKE_FAKE_GPUS says (none if unset), and with no other function of CUDA.
 //
-// Put its folder (build/fakes) into LD_LIBRARY_PATH of the program under test, and nowhere else: with it loaded, a real
-// driver is out of reach. YOKE_FAKE_GPU_HANG=1 makes cuInit wait for ever, as a broken driver does.
+// Put its folder (build/fakes) into LD_LIBRARY_PATH of the program under test only, because it hides a real driver.
+// YOKE_FAKE_GPU_HANG=1 makes cuInit hang, as a broken driver does.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -13,7 +13,7 @@ namespace {
 constexpr int kSuccess = 0, kInvalidValue = 1, kNotInitialized = 3, kNoDevice = 100;
 int visible_devices = -1;
 
-/// CUDA_VISIBLE_DEVICES as the driver reads it, for a list of indices: devices up to the first one that is not there.
+/// Reads CUDA_VISIBLE_DEVICES as the driver reads a list of indices: up to the first device that does not exist.
 int count_visible(int present, const char* visible) {
   if (visible == nullptr) return present;
   std::string_view rest(visible);

@@ -1,8 +1,9 @@
-// Two GPUs, `cuda:0` and `cuda:1`, whose memory is the host's and whose kernels are the CPU's: tensors can be made on
-// them, moved, multiplied and differentiated, with a queue and an engine thread for each, and whatever mixes devices
-// fails as on real ones. Linked into a test program as an object, it registers itself before main: libtorch's hooks and
-// device guard, a boxed kernel for every operator that has none of its own for CUDA, and a plug of yoke. Streams are
-// one and synchronous, so nothing here finds a missing wait. Not beside a real libtorch_cuda: YOKE_DEVICE=cpu.
+// Two GPUs, `cuda:0` and `cuda:1`, that use the host's memory and the CPU's kernels. Tensors can be created on them,
+// moved, multiplied and differentiated. Each has its own queue and engine thread, and an operation that mixes devices
+// fails as on real GPUs. Linked into a test program as an object, it registers itself before main: libtorch's hooks and
+// device guard, a boxed kernel for every operator that has no kernel for CUDA, and a plug of yoke. It has one
+// synchronous stream, so it cannot detect a missing wait. It cannot be used together with a real libtorch_cuda: set
+// YOKE_DEVICE=cpu.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -67,7 +68,7 @@ struct Guard : c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {}
 };
 
-/// The same memory under another device. The storage that it is of lives as long.
+/// The same memory as a tensor of another device. It keeps the original storage alive.
 at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const void*, c10::Storage>& storages) {
   const auto* key = tensor.storage().unsafeGetStorageImpl();
   auto found = storages.find(key);
@@ -77,7 +78,7 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const vo
     found =
         storages.emplace(key, c10::Storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(data)))
             .first;
-    storages.emplace(found->second.unsafeGetStorageImpl(), tensor.storage());  // the way back
+    storages.emplace(found->second.unsafeGetStorageImpl(), tensor.storage());  // for the way back
   }
   const auto backend = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
   auto result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(found->second), c10::DispatchKeySet(backend),
@@ -89,11 +90,11 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const vo
   return result;
 }
 
-/// One call of an operator on the host: its tensors, and what they are there.
+/// One call of an operator on the host: its tensors and their aliases there.
 struct Call {
   std::optional<c10::Device> device;
   std::map<const void*, c10::Storage> storages;
-  std::map<const void*, at::Tensor> originals;  ///< By the tensor on the host: what is changed in place comes back.
+  std::map<const void*, at::Tensor> originals;  ///< By the host tensor, so that in-place changes reach the original.
 
   at::Tensor to_host(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
@@ -171,17 +172,17 @@ constexpr yoke::dist::Plug kPlug = {
     .make_backend = nullptr,
 };
 
-// After libyoke_dist's own constructor, which loads a real plug where there is one: then all of this stays away, so
-// that a build may ask the program for its tests.
+// Runs after libyoke_dist's constructor, which loads a real plug if there is one. In that case nothing is registered
+// here, so that a build can still ask the program for its list of tests.
 __attribute__((constructor)) void register_host_gpus() {
   if (yoke::dist::loaded_plug() != nullptr) return;
   at::CUDAHooksRegistry()->Register("CUDAHooks",
                                     [](at::CUDAHooksArgs args) { return std::make_unique<CUDAHooks>(args); });
-  c10::impl::registerDeviceGuard(c10::kCUDA, new Guard);  // for ever, as libtorch wants it
+  c10::impl::registerDeviceGuard(c10::kCUDA, new Guard);  // never freed, as libtorch requires
 
   static torch::Library all(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
-  // It has a kernel for all devices, which looks for a part of CUDA's.
+  // This operator has one kernel for all devices, which looks for a part of CUDA.
   static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   aten.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 

@@ -10,7 +10,7 @@
 namespace yoke::fake_nvml {
 namespace {
 
-constexpr uintptr_t kHandleBase = 0x4e564d4c0000;  // no address that a program has, so a stray pointer is no handle
+constexpr uintptr_t kHandleBase = 0x4e564d4c0000;  // not a valid address, so a stray pointer is not a handle
 std::atomic<int> num_users = 0;
 
 /// "nvmlDeviceGetMemoryInfo_v2" without "_v2".

@@ -1,7 +1,7 @@
-// fakes/nvml/call.h -- what every function of the fake does first and last.
+// fakes/nvml/call.h -- what every function of the fake does before and after its own work.
 //
-// A call finds the state in force, the device that its handle means, and the errors and delays that the state asks for;
-// then its own part runs. Nothing is thrown across the C interface.
+// A call finds the current state, the device of its handle, and the errors and delays that the state specifies; then
+// its own part runs. Nothing is thrown across the C interface.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@
 
 namespace yoke::fake_nvml {
 
-/// Which device a handle means: handles are numbers, so they outlive every reading of the state.
+/// The device that a handle means. Handles are numbers, so they stay valid when the state is read again.
 struct Place {
   size_t device = 0;
-  int instance = -1;  ///< Of MIG; -1 is the device itself.
+  int instance = -1;  ///< Number of the MIG instance; -1 is the device itself.
 };
 Handle handle_of(Place place);
 
@@ -40,23 +40,24 @@ int store(Answer answer, Number* out) {
   return answer.status;
 }
 
-/// NVML's three writings of one place on the bus; the ids of the chip are 0.
+/// NVML's three forms of one bus address; the ids of the chip are 0.
 PciInfo pci_info(const std::string& bus_id);
 
-/// `text`, as the C interface gives it: INSUFFICIENT_SIZE when it does not fit.
+/// Stores `text` as the C interface returns it: INSUFFICIENT_SIZE if it does not fit.
 int store_text(const Json& text, char* out, Size length);
 
-/// The bus id as NVML writes it, of the "D:B:S" forms that programs and state files have; empty when it is none.
+/// Converts the "D:B:S" forms in programs and state files to a bus id as NVML writes it. Empty if `text` has another
+/// form.
 std::string full_bus_id(const std::string& text);
 
-/// Counts nvmlInit against nvmlShutdown.
+/// Counts the calls of nvmlInit minus those of nvmlShutdown.
 void add_user(int count);
 bool is_initialised();
 
-/// Waits and fails as the state tells for `function`, with the tables "errors" and "hang_s" of `object`.
+/// Waits and fails as the tables "errors" and "hang_s" of `object` specify for `function`.
 int trouble(const Json& object, const char* function);
 
-/// Status of `body(state)`, for functions of the whole library.
+/// Returns the status of `body(state)`, for functions of the whole library.
 template <typename Body>
 int on_system(const char* function, Body body) noexcept {
   try {
@@ -70,13 +71,13 @@ int on_system(const char* function, Body body) noexcept {
   }
 }
 
-/// Finds what `handle` means; kInvalidArgument when nothing.
+/// Finds the device of `handle`; kInvalidArgument if there is none.
 int find(const State& state, Handle handle, Place& place);
 
-/// Trouble of the device and of the instance at `place`.
+/// The trouble() of the device and of the instance at `place`.
 int trouble_at(const State& state, Place place, const char* function);
 
-/// Status of `body(target)`, for functions of a device.
+/// Returns the status of `body(target)`, for functions of a device.
 template <typename Body>
 int on_device(const char* function, Handle handle, Body body) noexcept {
   return on_system(function, [&](const State& state) -> int {

@@ -1,4 +1,4 @@
-// Loads the fake as a monitor does, by dlopen, and checks it against what nvml.h promises.
+// Loads the fake with dlopen, as a monitor does, and checks it against the contract in nvml.h.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 using testing::ElementsAre;
 using namespace std::chrono_literals;
 
-/// One of the two builds of the fake; never closed, as drivers are not.
+/// One of the two builds of the fake; never closed, like a driver's library.
 class Library {
  public:
   explicit Library(const char* file) : library_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
@@ -62,7 +62,7 @@ class FakeNvml : public testing::Test {
   void write(const std::string& text) {
     std::ofstream(path_ + ".new") << text;
     std::filesystem::rename(path_ + ".new", path_);
-    std::this_thread::sleep_for(2ms);  // the library looks at its file once a millisecond
+    std::this_thread::sleep_for(2ms);  // the library checks its file at most once per millisecond
   }
   void use(const Json& state) { write(state.dump()); }
 
@@ -83,7 +83,7 @@ class FakeNvml : public testing::Test {
     return handle;
   }
 
-  /// A number that a function writes; its status, negative, where it fails.
+  /// The number that a function writes; if it fails, its status, negated.
   template <typename Number = Size, typename... Args>
   int64_t number(const char* name, Handle handle, Args... args) {
     Number value = 0;
@@ -134,7 +134,7 @@ TEST_F(FakeNvml, NothingAnswersBeforeInitAndAfterShutdown) {
   EXPECT_EQ(nvml_.call("nvmlInitWithFlags", Size{0}), kSuccess);
   EXPECT_EQ(nvml_.call("nvmlInit_v2"), kSuccess);
   EXPECT_EQ(nvml_.call("nvmlShutdown"), kSuccess);
-  EXPECT_EQ(nvml_.call("nvmlDeviceGetCount_v2", &count), kSuccess);  // two users, one left
+  EXPECT_EQ(nvml_.call("nvmlDeviceGetCount_v2", &count), kSuccess);  // two users, of which one is left
   EXPECT_EQ(nvml_.call("nvmlShutdown"), kSuccess);
   EXPECT_EQ(nvml_.call("nvmlDeviceGetCount_v2", &count), kUninitialized);
   EXPECT_EQ(nvml_.call("nvmlShutdown"), kUninitialized);
@@ -155,7 +155,7 @@ TEST_F(FakeNvml, VersionsOfDriverAndCuda) {
   int cuda = 0;
   EXPECT_EQ(nvml_.call("nvmlSystemGetDriverVersion", &version[0], Size{80}), kSuccess);
   EXPECT_STREQ(version, "535.54.03");
-  EXPECT_EQ(nvml_.call("nvmlSystemGetDriverVersion", &version[0], Size{9}), kInsufficientSize);  // 10 with its end
+  EXPECT_EQ(nvml_.call("nvmlSystemGetDriverVersion", &version[0], Size{9}), kInsufficientSize);  // 10 with the NUL
   EXPECT_EQ(nvml_.call("nvmlSystemGetCudaDriverVersion_v2", &cuda), kSuccess);
   EXPECT_EQ(cuda, 12020);
 }
@@ -172,7 +172,7 @@ TEST_F(FakeNvml, MemoryVersion1CountsWhatIsReservedAndVersion2DoesNot) {
   EXPECT_EQ(v2.used, kMib / 2);
   EXPECT_EQ(v2.reserved, 100 * kMib);
   EXPECT_EQ(v2.free, v1.free);
-  v2.version = 2;  // nvtop's mistake
+  v2.version = 2;  // nvtop makes this mistake
   EXPECT_EQ(nvml_.call("nvmlDeviceGetMemoryInfo_v2", handle(0), &v2), kArgumentVersionMismatch);
 }
 
@@ -208,7 +208,7 @@ TEST_F(FakeNvml, ErrorsOfADeviceAndOfOneFunction) {
   MemoryV2 v2{versioned(sizeof(MemoryV2), 2), 0, 0, 0, 0};
   Memory v1{};
   EXPECT_EQ(nvml_.call("nvmlDeviceGetMemoryInfo_v2", handle(2), &v2), kUnknown);
-  EXPECT_EQ(nvml_.call("nvmlDeviceGetMemoryInfo", handle(2), &v1), kSuccess);  // the key names version 2 alone
+  EXPECT_EQ(nvml_.call("nvmlDeviceGetMemoryInfo", handle(2), &v1), kSuccess);  // the key names only version 2
 }
 
 TEST_F(FakeNvml, AHandleOutlivesAChangeOfTheState) {
@@ -427,11 +427,11 @@ TEST_F(FakeNvml, LinksAndPlaces) {
   EXPECT_EQ(number("nvmlDeviceGetNvLinkRemoteDeviceType", handle(0), Size{1}), 2);  // a switch
 
   const char* ancestor = "nvmlDeviceGetTopologyCommonAncestor";
-  EXPECT_EQ(number<int>(ancestor, handle(0), handle(1)), 10);  // PIX, by the matrix
-  EXPECT_EQ(number<int>(ancestor, handle(1), handle(3)), 40);  // NODE, by their NUMA node
+  EXPECT_EQ(number<int>(ancestor, handle(0), handle(1)), 10);  // PIX, from the matrix
+  EXPECT_EQ(number<int>(ancestor, handle(1), handle(3)), 40);  // NODE, from their NUMA node
   EXPECT_EQ(number<int>(ancestor, handle(1), handle(2)), 50);  // SYS
   const char* p2p = "nvmlDeviceGetP2PStatus";
-  EXPECT_EQ(number<int>(p2p, handle(0), handle(2), Size{2}), 0);  // by the common switch
+  EXPECT_EQ(number<int>(p2p, handle(0), handle(2), Size{2}), 0);  // through the common switch
   EXPECT_EQ(number<int>(p2p, handle(1), handle(2), Size{2}), 5);
   unsigned long words[2] = {};
   EXPECT_EQ(nvml_.call("nvmlDeviceGetCpuAffinity", handle(0), Size{2}, &words[0]), kSuccess);
@@ -454,7 +454,7 @@ TEST_F(FakeNvml, FieldValues) {
   EXPECT_EQ(values[1].value.ui, 123U);
   EXPECT_EQ(values[2].type, kUnsignedLongLong);
   EXPECT_EQ(values[2].value.ull, 5'000'000'000U);
-  EXPECT_EQ(values[3].value.ull, 20U);  // of both active links
+  EXPECT_EQ(values[3].value.ull, 20U);  // sum over both active links
   EXPECT_EQ(values[4].value.ull, 77U);
   EXPECT_EQ(values[5].status, kNotSupported);
 }
@@ -511,7 +511,7 @@ TEST_F(FakeNvml, TheSampleStatesLoad) {
       EXPECT_EQ(nvml_.call("nvmlInit_v2"), kVersionMismatch);
       state.erase("init");
     }
-    state["driver_version"] = "marker." + std::to_string(++num_states);  // else a wrong file would leave the last one
+    state["driver_version"] = "marker." + std::to_string(++num_states);  // a wrong file would leave the last one
     start(state);
     std::array<char, 80> version{};
     EXPECT_EQ(nvml_.call("nvmlSystemGetDriverVersion", version.data(), Size{80}), kSuccess);

@@ -7,7 +7,7 @@
 namespace yoke::fake_nvml {
 namespace {
 
-/// A field that is a number of the state: of `group`, or at the top when that is null.
+/// A field whose value is a number of the state, in `group` or, if that is null, at the top level.
 struct Field {
   Size id;
   ValueType type;
@@ -130,8 +130,8 @@ int nvmlDeviceGetFieldValues(Handle device, int count, FieldValue* values) {
   });
 }
 
-// The driver exports these, and monitors fail without some of them. Their other arguments do not matter: nothing is
-// written.
+// The driver exports these functions, and monitors fail without some of them. Arguments other than the handle are
+// ignored: nothing is written.
 #define NOT_SUPPORTED(name)                                                          \
   int name(Handle device) {                                                          \
     return on_device(__func__, device, [](const Target&) { return kNotSupported; }); \

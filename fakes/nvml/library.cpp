@@ -1,4 +1,4 @@
-// The fake's functions of the library itself, of finding devices, and of waiting for events.
+// The fake's functions for the library itself, for finding devices, and for waiting for events.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -86,7 +86,7 @@ class EventSets {
     return true;
   }
 
-  /// The next XID error of a registered device; kTimeout when there is none now.
+  /// Takes the next XID error of a registered device; kTimeout if there is none now.
   int take(const State& state, EventSet set, Event& event) {
     const std::scoped_lock lock(mutex_);
     const auto found = sets_.find(set);
@@ -113,7 +113,7 @@ class EventSets {
 };
 
 EventSets& event_sets() {
-  static EventSets& sets = *new EventSets;  // not destroyed: a thread may wait when main ends
+  static EventSets& sets = *new EventSets;  // never destroyed, because a thread may still wait when main ends
   return sets;
 }
 

@@ -1,4 +1,4 @@
-// The fake's places of devices in the machine: processors beside them, links between them.
+// The fake's topology: processors near the devices, and links between them.
 #include <algorithm>
 #include <charconv>
 #include <string>
@@ -23,7 +23,7 @@ int level_of(const Json& text) {
   return kSystem;
 }
 
-/// The entry of an N x N matrix of the state for two devices; null where it does not say.
+/// The entry of an N x N matrix of the state for two devices; null if there is none.
 const Json& entry(const State& state, const char* matrix, size_t row, size_t column) {
   static const Json& none = *new Json;
   const Json& rows = member(state.root, matrix);
@@ -36,7 +36,7 @@ int common_level(const State& state, size_t a, size_t b) {
   return member(state.devices[a], "numa_node") == member(state.devices[b], "numa_node") ? kNode : kSystem;
 }
 
-/// Bus id of what is at the other end of a link; empty for an inactive link.
+/// Bus id of the other end of a link; empty for an inactive link.
 std::string remote_bus_id(const State& state, const Json& link) {
   if (link.is_number_unsigned() && link.get<size_t>() < state.devices.size()) {
     return full_bus_id(state.devices[link.get<size_t>()].value("pci_bus_id", ""));
@@ -49,7 +49,7 @@ bool is_device(const State& state, const std::string& bus_id) {
                      [&](const Json& device) { return full_bus_id(device.value("pci_bus_id", "")) == bus_id; });
 }
 
-/// Linked with each other, or both with one switch.
+/// Whether two devices are linked with each other, or both with one switch.
 bool are_linked(const State& state, size_t a, size_t b) {
   const auto bus_id_of = [&](size_t i) { return full_bus_id(state.devices[i].value("pci_bus_id", "")); };
   for (const Json& link : member(state.devices[a], "nvlinks")) {
@@ -64,8 +64,8 @@ bool are_linked(const State& state, size_t a, size_t b) {
   return false;
 }
 
-/// Calls `body(state, link)` for the link's entry: of a GPU without links none is supported, beyond the last none
-/// valid.
+/// Calls `body(state, link)` for the link's entry. A GPU without links supports no number; on others, numbers after the
+/// last link are invalid.
 int on_link(const char* function, Handle handle, Size link, auto body) {
   return on_device(function, handle, [&](const Target& target) -> int {
     const Json& links = member(target.fields, "nvlinks");

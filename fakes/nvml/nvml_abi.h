@@ -1,7 +1,7 @@
 // fakes/nvml/nvml_abi.h -- the part of NVML's binary interface that the fake library implements.
 //
-// Own declarations, so that the fake builds without CUDA. Layouts and numbers are those of nvml.h 13.3 (structures
-// without a version number have not changed since CUDA 11). All functions return a Status as int.
+// These are declarations of our own, so that the fake builds without CUDA. Layouts and numbers are those of nvml.h 13.3
+// (structures without a version number have not changed since CUDA 11). All functions return a Status as int.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,8 @@ enum Status : int {
   kUnknown = 999,
 };
 
-inline constexpr Wide kMemoryUnknown = ~0ULL;  // of a process
-inline constexpr Size kNoInstance = ~0U;       // GPU and compute instance outside MIG
+inline constexpr Wide kMemoryUnknown = ~0ULL;  // for a process
+inline constexpr Size kNoInstance = ~0U;       // GPU instance and compute instance without MIG
 inline constexpr Wide kXidEvent = 8;
 
 struct PciInfo {

@@ -40,7 +40,7 @@ void append(const Target& target, const Json& of, char type, const Json* instanc
   }
 }
 
-/// Of a device with MIG instances, theirs too, as a privileged caller sees them.
+/// The processes of a device, including those of its MIG instances, as a privileged caller sees them.
 std::vector<Process> processes_of(const Target& target, char type) {
   std::vector<Process> processes;
   append(target, target.fields, type, target.is_instance() ? &target.fields : nullptr, processes);
@@ -51,7 +51,7 @@ std::vector<Process> processes_of(const Target& target, char type) {
   return processes;
 }
 
-/// Puts `num_entries` where the caller counts; kSuccess when its array holds them.
+/// Stores `num_entries` in `count`. Returns kSuccess if the caller's array has room for them.
 int announce(size_t num_entries, Size* count, const void* array) {
   if (count == nullptr) return kInvalidArgument;
   const bool fits = *count >= num_entries;
@@ -60,7 +60,7 @@ int announce(size_t num_entries, Size* count, const void* array) {
   return num_entries > 0 && array == nullptr ? kInvalidArgument : kSuccess;
 }
 
-/// A test sees by this file that somebody has read the processes.
+/// Touches a file that tells a test that the processes were read.
 void note_listed(const Target& target) {
   const Json& path = member(target.device, "touched_when_listed");
   if (path.is_string()) std::ofstream(path.get<std::string>(), std::ios::app);
@@ -87,7 +87,7 @@ int list(const char* function, Handle handle, char type, int version, Size* coun
   });
 }
 
-/// One sample of each process that uses something, a sixth of a second old as the driver's are.
+/// One sample of each process with any utilisation, a sixth of a second old like the driver's.
 std::vector<ProcessSample> samples_of(const Target& target, Wide last_seen_us) {
   using namespace std::chrono;
   constexpr Wide kPeriodUs = 166667;
@@ -109,7 +109,7 @@ std::vector<ProcessSample> samples_of(const Target& target, Wide last_seen_us) {
   return samples;
 }
 
-constexpr size_t kSampleBuffer = 100;  // what the driver asks for, however many processes there are
+constexpr size_t kSampleBuffer = 100;  // the size that the driver asks for, however many processes there are
 
 }  // namespace
 }  // namespace yoke::fake_nvml
@@ -188,7 +188,7 @@ int nvmlDeviceGetMigMode(Handle device, Size* current, Size* pending) {
 
 int nvmlDeviceGetMaxMigDeviceCount(Handle device, Size* count) {
   return on_device(__func__, device, [&](const Target& target) {
-    const Answer mode = target.number("mig", "mode");  // 0 where MIG is off or not there, says nvml.h
+    const Answer mode = target.number("mig", "mode");  // nvml.h: 0 if MIG is off or not supported
     return store(
         mode.status == kSuccess && mode.number > 0 ? target.number("mig", "max_instances") : Answer{kSuccess, 0},
         count);

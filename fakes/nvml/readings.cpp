@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kMib = 1 << 20;
 
-/// A size in bytes, which the state has in MiB.
+/// A size in bytes; the state has it in MiB.
 Answer bytes(const Target& target, const char* group, const char* name) {
   Answer answer = target.number(group, name);
   if (answer.status == kSuccess) answer.number = std::round(answer.number * kMib);
@@ -39,7 +39,7 @@ int number(const char* function, Handle handle, const char* group, const char* n
   return on_device(function, handle, [&](const Target& target) { return store(target.number(group, name), out); });
 }
 
-/// One of several numbers, by the enumeration of nvml.h that `names` follows.
+/// One of several numbers; `names` has the order of an enumeration in nvml.h.
 template <size_t count>
 int choice(const char* function, Handle handle, const char* group, const char* const (&names)[count], unsigned which,
            auto* out) {
@@ -63,7 +63,7 @@ int pair(const char* function, Handle handle, const char* group, const char* fir
   });
 }
 
-/// Use of an engine, which NVML does not tell of a device with MIG instances.
+/// Utilisation of an engine. NVML does not report it for a device with MIG instances.
 int engine(const char* function, Handle handle, const char* name, Size* percent, Size* period_us) {
   return on_device(function, handle, [&](const Target& target) -> int {
     if (target.has_instances()) return kNotSupported;
@@ -276,7 +276,7 @@ int nvmlDeviceGetTotalEccErrors(Handle device, Size type, Size counter, Wide* co
 int nvmlDeviceGetMemoryErrorCounter(Handle device, Size type, Size counter, Size location, Wide* count) {
   return on_device(__func__, device, [&](const Target& target) -> int {
     const int status = ecc_errors(target, type, counter, count);
-    if (status == kSuccess && location != 2) *count = 0;  // all of the state's errors are in device memory
+    if (status == kSuccess && location != 2) *count = 0;  // the state has errors of device memory only
     return status;
   });
 }

@@ -19,8 +19,8 @@ namespace {
 
 struct StatusName {
   int status;
-  const char* name;  // in state files
-  const char* text;  // of nvmlErrorString
+  const char* name;  // as in state files
+  const char* text;  // as from nvmlErrorString
 };
 
 constexpr StatusName kStatusNames[] = {
@@ -52,7 +52,7 @@ constexpr StatusName kStatusNames[] = {
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-/// A misspelt field would be a default without notice, and the test that uses it would test nothing.
+/// A misspelt field would silently leave the default in place, and the test that uses it would test nothing.
 void check_names(const Json& given, const Json& known, const std::string& where) {
   if (!given.is_object() || !known.is_object() || known.empty()) return;
   for (const auto& [name, value] : given.items()) {
@@ -74,7 +74,7 @@ void check_processes(const Json& of, const std::string& where) {
 }
 
 void check_device(const Json& device, const std::string& where) {
-  if (!device.is_object()) throw std::invalid_argument(where + " is no object");
+  if (!device.is_object()) throw std::invalid_argument(where + " is not an object");
   check_names(device, known_device(), where);
   check_processes(device, where);
   for (const Json& instance : member(device, "mig", "instances")) {
@@ -86,7 +86,8 @@ void check_device(const Json& device, const std::string& where) {
 
 Json object_or_empty(const Json& value) { return value.is_object() ? value : Json::object(); }
 
-/// Which version of the file has been read: its times alone are too coarse for quick successions of writes.
+/// Identifies the version of the file that was read. Its times alone are too coarse if writes follow each other
+/// quickly.
 using Stamp = std::tuple<dev_t, ino_t, off_t, time_t, long, time_t, long>;
 
 Stamp stamp_of(const struct stat& info) {
@@ -108,7 +109,7 @@ class File {
     if (const char* path = std::getenv("YOKE_FAKE_NVML"); path_.empty() && path != nullptr) path_ = path;
     const auto moment = std::chrono::steady_clock::now();
     if (path_.empty() || (state_ != nullptr && moment < next_look_)) return state_;
-    next_look_ = moment + std::chrono::milliseconds(1);  // stat() costs four times what a reading does
+    next_look_ = moment + std::chrono::milliseconds(1);  // stat() takes four times as long as a reading
     look();
     return state_;
   }
@@ -127,7 +128,7 @@ class File {
     try {
       const auto modified_at = static_cast<double>(info.st_mtim.tv_sec) + 1e-9 * info.st_mtim.tv_nsec;
       state_ = std::make_shared<const State>(parse_state(text, modified_at));
-    } catch (const Json::parse_error& error) {  // while a program runs: half-written, so the next look will do
+    } catch (const Json::parse_error& error) {  // half-written; the next look will succeed
       if (state_ == nullptr) complain(error.what());
     } catch (const std::exception& error) {
       complain(error.what());
@@ -152,14 +153,14 @@ class File {
 }  // namespace
 
 std::shared_ptr<const State> current_state() {
-  static File& file = *new File;  // not destroyed: a hung call may outlive main
+  static File& file = *new File;  // never destroyed, because a hung call may outlive main
   return file.current();
 }
 
 State parse_state(const std::string& text, double modified_at) {
   State state;
   state.root = Json::parse(text);
-  if (!state.root.is_object()) throw std::invalid_argument("is no JSON object");
+  if (!state.root.is_object()) throw std::invalid_argument("is not a JSON object");
   check_names(state.root, known_root(), "the state");
   state.since = state.root.value("since", modified_at);
   state.step_s = state.root.value("step_s", 1.0);

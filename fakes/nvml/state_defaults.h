@@ -1,4 +1,4 @@
-// fakes/nvml/state_defaults.h -- the fields that a state file may have, and what they are when it leaves them out.
+// fakes/nvml/state_defaults.h -- the fields that a state file may have, and their defaults.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@ namespace yoke::fake_nvml {
 
 constexpr size_t kMaxDevices = 256;
 
-/// Objects that hold every field that there is; an empty object allows any name.
+/// Objects that hold every known field; an empty object allows any name.
 const nlohmann::json& known_root();
 const nlohmann::json& known_device();
 const nlohmann::json& known_instance();
 const nlohmann::json& known_process();
 
-/// An idle A100 at the place `index`, with names, numbers and bus id of its own.
+/// An idle A100 at position `index`, with its own names, numbers and bus id.
 nlohmann::json default_device(size_t index);
 
-/// Gives the MIG instances of `device` what follows from their profile, as "3g.40gb".
+/// Fills in the fields of the MIG instances of `device` that follow from their profile, such as "3g.40gb".
 void complete_instances(nlohmann::json& device);
 
 }  // namespace yoke::fake_nvml

@@ -1,6 +1,6 @@
-// A GPU plug without a GPU: registers with libtorch the way libtorch_cuda does (device hooks, device guard), so that
-// whether libtorch sees it depends on when it is loaded, exactly as with the real one. One device, `cuda:0`, whose
-// collectives are Gloo's. Tensors cannot be made on it.
+// A GPU plug without a GPU: it registers with libtorch as libtorch_cuda does (device hooks, device guard). So, as with
+// the real one, libtorch sees it only if it is loaded early enough. It has one device, `cuda:0`, with Gloo's
+// collectives. Tensors cannot be created on it.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// The name is what libtorch looks for.
+// libtorch looks for this name.
 struct CUDAHooks : at::CUDAHooksInterface {
   explicit CUDAHooks(at::CUDAHooksArgs) {}
   void init() const override {}

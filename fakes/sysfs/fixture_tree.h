@@ -1,4 +1,4 @@
-// fakes/sysfs/fixture_tree.h -- a folder of files that is gone afterwards.
+// fakes/sysfs/fixture_tree.h -- a temporary folder of files for a test.
 #pragma once
 
 #include <unistd.h>
@@ -16,7 +16,7 @@ class FixtureTree {
     auto name = (std::filesystem::temp_directory_path() / "yoke-test-XXXXXX").string();
     path_ = mkdtemp(name.data());
   }
-  /// A copy of these folders of a machine that make-sysroot has made, to be changed.
+  /// A copy of these folders of a machine that make-sysroot made, which the test may change.
   FixtureTree(const std::filesystem::path& machine, const std::vector<std::string>& folders) : FixtureTree() {
     namespace fs = std::filesystem;
     for (const auto& folder : folders) {

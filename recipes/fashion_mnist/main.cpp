@@ -1,4 +1,4 @@
-// recipes/fashion_mnist/main.cpp -- trains the network on every rank; the loop is all here.
+// recipes/fashion_mnist/main.cpp -- trains the network on every rank; the whole loop is in this file.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
@@ -26,9 +26,9 @@ namespace {
 
 using namespace yoke;
 
-/// What the command line cannot change: found by search, see README.md.
+/// Settings that the command line cannot change. They were found by a search; see README.md.
 struct Preset {
-  int64_t global_batch = 256;  ///< Whatever the number of ranks, so that the accuracy does not depend on that.
+  int64_t global_batch = 256;  ///< Over all ranks, so that the accuracy does not depend on their number.
   double max_lr = 0.2;
   double momentum = 0.9;
   double weight_decay = 5e-4;
@@ -38,12 +38,12 @@ struct Preset {
 
 train::LoaderOptions loader_options(int64_t batch_size, const dist::World& world) {
   return {.batch_size = batch_size,
-          .num_workers = world.device().is_cpu() ? 0 : 2,  // on the CPU a thread more would only take turns with it
+          .num_workers = world.device().is_cpu() ? 0 : 2,  // on the CPU, workers would compete with the training
           .normalization = train::Normalization{{0.2860}, {0.3530}},
           .memory_format = at::MemoryFormat::ChannelsLast};
 }
 
-/// Collective. Each rank tests its share; gives loss and accuracy.
+/// Collective. Each rank tests its share. Returns the loss and the accuracy over all ranks.
 std::pair<double, double> evaluate(Network& network, const train::Samples& samples, dist::World& world,
                                    const train::AutocastOptions& precision) {
   const c10::InferenceMode no_autograd;
@@ -82,7 +82,7 @@ void train_network(Options options) {
   run.fix("seed", options.seed, options.given.contains("--seed"));
   run.fix("precision", options.precision, options.given.contains("--precision"));
   run.fix("deterministic", options.deterministic, options.given.contains("--deterministic"));
-  run.fix("samples_per_step", samples_per_step, /*given=*/true);  // resume on a number of ranks that divides it alike
+  run.fix("samples_per_step", samples_per_step, /*given=*/true);  // checked on resume, since ranks may differ
   if (options.deterministic) at::set_num_threads(1);
 
   const auto data = train::read_fashion_mnist(options.data);
@@ -113,7 +113,7 @@ void train_network(Options options) {
   double test_loss = 0, accuracy = 0;
   const auto test = [&] { std::tie(test_loss, accuracy) = evaluate(network, data.test, world, precision); };
   auto epochs = run.epochs(loader, options.num_epochs);
-  if (run.epoch() == options.num_epochs) test();  // of a finished run
+  if (run.epoch() == options.num_epochs) test();  // the run had finished before
   for (auto& epoch : epochs) {
     for (const auto& batch : epoch) {
       const auto loss = [&] {

@@ -12,7 +12,7 @@ nn::Conv2d conv3x3(int64_t in, int64_t out) { return nn::Conv2d(nn::Conv2dOption
 
 }  // namespace
 
-Network::Network() {  // one statement a layer: the order of construction is the order of random numbers
+Network::Network() {  // one statement per layer, as the order of construction is the order of random numbers
   conv1_ = register_module("conv1", conv3x3(1, 16));
   norm1_ = register_module("norm1", nn::BatchNorm2d(16));
   conv2_ = register_module("conv2", conv3x3(16, 48));
@@ -33,8 +33,8 @@ at::Tensor Network::forward(const at::Tensor& x) {
 void to_channels_last(nn::Module& module) {
   for (auto& parameter : module.parameters()) {
     if (parameter.dim() != 4) continue;
-    // Not contiguous(ChannelsLast): with one input channel every layout counts as that, and gradients come in the real
-    // one, which would not fit the buckets.
+    // contiguous(ChannelsLast) does not suffice: with one input channel, any layout counts as channels_last. Gradients
+    // come in the real layout, which would then not match the buckets.
     const auto options = parameter.options().memory_format(at::MemoryFormat::ChannelsLast);
     parameter.set_data(at::empty(parameter.sizes(), options).copy_(parameter.detach()));
   }

@@ -9,8 +9,8 @@
 
 namespace fashion_mnist {
 
-/// Two convolutions, each pooled before its batch norm (a quarter of the work of the other order), and two linear
-/// layers. 309,786 parameters. The first layer is narrow because it sees the most pixels.
+/// It has two convolutions, each pooled before its batch norm (which takes a quarter of the work of the opposite
+/// order), and two linear layers. 309,786 parameters. The first layer is narrow because it sees the most pixels.
 class Network : public torch::nn::Module {
  public:
   Network();
@@ -24,7 +24,7 @@ class Network : public torch::nn::Module {
   torch::nn::BatchNorm1d norm3_{nullptr};
 };
 
-/// Stores the convolutions' weights as their kernels want them.
+/// Stores the weights of convolutions in the memory format that their kernels need.
 void to_channels_last(torch::nn::Module& module);
 
 }  // namespace fashion_mnist

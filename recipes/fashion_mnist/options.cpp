@@ -14,21 +14,23 @@ Options parse(int argc, char** argv) {
       "Trains a small CNN on Fashion-MNIST, on all ranks of the job that this process belongs to.\n"
       "Usually started by: yoke train fashion-mnist [-n N] [options]",
       "fashion-mnist");
-  app.option_defaults()->take_last();  // as the command's own options: the last of a repeated one counts
-  app.add_option("--epochs", options.num_epochs, "How often all samples are seen")
+  app.option_defaults()->take_last();  // like the options of `yoke`: the last value of a repeated option counts
+  app.add_option("--epochs", options.num_epochs, "Number of passes over all samples")
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "Of weights and order")->capture_default_str();
-  app.add_flag("--resume", options.resume, "Go on from the newest checkpoint of the run folder");
+  app.add_option("--seed", options.seed, "Seed of the initial weights and of the order of samples")
+      ->capture_default_str();
+  app.add_flag("--resume", options.resume, "Continue from the newest checkpoint of the run folder");
   app.add_option("--out", options.out,
-                 "The run folder; otherwise runs/fashion-mnist, or that with the next free number");
+                 "The run folder; by default runs/fashion-mnist, with the next free number if it exists");
   app.add_option("--data", options.data, "Folder of the gzipped IDX files (Debian: dataset-fashion-mnist)")
       ->capture_default_str();
-  app.add_option("--precision", options.precision, "auto: bf16 where the hardware has it")
+  app.add_option("--precision", options.precision, "auto: bf16 if the hardware supports it")
       ->check(CLI::IsMember({"auto", "bf16", "fp32"}))
       ->capture_default_str();
-  app.add_flag("--deterministic", options.deterministic, "The same bits every time: one thread, deterministic kernels");
-  app.add_option("--checkpoint-every", options.checkpoint_every, "Also each N steps; 0: each epoch only")
+  app.add_flag("--deterministic", options.deterministic,
+               "Give the same bits in every run: one thread, deterministic kernels");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "Save every N steps too; 0: after each epoch only")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.footer(

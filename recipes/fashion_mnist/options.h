@@ -1,4 +1,4 @@
-// recipes/fashion_mnist/options.h -- what the command line can change.
+// recipes/fashion_mnist/options.h -- the options of the command line.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ struct Options {
   std::string data;
   std::string precision = "auto";
   bool deterministic = false;
-  int64_t checkpoint_every = 0;  ///< Steps; 0: at the end of each epoch only.
+  int64_t checkpoint_every = 0;  ///< In steps; 0: at the end of each epoch only.
   std::set<std::string> given;   ///< Names of the options that were on the command line.
 };
 
-/// Ends the process for --help and for words that it does not understand.
+/// Ends the process after --help, and when an argument is not valid.
 Options parse(int argc, char** argv);
 
 }  // namespace fashion_mnist

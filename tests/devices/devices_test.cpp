@@ -265,7 +265,7 @@ TEST(Devices, WhatIsNoRecordingIsSaidInOurWords) {
   EXPECT_THAT(replay("").err, HasSubstr(": it is a folder; give a file"));
   EXPECT_EQ(replay("").exit_code, 66);
   EXPECT_THAT(replay("torn").err,
-              HasSubstr("torn, line 1: not a snapshot of devices: this is no JSON from character 19 on"));
+              HasSubstr("torn, line 1: not a snapshot of devices: invalid JSON from character 19 on"));
   EXPECT_EQ(replay("torn").exit_code, 65);
   EXPECT_THAT(replay("other").err, AllOf(HasSubstr("not a snapshot of devices: "), Not(HasSubstr("json.exception"))));
 }

@@ -198,8 +198,7 @@ TEST(Ps, ADriverThatTellsNoProcessesSaysSo) {
   const TemporaryFolder folder;
   folder.write("state.json", R"({"devices": 2, "overrides": {"1": {"processes": null}}})");
   const auto result = yoke_on(folder.path("state.json"), {"ps"});
-  EXPECT_EQ(result.out,
-            "no process is known; not known are those of device 1 (its driver does not tell of processes)\n");
+  EXPECT_EQ(result.out, "no process is known; not known are those of device 1 (its driver does not list processes)\n");
 }
 
 TEST(Ps, WhatWasNotAskedForIsNotWaitedFor) {

@@ -258,7 +258,7 @@ TEST(Visible, RefusesWhatIsNotThere) {
   refused(with_program({"--set", "0,7"}), 66, "`7`");
   refused(with_program({"--set", "GPU-aa"}), 64, "2 devices");
   refused(with_program({"--set", "0,0"}), 64, "named twice");
-  refused(with_program({"--set", "cpu"}), 64, "cpu is no GPU");
+  refused(with_program({"--set", "cpu"}), 64, "cpu is not a GPU");
   refused(with_program({"--set", ""}), 64, "none");
   refused(with_program({"--set", "0", "--format", "name"}), 64, "--format");
   refused(with_program({}), 64, "which devices shall the program see?");

@@ -1,9 +1,10 @@
-// tools/store/main.cpp -- serves the ranks' store beside the ranks, for jobs in which no rank outlives all others.
+// tools/store/main.cpp -- serves the ranks' store in a separate process, for jobs in which no rank is sure to outlive
+// the other ranks.
 //
-//   yoke-store [--fd N]    N: a TCP socket that is bound and does not listen yet; otherwise YOKE_MASTER_LISTEN_FD
+//   yoke-store [--fd N]    N: a TCP socket that is bound and does not listen yet; default: YOKE_MASTER_LISTEN_FD
 //
-// It listens at once and serves until its standard input ends, which is an exit with 0; other signals than SIGKILL are
-// ignored. Whoever starts it holds the other end of that pipe, so the store cannot outlive him. It prints nothing:
+// It listens at once and serves until its standard input ends; then it exits with 0. Signals other than SIGKILL are
+// ignored. Its parent holds the other end of that pipe, so the store does not outlive its parent. It prints nothing:
 // clients poll the port.
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -37,7 +38,7 @@ int option_of(int fd, int name) {
   return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
 }
 
-/// Where the socket is bound, as a client on this host reaches it.
+/// The address at which a client on this host reaches the socket.
 Address address_of(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -70,8 +71,8 @@ Address check(int fd) {
   return address;
 }
 
-/// A scheduler that ends a job signals every process of it, and the ranks still need their store, to save their work.
-/// Threads inherit the mask: to be called before the store makes its own.
+/// A scheduler that ends a job signals all its processes, and the ranks still need their store to save their work.
+/// Threads inherit the mask, so this is called before the store starts threads.
 void block_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -113,7 +114,7 @@ int serve(int fd) {
   options.masterListenFd = fd;
   const auto store = c10::make_intrusive<c10d::TCPStore>(address.host, options);
   wait_for_the_end();
-  _exit(0);  // nothing to write and nobody to wait for; libtorch's destructors would take longer than its service
+  _exit(0);  // there is nothing to write or to wait for, and libtorch's destructors take long
 }
 
 }  // namespace

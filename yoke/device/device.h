@@ -1,7 +1,7 @@
-// yoke/device/device.h -- what is known of a device: fixed facts, live readings, the processes on it.
+// yoke/device/device.h -- describes a device: fixed facts, live readings, and the processes on it.
 //
-// Values only. Everything that a driver may not tell is optional: nullopt means not supported, not permitted or not
-// asked for, and is never written as zero. docs/devices.md has the meaning of each number, and the JSON form.
+// These are plain values. A value that a driver may not report is optional: nullopt means not supported, not permitted
+// or not requested, and is never replaced by zero. docs/devices.md has the meaning of each number, and the JSON form.
 #pragma once
 
 #include <chrono>
@@ -19,45 +19,45 @@ namespace yoke::device {
 enum class Vendor { kNvidia, kAmd, kCpu };
 std::string_view name(Vendor vendor);  ///< "nvidia", "amd", "cpu"
 
-/// What the device was doing when it was last asked.
+/// The state of the device when it was last read.
 enum class State {
-  kFree,          ///< No process computes on it, and no memory is held that nobody accounts for.
-  kBusy,          ///< Somebody uses it, or holds its memory.
+  kFree,          ///< No process computes on it, and no memory is held outside known processes.
+  kBusy,          ///< A process uses it, or its memory is held.
   kLost,          ///< The driver has lost it (fallen off the bus).
   kNoAnswer,      ///< The driver did not answer within the deadline.
-  kNoPermission,  ///< It is there, and this user may not use it.
+  kNoPermission,  ///< It exists, but this user may not use it.
   kError,         ///< The driver refused for another reason; see Device::reason.
 };
 std::string_view name(State state);  ///< "free", "busy", "lost", "no answer", "no permission", "error"
 
-/// What does not change while the machine runs.
+/// Properties that do not change while the machine runs.
 struct Facts {
-  std::string name;        ///< "NVIDIA A100-SXM4-80GB"; empty when unknown, like the others.
-  std::string uuid;        ///< "GPU-..." or "MIG-..."; of the CPU empty.
-  std::string pci_bus_id;  ///< "0000:c1:00.0", as sysfs writes it: domain of four digits, small letters.
+  std::string name;        ///< "NVIDIA A100-SXM4-80GB"; empty if unknown, like the other texts.
+  std::string uuid;        ///< "GPU-..." or "MIG-..."; empty for the CPU.
+  std::string pci_bus_id;  ///< "0000:c1:00.0", as sysfs writes it: four-digit domain, lowercase.
   std::string serial, vbios, architecture, brand;
   std::string compute_capability;       ///< NVIDIA: "9.0".
   std::string target;                   ///< AMD: "gfx90a".
-  std::optional<int64_t> vendor_index;  ///< NVML's index; of AMD the position among KFD's GPUs.
+  std::optional<int64_t> vendor_index;  ///< NVML's index; for AMD the position among KFD's GPUs.
   std::optional<int64_t> minor_number;  ///< /dev/nvidiaN, /dev/dri/renderDN
   std::optional<int64_t> numa_node;
-  std::optional<int64_t> gpu_instance, compute_instance;  ///< Of a MIG instance.
-  std::string cpu_affinity;                               ///< The processors beside it, as "0-31,64-95".
+  std::optional<int64_t> gpu_instance, compute_instance;  ///< Set for a MIG instance.
+  std::string cpu_affinity;                               ///< The processors close to it, such as "0-31,64-95".
   std::optional<int64_t> power_limit_min_mw, power_limit_max_mw, power_limit_default_mw;
   std::optional<int64_t> clock_sm_max_mhz, clock_memory_max_mhz;
   std::optional<int64_t> pcie_generation_max, pcie_width_max;
   std::optional<int64_t> temperature_slowdown_celsius, temperature_shutdown_celsius;
-  // Of the CPU row: the machine, and what of it this process may use (affinity mask and cgroup).
+  // Set for the CPU: the size of the machine, and how much of it this process may use (affinity mask and cgroup).
   std::optional<int64_t> num_packages, num_numa_nodes, num_cores, num_cpus, num_allowed_cpus;
 
   bool operator==(const Facts&) const = default;
 };
 
-/// What was read in one sample.
+/// The values read in one sample.
 struct Readings {
   std::optional<int64_t> memory_total_bytes, memory_free_bytes;
-  std::optional<int64_t> memory_used_bytes;      ///< Without what driver and firmware reserve, where they tell.
-  std::optional<int64_t> memory_reserved_bytes;  ///< By driver and firmware.
+  std::optional<int64_t> memory_used_bytes;      ///< Excludes memory_reserved_bytes where that is known.
+  std::optional<int64_t> memory_reserved_bytes;  ///< Reserved by driver and firmware.
   std::optional<int64_t> utilization_percent;    ///< Share of the last period (NVML: up to 1 s) with a kernel running.
   std::optional<int64_t> memory_utilization_percent, encoder_utilization_percent, decoder_utilization_percent;
   std::optional<int64_t> temperature_celsius, memory_temperature_celsius, fan_percent;
@@ -67,21 +67,21 @@ struct Readings {
   std::optional<int64_t> pcie_rx_bytes_per_second, pcie_tx_bytes_per_second;  ///< Want::pcie_throughput
   std::optional<int64_t> ecc_corrected_volatile, ecc_uncorrected_volatile, ecc_corrected_aggregate,
       ecc_uncorrected_aggregate;
-  std::optional<int64_t> retired_pages, remapped_rows;  ///< Memory taken out of service.
+  std::optional<int64_t> retired_pages, remapped_rows;  ///< Defective memory that is no longer used.
   std::optional<bool> persistence_mode, ecc_enabled, mig_enabled, display_active, retirement_pending;
   std::optional<std::string> performance_state, compute_mode;  ///< "P0"; "default", "exclusive_process", "prohibited"
-  /// Why the clocks are below their maximum: "idle", "power cap", "thermal slowdown"...; empty: nothing slows it.
+  /// Why the clocks are below their maximum: "idle", "power cap", "thermal slowdown"...; empty if nothing slows it.
   std::optional<std::vector<std::string>> throttle_reasons;
 
   bool operator==(const Readings&) const = default;
 };
 
-/// A process that uses a device, as its driver tells, and what the machine knows of it.
+/// A process that uses a device: the driver's data, and what /proc says about the process.
 struct DeviceProcess {
   int64_t pid = 0;
   std::string type;                            ///< "compute", "graphics", "mps"
-  std::optional<int64_t> memory_bytes;         ///< Device memory; drivers may not know it.
-  std::optional<int64_t> utilization_percent;  ///< Of the device's units; Want::process_utilization.
+  std::optional<int64_t> memory_bytes;         ///< Device memory; some drivers do not know it.
+  std::optional<int64_t> utilization_percent;  ///< Share of the device's compute units; Want::process_utilization.
   std::optional<int64_t> gpu_instance, compute_instance;
   ProcessInfo info;
   Origin origin;  ///< Want::origins
@@ -94,7 +94,7 @@ struct Link {
   int64_t number = 0;
   std::string kind;  ///< "nvlink", "xgmi"
   bool is_active = false;
-  std::string remote_pci_bus_id;  ///< Of the device or switch at the other end; empty when unknown.
+  std::string remote_pci_bus_id;  ///< The device or switch at the other end; empty if unknown.
 
   bool operator==(const Link&) const = default;
 };
@@ -103,31 +103,31 @@ struct Device {
   int64_t index = 0;  ///< Position in `yoke devices`: NVIDIA's in NVML's order (PCI), then AMD's, then the CPU.
   Vendor vendor = Vendor::kCpu;
   State state = State::kFree;
-  std::string reason;  ///< Why the state is what it is, when it is neither free nor busy.
+  std::string reason;  ///< Explains a state other than free and busy.
   Facts facts;
   Readings readings;
   std::vector<DeviceProcess> processes;
-  bool has_process_list = false;           ///< The driver was asked for them and told: an empty list then means nobody.
+  bool has_process_list = false;           ///< The driver listed them, so an empty list means no processes.
   std::optional<std::vector<Link>> links;  ///< Want::links
   std::vector<Device> instances;           ///< MIG devices, `index` counted from 0 within their parent.
 
   bool operator==(const Device&) const = default;
 };
 
-/// What one way of finding devices said.
+/// The result of one way of finding devices.
 struct BackendReport {
   std::string backend;  ///< "nvml", "amdgpu", "cpu"
   bool is_available = false;
-  bool has_answered = true;    ///< With its devices, within the deadline. If not, nobody knows which devices it has.
+  bool has_answered = true;    ///< Listed its devices within the deadline; otherwise they are not known.
   std::string reason;          ///< Why it is not available: "libnvidia-ml.so.1 is not installed".
   std::string driver_version;  ///< "580.65.06"
-  std::string api_version;     ///< What the driver supports: of CUDA "13.0".
-  bool is_broken = false;      ///< It is here, and says that it does not work; it has not answered then.
+  std::string api_version;     ///< Highest version that the driver supports: "13.0" for CUDA.
+  bool is_broken = false;      ///< Installed, but it reports that it does not work; has_answered is then false.
 
   bool operator==(const BackendReport&) const = default;
 };
 
-/// Where a device stands, which is known before the device is asked.
+/// The position of a device, which is known before the device is read.
 struct DevicePlace {
   Vendor vendor = Vendor::kCpu;
   int64_t index = 0;   ///< As Device::index.
@@ -136,23 +136,23 @@ struct DevicePlace {
   bool operator==(const DevicePlace&) const = default;
 };
 
-/// Everything at one moment.
+/// All devices at one moment.
 struct Snapshot {
   std::chrono::system_clock::time_point time;
   std::string host;
   std::vector<BackendReport> backends;
   std::vector<Device> devices;
-  std::vector<DevicePlace> unasked;  ///< Devices that are here, and that SourceOptions::selection cannot name.
+  std::vector<DevicePlace> unasked;  ///< Devices that exist, but that SourceOptions::selection does not name.
 
   bool operator==(const Snapshot&) const = default;
 };
 
-/// What to read beside facts, memory, utilisation, temperature and power. What is not shown need not be read.
+/// What to read in addition to facts, memory, utilisation, temperature and power. Leave out what is not shown.
 struct Want {
-  bool processes = true;             ///< Which there are, with their owner and command line.
-  bool details = false;              ///< All readings and facts that have no flag of their own.
-  bool process_utilization = false;  ///< Of each process.
-  bool origins = false;              ///< Container, job, session of each process.
+  bool processes = true;             ///< The processes, with owner and command line.
+  bool details = false;              ///< All other readings and facts that have no flag here.
+  bool process_utilization = false;  ///< The utilisation by each process.
+  bool origins = false;              ///< The container, job and session of each process.
   bool pcie_throughput = false;      ///< NVML measures it for 20 ms, twice.
   bool links = false;
 
@@ -162,11 +162,13 @@ struct Want {
 /// "3", "0:1" for a MIG instance, "cpu".
 std::string id_of(const Device& device);
 
-/// Whether `processes` are all that there are, as far as the driver tells; false: nobody asked, or nobody answered.
+/// Returns whether `processes` is complete, as far as the driver knows. False if they were not requested or the driver
+/// did not answer.
 inline bool knows_processes(const Device& device) { return device.has_process_list || !device.processes.empty(); }
 
-/// kFree or kBusy by what was read: busy with a process that computes, or, beyond what processes account for, over 1
-/// GiB of memory held. Graphics alone (a desktop) leaves a device free.
+/// Derives kFree or kBusy from the readings. A device is busy if a process computes on it, or if more than 1 GiB of
+/// memory is held that known processes do not account for. A device that is only used for graphics (a desktop) counts
+/// as free.
 State state_by_use(const Device& device);
 
 }  // namespace yoke::device

@@ -19,14 +19,14 @@
 namespace yoke::device {
 namespace {
 
-/// What the child writes, in one write below PIPE_BUF.
+/// The child's answer, sent by one write below PIPE_BUF.
 struct Answer {
   int64_t num_gpus = 0;
   char reason[504] = {};
 };
 
 GpuCount count_amd() {
-  // Never closed: the runtime starts threads.
+  // It is never closed, because the runtime starts threads.
   void* library = dlopen("libamdhip64.so", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {0, "no AMD runtime (libamdhip64.so does not load)"};
   const auto count = reinterpret_cast<int (*)(int*)>(dlsym(library, "hipGetDeviceCount"));
@@ -47,7 +47,7 @@ GpuCount count_in_this_process() {
 }
 
 [[noreturn]] void answer_and_exit(int fd) {
-  // Drivers like to print; that is not the user's output.
+  // Drivers may print, which does not belong in the user's output.
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int stream : {0, 1, 2}) dup2(null, stream);
   Answer answer;
@@ -59,10 +59,10 @@ GpuCount count_in_this_process() {
     std::strcpy(answer.reason, "asking the driver failed");
   }
   const ssize_t written = write(fd, &answer, sizeof answer);
-  _exit(written == sizeof answer ? 0 : 1);  // not exit(): the parent's atexit handlers are not ours
+  _exit(written == sizeof answer ? 0 : 1);  // not exit(), which would run the parent's atexit handlers
 }
 
-/// The end of a child that was asked to end: at once, or never if the driver holds it in the kernel.
+/// Reaps a child that was killed. It ends at once, or never if the driver holds it in the kernel.
 void reap(pid_t child, std::chrono::milliseconds patience) {
   while (waitpid(child, nullptr, WNOHANG) == 0 && patience.count() > 0) {
     poll(nullptr, 0, 1);

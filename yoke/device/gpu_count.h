@@ -1,4 +1,4 @@
-// yoke/device/gpu_count.h -- how many GPUs would a program started here see?
+// yoke/device/gpu_count.h -- counts the GPUs that a program started here would see.
 #pragma once
 
 #include <chrono>
@@ -9,13 +9,14 @@ namespace yoke::device {
 
 struct GpuCount {
   int64_t num_gpus = 0;
-  std::string reason;  ///< Why there is none; empty when there are some.
+  std::string reason;  ///< Why there are none; empty if there are some.
 };
 
-/// Asks the NVIDIA driver, and AMD's runtime where NVIDIA's shows nothing, in a child process: initialising a driver
-/// opens descriptors, starts threads and does not survive fork. A driver that does not answer within `deadline` counts
-/// as none, with that reason; its child is killed and not waited for.
-/// Errors  kUnavailable when no child can be started. REQUIRES: the caller has one thread.
+/// Asks the NVIDIA driver and, if that shows no GPU, AMD's runtime. It asks in a child process, because initialising a
+/// driver opens descriptors, starts threads and does not survive fork. If a driver does not answer within `deadline`,
+/// the count is 0 with that reason; the child is killed and not waited for.
+/// Errors  kUnavailable: no child can be started.
+/// REQUIRES: the caller has one thread.
 GpuCount count_gpus(std::chrono::milliseconds deadline = std::chrono::seconds(20));
 
 }  // namespace yoke::device

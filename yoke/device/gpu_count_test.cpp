@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// fakes/cuda instead of the machine's driver: a loaded library is found by its name before any folder is searched.
+/// Loads fakes/cuda in place of the machine's driver: dlopen finds a loaded library by name before it searches folders.
 class GpuCountTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -9,14 +9,14 @@
 
 namespace yoke::device {
 
-/// A ring: beyond its capacity the oldest samples go.
+/// A ring buffer: when it is full, the oldest sample is dropped.
 class History {
  public:
   using Time = std::chrono::system_clock::time_point;
 
   struct Sample {
     Time time;
-    std::optional<double> value;  ///< nullopt: asked for, and not known.
+    std::optional<double> value;  ///< nullopt: requested, but not known.
 
     bool operator==(const Sample&) const = default;
   };

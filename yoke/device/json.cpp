@@ -15,7 +15,7 @@
 namespace yoke::device {
 namespace {
 
-// One table for both directions: a member and its key. Its order is that of the output.
+// One table serves both directions: each member with its key, in the order of the output.
 template <typename Struct, typename Value>
 using Field = std::pair<const char*, Value Struct::*>;
 
@@ -139,7 +139,7 @@ Device device_from_json(const OrderedJson& json) {
   read_member(json, "throttle_reasons", device.readings.throttle_reasons);
   if (const auto processes = json.find("processes"); processes != json.end() && processes->is_array()) {
     for (const auto& process : *processes) device.processes.push_back(process_from_json(process));
-    // Recordings of yoke 0.1 have an empty list also where nobody knew.
+    // Recordings of yoke 0.1 have an empty list even if the processes were unknown.
     const bool has_answered = device.state == State::kFree || device.state == State::kBusy;
     device.has_process_list = has_answered || !device.processes.empty();
   }
@@ -229,8 +229,8 @@ Snapshot snapshot_from_json(std::string_view line) {
     const auto json = OrderedJson::parse(line);
     Snapshot snapshot;
     const auto seconds = json.at("time_seconds").get<double>();
-    if (!(seconds >= 0 && seconds < 1e11)) throw Error(ErrorCode::kDataLoss, "time_seconds is no time");
-    snapshot.time += std::chrono::microseconds(std::llround(seconds * 1e6));  // more does not fit a double
+    if (!(seconds >= 0 && seconds < 1e11)) throw Error(ErrorCode::kDataLoss, "time_seconds is not a time");
+    snapshot.time += std::chrono::microseconds(std::llround(seconds * 1e6));  // a double has no higher precision
     read_member(json, "host", snapshot.host);
     for (const auto& one : json.value("backends", OrderedJson::array())) {
       auto& report = snapshot.backends.emplace_back();
@@ -244,9 +244,9 @@ Snapshot snapshot_from_json(std::string_view line) {
     for (const auto& device : json.at("devices")) snapshot.devices.push_back(device_from_json(device));
     return snapshot;
   } catch (const OrderedJson::parse_error& error) {
-    throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: this is no JSON from character {} on", error.byte);
+    throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: invalid JSON from character {} on", error.byte);
   } catch (const OrderedJson::exception& error) {
-    const std::string_view text = error.what();  // after the library's "[json.exception.type_error.302] "
+    const std::string_view text = error.what();  // drops the library's "[json.exception.type_error.302] "
     throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: {}",
                 text.substr(std::min(text.size(), text.find(']') + 2)));
   }

@@ -15,7 +15,7 @@
 namespace yoke::device {
 namespace {
 
-/// What a worker and the one who asks it exchange. Shared, because a stuck worker outlives the source.
+/// State shared by a worker and the source. It has shared ownership, because a stuck worker outlives the source.
 template <typename Answer>
 struct Exchange {
   std::mutex mutex;
@@ -66,7 +66,8 @@ class DeviceReader {
     worker_.request();
   }
 
-  /// What was read by `deadline`, all or the first part; else a device that says that there is no answer.
+  /// Returns what was read until `deadline`, complete or only the first part. Otherwise returns a device in state
+  /// kNoAnswer.
   Device collect(Worker::Clock::time_point deadline) {
     if (std::exchange(is_asked_, false)) {
       worker_.wait_until(deadline);
@@ -90,7 +91,7 @@ class DeviceReader {
 
   const Vendor vendor_;
   std::shared_ptr<Exchange<std::optional<Device>>> exchange_ = std::make_shared<Exchange<std::optional<Device>>>();
-  bool is_asked_ = false;  ///< In this sample; false when it is still busy with an earlier one.
+  bool is_asked_ = false;  ///< Asked in this sample; false if it is still busy with an earlier one.
   Facts last_facts_;
   Worker worker_;
 };
@@ -103,7 +104,7 @@ void DeviceReader::describe_processes(Device& device, const Want& want, const st
   for (auto& instance : device.instances) describe_processes(instance, want, proc);
 }
 
-/// One backend: opened by a worker, then a reader for each of its devices.
+/// One backend. A worker opens it; then each of its devices has a reader.
 class BackendReader {
  public:
   BackendReader(const std::shared_ptr<Crew>& crew, std::unique_ptr<Backend> backend, std::filesystem::path proc)
@@ -116,7 +117,7 @@ class BackendReader {
 
   void wait_for_open(Worker::Clock::time_point deadline) {
     if (is_open_) return;
-    // Given up once: later samples only look.
+    // After one timeout, later samples only check for an answer and do not wait.
     if (has_timed_out_) deadline = Worker::Clock::now();
     if (!opener_.wait_until(deadline)) {
       has_timed_out_ = true;
@@ -130,7 +131,7 @@ class BackendReader {
 
   int64_t num_devices() const { return static_cast<int64_t>(devices_.size()); }
 
-  /// `first_index`: of this backend's devices.
+  /// `first_index` is the index of this backend's first device.
   void request(const Want& want, const DeviceSelection& selection, int64_t first_index) {
     for (int64_t i = 0; i < num_devices(); ++i) {
       if (selection.may_name(place(i, first_index))) devices_[static_cast<size_t>(i)]->request(want);
@@ -198,7 +199,7 @@ class LiveSource : public Source {
     std::array<char, 256> host = {};
     if (gethostname(host.data(), host.size() - 1) == 0) snapshot.host = host.data();
     for (const auto& backend : backends_) backend->wait_for_open(open_deadline);
-    // A driver that was slow to open, or has not opened, leaves the others time to read.
+    // If a driver was slow to open, or has not opened, the other drivers still get time to read.
     const auto deadline = std::max(open_deadline, Worker::Clock::now() + deadline_ / 2);
     for_each_backend([&](BackendReader& backend, int64_t first) { backend.request(want, selection_, first); });
     for_each_backend(
@@ -211,7 +212,7 @@ class LiveSource : public Source {
   }
 
  private:
-  /// With the index of each backend's first device.
+  /// Calls `visit` with the index of each backend's first device.
   void for_each_backend(const std::function<void(BackendReader&, int64_t first_index)>& visit) {
     int64_t first_index = 0;
     for (const auto& backend : backends_) {

@@ -15,7 +15,7 @@ namespace {
 
 bool is_hex(std::string_view text) { return text.find_first_not_of("0123456789abcdefABCDEF") == text.npos; }
 
-/// "00000000:C1:00.0" and "c1:00.0" are "0000:c1:00.0"; nullopt: not a bus id.
+/// Converts "00000000:C1:00.0" and "c1:00.0" to "0000:c1:00.0"; nullopt if `text` is not a bus id.
 std::optional<std::string> parse_bus_id(std::string_view text) {
   std::string id(text);
   std::transform(id.begin(), id.end(), id.begin(),
@@ -45,7 +45,7 @@ bool parse_indices(std::string_view text, int64_t& first, int64_t& last) {
   return true;
 }
 
-/// That of a GPU's driver, by BackendReport::backend.
+/// Whether the report is from a GPU's driver, by BackendReport::backend.
 bool is_of_gpus(const BackendReport& report) { return report.backend != "cpu"; }
 
 std::string instance_id(const Device& parent, const Device& instance) {
@@ -134,7 +134,7 @@ bool DeviceSelection::may_name(const DevicePlace& place) const {
          });
 }
 
-/// Finds what terms name in one snapshot.
+/// Finds the devices that terms name in one snapshot.
 class DeviceSelection::Resolver {
  public:
   explicit Resolver(const Snapshot& snapshot) : snapshot_(snapshot) {}
@@ -168,7 +168,7 @@ class DeviceSelection::Resolver {
       std::vector<std::string> ids;
       for (const auto& choice : found) ids.push_back(choice.id());
       throw Error(ErrorCode::kInvalidArgument, "device `{}`: {} devices have a {} ({}); {}", term.word, found.size(),
-                  term.kind == Kind::kUuid ? "UUID that begins so" : "PCI bus id like this", fmt::join(ids, ", "),
+                  term.kind == Kind::kUuid ? "UUID with this beginning" : "PCI bus id like this", fmt::join(ids, ", "),
                   term.kind == Kind::kUuid ? "give more of it, or name one of these" : "name one of these");
     }
     if (found.empty()) throw missing(term, fmt::format("`{}`", term.word));
@@ -195,7 +195,7 @@ class DeviceSelection::Resolver {
     return word == term.word ? fmt::format("`{}`", word) : fmt::format("`{}` (of `{}`)", word, term.word);
   }
 
-  /// The index of the first device of a vendor: those that were not asked count as well.
+  /// The index of the first device of a vendor: devices that were not asked count too.
   int64_t first_index(Vendor vendor) const {
     std::optional<int64_t> first;
     const auto add = [&](Vendor other, int64_t index) {
@@ -222,7 +222,7 @@ class DeviceSelection::Resolver {
     });
   }
 
-  /// While NVIDIA's driver does not say how many GPUs it has, nobody knows whose number 0 is.
+  /// Until NVIDIA's driver reports how many GPUs it has, it is unknown which device has which index.
   void refuse_uncertain_index(const Term& term) const {
     if (term.vendor == Vendor::kAmd || !is_silent("nvml")) return;
     throw Error(ErrorCode::kUnavailable,

@@ -1,4 +1,4 @@
-// yoke/device/selection.h -- which devices a user means: the one reader of "0,2-3", "0:1", "GPU-4f1a", "amd:0", "cpu".
+// yoke/device/selection.h -- finds the devices that a user names by "0,2-3", "0:1", "GPU-4f1a", "amd:0" or "cpu".
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace yoke::device {
 /// A device, or a MIG instance, that a word names.
 struct Choice {
   const Device* device = nullptr;
-  const Device* parent = nullptr;  ///< Of an instance its GPU, else null.
+  const Device* parent = nullptr;  ///< The GPU of an instance; null for a device.
   std::string word;                ///< As the user wrote it.
 
   std::string id() const;  ///< "0", "0:1", "cpu"
 };
 
-/// Words and what they name:
+/// Selects devices by words:
 ///
 ///   0, 0-3      devices by their index in `yoke devices`
 ///   0:1         a MIG instance: the second of device 0
@@ -31,24 +31,24 @@ struct Choice {
 ///   cpu, all
 class DeviceSelection {
  public:
-  /// Everything.
+  /// Selects everything.
   DeviceSelection() = default;
 
-  /// Each word may be a list with commas. No word: everything.
-  /// Errors  kInvalidArgument: a word that can name no device.
+  /// Each word may be a list with commas. Without words, everything is selected.
+  /// Errors  kInvalidArgument: a word cannot name any device.
   static DeviceSelection parse(const std::vector<std::string>& words);
 
   bool is_everything() const { return terms_.empty(); }
 
-  /// False when nothing of that vendor can be meant: its driver need not be asked.
+  /// Returns false if the selection cannot name a device of that vendor, so that its driver need not be asked.
   bool may_name(Vendor vendor) const;
-  /// The same of one device, whose UUID and bus id are not known yet.
+  /// The same for one device, whose UUID and bus id are not known yet.
   bool may_name(const DevicePlace& place) const;
 
-  /// In the order of the words; what two words name is there twice. Everything: all devices, without their instances.
-  /// Points into `snapshot`.
-  /// Errors  kNotFound with what there is; kInvalidArgument when a UUID or bus id fits several; kUnavailable when a
-  ///         device or driver that has not answered might be meant.
+  /// Returns the devices in the order of the words; a device that two words name appears twice. "Everything" means all
+  /// devices, without their instances. The result points into `snapshot`.
+  /// Errors  kNotFound, listing what exists; kInvalidArgument: a UUID or bus id fits several devices; kUnavailable: a
+  ///         word may name a device that has not answered, or whose driver has not.
   std::vector<Choice> resolve(const Snapshot& snapshot) const;
 
  private:
@@ -57,8 +57,8 @@ class DeviceSelection {
 
     std::string word;
     Kind kind = Kind::kAll;
-    std::optional<Vendor> vendor;  ///< Indices count within it.
-    int64_t first = 0, last = 0;   ///< Indices; of an instance that of its GPU.
+    std::optional<Vendor> vendor;  ///< If set, indices count within this vendor.
+    int64_t first = 0, last = 0;   ///< Indices; for an instance, the index of its GPU.
     int64_t instance = 0;
     std::string text;  ///< A beginning of a UUID, or a bus id in sysfs's form.
 
@@ -73,7 +73,7 @@ class DeviceSelection {
 };
 
 /// The one device or MIG instance that `id` names.
-/// Errors  of DeviceSelection; kInvalidArgument when it names several.
+/// Errors  those of DeviceSelection; kInvalidArgument: `id` names several devices.
 const Device& find_device(const Snapshot& snapshot, std::string_view id);
 
 }  // namespace yoke::device

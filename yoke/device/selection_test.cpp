@@ -11,7 +11,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-/// 0, 1 (with 1:0 and 1:1), AMD's 2 and 3, and the CPU.
+/// NVIDIA's 0 and 1 (with 1:0 and 1:1), AMD's 2 and 3, and the CPU.
 Snapshot machine_to_choose_from() {
   Snapshot snapshot;
   snapshot.backends = {{.backend = "nvml", .is_available = true}, {.backend = "amdgpu", .is_available = true}};
@@ -113,10 +113,10 @@ TEST(DeviceSelection, WhatIsNotThereIsNotFoundAndNamesWhatIs) {
 
 TEST(DeviceSelection, WhatFitsSeveralIsRefused) {
   EXPECT_EQ(refusal({"GPU-aaa"}).first, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(refusal({"GPU-aaa"}).second, HasSubstr("2 devices have a UUID that begins so (0, 1)"));
+  EXPECT_THAT(refusal({"GPU-aaa"}).second, HasSubstr("2 devices have a UUID with this beginning (0, 1)"));
   EXPECT_THAT(refusal({"d1:00.0"}).second, HasSubstr("2 devices have a PCI bus id like this (2, 3)"));
   auto snapshot = machine_to_choose_from();
-  snapshot.devices[0].facts.uuid = "GPU-aaab";  // a beginning of the other one, and whole
+  snapshot.devices[0].facts.uuid = "GPU-aaab";  // both a complete UUID and a prefix of another one
   EXPECT_THAT(ids({"GPU-aaab"}, snapshot), ElementsAre("0"));
 }
 

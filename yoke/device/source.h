@@ -1,4 +1,4 @@
-// yoke/device/source.h -- where snapshots come from: this machine, or a recording of one.
+// yoke/device/source.h -- sources of snapshots: this machine, or a recording.
 #pragma once
 
 #include <chrono>
@@ -16,36 +16,37 @@ class Source {
  public:
   virtual ~Source() = default;
 
-  /// Everything at this moment. Devices and their order stay the same from call to call.
+  /// Returns the present state of all devices. The devices and their order are the same in every call.
   virtual Snapshot sample(const Want& want) = 0;
 
-  /// True when a driver still holds a thread of this process: leave by _exit, for its library's destructors would wait.
+  /// Returns true if a thread of this process still hangs in a driver. Then leave by _exit, because the destructors of
+  /// the driver's library would wait.
   virtual bool has_stuck_worker() const { return false; }
 };
 
 struct SourceOptions {
-  std::chrono::milliseconds deadline = std::chrono::seconds(1);  ///< For a whole sample.
-  std::filesystem::path sysroot = "/";                           ///< Below it are proc and sys.
+  std::chrono::milliseconds deadline = std::chrono::seconds(1);  ///< Limit for a whole sample.
+  std::filesystem::path sysroot = "/";                           ///< The folder that holds proc and sys.
   bool with_nvml = true;
   bool with_amdgpu = true;
   bool with_cpu = true;
-  /// What may be meant. Other devices are neither read nor waited for: they are in Snapshot::unasked; nor is a driver
-  /// started that has none of these, unless its devices are to be counted.
+  /// Restricts which devices are read. Other devices are neither read nor waited for; they are in Snapshot::unasked. A
+  /// driver that has none of the selected devices is not opened, unless its devices must be counted.
   DeviceSelection selection;
 };
 
-/// This machine. Each device is read by a worker of its own; one that does not answer within the deadline is in the
-/// snapshot with State::kNoAnswer, and is not waited for again until it has answered. Starts threads.
+/// A source for this machine. Each device has its own worker. A device that does not answer within the deadline is in
+/// the snapshot with State::kNoAnswer, and later samples do not wait for it until it has answered. Starts threads.
 std::unique_ptr<Source> make_live_source(const SourceOptions& options = {});
 
-/// A recording: sample() gives its snapshots one after the other, and the last one from then on.
-/// Errors  kNotFound, kDataLoss with the line.
+/// A source for a recording: sample() returns its snapshots one after the other, then always the last one.
+/// Errors  kNotFound; kDataLoss, which names the line.
 std::unique_ptr<Source> make_replay_source(const std::filesystem::path& file);
 
 /// One snapshot of this machine's devices with their processes.
 Snapshot sample(const Want& want = {}, const SourceOptions& options = {});
 
-/// The devices of this machine, facts and memory alone.
+/// The devices of this machine, with facts and memory only.
 std::vector<Device> list(const SourceOptions& options = {});
 
 }  // namespace yoke::device

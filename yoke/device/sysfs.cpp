@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
 
-/// A number of up to 64 bits, with its sign. nullopt when `text` is not one as a whole.
+/// A number of up to 64 bits, with its sign. nullopt if the whole `text` is not such a number.
 std::optional<int64_t> parse_bits(std::string_view text) {
   if (text.starts_with('-')) return parse_int(text);
   const bool is_hexadecimal = text.starts_with("0x") || text.starts_with("0X");

@@ -1,6 +1,6 @@
-// yoke/device/sysfs.h -- reading the kernel's small files, and what is written in them.
+// yoke/device/sysfs.h -- reads and parses the kernel's small files.
 //
-// A file that is not there, that this user may not read, or that its driver refuses, is nullopt. Nothing is thrown.
+// The result is nullopt if the file is missing, this user may not read it, or its driver refuses. Nothing is thrown.
 #pragma once
 
 #include <cstddef>
@@ -15,35 +15,36 @@
 
 namespace yoke::device {
 
-/// The first `limit_bytes`, without white space at the end.
+/// The first `limit_bytes` of the file, without white space at the end.
 std::optional<std::string> read_text(const std::filesystem::path& file, size_t limit_bytes = 65'536);
 
-/// The same; empty where there is nothing to read.
+/// The same, but returns an empty string instead of nullopt.
 std::string text_of(const std::filesystem::path& file);
 
 /// The file as one number; see parse_number.
 std::optional<int64_t> read_number(const std::filesystem::path& file);
 
-/// False where it cannot be told, too.
+/// Returns false also if this cannot be determined.
 bool is_there(const std::filesystem::path& path);
 
-/// What is in `folder` with a name that is `prefix` and a whole number, in the order of these: node0, node2, node10.
+/// The entries of `folder` whose name is `prefix` and a whole number, sorted by number: node0, node2, node10.
 std::vector<std::pair<int64_t, std::filesystem::path>> numbered(const std::filesystem::path& folder,
                                                                 std::string_view prefix = "");
 
-/// Why the file cannot be opened for use: EACCES, ENOENT...; 0 when this user may read and write it. Opens nothing.
+/// The error with which opening the file for use would fail: EACCES, ENOENT...; 0 if this user may read and write it.
+/// Does not open it.
 int access_error(const std::filesystem::path& file);
 
-// The parts without a machine.
+// The pure functions below need no machine.
 
-/// "42", "-1", "0x1002"; nullopt when it is anything else or does not fit.
+/// "42", "-1", "0x1002"; nullopt for any other text, and if the number does not fit.
 std::optional<int64_t> parse_number(std::string_view text);
 
 /// Lines "name value" or "name: value unit" of whole numbers, as in KFD's properties, RAS counts, /proc/meminfo and
 /// memory.stat. Numbers above INT64_MAX (KFD's unique_id) keep their bits. Lines of another form are left out.
 std::map<std::string, int64_t, std::less<>> parse_properties(std::string_view text);
 
-/// `part` of `whole` from 0 to 100; nullopt when there is no whole.
+/// `part` of `whole` from 0 to 100; nullopt if `whole` is not positive.
 std::optional<int64_t> percent(int64_t part, int64_t whole);
 
 /// The lines of `text`, without their ends.

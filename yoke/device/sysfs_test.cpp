@@ -44,7 +44,7 @@ TEST(Sysfs, FilesThatAreNotThereAreNothing) {
   EXPECT_EQ(read_number(tree.path() / "value"), 17);
   EXPECT_EQ(read_text(tree.path() / "text"), "a\nb");
   EXPECT_EQ(read_text(tree.path() / "missing"), std::nullopt);
-  EXPECT_EQ(read_text(tree.path()), std::nullopt);  // a folder: opened, and reading fails
+  EXPECT_EQ(read_text(tree.path()), std::nullopt);  // a folder opens, but reading it fails
   EXPECT_EQ(access_error(tree.path() / "value"), 0);
   EXPECT_EQ(access_error(tree.path() / "missing"), ENOENT);
 }

@@ -35,10 +35,10 @@ std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSele
     unanswered.push_back({.device_id = id,
                           .device_uuid = device.facts.uuid,
                           .state = std::string(name(device.state)),
-                          .reason = device.reason.empty() ? "its driver does not tell of processes" : device.reason});
+                          .reason = device.reason.empty() ? "its driver does not list processes" : device.reason});
   };
   for (const auto& device : snapshot.devices) {
-    // Processes on a GPU in MIG mode are those of its instances.
+    // The processes on a GPU in MIG mode are listed with its instances.
     if (device.instances.empty() && is_chosen(device)) add(device, id_of(device));
     for (const auto& instance : device.instances) {
       if (is_chosen(device) || is_chosen(instance)) add(instance, Choice{&instance, &device, ""}.id());

@@ -1,4 +1,4 @@
-// yoke/device/unanswered.h -- where nobody can say who uses a device.
+// yoke/device/unanswered.h -- the devices and drivers whose users are not known.
 #pragma once
 
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace yoke::device {
 
-/// A device whose processes are not known; or a driver that has not answered, with all of its devices.
+/// A device whose processes are not known, or a driver that has not answered and so stands for all its devices.
 struct Unanswered {
-  std::string device_id;  ///< Of a driver empty.
+  std::string device_id;  ///< Empty for a driver.
   std::string device_uuid;
-  std::string backend;  ///< "nvml"; of a device empty.
+  std::string backend;  ///< "nvml"; empty for a device.
   std::string state, reason;
 
   std::string what() const;  ///< "device 5", "the driver (nvml)"
   std::string why() const;   ///< In a few words: "no answer"
 };
 
-/// Where nobody can say who uses a device that `selection` names, or may name: its driver did not answer, or does not
-/// tell. An empty list of uses means nothing for these.
-/// Errors  of DeviceSelection::resolve.
+/// Lists the devices that `selection` names, or may name, whose users are not known because the driver did not answer
+/// or does not list processes. An empty process list of such a device means nothing.
+/// Errors  those of DeviceSelection::resolve.
 std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSelection& selection = {});
 
 }  // namespace yoke::device

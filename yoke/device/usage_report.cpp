@@ -10,7 +10,8 @@ namespace yoke::device {
 namespace {
 
 constexpr size_t kMaxBins = 2048;
-constexpr double kLongestGap = 4;  ///< Intervals; readings are means of a second at most, and say nothing of more.
+constexpr double kLongestGap = 4;  ///< In sampling intervals. A reading is a mean over at most a second, so longer gaps
+                                   ///< are unknown.
 
 void raise(std::optional<int64_t>& most, const std::optional<int64_t>& value) {
   if (value && (!most || *value > *most)) most = value;
@@ -20,7 +21,7 @@ std::optional<int64_t> rounded(const std::optional<double>& value) {
   return value ? std::optional<int64_t>(std::llround(*value)) : std::nullopt;
 }
 
-/// The lowest percentage below or at which the device was for `share` of the time.
+/// The lowest percentage that utilisation did not exceed for `share` of the time.
 std::optional<double> percentile(const std::array<double, 101>& seconds_at, double share) {
   double total = 0;
   for (const double seconds : seconds_at) total += seconds;
@@ -87,7 +88,7 @@ void UsageRecorder::add(Seconds time, double known, double gap, const Device& de
   if (readings.power_mw) track.power.add(static_cast<double>(*readings.power_mw), known);
   if (readings.energy_mj) {
     if (!track.first_energy) track.first_energy = readings.energy_mj;
-    // It begins at zero when the driver is loaded anew.
+    // The counter starts at zero again when the driver is reloaded.
     if (track.last_energy && *readings.energy_mj < *track.last_energy) track.energy_is_continuous = false;
     track.last_energy = readings.energy_mj;
   }

@@ -1,4 +1,4 @@
-// yoke/device/usage_report.h -- how well a program used its devices, from samples taken while it ran.
+// yoke/device/usage_report.h -- computes how well a program used its devices, from samples taken while it ran.
 #pragma once
 
 #include <array>
@@ -16,28 +16,28 @@ namespace yoke::device {
 
 using Seconds = std::chrono::duration<double>;
 
-/// A part of the run; a long run has longer ones. nullopt: not known at that time.
+/// A time interval of the run; in a long run bins are longer. nullopt means not known in that interval.
 struct UsageBin {
   std::optional<double> utilization_percent, memory_percent;
 
   bool operator==(const UsageBin&) const = default;
 };
 
-/// Of one device, over the whole run unless it says otherwise.
+/// The figures of one device, over the whole run unless stated otherwise.
 struct DeviceUsage {
   std::string id, uuid, name;
-  bool was_used = false;  ///< A process of the program was seen on it.
+  bool was_used = false;  ///< Whether a process of the program was seen on it.
   Seconds unknown{0};     ///< Time without a reading of utilisation.
   std::optional<double> mean_percent, p5_percent, p50_percent, p95_percent;  ///< Utilisation.
-  std::optional<double> under_goal_percent;  ///< Share of the time in which it was below the goal.
-  Seconds first_used{0}, last_used{0};       ///< Since the start. REQUIRES: was_used.
+  std::optional<double> under_goal_percent;  ///< Share of the time in which utilisation was below the goal.
+  Seconds first_used{0}, last_used{0};       ///< Time since the start. REQUIRES: was_used.
   std::optional<double> mean_while_used_percent;
-  std::optional<int64_t> memory_peak_bytes, memory_total_bytes;  ///< Of all its users.
+  std::optional<int64_t> memory_peak_bytes, memory_total_bytes;  ///< Of all programs on the device.
   std::optional<int64_t> program_memory_peak_bytes;              ///< Of the program's processes.
   std::optional<int64_t> mean_power_mw, peak_power_mw;
   std::optional<int64_t> energy_mj;
-  bool is_energy_counted = false;                   ///< By the device; else power times time.
-  std::map<std::string, double> throttled_percent;  ///< Share of the time by reason; idleness is none.
+  bool is_energy_counted = false;                   ///< By the device; otherwise it is power times time.
+  std::map<std::string, double> throttled_percent;  ///< Share of the time by reason, except idleness.
   Seconds bin{0};
   std::vector<UsageBin> timeline;
 };
@@ -46,10 +46,10 @@ struct UsageReport {
   Seconds duration{0};
   int64_t num_samples = 0;
   double goal_percent = 90;
-  std::vector<DeviceUsage> devices;  ///< Those that the program used; if it used none, all that were watched.
+  std::vector<DeviceUsage> devices;  ///< The devices that the program used; if it used none, all watched ones.
 };
 
-/// Takes as much memory after a week as after an hour.
+/// Records samples in constant memory, however long the run is.
 class UsageRecorder {
  public:
   struct Options {
@@ -60,8 +60,9 @@ class UsageRecorder {
   };
   explicit UsageRecorder(Options options) : options_(std::move(options)) {}
 
-  /// What was so from the sample before until `time` after the start. `is_ours`: whether it is one of the program's.
-  /// After a gap (the machine or this process slept) only the last part counts as known.
+  /// Adds a sample that stands for the interval from the previous sample until `time` after the start. `is_ours` says
+  /// whether a process belongs to the program. After a gap (the machine or this process slept), only its last part
+  /// counts as known.
   void add(Seconds time, const Snapshot& snapshot, const std::function<bool(const DeviceProcess&)>& is_ours);
 
   UsageReport report(Seconds duration) const;
@@ -79,10 +80,10 @@ class UsageRecorder {
     Sum utilization, memory;
   };
   struct Track {
-    Device last;  ///< With its identity; without processes.
+    Device last;  ///< Last state of the device, with its identity but without processes.
     bool was_used = false;
     Seconds first_used{0}, last_used{0};
-    std::array<double, 101> seconds_at = {};  ///< By whole percent of utilisation.
+    std::array<double, 101> seconds_at = {};  ///< Seconds at each whole percent of utilisation.
     double unknown = 0;
     Sum utilization, utilization_in_use, power;
     std::optional<int64_t> memory_peak, memory_total, program_memory_peak, power_peak;

@@ -38,7 +38,7 @@ Snapshot snapshot_of(const std::vector<Reading>& gpus) {
 
 const auto kIsOurs = [](const DeviceProcess& process) { return process.pid == 42; };
 
-/// A sample of one device every second, from 0 on.
+/// Samples one device every second, starting at 0.
 UsageReport report_of(const std::vector<Reading>& readings, UsageRecorder::Options options = {}) {
   options.interval = Seconds(1);
   UsageRecorder recorder(options);
@@ -48,7 +48,7 @@ UsageReport report_of(const std::vector<Reading>& readings, UsageRecorder::Optio
 }
 
 TEST(UsageReport, PercentilesAreByTime) {
-  // 20 s: one at 0 %, nine at 50 %, ten at 100 %; the sample at time 0 covers nothing.
+  // 20 s in all: one at 0 %, nine at 50 %, ten at 100 %. The sample at time 0 covers no time.
   std::vector<Reading> readings = {{77}, {0}};
   for (int i = 0; i < 9; ++i) readings.push_back({50});
   for (int i = 0; i < 10; ++i) readings.push_back({100});
@@ -80,7 +80,7 @@ TEST(UsageReport, AGapIsUnknown) {
   UsageRecorder recorder({.interval = Seconds(1)});
   recorder.add(Seconds(0), snapshot_of({{100}}), kIsOurs);
   recorder.add(Seconds(1), snapshot_of({{100}}), kIsOurs);
-  recorder.add(Seconds(3601), snapshot_of({{0}}), kIsOurs);  // Ctrl-Z and lunch
+  recorder.add(Seconds(3601), snapshot_of({{0}}), kIsOurs);  // the program was suspended for an hour
   const auto usage = recorder.report(Seconds(3601)).devices[0];
   EXPECT_DOUBLE_EQ(usage.unknown.count(), 3596);
   EXPECT_DOUBLE_EQ(*usage.mean_percent, 20);

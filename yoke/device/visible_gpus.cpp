@@ -21,7 +21,7 @@ Device make_gpu(Vendor vendor, std::string pci_bus_id, std::string uuid) {
   return gpu;
 }
 
-/// A folder for each GPU that the NVIDIA driver runs, named by its bus id.
+/// The NVIDIA driver has a folder for each of its GPUs, named by the bus id.
 void add_nvidia(const fs::path& sysroot, std::vector<Device>& gpus) {
   std::error_code error;
   std::vector<Device> found;

@@ -1,5 +1,5 @@
-// yoke/device/visible_gpus.h -- which GPUs would the ranks started here get, and where are they? By the kernel's files
-// alone: no driver is asked, so that `yoke run` can afford it.
+// yoke/device/visible_gpus.h -- finds the GPUs that ranks started here would get, and where they are. It reads only the
+// kernel's files and asks no driver, so that it is fast enough for `yoke run`.
 #pragma once
 
 #include <filesystem>
@@ -10,9 +10,9 @@
 
 namespace yoke::device {
 
-/// In the order in which programs with `environment` number them, as visibility.h tells; NVIDIA's where there are some,
-/// else AMD's. CUDA's own order, without CUDA_DEVICE_ORDER, is taken to be that of the bus, which differs where GPUs of
-/// several kinds are in one machine. MIG instances are not known here.
+/// The GPUs in the order in which programs with `environment` number them (see visibility.h): NVIDIA's if there are
+/// any, else AMD's. Without CUDA_DEVICE_ORDER, CUDA's order is assumed to be that of the bus; this is wrong if a
+/// machine has GPUs of several models. MIG instances are not known here.
 std::vector<DeviceLocality> visible_gpus(const Environment& environment, const std::filesystem::path& sysroot = "/");
 
 }  // namespace yoke::device

@@ -12,13 +12,13 @@ namespace yoke::device {
 namespace {
 
 constexpr size_t kFirstThreads = 4;
-constexpr std::chrono::milliseconds kPatience{2};  ///< With work that nobody has begun, until there are more threads.
+constexpr std::chrono::milliseconds kPatience{2};  ///< Waiting time of unstarted work before threads are added.
 
 }  // namespace
 
 struct Worker::Job {
   std::function<void()> work;
-  bool is_busy = false;  ///< Asked for, and not done.
+  bool is_busy = false;  ///< Requested and not done.
   Clock::time_point busy_since;
   std::condition_variable done;
 };
@@ -32,7 +32,7 @@ struct Crew::Shared {
   std::mutex mutex;
   std::condition_variable requested;
   std::deque<std::shared_ptr<Worker::Job>> queue;
-  std::deque<Thread> threads;  ///< Their addresses stay.
+  std::deque<Thread> threads;  ///< A deque keeps their addresses valid.
   bool must_stop = false;
 
   void run(Thread& self) {
@@ -79,7 +79,7 @@ void Crew::hire(size_t count) {
     auto& self = shared_->threads.emplace_back();
     try {
       self.thread = std::thread([shared = shared_, &self] { shared->run(self); });
-    } catch (const std::system_error&) {  // this user may have no more of them
+    } catch (const std::system_error&) {  // this user may have no more threads
       shared_->threads.pop_back();
       if (shared_->threads.empty()) throw;
       return;

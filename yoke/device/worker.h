@@ -1,4 +1,4 @@
-// yoke/device/worker.h -- work that may get stuck for ever, on threads that one can leave behind.
+// yoke/device/worker.h -- runs work that may hang forever, on threads that can be abandoned.
 #pragma once
 
 #include <chrono>
@@ -8,14 +8,14 @@
 
 namespace yoke::device {
 
-/// Threads that many workers share: few as long as work is short, one for each worker when all of it gets stuck. For
-/// most devices answer at once, and 64 threads would take longer to start and end than to read 64 devices.
+/// Threads that many workers share: few while work is short, up to one per worker if all work hangs. Most devices
+/// answer at once, and starting and ending 64 threads would take longer than reading 64 devices.
 class Crew {
  public:
   Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
-  ~Crew();  ///< Ends the threads, and leaves those behind that are stuck. What has not begun never will.
+  ~Crew();  ///< Ends the threads and abandons those that hang. Work that has not begun is dropped.
 
  private:
   friend class Worker;
@@ -24,24 +24,25 @@ class Crew {
   std::shared_ptr<Shared> shared_;
 };
 
-/// Does `work` once for each request, on a thread of the crew. Thread-safe only in itself: one thread asks.
+/// Does `work` once per request, on a thread of the crew. Only one thread may call its members.
 class Worker {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `work` is kept alive by its thread and must own, or share, all that it uses: it may outlive Worker and Crew.
+  /// Its thread keeps `work` alive. `work` must own or share all that it uses, because it may outlive Worker and Crew.
   Worker(std::shared_ptr<Crew> crew, std::function<void()> work);
   explicit Worker(std::function<void()> work) : Worker(std::make_shared<Crew>(), std::move(work)) {}
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// Asks for one more round. REQUIRES: not is_busy().
+  /// Requests one run of the work. REQUIRES: not is_busy().
   void request();
 
   bool is_busy() const;
-  /// True when the last request is done; false at `deadline`. A worker that was busy before is not worth waiting for.
+  /// Returns true when the last request is done, or false at `deadline`. Do not wait for a worker that was already
+  /// busy.
   bool wait_until(Clock::time_point deadline);
-  /// How long ago the current round was asked for. REQUIRES: is_busy().
+  /// The time since the current run was requested. REQUIRES: is_busy().
   Clock::duration busy_for() const;
 
  private:

@@ -31,7 +31,7 @@ TEST(Worker, OneThatIsStuckIsLeftBehind) {
   const auto begun = std::make_shared<std::promise<void>>();
   auto end = finished->get_future();
   {
-    // Shared with the thread, as the class demands: it outlives the Worker.
+    // Shared with the thread, as the class requires, because the thread outlives the Worker.
     Worker worker([released, finished, begun] {
       begun->set_value();
       released->get_future().wait();
@@ -42,7 +42,7 @@ TEST(Worker, OneThatIsStuckIsLeftBehind) {
     EXPECT_FALSE(worker.wait_until(Worker::Clock::now() + 10ms));
     EXPECT_TRUE(worker.is_busy());
     EXPECT_GE(worker.busy_for(), 10ms);
-  }  // returns although the thread is stuck
+  }  // the destructor returns although the thread hangs
   released->set_value();
   EXPECT_EQ(end.wait_for(60s), std::future_status::ready);
 }
@@ -55,7 +55,7 @@ TEST(Crew, HasAThreadForEachWhenAllAreStuck) {
   for (int i = 0; i < kNum; ++i) {
     workers.push_back(std::make_unique<Worker>(crew, [num_running] {
       ++*num_running;
-      while (*num_running < kNum) std::this_thread::sleep_for(1ms);  // each waits for all others to run
+      while (*num_running < kNum) std::this_thread::sleep_for(1ms);  // each one waits until all are running
     }));
   }
   for (const auto& worker : workers) worker->request();

@@ -34,8 +34,8 @@ Arrivals::~Arrivals() {
   stop_changed_.notify_all();
   thread_.join();
   try {
-    publish();                       // how far this rank has come, for those who wait for it
-  } catch (const std::exception&) {  // the store is gone: nobody can ask
+    publish();                       // other ranks that wait read how far this one has come
+  } catch (const std::exception&) {  // the store is gone, so no rank can ask
   }
 }
 
@@ -51,10 +51,10 @@ void Arrivals::publish_until_stopped() {
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
-      // Without news of its own it may be waiting for a rank that has failed, and whose store may soon be gone.
+      // A rank with nothing to publish may be waiting for one that has failed, and the store may go with that one soon.
       if (!publish()) listen();
     } catch (const std::exception&) {
-      return;  // the store is gone, and with it whoever could ask
+      return;  // the store is gone, so no rank can ask
     }
     stop_lock.lock();
     stop_changed_.wait_for(stop_lock, interval_, [this] { return stop_; });
@@ -98,7 +98,7 @@ void Arrivals::report(const std::string& text) {
       std::this_thread::sleep_for(interval_ / 20);
       lock.lock();
     }
-  } catch (const std::exception&) {  // the store is gone: nobody can be told
+  } catch (const std::exception&) {  // the store is gone, so the report reaches no rank
   }
 }
 
@@ -191,7 +191,7 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
 }
 
 std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers) {
-  auto text = fmt::format("{} {} not come", list_ranks(absent), absent.size() == 1 ? "has" : "have");
+  auto text = fmt::format("{} {} not arrived", list_ranks(absent), absent.size() == 1 ? "has" : "have");
   for (const int64_t rank : absent) {
     const auto found = numbers.find(rank);
     if (found == numbers.end() || found->second.value_or(0) <= own) continue;

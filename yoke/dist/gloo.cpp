@@ -14,9 +14,9 @@
 namespace yoke::dist {
 namespace {
 
-/// This host's address on the way to `host`; empty: unknown. Nothing is sent: the kernel chooses a source for a UDP
-/// socket as soon as it knows where to. This host's own name is no better guide: it may be that of another interface,
-/// of loopback, or of nothing.
+/// The address of this host on the route to `host`; empty if unknown. Nothing is sent: the kernel chooses the source
+/// address when a UDP socket is connected. This host's own name is less reliable: it may resolve to another interface,
+/// to loopback, or not at all.
 std::string address_towards(const std::string& host, uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;

@@ -26,17 +26,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A lost connection is the echo of another rank's end. The launcher should hear of that one first, and will then end
-/// this rank before it can speak.
+/// A lost connection is usually the consequence of another rank's end. The launcher should hear of that rank first; it
+/// then ends this rank before it reports its own error.
 constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
-/// When that rank has said why it ends, it is surely on its way out: on a busy machine its exit can take seconds.
+/// A rank that has reported why it ends is certain to exit, but on a busy machine its exit can take seconds.
 constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
 
 bool contains_any(std::string_view text, std::initializer_list<std::string_view> words) {
   return std::any_of(words.begin(), words.end(), [&](auto word) { return text.find(word) != text.npos; });
 }
 
-/// What backends take: they walk memory, and do not look at strides.
+/// A tensor in the form that backends need: they read memory in order and ignore strides.
 struct Dense {
   explicit Dense(const at::Tensor& tensor) : given(tensor.detach()), sent({given.contiguous()}) {}
   void give_back() const {
@@ -46,24 +46,24 @@ struct Dense {
   std::vector<at::Tensor> sent;
 };
 
-/// libtorch's errors go on with a stack trace.
+/// Drops the stack trace that follows in libtorch's errors.
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
-/// Two containers of one machine have different names, two machines may both be "localhost".
+/// Two containers of one machine have different names, and two machines may both be called "localhost".
 std::string name_of_host() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   std::string boot;
   try {
     boot = read_file("/proc/sys/kernel/random/boot_id");
-  } catch (const Error&) {  // no Linux, or no /proc: the name has to do
+  } catch (const Error&) {  // no boot id (not Linux, or no /proc): the host name must do
   }
   return fmt::format("{} {}", name, boot);
 }
 
 }  // namespace
 
-// ---- What is under way ---------------------------------------------------------------------------------------------
+// ---- Pending collectives -------------------------------------------------------------------------------------------
 
 PendingCollective::PendingCollective() = default;
 PendingCollective::PendingCollective(PendingCollective&&) noexcept = default;
@@ -161,7 +161,7 @@ Group Group::split(int64_t color, int64_t key) {
   own.mutable_data_ptr<int64_t>()[1] = key;
   const auto all = all_gather(own);  // [size, 2]
   const auto* given = all.const_data_ptr<int64_t>();
-  std::vector<std::pair<int64_t, int64_t>> members;  // key, rank here
+  std::vector<std::pair<int64_t, int64_t>> members;  // key, rank in this group
   for (int64_t rank = 0; rank < size(); ++rank) {
     if (given[2 * rank] == color) members.emplace_back(given[2 * rank + 1], rank);
   }
@@ -171,7 +171,7 @@ Group Group::split(int64_t color, int64_t key) {
     if (member.second == rank()) impl->rank = static_cast<int64_t>(impl->ranks.size());
     impl->ranks.push_back(ranks()[static_cast<size_t>(member.second)]);
   }
-  // Of one split the groups differ in their first member.
+  // The groups of one split have different first members.
   impl->key =
       fmt::format("{}{}group/{}/{}", impl_->key, impl_->key.empty() ? "" : "/", impl_->num_splits++, impl->ranks[0]);
   impl->name = fmt::format(" of the group of {}", list_ranks(impl->ranks));
@@ -191,11 +191,11 @@ Group Group::of_this_host() {
 // ---- Collectives ---------------------------------------------------------------------------------------------------
 
 void Group::barrier() {
-  // One element through the device's own backend: c10d's barrier would need the device named to it.
+  // Reduces one element through the device's own backend, since c10d's barrier would need the device as an argument.
   process_group();
   const auto element = at::empty({1}, at::TensorOptions().device(device())).zero_();
   all_reduce(element);
-  element.item();  // NCCL's work ends in the stream: this thread waits here
+  element.item();  // NCCL only orders the stream; this makes the thread wait
 }
 
 void Group::all_reduce(const at::Tensor& tensor, ReduceOp op) {
@@ -271,11 +271,10 @@ void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const 
                                            std::ranges::all_of(*parts, [](int64_t part) { return part >= 0; }) &&
                                            std::accumulate(parts->begin(), parts->end(), int64_t{0}) == rows;
     if (fits) continue;
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "all_to_all: {} of {} rows cannot be divided among {} ranks{}: give Splits of as many numbers as ranks, "
-        "which add up to the rows",
-        tensor == &output ? "an output" : "an input", rows, size(), parts->empty() ? " alike" : " so");
+    throw Error(ErrorCode::kInvalidArgument,
+                "all_to_all: {} of {} rows cannot be divided among {} ranks{}: give Splits with one number per rank, "
+                "which add up to the rows",
+                tensor == &output ? "an output" : "an input", rows, size(), parts->empty() ? " alike" : " so");
   }
   const auto call = [&](auto& tensors) {
     return process_group().alltoall_base(tensors[0], tensors[1], outputs, inputs);
@@ -320,9 +319,10 @@ void Group::check_peer(const char* what, int64_t peer) const {
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {
-  // On the CPU, whatever the device: Gloo is in every group.
+  // The text travels on the CPU, whatever the device: every group has Gloo.
   const auto lengths = all_gather(at::full({1}, static_cast<int64_t>(text.size()), at::kLong));     // [size, 1]
-  const auto padded = at::zeros({std::max<int64_t>(1, lengths.max().item<int64_t>())}, at::kByte);  // Gloo: not empty
+  const auto padded = at::zeros({std::max<int64_t>(1, lengths.max().item<int64_t>())}, at::kByte);  // Gloo takes no
+                                                                                                    // empty tensor
   std::memcpy(padded.data_ptr(), text.data(), text.size());
   const auto all = all_gather(padded);  // [size, longest]
   std::vector<std::string> texts;
@@ -345,7 +345,7 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
   } catch (const std::exception& failure) {
     const std::string_view text = failure.what();
     const bool timed_out = contains_any(text, {"Timed out", "timed out", "timeout", "Timeout"});
-    // Gloo says it in words, c10d's store by type.
+    // Gloo's error is known by its text, c10d's store error by its type.
     const bool lost =
         dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr ||
         contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});
@@ -383,7 +383,7 @@ void Group::fail(std::exception_ptr error) const {
 void Group::report_failure(const std::string& text) const noexcept {
   try {
     if (job_ != nullptr && job_->arrivals) job_->arrivals->report(fmt::format("rank {}: {}", job_->env.rank, text));
-  } catch (const std::exception&) {  // no memory for the text: the others learn less
+  } catch (const std::exception&) {  // no memory for the text; the other ranks end without it
   }
 }
 

@@ -27,7 +27,8 @@ using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Worlds of 1, 2 and 4 ranks, then both halves of 4 ranks at once. `mark` differs between the halves.
+/// Runs `body` on Worlds of 1, 2 and 4 ranks, then on both halves of 4 ranks at once. `mark` differs between the
+/// halves.
 void on_groups(const std::function<void(Group& group, int64_t mark)>& body) {
   for (const int64_t size : {1, 2, 4}) run_ranks(size, [&](World& world) { body(world, 0); });
   run_ranks(4, [&](World& world) {
@@ -37,7 +38,7 @@ void on_groups(const std::function<void(Group& group, int64_t mark)>& body) {
   });
 }
 
-/// [size], what each rank of a group gives when it gives mark + its rank.
+/// [size]: the values of all ranks of a group if each contributes mark + its rank.
 at::Tensor of_all_ranks(const Group& group, int64_t mark) { return at::arange(mark, mark + group.size()); }
 
 TEST(Group, ReducesAndGathersAmongItsRanksAlone) {
@@ -139,7 +140,7 @@ TEST(Group, IsSplitByColorAndOrderedByKey) {
     } else {
       EXPECT_THAT(three.ranks(), ElementsAre(0, 1, 3));
     }
-    // Of a group: its own ranks and order count, and ranks() are still those of the World.
+    // A split of a group goes by the group's own ranks and order, while ranks() still gives ranks of the World.
     auto halves = backwards.split(backwards.rank() / 2);
     EXPECT_THAT(halves.ranks(), world.rank() >= 2 ? ElementsAre(3, 2) : ElementsAre(1, 0));
     const auto first = at::full({1}, world.rank());
@@ -149,8 +150,8 @@ TEST(Group, IsSplitByColorAndOrderedByKey) {
   });
 }
 
-// Rows {0, 1} and {2, 3}, columns {0, 2} and {1, 3}, and all four: each rank has collectives of all three under way at
-// once, and the rows do unequally many of their own in between.
+// The groups are rows {0, 1} and {2, 3}, columns {0, 2} and {1, 3}, and all four ranks. Each rank has collectives of
+// its three groups in flight at once, and the rows do different numbers of their own collectives in between.
 TEST(Group, CollectivesOfOverlappingGroupsDoNotMix) {
   run_ranks(4, [](World& world) {
     const int64_t row_index = world.rank() / 2, column_index = world.rank() % 2;
@@ -181,7 +182,8 @@ TEST(Group, CollectivesOfOverlappingGroupsDoNotMix) {
   });
 }
 
-/// What the ranks get when `staying_away` does not come to what the others call; it waits until they have given up.
+/// Returns the error of each rank when `staying_away` does not join the collective of the other ranks. It waits until
+/// they have timed out.
 std::vector<std::string> without(int64_t num_ranks, int64_t staying_away,
                                  const std::function<void(World& world, bool comes)>& body) {
   std::mutex mutex;

@@ -32,7 +32,7 @@ void check(const std::vector<Axis>& axes, int64_t num_ranks) {
   }
   if (product == num_ranks) return;
   throw Error(ErrorCode::kInvalidArgument,
-              "a mesh of {} does not fit a group of {} ranks: the product of its sizes must be that number",
+              "a mesh of {} does not fit a group of {} ranks: the product of its sizes must be the number of ranks",
               describe(axes), num_ranks);
 }
 
@@ -54,7 +54,7 @@ Mesh::Mesh(Group& group, std::vector<Axis> axes) : axes_(std::move(axes)) {
   check(axes_, group.size());
   const auto own = coordinates_of(group.rank(), axes_);
   for (size_t axis = 0; axis < axes_.size(); ++axis) {
-    int64_t row = 0;  // the same for ranks that differ along this axis only
+    int64_t row = 0;  // equal on ranks that differ only along this axis
     for (size_t other = 0; other < axes_.size(); ++other) {
       if (other != axis) row = row * axes_[other].size + own[other];
     }

@@ -1,7 +1,7 @@
-// yoke/dist/mesh.h -- the ranks of a group along named axes.
+// yoke/dist/mesh.h -- arranges the ranks of a group along named axes.
 //
-//     dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 4}});   // 8 ranks; of one node lie along the last axis
-//     mesh["shard"].all_reduce(tensor);                           // over the 4 ranks of this one's row
+//     dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 4}});   // 8 ranks; those of a node lie along the last axis
+//     mesh["shard"].all_reduce(tensor);                           // over the 4 ranks of this rank's row
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,27 @@ struct Axis {
   int64_t size = 1;
 };
 
-/// Ranks are counted along the last axis first, as the elements of a tensor: with {{"replicate", 2}, {"shard", 2}} the
-/// ranks 0 and 1 are together along "shard", and 0 and 2 along "replicate". As torch's init_device_mesh has it.
+/// Ranks are numbered along the last axis first, like the elements of a tensor: with {{"replicate", 2}, {"shard", 2}}
+/// the ranks 0 and 1 form a group along "shard", and 0 and 2 along "replicate". torch's init_device_mesh does the same.
 class Mesh {
  public:
   /// Collective.
-  /// Errors  kInvalidArgument on all ranks: the sizes do not multiply to the group's, a name comes twice, or ranks give
-  ///         other axes (names the first).
+  /// Errors  kInvalidArgument on all ranks: the product of the sizes is not the group's size, a name appears twice, or
+  ///         the ranks give different axes (the message names the first that does).
   Mesh(Group& group, std::vector<Axis> axes);
 
-  /// The ranks that differ from this one along that axis only; its rank() is this rank's coordinate.
-  /// Errors  kNotFound for another name.
+  /// The group of the ranks that differ from this one only along that axis; its rank() is this rank's coordinate.
+  /// Errors  kNotFound: no axis has this name.
   Group& operator[](std::string_view axis);
 
   const std::vector<Axis>& axes() const { return axes_; }
 
  private:
   std::vector<Axis> axes_;
-  std::vector<Group> groups_;  ///< Beside axes_.
+  std::vector<Group> groups_;  ///< One for each of axes_.
 };
 
-/// Pure: where `rank` is along each axis.
+/// Pure. The coordinate of `rank` along each axis.
 std::vector<int64_t> coordinates_of(int64_t rank, const std::vector<Axis>& axes);
 
 }  // namespace yoke::dist

@@ -45,7 +45,7 @@ TEST(Mesh, HasAsManyAxesAsAreNamed) {
     Mesh mesh(world, {{"pipeline", 2}, {"replicate", 1}, {"shard", 2}});
     EXPECT_THAT(mesh["pipeline"].ranks(), world.rank() % 2 == 0 ? ElementsAre(0, 2) : ElementsAre(1, 3));
     EXPECT_THAT(mesh["replicate"].ranks(), ElementsAre(world.rank()));
-    // Within a group: its own ranks are what the axes divide.
+    // A mesh within a group divides the group's own ranks.
     Mesh within(mesh["pipeline"], {{"replicate", 2}});
     EXPECT_THAT(within["replicate"].ranks(), testing::ElementsAreArray(mesh["pipeline"].ranks()));
   });
@@ -63,8 +63,8 @@ TEST(Mesh, RefusesSizesThatDoNotFitAndAxesThatDiffer) {
       return "";
     };
     EXPECT_EQ(message({{"replicate", 2}, {"shard", 3}}),
-              "a mesh of replicate 2 x shard 3 does not fit a group of 4 ranks: the product of its sizes must be that "
-              "number");
+              "a mesh of replicate 2 x shard 3 does not fit a group of 4 ranks: the product of its sizes must be the "
+              "number of ranks");
     EXPECT_EQ(message({{"shard", 0}}), "a mesh of 4 ranks: its axis 'shard' has size 0");
     EXPECT_EQ(message({{"shard", 2}, {"shard", 2}}), "a mesh has two axes named 'shard'");
     EXPECT_EQ(message({{"shard", world.rank() == 2 ? 2 : 4}, {"replicate", world.rank() == 2 ? 2 : 1}}),

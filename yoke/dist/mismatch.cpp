@@ -16,7 +16,7 @@ namespace yoke::dist {
 namespace {
 
 std::mutex mutex;
-std::function<std::string(const std::string&)> tell_others;  // under the mutex
+std::function<std::string(const std::string&)> tell_others;  // guarded by the mutex
 std::terminate_handler before = nullptr;
 
 bool is_mismatch(const std::exception& error) {

@@ -19,7 +19,7 @@ void on_all_ranks(Group& group, const std::string& what, const std::function<voi
   } catch (...) {
     error = std::current_exception();
     report = static_cast<char>('A' + static_cast<int>(ErrorCode::kInternal));
-    report += "an exception that is no std::exception";
+    report += "an exception that is not a std::exception";
   }
   const auto reports = group.all_gather_text(report);
   if (error) std::rethrow_exception(error);

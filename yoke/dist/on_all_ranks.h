@@ -1,4 +1,4 @@
-// yoke/dist/on_all_ranks.h -- work that ends well on all ranks of a group, or on none.
+// yoke/dist/on_all_ranks.h -- work that succeeds on all ranks of a group or fails on all of them.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace yoke::dist {
 
-/// Collective. Runs `body`. Where it throws on one rank all throw: there that error, elsewhere one of its code which
-/// says "`what`: rank 1: its message".
+/// Collective. Runs `body`. If it throws on one rank, all ranks throw: that rank rethrows the error, and the others
+/// throw one with its code and the message "`what`: rank 1: its message".
 void on_all_ranks(Group& group, const std::string& what, const std::function<void()>& body);
 
 }  // namespace yoke::dist

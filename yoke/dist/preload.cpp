@@ -25,7 +25,7 @@
 namespace yoke::dist {
 namespace {
 
-/// The socket, if it is our parent's: the variable may be somebody else's left-over.
+/// The socket, if it is our parent's. The variable may be left over from another process.
 std::optional<int> socket_of_guardian() {
   const char* text = std::getenv(kPreloadVariable);
   if (text == nullptr) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<int> socket_of_guardian() {
 int num_threads() {
   int count = 0;
   DIR* folder = opendir("/proc/self/task");
-  if (folder == nullptr) return 0;  // not known is not one
+  if (folder == nullptr) return 0;  // an unknown number is not one
   while (const dirent* entry = readdir(folder)) count += entry->d_name[0] != '.' ? 1 : 0;
   closedir(folder);
   return count;
@@ -65,23 +65,25 @@ std::string read_whole(int fd) {
   return text;
 }
 
-/// Until the process between has gone, and this one is the guardian's child: only then may it ask to die with it.
+/// Waits until the intermediate process has ended and this one is the guardian's child. Only then may it ask to die
+/// with the guardian.
 void become_child_of(pid_t guardian, pid_t between) {
   while (getppid() == between) sched_yield();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != guardian) _exit(1);  // it died before the death signal was in place
+  if (getppid() != guardian) _exit(1);  // the guardian died before the death signal was set
 }
 
-/// Puts each descriptor at its number. First all go above every number, since one may lie where another belongs.
+/// Moves each descriptor to its number. All are first moved above the highest number, since one may occupy another's
+/// place.
 void place(std::vector<UniqueFd> fds, const std::vector<int>& numbers) {
   const int above = *std::max_element(numbers.begin(), numbers.end()) + 1;
   for (auto& fd : fds) fd = UniqueFd(fcntl(fd.value(), F_DUPFD_CLOEXEC, above));
-  for (size_t i = 0; i < fds.size(); ++i) {  // open across an exec, as they were meant to be
+  for (size_t i = 0; i < fds.size(); ++i) {  // without close-on-exec, as a rank expects them
     if (dup2(fds[i].value(), numbers[i]) < 0) throw system_error(errno, fmt::format("descriptor {}", numbers[i]));
   }
 }
 
-/// Strings and array stay for ever, as those of exec do.
+/// The strings and the array are never freed, like those that exec sets up.
 void replace_environment(std::vector<std::string> environment) {
   auto* const strings = new std::vector<std::string>(std::move(environment));
   auto* const pointers = new std::vector<char*>();
@@ -91,16 +93,16 @@ void replace_environment(std::vector<std::string> environment) {
   environ = pointers->data();
 }
 
-/// OpenMP has read its variable when it was loaded.
+/// OpenMP read its variable when it was loaded, so the number is set by a call.
 void obey_num_threads() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   if (text == nullptr) return;
-  const std::string_view list = text;  // "4,2": by nesting
+  const std::string_view list = text;  // "4,2" gives a number per nesting level
   const auto number = parse_int(list.substr(0, list.find(',')));
   if (number && *number > 0 && *number <= INT32_MAX) at::set_num_threads(static_cast<int>(*number));
 }
 
-/// All that a rank has from start_rank() (yoke/launch/process/rank_process.h) between fork and exec, and from exec.
+/// Does all that start_rank() (yoke/launch/process/rank_process.h) does between fork and exec, and what exec does.
 void become_rank(std::vector<UniqueFd> fds) {
   auto rank = decode_preloaded_rank(read_whole(fds.at(0).value()));
   if (!rank || fds.size() != kNumPreloadFds + rank->inherited_fds.size()) {
@@ -111,7 +113,7 @@ void become_rank(std::vector<UniqueFd> fds) {
   if (rank->process_group == 0) {
     setsid();
   } else {
-    setpgid(0, rank->process_group);  // fails when the launcher has gone, and then the guardian ends us
+    setpgid(0, rank->process_group);  // fails if the launcher is gone; then the guardian ends us
   }
   fds.erase(fds.begin());
   place(std::move(fds), numbers);
@@ -125,13 +127,14 @@ void become_rank(std::vector<UniqueFd> fds) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-/// True in a new rank; else `answer` is the rank's pid or -errno. A rank must be a child of the guardian, which waits
-/// for it: the process between ends at once, and its child goes to the next subreaper above.
+/// Returns true in a new rank. In the caller it returns false, and `answer` is the rank's pid or -errno. A rank must be
+/// a child of the guardian, which waits for it. Therefore the rank is forked by an intermediate process, which ends at
+/// once, so that its child goes to the next subreaper above.
 ///
-/// That process is made by vfork: a fork copies the page tables of 60 MB that libtorch has written to, which takes 2
-/// ms, and once is enough. POSIX allows no fork in a vforked process. Linux and glibc do: the new rank has a copy of
-/// this very stack, and this process, which sleeps meanwhile, finds its own as it was, for the one between never
-/// returns.
+/// The intermediate process is made by vfork. A fork copies the page tables of the 60 MB that libtorch has written to,
+/// which takes 2 ms; only the rank needs that copy. POSIX does not allow fork in a vforked process, but Linux and glibc
+/// do. The new rank gets a copy of this stack. This process sleeps meanwhile and finds its stack unchanged, because the
+/// intermediate process never returns.
 [[gnu::noinline]] bool fork_rank(pid_t guardian, volatile int32_t& answer) {
   answer = -EAGAIN;
   const pid_t between = vfork();
@@ -158,7 +161,7 @@ void serve(int socket) {
   const PreloadHello hello{.num_threads = num_threads()};
   say(socket, &hello, sizeof hello);
   if (hello.num_threads != 1) _exit(0);
-  std::fflush(nullptr);  // what is still in a buffer would be printed by every rank
+  std::fflush(nullptr);  // otherwise every rank would print what is still in a buffer
   volatile int32_t answer = 0;
   while (auto fds = receive_fds(socket)) {
     if (fork_rank(guardian, answer)) {

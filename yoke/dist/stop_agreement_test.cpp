@@ -36,14 +36,14 @@ TEST(StopAgreement, AloneItIsWhatOneWasTold) {
   EXPECT_TRUE(stop.should_stop()) << "what was agreed stays";
 }
 
-// Oracle: the flag is set by the clock, at any moment of any rank's step, and yet the step is the same everywhere.
+// Oracle: the clock sets the flag at an arbitrary moment of a rank's step, yet all ranks stop at the same step.
 TEST(StopAgreement, AllRanksStopAtTheSameCallWheneverOneIsTold) {
   constexpr int64_t kRanks = 3;
   std::mt19937 random(7);
   for (int round = 0; round < 60 && !testing::Test::HasFailure(); ++round) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     const auto told = static_cast<int64_t>(random() % kRanks);
-    std::vector<milliseconds::rep> paces(kRanks);  // ranks do not keep step by themselves
+    std::vector<milliseconds::rep> paces(kRanks);  // ranks have different speeds
     for (auto& pace : paces) pace = static_cast<milliseconds::rep>(random() % 300);
     const std::chrono::microseconds when(random() % 30'000);
     std::atomic<bool> is_told = false;
@@ -74,7 +74,7 @@ TEST(StopAgreement, AllRanksStopAtTheSameCallWheneverOneIsTold) {
   }
 }
 
-// Most calls are free when steps are short, and none waits for long when they are not.
+// If steps are short, most calls start no all-reduce; if they are long, a stop is still not delayed much.
 TEST(StopAgreement, TheIntervalFollowsTheSteps) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   fakes::run_ranks(2, [&](World& world) {
@@ -109,7 +109,7 @@ TEST(StopAgreement, WhatIsInFlightAtTheEndIsFinished) {
   });
 }
 
-// A rank that leaves by an exception while another one hangs must be able to end.
+// A rank that leaves by an exception while another rank hangs must be able to end.
 TEST(StopAgreement, LeavingDoesNotWaitForARankThatHangs) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::atomic<bool> has_left = false;

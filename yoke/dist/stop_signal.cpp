@@ -11,10 +11,10 @@
 namespace yoke::dist {
 namespace {
 
-static_assert(std::atomic<bool>::is_always_lock_free);  // or a handler may not touch it
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may use only lock-free atomics
 constinit std::atomic<bool> is_told = false;
 
-/// What the program did at each signal before; written before the handler is installed that reads it.
+/// The program's previous action for each signal. Written before the handler that reads it is installed.
 constinit std::array<struct sigaction, NSIG> before{};
 
 void on_signal(int number, siginfo_t* info, void* context) {
@@ -36,13 +36,13 @@ void heed_stop_signals(const std::vector<int>& signals) {
   for (const int number : signals) {
     struct sigaction action {};
     if (number <= 0 || number >= NSIG || sigaction(number, nullptr, &action) != 0) {
-      throw Error(ErrorCode::kInvalidArgument, "WorldOptions::stop_signals has {}, which is no signal", number);
+      throw Error(ErrorCode::kInvalidArgument, "WorldOptions::stop_signals has {}, which is not a signal", number);
     }
     auto& heeded = is_heeded[static_cast<size_t>(number)];
     const bool has_siginfo = (action.sa_flags & SA_SIGINFO) != 0;
     if (heeded || (!has_siginfo && action.sa_handler == SIG_IGN)) continue;
     before[static_cast<size_t>(number)] = action;
-    // A handler of the program's keeps its mask and flags; one for a single time (SA_RESETHAND) would take ours away.
+    // The program's handler keeps its mask and flags, except SA_RESETHAND, which would remove ours after one signal.
     if (!has_siginfo && action.sa_handler == SIG_DFL) action.sa_flags = SA_RESTART;
     action.sa_flags = (action.sa_flags & ~static_cast<int>(SA_RESETHAND)) | SA_SIGINFO;
     action.sa_sigaction = on_signal;

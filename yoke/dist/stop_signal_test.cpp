@@ -15,7 +15,8 @@ namespace {
 
 volatile sig_atomic_t num_own_calls = 0;
 
-/// What is installed stays installed, so each test has a process of its own. Returns its exit code, 128+signal for one.
+/// Handlers stay installed, so each test runs in its own process. Returns its exit code, or 128 + the signal that ended
+/// it.
 int in_a_child(const std::function<bool()>& body) {
   const pid_t pid = fork();
   if (pid == 0) _exit(body() ? 0 : 1);

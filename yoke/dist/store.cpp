@@ -31,8 +31,8 @@ bool accepts(const addrinfo& address) {
   return socket && connect(socket.value(), address.ai_addr, address.ai_addrlen) == 0;
 }
 
-/// TCPStore's own client sleeps a second after a refused connection. Ranks start together, so the first try of most of
-/// them is refused: ask every few milliseconds until somebody listens, and only then let TCPStore connect.
+/// TCPStore's client sleeps for a second after a refused connection. Ranks start together, so the first attempt of most
+/// of them is refused. So this tries every few milliseconds until something listens, and only then TCPStore connects.
 void wait_until_served(const RankEnv& rank, milliseconds timeout) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -49,7 +49,7 @@ void wait_until_served(const RankEnv& rank, milliseconds timeout) {
       if (accepts(*address)) return;
     }
     if (steady_clock::now() + pause > deadline) {
-      throw Error(ErrorCode::kTimeout, "rank {}: nobody serves the ranks' store at {}:{} ({} s); has {} started?",
+      throw Error(ErrorCode::kTimeout, "rank {}: nothing serves the ranks' store at {}:{} ({} s); has {} started?",
                   rank.rank, rank.master_addr, rank.master_port, std::chrono::duration<double>(timeout).count(),
                   rank.agent_serves_store ? "the launcher" : "rank 0");
     }
@@ -57,8 +57,8 @@ void wait_until_served(const RankEnv& rank, milliseconds timeout) {
   }
 }
 
-/// The socket that `yoke run` bound for rank 0, if it is still what it was: descriptors can be closed or reused by
-/// whatever ran between the launcher and this program.
+/// The socket that `yoke run` bound for rank 0, if it is still that socket. A program that ran between the launcher and
+/// this one may have closed or reused the descriptor.
 std::optional<int> inherited_socket(const RankEnv& rank) {
   if (!rank.master_listen_fd) return std::nullopt;
   const int fd = *rank.master_listen_fd;
@@ -68,7 +68,7 @@ std::optional<int> inherited_socket(const RankEnv& rank) {
   if (address.ss_family != AF_INET || ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port) != rank.master_port) {
     return std::nullopt;
   }
-  unsetenv("YOKE_MASTER_LISTEN_FD");  // a second World of this process must not take it again
+  unsetenv("YOKE_MASTER_LISTEN_FD");  // a second World in this process must not use it again
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   return fd;
 }
@@ -97,8 +97,8 @@ c10::intrusive_ptr<c10d::Store> connect_tcp(const RankEnv& rank, milliseconds ti
   }
 }
 
-/// One connection (and on rank 0 one server) for the whole process: a program may make one World after another, and a
-/// rank that is quick must not join the server of the last one while rank 0 is closing it.
+/// The process has one connection (and on rank 0 one server). A program may make one World after another, and a fast
+/// rank must not join the server of the last World while rank 0 is closing it.
 c10::intrusive_ptr<c10d::Store> connection_of_process(const RankEnv& rank, milliseconds timeout) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, uint16_t>, c10::intrusive_ptr<c10d::Store>> connections;
@@ -112,7 +112,7 @@ c10::intrusive_ptr<c10d::Store> connection_of_process(const RankEnv& rank, milli
 
 c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, milliseconds timeout) {
   if (rank.world_size == 1 && !rank.agent_serves_store) return c10::make_intrusive<c10d::HashStore>();
-  static std::atomic<int> num_worlds = 0;  // all ranks count alike
+  static std::atomic<int> num_worlds = 0;  // the count is the same on all ranks
   return c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("yoke/{}/{}/{}", rank.run_id, rank.restart_count, num_worlds++),
       connection_of_process(rank, timeout));
@@ -120,7 +120,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, milliseconds 
 
 namespace {
 std::mutex warnings_mutex;
-int num_without_warnings = 0, level_before = 0;  // under the mutex
+int num_without_warnings = 0, level_before = 0;  // guarded by the mutex
 }  // namespace
 
 WithoutWarnings::WithoutWarnings() {

@@ -24,11 +24,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kShutdownPatience = std::chrono::seconds(30);
-/// How often a rank that waits for the end of the job looks whether another waits for it in a collective.
+/// A rank that waits for the end of the job checks at this interval whether another rank waits for it in a collective.
 constexpr milliseconds kLookInterval(500), kLookIntervalOfARank(50);
 
 c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
-  if (options.device && options.device->is_cpu()) return c10::kCPU;  // tensors are never on "cpu:0"
+  if (options.device && options.device->is_cpu()) return c10::kCPU;  // a CPU tensor's device has no index
   if (options.device) return *options.device;
   if (const auto* plug = loaded_plug()) {
     const int64_t num_devices = plug->num_devices();
@@ -38,7 +38,7 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
                   "libtorch needs; update it, or set YOKE_DEVICE=cpu to train on the CPU",
                   plug->name);
     }
-    // A launcher may show each rank its own device only (srun --gpus-per-task), or fewer devices than ranks.
+    // A launcher may show each rank only its own device (srun --gpus-per-task), or fewer devices than ranks.
     return {plug->device_type, static_cast<c10::DeviceIndex>(rank.local_rank % num_devices)};
   }
   if (plug_status().missing) {
@@ -50,7 +50,7 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
   return c10::kCPU;
 }
 
-/// Every rank says that it is here; if some never do, the others learn which.
+/// Every rank announces itself. If some never do, the error names them.
 void wait_for_all(c10d::Store& store, const RankEnv& rank, milliseconds timeout) {
   store.set(fmt::format("here/{}", rank.rank), std::string("1"));
   std::vector<std::string> keys;
@@ -121,7 +121,7 @@ World::~World() {
 const RankEnv& World::env() const { return job_->env; }
 
 bool World::should_stop() {
-  process_group();  // throws after a shutdown
+  process_group();  // throws after shutdown()
   ++impl_->num_further_calls;
   try {
     if (!stop_) {
@@ -139,10 +139,11 @@ bool World::should_stop() {
   }
 }
 
-/// Throws as soon as it is known that another rank waits for this one, which will enter no further collective.
+/// Throws as soon as another rank is known to wait in a collective that this rank will not enter.
 void World::wait_for_all_leaving() const {
   const auto deadline = steady_clock::now() + job_->timeout;
-  const auto interval = std::max(kLookInterval, kLookIntervalOfARank * size());  // each look asks for all ranks
+  const auto interval = std::max(kLookInterval, kLookIntervalOfARank * size());  // each check reads the numbers of all
+                                                                                 // ranks
   while (true) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
     try {
@@ -162,7 +163,7 @@ void World::shutdown() {
   const WithoutWarnings quiet;
   auto& store = *job_->store;
   if (size() > 1) {
-    // Nobody closes a connection before all are done with it.
+    // No rank closes a connection before all ranks are done with it.
     try {
       store.set(fmt::format("leaving/{}", rank()), std::string("1"));
       if (store.add("leaving", 1) == size()) store.set("all_leaving", std::string("1"));
@@ -178,7 +179,7 @@ void World::shutdown() {
           if (!store.check({fmt::format("leaving/{}", other)})) absent.push_back(other);
         }
       } catch (const std::exception&) {
-        absent.clear();  // the store is gone, as the first error says
+        absent.clear();  // the store is gone, as the first error tells
       }
       if (absent.empty()) explain(error);
       throw Error(ErrorCode::kTimeout, "rank {}: the end of the job timed out after {:g} s: {}", rank(),
@@ -195,7 +196,7 @@ void World::shutdown() {
   }
   if (size() > 1 && !env().agent_serves_store && rank() != 0) store.add("left", 1);
   if (size() > 1 && !env().agent_serves_store && rank() == 0) {
-    // Rank 0's process serves the store: it ends last. It does not wait long for a rank that died on its way out.
+    // Rank 0's process serves the store, so it ends last. It does not wait long for a rank that died while leaving.
     const auto deadline = steady_clock::now() + kShutdownPatience;
     while (store.add("left", 0) < size() - 1 && steady_clock::now() < deadline) {
       std::this_thread::sleep_for(milliseconds(1));

@@ -1,4 +1,4 @@
-// yoke/dist/world.h -- a job, as one of its ranks sees it: who it is, when to stop, the end.
+// yoke/dist/world.h -- the job from the view of one of its ranks: which rank this is, when to stop, and the end.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -23,46 +23,49 @@ namespace yoke::dist {
 class StopAgreement;
 
 struct WorldOptions {
-  /// How long a collective, or the meeting of all ranks, may wait for the others.
+  /// Limit on how long a collective, or the start and the end of the job, waits for other ranks.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  /// Default: the GPU of this rank's local_rank when the GPU plug has loaded, else the CPU.
+  /// Default: the GPU number local_rank if the GPU plug has loaded, else the CPU.
   std::optional<c10::Device> device;
-  /// What should_stop() heeds: SIGTERM comes from launchers and schedulers, SIGUSR1 is what Slurm's --signal is mostly
-  /// told to send ahead of it.
+  /// Signals that make should_stop() true. Launchers and schedulers send SIGTERM; Slurm's --signal is usually set to
+  /// send SIGUSR1 before that.
   std::vector<int> stop_signals = {SIGTERM, SIGUSR1};
 };
 
 /// The job, and the group of all its ranks.
 class World : public Group {
  public:
-  /// Collective. Joins the job that the environment describes (rank_env.h); one rank when there is none.
+  /// Collective. Joins the job that the environment describes (rank_env.h), or makes a job of one rank if it describes
+  /// none.
   explicit World(const WorldOptions& options = {});
   explicit World(const RankEnv& rank, const WorldOptions& options = {});
-  /// Collective. For ranks that already share a store, as the threads of a test do.
+  /// Collective. For ranks that already share a store, such as the threads of a test.
   World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const WorldOptions& options = {});
   World(World&&) noexcept;
-  /// Leaves without waiting for anybody: what is right when an exception ends this rank. Call shutdown() otherwise.
+  /// Leaves without waiting for other ranks, which is right when an exception ends this rank. Otherwise call
+  /// shutdown().
   ~World();
 
   int64_t local_rank() const { return env().local_rank; }
   int64_t local_size() const { return env().local_world_size; }
   const RankEnv& env() const;
 
-  /// Collective, once per step: true, on all ranks at the same call, once any rank has got one of
-  /// WorldOptions::stop_signals. Ranks agree about ten times a second while they compute, so it comes a few calls (at
-  /// most 64) after the signal, and stays true. The first call installs the handlers, for the rest of the process: a
-  /// program that never asks dies of its signals as ever. A handler that the program installed before is called too.
+  /// Collective, to be called once per step. Returns true, on all ranks at the same call, after any rank has received
+  /// one of WorldOptions::stop_signals. Ranks agree about ten times per second while they compute, so it becomes true a
+  /// few calls (at most 64) after the signal; it stays true. The first call installs the handlers for the rest of the
+  /// process, so a program that never calls this still dies of these signals. A handler that the program installed
+  /// before is called too.
   bool should_stop();
 
-  /// Collective. The orderly end: waits until every rank has come here, then closes the connections of all groups;
-  /// rank 0's process, which serves the store, returns last.
+  /// Collective. Ends the job in order: waits until every rank has called this, then closes the connections of all
+  /// groups. Rank 0's process, which serves the store, returns last.
   void shutdown();
 
  private:
   void wait_for_all_leaving() const;
 
   std::vector<int> stop_signals_;
-  std::unique_ptr<StopAgreement> stop_;  ///< From the first should_stop() on.
+  std::unique_ptr<StopAgreement> stop_;  ///< Made by the first should_stop().
 };
 
 }  // namespace yoke::dist

@@ -33,7 +33,7 @@ TEST(World, OneRankNeedsNobody) {
   EXPECT_TRUE(at::equal(tensor, at::full({3}, 2.0)));
   EXPECT_TRUE(at::equal(world.all_gather(tensor), tensor.unsqueeze(0)));
   world.shutdown();
-  world.shutdown();  // a second one has nothing to do
+  world.shutdown();  // a second call has nothing to do
   EXPECT_THROW(world.barrier(), Error);
 }
 
@@ -121,7 +121,7 @@ TEST(World, SeveralCollectivesMayBeUnderWay) {
       }
       EXPECT_EQ(outputs[static_cast<size_t>(2 * i + 1)][0].item<double>(), 3.0 * i);
     }
-    pending[0].wait();  // nothing happens a second time
+    pending[0].wait();  // a second call does nothing
   });
 }
 
@@ -153,7 +153,7 @@ TEST(World, ATimeoutNamesTheRankThatIsMissing) {
         const auto tensor = at::zeros({8});
         for (int i = 0; i < 5; ++i) world.all_reduce(tensor);
         std::unique_lock lock(mutex);
-        if (world.rank() == 1) {  // the one that hangs, until both others have given up
+        if (world.rank() == 1) {  // this rank hangs until both other ranks have timed out
           changed.wait(lock, [&] { return timed_out == 2; });
           return;
         }
@@ -175,7 +175,7 @@ TEST(World, ATimeoutNamesTheRankThatIsMissing) {
   }
 }
 
-// The others wait for a rank that has failed: what they end with says why.
+// The other ranks wait for a rank that has failed. Their errors say why it failed.
 TEST(World, AReportedFailureIsHeardByTheOthers) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -207,7 +207,7 @@ TEST(World, AReportedFailureIsHeardByTheOthers) {
   }
 }
 
-// The World is of a timeout that the test would not survive: the rank that has left its loop says so itself.
+// The World's timeout is longer than the test may run, so the rank that left its loop must report that itself.
 TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
   std::string early, late;
   const auto start = std::chrono::steady_clock::now();
@@ -223,7 +223,7 @@ TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
         } catch (const Error& error) {
           (world.rank() == 1 ? early : late) = error.what();
         }
-        if (world.rank() == 1) const World leaving(std::move(world));  // as its process does: connections close
+        if (world.rank() == 1) const World leaving(std::move(world));  // closes connections, as its process would
       },
       std::chrono::minutes(5));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(2));
@@ -244,7 +244,7 @@ TEST(World, ARankThatAnExceptionEndsSaysSo) {
           world.barrier();
         } catch (const Error& error) {
           message = error.what();
-          const World leaving(std::move(world));  // nobody comes to a shutdown
+          const World leaving(std::move(world));  // no rank calls shutdown()
         } catch (const std::runtime_error&) {
         }
       },

@@ -16,13 +16,13 @@
 namespace yoke::train {
 namespace {
 
-constexpr double kMaxWeight = 9007199254740992.0;  // 2^53: up to here float64 counts exactly
+constexpr double kMaxWeight = 9007199254740992.0;  // 2^53: up to this value float64 counts exactly
 
 double ratio(double sum, double weight) {
   return weight == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / weight;
 }
 
-/// float64 [meters, 2] on the device, sums and weights, without waiting for it.
+/// Sums and weights as float64 [meters, 2] on the device, without waiting for it.
 at::Tensor stack_totals(std::initializer_list<const Meter*> meters, c10::Device device) {
   if (meters.size() == 0) return at::zeros({0, 2}, at::TensorOptions(at::kDouble).device(device));
   std::vector<at::Tensor> sums;
@@ -65,9 +65,9 @@ void Meter::accumulate(const at::Tensor& value, int64_t scale, int64_t weight) {
   if (!sum_.defined()) {
     sum_ = at::zeros({}, value.options().dtype(at::kDouble).requires_grad(false));
   } else if (sum_.device() != value.device()) {
-    sum_ = sum_.to(value.device());  // a state that was loaded, or a model that has moved
+    sum_ = sum_.to(value.device());  // a state was loaded, or the model has moved
   }
-  sum_.add_(value.reshape({}), scale);  // in float64, whatever the value's dtype
+  sum_.add_(value.reshape({}), scale);  // computed in float64, whatever the value's dtype
   weight_ += weight;
 }
 

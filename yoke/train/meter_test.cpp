@@ -33,7 +33,7 @@ TEST(Meter, MeanIsThatOfAllSamplesWhateverTheBatches) {
   EXPECT_TRUE(std::isnan(mean.read()));
 }
 
-// Float32 would stand still at 2^24.
+// In float32 the sum would stop growing at 2^24.
 TEST(Meter, SumsInFloat64) {
   Mean mean;
   mean.add(scalar(1), int64_t{1} << 24);
@@ -55,12 +55,13 @@ TEST(Meter, AccuracyCountsTheLargestLogit) {
   const auto logits = at::tensor({1.0, 2.0, 0.0, 9.0, 1.0, 1.0, 3.0, 3.0, 0.0}).reshape({3, 3}).to(at::kBFloat16);
   Accuracy accuracy;
   accuracy.add(logits, at::tensor({1, 2, 0}, at::kLong));
-  EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 3);  // the tie goes to the first
+  EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 3);  // of equal logits the first counts
   accuracy.add(logits, at::tensor({0, 1, 1}, at::kLong));
   EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 6);
 }
 
-// Oracle: the cross-entropy of all tokens at once. Ranks and batches have other numbers of them, and some are ignored.
+// Oracle: the cross-entropy of all tokens at once. Ranks and batches have different numbers of tokens, and some are
+// ignored.
 TEST(Meter, PerplexityIsThatOfAllTokensOfAllRanks) {
   constexpr int64_t kNumTokens = 30, kIgnored = -100;
   const auto logits = at::rand({kNumTokens, 7}).mul(5);
@@ -128,7 +129,8 @@ TEST(Meter, RanksTogetherReportWhatOneProcessDoes) {
   });
 }
 
-// Oracle: an epoch that was cut in two reports the figures of one that was not, on the same number of ranks or another.
+// Oracle: an epoch that is interrupted and resumed, on any number of ranks, reports the figures of an uninterrupted
+// one.
 TEST(Meter, AResumedEpochReportsTheSame) {
   at::Tensor states;
   double uncut = 0;

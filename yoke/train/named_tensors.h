@@ -1,4 +1,4 @@
-// yoke/train/named_tensors.h -- tensors by name, in an order of their own or sorted.
+// yoke/train/named_tensors.h -- tensors by name, in a given order or sorted.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,12 +12,11 @@
 
 namespace yoke::train {
 
-/// What `module.named_parameters().pairs()` gives.
+/// The type of `module.named_parameters().pairs()`.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// Each tensor once, under the first of its names, as Python's `named_parameters()` gives them. C++'s gives a tied
-/// weight under every name that it has; whatever changes parameters or gradients here (optimizers, clipping,
-/// GradScaler, averages) takes it once, in this way.
+/// Each tensor once, under its first name, as in Python's `named_parameters()`. The C++ function returns a tied weight
+/// under each of its names. Optimizers, clipping, GradScaler and averages handle it once, by this function.
 inline NamedTensors distinct(const NamedTensors& tensors) {
   NamedTensors result;
   std::unordered_set<const c10::TensorImpl*> taken;
@@ -28,7 +27,7 @@ inline NamedTensors distinct(const NamedTensors& tensors) {
   return result;
 }
 
-/// A module, the holder of one (torch::nn::Linear), or a ParallelModule: what optimizers and averages are made for.
+/// A module, the holder of a module (torch::nn::Linear), or a ParallelModule: the argument of optimizers and averages.
 template <class M>
 concept HasParameters = requires(const M& model) {
   { model.parameters() } -> std::same_as<NamedTensors>;
@@ -36,7 +35,7 @@ concept HasParameters = requires(const M& model) {
 || requires(const M& module) { module.named_parameters().pairs(); }
 || requires(const M& holder) { holder->named_parameters().pairs(); };
 
-/// Those of a module, or what an optimizer steps of a ParallelModule's: parameters, or this rank's parts.
+/// The parameters of a module; for a ParallelModule, those that an optimizer steps: parameters, or this rank's parts.
 template <HasParameters M>
 NamedTensors parameters_of(const M& model) {
   if constexpr (requires {
@@ -63,7 +62,7 @@ NamedTensors buffers_of(const M& model) {
   }
 }
 
-/// What a state or a file holds: each name once.
+/// The tensors of a state or a file; each name is unique.
 using TensorMap = std::map<std::string, at::Tensor>;
 
 }  // namespace yoke::train

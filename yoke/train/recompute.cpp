@@ -24,7 +24,7 @@ using torch::autograd::AutogradContext;
 
 constexpr std::array kAutocastDevices = {at::kCPU, at::kCUDA};
 
-/// What a call depends on beside its inputs, on this thread.
+/// The state of this thread on which a call depends in addition to its inputs.
 struct Surroundings {
   struct Autocast {
     bool enabled;
@@ -47,8 +47,8 @@ struct Surroundings {
   }
 
   void restore() const {
-    // Casts are remembered until the outermost Autocast ends. A second call runs in none: the next one would take its
-    // casts of the weights, from before the optimizer's step.
+    // Casts are cached until the outermost Autocast ends, but a second call runs outside of one. Without this, the next
+    // Autocast would use its casts of the weights from before the optimizer's step.
     at::autocast::clear_cache();
     for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
       at::autocast::set_autocast_enabled(kAutocastDevices[i], autocast[i].enabled);
@@ -61,7 +61,7 @@ struct Surroundings {
   }
 };
 
-/// As it was before, however the second call ends.
+/// Sets the state for the second call, and restores the old one however that call ends.
 class WithSurroundings {
  public:
   WithSurroundings(const Surroundings& wanted, const std::vector<at::Generator>& generators)
@@ -88,7 +88,7 @@ std::vector<at::Generator> generators_of(const std::vector<at::Tensor>& inputs) 
   return result;
 }
 
-/// Kept by the graph.
+/// The data that the graph keeps.
 struct FirstCall : torch::CustomClassHolder {
   TensorFunction function;
   std::vector<at::Generator> generators;
@@ -97,7 +97,7 @@ struct FirstCall : torch::CustomClassHolder {
 };
 
 struct Recompute : torch::autograd::Function<Recompute> {
-  /// `trigger` needs a gradient, so that there is a node even when no input does.
+  /// `trigger` needs a gradient, so that there is a node even if no input needs one.
   static std::vector<at::Tensor> forward(AutogradContext* context, const c10::intrusive_ptr<FirstCall>& call,
                                          const at::Tensor& /*trigger*/, at::TensorList inputs) {
     context->set_materialize_grads(false);
@@ -111,7 +111,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
   static std::vector<at::Tensor> backward(AutogradContext* context, const std::vector<at::Tensor>& gradients) {
     if (!torch::autograd::Engine::get_default_engine().is_checkpoint_valid()) {
       throw Error(ErrorCode::kFailedPrecondition,
-                  "recompute works within backward() only: autograd::grad would leave the gradients of its parameters "
+                  "recompute works only within backward(): autograd::grad would leave the gradients of its parameters "
                   "behind");
     }
     const auto call = c10::static_intrusive_pointer_cast<FirstCall>(context->saved_data["call"].toCapsule());
@@ -136,7 +136,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
       }
     }
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
-    std::vector<at::Tensor> result(2);  // none for the call and the trigger
+    std::vector<at::Tensor> result(2);  // no gradients for the call and the trigger
     for (const auto& input : inputs) result.push_back(input.grad());
     return result;
   }

@@ -1,4 +1,4 @@
-// yoke/train/recompute.h -- activations computed twice instead of kept (gradient checkpointing).
+// yoke/train/recompute.h -- recomputes activations in backward instead of keeping them (gradient checkpointing).
 //
 //     for (auto& block : blocks) x = recompute([&](const at::Tensor& input) { return block->forward(input); }, x);
 #pragma once
@@ -15,23 +15,24 @@ namespace yoke::train {
 
 using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-/// `function(inputs)`, of whose graph only the inputs are kept: backward calls it again, and goes through the graph of
-/// that second call at once. So a chain of n such calls holds n inputs and the activations of one call, for a third
-/// more computation.
+/// Computes `function(inputs)` and keeps only the inputs of its graph. Backward calls the function again and
+/// differentiates that second call at once. So a chain of n such calls holds n inputs and the activations of one call,
+/// for a third more computation.
 ///
-/// Gradients   of inputs and of whatever parameters the function uses, bit for bit those without recompute, also when
+/// Gradients   of inputs and of all parameters that the function uses, with the same bits as without recompute, even if
 ///             no input needs one.
-/// Repetition  both calls see the same random numbers (of the CPU, and of the inputs' GPU) and the same autocast; they
-///             must do the same, and not change what the other reads. Batch norm's running statistics change twice.
-/// Inputs      defined tensors. What the function captures is not differentiated but for leaves.
-/// Backward    by backward(), once for each forward; not by autograd::grad, since the parameters' gradients are
-///             accumulated within. No gradients of gradients.
-/// Errors      kFailedPrecondition within autograd::grad; kInvalidArgument for an undefined input, or a second call
-///             that gives another number of outputs.
+/// Repetition  both calls see the same random numbers (of the CPU, and of the inputs' GPU) and the same autocast. They
+///             must compute the same and must not change each other's input. Batch norm's running statistics are
+///             updated twice.
+/// Inputs      must be defined tensors. Of the tensors that the function captures, only leaves are differentiated.
+/// Backward    by backward(), once for each forward. Not by autograd::grad, since the parameters' gradients are
+///             accumulated inside. Gradients of gradients are not supported.
+/// Errors      kFailedPrecondition: called by autograd::grad; kInvalidArgument: an input is undefined, or the second
+///             call returns another number of outputs.
 /// Source      Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; PyTorch's reentrant checkpoint.
 std::vector<at::Tensor> recompute(const TensorFunction& function, const std::vector<at::Tensor>& inputs);
 
-/// The same for a function of tensors that gives one.
+/// The same for a function of tensors that returns one tensor.
 template <class Function, std::same_as<at::Tensor>... Inputs>
 requires(sizeof...(Inputs) > 0) at::Tensor recompute(Function function, const Inputs&... inputs) {
   const auto call =

@@ -22,10 +22,10 @@ namespace nn = torch::nn;
 struct Deep : nn::Module {
   std::vector<nn::Linear> layers;
   double dropout = 0;
-  bool keep = true;  ///< Activations.
+  bool keep = true;  ///< Keep activations instead of recomputing them.
 
   explicit Deep(int depth = 4, int64_t width = 16) {
-    static std::mutex mutex;  // ranks are threads, which share the default generator
+    static std::mutex mutex;  // ranks are threads that share the default generator
     const std::lock_guard lock(mutex);
     torch::manual_seed(0);
     for (int i = 0; i < depth; ++i) layers.push_back(register_module(std::to_string(i), nn::Linear(width, width)));
@@ -49,7 +49,7 @@ std::vector<at::Tensor> gradients_of(Deep& model, const at::Tensor& x) {
   x.mutable_grad().reset();
   torch::manual_seed(7);
   model.forward(x).to(torch::kFloat).square().mean().backward();
-  std::vector<at::Tensor> result = {x.grad(), torch::rand({3})};  // and where the generator has come to
+  std::vector<at::Tensor> result = {x.grad(), torch::rand({3})};  // the random numbers show the generator's state
   for (const auto& parameter : model.parameters()) result.push_back(parameter.grad());
   return result;
 }
@@ -69,7 +69,7 @@ void expect_equal_gradients(Deep& model, const at::Tensor& x) {
 TEST(Recompute, ChangesNoBitOfAnyGradient) {
   Deep model;
   expect_equal_gradients(model, torch::randn({8, 16}).requires_grad_(true));
-  expect_equal_gradients(model, torch::randn({8, 16}));  // the first block has parameters, and no input to go back to
+  expect_equal_gradients(model, torch::randn({8, 16}));  // the first block's input needs no gradient
   model.layers[1]->weight.set_requires_grad(false);
   expect_equal_gradients(model, torch::randn({8, 16}));
 }
@@ -99,12 +99,12 @@ TEST(Recompute, RepeatsAutocast) {
                },
                x)
                .sum();
-    // Autocast remembers casts: one that the first call made would have no graph.
+    // Autocast caches casts, and one from the first call would have no graph.
     model.zero_grad();
     model.layers[0](x).sum().backward();
     EXPECT_TRUE(model.layers[0]->weight.grad().defined());
   }
-  loss.backward();  // outside of the autocast
+  loss.backward();  // outside of the Autocast
   EXPECT_EQ(seen, (std::vector<at::ScalarType>{at::kBFloat16, at::kBFloat16}));
   EXPECT_EQ(model.layers[0](x).scalar_type(), at::kFloat) << "and as it was afterwards";
 }
@@ -137,7 +137,7 @@ TEST(Recompute, TakesSeveralInputsAndGivesSeveralOutputs) {
     const auto out = keep ? function(inputs) : recompute(function, inputs);
     EXPECT_TRUE(torch::equal(out[1], torch::tensor({2, 1})));
     EXPECT_FALSE(out[1].requires_grad());
-    (out[0].sum() + (out[2] * out[3]).sum()).backward();  // and nothing through the last
+    (out[0].sum() + (out[2] * out[3]).sum()).backward();  // no gradient goes through the last output
     return std::vector<at::Tensor>{a.grad(), b.grad()};
   };
   const auto kept = run(true), recomputed = run(false);
@@ -183,7 +183,7 @@ TEST(Recompute, RefusesWhatCannotWork) {
   EXPECT_THROW(recompute(growing, {x})[0].sum().backward(), Error);
 }
 
-// Oracle: of n blocks the activations of one are held, and n inputs.
+// Oracle: for n blocks, the memory is n inputs and the activations of one block.
 TEST(Recompute, HoldsTheActivationsOfOneBlock) {
   fakes::count_tensor_bytes();
   constexpr int kDepth = 12;
@@ -192,7 +192,7 @@ TEST(Recompute, HoldsTheActivationsOfOneBlock) {
   const double activation = static_cast<double>(x.nbytes());
   const auto peak_of = [&](bool keep) {
     model.keep = keep;
-    gradients_of(model, x);  // gradients are there from now on
+    gradients_of(model, x);  // allocates the gradients
     const auto before = fakes::tensor_bytes();
     fakes::reset_peak_tensor_bytes();
     gradients_of(model, x);

@@ -16,7 +16,7 @@
 namespace yoke::train {
 namespace {
 
-// What seed() must leave as it was when not asked, and what the tests put back.
+// Flags that seed() must not change unless asked to, and that the tests restore.
 struct Flags {
   bool algorithms = at::globalContext().deterministicAlgorithms();
   bool cudnn = at::globalContext().deterministicCuDNN();
@@ -67,7 +67,7 @@ TEST(Seed, DeterministicSetsTheFlagsAndNothingElse) {
   EXPECT_EQ(at::get_num_threads(), num_threads);
   EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
 
-  setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8", 1);  // the user's own choice stays
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8", 1);  // the user's setting is kept
   seed({.seed = 1, .deterministic = true});
   EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":16:8");
 

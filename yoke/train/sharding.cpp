@@ -12,7 +12,7 @@
 namespace yoke::train {
 namespace {
 
-/// libtorch keeps one such hook with a tensor; it serves as the mark.
+/// libtorch keeps at most one such hook per tensor; it serves as the mark.
 class Mark : public torch::autograd::PostAccumulateGradHook {
  public:
   Mark(Sharding sharding, std::function<void()> on_gradient)

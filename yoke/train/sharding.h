@@ -1,7 +1,7 @@
-// yoke/train/sharding.h -- tensors that are divided between ranks, told from others.
+// yoke/train/sharding.h -- marks tensors that are divided between ranks.
 //
-// A parameter of a sharded model has no elements, and a rank's part of it looks like any tensor. What would go wrong in
-// silence with them (an optimizer over the one, a norm or a file of the other) asks here.
+// A parameter of a sharded model has no elements, and a rank's part of it looks like any tensor. Code that would
+// silently go wrong with them (an optimizer over such a parameter, a norm or a file of a part) checks the mark.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,39 +19,39 @@ namespace yoke::train {
 
 class FullyShardedDataParallelBase;
 
-/// What a tensor has to do with a parameter that is divided between ranks.
+/// How a tensor is related to a parameter that is divided between ranks.
 struct Sharding {
   enum class Role : uint8_t {
-    kParameter,  ///< The model's own, without elements but in its unit's forward and backward.
-    kPart,       ///< What this rank has of it, or of a state with its shape.
+    kParameter,  ///< The model's parameter, which has elements only in its unit's forward and backward.
+    kPart,       ///< This rank's part of a parameter, or of a state with its shape.
   };
   Role role = Role::kPart;
-  std::vector<int64_t> shape;  ///< Of the whole.
-  int64_t first = 0;           ///< Of a part: the first of its elements in the whole's contiguous order.
+  std::vector<int64_t> shape;  ///< Shape of the whole parameter.
+  int64_t first = 0;           ///< For a part: index of its first element in the whole's contiguous order.
   dist::Group* group = nullptr;
-  at::Tensor part;                                ///< Of a kParameter: what this rank has of it, also without elements.
-  FullyShardedDataParallelBase* owner = nullptr;  ///< Of a kParameter.
+  at::Tensor part;                                ///< For a kParameter: this rank's part, which may have no elements.
+  FullyShardedDataParallelBase* owner = nullptr;  ///< For a kParameter: its wrapper.
 };
 
-/// Null for a tensor that is whole. Views and copies of a tensor are not marked.
+/// Returns null for a whole tensor. Views and copies of a tensor are not marked.
 const Sharding* sharding_of(const at::Tensor& tensor);
 
-/// Marks `tensor`, a leaf, and calls `on_gradient`, if there is one, whenever its gradient has come.
+/// Marks `tensor`, which must be a leaf, and calls `on_gradient`, if it is set, whenever a gradient arrives.
 void mark_sharded(const at::Tensor& tensor, Sharding sharding, std::function<void()> on_gradient = {});
 void unmark_sharded(const at::Tensor& tensor);
 
-/// The shape of a rank's part of a tensor: as many dimensions as the whole has, all 1 but the last, so that a rule such
-/// as "no weight decay for what has one dimension" means the same for a part.
+/// The shape of a rank's part of a tensor: as many dimensions as the whole, all of size 1 except the last, so that a
+/// rule such as "no weight decay for tensors with one dimension" means the same for a part.
 std::vector<int64_t> shape_of_part(const std::vector<int64_t>& whole, int64_t num_elements);
 
-/// The shape of the parameter that `tensor` is, or is a part of.
+/// The shape of the whole parameter, given the parameter or a part of it.
 std::vector<int64_t> whole_shape(const at::Tensor& tensor);
 
-/// For what takes parameters or parts of them, and nothing in between.
-/// Errors  kInvalidArgument, naming the tensor, for a sharded model's parameter, which has no elements at the moment.
+/// For functions that accept parameters or parts of them.
+/// Errors  kInvalidArgument, naming the tensor: it is a parameter of a sharded model, which has no elements now.
 void require_elements(const std::string& what, const std::string& name, const at::Tensor& tensor);
-/// For what takes whole tensors.
-/// Errors  kInvalidArgument, naming the tensor, for these and for parts.
+/// For functions that accept only whole tensors.
+/// Errors  kInvalidArgument, naming the tensor: it is a parameter of a sharded model, or a part.
 void require_whole(const std::string& what, const std::string& name, const at::Tensor& tensor);
 
 }  // namespace yoke::train

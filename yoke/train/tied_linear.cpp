@@ -56,7 +56,7 @@ std::shared_ptr<torch::nn::Module> TiedLinearImpl::clone(const std::optional<at:
               "are registered in");
 }
 
-// Cloneable::clone has made this anew, by reset(), and then put the source's clone in the place of the new source.
+// Cloneable::clone has constructed this module by reset(), and then replaced its new source by the source's clone.
 void TiedLinearImpl::clone_(torch::nn::Module& other, const std::optional<at::Device>& device) {
   const at::NoGradGuard no_grad;
   const auto* original = dynamic_cast<const TiedLinearImpl*>(&other);

@@ -14,20 +14,20 @@
 namespace yoke::train {
 
 struct TiedLinearOptions {
-  bool bias = false;  ///< Adds a bias of its own, initialised as Linear's.
+  bool bias = false;  ///< Adds a bias, initialised like Linear's.
 };
 
-/// y = x W^T + b, where W is the parameter "weight" of `source`, an Embedding or a Linear: what Python writes as
+/// y = x W^T + b, where W is the parameter "weight" of `source`, an Embedding or a Linear: Python writes this as
 /// `head.weight = embedding.weight`.
 ///
-/// Parameter  one tensor under two names, which are Python's: its gradient is the sum of both uses, and whatever trains
-///            or averages parameters takes it once (see distinct in named_tensors.h). The state has it under both
-///            names, as Python's state_dict, so files fit both ways.
-/// to()       moves and converts it once; the tie stays.
-/// clone()    of a module that has both keeps the tie, provided that its reset() registers the source before this.
-/// Random     no numbers are drawn for the weight; Python draws those of a Linear's and drops them.
-/// Errors     kInvalidArgument when the source has no parameter "weight" of two dimensions. In clone():
-///            kFailedPrecondition for this module alone, or with a source that was not cloned before it.
+/// Parameter  one tensor under the same two names as in Python. Its gradient is the sum of both uses, and optimizers
+///            and averages handle it once (see distinct in named_tensors.h). The state has it under both names, like
+///            Python's state_dict, so files can be exchanged.
+/// to() moves and converts the tensor once and keeps the tie. clone() of a module that contains both keeps the tie, if
+/// its reset() registers the source before this module.
+/// Random     no random numbers are drawn for the weight; Python draws those of a Linear and drops them.
+/// Errors     kInvalidArgument: the source has no parameter "weight" of two dimensions. In clone(),
+///            kFailedPrecondition: only this module is cloned, or its source was not cloned before it.
 class TiedLinearImpl : public torch::nn::Module {
  public:
   explicit TiedLinearImpl(std::shared_ptr<torch::nn::Module> source, const TiedLinearOptions& options = {});
@@ -38,7 +38,7 @@ class TiedLinearImpl : public torch::nn::Module {
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override;
   void pretty_print(std::ostream& stream) const override;
 
-  at::Tensor weight;  ///< [out, in], the source's.
+  at::Tensor weight;  ///< [out, in], shared with the source.
   at::Tensor bias;    ///< [out], or undefined.
 
  private:

@@ -35,7 +35,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kVocabulary = 11, kWidth = 6, kNumSequences = 8, kLength = 5;
 
-// That of tests/reference/record_tied_model.py.
+// The model of tests/reference/record_tied_model.py.
 struct ModelImpl : torch::nn::Cloneable<ModelImpl> {
   ModelImpl() { reset(); }
   void reset() override {
@@ -94,7 +94,7 @@ TEST(TiedLinear, HasPythonsNames) {
   EXPECT_EQ(state, recorded["state"].get<std::vector<std::string>>());
 }
 
-// Oracle: PyTorch's own training of the whole batch, which two ranks with half of it each equal.
+// Oracle: PyTorch's training on the whole batch, compared with two ranks with half of it each.
 TEST(TiedLinear, TwoRanksTrainAsPython) {
   const auto recorded = nlohmann::json::parse(std::ifstream(test::reference("tied_model.json")));
   const auto tokens = make_tokens();
@@ -162,7 +162,7 @@ TEST(TiedLinear, IsSavedAndLoaded) {
   EXPECT_TRUE(at::equal(other->head->bias, model->head->bias));
 }
 
-// The head comes first, so that its source is cloned after it.
+// The head is registered first, so its source is cloned after it.
 struct BackToFront : torch::nn::Cloneable<BackToFront> {
   BackToFront() { reset(); }
   void reset() override {

@@ -1,4 +1,4 @@
-// yoke/train/warn.h -- where lines about what was survived go.
+// yoke/train/warn.h -- the receiver of warnings.
 #pragma once
 
 #include <functional>
@@ -6,10 +6,10 @@
 
 namespace yoke::train {
 
-/// Receives one line about something that was survived.
+/// Receives one line about a problem that did not stop the work.
 using Warn = std::function<void(const std::string& message)>;
 
-/// "warning: MESSAGE" on standard error.
+/// Prints "warning: MESSAGE" to standard error.
 void warn_on_stderr(const std::string& message);
 
 }  // namespace yoke::train

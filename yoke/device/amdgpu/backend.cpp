@@ -54,7 +54,7 @@ class AmdgpuBackend : public Backend {
     if (!devices_.empty()) return report;
     std::error_code error;
     const bool is_loaded = topology.is_there || fs::exists(sysroot_ / "sys/module/amdgpu", error);
-    report.reason = is_loaded ? "no AMD GPU (the amdgpu driver is loaded, and drives none)"
+    report.reason = is_loaded ? "no AMD GPU (the amdgpu driver is loaded, but drives no device)"
                               : "no AMD GPU (the amdgpu driver is not loaded)";
     return report;
   }
@@ -68,7 +68,7 @@ class AmdgpuBackend : public Backend {
       device.reason = "it has left the bus: its folder in /sys/bus/pci/devices is gone";
       return;
     }
-    // The sensors are those of the card; where it is divided, its first partition has them.
+    // The sensors belong to the card. If the card is divided, its first partition reports them.
     const bool has_sensors = !known.gpu || known.gpu->partition == 0;
     read_facts(known, want);
     device.facts = known.facts;
@@ -85,14 +85,14 @@ class AmdgpuBackend : public Backend {
     if (want.links && known.gpu) device.links = amdgpu::read_kfd_links(kfd_, gpus_, *known.gpu);
     set_state(known, device);
     if (!has_sensors || known.card.is_asleep()) return;
-    publish(device);  // the rest asks the card's firmware
+    publish(device);  // the remaining values are read from the card's firmware
     known.card.read_basics(device.readings);
     if (want.details) known.card.read_details(device.readings);
   }
 
  private:
   struct Known {
-    std::optional<KfdGpu> gpu;  ///< None: KFD does not know the card (some integrated GPUs), or hides it.
+    std::optional<KfdGpu> gpu;  ///< nullopt: KFD does not list the card (some integrated GPUs), or hides it.
     Card card;
     Facts facts;
     bool is_denied = false;
@@ -100,7 +100,7 @@ class AmdgpuBackend : public Backend {
     bool has_details = false;
   };
 
-  /// Folders of the cards that amdgpu drives, by PCI bus id.
+  /// The folders of all cards that amdgpu drives, by PCI bus id.
   std::map<std::string, fs::path> find_cards() const {
     std::map<std::string, fs::path> cards;
     for (const auto& [number, card] : numbered(sysroot_ / "sys/class/drm", "card")) {
@@ -137,11 +137,11 @@ class AmdgpuBackend : public Backend {
     if (!device.reason.empty()) device.state = State::kNoPermission;
   }
 
-  /// Why programs of this user cannot compute on the card, though its numbers can be read; empty: they can.
+  /// Says why programs of this user cannot compute on the card, although its readings are available. Empty if they can.
   std::string obstacle(const Known& known) const {
     if (known.is_denied) return "this process may not use it: its cgroup (a container, a job) was given other devices";
     std::error_code error;
-    if (!fs::exists(sysroot_ / "dev", error)) return {};  // a copy of sys alone
+    if (!fs::exists(sysroot_ / "dev", error)) return {};  // a copy that holds only sys
     std::vector<std::string> files;
     if (known.gpu) files.emplace_back("dev/kfd");
     if (known.facts.minor_number) files.push_back(fmt::format("dev/dri/renderD{}", *known.facts.minor_number));

@@ -27,7 +27,7 @@ using testing::SizeIs;
 
 constexpr const char* kLumi = YOKE_FAKE_SYSFS "/lumi-g";
 constexpr const char* kWorkstation = YOKE_FAKE_SYSFS "/workstation";
-/// What amdgpu and KFD have on the workstation, to be changed.
+/// A copy of the workstation's files of amdgpu and KFD, which tests change.
 struct AmdTree : FixtureTree {
   AmdTree()
       : FixtureTree(kWorkstation, {"sys/bus", "sys/class", "sys/devices/pci0000:00", "sys/devices/virtual",
@@ -139,14 +139,14 @@ TEST(Amdgpu, AProcessBelongsToTheGpusThatItUses) {
     for (const auto& process : device.processes) found.push_back(process.pid);
     return found;
   });
-  // 71003 has opened the driver and uses nothing; each has files about all eight.
+  // Process 71003 has opened the driver but uses no GPU. Each process has files about all eight GPUs.
   using Pids = std::vector<int64_t>;
   EXPECT_THAT(pids, ElementsAre(Pids{71001}, Pids{71002}, Pids{71004}, Pids{}, Pids{}, Pids{}, Pids{}, Pids{}));
   const auto& process = devices[0].processes[0];
   EXPECT_EQ(process.type, "compute");
   EXPECT_EQ(process.memory_bytes, 12 * kGib - 20 * kMib);
   EXPECT_EQ(process.utilization_percent, 94);          // 104 of 110 units
-  EXPECT_EQ(devices[2].processes[0].memory_bytes, 0);  // a queue alone
+  EXPECT_EQ(devices[2].processes[0].memory_bytes, 0);  // it has only a queue
   EXPECT_EQ(devices[0].state, State::kBusy);
   EXPECT_EQ(devices[3].state, State::kFree);
 }
@@ -183,7 +183,7 @@ TEST(Amdgpu, ARadeonCardAndTheGpuInTheProcessor) {
   EXPECT_EQ(card.readings.fan_percent, 20);
   EXPECT_EQ(card.readings.power_mw, 31'500);
   EXPECT_EQ(card.facts.power_limit_min_mw, 272'000);
-  // Not the link to the card's own bridge, which is 16 lanes of generation 4.
+  // This is not the link to the card's own bridge, which has 16 lanes of generation 4.
   EXPECT_EQ(card.readings.pcie_generation, 3);
   EXPECT_EQ(card.readings.pcie_width, 4);
   EXPECT_EQ(card.facts.pcie_width_max, 16);
@@ -207,7 +207,7 @@ TEST(Amdgpu, WithoutKfdCardsAreStillThere) {
   const auto devices = read_all(tree.path());
   ASSERT_THAT(devices, SizeIs(2));
   EXPECT_EQ(devices[0].facts.uuid, "GPU-5d3a0f7c21b84e96");
-  EXPECT_EQ(devices[0].state, State::kBusy);  // over 1 GiB of memory that nobody accounts for
+  EXPECT_EQ(devices[0].state, State::kBusy);  // over 1 GiB of memory belongs to no known process
   EXPECT_THAT(devices[0].processes, IsEmpty());
 }
 
@@ -221,7 +221,7 @@ TEST(Amdgpu, NoDriverIsAReason) {
   EXPECT_EQ(backend->num_devices(), 0);
   tree.write("sys/module/amdgpu/version", "6.10.5\n");
   report = make_amdgpu_backend(tree.path())->open();
-  EXPECT_EQ(report.reason, "no AMD GPU (the amdgpu driver is loaded, and drives none)");
+  EXPECT_EQ(report.reason, "no AMD GPU (the amdgpu driver is loaded, but drives no device)");
   EXPECT_EQ(report.driver_version, "6.10.5");
 }
 
@@ -231,13 +231,13 @@ TEST(Amdgpu, SaysWhatKeepsProgramsFromUsingIt) {
   auto device = read_all(tree.path()).at(0);
   EXPECT_EQ(device.state, State::kNoPermission);
   EXPECT_THAT(device.reason, AllOf(HasSubstr("there is no /dev/kfd here"), HasSubstr("--device")));
-  EXPECT_EQ(device.readings.utilization_percent, 3);  // it can be looked at all the same
+  EXPECT_EQ(device.readings.utilization_percent, 3);  // it can be read all the same
 
   tree.write("dev/kfd", "");
   fs::permissions(tree.path() / "dev/kfd", fs::perms::none);
   if (geteuid() == 0) {
     fs::permissions(tree.path(), fs::perms(0755));
-    ASSERT_EQ(seteuid(65'534), 0);  // whom permissions bind
+    ASSERT_EQ(seteuid(65'534), 0);  // unlike root, this user is bound by permissions
   }
   device = read_all(tree.path()).at(0);
   if (getuid() == 0) {
@@ -246,18 +246,18 @@ TEST(Amdgpu, SaysWhatKeepsProgramsFromUsingIt) {
   EXPECT_EQ(device.state, State::kNoPermission);
   EXPECT_THAT(device.reason, AllOf(HasSubstr("may not open /dev/kfd"), HasSubstr("render")));
 
-  tree.remove("dev");  // a copy of sys alone says nothing about permissions
+  tree.remove("dev");  // a copy of only sys says nothing about permissions
   EXPECT_EQ(read_all(tree.path()).at(0).state, State::kBusy);
 }
 
 TEST(Amdgpu, WhatACgroupWithholdsIsShownAsSuch) {
   const AmdTree tree;
-  // The kernel answers EPERM; a folder in the file's place is what a test can have.
+  // The kernel would return EPERM. A test can only put a folder in place of the file.
   tree.remove("sys/class/kfd/kfd/topology/nodes/1/gpu_id");
   tree.write("sys/class/kfd/kfd/topology/nodes/1/gpu_id/x", "");
   const auto device = read_all(tree.path()).at(0);
   EXPECT_EQ(device.facts.pci_bus_id, "0000:03:00.0");
-  EXPECT_EQ(device.facts.vendor_index, std::nullopt);  // programs do not count it
+  EXPECT_EQ(device.facts.vendor_index, std::nullopt);  // programs do not see it
   EXPECT_EQ(device.state, State::kNoPermission);
   EXPECT_THAT(device.reason, HasSubstr("cgroup"));
 }
@@ -304,7 +304,7 @@ TEST(Amdgpu, PartitionsOfACardAreDevices) {
   EXPECT_EQ(devices[1].facts.target, "gfx942");
   EXPECT_EQ(devices[1].readings.memory_total_bytes, 24 * kGib);
   EXPECT_EQ(devices[1].readings.memory_used_bytes, std::nullopt);
-  EXPECT_EQ(devices[1].readings.power_mw, std::nullopt);  // of the card, and told once
+  EXPECT_EQ(devices[1].readings.power_mw, std::nullopt);  // power is per card and reported once
   EXPECT_EQ(devices[0].readings.power_mw, 31'500);
 }
 

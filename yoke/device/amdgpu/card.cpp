@@ -12,8 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A Radeon card has PCIe bridges of its own, and its GPU only tells the speed of its link to these. The link to the
-/// machine is that of the uppermost of them.
+/// A Radeon card has its own PCIe bridges, and its GPU reports only the speed of its link to them. The link to the
+/// machine is that of the topmost bridge.
 fs::path port_of(const fs::path& folder) {
   std::error_code error;
   auto port = fs::canonical(folder, error);
@@ -56,7 +56,8 @@ std::optional<int64_t> Card::sensor(std::string_view label, std::string_view wha
 std::optional<int64_t> Card::power(std::string_view file) const {
   if (hwmon_.empty()) return std::nullopt;
   const auto microwatts = read_number(hwmon_ / file);
-  // Of a card with two GPUs (MI250X) only the first knows the power, of both; the second says 0 for every file.
+  // On a card with two GPUs (MI250X), the first one reports the power of both, and the second one reports 0 in every
+  // file.
   return microwatts.value_or(0) > 0 ? std::optional(*microwatts / 1000) : std::nullopt;
 }
 
@@ -180,7 +181,7 @@ std::optional<std::string> find_in_amdgpu_ids(std::string_view text, int64_t dev
 }
 
 std::optional<std::string> card_name(int64_t device_id, int64_t revision, const fs::path& sysroot) {
-  // Where people compute there is often no libdrm.
+  // Compute nodes often have no libdrm.
   constexpr std::array<std::pair<int64_t, const char*>, 10> kNames = {{{0x738c, "AMD Instinct MI100"},
                                                                        {0x7408, "AMD Instinct MI250X"},
                                                                        {0x740c, "AMD Instinct MI250X/MI250"},

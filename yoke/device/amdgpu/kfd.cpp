@@ -25,7 +25,7 @@ std::optional<int64_t> memory_of(const fs::path& node) {
   for (const auto& [number, bank] : numbered(node / "mem_banks")) {
     const auto properties = parse_properties(read_text(bank / "properties").value_or(""));
     const auto heap = value_of(properties, "heap_type");
-    constexpr int64_t kPublic = 1, kPrivate = 2;  // frame buffer; the rest is LDS, GDS and the host's memory
+    constexpr int64_t kPublic = 1, kPrivate = 2;  // frame buffer; other types are LDS, GDS and the host's memory
     constexpr int64_t kMost = int64_t{1} << 56;
     const auto size = value_of(properties, "size_in_bytes");
     if ((heap == kPublic || heap == kPrivate) && size > 0 && size <= kMost - total) total += size;
@@ -83,7 +83,7 @@ std::vector<Link> read_kfd_links(const fs::path& kfd, const std::vector<KfdGpu>&
     const auto remote =
         std::find_if(gpus.begin(), gpus.end(), [&](const KfdGpu& other) { return other.node == node_to; });
     if (remote == gpus.end() || remote->node == gpu.node) continue;
-    // The smallest bandwidth is that of one link, the greatest that of all links between the two.
+    // The minimum bandwidth is that of one link, the maximum that of all links between the two GPUs.
     const auto one = value_of(properties, "min_bandwidth");
     const auto all = value_of(properties, "max_bandwidth");
     const int64_t count = one > 0 && all >= one && all / one <= 32 ? all / one : 1;

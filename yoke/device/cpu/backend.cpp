@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kKibibyte = 1024;
 
-/// The machine as one device. Without hwloc: loading it costs more than all of this.
+/// The machine as one device. It does not use hwloc, because loading that takes longer than all the reads here.
 class CpuBackend : public Backend {
  public:
   explicit CpuBackend(fs::path sysroot) : sysroot_(std::move(sysroot)) {}
@@ -34,10 +34,10 @@ class CpuBackend : public Backend {
             const std::function<void(const Device&)>& publish) noexcept override {
     if (facts_.name.empty()) read_facts();
     if (want.details && !has_details_) read_details();
-    // What may change while the machine runs.
+    // These values may change while the machine runs.
     const auto limits = read_cgroup_limits(sysroot_);
     device.facts = facts_;
-    device.has_process_list = want.processes;  // empty: everybody uses it, and it has no list of its own
+    device.has_process_list = want.processes;  // the list stays empty: every process uses the CPU
     const auto allowed = find_allowed();
     device.facts.cpu_affinity = format_cpu_list(allowed);
     auto num_allowed = static_cast<int64_t>(allowed.size());
@@ -55,14 +55,14 @@ class CpuBackend : public Backend {
  private:
   struct Energy {
     int64_t microjoules = 0;
-    int64_t range = 0;  ///< It begins again from 0 after this.
+    int64_t range = 0;  ///< The counter wraps around to 0 after this value.
   };
 
   std::vector<int> all_cpus() const {
     return parse_cpu_list(read_text(sysroot_ / "sys/devices/system/cpu/online").value_or("0"));
   }
 
-  /// By affinity mask and cpuset, which the kernel keeps within each other.
+  /// The affinity mask, which the kernel keeps within the cpuset.
   std::vector<int> find_allowed() const {
     const auto status = read_text(sysroot_ / "proc/self/status").value_or("");
     const auto list = find_line(status, "Cpus_allowed_list:");
@@ -70,11 +70,11 @@ class CpuBackend : public Backend {
   }
 
   void read_facts() {
-    // A page is enough for the first processor; the whole file is large, and slow where it asks for each frequency.
+    // One page covers the first processor. The whole file is large, and slow if the kernel measures each frequency.
     facts_.name = cpu_name(read_text(sysroot_ / "proc/cpuinfo", 4096).value_or(""));
     facts_.num_cpus = static_cast<int64_t>(all_cpus().size());
     const auto num_nodes = numbered(sysroot_ / "sys/devices/system/node", "node").size();
-    facts_.num_numa_nodes = std::max<int64_t>(1, static_cast<int64_t>(num_nodes));  // a kernel without NUMA lists none
+    facts_.num_numa_nodes = std::max<int64_t>(1, static_cast<int64_t>(num_nodes));  // the kernel may lack NUMA
   }
 
   void read_details() {
@@ -108,7 +108,7 @@ class CpuBackend : public Backend {
     }
   }
 
-  /// Since the last sample.
+  /// Utilisation since the last sample.
   void read_utilization(Readings& readings) {
     const auto now = parse_cpu_time(read_text(sysroot_ / "proc/stat", 4096).value_or(""));
     if (now && last_time_ && now->total > last_time_->total) {
@@ -118,19 +118,20 @@ class CpuBackend : public Backend {
     last_time_ = now;
   }
 
-  /// Of the hottest package.
+  /// The temperature of the hottest package.
   std::optional<int64_t> read_temperature() const {
     std::optional<int64_t> hottest;
     for (const auto& [number, monitor] : numbered(sysroot_ / "sys/class/hwmon", "hwmon")) {
       const auto driver = read_text(monitor / "name").value_or("");
       if (driver != "coretemp" && driver != "k10temp" && driver != "zenpower") continue;
-      const auto value = read_number(monitor / "temp1_input");  // of the package: its hottest core, or what fans obey
+      const auto value = read_number(monitor / "temp1_input");  // its hottest core, or the value that controls fans
       if (value) hottest = std::max(hottest.value_or(*value), *value);
     }
     return hottest ? std::optional(*hottest / 1000) : std::nullopt;
   }
 
-  /// Mean since the last sample, of all packages, by RAPL's energy counters. Most systems show them to root alone.
+  /// Mean power of all packages since the last sample, from RAPL's energy counters. Most systems let only root read
+  /// them.
   std::optional<int64_t> read_power() {
     std::vector<Energy> energy;
     for (const auto& [number, zone] : numbered(sysroot_ / "sys/class/powercap", "intel-rapl:")) {

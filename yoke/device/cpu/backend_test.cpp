@@ -71,7 +71,7 @@ TEST(CpuBackend, ALowerMemoryLimitIsTheMemory) {
   const auto backend = make_cpu_backend(tree.path());
   EXPECT_EQ(read(*backend).readings.memory_total_bytes, 2 * kCpuGib);
   EXPECT_EQ(read(*backend).readings.memory_used_bytes, kCpuGib);
-  tree.write("sys/fs/cgroup/job/memory.max", "109951162777600\n");  // more than there is
+  tree.write("sys/fs/cgroup/job/memory.max", "109951162777600\n");  // more than the machine has
   EXPECT_EQ(read(*backend).readings.memory_total_bytes, 8 * kCpuGib);
 }
 
@@ -81,7 +81,7 @@ TEST(CpuBackend, UtilisationIsThatSinceTheLastSample) {
   const auto backend = make_cpu_backend(tree.path());
   EXPECT_EQ(read(*backend).readings.utilization_percent, std::nullopt);
   tree.write("proc/stat", "cpu  160 10 105 915 5 5 0 0 60 0\ncpu0 1 1 1 1\n");
-  EXPECT_EQ(read(*backend).readings.utilization_percent, 40);            // 80 of 200 ticks; guests are in user's
+  EXPECT_EQ(read(*backend).readings.utilization_percent, 40);            // 80 of 200 ticks; user time includes guests
   EXPECT_EQ(read(*backend).readings.utilization_percent, std::nullopt);  // no tick has passed
 }
 
@@ -118,9 +118,9 @@ TEST(CpuBackend, PowerIsTheEnergySinceTheLastSample) {
   EXPECT_EQ(read(*backend).readings.power_mw, std::nullopt);
   tree.write(zone + "0/energy_uj", "2000000\n");
   EXPECT_GT(read(*backend).readings.power_mw.value(), 0);
-  tree.write(zone + "0/energy_uj", "7\n");  // it has begun again
+  tree.write(zone + "0/energy_uj", "7\n");  // the counter has wrapped around
   EXPECT_GT(read(*backend).readings.power_mw.value(), 0);
-  tree.remove(zone + "0/energy_uj");  // as for everybody but root
+  tree.remove(zone + "0/energy_uj");  // as for all users but root
   EXPECT_EQ(read(*backend).readings.power_mw, std::nullopt);
 }
 

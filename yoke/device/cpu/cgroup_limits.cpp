@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// nullopt: not there, "max", or -1.
+/// nullopt if the file is missing or contains "max" or -1.
 std::optional<int64_t> limit_in(const fs::path& path) {
   const auto number = read_number(path);
   return number && *number >= 0 ? number : std::nullopt;
@@ -28,7 +28,7 @@ std::optional<double> cpus_of(const std::optional<int64_t>& quota, const std::op
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-/// The kernel counts files that it keeps in memory while there is room; those not in use lately it gives back at once.
+/// The kernel's count includes cached files. It drops those that were not used lately as soon as memory is needed.
 void lower_memory(const std::optional<int64_t>& limit, const fs::path& used, const fs::path& stat, const char* files,
                   CgroupLimits& limits) {
   if (!limit || (limits.memory_bytes && *limits.memory_bytes <= *limit)) return;
@@ -74,7 +74,7 @@ void read_v1(const std::string& controller, const fs::path& group, CgroupLimits&
   if (controller == "cpu") {
     lower(limits.cpus, cpus_of_v1(group));
   } else if (controller == "memory") {
-    constexpr int64_t kUnlimited = int64_t{1} << 60;  // the kernel writes almost 2^63 for none
+    constexpr int64_t kUnlimited = int64_t{1} << 60;  // the kernel writes almost 2^63 if there is no limit
     const auto limit = limit_in(group / "memory.limit_in_bytes");
     if (limit && *limit < kUnlimited) {
       lower_memory(limit, group / "memory.usage_in_bytes", group / "memory.stat", "total_inactive_file", limits);
@@ -89,8 +89,8 @@ void read_v1(const std::string& controller, const fs::path& group, CgroupLimits&
   }
 }
 
-/// Calls `visit` for the group at `path` below `mount`, and for all above it. In a container the path may be the
-/// host's, which is not there: then the mount itself is the group.
+/// Calls `visit` for the group at `path` below `mount` and for all its ancestors. In a container the path may be the
+/// host's and not exist below `mount`; then the mount itself is the group.
 void climb(const fs::path& mount, const std::string& path, const std::function<void(const fs::path&)>& visit) {
   auto group = (mount / fs::path(path).relative_path()).lexically_normal();
   while (group.string().starts_with(mount.string() + "/")) {
@@ -100,7 +100,8 @@ void climb(const fs::path& mount, const std::string& path, const std::function<v
   visit(mount);
 }
 
-/// The groups of this process: `read_v2(group)` for those of version 2, `read_v1(controller, group)` for the others.
+/// Visits the groups of this process: calls `read_v2(group)` for version 2, and `read_v1(controller, group)` for
+/// version 1.
 void visit_groups(const fs::path& sysroot, const std::function<void(const fs::path&)>& read_v2,
                   const std::function<void(const std::string&, const fs::path&)>& read_v1) {
   const auto mount = (sysroot / "sys/fs/cgroup").lexically_normal();

@@ -14,7 +14,7 @@ namespace yoke::device {
 namespace {
 
 std::vector<int> allowed_cpus() {
-  // The kernel refuses a mask smaller than its own; machines with more than 1024 processors exist.
+  // The kernel refuses a mask that is smaller than its own, and some machines have more than 1024 processors.
   for (int size = 1024; size <= 1 << 20; size *= 4) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(size), [](cpu_set_t* set) { CPU_FREE(set); });
     const size_t bytes = CPU_ALLOC_SIZE(size);
@@ -40,7 +40,7 @@ std::vector<int> parse_cpu_list(std::string_view text) {
     const auto last = dash == item.npos ? first : parse_int(item.substr(dash + 1));
     constexpr size_t kMost = 1 << 20;
     if (!first || !last || *first < 0 || *last >= static_cast<int64_t>(kMost)) continue;
-    if (result.size() > kMost) break;  // no list of processors
+    if (result.size() > kMost) break;  // this cannot be a list of processors
     for (auto cpu = *first; cpu <= *last; ++cpu) result.push_back(static_cast<int>(cpu));
   }
   return result;
@@ -56,7 +56,7 @@ int64_t count_numa_nodes(const std::filesystem::path& sysfs_nodes, const std::ve
       const auto cpus = parse_cpu_list(read_file(entry.path() / "cpulist"));
       count += std::find_first_of(cpus.begin(), cpus.end(), allowed.begin(), allowed.end()) != cpus.end() ? 1 : 0;
     } catch (const Error&) {
-      continue;  // a node that went offline meanwhile
+      continue;  // the node went offline meanwhile
     }
   }
   return std::max<int64_t>(1, count);

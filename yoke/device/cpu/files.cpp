@@ -52,7 +52,7 @@ std::string cpu_name(std::string_view cpuinfo) {
 std::optional<double> parse_load(std::string_view loadavg) {
   const auto text = loadavg.substr(0, loadavg.find(' '));
   double load = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), load);  // whatever the locale
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), load);  // ignores the locale
   return error == std::errc() && end == text.data() + text.size() && load >= 0 ? std::optional(load) : std::nullopt;
 }
 

@@ -18,7 +18,7 @@ std::optional<CpuSet> read_list(const fs::path& file) {
   return text ? CpuSet::parse_list(*text) : std::nullopt;
 }
 
-/// "Cpus_allowed_list" and "Mems_allowed_list" of /proc/self/status.
+/// Reads "Cpus_allowed_list" or "Mems_allowed_list" of /proc/self/status.
 std::optional<CpuSet> find_list(std::string_view status, std::string_view name) {
   const auto line = find_line(status, name);
   return line ? CpuSet::parse_list(*line) : std::nullopt;
@@ -54,7 +54,7 @@ class LocalityReader {
     const auto root = sysroot_ / "sys/devices/system/node";
     for (const auto number : read_list(root / "online").value_or(CpuSet()).to_vector()) {
       auto cpus = read_list(root / ("node" + std::to_string(number)) / "cpulist").value_or(CpuSet());
-      if (cpus.empty()) continue;  // memory without CPUs: CXL, a GPU's
+      if (cpus.empty()) continue;  // memory without CPUs: CXL or a GPU's memory
       result.nodes.push_back({number, std::move(cpus)});
       result.memory_nodes.add(number);
     }
@@ -66,8 +66,8 @@ class LocalityReader {
     if (allowed_memory) result.memory_nodes &= *allowed_memory;
   }
 
-  /// The set of the first of `cpus`, by its file `name`, unless one of `sets` has it already. In a machine that
-  /// contradicts itself the first to name a CPU has it.
+  /// Adds the set that the file `name` of the first of `cpus` lists, unless one of `sets` holds that CPU already. If
+  /// files contradict each other, the first one that names a CPU wins.
   void add(std::vector<CpuSet>& sets, const CpuSet& cpus, std::string_view name) const {
     const auto cpu = *cpus.first();
     const auto has_it = [cpu](const CpuSet& set) { return set.contains(cpu); };
@@ -78,7 +78,8 @@ class LocalityReader {
     sets.push_back(std::move(set));
   }
 
-  /// Caches are numbered alike for all CPUs but those that lack the last (the low-power cores of some laptops).
+  /// Caches have the same numbers for all CPUs, except for CPUs without the last level (the low-power cores of some
+  /// laptops).
   void add_cache(std::vector<CpuSet>& caches, int64_t cpu) {
     if (std::any_of(caches.begin(), caches.end(), [cpu](const CpuSet& set) { return set.contains(cpu); })) return;
     auto set = last_level_ ? read_list(cache_file(cpu, *last_level_, "shared_cpu_list")) : std::nullopt;
@@ -93,7 +94,7 @@ class LocalityReader {
     return file_of(cpu, "cache") / ("index" + std::to_string(number)) / name;
   }
 
-  /// The number of its cache of the highest level that holds data.
+  /// The number of the CPU's highest-level cache that holds data.
   std::optional<int64_t> last_level(int64_t cpu) const {
     std::optional<int64_t> best;
     int64_t best_level = 0;

@@ -37,7 +37,7 @@ TEST(Locality, Sierra) {
   const auto locality = read_cpu_locality(sysroot("sierra"));
   EXPECT_EQ(locality.allowed, cpus("8-87,96-175"));
   EXPECT_THAT(locality.nodes, ElementsAre(NodeLocality{0, cpus("8-87")}, NodeLocality{8, cpus("96-175")}));
-  EXPECT_EQ(locality.memory_nodes, (CpuSet{0, 8}));  // and not 252 to 255, the GPUs'
+  EXPECT_EQ(locality.memory_nodes, (CpuSet{0, 8}));  // not 252 to 255, which are the GPUs'
   EXPECT_THAT(locality.packages, ElementsAre(cpus("8-87"), cpus("96-175")));
   ASSERT_THAT(locality.cores, SizeIs(40));
   EXPECT_EQ(locality.cores[39], cpus("172-175"));
@@ -97,7 +97,7 @@ TEST(Locality, WhatCannotBeReadIsOne) {
   EXPECT_EQ(read_device_locality("0000:01:00.0", empty.path()), std::nullopt);
 }
 
-// Files of a machine that contradicts itself, or of nobody's.
+// The files contradict each other, or make no sense.
 TEST(Locality, FilesThatMakeNoSense) {
   const fakes::FixtureTree tree(sysroot("vm"), {"sys/devices/system", "proc/self"});
   const std::string cpu = "sys/devices/system/cpu/";
@@ -139,7 +139,7 @@ TEST(VisibleGpus, AreThoseOfTheTopologyInTheOrderOfTheRuntime) {
   for (const auto* name : {"lumi-g", "corona", "mi300a", "sierra", "xeon-snc4", "epyc-workstation", "gb200"}) {
     EXPECT_EQ(visible_gpus({}, sysroot(name)), gpu_localities(topology(name))) << name;
   }
-  // The GPU in the processor computes nothing, and the NVIDIA card has no driver.
+  // The integrated GPU cannot compute, and the NVIDIA card has no driver.
   EXPECT_THAT(ids(visible_gpus({}, sysroot("workstation"))), ElementsAre("0000:03:00.0"));
   EXPECT_THAT(visible_gpus({}, sysroot("quartz")), IsEmpty());
 }

@@ -1,4 +1,5 @@
-// yoke/device/detail/backend.h -- the seam to one way of finding and reading devices: NVML, amdgpu's sysfs, the CPU.
+// yoke/device/detail/backend.h -- the interface to one way of finding and reading devices: NVML, amdgpu's sysfs, or the
+// CPU.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,14 @@
 
 namespace yoke::device {
 
-/// Any call may block for ever, as drivers do: the Sampler calls open() on one thread, then read() on one thread for
-/// each device, never two at once for the same device. Nothing is thrown: what fails is in the report or in
+/// Any call may block forever, because drivers do. The live source calls open() on one thread, then read() on one
+/// thread per device, and never twice at once for the same device. Nothing is thrown: failures are in the report or in
 /// Device::state.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual std::string_view name() const = 0;  ///< As in BackendReport::backend.
+  virtual std::string_view name() const = 0;  ///< Used as BackendReport::backend.
   virtual Vendor vendor() const = 0;
 
   virtual BackendReport open() noexcept = 0;
@@ -26,17 +27,17 @@ class Backend {
   /// REQUIRES: open() has returned.
   virtual int64_t num_devices() const = 0;
 
-  /// Fills `device`, which holds only vendor and index. Slow parts come last, with `publish(device)` called before
-  /// each.
+  /// Fills `device`, in which only vendor and index are set. Reads slow parts last, and calls `publish(device)` before
+  /// each of them.
   virtual void read(int64_t number, const Want& want, Device& device,
                     const std::function<void(const Device&)>& publish) noexcept = 0;
 };
 
-/// NVIDIA's management library, opened by name; what it does not tell (NUMA node) is read below `sysroot`.
+/// NVIDIA's management library, opened by name. Facts that it does not report (NUMA node) are read below `sysroot`.
 std::unique_ptr<Backend> make_nvml_backend(const std::filesystem::path& sysroot = "/",
                                            const std::string& library = "libnvidia-ml.so.1");
 
-/// The kernel's files about AMD GPUs (KFD topology, amdgpu) below `sysroot`; no library.
+/// The kernel's files about AMD GPUs (KFD topology, amdgpu) below `sysroot`. Needs no library.
 std::unique_ptr<Backend> make_amdgpu_backend(const std::filesystem::path& sysroot = "/");
 
 /// The processors and memory of this machine, as one device.

@@ -1,4 +1,4 @@
-// yoke/device/detail/json_members.h -- how the JSON of this room is written and read, member by member.
+// yoke/device/detail/json_members.h -- reads and writes the members of this folder's JSON.
 #pragma once
 
 #include <cmath>
@@ -13,13 +13,13 @@ namespace yoke::device {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// JSON is UTF-8: bytes that are not are replaced one by one. An empty text is null.
+/// JSON is UTF-8, so each invalid byte is replaced. An empty text becomes null.
 inline OrderedJson json_text(const std::string& value) {
   if (value.empty()) return nullptr;
   return OrderedJson::parse(OrderedJson(value).dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
-/// What is not known is null.
+/// An unknown value becomes null.
 template <typename T>
 OrderedJson json_value(const std::optional<T>& known) {
   return known ? OrderedJson(*known) : OrderedJson(nullptr);
@@ -35,7 +35,7 @@ inline const OrderedJson* find_member(const OrderedJson& json, const char* key) 
   return found == json.end() || found->is_null() ? nullptr : &*found;
 }
 
-/// Errors  kDataLoss: an integer is asked for, and 1e308 is there.
+/// Errors  kDataLoss: T is an integer, and the number does not fit it (1e308).
 template <typename T>
 T json_as(const OrderedJson& found, const char* key) {
   if (std::is_integral_v<T> && found.is_number_float() && !(std::abs(found.get<double>()) < 9e18)) {
@@ -44,7 +44,7 @@ T json_as(const OrderedJson& found, const char* key) {
   return found.get<T>();
 }
 
-/// Leaves `target` as it is when there is no such member.
+/// Leaves `target` unchanged if there is no such member.
 template <typename T>
 void read_member(const OrderedJson& json, const char* key, T& target) {
   if (const auto* found = find_member(json, key)) target = json_as<T>(*found, key);

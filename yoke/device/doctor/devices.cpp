@@ -1,4 +1,4 @@
-// What each GPU says of itself, and the kernel of it.
+// Checks what each GPU reports about itself, and what the kernel reports about it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,12 +12,12 @@
 namespace yoke::device {
 namespace {
 
-/// One finding for all devices of which the same is to be said.
+/// Collects devices with the same result into one finding.
 class Grouped {
  public:
   void add(const std::string& device, const std::string& found) { groups_[found].push_back(device); }
 
-  /// Of `healthy`: what is said when nothing was added; empty: nothing.
+  /// `healthy` is reported if nothing was added, unless it is empty.
   void report(const char* id, Status status, const char* advice, const std::string& healthy, Findings& findings) const {
     for (const auto& [found, devices] : groups_) findings.push_back({id, status, devices, found, advice});
     if (groups_.empty() && !healthy.empty()) findings.push_back({id, Status::kOk, {}, healthy, ""});
@@ -40,7 +40,7 @@ void check_states(const std::vector<NamedDevice>& gpus, Findings& findings) {
       "state", Status::kFail,
       "see `dmesg`; `sudo nvidia-smi --gpu-reset -i ID` (no program may use it) or a reboot may bring it back", "",
       findings);
-  forbidden.report("state", Status::kFail, "ask the administrator; a Slurm job sees its own GPUs alone", "", findings);
+  forbidden.report("state", Status::kFail, "ask the administrator; a Slurm job sees only its own GPUs", "", findings);
 }
 
 void check_persistence(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -91,15 +91,16 @@ void check_throttling(const std::vector<NamedDevice>& gpus, Findings& findings) 
                                 reason.find("thermal") != reason.npos ? temperature : ""));
       }
     }
-    // At its power limit a GPU is as fast as it was bought; below it, somebody has set it lower.
+    // A GPU at its default power limit has its full speed. A lower limit was set by someone.
     const auto& usual = device->facts.power_limit_default_mw;
     if (readings.power_limit_mw && usual && *readings.power_limit_mw < *usual) {
       capped.add(id, fmt::format("the power limit is {} W of {} W", *readings.power_limit_mw / 1000, *usual / 1000));
     }
   }
-  hot.report("clocks", Status::kWarn, "look at cooling, fans, dust and power supply",
+  hot.report("clocks", Status::kWarn, "check cooling, fans, dust and power supply",
              is_known ? "nothing but power and idleness holds them down" : "", findings);
-  capped.report("power-limit", Status::kWarn, "if nobody wants it so: `sudo nvidia-smi -i ID -pl WATTS`", "", findings);
+  capped.report("power-limit", Status::kWarn, "if this is not intended: `sudo nvidia-smi -i ID -pl WATTS`", "",
+                findings);
 }
 
 void check_memory_errors(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -115,7 +116,7 @@ void check_memory_errors(const std::vector<NamedDevice>& gpus, Findings& finding
     } else if (ever > 0) {
       before.add(id, fmt::format("{} memory errors that could not be corrected in its life", ever));
     }
-    if (readings.retirement_pending == true) pending.add(id, "bad memory waits for a reset to be taken out of service");
+    if (readings.retirement_pending == true) pending.add(id, "bad memory is taken out of service at the next reset");
   }
   now.report("ecc", Status::kFail,
              "results since then may be wrong: reset the GPU; if it comes again, have it replaced",
@@ -136,7 +137,7 @@ void check_pcie(const std::vector<NamedDevice>& gpus, Findings& findings) {
     if (*readings.pcie_width < *facts.pcie_width_max) {
       narrow.add(id, fmt::format("its PCIe link has {} of {} lanes", *readings.pcie_width, *facts.pcie_width_max));
     }
-    // An idle GPU lets its link run slowly to save power.
+    // An idle GPU slows its link down to save power.
     const bool is_at_work = readings.utilization_percent.value_or(0) >= 10;
     if (is_at_work && readings.pcie_generation && facts.pcie_generation_max &&
         *readings.pcie_generation < *facts.pcie_generation_max) {
@@ -145,19 +146,19 @@ void check_pcie(const std::vector<NamedDevice>& gpus, Findings& findings) {
     }
   }
   narrow.report("pcie", Status::kWarn,
-                "seat the card anew, look at riser and slot; some boards share lanes between slots",
-                is_known ? "links have all their lanes" : "", findings);
-  slow.report("pcie-speed", Status::kWarn, "look at the BIOS's setting for the slot, and at the riser", "", findings);
+                "reseat the card, and check the riser and the slot; some boards share lanes between slots",
+                is_known ? "the PCIe links have all their lanes" : "", findings);
+  slow.report("pcie-speed", Status::kWarn, "check the BIOS setting for the slot, and the riser", "", findings);
 }
 
 void check_mig(const std::vector<NamedDevice>& gpus, Findings& findings) {
   Grouped empty;
   for (const auto& [id, device, is_instance] : gpus) {
     if (device->readings.mig_enabled == true && device->instances.empty()) {
-      empty.add(id, "MIG mode is on, and no instance is made: programs cannot use it");
+      empty.add(id, "MIG mode is on, but it has no instance: programs cannot use it");
     }
   }
-  empty.report("mig", Status::kFail, "make instances (`sudo nvidia-smi mig -cgi 0 -C`), or switch MIG off (`-mig 0`)",
+  empty.report("mig", Status::kFail, "create instances (`sudo nvidia-smi mig -cgi 0 -C`), or switch MIG off (`-mig 0`)",
                "", findings);
 }
 
@@ -189,7 +190,7 @@ void check_kernel_log(const Observations& observations, Findings& findings) {
     KernelEvent last;
     int64_t count = 0;
   };
-  std::map<std::pair<std::string, int64_t>, Repeated> kinds;  // by device and Xid; amdgpu's as 0
+  std::map<std::pair<std::string, int64_t>, Repeated> kinds;  // by device and Xid; 0 for amdgpu
   for (const auto& event : observations.kernel_log->events) {
     auto& kind = kinds[{event.pci_bus_id, event.xid.value_or(0)}];
     kind.last = event;
@@ -209,15 +210,14 @@ void check_kernel_log(const Observations& observations, Findings& findings) {
           fmt::format("{}: Xid {} ({}), {}{} ago: {}", key.first, *xid, meaning.text, times, ago, kind.last.text);
       finding.advice = meaning.is_hardware
                            ? "reset the GPU or reboot; if it comes again, have it replaced"
-                           : "most often the fault of a program; if it comes with every program, of the GPU";
+                           : "most often a program causes it; if it happens with every program, suspect the GPU";
     } else {
       finding.found = fmt::format("{}: {}{} ago: {}", key.first, times, ago, kind.last.text);
-      finding.advice = "programs on it have lost their work; if it comes again, look at cooling and driver";
+      finding.advice = "programs on it have lost their work; if it happens again, check cooling and driver";
     }
     findings.push_back(std::move(finding));
   }
-  if (kinds.empty())
-    findings.push_back({"kernel-log", Status::kOk, {}, "no errors of GPUs in the kernel's messages", ""});
+  if (kinds.empty()) findings.push_back({"kernel-log", Status::kOk, {}, "no GPU errors in the kernel's messages", ""});
 }
 
 }  // namespace yoke::device

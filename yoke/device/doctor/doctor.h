@@ -1,4 +1,5 @@
-// yoke/device/doctor/doctor.h -- what stands between this machine and its devices: what was observed, and what follows.
+// yoke/device/doctor/doctor.h -- finds what keeps programs from using this machine's devices: observations, and the
+// findings from them.
 #pragma once
 
 #include <chrono>
@@ -19,11 +20,11 @@
 
 namespace yoke::device {
 
-/// A GPU as the PCI bus shows it, whatever drivers say.
+/// A GPU as the PCI bus lists it, independent of drivers.
 struct PciGpu {
   std::string pci_bus_id;
   Vendor vendor = Vendor::kNvidia;
-  std::string kernel_driver;  ///< "nvidia", "amdgpu", "nouveau", "vfio-pci"; empty: none has it.
+  std::string kernel_driver;  ///< "nvidia", "amdgpu", "nouveau", "vfio-pci"; empty if it has none.
   std::string iommu_type;     ///< "identity", "DMA", "DMA-FQ"; empty without an IOMMU.
 };
 
@@ -34,16 +35,16 @@ struct DeviceNode {
   std::string owner;       ///< "root:video, mode 660"
 };
 
-/// What files of this machine tell.
+/// Facts from this machine's files.
 struct System {
   std::vector<PciGpu> pci_gpus;
-  std::string nvidia_module_version;  ///< Of the loaded kernel module.
-  bool has_kfd = false;               ///< amdgpu's compute interface.
+  std::string nvidia_module_version;  ///< Version of the loaded kernel module.
+  bool has_kfd = false;               ///< Whether amdgpu's compute interface exists.
   LibraryFile nvml, cuda, hip, nccl, rccl;
   std::string rocm_version;
   std::vector<DeviceNode> nodes;
   CgroupLimits cgroup;
-  bool is_contained = false;  ///< In a container or a Slurm job, which may show a part of the machine alone.
+  bool is_contained = false;  ///< In a container or a Slurm job, which may show only part of the machine.
   bool has_infiniband = false;
   std::optional<int64_t> shared_memory_bytes, shared_memory_free_bytes;          ///< /dev/shm
   std::optional<int64_t> max_locked_bytes, max_open_files, hard_max_open_files;  ///< -1: unlimited.
@@ -51,10 +52,10 @@ struct System {
 
 struct Observations {
   Snapshot snapshot;               ///< With processes and details.
-  bool has_devices_alone = false;  ///< A recording: of the machine nothing else is known.
+  bool has_devices_alone = false;  ///< For a recording: only its devices are known.
   Environment environment;
   std::optional<GpuCount> runtime;  ///< GPUs that CUDA's or HIP's runtime shows to a program started here.
-  // nullopt: did not answer in time.
+  // nullopt if the files did not answer in time.
   std::optional<System> system;
   std::optional<std::vector<TorchInstall>> torches;
   std::optional<KernelLog> kernel_log;
@@ -64,14 +65,14 @@ enum class Status { kOk, kWarn, kFail, kSkip };
 std::string_view name(Status status);  ///< "ok", "warn", "fail", "skip"
 
 struct Finding {
-  std::string id;  ///< "persistence-mode"; does not change between versions. docs/doctor.md has them all.
+  std::string id;  ///< "persistence-mode"; does not change between versions. docs/doctor.md lists all.
   Status status = Status::kOk;
-  std::vector<std::string> devices;  ///< Those it is about, as id_of() has them; empty: the machine.
+  std::vector<std::string> devices;  ///< Devices concerned, as named by id_of(); empty: the machine.
   std::string found;                 ///< Any bytes.
   std::string advice;                ///< What to do; empty with kOk.
 };
 
-/// In the order in which one would look: driver first.
+/// The findings in the order in which to check them: driver first.
 std::vector<Finding> findings(const Observations& observations);
 
 nlohmann::ordered_json to_json(const Finding& finding);

@@ -16,7 +16,7 @@ using testing::IsEmpty;
 
 constexpr int64_t kGibibyte = int64_t{1} << 30;
 
-/// Two GPUs in order, of a machine in order.
+/// A healthy machine with two healthy GPUs.
 Observations healthy() {
   Observations all;
   all.snapshot.backends = {
@@ -70,7 +70,7 @@ Observations healthy() {
   return all;
 }
 
-/// "fail ecc 0,1", without those in order.
+/// Findings such as "fail ecc 0,1", without those that are ok.
 std::vector<std::string> wrong(const Observations& observations) {
   std::vector<std::string> lines;
   for (const auto& finding : findings(observations)) {

@@ -16,7 +16,8 @@
 namespace yoke::device {
 namespace {
 
-/// The text up to `separator`, which is taken off `rest` with it; nullopt when there is none.
+/// Removes the text up to `separator`, and the separator, from `rest` and returns the text. nullopt if there is no
+/// separator.
 std::optional<std::string_view> take_until(std::string_view& rest, std::string_view separator) {
   const auto end = rest.find(separator);
   if (end == rest.npos) return std::nullopt;
@@ -25,7 +26,7 @@ std::optional<std::string_view> take_until(std::string_view& rest, std::string_v
   return taken;
 }
 
-/// "PCI:0000:3b:00" and "0000:3b:00.0" as "0000:3b:00.0"; empty when it is neither.
+/// Converts "PCI:0000:3b:00" and "0000:3b:00.0" to "0000:3b:00.0"; empty if `text` has another form.
 std::string bus_id(std::string_view text) {
   if (text.starts_with("PCI:")) text.remove_prefix(4);
   text = text.substr(0, text.find('.'));
@@ -72,7 +73,7 @@ struct Meaning {
   int64_t xid;
   XidMeaning meaning;
 };
-// NVIDIA's "Xid Errors" has the whole list.
+// NVIDIA's document "Xid Errors" has the whole list.
 constexpr std::array kMeanings = {
     Meaning{13, {"an exception in a program's kernel", false}},
     Meaning{31, {"a program read or wrote memory that is not its own", false}},
@@ -108,7 +109,7 @@ std::vector<KernelEvent> parse_kernel_log(std::string_view records) {
     if (line.starts_with(' ') || !take_until(line, ",") || !take_until(line, ",")) continue;
     const auto time = parse_int(take_until(line, ",").value_or(""));
     if (!time || !take_until(line, ";")) continue;
-    // Programs may write to /dev/kmsg only as root: what is found here is the kernel's.
+    // Only root can write to /dev/kmsg, so these messages are the kernel's.
     auto event = parse_xid(line);
     if (!event) event = parse_amdgpu(line);
     if (!event) continue;
@@ -125,7 +126,7 @@ KernelLog read_kernel_log(const std::filesystem::path& sysroot) {
     log.reason = std::generic_category().message(errno);
     return log;
   }
-  std::array<char, 16384> record = {};  // the kernel gives one a call, and refuses when there is no room for it
+  std::array<char, 16384> record = {};  // each read returns one record, and fails if the buffer is too small
   std::string records;
   constexpr size_t kMost = 16 << 20;
   while (records.size() < kMost) {
@@ -133,7 +134,7 @@ KernelLog read_kernel_log(const std::filesystem::path& sysroot) {
     if (count == 0 || (count < 0 && errno == EAGAIN)) break;
     if (count > 0) {
       records.append(record.data(), static_cast<size_t>(count));
-    } else if (errno != EPIPE && errno != EINTR) {  // EPIPE: overwritten before it was read
+    } else if (errno != EPIPE && errno != EINTR) {  // EPIPE: the record was overwritten before it was read
       log.reason = std::generic_category().message(errno);
       return log;
     }

@@ -1,4 +1,4 @@
-// yoke/device/doctor/kernel_log.h -- what the kernel said about GPUs: NVIDIA's Xid errors, amdgpu's resets and
+// yoke/device/doctor/kernel_log.h -- reads the kernel's messages about GPUs: NVIDIA's Xid errors, amdgpu's resets and
 // timeouts.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace yoke::device {
 
 struct KernelEvent {
   std::string pci_bus_id;      ///< "0000:3b:00.0"
-  std::optional<int64_t> xid;  ///< NVIDIA's number of the error; nullopt: amdgpu.
+  std::optional<int64_t> xid;  ///< NVIDIA's error number; nullopt for amdgpu.
   std::string text;            ///< As the kernel wrote it; any bytes.
   std::chrono::microseconds since_boot{0};
 
@@ -22,21 +22,21 @@ struct KernelEvent {
 };
 
 struct KernelLog {
-  std::string reason;  ///< Why it could not be read; empty when it was.
+  std::string reason;  ///< Why the log could not be read; empty if it was read.
   std::vector<KernelEvent> events;
   std::chrono::microseconds uptime{0};
 };
 
-/// `records` as /dev/kmsg gives them ("6,1234,5678901,-;text"), one a line.
+/// `records` have the form of /dev/kmsg ("6,1234,5678901,-;text"), one per line.
 std::vector<KernelEvent> parse_kernel_log(std::string_view records);
 
-/// All that the ring still holds. Errors are in `reason`; nothing is thrown.
+/// Reads all messages that the kernel's ring buffer still holds. Errors are in `reason`; nothing is thrown.
 KernelLog read_kernel_log(const std::filesystem::path& sysroot = "/");
 
-/// What an Xid says, as far as it is known: "the GPU has fallen off the bus".
+/// The meaning of an Xid, if it is known: "the GPU has fallen off the bus".
 struct XidMeaning {
   std::string_view text;
-  bool is_hardware = false;  ///< Or its driver; else most often the program's fault.
+  bool is_hardware = false;  ///< The hardware or its driver caused it; otherwise most often a program did.
 };
 XidMeaning meaning_of_xid(int64_t xid);
 

@@ -25,7 +25,7 @@ constexpr uint32_t kArchitecture = 0;
 constexpr auto kTriplet = "";
 #endif
 
-// What ldconfig writes: a header, entries, then the texts; numbers of texts count from the header.
+// ldconfig's format: a header, entries, then texts. Offsets of texts count from the header.
 constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
 constexpr size_t kHeaderBytes = 48;
 struct DynamicEntry {
@@ -40,7 +40,7 @@ std::string_view text_at(std::string_view cache, uint32_t offset) {
   return end == cache.npos ? "" : cache.substr(offset, end - offset);
 }
 
-/// The file that `path` is a link to, with absolute links taken below `sysroot` too.
+/// Follows the links from `path`; absolute links are taken below `sysroot`.
 fs::path resolve(fs::path path, const fs::path& sysroot) {
   for (int i = 0; i < 8; ++i) {
     std::error_code error;
@@ -56,7 +56,7 @@ LibraryFile describe(const fs::path& path, std::string_view name, const fs::path
   std::error_code error;
   if (!fs::exists(file, error)) return {};
   LibraryFile found{.path = path.string()};
-  // "libcuda.so.580.65.06" for "libcuda.so.1", "libnccl.so.2.27.3" for "libnccl.so.2": what follows ".so."
+  // "libcuda.so.580.65.06" for "libcuda.so.1", "libnccl.so.2.27.3" for "libnccl.so.2": the part after ".so."
   const auto real = file.filename().string();
   const auto so = real.find(".so.");
   if (so != real.npos && real != name && real.find('.', so + 4) != real.npos) found.version = real.substr(so + 4);
@@ -66,7 +66,7 @@ LibraryFile describe(const fs::path& path, std::string_view name, const fs::path
 }  // namespace
 
 std::string path_in_loader_cache(std::string_view cache, std::string_view name) {
-  const auto begin = cache.find(kMagic);  // an older form may stand before it
+  const auto begin = cache.find(kMagic);  // a cache in an older format may precede it
   if (begin == cache.npos) return "";
   cache.remove_prefix(begin);
   uint32_t count = 0;

@@ -1,4 +1,4 @@
-// yoke/device/doctor/library_file.h -- where the loader would find a library, without loading it.
+// yoke/device/doctor/library_file.h -- finds a library as the loader would, without loading it.
 #pragma once
 
 #include <filesystem>
@@ -11,17 +11,18 @@ namespace yoke::device {
 /// A library as the loader would find it.
 struct LibraryFile {
   std::string path;     ///< Empty: not found.
-  std::string version;  ///< Of the file that it is a link to, "580.65.06"; empty when that does not tell.
+  std::string version;  ///< From the name of the link's target, "580.65.06"; empty if the name has none.
 
   bool operator==(const LibraryFile&) const = default;
 };
 
-/// `name` ("libcuda.so.1") in LD_LIBRARY_PATH, /etc/ld.so.cache, the system's folders and `more`, in this order, all
-/// below `sysroot`.
+/// Looks for `name` ("libcuda.so.1") in LD_LIBRARY_PATH, /etc/ld.so.cache, the system's folders and `more`, in this
+/// order, all below `sysroot`.
 LibraryFile find_library(std::string_view name, const std::filesystem::path& sysroot, std::string_view ld_library_path,
                          const std::vector<std::string>& more = {});
 
-/// The path of `name` in the text of /etc/ld.so.cache (glibc 2.2 and later), for this processor; empty: not in it.
+/// The path of `name` in the text of /etc/ld.so.cache (glibc 2.2 and later), for this processor; empty if it is not
+/// listed.
 std::string path_in_loader_cache(std::string_view cache, std::string_view name);
 
 }  // namespace yoke::device

@@ -1,4 +1,4 @@
-// What the machine lets this process have.
+// Checks the limits that the machine sets for this process.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,7 +22,7 @@ void check_cpu(const Observations& observations, Findings& findings) {
   }
   if (quota) found += fmt::format("{}a cgroup allows the time of {:.1f}", found.empty() ? "" : "; ", *quota);
   if (found.empty()) return;
-  // Programs count processors, and a quota does not show in that count: they start too many threads, which then wait.
+  // Programs count processors, and a quota does not change that count. So they start too many threads, which then wait.
   const bool is_trap =
       quota && cpu != devices.end() && cpu->facts.num_cpus && *quota < 0.9 * static_cast<double>(*cpu->facts.num_cpus);
   if (is_trap) {
@@ -43,7 +43,7 @@ void check_cgroup(const CgroupLimits& cgroup, Findings& findings) {
         {"memory",
          Status::kWarn,
          {},
-         fmt::format("{} processes of this cgroup were killed for want of memory{}", cgroup.num_out_of_memory_kills,
+         fmt::format("{} processes of this cgroup were killed because memory ran out{}", cgroup.num_out_of_memory_kills,
                      cgroup.memory_bytes ? "; its limit is " + format_bytes(*cgroup.memory_bytes) : ""),
          "ask for more memory (Slurm: --mem; docker: --memory), or use less: fewer loader workers"});
   } else if (cgroup.memory_bytes) {

@@ -1,4 +1,4 @@
-// What drivers, libraries and permissions let programs reach.
+// Checks which devices programs can reach through drivers, libraries and permissions.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,10 +15,10 @@ namespace {
 
 constexpr auto kInstallDriver = "install the NVIDIA driver of your distribution, or ask the administrator";
 
-/// 13 of "13.0"; nullopt when it is no version.
+/// 13 for "13.0"; nullopt if `version` is not a version.
 std::optional<int64_t> major_of(std::string_view version) { return parse_int(version.substr(0, version.find('.'))); }
 
-/// "580.65.06" and "580.65.06-server" are of one driver; empty ones are not known.
+/// "580.65.06" and "580.65.06-server" belong to the same driver. An empty version is unknown.
 bool differ(std::string_view a, std::string_view b) { return !a.empty() && !b.empty() && a != b; }
 
 int64_t count_visible(const Observations& observations, Vendor vendor) {
@@ -68,7 +68,7 @@ void check_gpus(const Observations& observations, Findings& findings) {
                         "install and load the driver (nvidia, amdgpu); nouveau cannot compute, and a GPU of vfio-pci "
                         "belongs to a virtual machine"});
   }
-  // Drivers that do not work at all are another finding.
+  // Drivers that do not work at all are a separate finding.
   if (hidden.empty() || parts.empty()) return;
   if (observations.system->is_contained) {
     findings.push_back({"gpus-not-shown",
@@ -81,8 +81,8 @@ void check_gpus(const Observations& observations, Findings& findings) {
         {"gpus-not-shown",
          Status::kWarn,
          {},
-         fmt::format("{} on the PCI bus, and not among the devices of the driver", fmt::join(hidden, ", ")),
-         "look for it in `dmesg`; if it has failed, a reboot may bring it back"});
+         fmt::format("{} on the PCI bus, but not among the devices of the driver", fmt::join(hidden, ", ")),
+         "search `dmesg` for it; if it has failed, a reboot may bring it back"});
   }
 }
 
@@ -98,14 +98,14 @@ void check_nvidia_driver(const Observations& observations, Findings& findings) {
                           "see `dmesg`; after an update of the driver, reboot, or reload its kernel modules"});
       return;
     }
-    // A library alone is usual in images of containers.
+    // Container images often have the library without a driver.
     if (nvml != nullptr && !nvml->is_available && system != nullptr && !system->nvml.path.empty()) {
       findings.push_back(
           {"nvidia-driver",
            Status::kWarn,
            {},
-           fmt::format("{} is installed, and does not work: {}", system->nvml.path, nvml->reason),
-           "no matter if there is no NVIDIA GPU; else see `dmesg`, and reboot after an update of the driver"});
+           fmt::format("{} is installed, but does not work: {}", system->nvml.path, nvml->reason),
+           "ignore this if there is no NVIDIA GPU; otherwise see `dmesg`, and reboot after an update of the driver"});
     }
     return;
   }
@@ -160,7 +160,7 @@ void check_amd_driver(const Observations& observations, Findings& findings) {
         {"amd-driver",
          Status::kFail,
          {},
-         "amdgpu's compute interface (KFD) is not there",
+         "amdgpu's compute interface (KFD) is missing",
          "load amdgpu (`sudo modprobe amdgpu`), or install AMD's driver; in a container pass /dev/kfd and "
          "/dev/dri"});
   }
@@ -198,8 +198,8 @@ void check_permissions(const Observations& observations, Findings& findings) {
          Status::kFail,
          {},
          fmt::format("this user may not use {}", fmt::join(denied, ", ")),
-         "be in the group that owns them (render, video): `sudo usermod -aG render,video $USER`, then log "
-         "in anew"});
+         "join the group that owns them (render, video): `sudo usermod -aG render,video $USER`, then log "
+         "in again"});
   } else if (!nodes.empty()) {
     findings.push_back({"permissions", Status::kOk, {}, fmt::format("{} device files can be used", nodes.size()), ""});
   }
@@ -210,8 +210,8 @@ void check_permissions(const Observations& observations, Findings& findings) {
     findings.push_back({"nvidia-uvm",
                         Status::kWarn,
                         {},
-                        "/dev/nvidia-uvm is not there: CUDA cannot start without it",
-                        "`sudo nvidia-modprobe -u -c 0`; in a container pass it, too"});
+                        "/dev/nvidia-uvm is missing: CUDA cannot start without it",
+                        "`sudo nvidia-modprobe -u -c 0`; in a container pass it too"});
   }
 }
 
@@ -246,7 +246,7 @@ void check_runtime(const Observations& observations, Findings& findings) {
     findings.push_back({"runtime",
                         Status::kFail,
                         {},
-                        fmt::format("the driver lists GPUs, and a program started here sees none: {}", runtime.reason),
+                        fmt::format("the driver lists GPUs, but a program started here sees none: {}", runtime.reason),
                         "look at the permissions above, at /dev/nvidia-uvm and at `dmesg`; a driver that was updated "
                         "needs a reboot"});
   } else {
@@ -325,7 +325,7 @@ void check_collectives(const Observations& observations, Findings& findings) {
       findings.push_back({id,
                           Status::kWarn,
                           {},
-                          fmt::format("{}.so is not found: GPUs work together by it", file),
+                          fmt::format("{}.so is not found: GPUs communicate through it", file),
                           "a torch for GPUs brings it, unless it is built in"});
     }
   };

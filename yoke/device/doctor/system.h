@@ -1,4 +1,4 @@
-// yoke/device/doctor/system.h -- the part of the doctor's observations that this machine's files tell.
+// yoke/device/doctor/system.h -- the part of the doctor's observations that comes from this machine's files.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace yoke::device {
 
-/// Reads proc, sys, dev and etc below `sysroot`; limits of this process only where that is "/". Needs no permission:
-/// what cannot be read is left out. May block where a driver or a file system hangs.
+/// Reads proc, sys, dev and etc below `sysroot`; reads limits of this process only if that is "/". It needs no
+/// privileges: files that cannot be read are left out. It may block if a driver or a file system hangs.
 System read_system(const std::filesystem::path& sysroot, const Environment& environment);
 
 }  // namespace yoke::device

@@ -43,11 +43,11 @@ TEST(DoctorSystem, ReadsAMachineWithBothVendors) {
   root.write(pci + "0000:3b:00.0/class", "0x030200\n");
   root.link(pci + "0000:3b:00.0/driver", "../../../bus/pci/drivers/nvidia");
   root.write(pci + "0000:3b:00.0/iommu_group/type", "DMA-FQ\n");
-  root.write(pci + "0000:3b:00.1/vendor", "0x10de\n");  // its sound
+  root.write(pci + "0000:3b:00.1/vendor", "0x10de\n");  // its audio function
   root.write(pci + "0000:3b:00.1/class", "0x040300\n");
   root.write(pci + "0000:c1:00.0/vendor", "0x1002\n");
   root.write(pci + "0000:c1:00.0/class", "0x120000\n");
-  root.write(pci + "0000:05:00.0/vendor", "0x1a03\n");  // of the board management
+  root.write(pci + "0000:05:00.0/vendor", "0x1a03\n");  // the board's management controller
   root.write(pci + "0000:05:00.0/class", "0x030000\n");
   root.write("sys/module/nvidia/version", "580.65.06\n");
   root.write("sys/class/kfd/kfd/topology/generation_id", "1");
@@ -90,7 +90,7 @@ TEST(DoctorSystem, ReadsAMachineWithBothVendors) {
   EXPECT_EQ(system.shared_memory_bytes, std::nullopt) << "limits of this process are not the fixture's";
 }
 
-/// Not root, while it lives; root may use every file.
+/// Makes the process another user than root during its lifetime, since root may use every file.
 class AsNobody {
  public:
   AsNobody() : was_root_(getuid() == 0) {
@@ -100,7 +100,7 @@ class AsNobody {
   AsNobody& operator=(const AsNobody&) = delete;
   ~AsNobody() {
     if (was_root_ && setresuid(0, 0, 0) != 0) ADD_FAILURE() << "setresuid";
-    prctl(PR_SET_DUMPABLE, 1);  // lost on the way; /proc/PID of children would be closed to other tests
+    prctl(PR_SET_DUMPABLE, 1);  // seteuid clears it; without it, other tests could not read /proc/PID of children
   }
 
  private:

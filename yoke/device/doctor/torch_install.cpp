@@ -12,7 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The folder of the active Python's torch. Without the current folder in its path: that may be anybody's.
+/// The folder of the active Python's torch. The current folder is removed from Python's path, since other users may
+/// write to it.
 std::string torch_of_python() {
   constexpr auto kCommand =
       "exec timeout 5 python3 -c 'import sys, importlib.util as u\n"
@@ -54,7 +55,7 @@ std::optional<TorchInstall> read_torch_install(const fs::path& folder, const std
   torch.version = value_in_version_py(version_py, "__version__");
   torch.cuda_version = value_in_version_py(version_py, "cuda");
   torch.hip_version = value_in_version_py(version_py, "hip");
-  if (torch.version.empty()) torch.version = read_text(folder / "build-version").value_or("");  // of a libtorch archive
+  if (torch.version.empty()) torch.version = read_text(folder / "build-version").value_or("");  // in libtorch archives
   for (const auto& nccl : {folder / "../nvidia/nccl/lib/libnccl.so.2", lib / "libnccl.so.2", lib / "librccl.so"}) {
     if (torch.nccl_path.empty() && is_there(nccl)) torch.nccl_path = nccl.lexically_normal().string();
   }

@@ -1,4 +1,4 @@
-// yoke/device/doctor/torch_install.h -- which libtorch is here, read from its files: it is not loaded.
+// yoke/device/doctor/torch_install.h -- describes the installed libtorch from its files, without loading it.
 #pragma once
 
 #include <filesystem>
@@ -11,31 +11,31 @@ namespace yoke::device {
 
 struct TorchInstall {
   std::string path;          ///< The folder that holds lib/libtorch_cpu.so.
-  std::string from;          ///< What names it: "YOKE_TORCH_DIR", "the active Python".
-  std::string version;       ///< "2.11.0+cu130"; empty when its files do not tell.
-  std::string cuda_version;  ///< "13.0"; empty: not built for it.
+  std::string from;          ///< Where its path comes from: "YOKE_TORCH_DIR", "the active Python".
+  std::string version;       ///< "2.11.0+cu130"; empty if its files do not say.
+  std::string cuda_version;  ///< "13.0"; empty if not built for it.
   std::string hip_version;   ///< "6.4.43482"
   bool has_cuda = false;     ///< lib/libtorch_cuda.so is there.
   bool has_hip = false;
-  std::string nccl_path;  ///< Its own libnccl.so.2 or librccl.so; empty: none.
+  std::string nccl_path;  ///< Its own libnccl.so.2 or librccl.so; empty if it has none.
 
   bool operator==(const TorchInstall&) const = default;
 };
 
-/// nullopt when `folder` holds no libtorch.
+/// Returns nullopt if `folder` holds no libtorch.
 std::optional<TorchInstall> read_torch_install(const std::filesystem::path& folder, const std::string& from);
 
-/// The value of `name` in a torch/version.py: 13.0 of "cuda: Optional[str] = '13.0'"; empty for None.
+/// The value of `name` in a torch/version.py: 13.0 for "cuda: Optional[str] = '13.0'"; empty for None.
 std::string value_in_version_py(std::string_view text, std::string_view name);
 
 struct TorchPlaces {
   std::string torch_dir;    ///< YOKE_TORCH_DIR
   std::string torch_cmake;  ///< Torch_DIR: .../torch/share/cmake/Torch
   std::string deps;         ///< Where scripts/setup puts what it downloads.
-  bool ask_python = true;   ///< Start `python3` and ask where its torch is. Takes as long as it does.
+  bool ask_python = true;   ///< Start `python3` and ask where its torch is, which takes time.
 };
 
-/// Those that yoke's build would find, in its order, each once.
+/// The installations that yoke's build would find, in its order, without repetitions.
 std::vector<TorchInstall> find_torch_installs(const TorchPlaces& places);
 
 }  // namespace yoke::device

@@ -32,7 +32,7 @@ class NvmlBackend : public Backend {
     if (!report.reason.empty()) return report;
     if (const int status = library_.init(); status != nvml::kSuccess) {
       report.reason = "NVIDIA: " + nvml::describe(status);
-      // Images of containers have the library where there is neither a driver nor a GPU.
+      // Container images have the library even if there is neither a driver nor a GPU.
       report.is_broken = status != nvml::kDriverNotLoaded && status != nvml::kGpuNotFound &&
                          status != nvml::kLibraryNotFound && status != nvml::kNotSupported;
       report.has_answered = !report.is_broken;
@@ -48,7 +48,7 @@ class NvmlBackend : public Backend {
     }
     uint32_t count = 0;
     if (const int status = library_.count(&count); status != nvml::kSuccess) {
-      report.reason = "NVIDIA: the driver does not count its GPUs: " + nvml::describe(status);
+      report.reason = "NVIDIA: the driver does not return the number of its GPUs: " + nvml::describe(status);
       report.is_broken = true;
       report.has_answered = false;
       return report;
@@ -75,7 +75,7 @@ class NvmlBackend : public Backend {
     }
     read_unit(known, want, device);
     if (device.state == State::kLost) {
-      known.handle = nullptr;  // it may come back as another
+      known.handle = nullptr;  // it may come back with another handle
       return;
     }
     read_instances(known, want, device);
@@ -86,7 +86,7 @@ class NvmlBackend : public Backend {
   }
 
  private:
-  /// What is kept of a device, or MIG device, between samples.
+  /// The data about a device or MIG device that is kept between samples.
   struct Known {
     Handle handle = nullptr;
     Facts facts;
@@ -127,7 +127,7 @@ class NvmlBackend : public Backend {
     }
     if (reader.loss() == nvml::kSuccess && want.links) device.links = reader.read_links();
     if (reader.loss() == nvml::kSuccess) return;
-    // What a lost GPU still answers is not to be believed.
+    // Readings of a lost GPU are not reliable.
     device.readings = {};
     device.processes.clear();
     device.has_process_list = false;
@@ -140,7 +140,7 @@ class NvmlBackend : public Backend {
     device.readings.mig_enabled = parent.is_mig_enabled();
     if (!device.readings.mig_enabled.value_or(false)) return;
     for (const auto handle : parent.mig_handles()) {
-      Known instance{.handle = handle};  // handles are reused for other instances: nothing of them is kept
+      Known instance{.handle = handle};  // handles are reused for other instances, so nothing is kept
       auto& child = device.instances.emplace_back();
       child.vendor = device.vendor;
       child.index = static_cast<int64_t>(device.instances.size()) - 1;
@@ -154,7 +154,7 @@ class NvmlBackend : public Backend {
       child.facts.compute_instance = reader.compute_instance();
       child.facts.pci_bus_id = device.facts.pci_bus_id;
       child.state = state_by_use(child);
-      // A process is listed once: with the instance that it runs in.
+      // A process is listed only once, with the instance on which it runs.
       std::erase_if(device.processes, [&](const DeviceProcess& process) {
         const bool is_of_child = process.gpu_instance && process.gpu_instance == child.facts.gpu_instance &&
                                  process.compute_instance == child.facts.compute_instance;
@@ -172,7 +172,7 @@ class NvmlBackend : public Backend {
       auto text = read_file(sysroot_ / "sys/bus/pci/devices" / facts.pci_bus_id / "numa_node");
       text.erase(text.find_last_not_of('\n') + 1);
       if (const auto node = parse_int(text); node && *node >= 0) facts.numa_node = node;
-    } catch (const Error&) {  // not told here
+    } catch (const Error&) {  // not known here
     }
   }
 

@@ -7,7 +7,7 @@
 
 namespace yoke::device::nvml {
 
-// The library's own sizes, which are part of the version numbers that it checks.
+// The library's version numbers include these sizes, and it checks them.
 static_assert(sizeof(Memory) == 24 && sizeof(MemoryV2) == 40 && sizeof(Pci) == 68 && sizeof(Process) == 24);
 static_assert(sizeof(ProcessSample) == 32 && sizeof(Temperature) == 12 && sizeof(FieldValue) == 40);
 
@@ -33,7 +33,8 @@ class Symbols {
  public:
   explicit Symbols(void* library) : library_(library) {}
 
-  /// The first of `names` that exists: headers map a plain name to its newest version, the library exports them all.
+  /// Binds the first of `names` that exists. Headers map a plain name to its newest version, and the library exports
+  /// all versions.
   template <typename Pointer>
   void bind(Pointer& pointer, std::initializer_list<const char*> names) const {
     pointer = nullptr;
@@ -60,7 +61,7 @@ class Symbols {
 std::string load(const std::string& file, Library& library) {
   void* opened = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {
-    // "NAME: cannot open shared object file: No such file or directory": said shorter; anything else as it is.
+    // "NAME: cannot open shared object file: No such file or directory" is shortened; other errors are kept.
     const std::string reason = dlerror();
     return reason.find("No such file") != std::string::npos
                ? fmt::format("no NVIDIA driver ({} is not installed)", file)
@@ -76,7 +77,7 @@ std::string load(const std::string& file, Library& library) {
   symbols.bind(library.uuid, {"nvmlDeviceGetUUID"});
   symbols.bind(library.serial, {"nvmlDeviceGetSerial"});
   symbols.bind(library.vbios, {"nvmlDeviceGetVbiosVersion"});
-  symbols.bind(library.pci, {"nvmlDeviceGetPciInfo_v3"});  // older ones have a shorter structure
+  symbols.bind(library.pci, {"nvmlDeviceGetPciInfo_v3"});  // older versions have a shorter structure
   symbols.bind(library.minor_number, {"nvmlDeviceGetMinorNumber"});
   symbols.bind(library.brand, {"nvmlDeviceGetBrand"});
   symbols.bind(library.architecture, {"nvmlDeviceGetArchitecture"});
@@ -129,8 +130,8 @@ std::string load(const std::string& file, Library& library) {
   symbols.bind(library.nvlink_remote, {"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"});
 
   if (library.init == nullptr || library.count == nullptr || library.handle_by_index == nullptr) {
-    return fmt::format("{} is no NVML library (it lacks nvmlInit, nvmlDeviceGetCount or nvmlDeviceGetHandleByIndex)",
-                       file);
+    return fmt::format(
+        "{} is not an NVML library (it lacks nvmlInit, nvmlDeviceGetCount or nvmlDeviceGetHandleByIndex)", file);
   }
   return "";
 }

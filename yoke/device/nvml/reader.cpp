@@ -58,7 +58,7 @@ std::optional<std::string> compute_mode_name(std::optional<int64_t> mode) {
 
 bool is_plausible(const Process& process) { return process.pid > 0 && process.pid <= kLargestPid; }
 
-/// "0-31,64-95" of a bit mask.
+/// Formats a bit mask as "0-31,64-95".
 std::string cpu_list(const std::vector<unsigned long>& mask) {
   constexpr size_t kBits = 8 * sizeof(unsigned long);
   const auto is_set = [&](size_t cpu) {
@@ -112,7 +112,7 @@ std::optional<bool> Reader::flag(NumberOfDevice function) {
 }
 
 std::string Reader::text(TextOfDevice function) {
-  std::array<char, 128> buffer = {};  // the longest that NVML gives is 96
+  std::array<char, 128> buffer = {};  // NVML's longest text has 96 bytes
   return call(function, buffer.data(), static_cast<uint32_t>(buffer.size() - 1)) ? std::string(buffer.data()) : "";
 }
 
@@ -206,7 +206,7 @@ void Reader::read_details(Readings& readings) {
   if (call(library_.decoder_utilization, &percent, &period_us)) readings.decoder_utilization_percent = percent;
   FieldValue field = {.field = kMemoryTemperature};
   if (call(library_.field_values, 1, &field) && field.status == kSuccess && field.value.ui > 0) {
-    readings.memory_temperature_celsius = field.value.ui;  // 0 where there is no sensor
+    readings.memory_temperature_celsius = field.value.ui;  // 0 if there is no sensor
   }
   readings.fan_percent = number(library_.fan);
   uint64_t value = 0;
@@ -234,7 +234,7 @@ void Reader::read_details(Readings& readings) {
   int64_t retired = 0;
   bool has_retired = false;
   for (const int cause : {0, 1}) {
-    uint32_t pages = 0;  // asking with room for none gives the number
+    uint32_t pages = 0;  // a call with room for 0 pages returns their number
     const int status = library_.retired_pages == nullptr ? static_cast<int>(kFunctionNotFound)
                                                          : library_.retired_pages(handle_, cause, &pages, nullptr);
     if (status == kSuccess || status == kInsufficientSize) {
@@ -266,11 +266,11 @@ void Reader::read_pcie_throughput(Readings& readings) {
   if (call(library_.pcie_throughput, 1, &kilobytes)) readings.pcie_rx_bytes_per_second = int64_t{kilobytes} * 1024;
 }
 
-/// False when the driver does not tell.
+/// Returns false if the driver does not list processes.
 bool Reader::add_processes(const ProcessFunction& function, const std::string& type,
                            std::vector<DeviceProcess>& processes) {
   if (function.function == nullptr) return false;
-  // The number may grow between two calls; room for more than there are saves a call.
+  // The number may grow between two calls. Extra room saves a call.
   std::vector<std::byte> buffer(64 * kLargestEntry);
   for (int attempt = 0; attempt < 4; ++attempt) {
     const auto room = static_cast<uint32_t>(buffer.size() / kLargestEntry);
@@ -286,7 +286,7 @@ bool Reader::add_processes(const ProcessFunction& function, const std::string& t
       const auto known = std::find_if(processes.begin(), processes.end(), [&](const DeviceProcess& process) {
         return process.pid == entry.pid && process.gpu_instance.value_or(kNone) == entry.gpu_instance;
       });
-      if (known != processes.end()) {  // computes and draws: one process, whose memory both lists tell
+      if (known != processes.end()) {  // a process that computes and draws; both lists give its memory
         if (known->type.find(type) == std::string::npos) known->type += "+" + type;
         continue;
       }
@@ -323,9 +323,10 @@ void Reader::read_process_utilization(std::vector<DeviceProcess>& processes) {
     status = library_.process_utilization(handle_, samples.data(), &count, 0);
     if (status == kSuccess) samples.resize(std::min<size_t>(count, samples.size()));
   }
-  if (status == kNotFound) samples.clear();  // nothing has run for some time
+  if (status == kNotFound) samples.clear();  // no process has run for some time
   if (status != kSuccess && status != kNotFound) return;
-  // The buffer holds some seconds; of each process its newest sample counts, unless others' are much newer.
+  // The buffer holds samples of some seconds. The newest sample of each process counts, unless those of other processes
+  // are much newer.
   constexpr uint64_t kStaleUs = 2'000'000;
   uint64_t newest = 0;
   for (const auto& sample : samples) newest = std::max(newest, sample.time_us);

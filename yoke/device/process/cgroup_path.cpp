@@ -13,14 +13,14 @@ bool is_hexadecimal(std::string_view text) { return text.find_first_not_of("0123
 
 bool is_container_id(std::string_view text) { return text.size() == 64 && is_hexadecimal(text); }
 
-/// Takes `end` off, if it is there.
+/// Removes `end` from the end of `text`, if it is there. Returns whether it was.
 bool strip_end(std::string_view& text, std::string_view end) {
   if (!text.ends_with(end)) return false;
   text.remove_suffix(end.size());
   return true;
 }
 
-/// systemd writes a "-" of a name as "\x2d".
+/// systemd writes a "-" in a name as "\x2d".
 std::string unescape(std::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -31,8 +31,8 @@ std::string unescape(std::string_view text) {
   return result;
 }
 
-/// "docker-ID.scope", "libpod-ID.scope", "crio-ID", "...slice:cri-containerd:ID": runtime and id; not the monitors
-/// beside them ("libpod-conmon-ID.scope").
+/// "docker-ID.scope", "libpod-ID.scope", "crio-ID", "...slice:cri-containerd:ID": returns runtime and id. The monitors
+/// ("libpod-conmon-ID.scope") are not containers.
 std::optional<Container> named_container(std::string_view segment) {
   strip_end(segment, ".scope");
   if (segment.size() <= 64 || !is_container_id(segment.substr(segment.size() - 64))) return std::nullopt;
@@ -55,8 +55,8 @@ std::optional<Container> named_container(std::string_view segment) {
   return std::nullopt;
 }
 
-/// "pod<UID>" and "kubepods-burstable-pod<UID>.slice", where systemd's "_" stands for "-"; UIDs of static pods are 32
-/// digits without them.
+/// "pod<UID>" and "kubepods-burstable-pod<UID>.slice", where systemd writes "_" for "-". UIDs of static pods are 32
+/// digits without hyphens.
 std::string pod_uid(std::string_view segment) {
   segment = segment.substr(0, segment.find(':'));
   strip_end(segment, ".slice");
@@ -69,7 +69,7 @@ std::string pod_uid(std::string_view segment) {
   return is_plain || is_uuid ? uid : "";
 }
 
-/// Reads a path from its root to its end; what comes later is further inside.
+/// Reads a path from the root; later segments are further inside.
 class PathReader {
  public:
   explicit PathReader(std::string_view path) {
@@ -108,7 +108,7 @@ class PathReader {
     } else if (constexpr std::string_view kPayload = "lxc.payload."; segment.starts_with(kPayload)) {
       container = Container{.runtime = "lxc", .id = std::string(segment.substr(kPayload.size()))};
     } else if (constexpr std::string_view kMachine = "machine-"; segment.starts_with(kMachine)) {
-      auto name = segment.substr(kMachine.size());  // systemd-nspawn's and libvirt's
+      auto name = segment.substr(kMachine.size());  // names of systemd-nspawn and libvirt
       if (strip_end(name, ".scope")) container = Container{.runtime = "machine", .id = unescape(name)};
     }
   }
@@ -171,7 +171,7 @@ Origin parse_cgroup(std::string_view text) {
     if (second == line.npos) continue;
     const auto controllers = line.substr(first + 1, second - first - 1);
     PathReader path(line.substr(second + 1));
-    // Of hybrid hierarchies only some know the container or the job.
+    // In hybrid setups only some hierarchies name the container or the job.
     if (path.container && !origin.container) origin.container = std::move(path.container);
     if (path.slurm && (!origin.slurm || origin.slurm->step.empty())) origin.slurm = std::move(path.slurm);
     if (controllers != "name=systemd" && !controllers.empty()) continue;

@@ -12,7 +12,7 @@ namespace {
 #define ID2 "c8d05e7719ab3f4260fe85d1b79c3a0e4d62f815a03b9c7e5f1d84a6207be93c"
 #define POD1 "5759a1ae-36ca-48a8-b20a-b0b5c8a90fb8"
 #define POD1_SYSTEMD "5759a1ae_36ca_48a8_b20a_b0b5c8a90fb8"
-#define POD2 "9b2ec4e0a1d3f57608c94b6d2a7e31f5"  // of a static pod
+#define POD2 "9b2ec4e0a1d3f57608c94b6d2a7e31f5"  // from a static pod
 
 struct PathCase {
   const char* what;
@@ -192,7 +192,7 @@ TEST(CgroupPath, TellsWhatTheNamesSay) {
     const auto slurm = origin.slurm.value_or(SlurmJob{});
     EXPECT_EQ(slurm.job_id, expected.job);
     EXPECT_EQ(slurm.step, expected.step);
-    // Of a container it is what started it, or the container itself; find_origin() leaves it out.
+    // For a container, the unit is what started it or the container itself; find_origin() leaves it out.
     EXPECT_EQ(origin.container ? "" : origin.systemd_unit, expected.unit);
     EXPECT_EQ(origin.login_session, expected.session);
     EXPECT_EQ(origin.tmux.has_value(), expected.is_tmux);

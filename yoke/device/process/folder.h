@@ -1,5 +1,5 @@
-// yoke/device/process/folder.h -- /proc/PID, held open: all that is read through it is of one process, and nothing once
-// that process is gone, even when its PID belongs to another one by then.
+// yoke/device/process/folder.h -- holds /proc/PID open. All reads through it are about the same process. They fail
+// after that process has ended, even if its PID was reused.
 #pragma once
 
 #include <cstddef>

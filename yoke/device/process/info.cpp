@@ -24,8 +24,8 @@ using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
 constexpr size_t kStatBytes = 4096;
-constexpr size_t kCommandBytes = 64 << 10;              // a process may have megabytes of arguments; nobody reads them
-constexpr int64_t kLargestCount = 100'000'000'000'000;  // of ticks and pages; more is no machine's, and would overflow
+constexpr size_t kCommandBytes = 64 << 10;              // a process may have megabytes of arguments, too many to show
+constexpr int64_t kLargestCount = 100'000'000'000'000;  // limit for ticks and pages; more is invalid and would overflow
 
 int64_t ticks_per_second() {
   static const int64_t ticks = std::max<int64_t>(1, sysconf(_SC_CLK_TCK));
@@ -38,7 +38,7 @@ milliseconds since_epoch(clockid_t clock) {
   return milliseconds(int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1'000'000);
 }
 
-/// The running machine's by its clocks: /proc/stat takes milliseconds on a machine of many processors.
+/// For the running machine this uses the clocks, because reading /proc/stat takes milliseconds with many processors.
 std::optional<milliseconds> boot_time(const std::filesystem::path& proc) {
   if (proc == "/proc") return since_epoch(CLOCK_REALTIME) - since_epoch(CLOCK_BOOTTIME);
   std::ifstream stream(proc / "stat");
@@ -60,7 +60,7 @@ std::string look_up_user(int64_t uid) {
   return fmt::format("{}", uid);
 }
 
-/// The word after `text`, up to a NUL, which is taken off with it.
+/// Removes the first word, up to a NUL, from `text` and returns it.
 std::string_view take_argument(std::string_view& text) {
   const auto end = std::min(text.find('\0'), text.size());
   const auto argument = text.substr(0, end);
@@ -101,7 +101,7 @@ std::string user_name(int64_t uid) {
     const auto known = entries.find(uid);
     if (known != entries.end() && now - known->second.at < std::chrono::minutes(1)) return known->second.name;
   }
-  auto name = look_up_user(uid);  // without the lock: a directory service may hang
+  auto name = look_up_user(uid);  // outside the lock, since a directory service may hang
   const std::lock_guard lock(mutex);
   entries[uid] = {name, now};
   return name;
@@ -113,7 +113,7 @@ std::optional<ProcessStat> parse_process_stat(std::string_view text) {
   ProcessStat stat;
   stat.comm = text.substr(open + 1, close - open - 1);
   auto rest = text.substr(close + 1);
-  // Fields by proc(5), the state being number 3.
+  // Fields are numbered as in proc(5), where the state is number 3.
   for (int field = 3; field <= 24; ++field) {
     rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
     const auto word = rest.substr(0, rest.find_first_of(" \n"));
@@ -142,14 +142,14 @@ std::string join_command(std::string_view cmdline) {
   cmdline = cmdline.substr(0, cmdline.find_last_not_of('\0') + 1);
   std::string command(cmdline);
   std::replace(command.begin(), command.end(), '\0', ' ');
-  // Programs that set a title of their own leave spaces behind it.
+  // Programs that set their own title leave spaces after it.
   command.erase(command.find_last_not_of(' ') + 1);
   return command;
 }
 
 std::string short_command(std::string_view cmdline) {
   const auto first = take_argument(cmdline);
-  const auto program = base_name(first.substr(0, first.find(": ")));  // some set a title: "sshd: alice [priv]"
+  const auto program = base_name(first.substr(0, first.find(": ")));  // some programs set a title: "sshd: alice [priv]"
   const bool is_shell = is_one_of(program, {"sh", "bash", "dash", "zsh"});
   if (!is_shell && !is_python(program) && !is_one_of(program, {"perl", "ruby", "julia", "node", "Rscript"})) {
     return std::string(program);
@@ -160,7 +160,7 @@ std::string short_command(std::string_view cmdline) {
     if (argument[1] == '-') continue;
     if (is_python(program) && argument.back() == 'm' && !cmdline.empty()) return std::string(take_argument(cmdline));
     if (is_python(program) && (argument == "-W" || argument == "-X")) take_argument(cmdline);
-    // -c and -e come with the program's text instead of its name; a shell's -e does not.
+    // After -c and -e comes program text instead of a file name; a shell's -e is different.
     if (argument.find(is_shell || is_python(program) ? 'c' : 'e') != argument.npos) break;
   }
   return std::string(program);
@@ -170,7 +170,7 @@ ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc) try
   ProcessInfo info;
   const ProcessFolder folder(pid, proc);
   if (folder.is_there()) info.uid = folder.owner();
-  info.is_visible = info.uid.has_value();  // with hidepid=2 even a folder that opens may have no owner
+  info.is_visible = info.uid.has_value();  // with hidepid=2 a folder may open and still show no owner
   if (!info.uid) {
     info.reason = "not in this PID namespace, hidden by hidepid, or just ended";
     return info;
@@ -196,7 +196,7 @@ ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc) try
   static const int64_t page_bytes = sysconf(_SC_PAGESIZE);
   info.resident_bytes = stat->resident_pages * page_bytes;
 
-  // Last, for it may block: the kernel takes the lock of the process's memory.
+  // Read last, because it may block: the kernel takes the lock of the process's memory.
   const auto cmdline = folder.read("cmdline", kCommandBytes).value_or("");
   info.command = join_command(cmdline);
   info.name = short_command(cmdline);

@@ -1,6 +1,6 @@
-// yoke/device/process/info.h -- who and what is behind a PID that a driver reports.
+// yoke/device/process/info.h -- describes the process behind a PID that a driver reports.
 //
-// Texts are as the process wrote them, any bytes: make them printable() before they reach a terminal.
+// Texts are arbitrary bytes, as the process wrote them: apply printable() before they reach a terminal.
 #pragma once
 
 #include <chrono>
@@ -13,39 +13,41 @@
 namespace yoke::device {
 
 struct ProcessInfo {
-  /// Whether this machine's /proc has the process. nullopt: nobody has looked yet.
+  /// Whether this machine's /proc has the process. nullopt if this was not checked.
   std::optional<bool> is_visible;
-  std::string reason;  ///< Why something is not known: "not in this PID namespace, hidden by hidepid, or just ended".
+  std::string reason;  ///< Why values are unknown: "not in this PID namespace, hidden by hidepid, or just ended".
 
   std::optional<int64_t> uid;
-  std::string user;     ///< Its name, or the number where it has none.
+  std::string user;     ///< The user's name, or the number if there is no name.
   std::string name;     ///< Short: "train.py" of `python -u train.py --lr 1`, else the program's file name.
-  std::string command;  ///< The arguments joined by spaces; of a kernel thread or a zombie its name in brackets.
+  std::string command;  ///< The arguments joined by spaces; for a kernel thread or a zombie, its name in brackets.
 
   std::optional<int64_t> parent_pid;
-  std::optional<char> state;  ///< 'R', 'S', 'D' (waits in the kernel, cannot be ended), 'Z' (has ended)...
-  /// Clock ticks since the machine started. With the PID: this process and no later one of the same number.
+  std::optional<char> state;  ///< 'R', 'S', 'D' (waits in the kernel, cannot be killed), 'Z' (has ended)...
+  /// Start time in clock ticks since boot. Together with the PID it identifies the process, even if the PID is reused.
   std::optional<int64_t> start_ticks;
   std::optional<std::chrono::system_clock::time_point> started_at;
-  std::optional<std::chrono::milliseconds> cpu_time;  ///< Of all its threads, in user code and kernel.
-  std::optional<int64_t> resident_bytes;              ///< Of the host's memory.
+  std::optional<std::chrono::milliseconds> cpu_time;  ///< CPU time of all its threads, in user code and kernel.
+  std::optional<int64_t> resident_bytes;              ///< Host memory.
 
   bool operator==(const ProcessInfo&) const = default;
 };
 
-/// What is known of `pid` below `proc`. One that is not there is described as such, and one that ends meanwhile by what
-/// was read. All of it is about one process, even where the PID is reused meanwhile. Nothing is thrown.
-/// May block where the process hangs in the kernel with its memory locked: for callers with a deadline.
+/// Describes `pid` below `proc`. If the process does not exist, the result says so. If it ends meanwhile, the result
+/// holds what was read before. All values are about one process, even if the PID is reused meanwhile. Nothing is
+/// thrown. This may block if the process hangs in the kernel with its memory locked, so a caller needs a deadline of
+/// its own.
 ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc = "/proc");
 
-/// Whether PIDs here are those of the machine, as drivers report them. In a container with PIDs of its own, one of a
-/// driver may be nobody's here, or by chance another process's.
+/// Returns whether PIDs here are those of the machine, as drivers report them. In a container with its own PIDs, a PID
+/// from a driver may not exist, or may belong to another process by chance.
 bool is_first_pid_namespace(const std::filesystem::path& proc = "/proc");
 
-/// A user's name, or its number. Looked up once a minute at most; may block as long as the directory service does.
+/// A user's name, or the number if there is no name. It is looked up at most once a minute, and may block as long as
+/// the directory service does.
 std::string user_name(int64_t uid);
 
-// The parts without a machine.
+// The pure functions below need no machine.
 
 /// The fields of /proc/PID/stat that are used here.
 struct ProcessStat {
@@ -59,13 +61,14 @@ struct ProcessStat {
   bool operator==(const ProcessStat&) const = default;
 };
 
-/// nullopt when `text` is no whole line of /proc/PID/stat. A name with brackets, spaces or line feeds is no trouble.
+/// Returns nullopt if `text` is not a complete line of /proc/PID/stat. A name may contain brackets, spaces and line
+/// feeds.
 std::optional<ProcessStat> parse_process_stat(std::string_view text);
 
 /// /proc/PID/cmdline as one line: NULs become spaces.
 std::string join_command(std::string_view cmdline);
 
-/// The name that people would give it; see ProcessInfo::name. Empty when `cmdline` is.
+/// The short name of a command; see ProcessInfo::name. Empty if `cmdline` is empty.
 std::string short_command(std::string_view cmdline);
 
 }  // namespace yoke::device

@@ -179,7 +179,7 @@ TEST(ProcessInfo, BelowAnotherRoot) {
   EXPECT_EQ(info.started_at, started);
   EXPECT_EQ(info.cpu_time, std::chrono::milliseconds(int64_t{46} * 1000 / sysconf(_SC_CLK_TCK)));
   EXPECT_EQ(info.resident_bytes, 42 * sysconf(_SC_PAGESIZE));
-  // As with hidepid=1: the folder is there, what is in it is not.
+  // As with hidepid=1, the folder exists, but its files cannot be read.
   const auto closed = describe_process(22, proc);
   EXPECT_EQ(closed.is_visible, true);
   EXPECT_EQ(closed.uid, geteuid());
@@ -189,7 +189,7 @@ TEST(ProcessInfo, BelowAnotherRoot) {
 }
 
 TEST(ProcessInfo, OfAllThatComeAndGo) {
-  // Children end while they are read: each is described as far as it went, none with the facts of two.
+  // Children end while they are read. Each description may be incomplete, but never mixes two processes.
   for (int round = 0; round < 200; ++round) {
     const pid_t pid = fork();
     if (pid == 0) _exit(0);

@@ -13,7 +13,7 @@ double seconds(Duration duration) {
 }
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
-  constexpr double kLargest = 1e12;  // a recording may hold anything
+  constexpr double kLargest = 1e12;  // a recording may hold any number
   if (!(seconds >= -kLargest && seconds <= kLargest)) return {};
   return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }

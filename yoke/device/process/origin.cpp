@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kCgroupBytes = 64 << 10;
 constexpr size_t kEnvironBytes = 256 << 10;
 constexpr size_t kAncestorBytes = 16 << 10;
-constexpr int kMaxAncestors = 32;  // a PID reused while the parents are read could close a circle
+constexpr int kMaxAncestors = 32;  // a PID reused while the parents are read could make a cycle
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -30,7 +30,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-/// Variables of an environment as the kernel gives it; empty when it may not be read.
+/// The variables of an environment as the kernel returns it; empty if it may not be read.
 class Variables {
  public:
   explicit Variables(std::optional<std::string_view> environment) {
@@ -56,7 +56,8 @@ std::string_view value_after(const Arguments& arguments, std::string_view option
   return found == arguments.end() || found + 1 == arguments.end() ? std::string_view() : *(found + 1);
 }
 
-/// What started a container stays its parent, and has its id, and of podman its name, in its arguments.
+/// The process that started a container stays its parent and has the container's id in its arguments; with podman, the
+/// name too.
 std::optional<Container> started_by(const Arguments& arguments) {
   if (arguments.empty()) return std::nullopt;
   const auto program = base_name(arguments[0]);
@@ -85,7 +86,8 @@ void merge_container(Origin& origin, const Container& found) {
   if (!container) {
     container = found;
   } else if (container->id == found.id) {
-    // A cgroup without a runtime's name, as with `docker run --cgroup-parent`. crio's parent is conmon, too.
+    // The cgroup may lack the runtime's name, as with `docker run --cgroup-parent`. crio's parent process is conmon,
+    // like podman's.
     if (container->runtime == "container") container->runtime = found.runtime;
     if (container->runtime == found.runtime && container->name.empty()) container->name = found.name;
   }
@@ -109,7 +111,7 @@ void add_container_variables(const Variables& variables, Origin& origin) {
   }
 }
 
-/// "slurmstepd: [4121.0]": its title, and a parent of all processes of a step.
+/// "slurmstepd: [4121.0]" is the title of a process that is an ancestor of all processes of a step.
 std::optional<SlurmJob> step_of_title(std::string_view title) {
   constexpr std::string_view kBefore = "slurmstepd: [";
   const auto close = title.find(']');
@@ -126,7 +128,7 @@ void add_slurm_variables(const Variables& variables, Origin& origin) {
       variables["SLURM_JOB_ID"].empty() ? variables.number("SLURM_JOBID") : variables.number("SLURM_JOB_ID");
   if (!job || *job <= 0) return;
   auto& slurm = origin.slurm;
-  if (slurm && slurm->job_id != *job) return;  // the cgroup is right: variables may be another job's
+  if (slurm && slurm->job_id != *job) return;  // the cgroup decides, since variables may come from another job
   if (!slurm) slurm = SlurmJob{.job_id = *job};
   if (slurm->step.empty()) slurm->step = slurm_step_name(variables["SLURM_STEP_ID"]);
   slurm->name = variables["SLURM_JOB_NAME"];
@@ -144,7 +146,7 @@ void add_tmux_variables(const Variables& variables, Origin& origin) {
                      std::string(tmux.substr(0, before))};
 }
 
-/// "1f0b..." of an argument ".../kernel-1f0b....json", as kernels of all languages are started.
+/// "1f0b..." from an argument ".../kernel-1f0b....json"; kernels of all languages are started with one.
 std::string_view kernel_id(const Arguments& arguments) {
   constexpr std::string_view kBefore = "kernel-", kAfter = ".json";
   for (const auto argument : arguments) {
@@ -172,7 +174,7 @@ void add_ancestor(const Ancestor& ancestor, bool is_itself, Origin& origin) {
 void add_variables(const Variables& variables, Origin& origin) {
   add_container_variables(variables, origin);
   add_slurm_variables(variables, origin);
-  // Slurm carries the environment of the submitting host into the job; there only a parent proves a session.
+  // Slurm copies the environment of the submitting host into the job, where only a parent process proves a session.
   const bool is_own = !origin.slurm.has_value();
   if (is_own || origin.tmux) add_tmux_variables(variables, origin);
   if ((is_own || origin.screen) && !variables["STY"].empty()) origin.screen = variables["STY"];
@@ -186,7 +188,7 @@ void add_variables(const Variables& variables, Origin& origin) {
   }
 }
 
-/// The last number of the line "NSpid:\t4711\t7", where there are two.
+/// The last number in the line "NSpid:\t4711\t7", if it has at least two.
 std::optional<int64_t> parse_inner_pid(std::string_view status) {
   const auto line = status.find("\nNSpid:");
   if (line == status.npos) return std::nullopt;
@@ -253,7 +255,7 @@ Origin find_origin(const OriginSources& sources) {
   Origin origin = parse_cgroup(sources.cgroup);
   for (const auto& ancestor : sources.ancestors) add_ancestor(ancestor, &ancestor == sources.ancestors.data(), origin);
   add_variables(Variables(sources.environment), origin);
-  // A service that starts jobs or containers is not what they belong to.
+  // Jobs and containers do not belong to the service that starts them.
   if (origin.container || origin.slurm) origin.systemd_unit.clear();
   return origin;
 }

@@ -1,7 +1,7 @@
-// yoke/device/process/origin.h -- what a process belongs to: container, job, session, notebook.
+// yoke/device/process/origin.h -- finds the container, job, session or notebook to which a process belongs.
 //
-// cgroups can be read of every process; the environment only of one's own (or by root), and it is what the process says
-// of itself. What is not known is left out.
+// The cgroups of every process can be read. The environment can be read only for processes of the same user (or by
+// root), and a process can set it freely. Unknown values are left out.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 namespace yoke::device {
 
 struct Container {
-  std::string runtime;  ///< "docker", "podman", "kubernetes", "lxc", "apptainer"...; "container" when it is not known.
-  std::string id;       ///< Whole, of 64 hexadecimal digits; of LXC and machines their name; empty when not known.
-  std::string name;     ///< What its user called it, or the image of apptainer.
-  std::string pod_uid;  ///< Kubernetes.
-  std::optional<int64_t> inner_pid;  ///< Its PID inside.
+  std::string runtime;  ///< "docker", "podman", "kubernetes", "lxc", "apptainer"...; "container" if not known.
+  std::string id;       ///< All 64 hexadecimal digits; for LXC and machines, the name; empty if not known.
+  std::string name;     ///< The name from its user, or apptainer's image.
+  std::string pod_uid;  ///< For Kubernetes.
+  std::optional<int64_t> inner_pid;  ///< The PID inside the container.
 
   bool operator==(const Container&) const = default;
 };
@@ -33,7 +33,7 @@ struct SlurmJob {
 };
 
 struct Tmux {
-  std::string session;  ///< Its number: `tmux attach -t '$2'`. Empty when not known.
+  std::string session;  ///< Its number, as in `tmux attach -t '$2'`; empty if not known.
   std::string pane;     ///< "%5"
   std::string socket;   ///< "/tmp/tmux-1000/default"
 
@@ -41,13 +41,13 @@ struct Tmux {
 };
 
 struct Jupyter {
-  std::string notebook;   ///< Its path; empty when not known.
-  std::string kernel_id;  ///< Of kernel-ID.json.
+  std::string notebook;   ///< Its path; empty if not known.
+  std::string kernel_id;  ///< The ID in kernel-ID.json.
 
   bool operator==(const Jupyter&) const = default;
 };
 
-/// One of several processes that torchrun or `yoke run` started together.
+/// A rank that torchrun or `yoke run` started.
 struct TorchRank {
   int64_t rank = 0;
   int64_t world_size = 1;
@@ -56,7 +56,7 @@ struct TorchRank {
   bool operator==(const TorchRank&) const = default;
 };
 
-/// Several may be true at once.
+/// Several members may be set at once.
 struct Origin {
   std::optional<Container> container;
   std::optional<SlurmJob> slurm;
@@ -65,27 +65,28 @@ struct Origin {
   std::optional<Jupyter> jupyter;
   std::optional<TorchRank> torch_rank;
   std::string systemd_unit;   ///< "ollama.service"
-  std::string login_session;  ///< systemd's number of it: "3".
+  std::string login_session;  ///< systemd's number for it: "3".
 
   bool operator==(const Origin&) const = default;
 };
 
-/// For a column: "docker 3f2a91c04b7e", "slurm 4121.0, rank 3/8", "jupyter train.ipynb", "tmux 2"; empty: nothing
-/// known. Any bytes, like the texts in it.
+/// For a column: "docker 3f2a91c04b7e", "slurm 4121.0, rank 3/8", "jupyter train.ipynb", "tmux 2"; empty if nothing is
+/// known. It may contain arbitrary bytes, like its parts.
 std::string label(const Origin& origin);
 
-/// Of `pid` below `proc`, as far as permissions allow. Nothing is thrown; may block as describe_process() may.
+/// The origin of `pid` below `proc`, as far as permissions allow. Nothing is thrown. It may block, like
+/// describe_process().
 Origin origin_of_process(int64_t pid, const std::filesystem::path& proc = "/proc");
 
-// The parts without a machine.
+// The pure functions below need no machine.
 
-/// One of a process's parents.
+/// An ancestor of a process.
 struct Ancestor {
   std::string comm;
   std::string cmdline;  ///< Arguments, each ended by a NUL.
 };
 
-/// What the texts of /proc/PID tell. `ancestors` begins with the process itself, then its parent.
+/// Texts from /proc/PID. `ancestors` begins with the process itself, then its parent.
 struct OriginSources {
   std::string_view cgroup;
   std::optional<std::string_view> environment;  ///< nullopt: not permitted.

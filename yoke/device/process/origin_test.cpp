@@ -252,7 +252,7 @@ TEST(ProcessOrigin, ReadsTheFolderOfAProcess) {
   write("40/status", "Name:\tpython\nNStgid:\t40\t9\t7\nNSpid:\t40\t9\t7\nNSpgid:\t40\t9\t7\n");
   write("30/stat", stat(30, "sh", 20));
   write("30/cmdline", block({"sh"}));
-  write("20/stat", stat(20, "tmux: server", 30));  // parents in a circle
+  write("20/stat", stat(20, "tmux: server", 30));  // the parents form a cycle
   write("20/cmdline", block({"tmux"}));
   const auto origin = origin_of_process(40, proc);
   EXPECT_EQ(label(origin), "docker 3f2a91, tmux, rank 0/2");
@@ -270,7 +270,7 @@ TEST(ProcessOrigin, ReadsARealProcess) {
   pid_t pid = 0;
   ASSERT_EQ(posix_spawnp(&pid, "sleep", nullptr, nullptr, arguments, environment), 0);
   auto origin = origin_of_process(pid);
-  for (int i = 0; i < 1000 && !origin.torch_rank; ++i) {  // the spawn is over a moment before its environment shows
+  for (int i = 0; i < 1000 && !origin.torch_rank; ++i) {  // posix_spawn returns before /proc shows the environment
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     origin = origin_of_process(pid);
   }

@@ -23,14 +23,15 @@ ProcessHandle::ProcessHandle(int64_t pid, int64_t start_ticks, const std::filesy
   fd_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U)));
   if (!fd_) {
     if (errno == ESRCH) throw has_ended(pid);
-    if (errno == ENOSYS || errno == EPERM) {  // EPERM: a container's filter that does not know the call
+    if (errno == ENOSYS || errno == EPERM) {  // EPERM: a container's seccomp filter does not know the call
       throw Error(ErrorCode::kFailedPrecondition,
                   "process {}: this kernel or container has no pidfds, without which the wrong process might be hit",
                   pid);
     }
     throw system_error(errno, fmt::format("opening process {}", pid));
   }
-  // Looked at after it was opened: who has the number now, and had it when it was seen, had it in between.
+  // The start time is read after the pidfd was opened. If the PID belongs to the same process now as when it was seen,
+  // the pidfd refers to that process.
   std::string text;
   try {
     text = read_file(proc / fmt::format("{}", pid) / "stat");
@@ -45,7 +46,7 @@ void ProcessHandle::signal(int number) const {
   if (syscall(SYS_pidfd_send_signal, fd_.value(), number, nullptr, 0U) == 0) return;
   if (errno == ESRCH) throw has_ended(pid_);
   if (errno == EPERM) {
-    throw Error(ErrorCode::kPermissionDenied, "process {} belongs to somebody else; only its owner or root may end it",
+    throw Error(ErrorCode::kPermissionDenied, "process {} belongs to another user; only its owner or root may end it",
                 pid_);
   }
   throw system_error(errno, fmt::format("sending signal {} to process {}", number, pid_));

@@ -1,4 +1,4 @@
-// yoke/device/process/signal.h -- signals for one process and no other that has its number by now.
+// yoke/device/process/signal.h -- signals one process, and never another one that has reused its PID.
 #pragma once
 
 #include <chrono>
@@ -9,17 +9,17 @@
 
 namespace yoke::device {
 
-/// Holds a process by a pidfd (Linux 5.3): what is sent reaches it, or nobody.
+/// Holds a process by a pidfd (Linux 5.3), so a signal reaches that process or none.
 class ProcessHandle {
  public:
-  /// The process `pid` that began at `start_ticks` (ProcessInfo has both).
-  /// Errors  kNotFound: it has ended; kFailedPrecondition: this kernel has no pidfds; kUnavailable: out of descriptors.
+  /// Opens the process `pid` that began at `start_ticks` (ProcessInfo has both).
+  /// Errors kNotFound: it has ended; kFailedPrecondition: this kernel has no pidfds; kUnavailable: out of descriptors.
   ProcessHandle(int64_t pid, int64_t start_ticks, const std::filesystem::path& proc = "/proc");
 
-  /// Errors  kNotFound: it has ended; kPermissionDenied: it is not this user's.
+  /// Errors  kNotFound: it has ended; kPermissionDenied: it belongs to another user.
   void signal(int number) const;
 
-  /// Whether it has ended; waits for that until `limit` at most. A zombie has ended.
+  /// Waits for its end for at most `limit`. Returns whether it has ended; a zombie has.
   bool wait_for_end(std::chrono::milliseconds limit) const;
 
  private:

@@ -16,7 +16,7 @@ int64_t count_links(const Endpoint& from, std::string_view kind, std::string_vie
   });
 }
 
-/// NVLinks between each two, directly or by switches.
+/// Counts NVLinks between each pair of endpoints, direct or through switches.
 class Nvlinks {
  public:
   explicit Nvlinks(const std::vector<Endpoint>& endpoints) : endpoints_(endpoints) {
@@ -47,10 +47,11 @@ class Nvlinks {
 
  private:
   const std::vector<Endpoint>& endpoints_;
-  std::vector<std::vector<std::string>> switches_;  ///< Of each endpoint, one for each link that ends at no GPU.
+  std::vector<std::vector<std::string>> switches_;  ///< By endpoint: the other ends of its links, except GPUs.
 };
 
-/// Links of Infinity Fabric between each two; of those without, how many lie one after the other. 0: none.
+/// Counts links of Infinity Fabric between each pair of endpoints. For a pair without a direct link, counts the hops; 0
+/// if there is no path.
 class Fabric {
  public:
   explicit Fabric(const std::vector<Endpoint>& endpoints) : endpoints_(endpoints) {}
@@ -95,7 +96,7 @@ Kind pci_path(const Endpoint& a, const Endpoint& b) {
   const auto num_common = ends.first - a.bridges.begin();
   if (num_common == 0) return both_nodes ? Kind::kNode : Kind::kUnknown;
   if (num_common == 1) return Kind::kPhb;
-  // A PCIe switch is several bridges to the kernel: one up, and one down to each device.
+  // The kernel lists a PCIe switch as several bridges: one upstream, and one downstream for each device.
   const auto num_below = std::max(a.bridges.end() - ends.first, b.bridges.end() - ends.second);
   return num_below <= 1 ? Kind::kPix : Kind::kPxb;
 }
@@ -107,7 +108,7 @@ Endpoint endpoint_of(const PciDevice& device) {
                     .numa_node = device.numa_node,
                     .cpus = device.cpus,
                     .bridges = device.bridges};
-  // Of InfiniBand's two names ("ib0", "mlx5_0") the one that NCCL_IB_HCA and nvidia-smi use.
+  // InfiniBand devices have two names ("ib0", "mlx5_0"). This picks the one that NCCL_IB_HCA and nvidia-smi use.
   for (const auto& name : device.os_names) {
     if (name.starts_with("mlx") || name.starts_with("bnxt_re") || name.starts_with("hfi")) endpoint.name = name;
   }

@@ -1,5 +1,6 @@
-// yoke/device/topology/connections.h -- what lies between two devices: the matrix of `yoke topo`, as `nvidia-smi topo
-// -m` defines it. Pure functions of a topology and of what the drivers say about links between their GPUs.
+// yoke/device/topology/connections.h -- computes the matrix of `yoke topo`, which says how two devices are connected,
+// as `nvidia-smi topo -m` defines it. These are pure functions of a topology and of the links that drivers report
+// between their GPUs.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,14 @@ namespace yoke::device {
 struct Connection {
   enum class Kind {
     kSelf,
-    kNvlink,  ///< `count` NVLinks, directly or by switches.
+    kNvlink,  ///< `count` NVLinks, direct or through switches.
     kXgmi,    ///< `count` links of Infinity Fabric.
-    kHops,    ///< Infinity Fabric through other GPUs: `count` links one after the other.
+    kHops,    ///< Infinity Fabric through other GPUs: a path of `count` links.
     kPix,     ///< At most one PCIe switch.
-    kPxb,     ///< Several PCIe switches, and not the host bridge.
+    kPxb,     ///< Several PCIe switches, but not the host bridge.
     kPhb,     ///< The same host bridge.
-    kNode,    ///< Several host bridges of one NUMA node.
-    kSys,     ///< Several NUMA nodes.
+    kNode,    ///< Different host bridges of one NUMA node.
+    kSys,     ///< Different NUMA nodes.
     kUnknown,
   };
   Kind kind = Kind::kUnknown;
@@ -39,7 +40,7 @@ std::string label(const Connection& connection);  ///< "X", "NV12", "XGMI4", "HO
 struct Endpoint {
   enum class Kind {
     kDevice,
-    kSilent,  ///< A GPU on the PCI bus that no driver told of.
+    kSilent,  ///< A GPU on the PCI bus that no driver reports.
     kNic,
   };
   Kind kind = Kind::kDevice;
@@ -48,19 +49,19 @@ struct Endpoint {
   std::string pci_bus_id;
   std::optional<int64_t> numa_node;
   std::string cpus;
-  std::vector<std::string> bridges;  ///< As PciDevice::bridges; empty: the topology does not have it.
+  std::vector<std::string> bridges;  ///< As PciDevice::bridges; empty if the topology does not have the device.
   std::vector<Link> links;
 };
 
 struct LinkMatrix {
   std::vector<Endpoint> endpoints;
-  std::vector<std::vector<Connection>> connections;  ///< Of each with each, in this order.
+  std::vector<std::vector<Connection>> connections;  ///< For each pair of `endpoints`, in their order.
 };
 
 /// GPUs among `devices` in their order, then other GPUs, then network cards.
 LinkMatrix link_matrix(const Topology& topology, const std::vector<Device>& devices);
 
-/// The GPUs of a topology alone, as devices without readings: of a machine whose drivers cannot be asked.
+/// The GPUs of a topology as devices without readings, for a machine whose drivers cannot be asked.
 std::vector<Device> devices_of(const Topology& topology);
 
 }  // namespace yoke::device

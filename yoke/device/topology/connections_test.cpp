@@ -9,7 +9,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-/// A GPU, and what the topology and its driver say of it.
+/// A GPU with its data from the topology and from its driver.
 struct Gpu {
   std::string id;
   std::vector<std::string> bridges;
@@ -43,7 +43,7 @@ std::vector<std::string> row(const LinkMatrix& matrix, size_t number) {
   return labels;
 }
 
-// A PCIe switch has one port up and several down, each a bridge to the kernel.
+// A PCIe switch has one upstream port and several downstream ports; the kernel lists each as a bridge.
 TEST(Connections, PcieAsNvidiaSmiDefinesIt) {
   const auto matrix = matrix_of({
       {"a", {"host 0", "port", "up", "down0"}, 0},
@@ -66,13 +66,13 @@ TEST(Connections, FunctionsOfOneCardAreBehindOneBridge) {
 TEST(Connections, WhatIsNotKnownIsNotGuessed) {
   const auto matrix = matrix_of({{"a", {"host 0"}, std::nullopt}, {"b", {"host 1"}, 0}, {"c", {}, 0}, {"d", {}, 1}});
   EXPECT_THAT(row(matrix, 0), ElementsAre("X", "?", "?", "?"));
-  EXPECT_THAT(row(matrix, 2), ElementsAre("?", "?", "X", "SYS"));  // nodes are enough to tell that
+  EXPECT_THAT(row(matrix, 2), ElementsAre("?", "?", "X", "SYS"));  // the NUMA nodes suffice for this
 }
 
 TEST(Connections, NvlinksAreCounted) {
   const auto matrix = matrix_of({{"a", {"host 0"}, 0, {{"nvlink", "b"}, {"nvlink", "b"}, {"nvlink", "c"}}},
                                  {"b", {"host 1"}, 1, {{"nvlink", "a"}, {"nvlink", "a"}}},
-                                 {"c", {"host 1"}, 1, {}}});  // it did not answer; the other end did
+                                 {"c", {"host 1"}, 1, {}}});  // this device did not answer, but the other end did
   EXPECT_THAT(row(matrix, 0), ElementsAre("X", "NV2", "NV1"));
   EXPECT_THAT(row(matrix, 1), ElementsAre("NV2", "X", "PHB"));
   EXPECT_THAT(row(matrix, 2), ElementsAre("NV1", "PHB", "X"));
@@ -86,7 +86,7 @@ TEST(Connections, NvswitchesConnectAll) {
                                  {"d", {"host 1"}, 1, {{"nvlink", ""}}},
                                  {"e", {"host 1"}, 1, {{"nvlink", ""}}}});
   EXPECT_THAT(row(matrix, 0), ElementsAre("X", "NV11", "SYS", "SYS", "SYS"));
-  EXPECT_THAT(row(matrix, 3), ElementsAre("SYS", "PHB", "PHB", "X", "PHB"));  // two unknown ends need not be one
+  EXPECT_THAT(row(matrix, 3), ElementsAre("SYS", "PHB", "PHB", "X", "PHB"));  // unknown ends may differ
 }
 
 TEST(Connections, InactiveLinksAreNone) {
@@ -124,7 +124,7 @@ TEST(Connections, EndpointsAreDevicesThenSilentGpusThenNics) {
   std::vector<std::string> names;
   for (const auto& endpoint : matrix.endpoints) names.push_back(endpoint.label + " " + endpoint.name);
   EXPECT_THAT(names, ElementsAre("GPU0 AMD Radeon", "PCI0 NVIDIA 0x2684", "NIC0 mlx5_0", "NIC1 8086:1521"));
-  EXPECT_EQ(matrix.endpoints[0].numa_node, 1);  // hwloc knows machines whose firmware is wrong
+  EXPECT_EQ(matrix.endpoints[0].numa_node, 1);  // hwloc corrects wrong firmware of known machines
   EXPECT_EQ(matrix.endpoints[0].cpus, "8-15");
   EXPECT_THAT(link_matrix({}, {}).endpoints, IsEmpty());
 }

@@ -3,7 +3,7 @@
 namespace yoke::device {
 namespace {
 
-/// hwloc's lists of what it has read itself are well formed.
+/// Lists that hwloc made are well formed.
 CpuSet to_set(std::string_view list) { return CpuSet::parse_list(list).value_or(CpuSet()); }
 
 }  // namespace
@@ -13,7 +13,7 @@ CpuLocality cpu_locality(const Topology& topology) {
   result.allowed = to_set(topology.allowed_cpus.empty() ? topology.cpus : topology.allowed_cpus);
   CpuSet seen;
   for (const auto& node : topology.numa_nodes) {
-    // A node without CPUs of its own (HBM, CXL, a GPU's memory) has those beside it here, which another node has too.
+    // For a node without its own CPUs (HBM, CXL, a GPU's memory), hwloc gives nearby CPUs, which another node has too.
     auto cpus = to_set(node.cpus) - seen;
     if (cpus.empty()) continue;
     seen |= cpus;

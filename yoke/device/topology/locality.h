@@ -1,4 +1,4 @@
-// yoke/device/topology/locality.h -- what cpu/locality.h reads from sysfs, from hwloc's topology instead.
+// yoke/device/topology/locality.h -- computes from hwloc's topology what cpu/locality.h reads from sysfs.
 #pragma once
 
 #include <string_view>
@@ -9,10 +9,10 @@
 
 namespace yoke::device {
 
-/// All CPUs are allowed where the topology does not say which are.
+/// All CPUs are allowed if the topology does not say which are.
 CpuLocality cpu_locality(const Topology& topology);
 
-/// Of the GPUs, in order of their bus ids.
+/// The localities of the GPUs, in order of their bus ids.
 std::vector<DeviceLocality> gpu_localities(const Topology& topology);
 
 }  // namespace yoke::device

@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kLibrary = "libhwloc.so.15";  // of every 2.x
+constexpr const char* kLibrary = "libhwloc.so.15";  // for every version 2.x
 
-/// The functions that are used. hwloc's inline helpers call others, and are therefore not.
+/// The functions of hwloc that are used. Its inline helpers call further functions, so they are not used.
 struct Hwloc {
   decltype(&hwloc_topology_init) init;
   decltype(&hwloc_topology_destroy) destroy;
@@ -46,11 +46,11 @@ void find_symbol(void* library, const char* name, Function& function) {
 }
 
 Hwloc open_hwloc() {
-  // Stays open: hwloc keeps state for the life of the process.
+  // It stays open, because hwloc keeps state for the life of the process.
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     throw Error(ErrorCode::kNotFound,
-                "topology: {} is not installed, which knows how devices and processors lie to each other; install "
+                "topology: {}, which describes where devices and processors are, is not installed; install "
                 "libhwloc15 (Debian, Ubuntu) or hwloc",
                 kLibrary);
   }
@@ -72,7 +72,7 @@ Hwloc open_hwloc() {
   return hwloc;
 }
 
-/// Sets a variable while it lives.
+/// Sets an environment variable during its lifetime.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const char* value) : name_(name) {
@@ -155,7 +155,7 @@ class TopologyReader {
 
   void read_cores(Topology& result) const {
     auto cores = objects(HWLOC_OBJ_CORE);
-    if (cores.empty()) cores = objects(HWLOC_OBJ_PU);  // some virtual machines tell of no cores
+    if (cores.empty()) cores = objects(HWLOC_OBJ_PU);  // some virtual machines report no cores
     for (const auto* core : cores) {
       result.cores.push_back(list(core->cpuset));
       const hwloc_obj* cache = nullptr;
@@ -188,7 +188,7 @@ class TopologyReader {
     const int base_class = pci.class_id >> 8;
     constexpr int kDisplay = 0x03, kProcessing = 0x12, kNetwork = 0x02, kInfiniband = 0x0c06;
     if (base_class == kDisplay || base_class == kProcessing) {
-      // What remains is the screen of a server's management controller.
+      // Display devices of other vendors belong to a server's management controller.
       const bool computes = pci.vendor_id == 0x10de || pci.vendor_id == 0x1002 || pci.vendor_id == 0x8086;
       return computes ? std::optional(PciDevice::Kind::kGpu) : std::nullopt;
     }
@@ -228,7 +228,7 @@ class TopologyReader {
   hwloc_topology_t topology_;
 };
 
-/// A virtual function of a network card, made for a virtual machine or a container.
+/// Whether the device is a virtual function of a network card, made for a virtual machine or a container.
 bool is_virtual(const PciDevice& device, const fs::path& sysroot) {
   std::error_code error;
   return fs::exists(sysroot / "sys/bus/pci/devices" / device.pci_bus_id / "physfn", error);
@@ -240,32 +240,31 @@ Topology load_topology(const TopologyOptions& options) {
   const bool is_file = !options.xml_file.empty();
   std::error_code error;
   if (is_file && !fs::is_regular_file(options.xml_file, error)) {
-    throw Error(ErrorCode::kNotFound, "topology: {} is no file", options.xml_file.string());
+    throw Error(ErrorCode::kNotFound, "topology: {} is not a file", options.xml_file.string());
   }
   const auto hwloc = open_hwloc();
-  // Its plugins ask drivers, which may take seconds, or hang.
+  // Its plugins ask drivers, which may take seconds or hang.
   const ScopedVariable no_plugins("HWLOC_PLUGINS_PATH", "/dev/null");
   const ScopedVariable no_warnings("HWLOC_HIDE_ERRORS",
-                                   "2");  // of firmware that contradicts itself; hwloc copes with it
+                                   "2");  // about inconsistent firmware
   std::optional<ScopedVariable> root;
   if (!is_file && options.sysroot != "/") root.emplace("HWLOC_FSROOT", options.sysroot.c_str());
 
   hwloc_topology_t made = nullptr;
-  if (hwloc.init(&made) != 0) throw Error(ErrorCode::kUnavailable, "topology: hwloc does not start");
+  if (hwloc.init(&made) != 0) throw Error(ErrorCode::kUnavailable, "topology: hwloc cannot be initialised");
   const std::unique_ptr<hwloc_topology, decltype(hwloc.destroy)> topology(made, hwloc.destroy);
   hwloc.set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc.set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  // It binds this thread to one processor after the other, for what sysfs tells as well.
+  // The x86 component binds this thread to each processor in turn, to learn what sysfs says too.
   hwloc.set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
   if ((is_file && hwloc.set_xml(made, options.xml_file.c_str()) != 0) || hwloc.load(made) != 0) {
     const auto what = is_file ? options.xml_file.string() : "this machine";
-    throw Error(ErrorCode::kDataLoss, "topology: hwloc cannot read {}; expected is what `lstopo FILE.xml` writes",
-                what);
+    throw Error(ErrorCode::kDataLoss, "topology: hwloc cannot read {}; give a file that `lstopo FILE.xml` wrote", what);
   }
   auto result = TopologyReader(hwloc, made).read();
   if (is_file) return result;
   std::erase_if(result.devices, [&](const PciDevice& device) { return is_virtual(device, options.sysroot); });
-  // Affinity masks (taskset, Slurm) lie within the cpusets, which are all that hwloc knows.
+  // hwloc knows only cpusets. Affinity masks (taskset, Slurm) may be smaller.
   const auto status = read_text(options.sysroot / "proc/self/status").value_or("");
   const auto allowed = find_line(status, "Cpus_allowed_list:");
   result.allowed_cpus = allowed ? std::string(*allowed) : hwloc_list(hwloc, hwloc.allowed_cpuset(made));

@@ -1,6 +1,7 @@
-// yoke/device/topology/topology.h -- how the processors, memories and PCI devices of a machine lie to each other.
+// yoke/device/topology/topology.h -- the positions of a machine's processors, memories and PCI devices relative to each
+// other.
 //
-// By hwloc, which is opened by name: what else yoke does neither needs it nor waits for it.
+// It uses hwloc, which is opened by name, so that other parts of yoke neither need it nor wait for it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct Package {
 
 struct NumaNode {
   int64_t number = 0;
-  std::optional<int64_t> package;  ///< Its number; nullopt: of several packages.
+  std::optional<int64_t> package;  ///< Its package's number; nullopt if it belongs to several.
   int64_t memory_bytes = 0;
   std::string cpus;
 
@@ -32,7 +33,7 @@ struct NumaNode {
 struct Cache {
   int64_t level = 0;
   int64_t count = 0;
-  int64_t size_bytes = 0;  ///< Of the first.
+  int64_t size_bytes = 0;  ///< Size of the first one.
 
   bool operator==(const Cache&) const = default;
 };
@@ -44,10 +45,10 @@ struct PciDevice {
   std::string pci_bus_id;
   int64_t vendor_id = 0, device_id = 0;
   std::string name;                   ///< "NVIDIA 0x20b2"
-  std::vector<std::string> os_names;  ///< What Linux calls it: "mlx5_0", "ib0".
-  std::optional<int64_t> numa_node;   ///< nullopt: beside several, or not known.
-  std::string cpus;                   ///< The processors beside it.
-  /// PCI bridges on the way to it, the host bridge first.
+  std::vector<std::string> os_names;  ///< Its names in Linux: "mlx5_0", "ib0".
+  std::optional<int64_t> numa_node;   ///< nullopt if it is close to several, or not known.
+  std::string cpus;                   ///< The processors close to it.
+  /// PCI bridges on the path to it, the host bridge first.
   std::vector<std::string> bridges;
 
   bool operator==(const PciDevice&) const = default;
@@ -61,19 +62,19 @@ struct Topology {
   std::vector<std::string> cores;              ///< The hardware threads of each.
   int64_t num_cores = 0, num_cpus = 0;
   std::string cpus;
-  std::string allowed_cpus;        ///< What this process may use of them; empty for the file of another machine.
+  std::string allowed_cpus;        ///< CPUs that this process may use; empty for a file of another machine.
   std::vector<PciDevice> devices;  ///< In order of their bus ids.
 
   bool operator==(const Topology&) const = default;
 };
 
 struct TopologyOptions {
-  std::filesystem::path xml_file;       ///< Written by `lstopo FILE.xml`, maybe elsewhere; empty: the machine itself.
-  std::filesystem::path sysroot = "/";  ///< Below it are proc and sys.
+  std::filesystem::path xml_file;       ///< A file that `lstopo FILE.xml` wrote; empty: this machine.
+  std::filesystem::path sysroot = "/";  ///< The folder that holds proc and sys.
 };
 
-/// Errors  kNotFound: no hwloc, no such file; kDataLoss: it is not hwloc's.
-/// REQUIRES: the caller has one thread, for hwloc takes options from the environment.
+/// Errors kNotFound: hwloc or the file does not exist; kDataLoss: hwloc did not write the file. REQUIRES: the caller
+/// has one thread, because hwloc takes options from the environment.
 Topology load_topology(const TopologyOptions& options = {});
 
 }  // namespace yoke::device

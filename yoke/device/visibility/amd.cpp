@@ -42,10 +42,10 @@ Entry match_rocr_uuid(const std::string& token, const std::string& wanted, const
   for (size_t i = 0; i < gpus.size(); ++i) {
     const auto& uuid = gpus[i]->facts.uuid;
     if (uuid.empty() || !upper(uuid).starts_with(wanted)) continue;
-    if (found) return refused(token, Verdict::kAmbiguous, "several UUIDs begin so");
+    if (found) return refused(token, Verdict::kAmbiguous, "several UUIDs begin with this");
     found = static_cast<int64_t>(i);
   }
-  if (!found) return refused(token, Verdict::kOutOfRange, "no UUID begins so");
+  if (!found) return refused(token, Verdict::kOutOfRange, "no UUID begins with this");
   return accepted(token, *found, "by its UUID");
 }
 
@@ -54,7 +54,7 @@ Entry match_rocr(const std::string& token, const Gpus& gpus) {
   if (text.empty()) return refused(token, Verdict::kInvalid, "ROCr fails to start on an empty entry");
   if (text.front() == 'G') return match_rocr_uuid(token, text, gpus);
   char* end = nullptr;
-  // Cut to 32 bits as ROCr does: 4294967296 is device 0.
+  // Truncated to 32 bits, as ROCr does: 4294967296 means device 0.
   const auto index = static_cast<int32_t>(std::strtol(text.c_str(), &end, 0));
   if (*end != '\0') return refused(token, Verdict::kInvalid, "neither a number nor a GPU- UUID");
   if (index < 0) return refused(token, Verdict::kInvalid, "a negative number");
@@ -68,7 +68,7 @@ Entry match_rocr(const std::string& token, const Gpus& gpus) {
 
 // ---- HIP ------------------------------------------------------------------------------------------------------------
 
-/// As ROCr tells it to HIP. A GPU without a unique id is called so.
+/// The UUID that ROCr passes to HIP. For a GPU without a unique id, ROCr makes up this text.
 std::string hip_uuid(const Device& gpu) {
   if (!gpu.facts.uuid.starts_with("GPU-")) return "GPU-XX";
   return "GPU-" + lower(gpu.facts.uuid.substr(4));
@@ -80,7 +80,7 @@ Entry match_hip(const std::string& token, const Gpus& gpus) {
     for (size_t i = 0; i < gpus.size(); ++i) {
       if (hip_uuid(*gpus[i]).find(token) != std::string::npos) found.push_back(static_cast<int64_t>(i));
     }
-    if (found.empty()) return refused(token, Verdict::kOutOfRange, "no UUID contains this (small letters matter)");
+    if (found.empty()) return refused(token, Verdict::kOutOfRange, "no UUID contains this (case matters)");
     return accepted(token, found.front(), found.size() == 1 ? "by its UUID" : "the first of several whose UUID has it");
   }
   const auto index = parse_int(token);

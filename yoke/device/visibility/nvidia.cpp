@@ -13,8 +13,9 @@
 namespace yoke::device {
 namespace {
 
-/// From this driver on a program sees one compute instance of each GPU instance, and whole GPUs beside them; before it,
-/// one MIG device and nothing else. Source: MIG user guide, CUDA device enumeration.
+/// With this driver branch and later ones, a program sees one compute instance of each GPU instance, and also whole
+/// GPUs. With earlier ones, it sees one MIG device and nothing else.
+/// Source: MIG user guide, CUDA device enumeration.
 constexpr int64_t kFirstBranchWithSeveralMigDevices = 570;
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -25,7 +26,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// ---- the order that indices count in --------------------------------------------------------------------------------
+// ---- the order of indices -------------------------------------------------------------------------------------------
 
 struct Order {
   std::vector<int64_t> devices;
@@ -55,7 +56,7 @@ Order cuda_order(const Gpus& gpus, const CudaRules& rules) {
     order.why = "in PCI order, as the GPUs are of one model";
     return order;
   }
-  // What "fastest" means is NVIDIA's secret; newer generations first is a guess that is right most often.
+  // NVIDIA does not document what "fastest" means. Newer generations first is a guess that is usually right.
   std::stable_sort(order.devices.begin(), order.devices.end(), [&](int64_t a, int64_t b) {
     return capability(*gpus[static_cast<size_t>(a)]) > capability(*gpus[static_cast<size_t>(b)]);
   });
@@ -89,7 +90,7 @@ Entry match_index(const std::string& token, const Order& order) {
   Entry entry{token, Verdict::kVisible, Unit{order.devices[static_cast<size_t>(index)], {}}, {}, order.is_certain};
   entry.why = fmt::format("number {} {}", index, order.why);
   if (!rest.empty()) entry.why += "; what follows the number is not read";
-  // Whether the driver takes 0x1 as 1, or 010 as 8, has not been seen on hardware.
+  // It has not been tested on hardware whether the driver reads 0x1 as 1, or 010 as 8.
   if (text.front() == '0' && text.size() > 1) entry.is_certain = false;
   return entry;
 }
@@ -98,10 +99,10 @@ Entry match_prefix(const std::string& token, const std::vector<std::pair<std::st
   std::optional<Unit> unit;
   for (const auto& [uuid, candidate] : uuids) {
     if (!uuid.starts_with(token) || uuid.empty()) continue;
-    if (unit) return refused(token, Verdict::kAmbiguous, "several UUIDs begin so");
+    if (unit) return refused(token, Verdict::kAmbiguous, "several UUIDs begin with this");
     unit = candidate;
   }
-  if (!unit) return refused(token, Verdict::kOutOfRange, "no UUID begins so");
+  if (!unit) return refused(token, Verdict::kOutOfRange, "no UUID begins with this");
   return {token, Verdict::kVisible, unit, "by its UUID", true};
 }
 
@@ -112,7 +113,7 @@ Entry match_gpu_uuid(const std::string& token, const Gpus& gpus) {
   return match_prefix(token, uuids);
 }
 
-/// "MIG-GPU-<uuid>/<GPU instance>/<compute instance>", the names of drivers before 470.
+/// Matches "MIG-GPU-<uuid>/<GPU instance>/<compute instance>", the names in drivers before 470.
 Entry match_old_mig_name(const std::string& token, const Gpus& gpus) {
   const auto first = token.find('/');
   const auto second = token.find('/', first + 1);
@@ -180,7 +181,8 @@ bool shares_gpu_instance(const Unit& unit, const std::vector<Unit>& units, const
          });
 }
 
-/// Replaces GPUs in MIG mode by their instances, and leaves out what CUDA does not show beside others.
+/// Replaces GPUs in MIG mode by their instances, and leaves out those that CUDA does not show together with other
+/// devices.
 void apply_mig(Selection& selection, const Gpus& gpus, const CudaRules& rules) {
   const auto judge = [&](const Unit& unit, Verdict verdict, std::string_view why) {
     for (auto& entry : selection.entries) {
@@ -337,7 +339,7 @@ Selection select_for_container(const std::string& text, const Gpus& gpus) {
   }
   result = std::move(reader.selection);
   if (all) result.units = every_unit();
-  // A GPU in MIG mode is given without its instances when only the GPU is named, and CUDA can use none of it.
+  // If only the GPU is named, a container gets a GPU in MIG mode without its instances, and CUDA cannot use it.
   for (auto& entry : result.entries) {
     if (entry.verdict != Verdict::kVisible || !entry.unit || entry.unit->instance) continue;
     if (!is_mig(*gpus[static_cast<size_t>(entry.unit->device)])) continue;

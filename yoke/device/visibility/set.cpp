@@ -22,13 +22,13 @@ const Device& device_of(const Unit& unit, const Gpus& gpus) {
   return unit.instance ? gpu.instances[static_cast<size_t>(*unit.instance)] : gpu;
 }
 
-/// "0:1" of a MIG instance.
+/// "0", or "0:1" for a MIG instance.
 std::string id_of(const Unit& unit, const Gpus& gpus) {
   const auto& gpu = *gpus[static_cast<size_t>(unit.device)];
   return unit.instance ? fmt::format("{}:{}", gpu.index, device_of(unit, gpus).index) : fmt::format("{}", gpu.index);
 }
 
-/// The unit that is `device`, which is one of `gpus` or an instance of one.
+/// The unit of `device`, which is one of `gpus` or an instance of one.
 std::optional<Unit> unit_of(const Device& device, const Gpus& gpus) {
   for (size_t i = 0; i < gpus.size(); ++i) {
     if (gpus[i] == &device) return Unit{static_cast<int64_t>(i), {}};
@@ -51,7 +51,7 @@ Chosen choose(std::string_view selection, const Selections& all, const Snapshot&
       throw Error(ErrorCode::kFailedPrecondition, "device {} is not listed by KFD: programs cannot compute on it", id);
     }
     if (!unit) {
-      throw Error(ErrorCode::kInvalidArgument, "device {} is no GPU, and every program sees it; name GPUs", id);
+      throw Error(ErrorCode::kInvalidArgument, "device {} is not a GPU, and every program sees it; name GPUs", id);
     }
     if (!unit->instance && is_mig(device)) {
       throw Error(ErrorCode::kFailedPrecondition,
@@ -89,14 +89,14 @@ std::string nvidia_ids(const std::vector<Unit>& units, const Gpus& gpus, IdForma
                   id_of(unit, gpus));
     }
     if (format == IdFormat::kUuid && device_of(unit, gpus).facts.uuid.empty()) {
-      throw Error(ErrorCode::kFailedPrecondition, "device {} did not tell its UUID ({}); use --format index", gpu.index,
-                  name(gpu.state));
+      throw Error(ErrorCode::kFailedPrecondition, "device {} did not report its UUID ({}); use --format index",
+                  gpu.index, name(gpu.state));
     }
   }
   return format == IdFormat::kIndex ? numbers(units) : uuids(units, gpus);
 }
 
-/// By UUID where each names one GPU: partitions of an MI300 share theirs.
+/// Uses UUIDs if each names one GPU; partitions of an MI300 share theirs.
 std::string amd_ids(const std::vector<Unit>& units, const Gpus& gpus, IdFormat format) {
   const auto text = uuids(units, gpus);
   return format == IdFormat::kUuid && select_rocr(text, gpus).units == units ? text : numbers(units);
@@ -110,7 +110,8 @@ class Changes {
   void unset(std::string name) {
     if (environment_.contains(name)) assignments.push_back({std::move(name), std::nullopt});
   }
-  /// Container runtimes without a daemon pass it on from here: it must not say something else.
+  /// Container runtimes without a daemon read this variable from this environment, so it must not contradict the
+  /// others.
   void agree(std::string value) {
     if (environment_.contains("NVIDIA_VISIBLE_DEVICES")) set("NVIDIA_VISIBLE_DEVICES", std::move(value));
   }
@@ -127,7 +128,7 @@ void verify(const Chosen& chosen, const Environment& environment, const Snapshot
   std::vector<Unit> amd;
   for (const auto& unit : all.hip.units) amd.push_back(all.rocr.units[static_cast<size_t>(unit.device)]);
   if (all.cuda.units == chosen.nvidia && amd == chosen.amd) return;
-  std::string reason = "the devices' order is not what was asked for";
+  std::string reason = "the order of the devices differs from the requested one";
   for (const auto& row : visibility(environment, snapshot).devices) {
     const auto hidden = std::find_if(chosen.nvidia.begin(), chosen.nvidia.end(), [&](const Unit& unit) {
       return all.nvidia[static_cast<size_t>(unit.device)]->index == row.index && unit.instance == row.instance;
@@ -147,7 +148,7 @@ std::vector<Assignment> assignments_for(std::string_view selection, IdFormat for
   Changes changes(environment);
   if (selection == "all") {
     changes.unset("CUDA_VISIBLE_DEVICES");
-    if (!all.nvidia.empty()) changes.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // programs then count as yoke does
+    if (!all.nvidia.empty()) changes.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // yoke's numbering
     for (const auto* name : {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}) changes.unset(name);
     changes.agree("all");
     return changes.assignments;
@@ -173,7 +174,7 @@ std::vector<Assignment> assignments_for(std::string_view selection, IdFormat for
     changes.unset("GPU_DEVICE_ORDINAL");
   }
   if (!chosen.amd.empty() && !chosen.nvidia.empty()) {
-    // Or HIP would read CUDA's list: all of what ROCr leaves.
+    // Otherwise HIP would read CUDA's list. This names all GPUs that ROCr shows.
     std::vector<Unit> left(chosen.amd.size());
     for (size_t i = 0; i < left.size(); ++i) left[i].device = static_cast<int64_t>(i);
     changes.set("HIP_VISIBLE_DEVICES", numbers(left));

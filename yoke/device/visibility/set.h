@@ -1,4 +1,4 @@
-// yoke/device/visibility/set.h -- the variables that make programs see chosen devices, and no others.
+// yoke/device/visibility/set.h -- the variables that make programs see only the chosen devices.
 #pragma once
 
 #include <optional>
@@ -13,20 +13,20 @@ namespace yoke::device {
 
 struct Assignment {
   std::string name;
-  std::optional<std::string> value;  ///< nullopt: to be unset.
+  std::optional<std::string> value;  ///< nullopt: unset the variable.
 
   bool operator==(const Assignment&) const = default;
 };
 
 enum class IdFormat {
   kUuid,
-  kIndex,  ///< For programs that read only numbers; CUDA is told to count in PCI order.
+  kIndex,  ///< For programs that read only numbers; CUDA is set to number in PCI order.
 };
 
-/// What to change in `environment` so that a program enumerates the devices of `selection` in its order. `selection`:
-/// "all", "none", or words of DeviceSelection between commas. Variables that would filter a second time are unset. AMD
-/// GPUs without a UUID of their own are given by number in either format, as ROCr's order is fixed. Errors  of
-/// DeviceSelection, naming the id; kFailedPrecondition when no program can see these together.
+/// Returns the changes to `environment` that make a program enumerate the devices of `selection` in its order.
+/// `selection` is "all", "none", or words of DeviceSelection separated by commas. Variables that would filter a second
+/// time are unset. AMD GPUs without a unique UUID are given by number in both formats, since ROCr's order is fixed.
+/// Errors  those of DeviceSelection, which name the id; kFailedPrecondition: no program can see these devices together.
 std::vector<Assignment> assignments_for(std::string_view selection, IdFormat format, const Environment& environment,
                                         const Snapshot& snapshot);
 

@@ -140,7 +140,7 @@ TEST(VisibilitySet, RefusesWhatCannotBe) {
   expect_refusal("GPU-ff", four(), ErrorCode::kNotFound, "GPU-ff");
   expect_refusal("GPU-c", four(), ErrorCode::kInvalidArgument, "2 devices");
   expect_refusal("0x1", four(), ErrorCode::kInvalidArgument, "`0x1`: write an index");
-  expect_refusal("cpu", four(), ErrorCode::kInvalidArgument, "device cpu is no GPU");
+  expect_refusal("cpu", four(), ErrorCode::kInvalidArgument, "device cpu is not a GPU");
   expect_refusal("1,GPU-bb", four(), ErrorCode::kInvalidArgument, "device 1 is named twice");
   expect_refusal("1,,2", four(), ErrorCode::kInvalidArgument, "empty entry");
   expect_refusal("", four(), ErrorCode::kInvalidArgument, "none");

@@ -17,7 +17,7 @@ const Entry* entry_of(const Selection& selection, const Unit& unit) {
   return nullptr;
 }
 
-/// Why `unit` is not among the units of `selection`, which `variable` made.
+/// Explains why `unit` is not among the units of `selection`, the result of `variable`.
 std::string why_hidden(const Selection& selection, const std::string& variable, bool is_set, const Unit& unit,
                        const Gpus& gpus) {
   const auto& gpu = *gpus[static_cast<size_t>(unit.device)];
@@ -37,7 +37,7 @@ std::string why_hidden(const Selection& selection, const std::string& variable, 
   return fmt::format("{} does not name it", variable);
 }
 
-/// Every unit there is: GPUs, and in place of those in MIG mode their instances.
+/// All units: GPUs, or their instances if they are in MIG mode.
 std::vector<Unit> all_units(const Gpus& gpus) {
   std::vector<Unit> units;
   for (size_t i = 0; i < gpus.size(); ++i) {
@@ -99,7 +99,7 @@ void add_hidden_amd(const Selections& all, std::vector<DeviceVisibility>& rows) 
   }
 }
 
-/// Entries with Device::index in place of the position among `gpus`.
+/// Replaces positions among `gpus` by Device::index.
 std::vector<Entry> with_indices(std::vector<Entry> entries, const Gpus& gpus) {
   for (auto& entry : entries) {
     if (entry.unit) entry.unit->device = gpus[static_cast<size_t>(entry.unit->device)]->index;
@@ -141,8 +141,8 @@ std::vector<Variable> variables(const Environment& environment, const Selections
   if_set("CUDA_DEVICE_ORDER", [&](auto& name, auto& value) {
     const bool is_known = value == "PCI_BUS_ID" || value == "FASTEST_FIRST";
     const auto* effect = value == "PCI_BUS_ID" ? "CUDA numbers GPUs as nvidia-smi and `yoke devices` do"
-                         : is_known            ? "CUDA numbers the fastest GPU 0; the others as it likes"
-                                               : "no effect expected: not a value that CUDA documents";
+                         : is_known ? "CUDA numbers the fastest GPU 0; the order of the others is not defined"
+                                    : "no effect expected: not a value that CUDA documents";
     return Variable{name, value, is_known && !all.nvidia.empty(), effect, {}};
   });
   if_set("NVIDIA_VISIBLE_DEVICES", [&](auto& name, auto& value) {

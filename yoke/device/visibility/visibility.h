@@ -1,6 +1,6 @@
-// yoke/device/visibility/visibility.h -- which devices a program started here would see, in which order, and why.
+// yoke/device/visibility/visibility.h -- says which devices a program started here would see, in which order, and why.
 //
-// Pure functions of environment variables and devices: CUDA_VISIBLE_DEVICES with CUDA_DEVICE_ORDER,
+// These are pure functions of devices and environment variables: CUDA_VISIBLE_DEVICES with CUDA_DEVICE_ORDER,
 // NVIDIA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, GPU_DEVICE_ORDINAL, and ZE_AFFINITY_MASK with
 // ZE_FLAT_DEVICE_HIERARCHY. docs/visible.md has the rules and their sources.
 #pragma once
@@ -18,22 +18,22 @@ namespace yoke::device {
 
 enum class Verdict {
   kVisible,
-  kDuplicate,   ///< Names a device a second time; what follows from that differs between vendors.
-  kInvalid,     ///< Not of the form that is read.
-  kOutOfRange,  ///< A number or UUID that no device has.
-  kAmbiguous,   ///< The beginning of several UUIDs.
+  kDuplicate,   ///< Names a device a second time; the consequence depends on the vendor.
+  kInvalid,     ///< Does not have a valid form.
+  kOutOfRange,  ///< No device has this number or UUID.
+  kAmbiguous,   ///< Several UUIDs begin with it.
   kUnusable,    ///< Names a GPU that programs cannot use as it is (MIG mode).
-  kIgnored,     ///< Read, and without effect.
-  kCancelled,   ///< Would be visible, but for another entry that hides every device.
-  kNotRead,     ///< After the end of the list.
+  kIgnored,     ///< Read, but without effect.
+  kCancelled,   ///< Would be visible if another entry did not hide every device.
+  kNotRead,     ///< Comes after the end of the list.
   kUnknown,     ///< Names a device of a vendor whose devices are not known here.
 };
 std::string_view name(Verdict verdict);  ///< "visible", "out of range", "not read"...
 
-/// What a program counts as one device.
+/// One device, as programs count them.
 struct Unit {
   int64_t device = 0;               ///< Position among the devices of its vendor.
-  std::optional<int64_t> instance;  ///< Position of the MIG instance (NVIDIA) or tile (Intel) in it; else all of it.
+  std::optional<int64_t> instance;  ///< Position of a MIG instance (NVIDIA) or tile (Intel); nullopt: the whole device.
 
   auto operator<=>(const Unit&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 in it
 };
@@ -42,9 +42,9 @@ struct Unit {
 struct Entry {
   std::string text;  ///< As written; any bytes.
   Verdict verdict = Verdict::kVisible;
-  std::optional<Unit> unit;  ///< What it names, visible or not.
-  std::string why;           ///< Half a sentence for people.
-  bool is_certain = true;    ///< False where the vendor's rules, or the order of devices, are not known.
+  std::optional<Unit> unit;  ///< The unit that it names, visible or not.
+  std::string why;           ///< Part of a sentence for people.
+  bool is_certain = true;    ///< False if the vendor's rules or the order of devices are not known.
 
   bool operator==(const Entry&) const = default;
 };
@@ -52,8 +52,8 @@ struct Entry {
 struct Variable {
   std::string name;
   std::string value;
-  bool has_effect = false;  ///< On what programs started here see.
-  std::string effect;       ///< What it does, or why nothing.
+  bool has_effect = false;  ///< Whether it changes what programs started here see.
+  std::string effect;       ///< What it does, or why it does nothing.
   std::vector<Entry> entries;
 };
 
@@ -63,20 +63,20 @@ struct DeviceVisibility {
   std::optional<int64_t> instance;  ///< Position in Device::instances.
   Vendor vendor = Vendor::kNvidia;
   std::optional<int64_t> ordinal;  ///< The number that programs of its vendor's runtime use; nullopt: hidden.
-  bool is_certain = true;          ///< Of its place in the order.
+  bool is_certain = true;          ///< Whether its place in the order is certain.
   std::string reason;              ///< Why it is hidden.
 };
 
 struct Visibility {
-  std::vector<DeviceVisibility> devices;  ///< The visible ones in the order programs enumerate them, then the hidden.
-  std::vector<Variable> variables;        ///< Those that are set.
-  std::vector<std::string> warnings;      ///< Contradictions and traps, a sentence each, with what to do.
+  std::vector<DeviceVisibility> devices;  ///< Visible ones in the order of programs, then hidden ones.
+  std::vector<Variable> variables;        ///< The variables that are set.
+  std::vector<std::string> warnings;      ///< One sentence per contradiction or pitfall, with what to do.
 };
 
-/// What programs with `environment` see of the GPUs in `snapshot`. The CPU is not a part of it.
+/// Which GPUs of `snapshot` programs with `environment` see. The CPU is not included.
 Visibility visibility(const Environment& environment, const Snapshot& snapshot);
 
-/// Its warnings: variables that contradict each other or do not do what they seem to.
+/// Only the warnings: variables that contradict each other or do not do what they seem to do.
 std::vector<std::string> contradictions(const Environment& environment, const Snapshot& snapshot);
 
 }  // namespace yoke::device

@@ -55,7 +55,7 @@ std::vector<Device> with_mig() {
   std::vector<Device> gpus = {nvidia("GPU-a0"), nvidia("GPU-b1"), nvidia("GPU-c2"), nvidia("GPU-d3")};
   gpus[1].readings.mig_enabled = true;
   gpus[1].instances = {mig("MIG-10aa", 7, 0), mig("MIG-11bb", 8, 0), mig("MIG-11cc", 8, 1)};
-  gpus[2].readings.mig_enabled = true;  // and none made yet
+  gpus[2].readings.mig_enabled = true;  // and it has no instance yet
   gpus[3].readings.mig_enabled = true;
   gpus[3].instances = {mig("MIG-30dd", 1, 0)};
   return gpus;
@@ -85,8 +85,8 @@ const Snapshot& machine_named(const std::string& name) {
 struct Row {
   std::string machine;
   std::string variables;  ///< "NAME=value; NAME=value"
-  std::string devices;    ///< What programs enumerate, in order: Device::index, ":", instance.
-  std::string verdicts;   ///< Of the first variable's entries, a letter each: see letter(). "-": not compared.
+  std::string devices;    ///< The devices that programs enumerate, in order: Device::index, ":", instance.
+  std::string verdicts;   ///< One letter for each entry of the first variable, see letter(); "-": not compared.
 };
 
 char letter(Verdict verdict) {
@@ -287,7 +287,7 @@ const std::vector<Row>& rows() {
       {"both", "CUDA_VISIBLE_DEVICES=1; HIP_VISIBLE_DEVICES=0", "1 2", "v"},
       {"both", "CUDA_VISIBLE_DEVICES=", "2 3", ""},
       {"both", "CUDA_VISIBLE_DEVICES=GPU-n1", "1", "v"},
-      // What is for others changes nothing here.
+      // Variables for other programs change nothing.
       {"four", "NVIDIA_VISIBLE_DEVICES=2", "0 1 2 3", "v"},
       {"four", "NVIDIA_VISIBLE_DEVICES=none; CUDA_VISIBLE_DEVICES=3", "3", ""},
       {"four", "HIP_VISIBLE_DEVICES=0", "0 1 2 3", ""},

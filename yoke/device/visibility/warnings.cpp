@@ -22,7 +22,8 @@ std::optional<int64_t> driver_branch(const Snapshot& snapshot) {
   return std::nullopt;
 }
 
-/// The first entry that does not do what its writer wanted. `-1` alone is the customary way to hide everything.
+/// Warns of the first entry that has no effect or an unexpected one. A single `-1` is the usual way to hide all
+/// devices.
 void warn_of_entries(const std::string& variable, const Selection& selection, Duplicates duplicates, Lines& lines) {
   const auto& entries = selection.entries;
   if (entries.size() == 1 && (entries[0].text == "-1" || entries[0].text == "NoDevFiles")) return;
@@ -84,7 +85,7 @@ void warn_of_containers(const Environment& environment, const Selections& all, L
     return;
   }
   const auto given = select_for_container(*container, all.nvidia);
-  if (given.units.empty()) return;  // the numbers of another machine's view: we are inside a container
+  if (given.units.empty()) return;  // we are in a container, and the numbers are those of the host
   for (const auto& unit : all.cuda.units) {
     if (std::find(given.units.begin(), given.units.end(), unit) != given.units.end()) continue;
     lines.push_back(
@@ -101,7 +102,8 @@ void warn_of_amd(const Environment& environment, const Selections& all, Lines& l
   const auto cuda = environment.find("CUDA_VISIBLE_DEVICES");
   const auto filter = environment.value_or(all.hip_variable, "");
   const auto left = select_hip(std::nullopt, all.amd_left).units;
-  // On a machine of both vendors a HIP_VISIBLE_DEVICES that hides nothing keeps CUDA's variable from HIP.
+  // On a machine with GPUs of both vendors, a HIP_VISIBLE_DEVICES that hides nothing still keeps HIP from reading
+  // CUDA's variable.
   if (rocr && !filter.empty() && (all.nvidia.empty() || all.hip.units != left)) {
     lines.push_back(
         fmt::format("ROCR_VISIBLE_DEVICES={} and {}={} both hide AMD GPUs: the second counts from 0 among the "
@@ -109,12 +111,12 @@ void warn_of_amd(const Environment& environment, const Selections& all, Lines& l
                     in_quotes(*rocr), all.hip_variable, in_quotes(filter), all.rocr.units.size(), all.hip.units.size(),
                     all.amd.size()));
   }
-  // torch.cuda._parse_visible_devices counts commas.
+  // torch.cuda._parse_visible_devices compares the numbers of commas.
   if (rocr && hip && std::count(hip->begin(), hip->end(), ',') > std::count(rocr->begin(), rocr->end(), ',')) {
     lines.push_back(
         "HIP_VISIBLE_DEVICES has more entries than ROCR_VISIBLE_DEVICES: PyTorch refuses to start with that");
   }
-  // Where there are GPUs of both vendors each variable has its own.
+  // If there are GPUs of both vendors, each variable is for its own vendor.
   if (all.nvidia.empty() && hip && !hip->empty() && cuda && !cuda->empty() && *hip != *cuda) {
     lines.push_back(
         fmt::format("HIP_VISIBLE_DEVICES={} and CUDA_VISIBLE_DEVICES={} differ: HIP programs read only the "
@@ -140,9 +142,8 @@ void warn_of_amd(const Environment& environment, const Selections& all, Lines& l
 void warn_of_intel(const Environment& environment, Lines& lines) {
   const auto hierarchy = environment.find("ZE_FLAT_DEVICE_HIERARCHY");
   if (hierarchy && *hierarchy != "FLAT" && *hierarchy != "COMPOSITE" && *hierarchy != "COMBINED") {
-    lines.push_back(
-        fmt::format("ZE_FLAT_DEVICE_HIERARCHY={} is none of FLAT, COMPOSITE and COMBINED, and has no effect",
-                    in_quotes(*hierarchy)));
+    lines.push_back(fmt::format("ZE_FLAT_DEVICE_HIERARCHY={} is not FLAT, COMPOSITE or COMBINED, and has no effect",
+                                in_quotes(*hierarchy)));
   }
   const auto mask = select_level_zero(environment.find("ZE_AFFINITY_MASK"), {}, hierarchy.value_or("FLAT"));
   const auto odd = std::find_if(mask.entries.begin(), mask.entries.end(), [](const Entry& entry) {

@@ -1,4 +1,4 @@
-// yoke/dist/detail/gloo.h -- makes c10d's Gloo backend; the one place that sees its header.
+// yoke/dist/detail/gloo.h -- makes c10d's Gloo backend. Only its source includes Gloo's header.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -16,14 +16,14 @@ class Store;
 
 namespace yoke::dist {
 
-/// The address through which Gloo reaches other ranks: loopback when all are on this host, else the one from which this
-/// host reaches MASTER_ADDR. Empty: Gloo's own choice, by the interface of GLOO_SOCKET_IFNAME where that is set.
+/// The address at which Gloo listens for other ranks: loopback if all ranks are on this host, otherwise the address
+/// from which this host reaches MASTER_ADDR. If it is empty, Gloo chooses, by GLOO_SOCKET_IFNAME if that is set.
 std::string gloo_address(const RankEnv& rank);
 
 struct GlooOptions {
   int64_t rank = 0;
   int64_t size = 1;
-  std::string address;  ///< As gloo_address gives it.
+  std::string address;  ///< As gloo_address() returns it.
   std::chrono::milliseconds timeout{};
 };
 

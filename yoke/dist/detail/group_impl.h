@@ -1,4 +1,4 @@
-// yoke/dist/detail/group_impl.h -- what a Group is made of; for the sources of Group and World alone.
+// yoke/dist/detail/group_impl.h -- the parts of a Group. Only the sources of Group and World include this.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace yoke::dist {
 
 /// One group's connections, and how many collectives this rank has entered there.
 struct Group::Impl {
-  /// Messages between two ranks do not count, for they are not everybody's. Gloo counts them.
+  /// Messages between two ranks are subtracted, since not all ranks take part in them. Gloo counts them.
   uint64_t sequence() const {
     const uint64_t messages = num_messages;  // first: a message is added here before Gloo counts it
     uint64_t count = gloo->getSequenceNumberForGroup();
@@ -29,31 +29,31 @@ struct Group::Impl {
     return count + num_further_calls;
   }
 
-  std::string key;             ///< In the job's store; empty: the World.
-  std::vector<int64_t> ranks;  ///< Of the World, by rank here.
+  std::string key;             ///< Key in the job's store; empty for the World.
+  std::vector<int64_t> ranks;  ///< Ranks of the World, by their rank in this group.
   int64_t rank = 0;
-  std::string name;                           ///< In messages: " of the group of ranks 0 and 2"; empty: the World.
-  size_t place = 0;                           ///< Among the groups of Arrivals.
-  int64_t num_splits = 0;                     ///< So far; all members count alike.
-  c10::intrusive_ptr<c10d::Backend> gloo;     ///< What lives on the CPU goes through it, whatever the device.
-  c10::intrusive_ptr<c10d::Backend> backend;  ///< The one that the device uses; on the CPU the same.
+  std::string name;                           ///< In messages: " of the group of ranks 0 and 2"; empty for the World.
+  size_t place = 0;                           ///< Index among the groups of Arrivals.
+  int64_t num_splits = 0;                     ///< Number of splits so far, the same on all members.
+  c10::intrusive_ptr<c10d::Backend> gloo;     ///< Carries CPU tensors, whatever the World's device.
+  c10::intrusive_ptr<c10d::Backend> backend;  ///< The backend of the device; on the CPU the same as `gloo`.
   c10::intrusive_ptr<c10d::ProcessGroup> group;
-  std::atomic<uint64_t> num_messages = 0;       ///< Through Gloo.
-  std::atomic<uint64_t> num_further_calls = 0;  ///< Collective, and not the backend's: World::should_stop.
+  std::atomic<uint64_t> num_messages = 0;       ///< Sent or received through Gloo.
+  std::atomic<uint64_t> num_further_calls = 0;  ///< Collectives that the backend does not count: World::should_stop.
 };
 
 struct Group::Job {
-  /// Collective, over `impl->ranks`. Connects them.
+  /// Collective over `impl->ranks`. Connects them.
   void connect(const std::shared_ptr<Impl>& impl);
 
-  const int num_exceptions = std::uncaught_exceptions();  ///< Under way when it was made.
+  const int num_exceptions = std::uncaught_exceptions();  ///< Exceptions in flight when it was made.
   RankEnv env;
   std::chrono::milliseconds timeout{};
   c10::Device device = c10::kCPU;
   std::string gloo_address;
   c10::intrusive_ptr<c10d::Store> store;
-  std::vector<std::shared_ptr<Impl>> groups;  ///< All that were made: a rank that is done leaves others connected.
-  std::unique_ptr<Arrivals> arrivals;  ///< Null: this rank is alone. Its thread asks the groups, so it ends first.
+  std::vector<std::shared_ptr<Impl>> groups;  ///< All groups made so far; their connections stay open until the end.
+  std::unique_ptr<Arrivals> arrivals;  ///< Null if this rank is alone. Its thread uses `groups`, so it comes last.
 };
 
 }  // namespace yoke::dist

@@ -1,4 +1,4 @@
-// yoke/dist/detail/mismatch.h -- how a rank ends whose collective met another one.
+// yoke/dist/detail/mismatch.h -- the end of a rank whose collective met a different one.
 #pragma once
 
 #include <functional>
@@ -6,10 +6,10 @@
 
 namespace yoke::dist {
 
-/// When ranks call different collectives, a message can be longer than its receiver has room for. Then Gloo throws on a
-/// thread of its own, where nobody can catch it, and the process ends. From now on this end says what it means, on
-/// standard error and to the launcher, after `report` has told the other ranks; it returns the message with this rank's
-/// name. The last `report` counts.
+/// When ranks call different collectives, a message can be longer than its receiver's buffer. Gloo then throws on a
+/// thread of its own, where the exception cannot be caught, and the process ends. After this call the process first
+/// calls `report`, which tells the other ranks and returns the message with this rank's name; then it writes that
+/// message to standard error and to the launcher. If it is called again, the last `report` counts.
 void explain_mismatches(std::function<std::string(const std::string& text)> report);
 
 }  // namespace yoke::dist

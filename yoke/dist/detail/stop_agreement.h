@@ -1,4 +1,4 @@
-// yoke/dist/detail/stop_agreement.h -- whether any rank has been told to stop, known to all ranks at the same call.
+// yoke/dist/detail/stop_agreement.h -- lets all ranks learn at the same call that one of them has been told to stop.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,30 +15,31 @@ class Work;
 
 namespace yoke::dist {
 
-/// Now and then a call starts an all-reduce of this rank's flag and reads the result of the one before: it overlaps
-/// with the steps in between, and all ranks read the same value at the same call, whatever they were told in the
-/// meantime. With the flag travels how many calls later the next one is wanted, from the time that steps take: about
-/// ten in a second, for on a busy CPU each costs a few tenths of a millisecond of other threads' time; a call in
-/// between costs nothing.
+/// Some of the calls start an all-reduce of this rank's flag and read the result of the previous one. So the all-reduce
+/// overlaps with the steps in between, and all ranks read the same value at the same call, whenever each was told. The
+/// message also carries how many calls later the next all-reduce should follow, computed from the time that steps take.
+/// The aim is ten all-reduces per second, because on a busy CPU each costs a few tenths of a millisecond of other
+/// threads' time. The calls in between cost nothing.
 ///
 /// Ranks    collective: all ranks make the same number of calls.
 /// Threads  one at a time.
 class StopAgreement {
  public:
-  /// `backend`: Gloo, and nobody else's, or its order would mix with that of the user's collectives; null: this rank is
-  /// alone. `is_told` is asked once a call.
+  /// `backend` is a Gloo backend that nothing else uses, since otherwise its order would mix with that of the user's
+  /// collectives. Null means that this rank is alone. Each call asks `is_told` once.
   StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::function<bool()> is_told);
-  static constexpr int64_t kMaxInterval = 32;  ///< Steps may become slower than they were.
+  static constexpr int64_t kMaxInterval = 32;  ///< Bounded, since later steps may be slower.
 
   /// Does not wait for an all-reduce that other ranks have not joined.
   ~StopAgreement();
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
-  /// True: a rank had been told, at most 2 * kMaxInterval calls ago. It stays true. Throws what c10d throws.
+  /// Returns true if a rank was told to stop, at most 2 * kMaxInterval calls after that. It stays true. Throws what
+  /// c10d throws.
   bool should_stop();
 
-  /// Collective. Waits for what the last call started.
+  /// Collective. Waits for the all-reduce in flight.
   void finish();
 
  private:
@@ -46,10 +47,10 @@ class StopAgreement {
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   const std::function<bool()> is_told_;
-  at::Tensor message_;  ///< [2], of the all-reduce in flight: told or not, wanted interval.
+  at::Tensor message_;  ///< [2], the all-reduce in flight: the flag and the wanted interval.
   c10::intrusive_ptr<c10d::Work> pending_;
   bool is_agreed_ = false;
-  int64_t interval_ = 1;  ///< Calls from one all-reduce to the next; agreed.
+  int64_t interval_ = 1;  ///< Calls from one all-reduce to the next, as the ranks agreed.
   int64_t calls_left_ = 1;
   std::chrono::steady_clock::time_point last_start_;
 };

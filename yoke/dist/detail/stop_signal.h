@@ -1,18 +1,18 @@
-// yoke/dist/detail/stop_signal.h -- signals that ask this process to stop, kept until somebody looks.
+// yoke/dist/detail/stop_signal.h -- records signals that ask this process to stop.
 #pragma once
 
 #include <vector>
 
 namespace yoke::dist {
 
-/// From now on each of `signals` sets a flag, and then does what the program's own handler of it did, if there was one.
-/// A signal that is ignored stays ignored. Signals that are heeded already are left alone, so that a handler installed
-/// since then keeps its place: it has replaced ours, and calls it or not. Nothing is undone at the end: a program that
-/// has begun to save must not die of a second signal.
-/// Errors  kInvalidArgument: a number is no signal, or one that cannot be handled.
+/// From now on each of `signals` sets a flag and then calls the program's own handler, if there is one. A signal that
+/// is ignored stays ignored. A signal for which this was called before is left alone, because the program may have
+/// replaced our handler since then. The handlers are never removed, so that a second signal does not kill a program
+/// that has begun to save.
+/// Errors  kInvalidArgument: a number is not a signal, or a signal that cannot be handled.
 void heed_stop_signals(const std::vector<int>& signals);
 
-/// Whether one of them has come to this process, on whichever thread.
+/// Returns whether one of the signals has arrived, on any thread.
 bool is_told_to_stop();
 
 }  // namespace yoke::dist

@@ -14,13 +14,14 @@ class Store;
 namespace yoke::dist {
 
 /// The job's TCPStore, served by rank 0 or by the launcher's agent (RankEnv::agent_serves_store); a job of one rank
-/// gets a store in memory. The connection lasts as long as the process, rank 0's server too. Keys are prefixed by the
-/// restart count and by the number of this call, so that nobody reads what a gang or a World before left there. Errors
-/// kUnavailable: the port of rank 0 is taken, or nobody serves it within `timeout`; both name address and port.
+/// gets a store in memory. The connection lasts as long as the process, and so does rank 0's server. Keys are prefixed
+/// by the restart count and by the number of this call, so that no rank reads what an earlier start or an earlier World
+/// left there.
+/// Errors  kUnavailable: the port of rank 0 is taken, or nothing serves it within `timeout`; both name the address.
 c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, std::chrono::milliseconds timeout);
 
-/// While one lives, libtorch prints no warnings in this process. A store that is gone is an expected end, which is said
-/// in words; libtorch would print a trace of frames before that.
+/// libtorch prints no warnings in this process while an object of this class exists. A lost store is an expected end
+/// with a message of ours; libtorch would print a stack trace before it.
 class WithoutWarnings {
  public:
   WithoutWarnings();

@@ -31,7 +31,7 @@ class AsyncSave : public testing::Test {
 
 std::string bytes_of(const CheckpointFolder& folder, int64_t step) { return read_file(folder.path_of(step)); }
 
-// Oracle: the file that a save in place writes, whatever the training does after save_async() has returned.
+// Oracle: the file that save() writes, whatever the training does after save_async() has returned.
 TEST_F(AsyncSave, WritesWhatASaveInPlaceWrites) {
   fakes::run_ranks(1, [&](dist::World& world) {
     auto w = at::arange(100'000, at::kFloat).reshape({100, 1000}).t(), half = at::ones({3}, at::kBFloat16),
@@ -63,7 +63,7 @@ TEST_F(AsyncSave, WritesWhatASaveInPlaceWrites) {
   EXPECT_TRUE(warnings_.empty());
 }
 
-// Whole and divided tensors; collectives of the training go on meanwhile.
+// Saves whole and divided tensors while the training runs its collectives.
 TEST_F(AsyncSave, AllRanksWriteTheirPartsBehindTheTraining) {
   for (const bool is_sharded : {false, true}) {
     const auto path = folder_ / (is_sharded ? "sharded" : "whole");
@@ -113,7 +113,7 @@ TEST_F(AsyncSave, AnErrorComesOnceWithTheNextCallOnAllRanks) {
       if (world.rank() == 0) body();
       world.barrier();
     };
-    const auto block = [&] {  // a file where the folder should be
+    const auto block = [&] {  // puts a file in place of the folder
       fs::remove_all(folder.folder());
       replace_file(folder.folder(), [](int) {});
     };
@@ -140,7 +140,7 @@ TEST_F(AsyncSave, AnErrorComesOnceWithTheNextCallOnAllRanks) {
     folder.finish();
     EXPECT_TRUE(folder.progress().done);
 
-    // What the format refuses is an error of the writing too, with its name.
+    // A tensor that the format refuses is an error of the writer too, which names it.
     on_rank_0(unblock);
     const auto sparse = at::ones({2, 2}).to_sparse();
     w = sparse;

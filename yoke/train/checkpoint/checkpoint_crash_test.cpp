@@ -1,5 +1,5 @@
-// Saves that are cut short: by SIGKILL at each of their system calls and at any moment, by a full disk, by each other.
-// Children are forks that touch no tensor operation which could start libtorch's threads.
+// Interrupts saves: by SIGKILL at each of their system calls and at random moments, by a full disk, and by concurrent
+// saves. Children are forks that call no tensor operation that could start libtorch's threads.
 #include <ATen/ops/full.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -82,7 +82,7 @@ class CheckpointCrashTest : public testing::Test {
     return count;
   }
 
-  /// Makes what killed saves left look an hour old.
+  /// Sets the time of the files that killed saves left to an hour ago.
   void age_temporaries() const {
     for (const auto& entry : fs::directory_iterator(folder_)) {
       if (entry.path().extension() == ".tmp") {
@@ -95,7 +95,7 @@ class CheckpointCrashTest : public testing::Test {
   const fs::path folder_ = temporary_.path();
 };
 
-// The only moments at which a killed process differs, on disk, from one that was killed a little later.
+// Only at system calls does the state on disk change, so these moments cover all.
 TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
   CheckpointFolder folder(folder_, {.keep = 1, .warn = fail_on_warning});
   int64_t num_stops = 0, num_old = 0, num_new = 0, most_temporaries = 0;
@@ -103,7 +103,7 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
     fs::remove(folder.path_of(2));
     if (!fs::exists(folder.path_of(1))) save_values(folder, 1, 1);
     const pid_t child = start([&] {
-      dist::World world;  // of one rank, on this thread: only that one is traced
+      dist::World world;  // one rank on this thread, since only this thread is traced
       Values training(2);
       const auto state = training.state(world);
       if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(77);
@@ -130,7 +130,7 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
     ASSERT_FALSE(HasFailure()) << "killed at stop " << kill_at;
     ++(step == 1 ? num_old : num_new);
     most_temporaries = std::max(most_temporaries, num_temporaries());
-    if (WIFEXITED(status)) break;  // it ran to its end: every stop has been tried
+    if (WIFEXITED(status)) break;  // it ran to its end, so every stop was tried
   }
   EXPECT_GT(num_old, 10);
   EXPECT_GT(num_new, 4);
@@ -140,8 +140,8 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
   EXPECT_EQ(num_temporaries(), 0);
 }
 
-/// Kills writers at random moments, `num_rounds` of them. `write` saves ascending steps from the given one on, and
-/// tells each one that is safely on disk.
+/// Kills `num_rounds` writers at random moments. `write` saves ascending steps, beginning with the given one, and
+/// reports each step that is safely on disk.
 using Tell = std::function<void(int64_t step)>;
 void kill_writers(CheckpointFolder& folder, int num_rounds,
                   const std::function<void(int64_t first, const Tell& tell)>& write_steps) {
@@ -156,7 +156,7 @@ void kill_writers(CheckpointFolder& folder, int num_rounds,
       });
     });
     saved.write_end.reset();
-    // Long enough for a few saves, wherever that ends.
+    // The time is enough for a few saves.
     int64_t step = 0;
     ASSERT_EQ(read(saved.read_end.value(), &step, sizeof step), static_cast<ssize_t>(sizeof step));
     const auto moment = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 10'000);
@@ -190,7 +190,7 @@ TEST_F(CheckpointCrashTest, SigkillAtAnyMoment) {
   EXPECT_EQ(num_temporaries(), 0);
 }
 
-// The training's thread changes the tensors while their copy is written.
+// The training thread changes the tensors while their copy is written.
 TEST_F(CheckpointCrashTest, SigkillAtAnyMomentOfAnAsynchronousSave) {
   CheckpointFolder folder(folder_, {.keep = 1, .warn = fail_on_warning});
   kill_writers(folder, num_kills(30), [&](int64_t first, const Tell& tell) {
@@ -200,7 +200,7 @@ TEST_F(CheckpointCrashTest, SigkillAtAnyMomentOfAnAsynchronousSave) {
       for (int64_t step = first;; ++step) {
         training.a.fill_(step);
         training.b.fill_(step);
-        folder.save_async(step, state);  // once it returns, the step before is on disk
+        folder.save_async(step, state);  // when it returns, the previous step is on disk
         if (step > first) tell(step - 1);
       }
     });
@@ -272,7 +272,7 @@ void put(const char* path, const std::string& text) {
   write_all(fd.value(), std::as_bytes(std::span(text)), path);
 }
 
-/// A mount namespace of this process's own; without root, in a user namespace where it is root.
+/// Enters a new mount namespace; without root, inside a user namespace in which it is root.
 bool enter_mount_namespace() {
   const auto uid = getuid();
   const auto gid = getgid();
@@ -286,7 +286,7 @@ bool enter_mount_namespace() {
 }
 
 TEST_F(CheckpointCrashTest, AFullDiskKeepsThePreviousOne) {
-  // A file system of its own for one checkpoint and a half, in a mount namespace that ends with the child.
+  // The file system has room for one and a half checkpoints. Its mount namespace ends with the child.
   constexpr int kNoMount = 77;
   const pid_t child = fork();
   if (child == 0) {

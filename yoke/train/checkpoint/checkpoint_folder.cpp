@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// What this rank has to write, and how.
+/// The data that this rank writes for one save.
 struct Save {
   int64_t step = 0;
   bool is_sharded = false;
@@ -35,7 +35,7 @@ struct Save {
   StringMap metadata;
 };
 
-/// A buffer for a tensor: contiguous, pinned if it receives from a GPU. `old` when it fits.
+/// A buffer for a tensor: contiguous, pinned if it receives from a GPU. Reuses `old` if it fits.
 at::Tensor buffer_for(const at::Tensor& tensor, const at::Tensor& old) {
   const bool pinned = tensor.is_cuda();
   if (old.defined() && old.layout() == at::kStrided && old.sizes() == tensor.sizes() &&
@@ -54,7 +54,7 @@ void take_copies(TensorSlices& slices, const TensorSlices& old) {
   for (auto& slice : slices) {
     const auto tensor = slice.values;
     if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_meta() || tensor.is_quantized()) {
-      continue;  // which the format refuses, by name
+      continue;  // the format refuses it by name
     }
     const auto found = buffers.find(slice.name);
     slice.values = buffer_for(tensor, found == buffers.end() ? at::Tensor() : found->second);
@@ -69,7 +69,7 @@ void take_copies(TensorSlices& slices, const TensorSlices& old) {
   }
 }
 
-/// The slices as tensors in their shapes. REQUIRES: each is a whole.
+/// The slices as tensors in their shapes. REQUIRES: each slice is a whole tensor.
 TensorMap whole_tensors(const TensorSlices& slices) {
   TensorMap tensors;
   for (const auto& slice : slices) {
@@ -85,13 +85,13 @@ struct CheckpointFolder::Impl {
   StepFolder files;
   Warn warn;
 
-  Save copy;                           // the writer's while it runs, as is the next
-  std::optional<dist::Group> channel;  // among the ranks' writers, beside the training's own collectives
+  Save copy;                           // belongs to the writer while that runs, like the next member
+  std::optional<dist::Group> channel;  // connects the ranks' writers, separate from the training's collectives
   std::thread writer;
-  std::exception_ptr error;  // the writer's until it is joined
+  std::exception_ptr error;  // belongs to the writer until it is joined
 
   mutable std::mutex mutex;
-  SaveProgress progress;  // under the mutex
+  SaveProgress progress;  // guarded by the mutex
   Clock::time_point writing_since;
 
   Save prepare(int64_t step, const TrainState& state, const StringMap& metadata) const;
@@ -103,7 +103,7 @@ struct CheckpointFolder::Impl {
   }
 };
 
-/// Collective. Decides who writes what.
+/// Collective. Decides which rank writes which data.
 Save CheckpointFolder::Impl::prepare(int64_t step, const TrainState& state, const StringMap& metadata) const {
   auto& group = state.group();
   Save save{.step = step, .is_sharded = false, .slices = {}, .metadata = {}};
@@ -115,7 +115,7 @@ Save CheckpointFolder::Impl::prepare(int64_t step, const TrainState& state, cons
     save.metadata = snapshot.values;
     for (const auto& [name, value] : metadata) {
       if (name.starts_with("yoke.")) {
-        throw Error(ErrorCode::kInvalidArgument, "saving in {}: the metadata name '{}' is the format's own",
+        throw Error(ErrorCode::kInvalidArgument, "saving in {}: the metadata name '{}' is reserved by the format",
                     files.path().string(), name);
       }
       if (!save.metadata.emplace(name, value).second) {
@@ -147,14 +147,14 @@ void CheckpointFolder::Impl::write(dist::Group& group, const Save& save, const O
     write_sharded(group, files.folder_of(save.step), save.step, save.slices, save.metadata, on_written);
     if (group.rank() == 0) {
       std::error_code ignored;
-      fs::remove(files.file_of(save.step), ignored);  // of the same step, by a run that was not sharded
+      fs::remove(files.file_of(save.step), ignored);  // a file of the same step, from a run that was not sharded
     }
   } else {
     on_all_ranks(group, fmt::format("the checkpoint of step {} was not written", save.step), [&] {
       if (group.rank() == 0) write_file(save, on_written);
     });
   }
-  on_all_ranks(group, "removing older checkpoints", [&] {  // so that all ranks see the same afterwards
+  on_all_ranks(group, "removing older checkpoints", [&] {  // so that all ranks see the same files afterwards
     if (group.rank() == 0) files.prune(save.step);
   });
 }
@@ -203,7 +203,7 @@ CheckpointFolder::~CheckpointFolder() {
   } catch (const std::exception& error) {
     try {
       impl_->warn(fmt::format("a checkpoint was not written: {}", error.what()));
-    } catch (...) {  // a destructor has nobody left to tell
+    } catch (...) {  // a destructor cannot report this
     }
   }
 }

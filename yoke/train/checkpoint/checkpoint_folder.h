@@ -1,5 +1,5 @@
-// yoke/train/checkpoint/checkpoint_folder.h -- a training's states by step, in files that survive crashes, full disks
-// and each other. docs/checkpoint.md has an example and the formats.
+// yoke/train/checkpoint/checkpoint_folder.h -- keeps the states of a training by step, in files that survive crashes,
+// full disks and failed saves. docs/checkpoint.md has an example and the formats.
 #pragma once
 
 #include <chrono>
@@ -15,75 +15,76 @@
 
 namespace yoke::train {
 
-/// One save's figures on this rank, so far.
+/// The progress of one save on this rank.
 struct SaveProgress {
   int64_t step = 0;
-  int64_t written_bytes = 0;           ///< By this rank.
-  int64_t num_bytes = 0;               ///< That it has to write; 0 until writing begins, or when others do.
-  std::chrono::nanoseconds held{};     ///< What the training waited for: an earlier save, and the copy.
-  std::chrono::nanoseconds writing{};  ///< Since the copy was done, until the checkpoint was on disk.
-  bool done = false;                   ///< On disk, or failed.
+  int64_t written_bytes = 0;           ///< Written by this rank.
+  int64_t num_bytes = 0;               ///< Total for this rank; 0 before writing begins, or if only other ranks write.
+  std::chrono::nanoseconds held{};     ///< Time that the training waited, for an earlier save and for the copy.
+  std::chrono::nanoseconds writing{};  ///< Time from the end of the copy until the checkpoint is on disk.
+  bool done = false;                   ///< The save is on disk or has failed.
 };
 
-/// A folder of checkpoints, of which the newest sound one counts.
+/// A folder of checkpoints. A run resumes from the newest intact one.
 ///
-/// Form     one file, written by rank 0, when every rank has the whole state; when parts of it are divided between
-///          ranks, a folder in which each writes a file. Both are loaded alike, on any number of ranks.
-/// Promise  whatever ends a save (SIGKILL, a full disk, a power cut), the checkpoint before it is still there and
-///          sound; one that `save` returned from is on disk.
-/// Best     by a number among the metadata of the checkpoints themselves, so that a resumed run goes on comparing where
-///          the first one stopped. Of equal ones the earlier is better. One without the number, or with NaN, is none of
-///          the best.
+/// Form     one file, written by rank 0, if every rank has the whole state; if parts of it are divided between ranks, a
+///          folder to which each rank writes a file. Both are loaded by the same calls, on any number of ranks.
+/// Promise  whatever ends a save (SIGKILL, a full disk, a power cut), the checkpoint before it remains intact. When
+///          `save` has returned, the checkpoint is on disk.
+/// Best     chosen by a number in the metadata of the checkpoints, so a resumed run compares with those of the first
+///          run. Of two equal checkpoints, the earlier one is better. A checkpoint without the number, or with NaN, is
+///          never among the best.
 /// Ranks    members that take a TrainState are collective over its Group; all ranks must see the folder.
-/// Writers  one run at a time: hold a FolderLock.
+/// Writers only one run may write at a time: hold a FolderLock.
 class CheckpointFolder {
  public:
-  /// Errors  kInvalidArgument for options that contradict their descriptions.
+  /// Errors kInvalidArgument: the options are not valid.
   explicit CheckpointFolder(std::filesystem::path folder, const CheckpointFolderOptions& options = {});
   CheckpointFolder(CheckpointFolder&&) noexcept;
-  /// Waits for the save under way; its error, when nobody asked for it, goes to CheckpointFolderOptions::warn.
+  /// Waits for the save in progress. If its error was not reported yet, it goes to CheckpointFolderOptions::warn.
   ~CheckpointFolder();
 
-  /// Collective. Writes a checkpoint (making the folder if need be), and only once that is safely on disk removes older
-  /// ones beyond `keep` and `keep_best`, and what killed saves left behind. Checkpoints of later steps are never
-  /// touched. `metadata` are texts for people and for `keep_best`, beside those of the state.
-  /// Errors  on all ranks: kInvalidArgument, before anything is written, when checkpoints are kept by a metric and what
-  ///         the metadata has under its name is no number (as std::from_chars reads it: "0.25", "1e-3", "nan"; no
-  ///         "+1"), or a name begins with "yoke."; kUnavailable when the disk is full, with the bytes needed and free;
-  ///         those of write_safetensors. What was there before is as it was, and the message names the last.
+  /// Collective. Writes a checkpoint and creates the folder if necessary. After the checkpoint is safely on disk,
+  /// removes older checkpoints beyond `keep` and `keep_best`, and the remains of killed saves. Never touches
+  /// checkpoints of later steps. `metadata` holds texts for people and for `keep_best`, in addition to those of the
+  /// state.
+  /// Errors  on all ranks: kInvalidArgument, before anything is written: a metric is set and its value in the metadata
+  ///         is not a number (as std::from_chars reads it: "0.25", "1e-3", "nan"; not "+1"), or a name begins with
+  ///         "yoke."; kUnavailable: the disk is full (gives the bytes needed and free); those of write_safetensors.
+  ///         Earlier checkpoints are unchanged, and the message names the last one.
   std::filesystem::path save(int64_t step, const TrainState& state, const StringMap& metadata = {});
 
-  /// Collective. The same, but returns once the state is copied, and writes it on a thread of its own: the same bytes,
-  /// with the same promises. One save is under way at most: a second waits for the first, since a checkpoint that was
-  /// asked for is one that is wanted; a training that would rather skip asks busy() before.
-  /// Memory   one copy of what this rank writes, used again while names, shapes and dtypes stay; of a GPU's tensors in
-  ///          pinned memory.
-  /// Errors   on all ranks: those of the save before, which is not repeated; then nothing is begun.
+  /// Collective. The same, but returns when the state is copied; a separate thread writes it. The bytes and the
+  /// guarantees are the same. At most one save is in progress, and a second one waits for the first. To skip a save
+  /// instead of waiting, check busy() before.
+  /// Memory   one copy of the data that this rank writes, reused while names, shapes and dtypes stay the same. Copies
+  ///          of a GPU's tensors are in pinned memory.
+  /// Errors   on all ranks: those of the previous save, which is not repeated; then no new save begins.
   void save_async(int64_t step, const TrainState& state, const StringMap& metadata = {});
 
-  /// Waits until everything is on disk; to be called before World::shutdown, which ends the writers' connections.
-  /// Errors  those of the save under way, once, on all ranks.
+  /// Waits until everything is on disk. Call it before World::shutdown, which closes the writers' connections.
+  /// Errors  those of the save in progress, once, on all ranks.
   void finish();
 
   bool busy() const;
-  /// Of the save under way, or else of the last one; may be asked at any time, from any thread.
+  /// The progress of the current save, or else of the last one. May be called at any time, from any thread.
   SaveProgress progress() const;
 
-  /// Collective. Loads the newest sound checkpoint into `state`, and says which it was; nullopt when there is none at
-  /// all. One that is refused on the way goes to CheckpointFolderOptions::warn, with the reason.
-  /// Errors  on all ranks: there are checkpoints and all are refused (the newest's error); see TrainState::load.
+  /// Collective. Loads the newest intact checkpoint into `state` and returns it; nullopt if there is no checkpoint.
+  /// Newer checkpoints that are refused are reported to CheckpointFolderOptions::warn with the reason.
+  /// Errors  on all ranks: all checkpoints are refused (the error is that of the newest); see also TrainState::load.
   std::optional<StoredCheckpoint> load_latest(TrainState& state) const;
 
-  /// Collective. The same checkpoint, opened and not loaded: a program may need what its metadata say before it makes
-  /// the parts of its state.
+  /// Collective. Opens the same checkpoint without loading it. A program may need its metadata before it constructs the
+  /// parts of its state.
   std::optional<StoredCheckpoint> newest(dist::Group& group) const;
 
-  /// Steps of the checkpoints that are there, sound or not, ascending. A run that starts anew asks first: a later
-  /// checkpoint of an earlier run would win when this one is resumed.
+  /// The steps of all checkpoints, intact or not, ascending. A new run should check this first: a later checkpoint of
+  /// an earlier run would be chosen when the new run is resumed.
   std::vector<int64_t> steps() const;
 
-  /// The step of the best checkpoint by `metric`, to be read with read_checkpoint(path_of(step)); nullopt when none has
-  /// the number. Looks at the headers only.
+  /// The step of the best checkpoint by `metric`, which read_checkpoint(path_of(step)) opens; nullopt if no checkpoint
+  /// has the number. Reads only the headers.
   std::optional<int64_t> best_step() const;
 
   std::filesystem::path path_of(int64_t step) const;

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// A training's state, which says of which step it is.
+/// A training's state, whose values depend on the step.
 struct Saved {
   at::Tensor w, flag = at::zeros({2}, at::kBool), n;
   std::string epoch;
@@ -62,7 +62,7 @@ void expect_holds(const StoredCheckpoint& checkpoint, int64_t step) {
   EXPECT_TRUE(read_whole(checkpoint.source, "model/w").equal(at::full({3, 2}, step, at::kFloat)));
 }
 
-/// What a fresh training on this rank loads; nullopt when there is nothing.
+/// The checkpoint that a new training on this rank loads; nullopt if there is none.
 std::optional<StoredCheckpoint> load(const CheckpointFolder& folder, dist::World& world) {
   Saved training(-1);
   auto state = training.state(world);
@@ -83,7 +83,7 @@ class CheckpointTest : public testing::Test {
     return [this](const std::string& message) { warnings_.push_back(message); };
   }
 
-  /// The folder's entries without those that are hidden.
+  /// The folder's entries, without hidden ones.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
@@ -107,7 +107,7 @@ void flip_a_byte(const fs::path& path) {
   overwrite(path, bytes);
 }
 
-/// Edits a checkpoint's header and makes its checksum right again.
+/// Edits a checkpoint's header and corrects its checksum.
 void edit_header(const fs::path& path, const std::string& from, const std::string& to) {
   auto bytes = read_file(path);
   uint64_t length = 0;
@@ -142,7 +142,7 @@ TEST_F(CheckpointTest, ComesBackWhole) {
   expect_holds(*loaded, 12);
   EXPECT_EQ(loaded->path, folder.path_of(12));
   EXPECT_TRUE(warnings_.empty());
-  // To everybody else it is a plain safetensors file.
+  // Other programs read it as a plain safetensors file.
   const auto plain = read_safetensors(loaded->path);
   EXPECT_EQ(plain.tensors.size(), 3u);
   EXPECT_EQ(plain.metadata.at("yoke.format"), "yoke-checkpoint");
@@ -179,7 +179,7 @@ TEST_F(CheckpointTest, EveryTruncationIsNoticed) {
   }
 }
 
-// What a power cut can leave where the rename reached the disk and the blocks did not.
+// After a power cut the rename may have reached the disk, but not the data blocks.
 TEST_F(CheckpointTest, ZeroedBlocksAreNoticed) {
   const auto path = folder_ / "c";
   write_file(path, 3);
@@ -228,7 +228,7 @@ TEST_F(CheckpointTest, ForeignFilesAreRefusedByName) {
   EXPECT_THAT(warnings_,
               ElementsAre(HasSubstr("No such file"), refused(6, ""), refused(5, "there is no sharded checkpoint"),
                           refused(4, "holds step 1"), refused(3, "format version 2; this program reads 1"),
-                          refused(2, "a safetensors file, but no checkpoint of yoke")));
+                          refused(2, "a safetensors file, but not a checkpoint of yoke")));
   EXPECT_EQ(error_of([&] { read_checkpoint(folder.path_of(3)); }).code(), ErrorCode::kFailedPrecondition);
 }
 
@@ -236,7 +236,7 @@ TEST_F(CheckpointTest, KeepsTheLastOnesAndWhatIsNotItsOwn) {
   CheckpointFolder folder(folder_, {.keep = 2});
   overwrite(folder_ / "notes.txt", "");
   overwrite(folder_ / "checkpoint-5.safetensors", "");
-  save(folder, 900);  // of an earlier run
+  save(folder, 900);  // from an earlier run
   for (int64_t step = 1; step <= 4; ++step) save(folder, step);
   EXPECT_THAT(folder.steps(), ElementsAre(3, 4, 900));
   save(folder, 4, 5);  // the same step again replaces
@@ -254,20 +254,20 @@ TEST_F(CheckpointTest, KeepsTheBestBesideTheLast) {
   CheckpointFolder smallest(folder_ / "a", {.keep = 1, .keep_best = 2, .metric = "loss"});
   EXPECT_FALSE(smallest.best_step());
   save_all(smallest);
-  EXPECT_THAT(smallest.steps(), ElementsAre(3, 7, 8));  // of 3 and 6, equally good, the earlier
+  EXPECT_THAT(smallest.steps(), ElementsAre(3, 7, 8));  // 3 and 6 are equal, so the earlier is kept
   EXPECT_EQ(smallest.best_step(), 7);
   CheckpointFolder largest(folder_ / "b", {.keep = 2, .keep_best = 1, .metric = "loss", .best = Best::kLargest});
   save_all(largest);
   EXPECT_THAT(largest.steps(), ElementsAre(7, 8));  // the best is among the last
   EXPECT_EQ(largest.best_step(), 8);
-  // What nobody could compare later is refused now; without the number at all it is only not one of the best.
+  // A value that cannot be compared later is refused now. A checkpoint without the number is only not among the best.
   for (const std::string text : {"", "bad", "+1", " 0.1", "0,5", "1e-3f"}) {
     EXPECT_EQ(error_of([&] { save(largest, 9, {{"loss", text}}); }).code(), ErrorCode::kInvalidArgument) << text;
     EXPECT_THAT(largest.steps(), ElementsAre(7, 8)) << text;
   }
   save(largest, 9);
   EXPECT_EQ(largest.best_step(), 8);
-  // A damaged header is no metric, and the run that goes on compares with what is there.
+  // A damaged header has no metric, and a resumed run compares with the other checkpoints.
   overwrite(smallest.path_of(7), "torn");
   EXPECT_EQ(smallest.best_step(), 3);
   EXPECT_EQ(error_of([&] { CheckpointFolder(folder_, {.keep_best = 1}); }).code(), ErrorCode::kInvalidArgument);
@@ -309,7 +309,7 @@ TEST_F(CheckpointTest, RefusesItsOwnNamesAndNegativeSteps) {
             }).code(),
             ErrorCode::kInvalidArgument);
   EXPECT_TRUE(names().empty());
-  fakes::run_ranks(1, [&](dist::World& world) {  // a bool of other bytes is saved as one that may be read
+  fakes::run_ranks(1, [&](dist::World& world) {  // a bool with other bytes is saved as a valid one
     auto flags = at::full({3}, 7, at::kByte).view(at::kBool), undefined = at::Tensor();
     TrainState state(world);
     CheckpointFolder bools(folder_ / "bools");
@@ -320,7 +320,7 @@ TEST_F(CheckpointTest, RefusesItsOwnNamesAndNegativeSteps) {
     EXPECT_EQ(error_of([&] { bools.save(2, state); }).code(), ErrorCode::kInvalidArgument);
   });
   fs::remove_all(folder_ / "bools");
-  // A caller's text that looks like the format's own fields does not mislead it.
+  // A caller's text that looks like one of the format's fields is not mistaken for it.
   fakes::run_ranks(1, [&](dist::World& world) {
     auto text = std::string(R"("yoke.crc32.header":"00000000","yoke.crc32.data":"00000000")");
     auto tensor = at::full({1}, 3);
@@ -395,7 +395,7 @@ TEST_F(CheckpointTest, AllRanksFailTogether) {
   CheckpointFolder folder(folder_);
   save(folder, 1);
   fakes::run_ranks(2, [&](dist::World& world) {
-    // Rank 1 sees another disk.
+    // Rank 1 sees a different disk.
     const auto error = load_here(world.rank() == 0 ? folder_ : folder_ / "elsewhere", world);
     EXPECT_THAT(error.what(), HasSubstr("No such file"));
     EXPECT_EQ(std::string(error.what()).starts_with("all ranks need the folder " + folder_.string()),
@@ -410,7 +410,7 @@ TEST_F(CheckpointTest, AllRanksFailTogether) {
   });
 }
 
-// The same step, once whole and once divided: what was saved last counts, and the other form is gone.
+// Saves the same step once whole and once divided. The last save is valid, and the other form is removed.
 TEST_F(CheckpointTest, AFileAndAFolderOfOneStepReplaceEachOther) {
   CheckpointFolder folder(folder_);
   const auto save_on = [&](int64_t num_ranks, int64_t value) {

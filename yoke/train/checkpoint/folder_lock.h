@@ -1,4 +1,4 @@
-// yoke/train/checkpoint/folder_lock.h -- a folder that belongs to one run.
+// yoke/train/checkpoint/folder_lock.h -- reserves a folder for one run.
 #pragma once
 
 #include <filesystem>
@@ -7,15 +7,16 @@
 
 namespace yoke::train {
 
-/// Marks a folder as one run's until destroyed or the process is gone, however it ends. Move-only. Rank 0 holds it.
+/// Reserves a folder for one run until this object is destroyed or the process ends in any way. Move-only. Rank 0 holds
+/// it.
 ///
-/// The mark is flock on `.yoke-lock` in the folder, which stays behind, harmless. Children made by fork without exec
-/// keep it alive. Between hosts it holds where the file system carries flock (NFS since Linux 2.6.12; Lustre with
-/// -o flock).
+/// It uses flock on `.yoke-lock` in the folder; that file remains and does no harm. Children made by fork without exec
+/// keep the lock. It works between hosts if the file system supports flock (NFS since Linux 2.6.12; Lustre with -o
+/// flock).
 class FolderLock {
  public:
-  /// Makes the folder if need be.
-  /// Errors  kUnavailable when another run holds it, with the folder and that run's process.
+  /// Creates the folder if necessary.
+  /// Errors  kUnavailable: another run holds the lock; the message names the folder and that run's process.
   explicit FolderLock(const std::filesystem::path& folder);
 
  private:

@@ -1,4 +1,4 @@
-// yoke/train/checkpoint/module_state.h -- a module's tensors by name: to write them, and to take them from anywhere.
+// yoke/train/checkpoint/module_state.h -- a module's tensors by name, to save them and to load them from any source.
 //
 //     load_module(read_safetensors("weights.safetensors").tensors, *model);
 //     load_module(StoredCheckpoint("out/checkpoint-000000001170").source("model"), *model);
@@ -19,12 +19,13 @@ class Module;
 
 namespace yoke::train {
 
-/// A module's parameters and buffers by their dotted names, in the order of Python's state_dict: of each module its
-/// parameters, its buffers, then its children. Undefined ones are left out, a tied one has all its names.
+/// A module's parameters and buffers by their dotted names, in the order of Python's state_dict: for each module its
+/// parameters, its buffers, then its children. Undefined tensors are left out; a tied tensor appears under all its
+/// names.
 NamedTensors named_tensors(const torch::nn::Module& module);
 
-/// Copies into the module's tensors, which keep their devices and strides; a sharded model takes its parts. All or
-/// nothing on this rank. Not collective, but all ranks load the same.
+/// Copies values into the module's tensors, which keep their devices and strides; in a sharded model, copies this
+/// rank's parts. On an error this rank changes nothing. Not collective, but all ranks must load the same source.
 /// Errors  kInvalidArgument naming the first tensor that one side lacks or that differs in shape or dtype.
 void load_module(const TensorSource& source, torch::nn::Module& module);
 void load_module(TensorMap from, torch::nn::Module& module);
@@ -33,15 +34,15 @@ void load_module(const Tensors& from, torch::nn::Module& module) {
   load_module(by_name(from), module);
 }
 
-/// What one side has and the other lacks.
+/// The tensors that only one side has.
 struct Unmatched {
-  std::vector<std::string> missing;     ///< Of the module, and not in the source.
-  std::vector<std::string> unexpected;  ///< In the source, and not of the module.
+  std::vector<std::string> missing;     ///< In the module, but not in the source.
+  std::vector<std::string> unexpected;  ///< In the source, but not in the module.
 };
 
-/// The same for a model of which a part is new, a head say: what both have is copied, the rest is left as it is.
-/// Returns what did not match, for the caller to look at.
-/// Errors  kInvalidArgument naming a tensor that differs in shape or dtype; nothing was copied then.
+/// The same for a model with a new part, such as a head: copies the tensors that both sides have and leaves the rest
+/// unchanged. Returns what did not match, for the caller to check.
+/// Errors  kInvalidArgument naming a tensor that differs in shape or dtype; then nothing is copied.
 Unmatched load_matching(const TensorSource& source, torch::nn::Module& module);
 Unmatched load_matching(TensorMap from, torch::nn::Module& module);
 

@@ -1,5 +1,5 @@
-// Parts of a TrainState of which each rank has its own: generators, thread counts, meters. They are saved as one tensor
-// of a row for each rank.
+// Parts of a TrainState that differ between ranks: generators, thread counts, meters. Each is saved as one tensor with
+// a row per rank.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -18,7 +18,7 @@
 namespace yoke::train {
 namespace {
 
-/// This rank's row; none, with a warning, when the checkpoint has none for it.
+/// This rank's row. If the checkpoint has none for it, warns and returns nullopt.
 std::optional<at::Tensor> row_of_rank(const PartSource& source) {
   const auto& group = source.group;
   if (!source.tensors.tensors.contains("")) {
@@ -46,7 +46,7 @@ void set_state(at::Generator& generator, const at::Tensor& state, const std::str
   try {
     generator.set_state(state);
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is no state of this generator: {}", name,
+    throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is not a state of this generator: {}", name,
                 error.what_without_backtrace());
   }
 }
@@ -92,10 +92,10 @@ TrainState& TrainState::add_num_threads(ThreadRule rule) {
     PreparedPart prepare(const PartSource& source) override {
       const auto row = row_of_rank(source);
       if (!row) return {[] {}, {}};
-      constexpr int64_t kMost = 4096;  // a hostile file must not start a million threads
+      constexpr int64_t kMost = 4096;  // so that a hostile file cannot start a million threads
       if (row->scalar_type() != at::kLong || row->dim() != 0 || row->item<int64_t>() < 1 ||
           row->item<int64_t>() > kMost) {
-        throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is no number of threads", source.name);
+        throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is not a number of threads", source.name);
       }
       const auto recorded = static_cast<int>(row->item<int64_t>());
       const int own = at::get_num_threads();
@@ -122,7 +122,7 @@ TrainState& TrainState::add_meter(const std::string& name, Meter& meter) {
     }
     PreparedPart prepare(const PartSource& source) override {
       if (!source.tensors.tensors.contains("")) {
-        throw Error(ErrorCode::kInvalidArgument, "{}: it is no meter there", source.tensors.what);
+        throw Error(ErrorCode::kInvalidArgument, "{}: it is not a meter in the checkpoint", source.tensors.what);
       }
       return {[this, rows = read_whole(source.tensors, "").cpu().clone(), &group = source.group] {
                 restore_meters(group, {&meter}, rows);

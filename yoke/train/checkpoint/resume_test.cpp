@@ -1,4 +1,4 @@
-// A training that stops and goes on with another number of ranks.
+// A training stops and is resumed on another number of ranks.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/rand.h>
@@ -26,7 +26,7 @@ constexpr int64_t kGlobalBatch = 8, kNumFeatures = 5;
 
 at::Generator generator_of(int64_t seed) { return at::detail::createCPUGenerator(static_cast<uint64_t>(seed)); }
 
-/// One rank's part of a training on the same global batches, however many ranks share them.
+/// One rank's part of a training. The global batches do not depend on the number of ranks.
 struct Training {
   torch::nn::Linear model{kNumFeatures, 2};
   std::unique_ptr<DistributedDataParallel<torch::nn::Linear>> net;
@@ -90,7 +90,7 @@ TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
       training.run_to(kStop, world);
       CheckpointFolder folder(path);
       folder.save_async(training.step, training.state(world));
-      training.run_to(kEnd, world);  // while it is written
+      training.run_to(kEnd, world);  // while the checkpoint is written
       folder.finish();
       auto generator = training.augmentation;
       next_numbers[static_cast<size_t>(world.rank())] = at::rand({3}, generator);
@@ -106,7 +106,7 @@ TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
         ASSERT_EQ(training.step, kStop);
         training.run_to(kEnd, world);
 
-        // Ranks that the checkpoint knows go on with their own numbers, the others begin theirs.
+        // Ranks that the checkpoint knows continue their random numbers; new ranks keep their own generators.
         auto fresh = generator_of(100 + world.rank());
         at::rand({3 * (kEnd - kStop)}, fresh);
         const auto rank = static_cast<size_t>(world.rank());

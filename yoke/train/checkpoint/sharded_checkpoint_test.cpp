@@ -33,7 +33,7 @@ using testing::HasSubstr;
 
 class ShardedCheckpointFiles : public testing::Test {
  protected:
-  /// 12 elements, of which each rank has its share, and a scalar that all have.
+  /// 12 elements that are divided between ranks, and a scalar that all ranks have.
   struct Tensors {
     at::Tensor w, s;
     Tensors(World& world, int64_t value) : s(at::full({}, value)) {
@@ -48,7 +48,7 @@ class ShardedCheckpointFiles : public testing::Test {
     }
   };
 
-  /// What each rank writes of them, as a CheckpointFolder decides it.
+  /// Each rank writes the slices that a CheckpointFolder would assign to it.
   static void write_to(World& world, const fs::path& folder, int64_t step, const TensorSlices& slices) {
     const auto plan = plan_slices(world.all_gather_text(describe_slices(slices)));
     write_sharded(world, folder, step, own_slices(slices, plan, world.rank()), {});
@@ -82,7 +82,7 @@ class ShardedCheckpointFiles : public testing::Test {
     return "nothing was thrown";
   }
 
-  /// The step that two ranks load, -1 for nothing, and its values.
+  /// Loads on two ranks, checks the values, and returns the step; -1 if there is none.
   int64_t load(const Warn& warn = [](const std::string& message) { ADD_FAILURE() << message; }) const {
     std::atomic<int64_t> step = -1;
     run_ranks(2, [&](World& world) {
@@ -144,7 +144,7 @@ TEST_F(ShardedCheckpointFiles, DamageIsNamed) {
   fs::remove(paths[1]);
   EXPECT_THAT(refusal(), HasSubstr(paths[1].filename().string() + ": shard 2 of 2 is missing"));
   restore();
-  write(paths[1], first);  // the right save, the wrong rank
+  write(paths[1], first);  // a shard of the right save, but of the wrong rank
   EXPECT_THAT(refusal(), HasSubstr("element 6 of 'w' is in no shard, or in two"));
   restore();
   write(paths[1], second.substr(0, second.size() - 1));
@@ -197,7 +197,7 @@ TEST_F(ShardedCheckpointFiles, ASaveThatFailsLeavesTheOneBeforeAndSaysSoOnAllRan
   std::vector<std::string> messages;
   run_ranks(2, [&](World& world) {
     auto own = slices(world, 2);
-    // Rank 1's slice is of a dtype that safetensors has not; a full disk fails in the same place.
+    // Rank 1's slice has a dtype that safetensors lacks. A full disk would fail at the same place.
     if (world.rank() == 1) own.push_back({"z", {1}, 0, at::zeros({1}, at::kComplexDouble)});
     try {
       write_to(world, folder_, 2, own);
@@ -214,7 +214,7 @@ TEST_F(ShardedCheckpointFiles, ASaveThatFailsLeavesTheOneBeforeAndSaysSoOnAllRan
   EXPECT_EQ(refusal(), "nothing was thrown");
   EXPECT_EQ(shards().size(), 2u) << "the failed save's files are gone";
   write(folder_ / "shard-0123456789abcdef-00000-of-00001.safetensors", "of a save that was killed");
-  run_ranks(2, [&](World& world) {  // and before anything is written, so that there is room
+  run_ranks(2, [&](World& world) {  // removed before anything is written, to make room
     auto own = slices(world, 2);
     if (world.rank() == 1) own.push_back({"z", {1}, 0, at::zeros({1}, at::kComplexDouble)});
     EXPECT_THROW(write_to(world, folder_, 2, own), Error);
@@ -284,7 +284,7 @@ TEST_F(ShardedCheckpointFiles, TheLastAndTheBestAreKept) {
   EXPECT_EQ(read_whole(read_checkpoint(folder.path_of(2)).source).at("s").item<int64_t>(), 2);
 
   const auto killed = folder_ / "checkpoint-000000000009", own = folder_ / "checkpoint-000000000008";
-  fs::create_directories(killed);  // as a save that was killed leaves it
+  fs::create_directories(killed);  // as a killed save leaves it
   write(killed / "shard-0123456789abcdef-00000-of-00002.safetensors", "torn");
   fs::create_directories(own);
   write(own / "notes.txt", "somebody's");
@@ -351,7 +351,7 @@ TEST_F(ShardedCheckpointFiles, RanksThatSeeOtherFoldersOrStepsAreTold) {
   });
 }
 
-/// Two ranks that save until they are killed, and tell each step that is safely on disk.
+/// Two ranks save until they are killed, and report each step that is safely on disk.
 [[noreturn]] void save_without_end(const fs::path& path, int64_t first, bool is_async) {
   run_ranks(2, [&](World& world) {
     CheckpointFolder folder(path, {.keep = 1});
@@ -365,7 +365,7 @@ TEST_F(ShardedCheckpointFiles, RanksThatSeeOtherFoldersOrStepsAreTold) {
     for (int64_t step = first;; ++step) {
       w.fill_(step);
       if (is_async) {
-        folder.save_async(step, state);  // once it returns, the step before is on disk
+        folder.save_async(step, state);  // when it returns, the previous step is on disk
         if (step > first) tell(step - 1);
       } else {
         folder.save(step, state);

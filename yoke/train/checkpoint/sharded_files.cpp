@@ -77,7 +77,7 @@ void write_shard(const fs::path& path, const TensorSlices& slices, const StringM
   });
 }
 
-/// What the index names; nullopt when it cannot be read.
+/// The files that the index names; nullopt if it cannot be read.
 std::optional<std::set<std::string>> files_of_index(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(folder / kShardIndex, ignored))
@@ -91,7 +91,7 @@ std::optional<std::set<std::string>> files_of_index(const fs::path& folder) {
   }
 }
 
-/// Files that no index names. What cannot be removed stays behind, harmless.
+/// Removes files that no index names. A file that cannot be removed does no harm.
 void remove_other_files(const fs::path& folder, const std::set<std::string>& keep) {
   std::error_code failure, ignored;
   for (fs::directory_iterator entry(folder, failure); !failure && entry != fs::directory_iterator();
@@ -111,8 +111,8 @@ void remove_other_files(const fs::path& folder, const std::set<std::string>& kee
 
 struct Index {
   int64_t step = 0;
-  std::string save;                ///< The mark of its save, which its shards have too.
-  std::vector<std::string> files;  ///< Of the shards, by rank.
+  std::string save;                ///< The id of its save, which its shards contain too.
+  std::vector<std::string> files;  ///< Names of the shards, by rank.
   StringMap metadata;
 };
 
@@ -124,7 +124,7 @@ Index read_index(const fs::path& folder) {
   }
   try {
     auto text = OrderedJson::parse(read_regular_file(path, kMaxIndexBytes));
-    if (text.at("format") != kIndexFormat) throw_damaged(path, "it is no index of a sharded checkpoint");
+    if (text.at("format") != kIndexFormat) throw_damaged(path, "it is not an index of a sharded checkpoint");
     if (const auto version = text.at("version").get<int>(); version != kShardedVersion) {
       throw Error(ErrorCode::kFailedPrecondition, "{}: format {} is newer than this yoke reads ({}); update yoke",
                   path.string(), version, kShardedVersion);
@@ -134,7 +134,7 @@ Index read_index(const fs::path& folder) {
     if (crc_of(text.dump()) != crc) throw_damaged(path, "its checksum differs");
     Index index{text.at("step").get<int64_t>(), text.at("save").get<std::string>(),
                 text.at("files").get<std::vector<std::string>>(), text.at("metadata").get<StringMap>()};
-    if (index.files.empty()) throw_damaged(path, "it names no shard");
+    if (index.files.empty()) throw_damaged(path, "it lists no shards");
     for (const auto& name : index.files) {
       if (!name.starts_with(kShardPrefix) || !name.ends_with(kShardSuffix) || name.find('/') != name.npos) {
         throw_damaged(path, fmt::format("it names '{}'", name));
@@ -166,7 +166,7 @@ void write_sharded(dist::Group& group, const fs::path& folder, int64_t step, con
   const auto what =
       fmt::format("{}: the checkpoint of step {} was not written, and what was there still is", folder.string(), step);
   if (group.rank() == 0) {
-    if (const auto present = files_of_index(folder)) remove_other_files(folder, *present);  // of saves that failed
+    if (const auto present = files_of_index(folder)) remove_other_files(folder, *present);  // left by failed saves
   }
   const auto save = group.all_gather_text(group.rank() == 0 ? make_save_id() : "").front();
   const auto shard = folder / shard_name(save, group.rank(), group.size());
@@ -179,8 +179,8 @@ void write_sharded(dist::Group& group, const fs::path& folder, int64_t step, con
     });
   } catch (const std::exception&) {
     std::error_code ignored;
-    fs::remove(shard, ignored);   // a full disk is not to get fuller with every attempt
-    fs::remove(folder, ignored);  // by the last rank, when there is nothing else
+    fs::remove(shard, ignored);   // so that failed attempts do not fill the disk further
+    fs::remove(folder, ignored);  // succeeds on the last rank if nothing else is there
     throw;
   }
   on_all_ranks(group, what, [&] {
@@ -210,7 +210,7 @@ namespace {
 
 /// The files of a checkpoint, mapped.
 struct Shards {
-  /// A slice in a file.
+  /// A part of a slice in one file.
   struct Piece {
     int64_t first = 0, length = 0;
     size_t file = 0;
@@ -220,7 +220,7 @@ struct Shards {
   struct Stored {
     at::ScalarType dtype;
     std::vector<int64_t> shape;
-    std::vector<Piece> pieces;  ///< Covering it, in order.
+    std::vector<Piece> pieces;  ///< The pieces that cover it, in order.
   };
 
   fs::path folder;
@@ -246,7 +246,7 @@ void Shards::read_shard(const std::string& name) {
     const auto found = file.metadata().find(key);
     return found == file.metadata().end() ? std::string() : found->second;
   };
-  if (mark("yoke.format") != kShardFormat) damaged(name, "it is no shard of a checkpoint");
+  if (mark("yoke.format") != kShardFormat) damaged(name, "it is not a shard of a checkpoint");
   if (mark("yoke.save") != index.save || mark("yoke.step") != std::to_string(index.step)) {
     damaged(name, "it is of another save (step {}) than the index (step {})", mark("yoke.step"), index.step);
   }
@@ -255,7 +255,7 @@ void Shards::read_shard(const std::string& name) {
     const auto table = OrderedJson::parse(mark("yoke.slices"));
     for (const auto& tensor : file.names()) {
       const auto& slot = file.slot(tensor);
-      if (slot.shape.size() != 1 || !table.contains(tensor)) damaged(name, "tensor '{}' is no slice", tensor);
+      if (slot.shape.size() != 1 || !table.contains(tensor)) damaged(name, "tensor '{}' is not a slice", tensor);
       const auto& entry = table.at(tensor);
       const auto shape = entry.at("shape").get<std::vector<int64_t>>();
       const auto [place, is_new] = tensors.try_emplace(tensor, Stored{slot.dtype, shape, {}});
@@ -304,7 +304,7 @@ at::Tensor Shards::read(const std::string& name, int64_t first, int64_t length) 
       piece.is_checked->store(true);
     }
     const auto elements = file.elements(name, begin - piece.first, end - begin);
-    if (end - begin == length) return elements;  // straight from the mapped file
+    if (end - begin == length) return elements;  // a view of the mapped file
     if (!result.defined()) result = at::empty({length}, at::TensorOptions(stored.dtype));
     result.narrow(0, done, end - begin).copy_(elements);
     done += end - begin;

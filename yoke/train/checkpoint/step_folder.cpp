@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint-", kSuffix = ".safetensors";
 
-/// For the moment between a temporary's making and its lock.
+/// Covers the moment between the creation of a temporary file and its lock.
 constexpr auto kAbandonedAfter = std::chrono::minutes(1);
 
 std::optional<double> number_of(const std::string& text) {
@@ -62,8 +62,9 @@ StepFolder::StepFolder(fs::path path, const CheckpointFolderOptions& options)
                 options_.keep, options_.keep_best);
   }
   if (options_.keep_best > 0 && options_.metric.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "checkpoints in {}: keep_best is {}, and no metric says which are best",
-                path_.string(), options_.keep_best);
+    throw Error(ErrorCode::kInvalidArgument,
+                "checkpoints in {}: keep_best is {}, but no metric is set to compare checkpoints", path_.string(),
+                options_.keep_best);
   }
 }
 
@@ -104,8 +105,8 @@ void StepFolder::check_metric(int64_t step, const StringMap& metadata) const {
   const auto metric = metadata.find(options_.metric);
   if (options_.keep_best == 0 || metric == metadata.end() || number_of(metric->second)) return;
   throw Error(ErrorCode::kInvalidArgument,
-              "step {} for {}: the best are kept by '{}', which is '{}': write it as a plain number, say '0.25'", step,
-              path_.string(), options_.metric, metric->second);
+              "step {} for {}: the best are kept by '{}', which is '{}': write it as a plain number, such as '0.25'",
+              step, path_.string(), options_.metric, metric->second);
 }
 
 std::vector<int64_t> StepFolder::best_first(const std::vector<int64_t>& steps) const {
@@ -118,7 +119,7 @@ std::vector<int64_t> StepFolder::best_first(const std::vector<int64_t>& steps) c
       const auto value = found == metadata.end() ? std::nullopt : number_of(found->second);
       if (value && !std::isnan(*value)) ranked.emplace_back(options_.best == Best::kSmallest ? *value : -*value, step);
     } catch (const Error&) {
-      // damaged, or pruned meanwhile: none of the best
+      // it is damaged, or was removed meanwhile, so it is not among the best
     }
   }
   std::ranges::sort(ranked);
@@ -151,12 +152,12 @@ void StepFolder::prune(int64_t newest) const noexcept {
     }
     remove_abandoned();
   } catch (const std::exception&) {
-    // The checkpoint is safe.
+    // The new checkpoint is safe on disk, so this error does not matter.
   }
 }
 
-/// What killed saves leave: of a file ".checkpoint-000000000001.safetensors.XXXXXX.tmp", which its writer has locked,
-/// and folders without an index.
+/// Removes what killed saves leave: temporary files ".checkpoint-000000000001.safetensors.XXXXXX.tmp", which a running
+/// writer would hold locked, and folders without an index.
 void StepFolder::remove_abandoned() const {
   constexpr std::string_view kEnd = ".tmp";
   constexpr size_t kRandom = 7;  // ".XXXXXX"
@@ -189,13 +190,13 @@ std::optional<StoredCheckpoint> StepFolder::newest_sound() const {
   for (int attempt = 1;; ++attempt) {
     std::optional<Error> newest_error;
     auto left = steps();
-    // A listing is not of one moment: beside a writer it may have the old ones no more, and the new one not yet.
+    // A listing is not atomic: while a writer runs, it may lack both the removed checkpoints and the new one.
     bool vanished = left.empty() && attempt < kMaxAttempts;
     for (; !left.empty() && !vanished; left.pop_back()) {
       try {
         return read(left.back());
       } catch (const Error& error) {
-        // A running writer has pruned it since the listing, so there is a newer one: look again.
+        // A running writer has removed it since the listing, so a newer one exists: list again.
         vanished = !exists(left.back()) && attempt < kMaxAttempts;
         if (vanished) continue;
         if (!newest_error) newest_error = error;
@@ -218,7 +219,7 @@ std::optional<StoredCheckpoint> StepFolder::newest_sound(dist::Group& group) con
   on_all_ranks(group, "all ranks need the folder " + path_.string(), [&] {
     if (group.rank() != 0) found = read(*parse_int(choice));
   });
-  // Of one step there may be two, where ranks see different folders of that name.
+  // There may be two checkpoints of one step if ranks see different folders with the same name.
   const auto identity = [&] {
     const auto& marks = found->marks;
     for (const auto* mark : {"yoke.save", "yoke.crc32.header"}) {

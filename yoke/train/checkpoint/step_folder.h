@@ -1,4 +1,4 @@
-// yoke/train/checkpoint/step_folder.h -- a folder of checkpoints by step: their names, the newest that is sound, the
+// yoke/train/checkpoint/step_folder.h -- a folder of checkpoints by step: their names, the newest intact one, and the
 // ones to keep.
 #pragma once
 
@@ -23,39 +23,39 @@ namespace yoke::train {
 enum class Best { kSmallest, kLargest };
 
 struct CheckpointFolderOptions {
-  int64_t keep = 2;       ///< So many of the newest are left after a save, the new one included; at least 1.
-  int64_t keep_best = 0;  ///< And so many of the best, whether they are among those or older.
-  std::string metric;     ///< By this number among the metadata, say {"loss", "0.25"}; required for keep_best.
+  int64_t keep = 2;       ///< Number of newest checkpoints left after a save, including the new one; at least 1.
+  int64_t keep_best = 0;  ///< Number of best checkpoints to keep, which may be among the newest or older.
+  std::string metric;     ///< Metadata name of the number that decides the best; required for keep_best.
   Best best = Best::kSmallest;
-  Warn warn = warn_on_stderr;  ///< Is told on rank 0 of checkpoints that were refused and parts that were left out.
+  Warn warn = warn_on_stderr;  ///< Called on rank 0 for refused checkpoints and for parts that were left out.
 };
 
-/// `checkpoint-<12 digits>.safetensors`, or a folder `checkpoint-<12 digits>`, which counts once it has its index.
+/// `checkpoint-<12 digits>.safetensors`, or a folder `checkpoint-<12 digits>`, which is valid when it has its index.
 class StepFolder {
  public:
-  /// Errors  kInvalidArgument for options that contradict their descriptions.
+  /// Errors kInvalidArgument: the options are not valid.
   StepFolder(std::filesystem::path path, const CheckpointFolderOptions& options);
 
   const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path file_of(int64_t step) const;    ///< Where a file is, or would be.
-  std::filesystem::path folder_of(int64_t step) const;  ///< Where a folder is, or would be.
-  std::filesystem::path path_of(int64_t step) const;    ///< The folder when there is a complete one, else the file.
-  /// nullopt for all other names: "checkpoint-7.safetensors" is somebody's own copy.
+  std::filesystem::path file_of(int64_t step) const;    ///< Path for a checkpoint in one file.
+  std::filesystem::path folder_of(int64_t step) const;  ///< Path for a sharded checkpoint.
+  std::filesystem::path path_of(int64_t step) const;    ///< The folder if it is complete, else the file.
+  /// Returns nullopt for all other names: "checkpoint-7.safetensors" is a user's copy.
   static std::optional<int64_t> step_of(std::string_view name);
-  std::vector<int64_t> steps() const;  ///< Of complete ones, ascending.
+  std::vector<int64_t> steps() const;  ///< Steps of complete checkpoints, ascending.
   std::optional<int64_t> best_step() const;
 
-  /// Errors  kInvalidArgument when the best are kept and what `metadata` has under the metric's name is no number.
+  /// Errors  kInvalidArgument: a metric is set and its value in `metadata` is not a number.
   void check_metric(int64_t step, const StringMap& metadata) const;
 
-  /// Removes what `newest`, now safely on disk, makes superfluous: never a later step. It does not throw: what cannot
-  /// be removed is tried again after the next save.
+  /// Removes the checkpoints that are no longer needed because `newest` is safely on disk. Never removes a later step.
+  /// Does not throw: a failed removal is tried again after the next save.
   void prune(int64_t newest) const noexcept;
 
-  /// Collective. The newest that is sound, the same on all ranks: rank 0 chooses, and warns of
-  /// each one that it refused; the others read what it chose. nullopt when there is none at all.
-  /// Errors  on all ranks: there are checkpoints and all are refused (the newest's error); a rank cannot read the one
-  ///         that was chosen.
+  /// Collective. The newest intact checkpoint, the same on all ranks. Rank 0 chooses it and warns of each one that it
+  /// refuses; the other ranks open the chosen one. nullopt if there is no checkpoint.
+  /// Errors  on all ranks: all checkpoints are refused (the error is that of the newest), or a rank cannot read the
+  ///         chosen one.
   std::optional<StoredCheckpoint> newest_sound(dist::Group& group) const;
 
  private:
@@ -70,10 +70,10 @@ class StepFolder {
   CheckpointFolderOptions options_;
 };
 
-/// Makes a folder, with those above it. Errors: as errno says, with its name.
+/// Creates a folder and its parents. Errors: as errno says, with the folder's name.
 void make_folder(const std::filesystem::path& folder);
 
-/// Names of a folder's entries; none when it does not exist.
+/// Names of a folder's entries; empty if it does not exist.
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 
 }  // namespace yoke::train

@@ -1,5 +1,5 @@
-// yoke/train/checkpoint/stored_checkpoint.h -- a checkpoint as it lies on the disk, whoever wrote it: one rank a file,
-// or all ranks a folder.
+// yoke/train/checkpoint/stored_checkpoint.h -- a checkpoint on disk, either a file from one rank or a folder from all
+// ranks.
 //
 //     const auto best = read_checkpoint(folder.path_of(*folder.best_step()));
 //     load_module(best.part("model"), *model);
@@ -17,19 +17,19 @@ namespace yoke::train {
 struct StoredCheckpoint {
   std::filesystem::path path;
   int64_t step = 0;
-  int64_t num_shards = 0;  ///< How many ranks wrote a folder; 0 for a file.
-  StringMap metadata;      ///< Without the format's own names, which begin with "yoke.".
-  StringMap marks;         ///< These.
-  /// Of mapped files, which it keeps. A shard's tensors are checked when something of them is read: kDataLoss.
+  int64_t num_shards = 0;  ///< Number of ranks that wrote a folder; 0 for a file.
+  StringMap metadata;      ///< The user's metadata.
+  StringMap marks;         ///< The format's own metadata, whose names begin with "yoke.".
+  /// Reads from mapped files, which it keeps open. A tensor in a shard is checked when it is read: kDataLoss.
   TensorSource source;
 
   /// The tensors of a part, under their names in it.
   TensorSource part(const std::string& name) const { return part_of(source, name); }
 };
 
-/// Opens a file, every byte of which is checked then, or a folder, of which the index and the headers are.
-/// Errors  with the path and the reason: kNotFound; kDataLoss for what is torn, truncated, changed, of another save, or
-///         no checkpoint of yoke; kFailedPrecondition for a newer format; as errno says when it cannot be read.
+/// Opens a file and checks every byte of it, or opens a folder and checks its index and headers.
+/// Errors  with the path and the reason: kNotFound; kDataLoss: it is torn, truncated, changed, from another save, or
+///         not a checkpoint of yoke; kFailedPrecondition: the format is newer; as errno says if it cannot be read.
 StoredCheckpoint read_checkpoint(const std::filesystem::path& path);
 
 }  // namespace yoke::train

@@ -1,4 +1,4 @@
-// Parts of a TrainState that every rank has, whole or divided: modules, state_dicts, tensors, texts.
+// Parts of a TrainState that are the same on all ranks or divided between them: modules, state_dicts, tensors, texts.
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
@@ -23,7 +23,7 @@ void append(const std::string& part, TensorSlices slices, TensorSlices& all) {
   }
 }
 
-/// The parameter of a state "KIND.NAME"; null when it is of none.
+/// The parameter to which a state "KIND.NAME" belongs; null if there is none.
 const TensorSlice* parameter_of(const std::string& state, const std::map<std::string, TensorSlice>& layout) {
   const auto dot = state.find('.');
   const auto found = dot == state.npos ? layout.end() : layout.find(state.substr(dot + 1));
@@ -102,7 +102,7 @@ TrainState& TrainState::add_state_dict(const std::string& name, StateDict access
     PreparedPart prepare(const PartSource& source) override {
       const auto parameters = access.layout ? access.layout() : NamedTensors();
       const auto layout = slices_by_name(parameters);
-      // Other ranks may have parts of parameters of which this one has nothing.
+      // Other ranks may hold parts of parameters of which this rank holds nothing.
       const bool some_elsewhere = access.layout && (parameters.empty() || is_divided(parameters));
       PreparedPart prepared;
       TensorMap state;
@@ -138,7 +138,8 @@ TrainState& TrainState::add_text(const std::string& name, Value access) {
     }
     PreparedPart prepare(const PartSource& source) override {
       if (source.text == nullptr) {
-        throw Error(ErrorCode::kInvalidArgument, "{}: it is no number or text there", source.tensors.what);
+        throw Error(ErrorCode::kInvalidArgument, "{}: it is not a number or text in the checkpoint",
+                    source.tensors.what);
       }
       return {access.prepare(*source.text), {}};
     }

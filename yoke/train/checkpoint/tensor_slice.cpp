@@ -19,7 +19,7 @@ namespace {
 
 using json = nlohmann::json;
 
-/// A tensor's bytes, 1-D: what is sent of any dtype.
+/// A tensor's bytes, 1-D. Tensors of every dtype are sent in this form.
 at::Tensor bytes_of(const at::Tensor& values) { return values.view({-1}).view(at::kByte); }
 
 }  // namespace
@@ -27,7 +27,7 @@ at::Tensor bytes_of(const at::Tensor& values) { return values.view({-1}).view(at
 at::Tensor TensorSlice::flat() const {
   const auto dense = values.detach().resolve_conj().resolve_neg().contiguous().view({-1});
   return dense.scalar_type() == at::kBool ? dense.view(at::kByte).ne(0)
-                                          : dense;  // a view of other bytes may be neither 0 nor 1
+                                          : dense;  // a bool that is a view of other bytes may be neither 0 nor 1
 }
 
 TensorSlice slice_of(std::string name, const at::Tensor& tensor) {
@@ -118,7 +118,7 @@ void gather_tensors(dist::Group& group, const NamedTensors& tensors,
     try {
       sink(tensor.name, whole.cpu().view(tensor.shape));
     } catch (...) {
-      group.fail(std::current_exception());  // the others would wait for the next tensor
+      group.fail(std::current_exception());  // otherwise the other ranks would wait for the next tensor
     }
   }
 }
@@ -149,7 +149,7 @@ std::function<void()> prepare_to_load(const TensorSource& source, const TensorSl
     const auto ours = describe(want->second->values.scalar_type(), want->second->shape);
     if (theirs != ours) refuse(name, fmt::format("{} there and {} in the model", theirs, ours));
   }
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from: all of it is read before anything changes
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from: everything is read before anything changes
   for (const auto& [name, slice] : wanted) {
     if (slice->values.numel() == 0) continue;
     copies.emplace_back(slice->values,

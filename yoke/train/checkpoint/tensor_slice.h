@@ -1,4 +1,5 @@
-// yoke/train/checkpoint/tensor_slice.h -- what one rank holds of tensors that several ranks share, and the whole again.
+// yoke/train/checkpoint/tensor_slice.h -- one rank's parts of tensors that are divided between ranks, and how to gather
+// them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,25 +18,25 @@ class Group;
 
 namespace yoke::train {
 
-/// A rank's part of a named tensor: elements [first, first + values.numel()) of its contiguous order. It is the whole
-/// where every rank has it, and nothing, with empty values, where it is all on others.
+/// A rank's part of a named tensor: elements [first, first + values.numel()) of its contiguous order. If every rank has
+/// the whole tensor, the slice is the whole. If this rank has nothing of it, `values` is empty.
 struct TensorSlice {
   std::string name;
-  std::vector<int64_t> shape;  ///< Of the whole.
+  std::vector<int64_t> shape;  ///< Shape of the whole tensor.
   int64_t first = 0;
-  at::Tensor values;  ///< Any shape, the dtype of the whole; the training's own memory, not a copy.
+  at::Tensor values;  ///< Any shape, dtype of the whole; the training's own memory, not a copy.
 
-  at::Tensor flat() const;  ///< The values in contiguous order, 1-D: a copy where they lie in another.
+  at::Tensor flat() const;  ///< The values in contiguous order, 1-D; a copy if their memory has another order.
 };
 using TensorSlices = std::vector<TensorSlice>;
 
-/// What this rank holds of a tensor: of a sharded model's parameter and of a part (sharding.h) its elements of the
-/// whole, otherwise all.
+/// The slice of a tensor that this rank holds: its elements of the whole for a sharded model's parameter or a part
+/// (sharding.h), otherwise all.
 TensorSlice slice_of(std::string name, const at::Tensor& tensor);
 TensorSlices slices_of(const NamedTensors& tensors);
 
-/// Pure. Which rank holds what of each tensor, once all have said what they have. What several hold alike is the lowest
-/// rank's.
+/// Pure. Which rank provides which elements of each tensor, computed from what every rank holds. Elements that several
+/// ranks hold are assigned to the lowest one.
 struct PlannedTensor {
   struct Part {
     int64_t rank = 0, first = 0, length = 0;
@@ -43,23 +44,24 @@ struct PlannedTensor {
   std::string name;
   at::ScalarType dtype;
   std::vector<int64_t> shape;
-  std::vector<Part> parts;  ///< In order, covering the whole; none for a tensor without elements.
+  std::vector<Part> parts;  ///< In order, covering the whole tensor; empty for a tensor without elements.
 };
 std::string describe_slices(const TensorSlices& slices);
-/// Errors  kInvalidArgument, naming the tensor, when ranks differ about its shape or dtype, or an element is on no
-/// rank.
+/// Errors  kInvalidArgument, naming the tensor: its shape or dtype differs between ranks, or no rank has one of its
+///         elements.
 std::vector<PlannedTensor> plan_slices(const std::vector<std::string>& descriptions_by_rank);
 
-/// Collective. Hands every tensor to `sink` on rank 0, whole, on the CPU; the others get nothing and keep nothing. One
-/// tensor at a time: in the order of rank 0's, then those that only other ranks hold.
+/// Collective. Passes every tensor to `sink` on rank 0, whole and on the CPU. The other ranks receive nothing. One
+/// tensor is handled at a time: first those of rank 0, in its order, then those that only other ranks hold.
 /// Errors  on all ranks: those of plan_slices, and what `sink` throws.
 void gather_tensors(dist::Group& group, const NamedTensors& tensors,
                     const std::function<void(const std::string& name, const at::Tensor& whole)>& sink);
-/// Collective. All of them on rank 0, empty elsewhere: `write_pt("model.pt", to_pt(gather_tensors(group,
-/// named_tensors(*model))))` is the same for a replicated and a sharded model.
+/// Collective. Returns all tensors on rank 0 and nothing on other ranks: `write_pt("model.pt",
+/// to_pt(gather_tensors(group, named_tensors(*model))))` works for a replicated and for a sharded model.
 NamedTensors gather_tensors(dist::Group& group, const NamedTensors& tensors);
 
-/// Reads what `slices` are of `source` and checks it; the result copies it into them.
+/// Reads the elements of `slices` from `source` and checks them. The result is a function that copies them into
+/// `slices`.
 /// Errors  kInvalidArgument naming the first tensor, in the order of names, that one side lacks or that differs in
 ///         shape or dtype.
 std::function<void()> prepare_to_load(const TensorSource& source, const TensorSlices& slices);

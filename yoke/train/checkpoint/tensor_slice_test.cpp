@@ -24,7 +24,7 @@ namespace {
 using test::message_of;
 using testing::HasSubstr;
 
-/// What rank `rank` of `size` holds of tensors, as sharded training divides them.
+/// The parts of tensors that rank `rank` of `size` holds in sharded training.
 NamedTensors divide(const TensorMap& tensors, int64_t rank, int64_t size) {
   std::vector<NamedShape> shapes;
   for (const auto& [name, tensor] : tensors) shapes.push_back({name, tensor.sizes().vec()});
@@ -52,7 +52,7 @@ TensorMap some_tensors() {
   return tensors;
 }
 
-/// NaN and -0 too.
+/// Compares NaN and -0 by their bits too.
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
          at::equal(a.reshape({-1}).view(at::kByte), b.reshape({-1}).view(at::kByte));
@@ -130,7 +130,7 @@ TEST(TensorSlices, AnErrorOfTheSinkIsToldToTheOthers) {
       });
     } catch (const Error& error) {
       if (world.rank() == 1) message = error.what();
-      throw;  // leaves without a meeting
+      throw;  // leaves without shutdown()
     }
   };
   EXPECT_THROW(fakes::run_ranks(2, body, std::chrono::seconds(3)), Error);

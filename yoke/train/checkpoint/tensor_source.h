@@ -1,5 +1,5 @@
-// yoke/train/checkpoint/tensor_source.h -- tensors that can be read in parts, wherever they are: in memory, in a file,
-// or in the files of several ranks.
+// yoke/train/checkpoint/tensor_source.h -- tensors that can be read in parts from memory, from a file, or from the
+// files of several ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,26 +20,26 @@ struct TensorSource {
     std::vector<int64_t> shape;
   };
   std::map<std::string, Whole> tensors;
-  /// Elements [first, first + length) of a tensor's contiguous order: 1-D, on any device. It may view the source's own
-  /// memory, so nobody writes to it.
+  /// Elements [first, first + length) of a tensor's contiguous order: 1-D, on any device. It may be a view of the
+  /// source's memory, so it must not be written to.
   std::function<at::Tensor(const std::string& name, int64_t first, int64_t length)> read;
-  std::string what = "the state";  ///< For messages.
+  std::string what = "the state";  ///< Used in messages.
 };
 
 TensorSource source_of(TensorMap whole);
 
-/// The tensors of "PART/..." without the part.
+/// The tensors "PART/...", without that prefix.
 TensorSource part_of(const TensorSource& source, const std::string& part);
 
 /// One tensor in its shape. REQUIRES: the source has it.
 at::Tensor read_whole(const TensorSource& source, const std::string& name);
 
-/// All of them, on the CPU: copies, which the source need not outlive.
+/// Copies of all tensors, on the CPU. They may outlive the source.
 TensorMap read_whole(const TensorSource& source);
 
 int64_t num_elements(const std::vector<int64_t>& shape);
 
-/// "Float [2, 3]", as describe.h has it.
+/// "Float [2, 3]", as in describe.h.
 std::string describe(at::ScalarType dtype, const std::vector<int64_t>& shape);
 
 }  // namespace yoke::train

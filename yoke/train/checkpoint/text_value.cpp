@@ -8,7 +8,7 @@ std::string text_of(bool value) { return value ? "yes" : "no"; }
 std::string text_of(double value) { return fmt::format("{}", value); }
 
 void refuse_text(const std::string& name, const std::string& text) {
-  throw Error(ErrorCode::kDataLoss, "the checkpoint's '{}' is '{}', no value of its type", name, text);
+  throw Error(ErrorCode::kDataLoss, "the checkpoint's '{}' is '{}', which is not a value of its type", name, text);
 }
 
 void read_text(const std::string& name, const std::string& text, bool& value) {

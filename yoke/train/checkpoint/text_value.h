@@ -1,4 +1,5 @@
-// yoke/train/checkpoint/text_value.h -- numbers, flags and texts as a checkpoint's metadata has them, and back exactly.
+// yoke/train/checkpoint/text_value.h -- converts numbers, flags and texts to a checkpoint's metadata and back without
+// loss.
 #pragma once
 
 #include <charconv>
@@ -9,17 +10,17 @@
 namespace yoke::train {
 
 std::string text_of(bool value);    ///< "yes" or "no".
-std::string text_of(double value);  ///< The shortest text that is this number.
+std::string text_of(double value);  ///< The shortest text that reads back as this number.
 inline std::string text_of(const std::string& value) { return value; }
 template <std::integral Integer>
 std::string text_of(Integer value) {
   return std::to_string(value);
 }
 
-/// Errors  kDataLoss, naming what it is of.
+/// Errors kDataLoss, with `name`.
 [[noreturn]] void refuse_text(const std::string& name, const std::string& text);
 
-/// The other way. Errors: kDataLoss, with `name`, when the text is no such value.
+/// Parses `text`. Errors: kDataLoss, with `name`: the text is not such a value.
 void read_text(const std::string& name, const std::string& text, bool& value);
 void read_text(const std::string& name, const std::string& text, double& value);
 inline void read_text(const std::string&, const std::string& text, std::string& value) { value = text; }

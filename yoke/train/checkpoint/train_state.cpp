@@ -15,7 +15,7 @@
 namespace yoke::train {
 namespace {
 
-/// The names of all parts, also of those that have nothing to save yet.
+/// Lists the names of all parts, including those that have nothing to save yet.
 constexpr auto kPartsMark = "yoke.parts";
 
 std::optional<std::set<std::string>> listed_parts(const StoredCheckpoint& checkpoint) {
@@ -28,7 +28,7 @@ std::optional<std::set<std::string>> listed_parts(const StoredCheckpoint& checkp
   }
 }
 
-/// Names that no rank knows.
+/// The names that are unknown on every rank.
 std::set<std::string> unknown_to_all(dist::Group& group, const std::vector<std::string>& unknown_here) {
   std::set<std::string> result(unknown_here.begin(), unknown_here.end());
   for (const auto& text : group.all_gather_text(nlohmann::json(unknown_here).dump())) {
@@ -53,12 +53,12 @@ dist::Group& TrainState::group() const { return impl_->group; }
 
 TrainState& TrainState::add_part(const std::string& name, std::unique_ptr<Part> part) {
   if (name.empty() || name.starts_with("yoke.") || !is_utf8(name)) {
-    throw Error(ErrorCode::kInvalidArgument, "'{}' is no name for a part of the training state", name);
+    throw Error(ErrorCode::kInvalidArgument, "'{}' is not a valid name for a part of the training state", name);
   }
   for (const auto& [other, ignored] : impl_->parts) {
     if (name != other && !name.starts_with(other + "/") && !other.starts_with(name + "/")) continue;
-    throw Error(ErrorCode::kInvalidArgument, "the training state has a part '{}' already, so none can be '{}'", other,
-                name);
+    throw Error(ErrorCode::kInvalidArgument,
+                "the training state already has a part '{}', so another part cannot be named '{}'", other, name);
   }
   impl_->parts.emplace_back(name, std::move(part));
   return *this;

@@ -1,4 +1,4 @@
-// yoke/train/checkpoint/train_state.h -- everything that a resumed run needs, named once.
+// yoke/train/checkpoint/train_state.h -- registers everything that a resumed run needs under names.
 //
 //     train::TrainState state(group);
 //     state.add("model", net).add("optimizer", optimizer).add("loader", loader).add("loss", loss_mean);
@@ -37,32 +37,30 @@ namespace yoke::train {
 
 class Meter;
 
-/// What has a state of tensors by name: optimizers, averages, GradScaler, ReduceOnPlateau, and classes of one's own.
+/// A class whose state is tensors by name: optimizers, averages, GradScaler, ReduceOnPlateau, and classes of your own.
 template <class Part>
 concept HasStateDict = requires(Part& part, const TensorMap& state) {
   { part.state_dict() } -> std::convertible_to<TensorMap>;
   part.load_state_dict(state);
 };
 
-/// A loader: where it is in which epoch, the same on all ranks.
+/// A loader. Its position in an epoch is the same on all ranks.
 template <class Part>
 concept HasPosition = requires(Part& part) {
   part.resume(part.position());
 };
 
-/// Whether a resumed run takes the checkpoint's number of threads, or keeps its own and says that bits may differ.
+/// Whether a resumed run adopts the checkpoint's number of threads, or keeps its own and warns that bits may differ.
 enum class ThreadRule { kAdopt, kWarn };
 
-/// A training's parts under names. They are referred to, and outlive it.
-///
-/// Parts     a module, its holder or its wrapper; an optimizer and whatever else has a state_dict; meters; loaders; a
-///           generator of one's own; tensors; numbers, flags and texts.
-/// Sharded   what is divided between ranks (a FullyShardedDataParallel's model, a ShardedOptimizer) is saved and loaded
-///           by the same calls as what every rank has whole, and from one number of ranks to another.
-/// By rank   generators, meters and thread counts are each rank's own. On another number of ranks those that the
-///           checkpoint knows take up theirs, with a warning, and rank 0 takes the sums of all meters.
-/// Ranks     the same parts on all ranks. What is the same on all (an optimizer's state, a number) is rank 0's when
-///           saved.
+/// The parts of a training under names. It refers to the parts, which must outlive it. Parts a module, its holder or
+/// its wrapper; an optimizer or another object with a state_dict; meters; loaders; a generator; tensors; numbers, flags
+/// and texts. Sharded parts that are divided between ranks (a FullyShardedDataParallel's model, a ShardedOptimizer) are
+/// saved and loaded by the same calls as parts that every rank holds whole, also if the number of ranks changes. By
+/// rank generators, meters and thread counts differ between ranks. If the number of ranks has changed, each rank that
+/// the checkpoint knows loads its own, with a warning, and rank 0 loads the sums of all meters.
+/// Ranks     all ranks add the same parts. Parts that are equal on all ranks (an optimizer's state, a number) are saved
+///           from rank 0.
 class TrainState {
  public:
   explicit TrainState(dist::Group& group);
@@ -73,7 +71,7 @@ class TrainState {
   template <class Part>
   TrainState& add(const std::string& name, Part& part) {
     if constexpr (requires { part.model(); }) {
-      return add(name, part.model());  // a wrapper's model is marked as sharded where it is
+      return add(name, part.model());  // the model of a wrapper carries the marks of sharding
     } else if constexpr (std::is_base_of_v<torch::nn::Module, Part>) {
       return add_module(name, part);
     } else if constexpr (requires { static_cast<const torch::nn::Module&>(*part); }) {
@@ -112,39 +110,40 @@ class TrainState {
     }
   }
 
-  /// The default generators: "cpu", and "cuda" when the group's device is a GPU (then that GPU's).
+  /// Adds the default generators: "cpu", and if the group's device is a GPU, "cuda" for that GPU.
   TrainState& add_generators();
 
-  /// libtorch's threads in each rank: on a CPU the bits of sums depend on them. Load on the thread that trains, before
-  /// its first parallel operation: the count belongs to a thread, and libtorch's pools start then.
+  /// Adds the number of libtorch's threads in each rank, on which the bits of sums on a CPU depend. Load on the thread
+  /// that trains, before its first parallel operation, because the number belongs to a thread and libtorch's pools
+  /// start with that operation.
   TrainState& add_num_threads(ThreadRule rule = ThreadRule::kWarn);
 
   dist::Group& group() const;
 
-  /// This rank's tensors and the texts, as they are now: not copies.
+  /// The present tensors of this rank and the texts. The tensors are not copies.
   struct Snapshot {
     TensorSlices slices;  ///< Under "PART/NAME".
     StringMap values;     ///< Under "PART".
   };
   Snapshot snapshot() const;  ///< Collective.
 
-  /// Collective. Gives every part what the checkpoint has of it.
-  /// Errors  on all ranks, its own error where it is, its rank and message elsewhere: kInvalidArgument for a part that
-  ///         the checkpoint lacks or that is of another model, with the first difference. Everything is as it was then,
-  ///         unless it is a load_state_dict() or resume() that refuses: what comes before it has been loaded.
+  /// Collective. Loads every part from the checkpoint.
+  /// Errors  on all ranks (the failing rank's own error there, its rank and message on the others): kInvalidArgument:
+  ///         the checkpoint lacks a part, or the part belongs to another model (names the first difference). Then
+  ///         nothing has changed. If a load_state_dict() or resume() throws, the parts before it are already loaded.
   void load(const StoredCheckpoint& checkpoint, const Warn& warn = warn_on_stderr);
 
  private:
   struct StateDict {
     std::function<TensorMap()> save;
     std::function<void(const TensorMap&)> load;
-    /// What states named "KIND.NAME" are of: a state with the shape of NAME is divided as that is.
-    /// Null when no state is divided.
+    /// Returns the tensors to which states named "KIND.NAME" belong: a state with the shape of NAME is divided like
+    /// NAME. Null if no state is divided.
     std::function<NamedTensors()> layout;
   };
   struct Value {
     std::function<std::string()> save;
-    /// Reads the text; what it returns takes the value over.
+    /// Parses the text. The returned function stores the value.
     std::function<std::function<void()>(const std::string&)> prepare;
   };
   struct Part;

@@ -40,7 +40,7 @@ torch::nn::Sequential network(int64_t width) {
 
 void fail_when_warned(const std::string& message) { ADD_FAILURE() << message; }
 
-/// What a checkpoint of the state would hold, without one.
+/// The content of a checkpoint of the state, without writing one.
 StoredCheckpoint stored(const TrainState& state) {
   auto snapshot = state.snapshot();
   TensorMap tensors;
@@ -51,7 +51,7 @@ StoredCheckpoint stored(const TrainState& state) {
   return checkpoint;
 }
 
-/// The tensors of a checkpoint, to be changed.
+/// The tensors of a checkpoint, for a test to change.
 TensorMap tensors_of(const StoredCheckpoint& checkpoint) { return read_whole(checkpoint.source); }
 
 template <class... Parts>
@@ -185,7 +185,7 @@ TEST(TrainState, PartsThatOneSideLacksAreNamed) {
     } else {
       EXPECT_TRUE(warnings.empty());
     }
-    // An optimizer that has not stepped has no tensors, and is a part all the same.
+    // An optimizer before its first step has no tensors, but is still a part.
     auto w = at::zeros({2}).requires_grad_();
     Sgd fresh({{"w", w}}, {.momentum = 0.9});
     const auto of_optimizer = stored(state_of<Sgd>(world, {"optimizer", fresh}));
@@ -193,7 +193,7 @@ TEST(TrainState, PartsThatOneSideLacksAreNamed) {
   });
 }
 
-// Oracle: after a restore each rank draws what it would have drawn.
+// Oracle: after a restore each rank draws the numbers that it would have drawn.
 TEST(TrainState, EachRankGoesOnWithItsOwnNumbers) {
   StoredCheckpoint saved;
   std::vector<at::Tensor> expected(3);
@@ -210,7 +210,7 @@ TEST(TrainState, EachRankGoesOnWithItsOwnNumbers) {
     state_of<at::Generator>(world, {"augment", generator}).load(saved, fail_when_warned);
     EXPECT_TRUE(at::rand({5}, generator).equal(expected[static_cast<size_t>(world.rank())]));
   });
-  // Another number of ranks: said once, and nobody takes a stranger's stream.
+  // With another number of ranks there is one warning, and no rank takes another rank's stream.
   fakes::run_ranks(4, [&](dist::World& world) {
     auto generator = at::detail::createCPUGenerator(99);
     std::vector<std::string> warnings;
@@ -279,7 +279,7 @@ TEST(TrainState, TheNumberOfThreadsIsAdoptedOrNamed) {
   at::set_num_threads(own);
 }
 
-// Oracle: the mean over all ranks' values, whatever the number of ranks that goes on.
+// Oracle: the mean over all ranks' values, whatever the number of ranks after resuming.
 TEST(TrainState, MetersGoOnOnAnyNumberOfRanks) {
   StoredCheckpoint saved;
   fakes::run_ranks(2, [&](dist::World& world) {
@@ -297,8 +297,8 @@ TEST(TrainState, MetersGoOnOnAnyNumberOfRanks) {
   }
 }
 
-// A state that each rank has a part of comes whole from all, and goes to any number of ranks. The last rank may have
-// nothing.
+// A state that is divided between ranks is saved whole and loaded on any number of ranks. The last rank may have no
+// part.
 TEST(TrainState, AnOptimizersStateIsDividedAsItsParameters) {
   struct Custom {
     NamedTensors parameters;
@@ -307,7 +307,7 @@ TEST(TrainState, AnOptimizersStateIsDividedAsItsParameters) {
     const TensorMap& state_dict() const { return state; }
     void load_state_dict(const TensorMap& given) { state = given; }
   };
-  // Parameters net.w [2, 3] and s [], the parts of `rank` of `size`.
+  // This rank's parts of the parameters net.w [2, 3] and s [].
   const auto divided = [](dist::World& world) {
     Custom custom;
     const int64_t length = (6 + world.size() - 1) / world.size(), first = std::min<int64_t>(6, length * world.rank());

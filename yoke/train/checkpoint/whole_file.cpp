@@ -29,11 +29,11 @@ constexpr std::string_view kVersionKey = "yoke.version";
 constexpr int64_t kVersion = 1;
 constexpr std::string_view kStepKey = "yoke.step";
 constexpr std::string_view kDataCrcKey = "yoke.crc32.data";
-constexpr std::string_view kHeaderCrcKey = "yoke.crc32.header";  // of the header with this field as kNoCrc
+constexpr std::string_view kHeaderCrcKey = "yoke.crc32.header";  // computed with this field set to kNoCrc
 constexpr std::string_view kNoCrc = "00000000";
 
 uint32_t crc_of(std::span<const std::byte> bytes, uint32_t crc = 0) {
-  // zlib takes a null pointer, an empty span's, as a request to start over.
+  // zlib would take the null pointer of an empty span as a request to start over.
   return bytes.empty()
              ? crc
              : static_cast<uint32_t>(crc32_z(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
@@ -41,8 +41,8 @@ uint32_t crc_of(std::span<const std::byte> bytes, uint32_t crc = 0) {
 
 std::string crc_text(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
-/// Where the value of a field of our own stands in the header. A caller's text cannot look like one: its quotes are
-/// escaped there.
+/// The position in the header of the value of one of our fields. A caller's text cannot look like such a field, because
+/// its quotes are escaped.
 size_t find_value(std::string_view header, std::string_view key) {
   const auto lead = fmt::format("\"{}\":\"", key);
   const size_t at = header.find(lead);
@@ -68,13 +68,13 @@ int64_t number_of(const StringMap& metadata, std::string_view key, const std::st
   return *value;
 }
 
-/// Checks who wrote the file and that it is unharmed; returns the step.
+/// Checks that yoke wrote the file and that it is intact. Returns the step.
 int64_t verify(const SafetensorsReader& reader, const std::string& what) {
   const auto file = reader.file();
   const auto& metadata = reader.metadata();
   const auto format = metadata.find(std::string(kFormatKey));
   if (format == metadata.end() || format->second != kFormat) {
-    throw Error(ErrorCode::kDataLoss, "{}: a safetensors file, but no checkpoint of yoke", what);
+    throw Error(ErrorCode::kDataLoss, "{}: a safetensors file, but not a checkpoint of yoke", what);
   }
   const auto header_size = static_cast<size_t>(reader.header_bytes());
   const std::string text(reinterpret_cast<const char*>(file.data()), header_size);
@@ -94,7 +94,7 @@ int64_t verify(const SafetensorsReader& reader, const std::string& what) {
   return number_of(metadata, kStepKey, what);
 }
 
-/// A lock on a temporary shows other writers that its own is alive. It lasts as long as the result.
+/// Locks a temporary file, which shows other writers that its writer is alive. The lock lasts as long as the result.
 UniqueFd mark_in_use(int temporary) {
   UniqueFd mark(fcntl(temporary, F_DUPFD_CLOEXEC, 0));
   if (mark) flock(mark.value(), LOCK_EX | LOCK_NB);
@@ -112,7 +112,7 @@ void write_whole_file(const fs::path& path, int64_t step, const TensorMap& tenso
                    {std::string(kDataCrcKey), std::string(kNoCrc)},
                    {std::string(kHeaderCrcKey), std::string(kNoCrc)}});
   auto layout = lay_out_safetensors(tensors, metadata);
-  UniqueFd mark;  // until after the rename, for which replace_file closes its own descriptor
+  UniqueFd mark;  // held until after the rename, before which replace_file closes its own descriptor
   try {
     replace_file(path, [&](int fd) {
       mark = mark_in_use(fd);

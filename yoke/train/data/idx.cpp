@@ -26,7 +26,7 @@ Error damaged(std::string_view name, fmt::format_string<Args...> format, Args&&.
   return Error(ErrorCode::kDataLoss, fmt::format("{}: {}", name, fmt::format(format, std::forward<Args>(args)...)));
 }
 
-// The content of a file, front to back, unpacked if need be.
+// Reads the content of a file from front to back, and unpacks it if it is gzipped.
 class Reader {
  public:
   Reader(std::string_view bytes, std::string_view name) : bytes_(bytes), name_(name) {
@@ -43,13 +43,13 @@ class Reader {
 
   bool gzipped() const { return gzipped_; }
 
-  // No content can be longer than this.
+  // An upper bound for the length of the content.
   int64_t max_bytes() const {
     const auto size = static_cast<int64_t>(bytes_.size());
     return gzipped_ ? size * kMaxDeflateRatio : size;
   }
 
-  // As many of the next `size` bytes as there are.
+  // Reads up to `size` bytes and returns their number.
   int64_t read(uint8_t* to, int64_t size) {
     if (!gzipped_) {
       const auto count = std::min<int64_t>(size, static_cast<int64_t>(bytes_.size()) - position_);
@@ -85,7 +85,7 @@ class Reader {
  private:
   static constexpr std::string_view kGzipMagic = "\x1f\x8b";
 
-  // A gzip file may be several, one behind the other.
+  // A gzip file may consist of several members.
   void next_member() {
     const auto rest = bytes_.substr(static_cast<size_t>(position_));
     if (rest.starts_with(kGzipMagic)) {
@@ -117,7 +117,7 @@ at::Tensor require_labels(const at::Tensor& labels, const std::filesystem::path&
     throw damaged(path.string(), "expected labels from 0 to 9, found {} for sample {}", *bad, bad - values);
   }
   auto classes = at::empty(labels.sizes(), at::kLong);
-  std::copy_n(values, labels.numel(), classes.data_ptr<int64_t>());  // .to() would start OpenMP's threads here
+  std::copy_n(values, labels.numel(), classes.data_ptr<int64_t>());  // .to() would start OpenMP's threads
   return classes;
 }
 
@@ -130,7 +130,7 @@ at::Tensor require_images(const at::Tensor& images, const std::filesystem::path&
 
 std::filesystem::path find(const std::filesystem::path& dir, const std::string& name) {
   for (const auto& candidate : {dir / (name + ".gz"), dir / name}) {
-    std::error_code unknown;  // not allowed to look: let reading it say so
+    std::error_code unknown;  // if it may not be checked, reading it reports the error
     if (std::filesystem::exists(candidate, unknown) || unknown) return candidate;
   }
   throw Error(ErrorCode::kNotFound,
@@ -179,8 +179,8 @@ at::Tensor decode_idx(std::string_view bytes, std::string_view name) {
                   num_values, count);
   }
   if (uint8_t more; reader.read(&more, 1) != 0) {
-    throw damaged(name, "its IDX header says [{}], which is {} values; found more behind them", fmt::join(sizes, ", "),
-                  num_values);
+    throw damaged(name, "its IDX header says [{}], which is {} values; found more data after them",
+                  fmt::join(sizes, ", "), num_values);
   }
   return tensor;
 }

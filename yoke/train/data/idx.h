@@ -1,4 +1,4 @@
-// yoke/train/data/idx.h -- the files that MNIST and its successors come in.
+// yoke/train/data/idx.h -- reads the file format of MNIST and its successors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,14 +10,14 @@
 
 namespace yoke::train {
 
-/// An IDX file of unsigned bytes, plain or gzipped, as a uint8 tensor of the dimensions in its header.
-/// The whole file must be as its header says: nothing missing, nothing behind it, gzip's checksums right.
-/// Errors  kNotFound and the like as errno says; kDataLoss for any other file. All name the path; kDataLoss says what
-///         was expected and what was found, before anything of a size that a header invented is allocated.
-/// Source  The format: http://yann.lecun.com/exdb/mnist/, "FILE FORMATS".
+/// Reads an IDX file of unsigned bytes, plain or gzipped, as a uint8 tensor with the dimensions in its header. The file
+/// must match its header exactly: no byte is missing or extra, and gzip's checksums are right.
+/// Errors  kNotFound and others as errno says; kDataLoss for any other file. All name the path; kDataLoss says what was
+///         expected and what was found. Sizes in a header are checked before memory is allocated for them.
+/// Source the format: http://yann.lecun.com/exdb/mnist/, "FILE FORMATS".
 at::Tensor read_idx(const std::filesystem::path& path);
 
-/// The same for bytes in memory; `name` stands for the path in errors.
+/// The same for bytes in memory; errors give `name` as the path.
 at::Tensor decode_idx(std::string_view bytes, std::string_view name);
 
 /// Where Debian's package dataset-fashion-mnist puts its files.
@@ -28,10 +28,10 @@ struct FashionMnist {
   Samples test;   ///< The same for 10000.
 };
 
-/// Reads {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz, or the same without .gz. MNIST itself and its
-/// other replacements, of any count, are read as well.
-/// Errors  as read_idx; kNotFound names the missing file and says where to get it; kDataLoss when images are not
-///         28 x 28, when they are not as many as the labels, or for a label over 9.
+/// Reads {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz, or the same without .gz. MNIST and its other replacements,
+/// with any number of samples, can be read too.
+/// Errors  as read_idx; kNotFound names the missing file and says where to get it; kDataLoss: images are not 28 x 28,
+///         the numbers of images and labels differ, or a label is over 9.
 FashionMnist read_fashion_mnist(const std::filesystem::path& dir = kFashionMnistDir);
 
 }  // namespace yoke::train

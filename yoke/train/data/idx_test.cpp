@@ -61,7 +61,7 @@ TEST(Idx, ReadsPlainAndGzipped) {
   EXPECT_EQ(decode_idx(gzip(idx({3000}, std::string(3000, 'x'))), "1000 to 1").numel(), 3000);
 }
 
-// Every truncation, of every byte: none may be taken for a whole file.
+// A file truncated at any byte must not be accepted as a whole file.
 TEST(Idx, RefusesATruncatedFile) {
   const auto packed = gzip(kPlain);
   for (size_t size = 0; size < kPlain.size(); ++size) EXPECT_NE(refusal(kPlain.substr(0, size)), "(nothing thrown)");
@@ -75,12 +75,12 @@ TEST(Idx, RefusesATruncatedFile) {
 }
 
 TEST(Idx, RefusesWhatIsBehindTheData) {
-  EXPECT_THAT(refusal(kPlain + "x"), HasSubstr("found more behind them"));
-  EXPECT_THAT(refusal(gzip(kPlain + "x")), HasSubstr("found more behind them"));
+  EXPECT_THAT(refusal(kPlain + "x"), HasSubstr("found more data after them"));
+  EXPECT_THAT(refusal(gzip(kPlain + "x")), HasSubstr("found more data after them"));
   EXPECT_THAT(refusal(gzip(kPlain) + "garbage"), HasSubstr("7 bytes of something else"));
 }
 
-// Every bit of a gzip file is either checked by its checksums or says nothing about the content.
+// Every bit of a gzip file is either covered by its checksums or does not affect the content.
 TEST(Idx, RefusesOrIgnoresEveryFlippedBit) {
   const auto packed = gzip(kPlain);
   const auto expected = decode_idx(packed, "whole");
@@ -122,7 +122,7 @@ class FashionMnistFiles : public ::testing::Test {
     write("train-images-idx3-ubyte.gz", gzip(idx({3, 28, 28}, std::string(3 * 784, 'i'))));
     write("train-labels-idx1-ubyte.gz", gzip(idx({3}, {0, 5, 9})));
     write("t10k-images-idx3-ubyte.gz", gzip(idx({1, 28, 28}, std::string(784, 't'))));
-    write("t10k-labels-idx1-ubyte", idx({1}, {4}));  // not all need be gzipped
+    write("t10k-labels-idx1-ubyte", idx({1}, {4}));  // some files may be plain
   }
   ~FashionMnistFiles() override { std::filesystem::remove_all(dir_); }
 

@@ -36,8 +36,9 @@ void check_that(bool condition, fmt::format_string<Args...> format, Args&&... ar
   }
 }
 
-// Memory for batches, all of one size, which comes back here when the last tensor on it goes: fresh memory would cost a
-// page fault for every 4 KiB of every batch. Tensors hold the pool, so it may outlive its loader.
+// A pool of equal memory blocks for batches. A block returns to the pool when its last tensor is destroyed, because
+// fresh memory would cost a page fault for every 4 KiB of every batch. Tensors hold the pool, so it may outlive its
+// loader.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   BufferPool(int64_t buffer_bytes, int64_t max_kept) : buffer_bytes_(buffer_bytes) {
@@ -47,7 +48,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   at::Tensor tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
     auto buffer = take();
     void* const data = buffer.get();
-    // std::function must be copyable, so the deleter shares what it alone owns.
+    // std::function must be copyable, so the deleter holds a shared_ptr although it is the only owner.
     return at::from_blob(
         data, sizes, strides,
         [pool = shared_from_this(), guard = std::shared_ptr<Memory>(new Memory(std::move(buffer)))](void*) {
@@ -85,21 +86,21 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::vector<Memory> kept_;
 };
 
-// One of a batch's two tensors: shape of a row, and where its memory comes from.
+// One of a batch's two tensors: the shape of a row, and the source of its memory.
 struct Column {
   at::Tensor source;
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes, strides;  // of a full batch
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
   detail::SampleShape shape;
-  std::shared_ptr<BufferPool> pool;  // null: pinned memory from libtorch
+  std::shared_ptr<BufferPool> pool;  // null: libtorch's pinned memory
 
   Column(const at::Tensor& samples, at::ScalarType to, at::MemoryFormat format, const LoaderOptions& options)
       : source(samples.resolve_conj().resolve_neg()), dtype(to), sizes(source.sizes().vec()), memory_format(format) {
     shape.pixels = 1;
     for (size_t d = 1; d < sizes.size(); ++d) shape.pixels *= sizes[d];
     sizes[0] = options.batch_size;
-    const auto contiguous = c10::contiguous_strides(sizes);  // the same for any number of rows
+    const auto contiguous = c10::contiguous_strides(sizes);  // do not depend on the number of rows
     strides.assign(contiguous.begin(), contiguous.end());
     if (format == at::MemoryFormat::ChannelsLast) {
       shape.channels_last = true;
@@ -124,7 +125,7 @@ struct Column {
     auto batch = sizes;
     batch[0] = rows;
     if (pool) return pool->tensor(batch, strides, dtype);
-    // libtorch's host allocator knows when copies to the GPU have ended; a pool of ours would not.
+    // libtorch's host allocator knows when copies to the GPU have ended; our pool does not.
     return at::empty(batch, at::TensorOptions(dtype).pinned_memory(true), memory_format);
   }
 };
@@ -160,9 +161,9 @@ void check(const Samples& samples, const LoaderOptions& options) {
     check_that(std::all_of(stddev.begin(), stddev.end(), [](double value) { return value > 0; }),
                "standard deviations [{}] must be above 0", fmt::join(stddev, ", "));
   }
-  // On the CPU nothing of a GPU is asked.
+  // A loader for the CPU asks nothing about GPUs.
   if (!options.device->is_cpu() && at::accelerator::deviceCount() == 0) {
-    throw Error(ErrorCode::kFailedPrecondition, "loader: {} is asked for, and libtorch sees no GPU",
+    throw Error(ErrorCode::kFailedPrecondition, "loader: {} is requested, but libtorch sees no GPU",
                 options.device->str());
   }
 }
@@ -176,7 +177,7 @@ template <typename T, typename Round>
 detail::ByteTables<T> make_tables(const Normalization& normalization, Round round) {
   detail::ByteTables<T> tables(normalization.mean.size());
   for (size_t c = 0; c < tables.size(); ++c) {
-    // float32 throughout and in this order, as torchvision's ToTensor and Normalize.
+    // float32 throughout and in this order, like torchvision's ToTensor and Normalize.
     const auto mean = static_cast<float>(normalization.mean[c]), stddev = static_cast<float>(normalization.stddev[c]);
     for (size_t x = 0; x < 256; ++x) tables[c][x] = round((static_cast<float>(x) / 255.0f - mean) / stddev);
   }
@@ -246,7 +247,7 @@ struct Loader::Impl {
 
   void work() {
     pthread_setname_np(pthread_self(), "yoke-loader");
-    // Pinned memory belongs to a GPU's context, and a new thread's is the first GPU's.
+    // Pinned memory belongs to a GPU's context, and a new thread would use that of the first GPU.
     c10::OptionalDeviceGuard guard;
     std::exception_ptr no_device;
     try {
@@ -277,7 +278,7 @@ struct Loader::Impl {
   void start_workers() {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the threads that wait for them
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals go to the threads that wait for them
     try {
       while (static_cast<int64_t>(workers.size()) < options.num_workers) workers.emplace_back([this] { work(); });
     } catch (const std::exception& error) {
@@ -288,7 +289,7 @@ struct Loader::Impl {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  /// The next batch, where it was made; nullopt at the end.
+  /// The next batch, in the memory in which it was made; nullopt at the end.
   std::optional<Batch> take() {
     if (options.num_workers == 0) {
       if (next_given == end) return std::nullopt;
@@ -314,26 +315,26 @@ struct Loader::Impl {
     std::exception_ptr error;
   };
 
-  const LoaderOptions options;  // with a device
+  const LoaderOptions options;  // its device is always set
   const DistributedSampler sampler;
   const int64_t num_samples;
-  int64_t samples_per_batch = 0;  // of all ranks
+  int64_t samples_per_batch = 0;  // over all ranks
   Column data, target;
-  detail::ByteTables<float> float_tables;  // one of the two, or neither, is filled
+  detail::ByteTables<float> float_tables;  // at most one of the two is filled
   detail::ByteTables<uint16_t> half_tables;
 
-  // The caller's alone.
-  int64_t epoch = 0;       // what epoch() began last, or the one after it where its end has been given
-  int64_t num_starts = 0;  // of orders
-  bool is_epoch = false;   // what was begun last is an epoch, and its end has not been given
+  // Only the caller's thread uses these.
+  int64_t epoch = 0;       // the epoch begun last, or the one after it if next() has returned its end
+  int64_t num_starts = 0;  // number of orders begun
+  bool is_epoch = false;   // an epoch was begun last, and next() has not returned its end
   std::optional<LoaderPosition> resumed;
 
   std::vector<int64_t> indices;  // changes only while no worker is busy
-  std::mutex mutex;              // guards what follows
+  std::mutex mutex;              // guards the members below
   std::condition_variable has_work, has_batch;
-  std::vector<Slot> slots;  // batch n is made in slot n modulo their number
-  int64_t next_made = 0;    // the number of the batch that the next free worker makes
-  int64_t next_given = 0;   // the number of the batch that next() gives
+  std::vector<Slot> slots;  // batch n uses slot n modulo their number
+  int64_t next_made = 0;    // number of the batch that the next free worker makes
+  int64_t next_given = 0;   // number of the batch that next() returns
   int64_t end = 0;
   int64_t num_busy = 0;
   bool stopping = false;
@@ -383,15 +384,16 @@ void Loader::resume(const LoaderPosition& given) {
   auto position = given;
   if (given.samples_per_batch > 0 && impl_->samples_per_batch != given.samples_per_batch) {
     const int64_t sample = given.batch * given.samples_per_batch;
-    check_that(sample % impl_->samples_per_batch == 0,
-               "no position to resume at: {} samples of epoch {} have been read, which is no multiple of the {} that a "
-               "batch of all ranks has here; resume with another batch size or number of ranks",
-               sample, given.epoch, impl_->samples_per_batch);
+    check_that(
+        sample % impl_->samples_per_batch == 0,
+        "not a position to resume at: {} samples of epoch {} have been read, which is not a multiple of the {} that a "
+        "batch of all ranks has here; resume with another batch size or number of ranks",
+        sample, given.epoch, impl_->samples_per_batch);
     position.batch = sample / impl_->samples_per_batch;
     position.samples_per_batch = impl_->samples_per_batch;
   }
   check_that(position.epoch >= 0 && position.batch >= 0 && position.batch <= num_batches(),
-             "no position to resume at: batch {} of epoch {}, where an epoch has {} batches", position.batch,
+             "not a position to resume at: batch {} of epoch {}, where an epoch has {} batches", position.batch,
              position.epoch, num_batches());
   impl_->resumed = position;
 }
@@ -406,7 +408,7 @@ void read_text(const std::string& name, const std::string& text, LoaderPosition&
   const int count = std::sscanf(text.c_str(), "epoch %" SCNd64 ", batch %" SCNd64 " of %" SCNd64 " samples%n",
                                 &read.epoch, &read.batch, &read.samples_per_batch, &end);
   if (count != 3 || end != static_cast<int>(text.size())) {
-    throw Error(ErrorCode::kDataLoss, "the checkpoint's '{}' is '{}', no position of a loader", name, text);
+    throw Error(ErrorCode::kDataLoss, "the checkpoint's '{}' is '{}', which is not a position of a loader", name, text);
   }
   position = read;
 }
@@ -424,10 +426,10 @@ Loader::Batches Loader::start(std::vector<int64_t> indices, int64_t first_batch)
   const int64_t count = num_batches(static_cast<int64_t>(indices.size()));
   check_that(first_batch >= 0 && first_batch <= count, "first_batch {} of {} batches", first_batch, count);
 
-  impl_->start_workers();  // first: where that fails nothing is to come
+  impl_->start_workers();  // first, because after a failure there must be no batches
   {
     std::unique_lock lock(impl_->mutex);
-    impl_->end = impl_->next_made;  // nothing of the old order is begun any more
+    impl_->end = impl_->next_made;  // no further batch of the old order is begun
     impl_->has_batch.wait(lock, [&] { return impl_->num_busy == 0; });
     for (auto& slot : impl_->slots) slot = {};
     impl_->indices = std::move(indices);
@@ -453,7 +455,7 @@ std::optional<Batch> Loader::next() {
 }
 
 void Loader::Batches::advance() {
-  current_.reset();  // its memory may serve the next one
+  current_.reset();  // its memory may be reused for the next batch
   if (loader_->impl_->num_starts != number_) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "loader: another epoch or order was begun within the loop over this one; use a loader for each");

@@ -1,4 +1,4 @@
-// yoke/train/data/loader.h -- batches of samples, gathered and normalised ahead of the training loop.
+// yoke/train/data/loader.h -- makes batches of samples, gathered and normalised before the training loop needs them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,8 +23,8 @@ class Group;
 
 namespace yoke::train {
 
-/// Bytes become (x / 255 - mean) / stddev: torchvision's ToTensor and Normalize, to the last bit. One entry for all
-/// channels (dimension 1 of the data), or one for each.
+/// Converts bytes to (x / 255 - mean) / stddev, with the same bits as torchvision's ToTensor and Normalize. The vectors
+/// have one entry for all channels (dimension 1 of the data), or one per channel.
 struct Normalization {
   std::vector<double> mean;
   std::vector<double> stddev;
@@ -33,16 +33,17 @@ struct Normalization {
 struct LoaderOptions {
   int64_t batch_size = 64;  ///< Samples in a batch of this rank.
   bool shuffle = true;
-  uint64_t seed = 0;   ///< Decides each epoch's order. All ranks must give the same, or they see overlapping samples.
-  bool exact = false;  ///< Every sample comes once, as in an evaluation: see DistributedSamplerOptions.
-  /// Every batch is full and no sample comes twice in an epoch: the last samples of its order are left out.
+  uint64_t seed = 0;   ///< Determines each epoch's order. It must be the same on all ranks, or they see overlapping
+                       ///< samples.
+  bool exact = false;  ///< Every sample appears exactly once, for evaluation: see DistributedSamplerOptions.
+  /// Every batch is full and no sample appears twice in an epoch: the last samples of its order are left out.
   bool drop_last = false;
-  int64_t num_workers = 1;   ///< Threads that make batches; 0: next() makes them itself. The batches are the same.
-  int64_t num_prefetch = 4;  ///< Batches ready or in the making, at least 1; workers beyond this many idle.
-  std::optional<Normalization> normalization;  ///< For uint8 data; without it data are copied as they are.
+  int64_t num_workers = 1;   ///< Threads that make batches; with 0, next() makes them. The batches are the same.
+  int64_t num_prefetch = 4;  ///< Batches ready or in progress, at least 1; additional workers are idle.
+  std::optional<Normalization> normalization;  ///< For uint8 data; if unset, data are copied unchanged.
   at::ScalarType dtype = at::kFloat;           ///< Of normalised data: kFloat, kBFloat16 or kHalf, rounded to nearest.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;  ///< Or ChannelsLast, for data [N, C, H, W].
-  /// Where batches are when the loader gives them. The default is the World's device, and without a World the CPU.
+  /// The device of the batches. The default is the World's device, or the CPU without a World.
   std::optional<c10::Device> device;
 };
 
@@ -52,69 +53,72 @@ struct Batch {
   at::Tensor target;  ///< [batch, ...] like Samples::target.
 };
 
-/// How far a training has come in its data: what a checkpoint keeps of a loader.
+/// The position of a training in its data. A checkpoint saves it for a loader.
 struct LoaderPosition {
   int64_t epoch = 0;
-  int64_t batch = 0;  ///< The number of its next batch; while its last one is in use, how many it has.
-  /// Of all ranks. A loader that takes another number in a batch goes on from the same sample; 0: batches are alike.
+  int64_t batch = 0;  ///< Number of the next batch; while the last batch is in use, the number of batches.
+  /// Samples per batch over all ranks. A loader with another number continues from the same sample; 0 means that the
+  /// number is the same.
   int64_t samples_per_batch = 0;
 };
 
-/// "epoch 3, batch 17 of 256 samples", and back. Errors: kDataLoss, with `name`, for anything else.
+/// Converts to "epoch 3, batch 17 of 256 samples" and back. Errors: kDataLoss, with `name`, for any other text.
 std::string text_of(const LoaderPosition& position);
 void read_text(const std::string& name, const std::string& text, LoaderPosition& position);
 
-/// This rank's batches of in-memory or mapped samples, in the same order whatever the number of workers.
+/// Makes this rank's batches of in-memory or mapped samples. Their order does not depend on the number of workers.
 ///
 ///     Loader loader(samples, world, {.batch_size = 256, .seed = 1, .drop_last = true});
 ///     for (auto& batch : loader.epoch(3)) { ... }
 ///
-/// Memory   a batch stays valid and unchanged as long as anything holds it or a view of it, also after the loader is
-///          gone; then its memory serves a later batch.
+/// Memory   a batch stays valid and unchanged while a tensor or a view of it exists, even after the loader is
+///          destroyed. Then its memory is reused for a later batch.
 /// GPUs     a worker makes the batch in pinned memory, and next() starts its copy to the GPU on the caller's current
 ///          stream, so work on that stream needs no synchronisation. libtorch's allocator of pinned memory keeps the
 ///          buffer until the stream has passed the copy.
-/// Threads  one caller. Workers start with the first batches, take no signals and none of libtorch's threads.
-/// Errors   a batch that could not be made (kUnavailable: no memory) throws in the `next` that should have given it.
+/// Threads  one caller. Workers start with the first batches. They receive no signals and do not use libtorch's thread
+///          pool.
+/// Errors   if a batch cannot be made (kUnavailable: no memory), the `next` that should return it throws.
 class Loader {
  public:
   class Batches;
 
   /// For one process, which sees all samples.
-  /// Errors  kInvalidArgument: samples not contiguous, not on the CPU or not as many as their targets; options that do
-  ///         not fit them. kFailedPrecondition: a GPU is asked for, and libtorch sees none.
+  /// Errors  kInvalidArgument: samples are not contiguous or not on the CPU, the numbers of samples and targets differ,
+  ///         or options do not fit them; kFailedPrecondition: a GPU is requested, but libtorch sees none.
   Loader(Samples samples, const LoaderOptions& options);
-  /// For this rank of `world`: its share of every epoch's samples, as a DistributedSampler divides them. Not
-  /// collective, and `world` is not used afterwards.
+  /// For this rank of `world`, which gets its share of every epoch's samples, as a DistributedSampler divides them. Not
+  /// collective; `world` is not used afterwards.
   Loader(Samples samples, const dist::Group& world, const LoaderOptions& options);
   Loader(Loader&&) noexcept;
-  ~Loader();  ///< At any time: batches in the making are dropped.
+  ~Loader();  ///< Allowed at any time: batches in progress are dropped.
 
-  /// Begins epoch `epoch` (0, 1, ...) and gives its batches, for a range-based for loop: from the first one, or from
-  /// the batch that `resume` named.
-  /// Errors  kInvalidArgument: a negative epoch. kUnavailable: the system has no more threads. Nothing is begun then.
+  /// Begins epoch `epoch` (0, 1, ...) and returns its batches for a range-based for loop, from the first one or from
+  /// the batch given to `resume`.
+  /// Errors  kInvalidArgument: a negative epoch; kUnavailable: the system has no more threads. Then nothing is begun.
   Batches epoch(int64_t epoch);
 
-  /// How many batches this rank has in an epoch. With `exact` some ranks may have one more than others.
+  /// The number of batches of this rank in an epoch. With `exact` some ranks may have one more than others.
   int64_t num_batches() const;
 
-  /// Within the loop over an epoch: that epoch, and the batch after the one in use. After the loop: the next epoch's
-  /// beginning. So a checkpoint that is saved at any time continues with the first batch that was not trained on.
+  /// In the loop over an epoch, this is that epoch and the batch after the one in use. After the loop, it is the
+  /// beginning of the next epoch. So a training resumed from a checkpoint continues with the first batch that it was
+  /// not trained on.
   LoaderPosition position() const;
 
   /// The next `epoch(position.epoch)` begins at `position.batch`, and position() is `position` until then.
-  /// Errors  kInvalidArgument: no position in an epoch of this loader, or one within a batch of it.
+  /// Errors  kInvalidArgument: it is not a position in an epoch of this loader, or it is inside a batch.
   void resume(const LoaderPosition& position);
 
-  /// The same for an order of the caller's own: batches of `indices`, each in [0, N), from number `first_batch` on.
+  /// The same for an order that the caller gives: batches of `indices`, each in [0, N), from batch `first_batch` on.
   /// Such an order belongs to no epoch, and position() does not count its batches.
-  /// Errors  as epoch(); kInvalidArgument: an index outside the samples; first_batch outside [0, number of batches].
+  /// Errors  as epoch(); kInvalidArgument: an index is out of range, or first_batch is outside [0, number of batches].
   Batches start(std::vector<int64_t> indices, int64_t first_batch = 0);
 
-  /// How many batches `num_indices` indices make.
+  /// The number of batches for `num_indices` indices.
   int64_t num_batches(int64_t num_indices) const;
 
-  /// The next batch, waiting for it if need be; nullopt at the end, and before anything has begun.
+  /// Returns the next batch, and waits for it if necessary; nullopt at the end, and before an order was begun.
   std::optional<Batch> next();
 
  private:
@@ -123,9 +127,9 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The batches of what was begun last, each until the loop asks for the next. Breaking off early is fine. The loader
-/// must stay where it is meanwhile.
-/// Errors  as next(); kFailedPrecondition when the loader has begun something else meanwhile.
+/// The batches of the epoch or order that was begun last. The range holds each batch until the loop asks for the next
+/// one. The loop may break early. The loader must not be moved meanwhile.
+/// Errors  as next(); kFailedPrecondition: the loader has begun another epoch or order meanwhile.
 class Loader::Batches {
  public:
   class Iterator {
@@ -158,7 +162,7 @@ class Loader::Batches {
   void advance();
 
   Loader* loader_;
-  int64_t number_;  ///< Counts what the loader has begun.
+  int64_t number_;  ///< Number of the order that the loader had begun.
   std::optional<Batch> current_;
 };
 

@@ -140,7 +140,7 @@ std::vector<int64_t> targets(const Batch& batch) {
 // The target of a sample is its index, so that a batch says which samples it has.
 Samples numbered(int64_t count) { return {at::arange(count).to(at::kFloat), at::arange(count)}; }
 
-// Oracle: the sampler, whose lists are PyTorch's.
+// Oracle: the sampler, whose lists are equal to PyTorch's.
 TEST_P(LoaderWorkers, GiveEachRankTheSamplersShareOfAnEpoch) {
   fakes::run_ranks(3, [&](dist::World& world) {
     const LoaderOptions cases[] = {{.seed = 5}, {.shuffle = false}, {.seed = 5, .exact = true}, {.drop_last = true}};
@@ -170,11 +170,11 @@ TEST_P(LoaderWorkers, GiveEachRankTheSamplersShareOfAnEpoch) {
   });
 }
 
-// Oracle: the training that was not interrupted. What a checkpoint keeps, at any moment, leads to the batch after.
+// Oracle: the uninterrupted training. A position that is saved at any moment leads to the following batch.
 TEST_P(LoaderWorkers, ResumeAtEveryPosition) {
   const LoaderOptions options{.batch_size = 4, .seed = 3, .num_workers = GetParam()};
   std::vector<std::vector<int64_t>> all;
-  std::vector<LoaderPosition> positions;  // while batch i is in use
+  std::vector<LoaderPosition> positions;  // the positions while batch i is in use
   Loader loader(numbered(10), options);
   EXPECT_EQ(loader.position().epoch, 0);
   EXPECT_EQ(loader.position().batch, 0);
@@ -243,7 +243,7 @@ TEST_P(LoaderWorkers, EndWhileWorking) {
   }
 }
 
-// A batch that is held, or a view of it, is not written over; nor when the loader is gone.
+// A batch is not overwritten while it or a view of it exists, even after the loader is destroyed.
 TEST_P(LoaderWorkers, LeaveHeldBatchesAlone) {
   const auto samples = images(120);
   const auto indices = shuffled(120);
@@ -267,10 +267,10 @@ TEST_P(LoaderWorkers, UseMemoryAgainOnceItIsLetGo) {
   loader.start(shuffled(400));
   std::set<const void*> places;
   while (const auto batch = loader.next()) places.insert(batch->data.const_data_ptr());
-  EXPECT_LE(places.size(), 2u + 1u + 1u);  // ready or in the making, in use, about to be let go
+  EXPECT_LE(places.size(), 2u + 1u + 1u);  // ready or in progress, in use, about to be released
 }
 
-// What the user does to a batch in place, its shape included, does not reach a later one.
+// In-place changes of a batch by the user, even of its shape, do not affect a later batch.
 TEST_P(LoaderWorkers, GiveWholeBatchesAfterChangedOnes) {
   const auto samples = images(40);
   Loader loader(samples, {.batch_size = 4, .num_workers = GetParam(), .num_prefetch = 1});
@@ -285,7 +285,7 @@ TEST_P(LoaderWorkers, GiveWholeBatchesAfterChangedOnes) {
 }
 
 TEST_P(LoaderWorkers, ThrowInNextWhatWentWrong) {
-  // A sample of 16 GiB, never touched, 2^20 times in a batch.
+  // A sample of 16 GiB, which is never touched, appears 2^20 times in a batch.
   static char byte;
   const auto huge = at::from_blob(&byte, {1, int64_t{1} << 34}, at::kByte);
   Loader loader({huge, at::zeros({1}, at::kLong)}, {.batch_size = 1 << 20, .num_workers = GetParam()});
@@ -302,7 +302,7 @@ TEST_P(LoaderWorkers, ThrowInNextWhatWentWrong) {
   }
 }
 
-// Which of a process's threads takes a signal is the kernel's choice among those that do not block it.
+// The kernel delivers a signal to any thread that does not block it.
 TEST(Loader, WorkersBlockAllSignalsAndTheCallerNone) {
   sigset_t before, after;
   pthread_sigmask(SIG_SETMASK, nullptr, &before);
@@ -325,7 +325,7 @@ TEST(Loader, WorkersBlockAllSignalsAndTheCallerNone) {
     const auto blocked = std::stoull(line.substr(7), nullptr, 16);
     for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) EXPECT_TRUE(blocked >> (signal - 1) & 1) << signal;
   }
-  EXPECT_GE(num_workers, 1);  // a thread that has not run yet has not its name
+  EXPECT_GE(num_workers, 1);  // a thread has its name only after it has run
 }
 
 std::string refusal(Samples samples, const LoaderOptions& options, std::vector<int64_t> indices = {},
@@ -339,7 +339,7 @@ std::string refusal(Samples samples, const LoaderOptions& options, std::vector<i
   return "(nothing thrown)";
 }
 
-// A marked tensor's memory is not its values.
+// The memory of a tensor with the conjugate flag differs from its values.
 TEST(Loader, GivesConjugatedValues) {
   const auto numbers = at::view_as_complex(at::rand({5, 3, 2}));
   Loader loader({numbers.conj(), at::zeros({5}, at::kLong)}, {.batch_size = 5});
@@ -347,7 +347,7 @@ TEST(Loader, GivesConjugatedValues) {
   EXPECT_TRUE(at::equal(loader.next()->data, numbers.conj()));
 }
 
-// With none of them at work next() would wait for ever.
+// Without any worker, next() would wait forever.
 TEST(Loader, WithoutThreadsNothingIsBegun) {
   if (test::kIsSanitized) GTEST_SKIP() << "sanitizers need memory for each thread, or end";
   Loader loader(images(8), {.batch_size = 4, .num_workers = 1024});
@@ -399,7 +399,7 @@ TEST(Loader, RefusesAGpuThatIsNotThere) {
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
-    EXPECT_THAT(error.what(), HasSubstr("cuda:0 is asked for, and libtorch sees no GPU"));
+    EXPECT_THAT(error.what(), HasSubstr("cuda:0 is requested, but libtorch sees no GPU"));
   }
 }
 

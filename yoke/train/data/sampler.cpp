@@ -17,7 +17,7 @@ DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
     throw Error(ErrorCode::kInvalidArgument, "sampler: rank {} of {} ranks", options.rank, options.num_ranks);
   }
   if (options.drop_last && options.exact) {
-    throw Error(ErrorCode::kInvalidArgument, "sampler: drop_last leaves samples out, and exact asks for all of them");
+    throw Error(ErrorCode::kInvalidArgument, "sampler: drop_last leaves samples out, but exact requires all of them");
   }
   const int64_t rest = options.num_samples % options.num_ranks;
   size_ = options.num_samples / options.num_ranks;
@@ -42,7 +42,7 @@ std::vector<int64_t> DistributedSampler::indices(int64_t epoch) const {
   std::vector<int64_t> result(static_cast<size_t>(size_));
   int64_t position = options_.rank;
   for (auto& index : result) {
-    const int64_t wrapped = position % options_.num_samples;  // past the end: padding, over and over if need be
+    const int64_t wrapped = position % options_.num_samples;  // padding repeats the order
     index = shuffled ? shuffled[wrapped] : wrapped;
     position += options_.num_ranks;
   }

@@ -1,4 +1,4 @@
-// yoke/train/data/sampler.h -- which samples each rank sees in an epoch, and in which order.
+// yoke/train/data/sampler.h -- decides which samples each rank sees in an epoch, and in which order.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,26 @@ struct DistributedSamplerOptions {
   int64_t num_ranks = 1;
   int64_t rank = 0;
   bool shuffle = true;
-  uint64_t seed = 0;  ///< The same on all ranks, or they see overlapping samples.
-  /// The data set rarely divides by the ranks. False: its first samples are seen twice. True: its last ones are left
-  /// out of this epoch.
+  uint64_t seed = 0;  ///< Must be the same on all ranks, or they see overlapping samples.
+  /// The number of samples is rarely a multiple of the number of ranks. If false, the first samples of the epoch's
+  /// order are seen twice; if true, its last ones are left out.
   bool drop_last = false;
-  /// Every sample once, for an evaluation: the last ranks may have one less. Loops over them communicate nothing, or
-  /// ranks wait for each other; read_all puts meters together.
+  /// For evaluation: every sample is seen exactly once, so the last ranks may have one sample less. Loops over such an
+  /// epoch must not communicate, or ranks wait for each other; read_all combines meters afterwards.
   bool exact = false;
 };
 
 /// Splits every epoch's order among the ranks: rank r takes elements r, r + num_ranks, r + 2 num_ranks, ...
 ///
-/// Equal, element for element, to torch.utils.data.DistributedSampler with the same seed and epoch: shuffled by
-/// `randperm` with a CPU generator seeded with seed + epoch. It keeps no state: the order of any epoch can be asked for
-/// at any time, which is what resuming needs.
+/// The result is equal, element for element, to torch.utils.data.DistributedSampler with the same seed and epoch:
+/// shuffled by `randperm` with a CPU generator seeded with seed + epoch. It has no state: the order of any epoch can be
+/// computed at any time, as resuming requires.
 /// Source  torch/utils/data/distributed.py.
 class DistributedSampler {
  public:
   /// Errors  kInvalidArgument unless 0 <= rank < num_ranks and num_samples >= 0, and for drop_last with exact.
   explicit DistributedSampler(const DistributedSamplerOptions& options);
-  /// Of this rank of `group`, and of the number of its ranks.
+  /// Takes the rank and the number of ranks from `group`.
   DistributedSampler(const dist::Group& group, DistributedSamplerOptions options);
 
   /// Samples of this rank in an epoch; the same on all ranks, unless `exact`.

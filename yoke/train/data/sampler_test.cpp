@@ -23,7 +23,7 @@ DistributedSamplerOptions options_of(const nlohmann::json& columns, int64_t rank
           .drop_last = columns[3]};
 }
 
-// Oracle: lists that PyTorch's own sampler made (tests/reference/record_sampler.py).
+// Oracle: lists from PyTorch's sampler (tests/reference/record_sampler.py).
 TEST(DistributedSampler, EqualsPyTorchElementForElement) {
   const auto recorded = nlohmann::json::parse(std::ifstream(test::reference("sampler.json")));
   ASSERT_GT(recorded["cases"].size(), 100u);

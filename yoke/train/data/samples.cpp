@@ -15,12 +15,12 @@ at::Tensor map_tensor(const std::filesystem::path& path, const FileLayout& layou
   int64_t num_bytes = item_bytes;
   for (const int64_t size : layout.sizes) {
     if (size < 0 || __builtin_mul_overflow(num_bytes, size, &num_bytes)) {
-      throw Error(ErrorCode::kInvalidArgument, "mapping {}: sizes [{}] are no tensor's", path.string(),
+      throw Error(ErrorCode::kInvalidArgument, "mapping {}: a tensor cannot have the sizes [{}]", path.string(),
                   fmt::join(layout.sizes, ", "));
     }
   }
   if (layout.offset_bytes < 0 || layout.offset_bytes % item_bytes != 0) {
-    throw Error(ErrorCode::kInvalidArgument, "mapping {}: offset {} is no multiple of the {} bytes of one {}",
+    throw Error(ErrorCode::kInvalidArgument, "mapping {}: offset {} is not a multiple of the {} bytes of one {}",
                 path.string(), layout.offset_bytes, item_bytes, c10::toString(layout.dtype));
   }
 

@@ -10,23 +10,23 @@
 
 namespace yoke::train {
 
-/// Samples and what they should be recognised as, row by row.
+/// Samples and their targets, row by row.
 struct Samples {
   at::Tensor data;    ///< [N, ...], any dtype, contiguous, on the CPU.
   at::Tensor target;  ///< [N, ...], int64 [N] for classes; contiguous, on the CPU.
 };
 
-/// Where a tensor lies in a file of raw values.
+/// The position and type of a tensor in a file of raw values.
 struct FileLayout {
   std::vector<int64_t> sizes;
   at::ScalarType dtype = at::kByte;
   int64_t offset_bytes = 0;
 };
 
-/// A file's values as a tensor, without reading them: pages come on first use and all ranks of a machine share them.
-/// The tensor is read-only (a write raises SIGSEGV) and keeps the mapping; byte order is the machine's.
-/// Errors  kDataLoss when the file is shorter than the layout says; kInvalidArgument for a layout that cannot be (a
-///         negative size, an offset that does not suit the dtype); as errno says, with the path.
+/// Maps a file's values as a tensor without reading them: pages are read on first use, and all ranks of a machine share
+/// them. The tensor is read-only (a write raises SIGSEGV) and keeps the mapping. The byte order is the machine's.
+/// Errors  kDataLoss: the file is shorter than the layout says; kInvalidArgument: the layout is impossible (a negative
+///         size, an offset that is not aligned for the dtype); as errno says, with the path.
 at::Tensor map_tensor(const std::filesystem::path& path, const FileLayout& layout);
 
 }  // namespace yoke::train

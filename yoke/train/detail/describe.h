@@ -1,4 +1,4 @@
-// yoke/train/detail/describe.h -- how messages name a tensor.
+// yoke/train/detail/describe.h -- describes a tensor for messages.
 #pragma once
 
 #include <ATen/core/Tensor.h>

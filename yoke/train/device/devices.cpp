@@ -13,7 +13,7 @@ namespace yoke::train {
 namespace {
 
 c10::Device with_index(c10::Device device) {
-  if (device.is_cpu()) return c10::kCPU;  // "cpu:0" is another Device, and no other place
+  if (device.is_cpu()) return c10::kCPU;  // "cpu:0" is a different Device, but the same place
   if (device.has_index() || device.is_meta()) return device;
   return c10::impl::VirtualGuardImpl(device.type()).getDevice();
 }
@@ -29,12 +29,12 @@ std::string cpu_name() {
   return "cpu";
 }
 
-// The tensor object stays, its data moves: what holds a reference to a parameter sees the parameter where it is now.
+// Moves the data but keeps the tensor object, so that references to a parameter see it on its new device.
 void move(at::Tensor tensor, c10::Device device) {
   if (!tensor.defined() || tensor.device() == device) return;
   const at::NoGradGuard no_grad;
   const auto gradient = tensor.is_leaf() ? tensor.grad() : at::Tensor();
-  if (gradient.defined()) tensor.mutable_grad() = at::Tensor();  // a gradient must be where its tensor is
+  if (gradient.defined()) tensor.mutable_grad() = at::Tensor();  // a gradient must be on its tensor's device
   tensor.set_data(tensor.to(device));
   if (gradient.defined()) tensor.mutable_grad() = gradient.to(device);
 }

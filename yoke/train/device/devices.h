@@ -1,12 +1,12 @@
-// yoke/train/device/devices.h -- which devices there are, and keeping a model and its data on one of them.
+// yoke/train/device/devices.h -- finds devices, and keeps a model and its data on one of them.
 //
-//     const auto device = try_gpu();                 // the CPU where there is no GPU
+//     const auto device = try_gpu();                 // the CPU if there is no GPU
 //     to(*model, device);
 //     for (auto [x, y] : batches) loss_of(model->forward(to(x, device)), to(y, device)).backward();
 //
-// GPUs are those that the plug shows (yoke/dist/plug.h): without one nothing of a GPU's is loaded, and all of this
-// works on the CPU. Parameters stay where they are while they are trained: optimizers, clipping and averages read and
-// write them on their device, and only what asks for a number (`item`) or a CPU tensor waits for the device.
+// GPUs are those that the plug shows (yoke/dist/plug.h). Without a plug, no GPU library is loaded, and all functions
+// here work on the CPU. Parameters stay on their device while they are trained: optimizers, clipping and averages read
+// and write them there. Only code that reads a number (`item`) or a CPU tensor waits for the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,37 +24,37 @@ class Module;
 
 namespace yoke::train {
 
-/// GPUs that this process may use.
+/// The number of GPUs that this process may use.
 int64_t num_gpus();
 
-/// GPU `i`, or the CPU when there are not that many.
+/// GPU `i`, or the CPU if there are not that many GPUs.
 /// Errors  kInvalidArgument for a negative `i`.
 c10::Device try_gpu(int64_t i = 0);
 
-/// All GPUs in their order; the CPU alone when there is none.
+/// All GPUs in their order; if there are none, only the CPU.
 std::vector<c10::Device> try_all_gpus();
 
-/// What the maker calls it: "NVIDIA H100 80GB HBM3", "AMD EPYC 9B14"; "cpu" or "cuda:0" where that is not known.
+/// The vendor's name: "NVIDIA H100 80GB HBM3", "AMD EPYC 9B14"; "cpu" or "cuda:0" if it is not known.
 std::string device_name(c10::Device device);
 
-/// `tensor` itself when it is on `device` already (no copy, the same storage), else a copy there, differentiable. A GPU
-/// without a number is the current one. The copy from pinned memory to a GPU is asynchronous, in the order of its
-/// stream.
+/// Returns `tensor` itself if it is already on `device`, otherwise a differentiable copy there. A GPU without an index
+/// means the current GPU. A copy from pinned memory to a GPU is asynchronous, in the order of its stream.
 at::Tensor to(const at::Tensor& tensor, c10::Device device);
 
-/// Moves parameters, their gradients and buffers in place: references to them, in optimizers too, stay good. What is
-/// there already is not touched. An optimizer's own state does not move: move the model before making the optimizer.
+/// Moves parameters, their gradients and buffers in place, so that references to them, as in optimizers, stay valid.
+/// Tensors that are already there are not touched. An optimizer's state does not move: move the model before
+/// constructing the optimizer.
 void to(torch::nn::Module& module, c10::Device device);
 
-/// The one device of all parameters and buffers; none when there are none.
-/// Errors  kFailedPrecondition naming the first two that are apart.
+/// The common device of all parameters and buffers; nullopt if there are none.
+/// Errors  kFailedPrecondition naming the first two tensors on different devices.
 std::optional<c10::Device> device_of(const torch::nn::Module& module);
 
-/// Moves a module to its input's device. Cheap when it is there: one look at each parameter.
+/// Moves a module to its input's device. If it is already there, this only checks each parameter.
 void follow(torch::nn::Module& module, const at::Tensor& input);
 
-/// Errors  kInvalidArgument naming both sides and where each is, unless both are on one device. A CPU scalar (no
-/// dimensions) goes with any device, as it does in libtorch's operators.
+/// Errors kInvalidArgument naming both tensors and their devices, unless both are on one device. A CPU scalar (no
+/// dimensions) matches any device, as in libtorch's operators.
 void check_same_device(std::string_view name_a, const at::Tensor& a, std::string_view name_b, const at::Tensor& b);
 
 }  // namespace yoke::train

@@ -92,12 +92,12 @@ TEST(Devices, NamesTheFirstTwoThatAreApart) {
 TEST(Devices, NamesBothSidesThatShouldBeOnOne) {
   const auto x = at::ones({2}), y = at::empty({2}, kMeta);
   check_same_device("x", x, "weight", at::ones({3}));
-  check_same_device("x", at::ones({}), "weight", y);  // a number goes with any device
+  check_same_device("x", at::ones({}), "weight", y);  // a scalar matches any device
   EXPECT_THAT(message_of([&] { check_same_device("x", x, "weight", y); }),
               HasSubstr("'x' is on cpu, 'weight' on meta"));
 }
 
-// A file holds no devices: loading copies into what the receiver has, wherever that is.
+// A file does not store devices: loading copies to the receiver's tensors on their devices.
 TEST(Devices, ACheckpointKeepsTheReceiversDevice) {
   torch::nn::Linear saved(3, 2), receiver(3, 2);
   const auto state = named_tensors(*saved);
@@ -111,7 +111,7 @@ TEST(Devices, ACheckpointKeepsTheReceiversDevice) {
   EXPECT_TRUE(elsewhere.front().second.is_meta());
 }
 
-// The last: a plug stays registered.
+// This test comes last, because a plug stays registered.
 TEST(DevicesWithAPlug, AreItsGpus) {
   if (dist::loaded_plug() != nullptr) GTEST_SKIP() << "this machine has a GPU";
   static const dist::Plug plug = {

@@ -14,10 +14,10 @@ namespace yoke::train {
 namespace {
 
 [[noreturn]] void refuse(const std::string& why) {
-  throw Error(ErrorCode::kInvalidArgument, "this is no state_dict of a Python optimizer: {}", why);
+  throw Error(ErrorCode::kInvalidArgument, "this is not a state_dict of a Python optimizer: {}", why);
 }
 
-/// `place`: of the value, for the message.
+/// `place` says in the message where the value is.
 template <typename T>
 const T& expect(const PtValue* value, const std::string& place) {
   if (value == nullptr) refuse("there is no " + place);
@@ -30,7 +30,7 @@ std::optional<double> number(const PtValue& value) {
   if (const auto* real = value.get_if<double>()) return *real;
   const auto* tensor = value.get_if<at::Tensor>();
   if (tensor != nullptr && tensor->numel() == 1 && !tensor->is_complex()) {
-    return tensor->item<double>();  // a learning rate that CUDA graphs may change
+    return tensor->item<double>();  // a learning rate is a tensor if CUDA graphs may change it
   }
   return std::nullopt;
 }
@@ -48,7 +48,7 @@ PtValue to_value(const PythonOption& option) {
   return {};
 }
 
-/// Nullopt for what no option here can be: it has no meaning here.
+/// Returns nullopt for a value that no option of this library can have.
 std::optional<PythonOption> to_option(const PtValue& value) {
   if (value.get_if<std::monostate>() != nullptr) return std::monostate();
   if (const auto* flag = value.get_if<bool>()) return *flag;
@@ -125,7 +125,7 @@ void load_pt(Optimizer& optimizer, const PtValue& state_dict) {
       const auto& name = expect<std::string>(&part.key, "the name of a part of a parameter's state");
       if (part.value.get_if<std::monostate>() != nullptr) continue;
       const auto* tensor = part.value.get_if<at::Tensor>();
-      const auto one = tensor == nullptr ? number(part.value) : std::nullopt;  // steps of before torch 1.12
+      const auto one = tensor == nullptr ? number(part.value) : std::nullopt;  // steps before torch 1.12
       if (tensor == nullptr && !one) refuse(fmt::format("'{}' of a parameter is a {}", name, part.value.type_name()));
       tensors[name] = tensor != nullptr ? *tensor : at::full({}, *one, at::kFloat);
     }

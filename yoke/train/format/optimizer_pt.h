@@ -1,11 +1,11 @@
-// yoke/train/format/optimizer_pt.h -- an optimizer's state to Python and from it, in `.pt` files.
+// yoke/train/format/optimizer_pt.h -- exchanges an optimizer's state with Python in `.pt` files.
 //
 //     write_pt("ours.pt", PtDict{{{"model", to_pt(named_tensors(*model))}, {"optimizer", to_pt(optimizer)}}});
 //
-//     checkpoint = torch.load("ours.pt")                       # Python goes on from there
+//     checkpoint = torch.load("ours.pt")                       # Python continues from there
 //     optimizer.load_state_dict(checkpoint["optimizer"])
 //
-//     const auto theirs = read_pt("theirs.pt");                // and the other way
+//     const auto theirs = read_pt("theirs.pt");                // the other direction
 //     load_pt(optimizer, *theirs.get_if<PtDict>()->find("optimizer"));
 #pragma once
 
@@ -15,12 +15,12 @@ namespace yoke::train {
 
 class Optimizer;
 
-/// What optimizer.state_dict() of the Python optimizer of that name is; see python_state.h. Tensors are the optimizer's
-/// own, not copies.
+/// The result of optimizer.state_dict() for the Python optimizer of the same name; see python_state.h. Tensors are the
+/// optimizer's own, not copies.
 PtDict to_pt(const Optimizer& optimizer);
 
-/// Takes over such a dictionary: state, learning rates, and the options that exist here. All or nothing.
-/// Errors  kInvalidArgument: no optimizer's state_dict, with the place that is none; otherwise as load_python.
+/// Loads such a dictionary: state, learning rates, and the options that exist here. On an error nothing changes.
+/// Errors  kInvalidArgument: it is not an optimizer's state_dict (names the place); otherwise as load_python.
 void load_pt(Optimizer& optimizer, const PtValue& state_dict);
 
 }  // namespace yoke::train

@@ -27,7 +27,7 @@ class Machine {
   Pickle run() {
     if (read<uint8_t>() != 0x80) fail("it does not begin as a pickle of protocol 2 or later does");
     const int protocol = read<uint8_t>();
-    if (protocol < 2 || protocol > 5) fail("a pickle of protocol {}, and 2 to 5 are known", protocol);
+    if (protocol < 2 || protocol > 5) fail("a pickle of protocol {}, but only 2 to 5 are known", protocol);
     while (step()) {
     }
     if (position_ != text_.size()) fail("{} bytes follow its end", text_.size() - position_);
@@ -47,7 +47,7 @@ class Machine {
 
   std::string_view take(uint64_t size) {
     if (size > text_.size() - position_)
-      fail("{} bytes are announced, and {} are left", size, text_.size() - position_);
+      fail("{} bytes are announced, but {} are left", size, text_.size() - position_);
     const auto part = text_.substr(position_, size);
     position_ += size;
     return part;
@@ -113,7 +113,7 @@ class Machine {
 
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
-  /// What lies above the last mark.
+  /// Removes and returns the objects above the last mark.
   std::vector<PickleRef> pop_mark() {
     if (marks_.empty()) fail("there is no mark on its stack");
     const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
@@ -169,7 +169,7 @@ class Machine {
     return opaque("bytes");
   }
 
-  /// What a class makes of its arguments; the class must be one that is not known.
+  /// An object made by a class from arguments. The class must be an unknown one.
   bool new_object(int num_arguments, std::string_view opcode) {
     for (int i = 0; i < num_arguments; ++i) pop();
     const auto* type = get_if<PickleOpaque>(pop());
@@ -197,17 +197,18 @@ class Machine {
   }
 
   bool build() {
-    pop();  // attributes: those of a state_dict's OrderedDict are versions of modules
+    pop();  // drops the attributes; in a state_dict's OrderedDict they are versions of modules
     if (get_if<PickleDict>(top()) == nullptr && get_if<PickleOpaque>(top()) == nullptr) {
-      refuse_opcode("BUILD on what is no dictionary");
+      refuse_opcode("BUILD on an object that is not a dictionary");
     }
     return true;
   }
 
   bool persistent_storage() {
     const auto& id = expect<PickleTuple>(pop(), "a persistent id that describes a storage").items;
-    if (id.size() != 5) fail("a persistent id of {} parts, and a storage has 5", id.size());
-    if (expect<std::string_view>(id[0], "the text 'storage'") != "storage") fail("a persistent id of no storage");
+    if (id.size() != 5) fail("a persistent id of {} parts, but a storage has 5", id.size());
+    if (expect<std::string_view>(id[0], "the text 'storage'") != "storage")
+      fail("a persistent id of something other than a storage");
     if (const auto* unknown = get_if<PickleOpaque>(id[1])) return push(PickleOpaque(*unknown));  // a quantized one
     const auto& type = expect<PickleGlobal>(id[1], "a storage class");
     if (type.kind != Kind::kStorage) fail("a storage class is expected here");
@@ -230,7 +231,7 @@ class Machine {
     const auto arguments_ref = pop(), function_ref = pop();
     if (const auto* unknown = get_if<PickleOpaque>(function_ref)) return push(PickleOpaque(*unknown));
     const auto* function = get_if<PickleGlobal>(function_ref);
-    if (function == nullptr) refuse_opcode("REDUCE of what is no name");
+    if (function == nullptr) refuse_opcode("REDUCE of an object that is not a name");
     const auto arguments = expect<PickleTuple>(arguments_ref, "a tuple of arguments").items;
     const auto require = [&](size_t least, size_t most) {
       if (arguments.size() < least || arguments.size() > most) fail("a call with {} arguments", arguments.size());
@@ -302,7 +303,7 @@ class Machine {
   Pickle pickle_;
 };
 
-/// Source: CPython's Lib/pickletools.py, which says of each opcode what it takes and leaves.
+/// Source: CPython's Lib/pickletools.py, which says for each opcode what it takes from the stack and leaves there.
 bool Machine::step() {
   const auto opcode = read<char>();
   switch (opcode) {
@@ -357,7 +358,7 @@ bool Machine::step() {
     case 'r': return put(read<uint32_t>());
     case '\x94': return put(static_cast<uint32_t>(memo_.size()));
     case '\x95':
-      read<uint64_t>();  // a frame's size, for readers that buffer
+      read<uint64_t>();  // the size of a frame, which matters only to buffering readers
       return true;
     case 'c': {
       const auto module = line();
@@ -375,7 +376,7 @@ bool Machine::step() {
     case '\x8f': return opaque("a set");
     case '\x90': {
       pop_mark();
-      if (get_if<PickleOpaque>(top()) == nullptr) refuse_opcode("ADDITEMS on what is no set");
+      if (get_if<PickleOpaque>(top()) == nullptr) refuse_opcode("ADDITEMS on an object that is not a set");
       return true;
     }
     case '\x91': pop_mark(); return opaque("a set");

@@ -28,7 +28,7 @@ T root(const std::string& body) {
 void expect_refused(const std::string& bytes, const std::string& reason) {
   try {
     const auto parsed = parse(bytes);
-    const auto* opaque = std::get_if<PickleOpaque>(&parsed.nodes[parsed.root]);  // there, and nothing that can be read
+    const auto* opaque = std::get_if<PickleOpaque>(&parsed.nodes[parsed.root]);  // it is present, but cannot be read
     ASSERT_NE(opaque, nullptr) << "accepted; expected: " << reason;
     EXPECT_THAT(reason_of(*opaque), HasSubstr(reason));
   } catch (const Error& error) {
@@ -74,11 +74,11 @@ TEST(Pickle, DevicesSizesAndAttributesOfAStateDict) {
   EXPECT_TRUE(root<PickleDict>("ccollections\nOrderedDict\n)R}X\x01\x00\x00\x00"s + "aNsb").items.empty());
 }
 
-// Each of these, given to Python's pickle, would run something.
+// Python's pickle would run code for each of these.
 TEST(Pickle, RefusesToRunAnything) {
   const std::string command = "X\x06\x00\x00\x00"s + "id > x";
   expect_refused(pickle("cposix\nsystem\n" + command + "\x85R"), "it names posix.system, which is not of tensors");
-  expect_refused(pickle("cos\nsystem\n"), "it names os.system");  // not even named
+  expect_refused(pickle("cos\nsystem\n"), "it names os.system");  // even naming it is refused
   expect_refused(pickle("cbuiltins\neval\n" + command + "\x85R"), "builtins.eval");
   expect_refused(pickle("c__builtin__\nexec\n" + command + "\x85R"), "__builtin__.exec");
   expect_refused(pickle("X\x05\x00\x00\x00"s + "posixX\x06\x00\x00\x00"s + "system\x93"), "it names posix.system");
@@ -98,11 +98,11 @@ TEST(Pickle, RefusesToRunAnything) {
   expect_refused(pickle("ctorch._utils\n_rebuild_sparse_tensor\n"), "torch._utils._rebuild_sparse_tensor");
   expect_refused(pickle("ctorch\nfloat32 \n"), "it names torch.float32?");
   expect_refused(pickle("ctorch\n\x1b[2J\n"), "it names torch.?[2J");
-  // What may be named may not be called, or be given attributes, in other ways.
+  // A known name must not be called in other ways or be given attributes.
   expect_refused(pickle("ctorch\nfloat32\n)R"), "REDUCE");
   expect_refused(pickle("ctorch\nFloatStorage\nK\x01\x85R"), "REDUCE");
-  expect_refused(pickle(command + ")R"), "REDUCE of what is no name");
-  expect_refused(pickle("]}b"), "BUILD on what is no dictionary");
+  expect_refused(pickle(command + ")R"), "REDUCE of an object that is not a name");
+  expect_refused(pickle("]}b"), "BUILD on an object that is not a dictionary");
   expect_refused(pickle("ctorch\nSize\n}b"), "BUILD");
   expect_refused(pickle("B\x00\x00\x00\x00"s), "it has bytes");
   expect_refused(pickle("\x8f(K\x01\x90"), "it has a set");
@@ -125,7 +125,7 @@ TEST(Pickle, RefusesStoragesAndTensorsOfOtherShape) {
 
   expect_refused(pickle("K\x01Q"), "a persistent id that describes a storage");
   expect_refused(pickle(")Q"), "a persistent id of 0 parts");
-  expect_refused(pickle("(X\x06\x00\x00\x00"s + "moduleNNNNtQ"), "a persistent id of no storage");
+  expect_refused(pickle("(X\x06\x00\x00\x00"s + "moduleNNNNtQ"), "a persistent id of something other than a storage");
   expect_refused(pickle("(X\x07\x00\x00\x00"s + "storageNNNNtQ"), "a storage class is expected");
   expect_refused(pickle("(X\x07\x00\x00\x00"s + "storagectorch\nSize\nNNNtQ"), "a storage class is expected");
   expect_refused(pickle("(X\x07\x00\x00\x00"s + "storagectorch\nFloatStorage\nK\x01NNtQ"), "a storage's key");
@@ -146,7 +146,7 @@ TEST(Pickle, RefusesStoragesAndTensorsOfOtherShape) {
 
 TEST(Pickle, RefusesWhatIsMalformed) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "1 bytes are announced, and 0 are left"},
+      {"", "1 bytes are announced, but 0 are left"},
       {"(dp0\n.", "does not begin as a pickle"},
       {"\x80\x01.", "protocol 1"},
       {"\x80\x06.", "protocol 6"},

@@ -19,15 +19,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxPickleBytes = 64 << 20;  // of a state_dict with a million tensors
+constexpr int64_t kMaxPickleBytes = 64 << 20;  // enough for a state_dict with a million tensors
 
-/// The file's text in the error, and the reason.
+/// Throws the error for a file, with the reason.
 template <typename... Args>
 [[noreturn]] void fail(const std::string& what, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(ErrorCode::kDataLoss, "{}: {}", what, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// What a key is to a dictionary; nullopt when it can be none.
+/// The identity of a key in a dictionary; nullopt if the value cannot be a key.
 std::optional<std::string> identity_of(const PtValue& key) {
   if (const auto* tuple = key.get_if<PtTuple>()) {
     std::string text = "t" + std::to_string(tuple->values.size());
@@ -40,7 +40,7 @@ std::optional<std::string> identity_of(const PtValue& key) {
   }
   if (key.get_if<std::monostate>() != nullptr) return "n";
   if (const auto* text = key.get_if<std::string>()) return "s" + *text;
-  // To Python 1, 1.0 and True are one key.
+  // In Python, 1, 1.0 and True are the same key.
   if (const auto* flag = key.get_if<bool>()) return fmt::format("i{}", *flag ? 1 : 0);
   if (const auto* number = key.get_if<int64_t>()) return fmt::format("i{}", *number);
   if (const auto* number = key.get_if<double>()) {
@@ -129,7 +129,7 @@ class Builder {
     auto& known = storages_[storage.key];
     if (!known) {
       zip_content(mapping_.bytes(), entry, name, what_);
-      constexpr int64_t kAlignment = 16;  // of the widest dtype; a storage may be viewed with several
+      constexpr int64_t kAlignment = 16;  // for the widest dtype, since several dtypes may view one storage
       known = mapping_.storage(entry.begin_byte, entry.num_bytes, kAlignment);
     }
     if (*dtype == at::kBool && bools_.insert(storage.key).second &&
@@ -146,7 +146,7 @@ class Builder {
     return result;
   }
 
-  /// Every element lies in the storage, and no product of sizes overflows.
+  /// Checks that every element lies in the storage and that no product of sizes overflows.
   void check_range(const PickleTensor& tensor, at::ScalarType dtype, int64_t storage_bytes,
                    const std::string& name) const {
     const auto refuse = [&] {
@@ -169,7 +169,7 @@ class Builder {
     }
     const int64_t item_bytes = static_cast<int64_t>(c10::elementSize(dtype));
     if (__builtin_mul_overflow(num_elements, item_bytes, &num_elements)) refuse();
-    // Nothing of an empty tensor is ever read, and torch.load takes any offset for it within this bound.
+    // An empty tensor is never read, and torch.load accepts any offset for it within this bound.
     const int64_t count = storage_bytes / item_bytes;
     if (is_empty ? tensor.offset > count : last >= count) refuse();
   }
@@ -179,7 +179,7 @@ class Builder {
   const std::string& prefix_;
   const Pickle& pickle_;
   const std::string& what_;
-  const int64_t max_values_;  // objects that are shared become copies: a short pickle must not become a long list
+  const int64_t max_values_;  // shared objects become copies, and a short pickle must not become a huge list
   int64_t num_values_ = 0;
   std::map<std::string_view, c10::Storage> storages_;
   std::set<std::string_view> bools_;
@@ -203,7 +203,7 @@ void refuse_old_format(std::span<const std::byte> file, const std::string& what)
 
 namespace {
 
-/// What `keys` lead to; nullopt where they do not.
+/// The object to which `keys` lead; nullopt if they lead nowhere.
 std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::string>& keys) {
   auto ref = pickle.root;
   for (const auto& key : keys) {
@@ -212,7 +212,7 @@ std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::
     std::optional<PickleRef> found;
     for (const auto& [key_ref, value_ref] : dict->items) {
       const auto* text = std::get_if<std::string_view>(&pickle.nodes[key_ref]);
-      if (text != nullptr && *text == key && found) return std::nullopt;  // twice: the whole is refused
+      if (text != nullptr && *text == key && found) return std::nullopt;  // twice: the whole file is refused later
       if (text != nullptr && *text == key) found = value_ref;
     }
     if (!found) return std::nullopt;
@@ -221,7 +221,7 @@ std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::
   return ref;
 }
 
-/// The value that `keys` lead to, whatever else is in the file; the whole where they lead nowhere.
+/// The value to which `keys` lead, whatever else is in the file; the whole content if they lead nowhere.
 struct FoundValue {
   PtValue value;
   bool is_found = false;
@@ -233,7 +233,7 @@ FoundValue read_value(const fs::path& path, const std::vector<std::string>& keys
   refuse_old_format(file, what);
   const auto entries = parse_zip(file, what);
 
-  // All lie in one folder, which torch.save names after the file.
+  // All entries are in one folder, which torch.save names after the file.
   const auto& first = entries.empty() ? std::string() : entries.begin()->first;
   const std::string prefix = first.substr(0, first.find('/') + 1);
   const auto find = [&](const std::string& name) {
@@ -250,9 +250,9 @@ FoundValue read_value(const fs::path& path, const std::vector<std::string>& keys
                 what);
   }
   const auto* data = find("data.pkl");
-  if (prefix.empty() || data == nullptr) fail(what, "a zip file, but none of torch.save: it has no data.pkl");
+  if (prefix.empty() || data == nullptr) fail(what, "a zip file, but not from torch.save: it has no data.pkl");
   if (data->num_bytes > kMaxPickleBytes) {
-    fail(what, "its data.pkl has {} bytes, over the limit of {}", data->num_bytes, kMaxPickleBytes);
+    fail(what, "its data.pkl has {} bytes, more than the limit of {}", data->num_bytes, kMaxPickleBytes);
   }
   if (const auto* order = find("byteorder"); order != nullptr) {
     const auto text = text_of(zip_content(file, *order, "byteorder", what));
@@ -295,14 +295,14 @@ TensorMap read_state_dict(const fs::path& path, const std::vector<std::string>& 
     place += "['" + key + "']";
   }
   const auto* dict = value->get_if<PtDict>();
-  if (dict == nullptr) refuse(fmt::format("a {}, and no dictionary of tensors", value->type_name()));
+  if (dict == nullptr) refuse(fmt::format("a {}, not a dictionary of tensors", value->type_name()));
   TensorMap tensors;
   for (const auto& item : dict->items) {
     const auto* name = item.key.get_if<std::string>();
     const auto* tensor = item.value.get_if<at::Tensor>();
-    if (name == nullptr) refuse(fmt::format("a key is a {}, and no name", item.key.type_name()));
+    if (name == nullptr) refuse(fmt::format("a key is a {}, not a name", item.key.type_name()));
     if (tensor == nullptr) {
-      refuse(fmt::format("'{}' is a {} and no tensor; {}", *name, item.value.type_name(),
+      refuse(fmt::format("'{}' is a {}, not a tensor; {}", *name, item.value.type_name(),
                          item.value.get_if<PtDict>() != nullptr ? "name it among the keys to read what is in it"
                                                                 : "read_pt reads everything"));
     }

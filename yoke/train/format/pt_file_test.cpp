@@ -50,7 +50,7 @@ void expect_recorded(const at::Tensor& tensor, const json& expected, const std::
   EXPECT_EQ(hex_of(tensor), expected["hex"].get<std::string>()) << place;
 }
 
-/// As record_pt_files.py describes a value, with the tensors compared on the way.
+/// Describes a value like record_pt_files.py, and compares its tensors.
 json described(const PtValue& value, const json& tensors, const std::string& place) {
   if (const auto* tensor = value.get_if<at::Tensor>()) {
     if (!tensors.contains(place)) return "an unknown tensor " + place;
@@ -158,11 +158,11 @@ TEST_F(PtFileTest, SharedStoragesStayShared) {
   };
   const auto path = folder_ / "t.pt";
   write_pt(path, to_pt(read_state_dict(kRecorded / "shapes.pt")));
-  for (int i = 0; i < 2; ++i) {  // what the first one wrote did not reach the file
+  for (int i = 0; i < 2; ++i) {  // the first one's writes did not reach the file
     check(read_state_dict(kRecorded / "shapes.pt"));
     check(read_state_dict(path));
   }
-  // A storage with two dtypes is written for each.
+  // A storage that is viewed with two dtypes is written once for each.
   const auto floats = at::arange(4, at::kFloat);
   write_pt(path, PtDict{{{"f", floats}, {"i", floats.view(at::kInt)}}});
   const auto read = read_state_dict(path);
@@ -200,14 +200,14 @@ TEST_F(PtFileTest, StateDictsByTheirPlace) {
       EXPECT_THAT(error.what(), HasSubstr(reason));
     }
   };
-  refuse({}, "trainer.pt: 'epoch' is a int and no tensor; read_pt reads everything");
+  refuse({}, "trainer.pt: 'epoch' is a int, not a tensor; read_pt reads everything");
   refuse({"model"}, "trainer.pt: there is no 'model'; there is 'epoch', 'state_dict', 'optimizer', ");
   refuse({"epoch", "x"}, "trainer.pt['epoch']: there is a int, where 'x' was looked for");
-  refuse({"best"}, "trainer.pt['best']: a float, and no dictionary of tensors");
-  refuse({"optimizer"}, "'state' is a dict and no tensor; name it among the keys");
+  refuse({"best"}, "trainer.pt['best']: a float, not a dictionary of tensors");
+  refuse({"optimizer"}, "'state' is a dict, not a tensor; name it among the keys");
 }
 
-// A trainer's file has sets, bytes, counters, arguments and what not beside the weights.
+// A trainer's file contains sets, bytes, counters, arguments and other objects in addition to the weights.
 TEST_F(PtFileTest, WhatIsBesideTheWeightsDoesNotMatter) {
   const auto path = kRecorded / "beside.pt";
   const auto weights = read_state_dict(path, {"model"});
@@ -241,7 +241,7 @@ TEST_F(PtFileTest, OtherFormatsSayHowToConvertThem) {
   expect("legacy.pt", ErrorCode::kFailedPrecondition, "torch.save(torch.load('OLD.pt'");
   expect("script.pt", ErrorCode::kFailedPrecondition, "torch.jit.load('OLD.pt'");
   expect("sparse.pt", ErrorCode::kDataLoss, "it names torch._utils._rebuild_sparse_tensor, which is not");
-  expect("dtypes.safetensors", ErrorCode::kDataLoss, "no zip file");
+  expect("dtypes.safetensors", ErrorCode::kDataLoss, "not a zip file");
   expect("absent.pt", ErrorCode::kNotFound, "No such file");
 }
 
@@ -270,7 +270,7 @@ TEST_F(PtFileTest, RefusesToWriteWhatIsNoPlainData) {
 TEST_F(PtFileTest, RefusesHostilePickles) {
   const auto pickle = [](const std::string& body) { return archive("\x80\x02" + body + "."); };
   expect_refused(pickle("cposix\nsystem\nX\x02\x00\x00\x00"s + "id\x85R"), "it names posix.system");
-  // A list that holds itself, and a billion laughs: ten lists of ten of the list before.
+  // A list that contains itself, and a "billion laughs" file: ten lists, each with ten references to the previous one.
   expect_refused(pickle("]q\x00h\x00"s + "a"), "nested over 256 deep");
   std::string laughs = "](";
   for (int i = 0; i < 10; ++i) laughs += "X\x04\x00\x00\x00"s + "haha";
@@ -292,7 +292,7 @@ TEST_F(PtFileTest, RefusesHostilePickles) {
   expect_refused(pickle(deep), "nested over 256 deep");
   expect_refused(pickle("}]Ns"), "a dictionary has a list for a key");
   expect_refused(pickle("}K\x01NK\x01Nss"), "there is none");
-  expect_refused(pickle("}(K\x01N\x88Nu"), "the same key twice");  // to Python 1 and True are one
+  expect_refused(pickle("}(K\x01N\x88Nu"), "the same key twice");  // in Python 1 and True are equal
   expect_refused(pickle("ctorch\nSize\n"), "a class or function stands where a value should");
 }
 
@@ -345,7 +345,7 @@ TEST_F(PtFileTest, RefusesTensorsThatDoNotFit) {
   const auto one = number(0) + "))";
   expect_refused(tensor("FloatStorage", "K\x05", one), "has 16 bytes, and the pickle says 5 elements of float32");
   expect_refused(tensor("FloatStorage", number(kMax), one), "elements of float32");
-  expect_refused(tensor("FloatStorage", number((1LL << 62) + 4), one), "elements of float32");  // times 4 is 16
+  expect_refused(tensor("FloatStorage", number((1LL << 62) + 4), one), "elements of float32");  // 4 times that is 16
   expect_refused(tensor("BoolStorage", "K\x02", one, "\1\2"), "a bool that is neither 0 nor 1");
   expect_refused(archive("\x80\x02"
                          "(X\x07\x00\x00\x00"s +
@@ -363,8 +363,8 @@ TEST_F(PtFileTest, RefusesDamagedAndForeignArchives) {
   expect_refused(archive("\x80\x02N.", {{"a/byteorder", "big"}}), "its byte order is 'big'");
   expect_refused(archive("\x80\x02N.", {{"b/c", ""}}), "the entry 'b/c' is not in the folder 'a/'");
   expect_refused(ZipWriter().end(), "it has no data.pkl");
-  expect_refused("", "no zip file");
-  expect_refused(std::string(100'000, 'P'), "no zip file");
+  expect_refused("", "not a zip file");
+  expect_refused(std::string(100'000, 'P'), "not a zip file");
   auto changed = good;
   changed[changed.find("\x80\x02N.") + 2] = '}';
   expect_refused(changed, "the entry 'data.pkl' does not match its CRC-32");
@@ -394,14 +394,15 @@ TEST_F(PtFileTest, RefusesHostileDirectories) {
   auto twice = archive("\x80\x02N.", {{"a/data.pk2", "\x80\x02N."}});
   for (size_t at = 0; (at = twice.find("data.pk2", at)) != twice.npos; ++at) twice[at + 7] = 'l';
   expect_refused(twice, "the entry 'a/data.pkl' is there twice");
-  // Two entries of one content: names of equal length, the second's place that of the first, with its name.
+  // Two entries share one content: their names have equal length, and the second has the position and name of the
+  // first.
   auto many = good;
   const size_t count = many.find("PK\x06\x06") + 32;
   many.replace(count, 1, "\x7f");
   expect_refused(many, "cannot hold 127 entries");
 }
 
-// Beside PyTorch itself: needs a Python with torch and safetensors, so not in CI.
+// Compares with PyTorch. Needs a Python with torch and safetensors, so it does not run in CI.
 TEST_F(PtFileTest, WhatItWritesEqualsPyTorchsToTheLastBit) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";

@@ -21,15 +21,15 @@ struct PtTuple {
   std::vector<PtValue> values;
 };
 
-/// A dictionary in its order. Keys are texts, integers, bools, floats, None, or tuples of these.
+/// A dictionary that keeps its order. Keys are texts, integers, bools, floats, None, or tuples of these.
 struct PtDict {
   std::vector<PtItem> items;
 
-  /// The value under a text; nullptr when there is none.
+  /// The value under a text key; nullptr if there is none.
   const PtValue* find(std::string_view key) const;
 };
 
-/// None, bool, int, float, str, list, tuple, dict or tensor, and nothing else of Python.
+/// Python's None, bool, int, float, str, list, tuple, dict or tensor, and no other type.
 struct PtValue : std::variant<std::monostate, bool, int64_t, double, std::string, PtList, PtTuple, PtDict, at::Tensor> {
   using variant::variant;
 
@@ -39,7 +39,7 @@ struct PtValue : std::variant<std::monostate, bool, int64_t, double, std::string
     return std::get_if<T>(this);
   }
 
-  /// "None", "bool", ... as Python calls it.
+  /// Python's name of the type: "None", "bool", ...
   std::string_view type_name() const;
 };
 

@@ -1,4 +1,4 @@
-// write_pt: the pickle in protocol 2, as torch.save writes it, without the memo that nothing here needs.
+// write_pt writes the pickle in protocol 2, like torch.save, but without the memo, which is not needed here.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ class Pickler {
   explicit Pickler(std::string what) : what_(std::move(what)) {}
 
   std::string text = "\x80\x02";
-  std::vector<at::Tensor> storages;  ///< uint8 [bytes] on their devices; data/INDEX.
+  std::vector<at::Tensor> storages;  ///< uint8 [bytes] on their devices, to be written as data/INDEX.
 
   void write(const PtValue& value, const std::string& place, int depth) {
     if (depth > kMaxPtDepth) refuse(place, fmt::format("is nested over {} deep", kMaxPtDepth));
@@ -127,7 +127,7 @@ class Pickler {
     const auto class_name = storage_class_of(*dtype);
     const auto item_bytes = static_cast<int64_t>(tensor.element_size());
 
-    // A storage ends with its last whole element; one that is viewed with two dtypes is two here.
+    // A storage ends with its last whole element. A storage that is viewed with two dtypes is written as two.
     const auto& storage = tensor.storage();
     const auto num_elements = static_cast<int64_t>(storage.nbytes()) / item_bytes;
     const auto [known, is_new] = keys_.emplace(std::pair(storage.unsafeGetStorageImpl(), *dtype), storages.size());
@@ -146,8 +146,8 @@ class Pickler {
     put(tensor.storage_offset(), {}, 0);
     put_integers(tensor.sizes());
     put_integers(tensor.strides());
-    text += '\x89';                            // requires no grad
-    put_global("collections", "OrderedDict");  // its hooks
+    text += '\x89';                            // requires_grad is false
+    put_global("collections", "OrderedDict");  // its hooks, which are empty
     text += ")R";
     if (class_name.empty()) put_global("torch", *dtype);
     if (tensor.is_conj() || tensor.is_neg()) {
@@ -168,7 +168,7 @@ class Pickler {
   std::map<std::pair<const c10::StorageImpl*, std::string_view>, size_t> keys_;
 };
 
-/// torch.load(weights_only=True) only wants it to be there; torch's own is a hash too.
+/// torch.load(weights_only=True) only requires that it exists; torch's own id is a hash too.
 std::string serialization_id(std::string_view names, uint32_t crcs) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
   for (const char c : names) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;

@@ -25,7 +25,7 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 using json = nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the reference reader's limit
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference reader
 constexpr size_t kMaxDims = 64;                   // torch's own iterators stop at 64 too
 
 struct DtypeName {
@@ -70,7 +70,7 @@ std::optional<std::string_view> name_of(at::ScalarType dtype) {
 
 int64_t element_bytes(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
 
-/// Bytes of a dense tensor; nullopt when they, or the strides behind an empty dimension, do not fit in int64.
+/// Bytes of a dense tensor; nullopt if their number, or the strides after an empty dimension, do not fit in int64.
 std::optional<int64_t> dense_bytes(at::ScalarType dtype, const std::vector<int64_t>& shape) {
   int64_t bytes = element_bytes(dtype);
   bool empty = false;
@@ -81,7 +81,8 @@ std::optional<int64_t> dense_bytes(at::ScalarType dtype, const std::vector<int64
   return empty ? 0 : bytes;
 }
 
-/// Accepts exactly the header's grammar, event by event: a hostile header is refused before it can make anything big.
+/// Accepts exactly the header's grammar, event by event, so that a hostile header is refused before it causes a large
+/// allocation.
 class HeaderReader : public nlohmann::json_sax<json> {
  public:
   explicit HeaderReader(const std::string& what) : what_(what) {}
@@ -157,7 +158,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    fail("the header is no JSON object (at its byte {})", position);
+    fail("the header is not a JSON object (at its byte {})", position);
   }
 
  private:
@@ -219,7 +220,7 @@ void require_writable(const std::string& name, const at::Tensor& tensor) {
   const auto refuse = [&](std::string_view why) {
     throw Error(ErrorCode::kInvalidArgument, "writing safetensors: tensor '{}' {}", name, why);
   };
-  if (name == "__metadata__") refuse("has the name that the format keeps for itself");
+  if (name == "__metadata__") refuse("has a name that the format reserves");
   if (!tensor.defined()) refuse("is undefined");
   if (tensor.layout() != at::kStrided) refuse("is not strided: convert it with to_dense() first");
   if (tensor.is_meta()) refuse("is without data");
@@ -233,20 +234,21 @@ void require_writable(const std::string& name, const at::Tensor& tensor) {
 
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, const std::string& what) {
   const auto size = static_cast<int64_t>(file.size());
-  if (size < kLengthBytes) throw Error(ErrorCode::kDataLoss, "{}: {} bytes are no safetensors file", what, size);
+  if (size < kLengthBytes) throw Error(ErrorCode::kDataLoss, "{}: {} bytes are not a safetensors file", what, size);
   uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
-    throw Error(ErrorCode::kDataLoss, "{}: no safetensors file, or its header of {} bytes is over the limit of {}",
+    throw Error(ErrorCode::kDataLoss, "{}: not a safetensors file, or its header of {} bytes is over the limit of {}",
                 what, length, kMaxHeaderBytes);
   }
   SafetensorsHeader header{.num_bytes = kLengthBytes + static_cast<int64_t>(length)};
   if (header.num_bytes > size) {
-    throw Error(ErrorCode::kDataLoss, "{}: truncated, or no safetensors file: {} bytes, and its header alone needs {}",
-                what, size, header.num_bytes);
+    throw Error(ErrorCode::kDataLoss,
+                "{}: truncated, or not a safetensors file: {} bytes, but its header alone needs {}", what, size,
+                header.num_bytes);
   }
   const auto* begin = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
-  if (length == 0 || *begin != '{') throw Error(ErrorCode::kDataLoss, "{}: the header is no JSON object", what);
+  if (length == 0 || *begin != '{') throw Error(ErrorCode::kDataLoss, "{}: the header is not a JSON object", what);
   HeaderReader reader(what);
   json::sax_parse(begin, begin + length, &reader);
   header.slots = std::move(reader.slots);
@@ -313,7 +315,7 @@ void stream_tensors(const SafetensorsLayout& layout, const TensorMap& tensors,
   for (const auto& name : layout.order) {
     auto dense = tensors.at(name).detach().cpu().resolve_conj().resolve_neg().contiguous();
     if (dense.scalar_type() == at::kBool)
-      dense = dense.view(at::kByte).ne(0);  // a view of other bytes may be neither 0 nor 1
+      dense = dense.view(at::kByte).ne(0);  // a bool that is a view of other bytes may be neither 0 nor 1
     sink({static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()});
   }
 }

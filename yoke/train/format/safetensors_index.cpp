@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::json;
 
-/// Event by event, so that a hostile index makes nothing big. Only "weight_map" is looked at.
+/// Reads event by event, so that a hostile index cannot cause a large allocation. Uses only "weight_map".
 class IndexReader : public nlohmann::json_sax<json> {
  public:
   explicit IndexReader(const std::string& what) : what_(what) {}
@@ -37,7 +37,7 @@ class IndexReader : public nlohmann::json_sax<json> {
   bool string(string_t& file) override {
     if (!in_weight_map_ || depth_ != 2) return value("a string");
     if (file.empty() || file == "." || file == ".." || file.find('/') != file.npos || file.find('\0') != file.npos) {
-      fail("the file of tensor '{}' is no plain name: '{}'", name_, file);
+      fail("the file of tensor '{}' is not a plain name: '{}'", name_, file);
     }
     files.emplace(name_, std::move(file));
     return true;
@@ -70,7 +70,7 @@ class IndexReader : public nlohmann::json_sax<json> {
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    fail("the index is no JSON object (at its byte {})", position);
+    fail("the index is not a JSON object (at its byte {})", position);
   }
 
  private:
@@ -97,7 +97,7 @@ void remove_file(const fs::path& path) {
   if (fs::remove(path, error); error) throw system_error(error.value(), "removing " + path.string());
 }
 
-/// What was removed and renamed before stays so, whatever comes after it.
+/// Makes the removals and renames so far durable before the next step.
 void sync_folder(const fs::path& folder) {
   if (const UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); fd) fsync(fd.value());
 }
@@ -117,7 +117,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
     throw Error(ErrorCode::kInvalidArgument, "writing shards to {}: the stem is '{}' and max_shard_bytes {}",
                 folder.string(), options.stem, options.max_shard_bytes);
   }
-  lay_out_safetensors(tensors, metadata);  // whatever is refused is refused before anything is written
+  lay_out_safetensors(tensors, metadata);  // invalid tensors are refused before anything is written
   std::vector<TensorMap> shards(1);
   int64_t shard_bytes = 0, total_bytes = 0;
   for (const auto& [name, tensor] : tensors) {
@@ -146,11 +146,11 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
     remove_file(folder / index);
     return path;
   }
-  std::vector<std::string> names;  // the index last
+  std::vector<std::string> names;  // the index comes last
   const auto new_path = [&](const std::string& name) { return folder / ("." + name + ".new"); };
   bool replaces_shards = false;
   try {
-    std::map<std::string, std::string> map;  // ordered_json looks through all names for each
+    std::map<std::string, std::string> map;  // not ordered_json, which searches all names for each insertion
     for (size_t i = 0; i < shards.size(); ++i) {
       const auto& name =
           names.emplace_back(fmt::format("{}-{:05}-of-{:05}.safetensors", options.stem, i + 1, shards.size()));
@@ -166,7 +166,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
     for (const auto& name : names) fs::remove(new_path(name), error);
     throw;
   }
-  // From here on no more room is needed.
+  // The steps from here on need no more space.
   if (replaces_shards) {
     remove_file(folder / index);
     sync_folder(folder);
@@ -176,7 +176,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
     fs::rename(new_path(name), folder / name, error);
     if (error) throw system_error(error.value(), "writing " + (folder / name).string());
   }
-  remove_file(folder / single);  // Hugging Face's libraries would read it, and not the index
+  remove_file(folder / single);  // Hugging Face's libraries would read it instead of the index
   sync_folder(folder);
   return folder / index;
 }

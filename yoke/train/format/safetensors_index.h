@@ -1,4 +1,4 @@
-// yoke/train/format/safetensors_index.h -- one model in several safetensors files, as Hugging Face lays it out:
+// yoke/train/format/safetensors_index.h -- one model in several safetensors files, in Hugging Face's layout:
 // `model-00001-of-00003.safetensors` and so on, and `model.safetensors.index.json`, which says where each tensor is.
 #pragma once
 
@@ -13,29 +13,30 @@
 
 namespace yoke::train {
 
-/// The names in an index, each with the name of its file.
+/// Returns the tensor names in an index, each with the name of its file.
 ///
-/// A file's name is a plain one: an index cannot point out of its folder. What `metadata` holds is not looked at; its
-/// `total_size` is known to be wrong in published files.
-/// Errors  kDataLoss, beginning with `what`, for anything else, a name that appears twice included.
+/// A file name must be plain, so an index cannot refer to files outside its folder. `metadata` is ignored, because its
+/// `total_size` is wrong in some published files.
+/// Errors  kDataLoss, beginning with `what`, for any other content, and if a name appears twice.
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& what);
 
 struct ShardOptions {
   std::string stem = "model";
-  int64_t max_shard_bytes = 5'000'000'000;  ///< Of tensors; one that is larger gets a shard of its own.
+  int64_t max_shard_bytes = 5'000'000'000;  ///< Bytes of tensors in a shard; a larger tensor gets its own shard.
 };
 
 /// Writes tensors in the order of their names into as few files as `max_shard_bytes` allows, then the index; a single
-/// shard is `model.safetensors`, without an index. Returns what a SafetensorsReader opens: the index, or that file.
+/// shard is `model.safetensors`, without an index. Returns the path for a SafetensorsReader: the index, or the single
+/// file.
 ///
-/// All files are on disk, as `.NAME.new`, before the first one takes its place: there must be room for an earlier set
-/// and the new one. Where both have shards of the same names the earlier index is removed between, so that a crash at
-/// that moment leaves none rather than one whose shards are of two models; otherwise it is the old set or the new one.
-/// What an earlier set was opened by (its index, or its single file) goes last; shards that the new set does not have
-/// stay behind.
+/// All files are on disk as `.NAME.new` before the first one is renamed, so the disk must have room for the earlier set
+/// and the new one. If both sets have shards of the same names, the earlier index is removed before the renames. A
+/// crash at that moment then leaves no index, instead of an index whose shards belong to two models; otherwise the
+/// folder holds the old set or the new one. The file by which an earlier set was opened (its index, or its single file)
+/// is removed last. Shards that the new set does not have remain.
 ///
-/// Errors  kInvalidArgument when over 99999 shards are needed; see write_safetensors. An earlier set is then as it was,
-///         unless a rename fails.
+/// Errors  kInvalidArgument: more than 99999 shards are needed; see also write_safetensors. An earlier set is unchanged
+///         then, unless a rename failed.
 std::filesystem::path write_safetensors_shards(const std::filesystem::path& folder, const TensorMap& tensors,
                                                const StringMap& metadata = {}, const ShardOptions& options = {});
 

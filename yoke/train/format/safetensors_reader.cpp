@@ -19,7 +19,7 @@ std::vector<int64_t> dense_strides(const std::vector<int64_t>& shape) {
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     strides[i] = stride;
-    stride *= std::max<int64_t>(shape[i], 1);  // the header's check: it does not overflow
+    stride *= std::max<int64_t>(shape[i], 1);  // cannot overflow, as the header was checked
   }
   return strides;
 }
@@ -53,7 +53,7 @@ void SafetensorsReader::open_index() {
                 kMaxIndexBytes);
   }
   std::map<std::string, size_t> shard_of;               // by file name
-  std::vector<std::map<std::string, size_t>> slots_of;  // of each shard, by tensor name
+  std::vector<std::map<std::string, size_t>> slots_of;  // for each shard, by tensor name
   for (const auto& [name, file] : parse_safetensors_index(text, path_.string())) {
     const auto [known, is_new] = shard_of.emplace(file, shards_.size());
     const size_t shard = known->second;
@@ -90,7 +90,8 @@ std::vector<std::string> SafetensorsReader::names() const {
 const SafetensorsReader::Place& SafetensorsReader::place_of(const std::string& name) const {
   const auto found = places_.find(name);
   if (found == places_.end()) {
-    throw Error(ErrorCode::kNotFound, "{}: there is no tensor '{}' among its {}", path_.string(), name, places_.size());
+    throw Error(ErrorCode::kNotFound, "{}: there is no tensor '{}' among its {} tensors", path_.string(), name,
+                places_.size());
   }
   return found->second;
 }

@@ -1,4 +1,4 @@
-// yoke/train/format/safetensors_reader.h -- tensors out of safetensors files without reading the rest of them.
+// yoke/train/format/safetensors_reader.h -- reads tensors from safetensors files without reading the rest of the files.
 #pragma once
 
 #include <filesystem>
@@ -12,44 +12,43 @@
 
 namespace yoke::train {
 
-/// A safetensors file, or the set of files that an index (`*.index.json`) names, open by mapping. Construction reads
-/// the headers; values come from the disk when they are used.
+/// A safetensors file, or the set of files that an index (`*.index.json`) names, as mapped files. The constructor reads
+/// the headers; values are read from the disk when they are used.
 ///
 ///     const SafetensorsReader reader("model.safetensors.index.json");
 ///     const auto rows = reader.rows("embedding.weight", rank * 1000, 1000);
 ///
-/// The tensors view the file (see TensorMapping for what that means) and may outlive the reader. One whose bytes are
-/// not aligned for its dtype, which the format allows, is copied instead.
+/// The tensors are views of the file (see TensorMapping) and may outlive the reader. The format allows a tensor whose
+/// bytes are not aligned for its dtype; such a tensor is copied.
 class SafetensorsReader {
  public:
-  /// Errors  kNotFound when a file is not there: for a shard with the index and a tensor that is lost with it;
-  ///         kDataLoss, with the path, for what the format does not allow, and for a tensor of the index that its shard
-  ///         lacks.
+  /// Errors  kNotFound: a file does not exist (for a shard, names the index and a tensor in it); kDataLoss, with the
+  ///         path: the format does not allow the content, or a shard lacks a tensor of the index.
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   std::vector<std::string> names() const;  ///< Ascending.
   bool contains(const std::string& name) const { return places_.contains(name); }
 
-  /// Dtype, shape and place in its file. Errors: kNotFound naming file and tensor.
+  /// Dtype, shape and position in its file. Errors: kNotFound naming file and tensor.
   const TensorSlot& slot(const std::string& name) const;
 
-  /// The header's `__metadata__`; of a set of files, that of all, where the first that has a key counts.
+  /// The header's `__metadata__`; for a set of files, the union, in which the first file with a key wins.
   const StringMap& metadata() const { return metadata_; }
 
-  /// Errors  kNotFound as above; kDataLoss for a BOOL that is neither 0 nor 1 (for which all of it is read).
+  /// Errors kNotFound as above; kDataLoss: a BOOL is neither 0 nor 1 (the check reads the whole tensor).
   at::Tensor tensor(const std::string& name) const;
 
-  /// [count, ...]: the rows from `first` on of a tensor with at least one dimension; the others are not read.
-  /// Errors  as above; kInvalidArgument when they are not there.
+  /// [count, ...]: the rows from `first` on of a tensor with at least one dimension. Other rows are not read.
+  /// Errors  as above; kInvalidArgument: the rows do not exist.
   at::Tensor rows(const std::string& name, int64_t first, int64_t count) const;
 
   /// [count]: the elements from `first` on, in contiguous order. Errors: as rows.
   at::Tensor elements(const std::string& name, int64_t first, int64_t count) const;
 
-  TensorMap tensors() const;  ///< All of them.
+  TensorMap tensors() const;  ///< All tensors.
 
-  std::span<const std::byte> bytes(const std::string& name) const;  ///< Of one tensor's values, as they are stored.
-  /// The whole file, header included. REQUIRES: it is not an index.
+  std::span<const std::byte> bytes(const std::string& name) const;  ///< One tensor's values as stored.
+  /// The whole file, including the header. REQUIRES: it is not an index.
   std::span<const std::byte> file() const { return shards_.front().mapping.bytes(); }
   int64_t header_bytes() const { return shards_.front().header.num_bytes; }
 

@@ -122,14 +122,14 @@ TEST_F(SafetensorsReaderTest, ShardsAreOneSet) {
   ASSERT_EQ(all.size(), 3u);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(all.at("t" + std::to_string(i)).equal(at::full({10}, i, at::kFloat)));
 
-  // What fits into one file needs no index, and an older index is gone.
+  // Tensors that fit into one file need no index, and an older index is removed.
   const auto single = write_safetensors_shards(folder_, {{"t", at::ones({2})}});
   EXPECT_EQ(single.filename(), "model.safetensors");
   EXPECT_FALSE(fs::exists(index));
   EXPECT_TRUE(SafetensorsReader(single).tensor("t").equal(at::ones({2})));
   EXPECT_EQ(write_shards(), index);
   EXPECT_FALSE(fs::exists(single)) << "which others look for first";
-  // One that is larger than a shard has its own.
+  // A tensor that is larger than a shard has its own file.
   const auto wide = write_safetensors_shards(
       folder_, {{"a", at::ones({2})}, {"b", at::ones({99})}, {"c", at::ones({2})}, {"d", at::ones({2})}}, {},
       {.stem = "wide", .max_shard_bytes = 16});
@@ -142,7 +142,7 @@ TEST_F(SafetensorsReaderTest, ShardsAreOneSet) {
 TEST_F(SafetensorsReaderTest, ASetThatCannotBeWrittenLeavesTheEarlierOne) {
   const auto index = write_shards();
   const auto num_files = [&] { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); };
-  const auto write_larger = [&] {  // two shards replace those of their names, the third is too large
+  const auto write_larger = [&] {  // two shards would replace earlier ones, but the third is too large
     const TensorMap larger{{"t0", at::ones({10})}, {"t1", at::ones({10})}, {"t2", at::ones({100'000})}};
     write_safetensors_shards(folder_, larger, {}, {.max_shard_bytes = 40});
   };
@@ -174,7 +174,7 @@ TEST_F(SafetensorsReaderTest, ASetThatIsNotWholeIsRefusedByName) {
   EXPECT_THROW(SafetensorsReader{index}, Error);
   fs::remove(second);
   ASSERT_EQ(mkfifo(second.c_str(), 0600), 0);
-  EXPECT_THROW(SafetensorsReader{index}, Error);  // and does not wait for a writer
+  EXPECT_THROW(SafetensorsReader{index}, Error);  // without waiting for a writer
 }
 
 TEST_F(SafetensorsReaderTest, AMalformedIndexIsRefused) {
@@ -188,8 +188,8 @@ TEST_F(SafetensorsReaderTest, AMalformedIndexIsRefused) {
     std::string reason;
   };
   const std::vector<Case> cases = {
-      {"", "no JSON object"},
-      {"{", "no JSON object"},
+      {"", "not a JSON object"},
+      {"{", "not a JSON object"},
       {"[]", "the index is a list"},
       {"7", "the index is a number"},
       {"\"weight_map\"", "the index is a string"},
@@ -202,7 +202,7 @@ TEST_F(SafetensorsReaderTest, AMalformedIndexIsRefused) {
       {R"({"weight_map":{"t":{"u":"a"}}})", "the file of tensor 't' is an object"},
       {R"({"weight_map":{"t":"a","t":"a"}})", "tensor 't' appears twice"},
       {R"({"weight_map":{},"weight_map":{}})", "'weight_map' appears twice"},
-      {R"({"weight_map":{"t":"../a"}})", "the file of tensor 't' is no plain name: '../a'"},
+      {R"({"weight_map":{"t":"../a"}})", "the file of tensor 't' is not a plain name: '../a'"},
       {R"({"weight_map":{"t":"/etc/passwd"}})", "no plain name"},
       {R"({"weight_map":{"t":".."}})", "no plain name"},
       {R"({"weight_map":{"t":""}})", "no plain name"},

@@ -33,7 +33,7 @@ class SafetensorsTest : public testing::Test {
   const fs::path folder_ = temporary_.path();
 };
 
-/// A file from its parts, with a length field that is right.
+/// A file from its parts, with the correct length field.
 std::string file_of(const std::string& header, size_t data_bytes) {
   const uint64_t length = header.size();
   std::string file(8, '\0');
@@ -55,7 +55,7 @@ TEST_F(SafetensorsTest, EveryDtypeComesBackBitForBit) {
         at::ScalarType::Float8_e4m3fn, at::ScalarType::Float8_e4m3fnuz, at::ScalarType::Float8_e5m2,
         at::ScalarType::Float8_e5m2fnuz, at::ScalarType::Float8_e8m0fnu}) {
     const auto bytes = static_cast<int64_t>(c10::elementSize(dtype));
-    const auto random = at::randint(256, {3, 5 * bytes}, at::kByte);  // any bits, NaNs with payloads included
+    const auto random = at::randint(256, {3, 5 * bytes}, at::kByte);  // any bits, including NaNs with payloads
     tensors[c10::toString(dtype)] = random.view(dtype);
   }
   tensors["Bool"] = at::randint(2, {7}, at::kBool);
@@ -84,7 +84,7 @@ TEST_F(SafetensorsTest, NothingIsAFileToo) {
   EXPECT_TRUE(read_safetensors(folder_ / "t").tensors.empty());
 }
 
-// The bytes, by hand, as the format's page says: wide dtypes first, the header padded to 8.
+// The expected bytes follow the format's documentation: wide dtypes first, the header padded to 8.
 TEST_F(SafetensorsTest, WritesTheDocumentedBytes) {
   const auto b = at::tensor({1.0f, -2.0f}).reshape({2, 1});
   write_safetensors(folder_ / "t", {{"a", at::tensor({int64_t{5}, int64_t{6}}, at::kByte)}, {"b", b}}, {{"k", "v"}});
@@ -96,7 +96,7 @@ TEST_F(SafetensorsTest, WritesTheDocumentedBytes) {
 }
 
 TEST_F(SafetensorsTest, ReadsWhatOthersWrite) {
-  // Other order of fields and of data, and white space.
+  // Fields and data in another order, and white space.
   const auto path = write(file_of(
       "{ \"x\" : {\"data_offsets\":[4, 6], \"shape\":[2], \"dtype\":\"U8\"},\n"
       " \"y\":{\"shape\":[],\"dtype\":\"F32\",\"data_offsets\":[0,4]}, \"z\":{\"dtype\":\"I64\",\"shape\":[3,0],"
@@ -119,17 +119,17 @@ TEST_F(SafetensorsTest, RefusesMalformedFiles) {
   };
   const std::string huge = "9223372036854775807";
   const std::vector<Case> cases = {
-      {"", "0 bytes are no safetensors file"},
+      {"", "0 bytes are not a safetensors file"},
       {"1234567", "7 bytes are no"},
-      {std::string(8, '\0'), "no JSON object"},
+      {std::string(8, '\0'), "not a JSON object"},
       {std::string(8, '\xff') + "{}", "over the limit"},
       {std::string("\x40\0\0\0\0\0\0\0{}", 10), "its header alone needs 72"},
-      {file_of("[]", 0), "no JSON object"},
-      {file_of(" {}", 0), "no JSON object"},
-      {file_of("{", 0), "no JSON object"},
-      {file_of("{}x", 0), "no JSON object"},
-      {file_of("{\"\xff\":{}}", 0), "no JSON object"},
-      {file_of(std::string(1000000, '{'), 0), "no JSON object"},
+      {file_of("[]", 0), "not a JSON object"},
+      {file_of(" {}", 0), "not a JSON object"},
+      {file_of("{", 0), "not a JSON object"},
+      {file_of("{}x", 0), "not a JSON object"},
+      {file_of("{\"\xff\":{}}", 0), "not a JSON object"},
+      {file_of(std::string(1000000, '{'), 0), "not a JSON object"},
       {file_of("{\"t\":" + std::string(1000000, '['), 0), "'t' is a list, not an object"},
       {file_of("{\"t\":null}", 0), "'t' is null, not an object"},
       {file_of("{\"t\":7}", 0), "'t' is a number, not an object"},
@@ -217,7 +217,7 @@ TEST_F(SafetensorsTest, RefusesToWriteWhatTheFormatLacks) {
   refuse({{"t", one.to(at::kComplexDouble)}}, {}, "tensor 't' is of the dtype ComplexDouble");
   refuse({{"t", one.to_sparse()}}, {}, "tensor 't' is not strided");
   refuse({{"t", one.to(at::kMeta)}}, {}, "tensor 't' is without data");
-  refuse({{"__metadata__", one}}, {}, "keeps for itself");
+  refuse({{"__metadata__", one}}, {}, "a name that the format reserves");
   refuse({{"\xff", one}}, {}, "is not UTF-8");
   refuse({{"t", one}}, {{"k", "\xff"}}, "metadata 'k' is not UTF-8");
   EXPECT_FALSE(fs::exists(path));

@@ -27,7 +27,7 @@ struct TensorMapping::Pages {
 };
 
 TensorMapping::TensorMapping(const std::filesystem::path& path) {
-  // Not blocking: a FIFO of that name would wait for a writer.
+  // O_NONBLOCK, because opening a FIFO would wait for a writer.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) throw system_error(errno, "opening " + path.string());
   struct stat status {};
@@ -37,7 +37,7 @@ TensorMapping::TensorMapping(const std::filesystem::path& path) {
   pages_ = pages;
   if (status.st_size == 0) return;
   const auto size = static_cast<size_t>(status.st_size);
-  // Without a reserve: a file larger than the memory can be mapped as long as it is not written to.
+  // MAP_NORESERVE allows mapping a file larger than the memory, as long as its pages are not written to.
   void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd.value(), 0);
   if (address == MAP_FAILED) throw system_error(errno, "mapping " + path.string());
   pages->begin = static_cast<std::byte*>(address);
@@ -54,7 +54,7 @@ c10::Storage TensorMapping::storage(int64_t begin_byte, int64_t num_bytes, int64
     if (size > 0) std::memcpy(copy.data_ptr(), begin, size);
     return copy.storage();
   }
-  // The deleter holds the mapping.
+  // The deleter keeps the mapping alive.
   auto data = c10::InefficientStdFunctionContext::makeDataPtr(
       begin, [pages = pages_](void*) {}, at::kCPU);
   return c10::Storage(c10::Storage::use_byte_size_t(), size, std::move(data), nullptr, /*resizable=*/false);

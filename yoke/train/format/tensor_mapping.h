@@ -1,4 +1,4 @@
-// yoke/train/format/tensor_mapping.h -- tensors whose values are a file's own pages.
+// yoke/train/format/tensor_mapping.h -- tensors whose memory is the mapped pages of a file.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,20 +11,20 @@
 
 namespace yoke::train {
 
-/// A mapped file, kept until the last tensor that views it is gone. Copies share the mapping.
+/// A mapped file. The mapping lasts until the last tensor that views it is destroyed. Copies share it.
 ///
-/// The mapping is private: writing to such a tensor copies the page it writes to, for this process alone, and never
-/// reaches the file. Pages are read when they are touched first, and ranks on one machine share those that nobody wrote
-/// to. Replacing the file (rename) does no harm; shortening it raises SIGBUS where a cut page is touched.
+/// The mapping is private: writing to such a tensor copies the page for this process and never changes the file. Pages
+/// are read on first access, and ranks on one machine share pages that were not written to. Replacing the file (rename)
+/// does no harm; truncating it raises SIGBUS when a removed page is accessed.
 class TensorMapping {
  public:
-  /// Errors  as errno says, with the path; kDataLoss when it is no regular file.
+  /// Errors  as errno says, with the path; kDataLoss: it is not a regular file.
   explicit TensorMapping(const std::filesystem::path& path);
 
   std::span<const std::byte> bytes() const;
 
-  /// A storage on the file's bytes, or on a copy of them where they do not lie at a multiple of `alignment_bytes`.
-  /// REQUIRES: the range lies in the file.
+  /// A storage on the file's bytes, or on a copy if they do not begin at a multiple of `alignment_bytes`. REQUIRES: the
+  /// range is inside the file.
   c10::Storage storage(int64_t begin_byte, int64_t num_bytes, int64_t alignment_bytes) const;
 
  private:
@@ -32,11 +32,11 @@ class TensorMapping {
   std::shared_ptr<const Pages> pages_;
 };
 
-/// A view of a storage. REQUIRES: every element lies in it.
+/// A view of a storage. REQUIRES: every element is inside it.
 at::Tensor view_of(const c10::Storage& storage, at::ScalarType dtype, int64_t offset, at::IntArrayRef sizes,
                    at::IntArrayRef strides);
 
-/// Whether each byte is 0 or 1, which a tensor of bools must be.
+/// Returns whether each byte is 0 or 1, as a tensor of bools requires.
 bool are_bools(std::span<const std::byte> bytes);
 
 }  // namespace yoke::train

@@ -23,7 +23,7 @@ constexpr uint16_t kEncrypted = 1, kUtf8 = 1 << 11, kStored = 0, kZip64Extra = 1
 constexpr uint32_t kIn64 = 0xFFFFFFFF;
 constexpr int64_t kAlignment = 64;
 
-/// Numbers out of a file, each checked to be in it.
+/// Reads numbers from a file, with bounds checks.
 class Bytes {
  public:
   Bytes(std::span<const std::byte> file, const std::string& what) : file_(file), what_(what) {}
@@ -66,7 +66,7 @@ Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
   const auto size = static_cast<int64_t>(file.size());
   const int64_t first = std::max<int64_t>(0, size - kEndBytes - kMaxCommentBytes);
   for (int64_t end = size - kEndBytes; end >= first; --end) {
-    // The comment must reach to the end exactly: its text may hold the mark too.
+    // The comment must end exactly at the file's end, because its text may contain the signature too.
     if (bytes.at<uint32_t>(end) != kEnd || bytes.at<uint16_t>(end + 20) != size - end - kEndBytes) continue;
     if (bytes.at<uint16_t>(end + 4) != 0 && bytes.at<uint16_t>(end + 4) != 0xFFFF) bytes.fail("a part of a zip file");
     const int64_t locator = end - kEnd64LocatorBytes;
@@ -79,10 +79,10 @@ Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
     }
     return {bytes.length_at(end64 + 48), bytes.length_at(end64 + 40), bytes.length_at(end64 + 32)};
   }
-  bytes.fail("no zip file, or truncated: it has no directory at its end");
+  bytes.fail("not a zip file, or truncated: it has no directory at its end");
 }
 
-/// Replaces sizes that say "in 64 bits" by those of the zip64 field, which has them in this order, and only those.
+/// Replaces sizes that refer to the zip64 field by the numbers there. The field holds only these sizes, in this order.
 void read_zip64(const Bytes& bytes, int64_t extra, int64_t extra_bytes, std::initializer_list<int64_t*> sizes) {
   if (std::ranges::none_of(sizes, [](const int64_t* size) { return *size == kIn64; })) return;
   const int64_t end = extra + extra_bytes;
@@ -114,7 +114,7 @@ std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file, const
   }
   std::map<std::string, ZipEntry> entries;
   std::vector<std::pair<int64_t, int64_t>> ranges = {
-      {directory.begin_byte, INT64_MAX}};  // from header to content's end
+      {directory.begin_byte, INT64_MAX}};  // from its header to the end of its content
   const int64_t end = directory.begin_byte + directory.num_bytes;
   int64_t position = directory.begin_byte;
   for (int64_t i = 0; i < directory.num_entries; ++i) {
@@ -160,7 +160,7 @@ std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file, const
 }
 
 uint32_t zip_crc(std::span<const std::byte> bytes) {
-  // zlib takes a null pointer, an empty span's, as a request to start over.
+  // zlib would take the null pointer of an empty span as a request to start over.
   return bytes.empty()
              ? 0
              : static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
@@ -225,7 +225,7 @@ std::string ZipWriter::end() {
     append(text, kIn64);
     append(text, kIn64);
     append(text, static_cast<uint16_t>(entry.name.size()));
-    append(text, uint16_t{28});  // of the zip64 field
+    append(text, uint16_t{28});  // length of the zip64 field
     append(text, uint16_t{0});   // no comment
     append(text, uint16_t{0});   // first disk
     append(text, uint16_t{0});   // attributes
@@ -241,7 +241,7 @@ std::string ZipWriter::end() {
   const int64_t directory_bytes = static_cast<int64_t>(text.size()), end64 = position_ + directory_bytes;
   const auto num_entries = static_cast<int64_t>(entries_.size());
   append(text, kEnd64);
-  append(text, kEnd64Bytes - 12);  // of what follows this field
+  append(text, kEnd64Bytes - 12);  // size of the rest after this field
   append(text, kZip64Version);
   append(text, kZip64Version);
   append(text, uint32_t{0});

@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct AdagradOptions {
-  double lr = 1e-2;  ///< Or each step is given its own: step(lr).
+  double lr = 1e-2;  ///< Default rate; step(lr) sets another one.
   double lr_decay = 0;
   double weight_decay = 0;
   double eps = 1e-10;
@@ -19,8 +19,9 @@ struct AdagradOptions {
 /// torch.optim.Adagrad.
 ///
 /// State   "sum.NAME", "step.NAME".
-/// Sparse  gradients are taken without weight decay: an embedding's rows that were not used stay as they are.
-/// Errors  kInvalidArgument: options outside their ranges, a name twice, a parameter undefined or of another dtype.
+/// Sparse  gradients are supported without weight decay. Rows of an embedding that were not used stay unchanged.
+/// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
+///         has another dtype.
 /// Source  torch/optim/adagrad.py; Duchi et al., "Adaptive Subgradient Methods", JMLR 12 (2011).
 class Adagrad : public Optimizer {
  public:
@@ -30,7 +31,7 @@ class Adagrad : public Optimizer {
   explicit Adagrad(NamedTensors parameters, const AdagradOptions& options = {});
   explicit Adagrad(std::vector<ParameterGroup<AdagradOptions>> groups);
 
-  /// With the learning rate as it is now.
+  /// Includes the current learning rate.
   AdagradOptions options(size_t group = 0) const;
 
  private:
@@ -42,7 +43,7 @@ class Adagrad : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<AdagradOptions> options_;  ///< By group; lr is the base class's.
+  std::vector<AdagradOptions> options_;  ///< By group; the base class keeps lr.
 };
 
 }  // namespace yoke::train

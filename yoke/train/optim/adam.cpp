@@ -86,7 +86,7 @@ void AdamBase::update_foreach(Batch& batch) {
   at::_foreach_addcmul_(squares, gradients, gradients, 1 - o.beta2);
   if (o.amsgrad) at::_foreach_maximum_(batch.states[2], squares);
 
-  std::vector<at::Scalar> sizes, corrections;  // each parameter has made its own number of steps
+  std::vector<at::Scalar> sizes, corrections;  // each parameter has its own step count
   for (const auto& step : batch.steps) {
     const double count = *step.const_data_ptr<float>();
     sizes.emplace_back(-batch.lr / (1 - std::pow(o.beta1, count)));

@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct AdamOptions {
-  double lr = 1e-3;  ///< Or each step is given its own: step(lr).
+  double lr = 1e-3;  ///< Default rate; step(lr) sets another one.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -18,16 +18,17 @@ struct AdamOptions {
 };
 
 struct AdamWOptions {
-  double lr = 1e-3;  ///< Or each step is given its own: step(lr).
+  double lr = 1e-3;  ///< Default rate; step(lr) sets another one.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 1e-2;  ///< Shrinks the parameters by lr * weight_decay a step, whatever their gradients.
+  double weight_decay = 1e-2;  ///< Shrinks parameters by lr * weight_decay per step, independent of gradients.
   bool amsgrad = false;        ///< Divides by the largest second moment so far.
   bool maximize = false;
 };
 
-/// What both share. State: "exp_avg.NAME", "exp_avg_sq.NAME", with amsgrad "max_exp_avg_sq.NAME"; "step.NAME".
+/// The common base of Adam and AdamW. State: "exp_avg.NAME", "exp_avg_sq.NAME", with amsgrad "max_exp_avg_sq.NAME";
+/// "step.NAME".
 class AdamBase : public Optimizer {
  protected:
   AdamBase(const char* name, std::vector<ParameterGroup<AdamWOptions>> groups, bool is_decoupled);
@@ -42,11 +43,12 @@ class AdamBase : public Optimizer {
 
   const char* name_;
   bool is_decoupled_;
-  std::vector<AdamWOptions> options_;  ///< By group; lr is the base class's.
+  std::vector<AdamWOptions> options_;  ///< By group; the base class keeps lr.
 };
 
 /// torch.optim.Adam; weight decay is part of the gradient. Dense gradients only.
-/// Errors  kInvalidArgument: options outside their ranges, a name twice, a parameter undefined or of another dtype.
+/// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
+///         has another dtype.
 /// Source  torch/optim/adam.py; Kingma and Ba, "Adam", ICLR 2015; Reddi et al., "On the Convergence of Adam and
 ///         Beyond", ICLR 2018 (amsgrad).
 class Adam : public AdamBase {
@@ -56,11 +58,11 @@ class Adam : public AdamBase {
   explicit Adam(NamedTensors parameters, const AdamOptions& options = {});
   explicit Adam(const std::vector<ParameterGroup<AdamOptions>>& groups);
 
-  /// With the learning rate as it is now.
+  /// Includes the current learning rate.
   AdamOptions options(size_t group = 0) const;
 };
 
-/// torch.optim.AdamW; weight decay beside the gradient. Dense gradients only.
+/// torch.optim.AdamW; weight decay is separate from the gradient. Dense gradients only.
 /// Errors  as Adam.
 /// Source  torch/optim/adamw.py; Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
 class AdamW : public AdamBase {
@@ -70,7 +72,7 @@ class AdamW : public AdamBase {
   explicit AdamW(NamedTensors parameters, const AdamWOptions& options = {});
   explicit AdamW(std::vector<ParameterGroup<AdamWOptions>> groups);
 
-  /// With the learning rate as it is now.
+  /// Includes the current learning rate.
   AdamWOptions options(size_t group = 0) const;
 };
 

@@ -1,4 +1,4 @@
-// Both compare with PyTorch's figures in parity_test.cpp; here is the rest of their contracts.
+// parity_test.cpp compares both with PyTorch's figures; this file tests the rest of their contracts.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -30,7 +30,7 @@ at::Tensor parameter_with(const at::Tensor& gradient) {
   return parameter;
 }
 
-// 3, 4 and 12 make 13; the dtypes are two foreach lists.
+// The norm of 3, 4 and 12 is 13. The two dtypes give two foreach lists.
 NamedTensors three() {
   return {{"a", parameter_with(at::full({1}, 3.0, at::kFloat))},
           {"none", at::zeros({2}).requires_grad_()},
@@ -50,7 +50,7 @@ TEST(ClipGradNorm, ScalesAllTogether) {
   EXPECT_EQ(clip_grad_norm({}, {.max_norm = 1}).item<double>(), 0);
 }
 
-// Two ranks with halves of the gradients: their norms put together clip as one process does.
+// Two ranks have halves of the gradients. Their combined norm clips as in one process.
 TEST(ClipGradNorm, ComesInHalvesForShardedGradients) {
   const auto whole = three(), sharded = three();
   clip_grad_norm(whole, {.max_norm = 1});
@@ -76,7 +76,7 @@ TEST(ClipGradNorm, RefusesWhatItCannotClip) {
   EXPECT_THAT(message_of([&] { clip_grad_norm(parameters, {.max_norm = 1}); }), HasSubstr("'fine' is sparse"));
 }
 
-// 3 and 4 make 5, not 3, 3 and 4.
+// The norm is that of 3 and 4, which is 5, not that of 3, 3 and 4.
 TEST(ClipGradNorm, TakesATiedParameterOnce) {
   const auto tied = parameter_with(at::full({1}, 3.0)), other = parameter_with(at::full({1}, 4.0));
   const NamedTensors parameters{{"embedding", tied}, {"other", other}, {"head", tied}};
@@ -108,7 +108,7 @@ TEST(ExponentialMovingAverage, AveragesParametersAndCopiesBuffers) {
   Model model;
   ExponentialMovingAverage ema(model.parameters(), model.buffers(), {.decay = 0.75});
   model.set(4);
-  ema.update();  // the first one copies
+  ema.update();  // the first update copies
   EXPECT_EQ(average_of(ema, 0)[0].item<double>(), 4);
   model.set(8);
   ema.update();

@@ -21,7 +21,7 @@
 namespace yoke::train {
 namespace {
 
-// Gradients that a foreach kernel takes together, in the order of their first parameters.
+// Lists of gradients for one foreach kernel each, in the order of their first parameters.
 std::vector<std::vector<at::Tensor>> gradients_of(const NamedTensors& parameters) {
   using Key = std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>;
   std::map<Key, size_t> positions;
@@ -61,7 +61,7 @@ at::Tensor norm_of(const std::vector<std::vector<at::Tensor>>& lists, double nor
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
-/// Of parameters of which each rank has a part, the norm of all parts.
+/// The norm over the parts on all ranks, for parameters of which each rank has a part.
 at::Tensor norm_over_ranks(const NamedTensors& parameters, const std::vector<std::vector<at::Tensor>>& lists,
                            double norm_type) {
   const auto norm = norm_of(lists, norm_type);
@@ -79,7 +79,7 @@ at::Tensor norm_over_ranks(const NamedTensors& parameters, const std::vector<std
                 "clip_grad: some parameters are parts of tensors that are divided between ranks, and some are whole; "
                 "their norms count differently: clip them apart");
   }
-  const auto total = norm.to(group->device(), at::kDouble);  // the power of a float may be no float
+  const auto total = norm.to(group->device(), at::kDouble);  // the power of a float may overflow float
   if (std::isinf(norm_type)) {
     group->all_reduce(total, dist::ReduceOp::kMax);
     return total.to(at::kFloat);

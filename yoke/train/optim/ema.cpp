@@ -73,7 +73,7 @@ void ExponentialMovingAverage::check_unchanged() const {
       continue;
     }
     throw Error(ErrorCode::kFailedPrecondition,
-                "EMA: '{}' is {} on {} by now, its average {} on {}; make the averages once the model is where, and "
+                "EMA: '{}' is {} on {} now, its average {} on {}; make the averages once the model is where, and "
                 "what, it stays",
                 name, describe(value), value.device().str(), describe(average), average.device().str());
   }

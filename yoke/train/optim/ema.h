@@ -1,4 +1,4 @@
-// yoke/train/optim/ema.h -- a running average of a model's parameters, to evaluate and to keep.
+// yoke/train/optim/ema.h -- a running average of a model's parameters, for evaluation and for saving.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,25 @@ namespace yoke::train {
 struct EmaOptions {
   double decay = 0.999;          ///< average = decay * average + (1 - decay) * parameter.
   bool warm_up = false;          ///< The decay of update n is at most (1 + n) / (10 + n): early updates count more.
-  bool average_buffers = false;  ///< Otherwise they are copied. Integers (num_batches_tracked) always are.
+  bool average_buffers = false;  ///< Otherwise they are copied. Integers (num_batches_tracked) are always copied.
 };
 
-/// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, on the model's own tensors: no second module.
+/// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, on the model's own tensors, without a second module.
 ///
 ///     ExponentialMovingAverage ema(model, {.decay = 0.99});
 ///     optimizer.step(lr); ema.update();
-///     { const auto averaged = ema.swap_in(); evaluate(*model); }   // and the training's own values are back
+///     { const auto averaged = ema.swap_in(); evaluate(*model); }   // the training's values are restored here
 ///
-/// Shapes   an average has its tensor's shape, dtype and device. A tied tensor has one, under its first name (see
-///          distinct).
-/// Tensors  of the model are kept themselves: where their memory moves, with the same shape, dtype and device (as a
-///          ShardedOptimizer does), averages follow.
-/// Devices  one foreach operation for each (device, dtype); nothing waits for a device.
-/// Ranks    not collective: replicas in step have averages in step. Sharded parameters are averaged as slices, say
+/// Shapes   an average has the shape, dtype and device of its tensor. A tied tensor has one average, under its first
+///          name (see distinct).
+/// Tensors  it refers to the model's tensors. Their memory may be exchanged with the same shape, dtype and device (as a
+///          ShardedOptimizer does).
+/// Devices  one foreach operation for each (device, dtype), without waiting for a device.
+/// Ranks    not collective: equal replicas have equal averages. Sharded parameters are averaged as slices, such as
 ///          FullyShardedDataParallel's parameters().
-/// Errors   kInvalidArgument: decay out of [0, 1], a name twice, an undefined tensor, a parameter without elements.
-/// Source   torch/optim/swa_utils.py. The first update copies, as there: averages begin after the first step.
+/// Errors   kInvalidArgument: decay is outside [0, 1], a name appears twice, a tensor is undefined, or a parameter has
+///          no elements.
+/// Source   torch/optim/swa_utils.py. As there, the first update copies, so averages begin after the first step.
 class ExponentialMovingAverage {
  public:
   template <HasParameters M>
@@ -36,35 +37,36 @@ class ExponentialMovingAverage {
       : ExponentialMovingAverage(parameters_of(model), buffers_of(model), options) {}
   ExponentialMovingAverage(const NamedTensors& parameters, const NamedTensors& buffers, const EmaOptions& options = {});
 
-  /// After each optimizer step.
-  /// Errors  kFailedPrecondition while averages are swapped in, or naming a tensor that has another shape, dtype or
-  ///         device than its average by now: the model has been moved or sharded since. Nothing has changed then.
+  /// Call it after each optimizer step.
+  /// Errors  kFailedPrecondition: averages are swapped in, or the shape, dtype or device of a tensor (named) differs
+  ///         from its average because the model was moved or sharded. Then nothing has changed.
   void update();
 
-  /// Exchanges values for as long as the result lives; the tensors stay where they are.
+  /// Exchanges the values of model and averages during the lifetime of the result. The tensors keep their memory.
   /// Errors  see update().
   class SwappedIn;
   [[nodiscard]] SwappedIn swap_in();
 
   int64_t num_updates() const { return num_updates_; }
 
-  /// Parameters, then buffers, under their names: the training's own values while averages are swapped in.
+  /// Parameters, then buffers, under their names. While averages are swapped in, these hold the training's values.
   NamedTensors averages() const;
 
-  /// What "average.NAME" is of, for a TrainState: parameters, or parts of them, and buffers.
+  /// The tensors to which "average.NAME" belong, for a TrainState: parameters, or parts of them, and buffers.
   NamedTensors state_layout() const { return values_; }
 
-  /// "average.NAME" for all, and "num_updates". Not copies: write them out before the next update.
+  /// "average.NAME" for all tensors, and "num_updates". They are not copies: save them before the next update.
   /// Errors  kFailedPrecondition while averages are swapped in.
   TensorMap state_dict() const;
 
-  /// All or nothing. Errors: kInvalidArgument naming the tensor: missing, unknown, another shape or dtype.
+  /// On an error nothing changes. Errors: kInvalidArgument naming a tensor that is missing, unknown, or of another
+  /// shape or dtype.
   void load_state_dict(const TensorMap& state);
 
  private:
-  /// Tensors that one foreach operation takes.
+  /// The tensors of one foreach operation.
   struct Batch {
-    bool is_averaged = true;  ///< Or copied.
+    bool is_averaged = true;  ///< Otherwise copied.
     std::vector<at::Tensor> averages, values;
   };
 
@@ -74,13 +76,13 @@ class ExponentialMovingAverage {
   void check_unchanged() const;
 
   EmaOptions options_;
-  NamedTensors values_, averages_;  ///< Beside each other; the model's and ours.
+  NamedTensors values_, averages_;  ///< The model's tensors and their averages, in the same order.
   std::vector<Batch> batches_;
   int64_t num_updates_ = 0;
   bool is_swapped_ = false;
 };
 
-/// Move-only; the average has to outlive it.
+/// Move-only. The average must outlive it.
 class ExponentialMovingAverage::SwappedIn {
  public:
   explicit SwappedIn(ExponentialMovingAverage& ema);

@@ -29,7 +29,7 @@ void check(const FindLrOptions& o) {
   if (o.num_skipped < 0) throw Error(ErrorCode::kInvalidArgument, "{}: num_skipped {}", kFindLr, o.num_skipped);
 }
 
-// What the trial changes, as it was.
+// Saves and restores what the trial changes.
 class Before {
  public:
   Before(const NamedTensors& tensors, Optimizer& optimizer) : optimizer_(optimizer) {
@@ -82,9 +82,9 @@ LrCurve try_rates(dist::Group& group, Optimizer& optimizer, const std::function<
 }
 
 std::optional<double> steepest(const LrCurve& curve, int64_t num_skipped) {
-  // Rates are evenly spaced on a logarithmic scale, so differences of losses are slopes.
-  // They are taken over a tenth of the curve on each side: the losses of single batches are noise, above all early on,
-  // where their running mean is of few.
+  // Rates are evenly spaced on a logarithmic scale, so differences of losses are slopes. They are taken over a tenth of
+  // the curve on each side, because losses of single batches are noisy, especially early, when their running mean
+  // covers only a few.
   std::optional<double> result;
   double lowest_slope = 0;
   const auto reach = std::max<size_t>(1, curve.losses.size() / 10);

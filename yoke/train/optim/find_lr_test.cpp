@@ -52,7 +52,7 @@ void expect_equal(const TensorMap& a, const TensorMap& b) {
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
 
-// Oracle: the loop written out, on a parabola of curvature 1: w <- w - lr w, loss w * w / 2.
+// Oracle: the same loop computed by hand on a parabola of curvature 1: w <- w - lr w, loss w * w / 2.
 TEST(FindLr, RaisesTheRateAndSmoothsTheLoss) {
   dist::World world;
   const auto w = at::ones({1}).requires_grad_();
@@ -85,7 +85,7 @@ TEST(FindLr, RaisesTheRateAndSmoothsTheLoss) {
   EXPECT_EQ(optimizer.lr(), 0.5);
 }
 
-// A parabola of curvature 1 diverges from a rate of 2 on.
+// On a parabola of curvature 1, training diverges at rates of 2 and more.
 TEST(FindLr, StopsWhereTheLossDiverges) {
   dist::World world;
   const auto w = at::ones({1}).requires_grad_();
@@ -138,7 +138,7 @@ TEST(FindLr, LeavesTheTrainingAsItWas) {
   });
 }
 
-// Rank 1's loss alone explodes; both stop, with one curve.
+// Only rank 1's loss explodes. Both ranks stop, with the same curve.
 TEST(FindLr, IsTheSameOnAllRanks) {
   std::vector<LrCurve> curves(2);
   fakes::run_ranks(2, [&](dist::World& world) {

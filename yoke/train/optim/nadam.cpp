@@ -27,7 +27,7 @@ void check(const NAdamOptions& options) {
   check_not_negative(kNAdam, "momentum_decay", options.momentum_decay);
 }
 
-// The momentum of step `step`; the schedule's base 0.96 is the paper's.
+// The momentum of step `step`. The base 0.96 of the schedule is from the paper.
 double momentum_at(double step, const NAdamOptions& o) {
   return o.beta1 * (1.0 - 0.5 * std::pow(0.96, step * o.momentum_decay));
 }
@@ -71,7 +71,7 @@ void NAdam::update_foreach(Batch& batch) {
   at::_foreach_mul_(squares, o.beta2);
   at::_foreach_addcmul_(squares, gradients, gradients, 1 - o.beta2);
 
-  std::vector<at::Scalar> corrections, of_gradients, of_moments;  // each parameter has made its own number of steps
+  std::vector<at::Scalar> corrections, of_gradients, of_moments;  // each parameter has its own step count
   for (size_t i = 0; i < batch.steps.size(); ++i) {
     const double step = *batch.steps[i].const_data_ptr<float>();
     const double momentum = momentum_at(step, o), next = momentum_at(step + 1, o);

@@ -8,21 +8,22 @@
 namespace yoke::train {
 
 struct NAdamOptions {
-  double lr = 2e-3;  ///< Or each step is given its own: step(lr).
+  double lr = 2e-3;  ///< Default rate; step(lr) sets another one.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;              ///< Added to the gradient, unless it is decoupled.
   double momentum_decay = 4e-3;         ///< How fast the momentum of step t rises to beta1.
-  bool decoupled_weight_decay = false;  ///< As AdamW: parameters shrink by lr * weight_decay a step.
+  bool decoupled_weight_decay = false;  ///< As in AdamW, parameters shrink by lr * weight_decay per step.
   bool maximize = false;
 };
 
 /// torch.optim.NAdam. Dense gradients only. libtorch has no fused kernel for it.
 ///
-/// State   "exp_avg.NAME", "exp_avg_sq.NAME"; "mu_product.NAME", one float: the product of all momenta so far;
+/// State   "exp_avg.NAME", "exp_avg_sq.NAME"; "mu_product.NAME", one float, the product of all momenta so far;
 ///         "step.NAME".
-/// Errors  kInvalidArgument: options outside their ranges, a name twice, a parameter undefined or of another dtype.
+/// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
+///         has another dtype.
 /// Source  torch/optim/nadam.py; Dozat, "Incorporating Nesterov Momentum into Adam", ICLR 2016 workshop.
 class NAdam : public Optimizer {
  public:
@@ -31,7 +32,7 @@ class NAdam : public Optimizer {
   explicit NAdam(NamedTensors parameters, const NAdamOptions& options = {});
   explicit NAdam(std::vector<ParameterGroup<NAdamOptions>> groups);
 
-  /// With the learning rate as it is now.
+  /// Includes the current learning rate.
   NAdamOptions options(size_t group = 0) const;
 
  private:
@@ -40,7 +41,7 @@ class NAdam : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<NAdamOptions> options_;  ///< By group; lr is the base class's.
+  std::vector<NAdamOptions> options_;  ///< By group; the base class keeps lr.
 };
 
 }  // namespace yoke::train

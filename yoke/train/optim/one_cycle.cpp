@@ -8,7 +8,7 @@
 namespace yoke::train {
 namespace {
 
-// The operations and their order are PyTorch's, for the sake of the last bit.
+// The operations and their order are PyTorch's, so that the last bit is equal.
 double anneal(Anneal kind, double start, double end, double fraction) {
   if (kind == Anneal::kLinear) return (end - start) * fraction + start;
   return end + (start - end) / 2.0 * (std::cos(std::numbers::pi * fraction) + 1);

@@ -1,4 +1,4 @@
-// yoke/train/optim/one_cycle.h -- the one-cycle schedule: the rate rises to its peak, then falls to almost nothing.
+// yoke/train/optim/one_cycle.h -- the one-cycle schedule: the rate rises to its peak, then falls to almost 0.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@ enum class Anneal { kCos, kLinear };
 struct OneCycleOptions {
   int64_t total_steps = 0;  ///< Optimizer steps in the whole training: epochs times steps per epoch.
   double max_lr = 0;        ///< Reached at step pct_start * total_steps - 1.
-  double pct_start = 0.3;   ///< The rising part, in [0, 1].
+  double pct_start = 0.3;   ///< Share of the rising part, in [0, 1].
   Anneal anneal = Anneal::kCos;
   double div_factor = 25;         ///< The first rate is max_lr / div_factor.
   double final_div_factor = 1e4;  ///< The last rate is the first one / final_div_factor.
-  double base_momentum = 0.85;    ///< At the peak of the rate.
-  double max_momentum = 0.95;     ///< At both ends.
+  double base_momentum = 0.85;    ///< Momentum at the peak of the rate.
+  double max_momentum = 0.95;     ///< Momentum at both ends.
 };
 
-/// The learning rate for step `step` of [0, total_steps): what torch.optim.lr_scheduler.OneCycleLR has set when that
-/// step runs, to the last bit but for the cosine of another libm. A pure function: nothing to save for resuming.
-/// Errors  kInvalidArgument for a step outside the schedule or options outside their ranges.
+/// The learning rate for step `step` of [0, total_steps): the rate of torch.optim.lr_scheduler.OneCycleLR while that
+/// step runs. It is equal to the last bit, unless the libm's cosine differs. It is a pure function, so resuming needs
+/// no saved state.
+/// Errors  kInvalidArgument: the step is outside the schedule, or an option is out of range.
 /// Source  Smith and Topin, "Super-Convergence", 2017; torch/optim/lr_scheduler.py.
 double one_cycle_lr(int64_t step, const OneCycleOptions& options);
 

@@ -11,7 +11,7 @@
 namespace yoke::train {
 namespace {
 
-// Oracle: rates that PyTorch's scheduler set (tests/reference/record_one_cycle.py). A cosine may differ by a bit or two
+// Oracle: the rates of PyTorch's scheduler (tests/reference/record_one_cycle.py). A cosine may differ by a bit or two
 // between libm versions; a wrong phase or factor differs in the first digits.
 TEST(OneCycle, EqualsPyTorch) {
   const auto recorded = nlohmann::json::parse(std::ifstream(test::reference("one_cycle.json")));

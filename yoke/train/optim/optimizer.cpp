@@ -29,7 +29,7 @@ bool is_supported(const at::Tensor& tensor) {
   return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
 }
 
-// The kernels on a CPU walk a tensor's memory from its first element on, all lists alike.
+// The CPU kernels read a tensor's memory in order from its first element, in all lists.
 bool has_fused_kernel(const at::Tensor& parameter) {
   return (parameter.is_cpu() || parameter.is_cuda()) && parameter.is_non_overlapping_and_dense();
 }
@@ -38,7 +38,7 @@ void check_lr(const std::string& name, double lr) {
   if (!(lr >= 0) || !std::isfinite(lr)) throw Error(ErrorCode::kInvalidArgument, "{}: learning rate {}", name, lr);
 }
 
-// The gradient itself, neither checked nor counted: a step asks for all of them twice.
+// Returns the gradient without checks or reference counting, because a step reads every gradient twice.
 const at::Tensor& gradient_of(const at::Tensor& parameter) { return parameter.unsafeGetTensorImpl()->grad(); }
 
 std::optional<at::Tensor> on_device(const at::Tensor& tensor, const at::Device& device) {
@@ -137,7 +137,7 @@ void Optimizer::step(const GradScale& scale) {
                   describe(tensor));
     }
   }
-  // 0-dim, as the step counts are from which found_inf is taken off.
+  // 0-dim, like the step counts from which found_inf is subtracted.
   const auto number = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.reshape({}) : tensor; };
   apply({number(scale.scale), number(scale.found_inf)});
 }
@@ -149,7 +149,7 @@ void Optimizer::zero_grad() {
 }
 
 void Optimizer::apply(GradScale scale) {
-  // What the wrappers of autograd would do is done here once, not once a call: no graph, and versions in run().
+  // This replaces autograd's wrappers in every call: no graph is built, and run() increases the version counters.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   bool must_read = scale.found_inf.defined() && scale.found_inf.is_cpu();
   for (auto& slot : slots_) {
@@ -184,7 +184,8 @@ void Optimizer::plan() {
   std::map<Key, Batch> batches;
   for (size_t i = 0; i < slots_.size(); ++i) {
     auto& slot = slots_[i];
-    // A model that was sharded after its optimizer was made: its parameters have no gradients, and nothing would step.
+    // If a model is sharded after its optimizer is constructed, its parameters have no gradients, and nothing would be
+    // updated.
     require_elements(traits_.name, parameters_[i].first, slot.parameter);
     if (slot.gradient == GradientKind::kNone) continue;
     const bool is_sparse = slot.gradient == GradientKind::kSparse, is_first_step = !slot.has_state;
@@ -210,7 +211,7 @@ void Optimizer::plan() {
   is_planned_ = true;
 }
 
-/// A state of the parameter's shape, of a part a part; or a number.
+/// A state with the shape of the parameter, or of the part of it; or a number.
 at::Tensor Optimizer::new_state(const Slot& slot, const StateKind& kind) {
   if (kind.is_number) return new_number(slot, kind.initial);
   const auto state = at::full_like(slot.parameter, kind.initial);
@@ -218,7 +219,7 @@ at::Tensor Optimizer::new_state(const Slot& slot, const StateKind& kind) {
   return state;
 }
 
-/// Fused kernels want it beside the parameter; without one it is read here, so it stays with the CPU.
+/// Fused kernels need it on the parameter's device. Other code reads it, so then it stays on the CPU.
 at::Tensor Optimizer::new_number(const Slot& slot, double initial) {
   const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);
   return at::full({}, initial, at::dtype(at::kFloat).device(device));
@@ -237,7 +238,7 @@ void Optimizer::start_state(Slot& slot) const {
 
 at::Tensor Optimizer::checked_gradient(size_t i) const {
   const auto& parameter = slots_[i].parameter;
-  if (!slots_[i].states.empty()) {  // fused kernels walk the memory of both alike
+  if (!slots_[i].states.empty()) {  // fused kernels read the memory of both in the same order
     const auto& state = slots_[i].states.front();
     if (state.scalar_type() != parameter.scalar_type() || state.device() != parameter.device() ||
         (slots_[i].is_fused && state.strides() != parameter.strides())) {
@@ -295,7 +296,7 @@ void Optimizer::run(Batch& batch, const GradScale& scale) {
   }
 
   for (const auto& parameter : batch.parameters) parameter.unsafeGetTensorImpl()->bump_version();
-  for (auto& gradient : batch.gradients) gradient.reset();  // or zero_grad would free no memory
+  for (auto& gradient : batch.gradients) gradient.reset();  // otherwise zero_grad would free no memory
 }
 
 TensorMap Optimizer::state_dict() const {

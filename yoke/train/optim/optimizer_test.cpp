@@ -1,4 +1,4 @@
-// What holds for every optimizer (parity_test.cpp compares them with PyTorch's).
+// Properties of all optimizers (parity_test.cpp compares them with PyTorch's).
 #include "yoke/train/optim/optimizer.h"
 
 #include <ATen/TensorOperators.h>
@@ -70,7 +70,7 @@ at::Tensor values(int64_t size, double step, double offset) {
 at::Tensor start(int64_t size) { return values(size, 1, 0).requires_grad_(); }
 at::Tensor gradient(int64_t size, int step) { return values(size, 0.7 * step + 0.1, 1); }
 
-// Columns of a matrix have gaps in memory, which the fused kernels would walk over.
+// Columns of a matrix have gaps in memory, which the fused kernels would overwrite.
 TEST(Optimizers, StepParametersWithGapsInMemory) {
   for (const auto& [name, make] : all_optimizers()) {
     auto columns = at::zeros({8, 6}).narrow(1, 1, 3);
@@ -115,7 +115,7 @@ TEST(Optimizers, StepSlicesAsTheWhole) {
   }
 }
 
-// Oracle: steps where found_inf is 1 are as if they had not been, the first one too.
+// Oracle: steps with found_inf = 1 have no effect, not even the first one.
 TEST(Optimizers, SkipStepsWithInfiniteGradients) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto scaled = start(40), plain = start(40);
@@ -140,8 +140,8 @@ TEST(Optimizers, SkipStepsWithInfiniteGradients) {
   }
 }
 
-// Oracle: each parameter steps as if it were alone, whenever it has a gradient.
-// C++'s named_parameters() gives a tied parameter under each of its names, Python's under the first.
+// Oracle: each parameter steps as if it were alone, whenever it has a gradient. C++'s named_parameters() returns a tied
+// parameter under each of its names, Python's only under the first.
 TEST(Optimizers, StepATiedParameterOnce) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto tied = start(5), plain = start(5);
@@ -207,7 +207,7 @@ TEST(Optimizers, ResumeFromTheirState) {
     }
     const auto second = make(copies);
     second->load_state_dict(first->state_dict());
-    run(*first, 5, 10);  // its own state, not shared with the second
+    run(*first, 5, 10);  // uses its own state, which is not shared with the second
     run(*second, 5, 10);
     for (size_t i = 0; i < copies.size(); ++i) {
       EXPECT_TRUE(at::equal(second->parameters()[i].second, whole->parameters()[i].second)) << name;
@@ -240,7 +240,7 @@ TEST(Optimizers, HaveGroupsWithRatesOfTheirOwn) {
   EXPECT_THAT(message_of([&] { Sgd({{{{"a", a}}, {}}, {{{"a", b}}, {}}}); }), HasSubstr("two parameters named 'a'"));
 }
 
-// Oracle: a gradient with few rows, once sparse and once dense. Rows without a gradient have none of Adagrad's either.
+// Oracle: a gradient with few rows, once sparse and once dense. Adagrad does not change rows without a gradient either.
 TEST(Optimizers, TakeSparseGradients) {
   const std::vector<std::pair<const char*, Make>> optimizers{
       {"SGD", maker<Sgd>(SgdOptions{.lr = 0.1, .maximize = true})},
@@ -277,7 +277,7 @@ TEST(Optimizers, RefuseGradientsThatDoNotFit) {
     EXPECT_TRUE(at::equal(good, start(3))) << name << ": stepped in part";
     EXPECT_TRUE(optimizer->state_dict().empty()) << name;
 
-    good.mutable_grad() = bad.mutable_grad() = at::ones({3});  // and goes on as if nothing had been
+    good.mutable_grad() = bad.mutable_grad() = at::ones({3});  // and continues as if nothing had happened
     optimizer->step();
     const auto twin = start(3);
     const auto alone = make({{"good", twin}});
@@ -287,7 +287,7 @@ TEST(Optimizers, RefuseGradientsThatDoNotFit) {
   }
 }
 
-// Oracle: the same steps of floats.
+// Oracle: the same steps in float.
 TEST(Optimizers, StepHalvesWithoutAFusedKernel) {
   for (const auto& [name, make] : all_optimizers()) {
     if (is_fused(name)) continue;
@@ -390,7 +390,7 @@ TEST(Optimizers, RefuseHalfAStateOfAParameter) {
   state.erase("step.a");
   EXPECT_THAT(load(state), HasSubstr("parameter 'a' lacks 'step.a'"));
   state = whole;
-  state["max_exp_avg_sq.a"] = part("z");  // of amsgrad
+  state["max_exp_avg_sq.a"] = part("z");  // belongs to amsgrad
   EXPECT_THAT(load(state), HasSubstr("'max_exp_avg_sq.a' belongs to no parameter here, or to none with its options"));
   state = whole;
   state["step.a"] = at::ones({2});
@@ -403,13 +403,13 @@ TEST(Optimizers, RefuseHalfAStateOfAParameter) {
   EXPECT_EQ(optimizer.state_dict().size(), 3u);
 }
 
-// What follows is easily lost below autograd.
+// Code that runs below autograd easily loses these properties.
 TEST(Optimizers, AreSeenByAutograd) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto w = start(3), x = start(3);
     const auto optimizer = make({{"w", w}});
     w.mutable_grad() = at::ones({3});
-    const auto product = w.mul(x).sum();  // its backward needs w as it was
+    const auto product = w.mul(x).sum();  // its backward needs the old w
     optimizer->step();
     EXPECT_ANY_THROW(product.backward()) << name << " changed a tensor that backward needs, unnoticed";
     EXPECT_TRUE(w.requires_grad() && w.is_leaf()) << name;

@@ -1,5 +1,5 @@
-// Oracle for all of this folder: PyTorch's own figures (tests/reference/record_optimizers.py). CPU models choose other
-// kernels, so the comparison has a tolerance; on the machine that recorded the figures YOKE_SAME_BITS=1 asks for
+// Oracle for all of this folder: PyTorch's figures (tests/reference/record_optimizers.py). Kernels depend on the CPU
+// model, so the comparison has a tolerance. On the machine that recorded the figures, YOKE_SAME_BITS=1 requires
 // equality.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
@@ -304,7 +304,7 @@ Network network_in(const TensorFile& file) {
   return network;
 }
 
-// Oracle: Python trains on from its state, and so do we, with the options of the state.
+// Oracle: Python continues from its state, and so does yoke, with the options in the state.
 TEST(PythonState, TrainsOnFromPythonsState) {
   const OneThread one_thread;
   ASSERT_EQ(recorded_optimizers()["exchange"].size(), 5u);
@@ -328,7 +328,7 @@ double number_of(const PythonOption& option) {
   return std::get<double>(option);
 }
 
-// What comes back is what Python wrote, key by key and bit by bit (0 may have become 0.0).
+// The state that comes back equals Python's, key by key and bit by bit (0 may have become 0.0).
 TEST(PythonState, IsWhatPythonWrote) {
   for (const auto& entry : recorded_optimizers()["exchange"]) {
     const auto file = read_safetensors(kind_file(entry));

@@ -12,37 +12,37 @@ enum class Better { kLower, kHigher };
 enum class Threshold { kRelative, kAbsolute };
 
 struct PlateauOptions {
-  double lr = 1;  ///< The first rate; at 1 lr() is a factor, for groups with rates of their own.
+  double lr = 1;  ///< The initial rate. With 1, lr() is a factor for groups that have their own rates.
   Better better = Better::kLower;
   double factor = 0.1;
-  int64_t patience = 10;  ///< So many observations in a row without improvement are borne; the next one reduces.
+  int64_t patience = 10;  ///< After so many successive observations without improvement, the next one reduces the rate.
   double threshold = 1e-4;
   Threshold threshold_mode = Threshold::kRelative;
-  int64_t cooldown = 0;  ///< Observations after a reduction that are not held against it.
+  int64_t cooldown = 0;  ///< Number of observations after a reduction that do not count as bad.
   double min_lr = 0;
-  double eps = 1e-8;  ///< Smaller reductions are not made.
+  double eps = 1e-8;  ///< A smaller reduction is skipped.
 };
 
 /// torch.optim.lr_scheduler.ReduceLROnPlateau.
 ///
 ///     plateau.observe(validation_loss);
-///     optimizer.set_lr(plateau.lr());   // after a resumption too: an optimizer's state has no rates
+///     optimizer.set_lr(plateau.lr());   // also after resuming, because an optimizer's state has no rates
 ///
 /// Ranks   not collective: give all ranks the same metric (Mean::read(world) does).
 class ReduceOnPlateau {
  public:
-  /// Errors  kInvalidArgument: options outside their ranges.
+  /// Errors  kInvalidArgument: an option is out of range.
   explicit ReduceOnPlateau(const PlateauOptions& options = {});
 
-  /// Takes a metric, one per epoch as a rule; true when the rate has been reduced. A NaN is no improvement.
+  /// Takes a metric, usually once per epoch. Returns true if the rate was reduced. NaN is not an improvement.
   bool observe(double metric);
 
   double lr() const { return lr_; }
 
-  /// "lr", "best", "num_bad", "cooldown": double numbers, for a checkpoint.
+  /// "lr", "best", "num_bad" and "cooldown" as doubles, for a checkpoint.
   TensorMap state_dict() const;
 
-  /// Errors  kInvalidArgument naming the tensor: missing, unknown or not one number. All or nothing.
+  /// Errors kInvalidArgument naming a tensor that is missing, unknown or not one number; then nothing changes.
   void load_state_dict(const TensorMap& state);
 
  private:
@@ -50,7 +50,7 @@ class ReduceOnPlateau {
   double lr_;
   double best_;
   int64_t num_bad_ = 0;
-  int64_t cooldown_ = 0;  ///< Observations that are left of it.
+  int64_t cooldown_ = 0;  ///< Remaining observations of the cooldown.
 };
 
 }  // namespace yoke::train

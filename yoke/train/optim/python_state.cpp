@@ -15,7 +15,7 @@ struct OptimizerOptions {
     optimizer.set_options(group, options);
   }
   static const std::string& name(const Optimizer& optimizer) { return optimizer.traits_.name; }
-  /// What the state of a parameter that has had no gradient would begin as.
+  /// The initial state of a parameter that has had no gradient yet.
   static TensorMap first_state(const Optimizer& optimizer, size_t parameter) {
     auto slot = optimizer.slots_[parameter];
     optimizer.start_state(slot);
@@ -31,7 +31,7 @@ struct OptimizerOptions {
 
 namespace {
 
-// Splits "exp_avg.NAME" into the parameter's position and "exp_avg".
+// Groups the state by the parameter's position: "exp_avg.NAME" becomes "exp_avg" there.
 std::map<int64_t, TensorMap> by_parameter(const Optimizer& optimizer) {
   std::map<std::string, int64_t> positions;
   for (const auto& [name, parameter] : optimizer.parameters()) {
@@ -39,13 +39,13 @@ std::map<int64_t, TensorMap> by_parameter(const Optimizer& optimizer) {
   }
   std::map<int64_t, TensorMap> result;
   for (const auto& [full_name, tensor] : optimizer.state_dict()) {
-    const auto dot = full_name.find('.');  // no kind of state has one in its name
+    const auto dot = full_name.find('.');  // names of kinds contain no dot
     result[positions.at(full_name.substr(dot + 1))].emplace(full_name.substr(0, dot), tensor);
   }
   return result;
 }
 
-// What OptionMap holds; nothing for None and texts, which no option here is.
+// Converts to a value of OptionMap; nullopt for None and texts, which options here cannot be.
 std::optional<OptionValue> option_of(const PythonOption& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;
   if (const auto* integer = std::get_if<int64_t>(&value)) return static_cast<double>(*integer);
@@ -74,7 +74,7 @@ void set_options(Optimizer& optimizer, const std::vector<GroupOptions>& groups) 
   }
 }
 
-// The state under the names of this optimizer, if the groups are alike.
+// The state under this optimizer's names. Throws if the groups differ.
 TensorMap flatten(const Optimizer& optimizer, const PythonOptimizerState& python) {
   const auto& kind = OptimizerOptions::name(optimizer);
   if (python.param_groups.size() != optimizer.num_groups()) {
@@ -124,7 +124,7 @@ PythonOptimizerState to_python(const Optimizer& optimizer) {
   PythonOptimizerState result;
   result.state = by_parameter(optimizer);
   if (OptimizerOptions::name(optimizer) ==
-      "Adagrad") {  // Python's has all states from the beginning, and asks for them
+      "Adagrad") {  // Python's Adagrad has its whole state from the beginning and requires it
     for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
       const auto index = static_cast<int64_t>(i);
       if (!result.state.contains(index)) result.state.emplace(index, OptimizerOptions::first_state(optimizer, i));
@@ -145,7 +145,7 @@ PythonOptimizerState to_python(const Optimizer& optimizer) {
     }
     const bool has_fused = OptimizerOptions::has_fused(optimizer);
     if (has_fused) python.options["fused"] = is_fused ? PythonOption(true) : PythonOption();
-    // Python's optimizers look these up without a default.
+    // Python's optimizers read these options without a default.
     python.options["foreach"] = has_fused ? PythonOption() : PythonOption(true);
     python.options["differentiable"] = false;
     if (!has_fused || python.options.contains("betas")) python.options["capturable"] = false;
@@ -169,7 +169,7 @@ void load_python(Optimizer& optimizer, const PythonOptimizerState& python) {
     }
   }
   try {
-    set_options(optimizer, wanted);  // amsgrad, momentum: they say which state there is
+    set_options(optimizer, wanted);  // first, because amsgrad and momentum decide which state exists
     optimizer.load_state_dict(flat);
   } catch (...) {
     set_options(optimizer, before);

@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct RMSpropOptions {
-  double lr = 1e-2;     ///< Or each step is given its own: step(lr).
+  double lr = 1e-2;     ///< Default rate; step(lr) sets another one.
   double alpha = 0.99;  ///< Decay of the running means.
   double eps = 1e-8;
   double weight_decay = 0;  ///< Added to the gradient.
@@ -20,7 +20,8 @@ struct RMSpropOptions {
 /// torch.optim.RMSprop. Dense gradients only. libtorch has no fused kernel for it.
 ///
 /// State   "square_avg.NAME", with momentum "momentum_buffer.NAME", centered "grad_avg.NAME"; "step.NAME".
-/// Errors  kInvalidArgument: options outside their ranges, a name twice, a parameter undefined or of another dtype.
+/// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
+///         has another dtype.
 /// Source  torch/optim/rmsprop.py; Tieleman and Hinton, "Lecture 6.5: rmsprop", 2012; Graves, "Generating Sequences
 ///         With Recurrent Neural Networks", 2013 (centered).
 class RMSprop : public Optimizer {
@@ -31,7 +32,7 @@ class RMSprop : public Optimizer {
   explicit RMSprop(NamedTensors parameters, const RMSpropOptions& options = {});
   explicit RMSprop(std::vector<ParameterGroup<RMSpropOptions>> groups);
 
-  /// With the learning rate as it is now.
+  /// Includes the current learning rate.
   RMSpropOptions options(size_t group = 0) const;
 
  private:
@@ -40,7 +41,7 @@ class RMSprop : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<RMSpropOptions> options_;  ///< By group; lr is the base class's.
+  std::vector<RMSpropOptions> options_;  ///< By group; the base class keeps lr.
 };
 
 }  // namespace yoke::train

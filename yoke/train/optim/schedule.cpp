@@ -18,7 +18,7 @@ void require_lr(const char* schedule, double lr) {
   require(lr >= 0 && std::isfinite(lr), schedule, "lr must be a finite number, and not negative");
 }
 
-// As each schedule begins: a step that is not negative.
+// The common part of all schedules: refuses a negative step.
 template <class Function>
 Schedule checked(const char* schedule, Function function) {
   return [schedule, function = std::move(function)](int64_t step) {

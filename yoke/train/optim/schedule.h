@@ -1,12 +1,12 @@
-// yoke/train/optim/schedule.h -- learning rates as pure functions of the step's number, and their composition.
+// yoke/train/optim/schedule.h -- learning rates as pure functions of the step number, and their composition.
 //
 //     const auto lr = sequence({{500, linear_lr({.lr = 0.1, .start_factor = 0.01, .num_steps = 500})},
 //                               {9500, cosine_annealing_lr({.lr = 0.1, .num_steps = 9500})}});
-//     optimizer.step(lr(i));   // i from 0; a resumed run goes on with its step's number, there is nothing to save
+//     optimizer.step(lr(i));   // i counts from 0; a resumed run continues with its step number, so nothing is saved
 //
-// Each equals the torch.optim.lr_scheduler of its name, the rate in force while step i runs, within 1e-12 of the base
-// rate: PyTorch multiplies most of them up from step to step, which rounds otherwise than the closed forms here. A rate
-// per epoch is the same function of the epoch's number.
+// Each equals the rate of the torch.optim.lr_scheduler of its name while step i runs, within 1e-12 of the base rate.
+// PyTorch computes most of them from the previous step's rate, which rounds differently from the closed forms here. For
+// a rate per epoch, pass the epoch's number.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace yoke::train {
 
-/// The learning rate of a step, from 0 on. Base rates are 1 unless given, which makes a schedule a factor.
-/// Errors  kInvalidArgument for a step below 0. The functions below throw it for options outside their ranges.
+/// The learning rate of a step, counted from 0. The default base rate is 1, which makes a schedule a factor.
+/// Errors  kInvalidArgument for a step below 0. The functions below throw it if an option is out of range.
 using Schedule = std::function<double(int64_t step)>;
 
 struct ConstantLrOptions {
@@ -29,7 +29,7 @@ struct ConstantLrOptions {
 };
 Schedule constant_lr(const ConstantLrOptions& options);
 
-/// Warm-up, or a straight way down: from lr * start_factor to lr * end_factor at step num_steps, and so on from there.
+/// Linear warm-up or decay from lr * start_factor to lr * end_factor at step num_steps, and constant from there.
 struct LinearLrOptions {
   double lr = 1;
   double start_factor = 1.0 / 3;
@@ -53,7 +53,7 @@ struct ExponentialLrOptions {
 };
 Schedule exponential_lr(const ExponentialLrOptions& options);
 
-/// Times gamma after every step_size steps.
+/// Multiplied by gamma after every step_size steps.
 struct StepLrOptions {
   double lr = 1;
   int64_t step_size = 0;
@@ -61,7 +61,7 @@ struct StepLrOptions {
 };
 Schedule step_lr(const StepLrOptions& options);
 
-/// Times gamma at each milestone; one that is there twice counts twice.
+/// Multiplied by gamma at each milestone; a milestone that is listed twice counts twice.
 struct MultiStepLrOptions {
   double lr = 1;
   std::vector<int64_t> milestones;
@@ -69,8 +69,8 @@ struct MultiStepLrOptions {
 };
 Schedule multi_step_lr(MultiStepLrOptions options);
 
-/// Half a cosine from lr to min_lr at step num_steps. Beyond it the cosine goes on and the rate rises again, as
-/// PyTorch's does: end the training there, or put what should follow behind it with sequence().
+/// Half a cosine from lr to min_lr at step num_steps. After that the cosine continues and the rate rises again, as in
+/// PyTorch: end the training there, or append another schedule with sequence().
 struct CosineAnnealingLrOptions {
   double lr = 1;
   double min_lr = 0;
@@ -78,7 +78,8 @@ struct CosineAnnealingLrOptions {
 };
 Schedule cosine_annealing_lr(const CosineAnnealingLrOptions& options);
 
-/// Cosines from lr to min_lr, each `growth` times as long as the one before; at the first step of each, lr.
+/// Cosines from lr to min_lr, each `growth` times as long as the previous one. The rate is lr at the first step of
+/// each.
 /// Source  Loshchilov and Hutter, "SGDR", ICLR 2017.
 struct CosineWarmRestartsOptions {
   double lr = 1;
@@ -88,15 +89,15 @@ struct CosineWarmRestartsOptions {
 };
 Schedule cosine_annealing_warm_restarts(const CosineWarmRestartsOptions& options);
 
-/// one_cycle.h as a Schedule; the steps are those of [0, total_steps).
+/// one_cycle.h as a Schedule, for steps in [0, total_steps).
 Schedule one_cycle_lr(const OneCycleOptions& options);
 
-/// One after another: each for so many steps, which it counts from 0; the last goes on for ever (its number is not
-/// looked at). PyTorch's SequentialLR, with lengths for milestones.
+/// Schedules one after another, each for its number of steps, which it counts from 0. The last one continues without
+/// end (its number is ignored). This is PyTorch's SequentialLR, with lengths instead of milestones.
 Schedule sequence(std::vector<std::pair<int64_t, Schedule>> parts);
 
-/// All at once, multiplied: a schedule with a base rate and factors. PyTorch's ChainedScheduler, but for a cosine with
-/// a min_lr, which is no factor.
+/// The product of all schedules, for a schedule with a base rate and factors. This is PyTorch's ChainedScheduler,
+/// except for a cosine with a min_lr, which is not a factor.
 Schedule product(std::vector<Schedule> factors);
 
 }  // namespace yoke::train

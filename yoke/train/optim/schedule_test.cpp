@@ -20,8 +20,8 @@ using nlohmann::json;
 
 json recorded() { return json::parse(std::ifstream(test::reference("schedules.json"))); }
 
-// Oracle: the rates that PyTorch's schedulers set (tests/reference/record_optimizers.py). They are multiplied up from
-// step to step there, so the last digits differ.
+// Oracle: the rates of PyTorch's schedulers (tests/reference/record_optimizers.py). These compute each rate from the
+// previous one, so the last digits differ.
 TEST(Schedules, EqualPyTorchs) {
   const double lr = 0.5;
   const std::map<std::string, Schedule> schedules{
@@ -64,7 +64,7 @@ TEST(Schedules, ArePureFunctions) {
   for (int64_t step = 0; step < 12; ++step) forwards.push_back(schedule(step));
   for (int64_t step = 11; step >= 0; --step) EXPECT_EQ(schedule(step), forwards[static_cast<size_t>(step)]);
   EXPECT_EQ(schedule(3), 1);    // the second counts from 0
-  EXPECT_EQ(schedule(9), 0.5);  // and the third, which goes on
+  EXPECT_EQ(schedule(9), 0.5);  // so does the third, which continues
   EXPECT_EQ(schedule(11), 0.125);
 }
 
@@ -133,7 +133,7 @@ TEST(Plateau, EqualsPyTorchs) {
   }
 }
 
-// Oracle: an interrupted training equals an uninterrupted one, wherever it stops.
+// Oracle: an interrupted training equals an uninterrupted one, at whichever step it stops.
 TEST(Plateau, ResumesFromItsState) {
   const PlateauOptions options{.lr = 0.5, .factor = 0.5, .patience = 2, .cooldown = 3};
   for (int stop = 0; stop < 30; ++stop) {

@@ -19,8 +19,9 @@ void check(const SgdOptions& options) {
   check_not_negative(kSgd, "weight_decay", options.weight_decay);
   check_finite(kSgd, "dampening", options.dampening);
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
-    throw Error(ErrorCode::kInvalidArgument, "SGD: nesterov needs a momentum and no dampening, not {} and {}",
-                options.momentum, options.dampening);
+    throw Error(ErrorCode::kInvalidArgument,
+                "SGD: nesterov needs a momentum above 0 and a dampening of 0, not {} and {}", options.momentum,
+                options.dampening);
   }
 }
 
@@ -30,8 +31,8 @@ Sgd::Sgd(NamedTensors parameters, const SgdOptions& options)
     : Sgd(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}}) {}
 
 Sgd::Sgd(std::vector<ParameterGroup<SgdOptions>> groups)
-    // libtorch 2.11's fused SGD for half and bfloat16 on a CPU changes the last elements, those beyond whole vectors,
-    // and no others. (Python steps them all: it fuses only where it is asked to.)
+    // On a CPU, libtorch 2.11's fused SGD for half and bfloat16 changes only the last elements, those beyond whole
+    // vectors. (Python updates all elements, because it fuses only on request.)
     : Optimizer({.name = kSgd, .has_steps = false, .starts_from_gradient = true, .fuses_half_on_cpu = false},
                 parameters_of(groups)) {
   for (const auto& group : groups) {

@@ -8,11 +8,11 @@
 namespace yoke::train {
 
 struct SgdOptions {
-  double lr = 1e-3;  ///< Or each step is given its own: step(lr).
+  double lr = 1e-3;  ///< Default rate; step(lr) sets another one.
   double momentum = 0;
   double dampening = 0;
   double weight_decay = 0;
-  bool nesterov = false;  ///< Needs a momentum, and no dampening.
+  bool nesterov = false;  ///< Requires a momentum and a dampening of 0.
   bool maximize = false;
 };
 
@@ -21,9 +21,10 @@ struct SgdOptions {
 ///     Sgd optimizer(model->named_parameters().pairs(), {.momentum = 0.9});
 ///     optimizer.zero_grad(); loss.backward(); optimizer.step(lr);
 ///
-/// State   "momentum_buffer.NAME": none without momentum, or before a parameter's first step.
-/// Sparse  gradients are taken without momentum and weight decay.
-/// Errors  kInvalidArgument: options outside their ranges, a name twice, a parameter undefined or of another dtype.
+/// State   "momentum_buffer.NAME": absent without momentum, and before a parameter's first step.
+/// Sparse  gradients are supported without momentum and weight decay.
+/// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
+///         has another dtype.
 /// Source  torch/optim/sgd.py; Sutskever et al., "On the importance of initialization and momentum", ICML 2013.
 class Sgd : public Optimizer {
  public:
@@ -32,13 +33,13 @@ class Sgd : public Optimizer {
   explicit Sgd(NamedTensors parameters, const SgdOptions& options = {});
   explicit Sgd(std::vector<ParameterGroup<SgdOptions>> groups);
 
-  /// For a schedule that moves the momentum too.
-  /// Errors  kInvalidArgument: negative or not finite; from zero or to zero once stepping began, since the state is
-  ///         another then; a group that is not there.
-  void set_momentum(double momentum);  ///< Of all groups.
+  /// For a schedule that changes the momentum too.
+  /// Errors  kInvalidArgument: the momentum is negative or not finite; it changes from or to zero after the first step,
+  ///         which would change the state; or the group does not exist.
+  void set_momentum(double momentum);  ///< Sets the momentum of all groups.
   void set_momentum(size_t group, double momentum);
 
-  /// With the learning rate as it is now.
+  /// Includes the current learning rate.
   SgdOptions options(size_t group = 0) const;
 
  private:
@@ -50,7 +51,7 @@ class Sgd : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<SgdOptions> options_;  ///< By group; lr is the base class's.
+  std::vector<SgdOptions> options_;  ///< By group; the base class keeps lr.
 };
 
 }  // namespace yoke::train

@@ -44,8 +44,8 @@ SgdOptions options_of(const nlohmann::json& recorded) {
           .maximize = recorded.value("maximize", false)};
 }
 
-// Oracle: Python's torch.optim.SGD(fused=True) (tests/reference/record_fused_sgd.py). The bits are compared where the
-// CPU has the vectors of the machine that recorded them; elsewhere rounding may differ.
+// Oracle: Python's torch.optim.SGD(fused=True) (tests/reference/record_fused_sgd.py). The bits are compared if the CPU
+// has the vector instructions of the recording machine; otherwise rounding may differ.
 TEST(Sgd, EqualsPyTorchsFusedSgd) {
   const auto recorded = nlohmann::json::parse(std::ifstream(test::reference("sgd.json")));
   const bool same_bits = at::get_cpu_capability() == recorded["cpu_capability"].get<std::string>();
@@ -78,7 +78,7 @@ TEST(Sgd, LeavesParametersWithoutAGradientAlone) {
   EXPECT_FALSE(at::equal(used, at::ones({3})));
   EXPECT_EQ(optimizer.state_dict().size(), 1u);
 
-  // A parameter that joins later starts its own momentum from its first gradient, as if it had been alone.
+  // A parameter that gets its first gradient later starts its own momentum then, as if it were alone.
   used.mutable_grad() = unused.mutable_grad() = at::ones({3});
   optimizer.step(0.5);
   const auto alone = at::ones({3}).requires_grad_();
@@ -96,7 +96,7 @@ TEST(Sgd, ZeroGradMakesGradientsUndefined) {
   EXPECT_FALSE(parameter.grad().defined());
 }
 
-// A channels_last weight with a gradient in another order of memory must not be mixed up element by element.
+// The elements of a channels_last weight must not be mixed up with those of a gradient in another memory order.
 TEST(Sgd, FollowsShapesAndNotMemory) {
   const auto gradient = at::randn({4, 3, 5, 5});
   const auto plain = at::zeros({4, 3, 5, 5}).requires_grad_();
@@ -107,7 +107,7 @@ TEST(Sgd, FollowsShapesAndNotMemory) {
     last.mutable_grad() = gradient;
     optimizer.step(0.1);
   }
-  EXPECT_TRUE(at::allclose(plain, last));  // the kernel rounds its last few elements otherwise
+  EXPECT_TRUE(at::allclose(plain, last));  // the kernel rounds its last few elements differently
   EXPECT_TRUE(last.is_contiguous(at::MemoryFormat::ChannelsLast));
 }
 
@@ -140,7 +140,7 @@ TEST(Sgd, ResumesFromItsState) {
   const auto after = before.detach().clone().requires_grad_();
   Sgd second({{"w", after}}, options);
   second.load_state_dict(first.state_dict());
-  run(first, before, 5, 10);  // its own buffers, not shared with the second
+  run(first, before, 5, 10);  // uses its own buffers, which are not shared with the second
   run(second, after, 5, 10);
   EXPECT_TRUE(at::equal(after, whole));
   EXPECT_TRUE(at::equal(before, whole));
@@ -188,7 +188,7 @@ TEST(Sgd, RefusesBadArguments) {
   EXPECT_THAT(message_of([&] { optimizer.step(-0.1); }), HasSubstr("learning rate -0.1"));
 }
 
-// libtorch's fused kernel leaves all but the last elements as they are.
+// libtorch's fused kernel changes only the last elements.
 TEST(Sgd, StepsEveryElementOfHalves) {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     for (const auto& options : {SgdOptions{.lr = 0.25}, SgdOptions{.lr = 0.25, .momentum = 0.5, .nesterov = true}}) {

@@ -1,4 +1,4 @@
-// yoke/train/parallel/communication_hooks.h -- how the gradients of a bucket become their mean over the ranks.
+// yoke/train/parallel/communication_hooks.h -- computes the mean of a bucket's gradients over the ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,41 +16,40 @@ class Group;
 
 namespace yoke::train {
 
-/// Gradients that are communicated together; valid during the call that is given it.
+/// Gradients that are communicated together. Valid only during the call that receives it.
 class GradientBucket {
  public:
   explicit GradientBucket(const c10d::GradBucket& bucket) : bucket_(&bucket) {}
 
   int64_t index() const;  ///< Position among the buckets of a step; stable from the third step on.
   bool is_last() const;
-  /// This rank's gradients, not divided by anything: 1-D, or the sparse gradient of one embedding. A hook may change
-  /// it.
+  /// This rank's gradients, not divided: 1-D, or the sparse gradient of one embedding. A hook may change it.
   at::Tensor flat() const;
-  /// Views into a dense flat(), one for each parameter, in its shape; those of a parameter that is not contiguous
-  /// (channels_last) have its elements in the order of its memory.
+  /// Views into a dense flat(), one per parameter, in its shape. If a parameter is not contiguous (channels_last), the
+  /// view has the elements in the order of its memory.
   std::vector<at::Tensor> gradients() const;
-  std::vector<at::Tensor> parameters() const;  ///< Beside gradients().
+  std::vector<at::Tensor> parameters() const;  ///< In the order of gradients().
 
  private:
   const c10d::GradBucket* bucket_;
 };
 
-/// Takes the place of the all-reduce, in two parts.
+/// Replaces the all-reduce, in two parts.
 ///
-/// The hook itself is called when a bucket is complete, while backward still computes others: it starts the
-/// communication. The function that it returns is called after backward: it waits, and returns the mean over the ranks,
-/// with shape and dtype of flat(), which it may be. Both parts are called bucket by bucket, in an order that is the
-/// same on all ranks, so either may communicate. They run on the threads of backward, one at a time.
+/// The hook is called when a bucket is complete, while backward still computes other buckets, and starts the
+/// communication. The function that it returns is called after backward. It waits and returns the mean over the ranks,
+/// with the shape and dtype of flat(); it may return flat() itself. Both parts are called bucket by bucket, in the same
+/// order on all ranks, so both may communicate. They run on the threads of backward, one at a time.
 using CommunicationHook = std::function<std::function<at::Tensor()>(const GradientBucket& bucket)>;
 
-/// Collective. Starts to sum `tensor` over all ranks, in place; what it returns waits for the end, and is called once.
+/// Collective. Starts to sum `tensor` over all ranks, in place. The returned function waits for the end; call it once.
 std::function<void()> start_all_reduce(dist::Group& group, const at::Tensor& tensor);
 
-/// Sends gradients as float16: half the bytes. Values above 65504 become infinite, small ones lose bits: scale the
-/// loss. They are divided by the number of ranks before they are summed. Source: fp16_compress_hook of PyTorch.
+/// Sends gradients as float16: half the bytes. Values above 65504 become infinite, and small values lose bits: scale
+/// the loss. Values are divided by the number of ranks before they are summed. Source: fp16_compress_hook of PyTorch.
 CommunicationHook fp16_hook(dist::Group& group);
 
-/// The same as bfloat16: the range of float, 8 bits of precision.
+/// The same with bfloat16, which has the range of float and 8 bits of precision.
 CommunicationHook bf16_hook(dist::Group& group);
 
 }  // namespace yoke::train

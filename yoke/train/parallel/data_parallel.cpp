@@ -25,7 +25,7 @@ namespace {
 
 using Tensors = Replicas::Tensors;
 
-/// A thread that stays, and runs one job at a time.
+/// A persistent thread that runs one job at a time.
 class Worker {
  public:
   Worker() : thread_([this] { loop(); }) {}
@@ -71,16 +71,16 @@ class Worker {
   std::condition_variable changed_;
   std::function<void()> job_;
   bool stopping_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last, because it uses the other members
 };
 
-/// In the graph between a parameter (its one output) and its copies in the replicas (its inputs). One for each
-/// parameter, so that gradients travel while backward still runs; and one for all replicas, so that the order of the
-/// sum is fixed.
+/// The graph node between a parameter (its only output) and its copies in the replicas (its inputs). Each parameter has
+/// its own node, so that gradients are transferred while backward still runs. The node serves all replicas, so that the
+/// order of the sum is fixed.
 struct SumOverReplicas : torch::autograd::Node {
   explicit SumOverReplicas(const at::Tensor& parameter)
       : Node(torch::autograd::collect_next_edges(parameter)), device(parameter.device()) {
-    add_input_metadata(parameter);  // never used: a node runs on the device, and in the stream, of its first input
+    add_input_metadata(parameter);  // never used; but a node runs on the device and stream of its first input
   }
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
@@ -101,14 +101,14 @@ struct SumOverReplicas : torch::autograd::Node {
 struct Replica {
   std::shared_ptr<torch::nn::Module> module;
   Tensors parameters, buffers;
-  /// The same memory, with version counters of their own: a forward that copies the same values again must not look
-  /// like a change to a graph that still waits for its backward. (A change of the model itself is noticed there: the
-  /// model's own part of that graph has seen it.)
+  /// Tensors on the same memory with separate version counters. A forward that copies the same values again must not
+  /// count as a change for a graph whose backward is still to come. (A change of the model itself is still detected by
+  /// the model's part of that graph.)
   Tensors parameter_data, buffer_data;
   std::unique_ptr<Worker> worker;
 };
 
-/// Parameters or buffers of a replica, in the model's order.
+/// The parameters or buffers of a replica, in the model's order.
 Tensors like(const torch::OrderedDict<std::string, at::Tensor>& own,
              const torch::OrderedDict<std::string, at::Tensor>& others, const char* what) {
   Tensors tensors;
@@ -139,7 +139,7 @@ void copy(const Tensors& to, const Tensors& from) {
   if (!to.empty()) at::_foreach_copy_(to, from, /*non_blocking=*/true);
 }
 
-/// Where the caller's work on each GPU is queued: threads queue theirs behind it.
+/// The caller's current stream on each GPU. The threads use the same streams.
 std::vector<c10::Stream> current_streams(const std::vector<c10::Device>& devices) {
   std::vector<c10::Stream> streams;
   for (const auto device : devices) {
@@ -151,7 +151,7 @@ std::vector<c10::Stream> current_streams(const std::vector<c10::Device>& devices
 [[noreturn]] void rethrow(const std::exception_ptr& error, const std::string& where) {
   try {
     std::rethrow_exception(error);
-  } catch (c10::Error& torchs) {  // keeps its type: somebody may wait for OutOfMemoryError
+  } catch (c10::Error& torchs) {  // keeps its type, since a caller may catch OutOfMemoryError
     torchs.add_context(where);
     throw;
   } catch (const Error& ours) {
@@ -161,7 +161,7 @@ std::vector<c10::Stream> current_streams(const std::vector<c10::Device>& devices
   }
 }
 
-/// Parts of each input, [replica][input].
+/// Splits each input; the result is [replica][input].
 std::vector<Tensors> split(const Tensors& inputs, size_t num_parts) {
   std::vector<Tensors> parts;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -194,7 +194,7 @@ Tensors join(const std::vector<Tensors>& outputs, c10::Device device) {
 void set_training(torch::nn::Module& replica, const torch::nn::Module& model) {
   const auto own = model.modules(/*include_self=*/false), others = replica.modules(/*include_self=*/false);
   if (replica.is_training() != model.is_training()) replica.train(model.is_training());
-  for (size_t i = 0; i < own.size(); ++i) {  // from above: train() goes down the tree
+  for (size_t i = 0; i < own.size(); ++i) {  // parents first, because train() is recursive
     if (others[i]->is_training() != own[i]->is_training()) others[i]->train(own[i]->is_training());
   }
 }
@@ -207,7 +207,7 @@ struct Replicas::Impl {
   Tensors parameters, buffers;
   std::vector<Replica> replicas;  ///< On devices[1], devices[2], ...
 
-  /// Before the threads start: what must not be looked at while the model itself runs.
+  /// Called before the threads start, for work that must not happen while the model itself runs.
   void prepare(size_t num_used) {
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (!parameters[i].requires_grad()) {
@@ -255,7 +255,7 @@ Replicas::~Replicas() = default;
 Tensors Replicas::run(const std::function<Tensors(torch::nn::Module& replica, const Tensors& inputs)>& function,
                       const Tensors& inputs) {
   auto& self = *impl_;
-  if (self.devices.size() == 1 || inputs.empty()) {  // nothing to split: the model itself, as in Python
+  if (self.devices.size() == 1 || inputs.empty()) {  // nothing to split: call the model itself, as in Python
     Tensors moved;
     for (const auto& input : inputs) moved.push_back(to(input, self.devices[0]));
     return function(*self.model, moved);

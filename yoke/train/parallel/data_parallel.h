@@ -1,11 +1,12 @@
-// yoke/train/parallel/data_parallel.h -- one process, many devices: a replica of the model and a thread for each.
+// yoke/train/parallel/data_parallel.h -- one process with several devices: each has a replica of the model and a
+// thread.
 //
 //     DataParallel parallel(model.ptr(), try_all_gpus());
 //     auto loss = loss_of(parallel.forward(x), y);  // x [batch, ...], split among the devices
 //     loss.backward();                              // gradients arrive in the model's own parameters
 //     optimizer.step();
 //
-// DistributedDataParallel is faster where ranks can be started (docs/data-parallel.md); this needs no launcher.
+// DistributedDataParallel is faster if ranks can be started (docs/data-parallel.md). This class needs no launcher.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,11 +25,11 @@ class Module;
 
 namespace yoke::train {
 
-/// What DataParallel does, whatever the type of the model.
+/// The part of DataParallel that does not depend on the type of the model.
 class Replicas {
  public:
   using Tensors = std::vector<at::Tensor>;
-  /// Makes a module like the model, with any values, on any device.
+  /// Makes a module of the same structure as the model, with any values, on any device.
   using Make = std::function<std::shared_ptr<torch::nn::Module>()>;
 
   Replicas(std::shared_ptr<torch::nn::Module> model, std::vector<c10::Device> devices, const Make& make);
@@ -47,19 +48,20 @@ class Replicas {
 /// torch.nn.DataParallel: each forward copies the model's parameters and buffers to the replicas, splits the inputs
 /// along dimension 0, runs each part on its device in its own thread, and joins the outputs on the first device.
 /// Backward adds the replicas' gradients to the model's. Forward may be called again before backward, under
-/// NoGradGuard, and under Autocast; the threads take over such states, and the streams, of the caller.
+/// NoGradGuard, and under Autocast; the threads inherit these states and the current streams from the caller.
 ///
-/// Replicas     made once. The first device has the model itself: its batch-norm statistics are those of the first
-///              part, as in Python, and those of replicas are forgotten. Parameters that are frozen get no gradient;
-///              replicas follow train(), eval() and requires_grad, not other changes of the model's options.
-/// One device   the model itself: the same bits, nothing copied.
-/// Devices      a device may be named more than once. Each GPU draws its dropout masks from its own generator; replicas
-///              that share a device share its generator, in no certain order.
-/// Randomness   construction leaves the generators of all its devices as they were.
+/// Replicas     made once. The first device has the model itself, so its batch-norm statistics are those of the first
+///              part, as in Python; those of replicas are dropped. Frozen parameters get no gradient. Replicas follow
+///              train(), eval() and requires_grad, but not other changes of the model's options.
+/// One device the model itself runs: the bits are the same, and nothing is copied.
+/// Devices      a device may be named more than once. Each GPU draws its dropout masks from its own generator. Replicas
+///              on one device share its generator in an undefined order.
+/// Randomness   construction does not change the generators of its devices.
 /// Threads      one forward at a time.
-/// Errors       kInvalidArgument: no device; a replica that differs from the model (names the first tensor). What a
-///              replica throws arrives with its device's name, after all threads have finished.
-/// Source       torch/nn/parallel/data_parallel.py; not torch::nn::parallel::data_parallel, which clones per call.
+/// Errors       kInvalidArgument: the list of devices is empty, or a replica differs from the model (names the first
+///              tensor). An exception of a replica is rethrown with its device's name, after all threads have finished.
+/// Source       torch/nn/parallel/data_parallel.py, but not torch::nn::parallel::data_parallel, which clones the model
+///              in every call.
 template <class M>
 class DataParallel {
  public:
@@ -70,21 +72,21 @@ class DataParallel {
   explicit DataParallel(std::shared_ptr<M> model, std::vector<c10::Device> devices = try_all_gpus())
       : model_(std::move(model)), replicas_(model_, std::move(devices), [this] { return model_->clone(); }) {}
 
-  /// For a model that cannot clone itself: `make` builds another one.
+  /// For a model that cannot clone itself; `make` builds another one.
   DataParallel(std::shared_ptr<M> model, std::vector<c10::Device> devices,
                const std::function<std::shared_ptr<M>()>& make)
       : model_(std::move(model)), replicas_(model_, std::move(devices), make) {}
 
-  /// `input` [batch, ...], on any device; gives model.forward(input) on the first device. A batch that is not divided
-  /// evenly gives the last device less; one that is smaller than their number leaves some idle.
+  /// `input` is [batch, ...] on any device. Returns model.forward(input) on the first device. If the batch does not
+  /// divide evenly, the last device gets less; if it is smaller than the number of devices, some are idle.
   at::Tensor forward(const at::Tensor& input) {
     return run([](M& replica, const Tensors& inputs) { return Tensors{replica.forward(inputs.front())}; }, {input})
         .front();
   }
 
-  /// Any function of a replica and its part of the inputs, so that the loss is computed on all devices too. Inputs are
-  /// split alike, outputs joined along dimension 0; scalars become one vector with an element for each part. Without
-  /// inputs the model alone runs.
+  /// Runs any function of a replica and its part of the inputs, so that the loss can be computed on all devices too.
+  /// All inputs are split in the same way, and outputs are joined along dimension 0; scalars become a vector with one
+  /// element per part. Without inputs only the model runs.
   Tensors run(const std::function<Tensors(M& replica, const Tensors& inputs)>& function, const Tensors& inputs) {
     return replicas_.run([&function](torch::nn::Module& replica,
                                      const Tensors& part) { return function(static_cast<M&>(replica), part); },

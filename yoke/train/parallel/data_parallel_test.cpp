@@ -21,7 +21,7 @@
 #include "yoke/train/optim/sgd.h"
 #include "yoke/train/precision/autocast.h"
 
-// A device may be named more than once: replicas and threads are real without any GPU.
+// A device may be named more than once, so replicas and threads are tested without any GPU.
 namespace yoke::train {
 namespace {
 
@@ -45,7 +45,8 @@ void expect_close(const torch::nn::Module& a, const torch::nn::Module& b) {
   }
 }
 
-// Oracle: replicas on parts of a batch are one module on all of it, step after step; 7 rows are parts of 3, 3 and 1.
+// Oracle: replicas on parts of a batch equal one module on the whole batch, step after step. 7 rows are divided into 3,
+// 3 and 1.
 TEST(DataParallel, IsOneModuleOnTheWholeBatch) {
   auto model = make_mlp(), whole = make_mlp();
   DataParallel parallel(model.ptr(), kThree);
@@ -138,7 +139,7 @@ TEST(DataParallel, FollowsTrainAndEval) {
     EXPECT_EQ((parallel.forward(x) == 0).sum().item<int64_t>(), 0);
   }
   model->train();
-  (*model->children()[1]).eval();  // one layer of it
+  (*model->children()[1]).eval();  // only one layer
   EXPECT_EQ((parallel.forward(x) == 0).sum().item<int64_t>(), 0);
 }
 
@@ -159,7 +160,7 @@ TEST(DataParallel, LeavesFrozenParametersAlone) {
   EXPECT_FALSE(last.grad().defined());
   parallel.run(
       [](torch::nn::SequentialImpl& one, const Tensors& inputs) {
-        EXPECT_FALSE(one.parameters()[3].requires_grad());  // and no work is done for it
+        EXPECT_FALSE(one.parameters()[3].requires_grad());  // the replicas skip its gradient
         return inputs;
       },
       {x});
@@ -176,7 +177,7 @@ TEST(DataParallel, ForwardsMoreThanOnceBeforeBackward) {
     EXPECT_FALSE(parallel.forward(a).requires_grad());
   }
   loss.backward();
-  parallel.forward(b).sum().backward();  // accumulates
+  parallel.forward(b).sum().backward();  // adds to the gradients
   (whole->forward(a).square().sum() + 2 * whole->forward(b).sum()).backward();
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(at::allclose(model->parameters()[i].grad(), whole->parameters()[i].grad(), 1e-5, 1e-6)) << i;

@@ -24,20 +24,20 @@ namespace nn = torch::nn;
 
 constexpr std::chrono::milliseconds kSoon(1500);
 
-/// Two layers, of which a step may leave out the second.
+/// Two layers; a step may skip the second one.
 struct Net : nn::Module {
   nn::Linear first{nullptr}, second{nullptr};
 
   Net() {
     first = register_module("first", nn::Linear(6, 8));
     second = register_module("second", nn::Linear(8, 8));
-    const torch::NoGradGuard no_grad;  // no random numbers: ranks are threads, and share the generator
+    const torch::NoGradGuard no_grad;  // fixed values, because ranks are threads that share the generator
     for (auto& parameter : parameters()) {
       parameter.copy_(torch::sin(torch::arange(parameter.numel())).reshape(parameter.sizes()));
     }
   }
 
-  /// The loss, [].
+  /// Returns the loss, [].
   at::Tensor forward(const at::Tensor& x, bool with_second = true) {
     const auto hidden = torch::tanh(first(x));
     return (with_second ? second(hidden) : hidden).square().mean();
@@ -61,7 +61,7 @@ void expect_equal(const nn::Module& model, const nn::Module& expected, double to
   }
 }
 
-/// What the body throws on each rank; "" where it throws nothing. No rank leaves before all have come to their end.
+/// The error of the body on each rank; "" if it does not throw. No rank leaves before all ranks have finished.
 std::vector<std::string> failures(int64_t num_ranks, const std::function<void(World&)>& body) {
   std::vector<std::string> messages(static_cast<size_t>(num_ranks));
   std::mutex mutex;
@@ -88,7 +88,7 @@ std::vector<std::string> failures(int64_t num_ranks, const std::function<void(Wo
 
 World alone() { return World(RankEnv{}, {.device = c10::Device(c10::kCPU)}); }
 
-/// Takes one step for each entry of `with_second`, alone; the message of the error it ends with.
+/// On one rank, takes a step for each entry of `with_second`. Returns the message of the error that ends it.
 std::string error_of_steps(const DistributedDataParallelOptions& options, const std::vector<bool>& with_second) {
   auto world = alone();
   Net model;
@@ -106,7 +106,7 @@ std::string error_of_steps(const DistributedDataParallelOptions& options, const 
 }
 
 TEST(DdpDiagnostics, AnUnusedParameterIsNamedOnEveryRank) {
-  for (const int64_t bad_step : {0, 2}) {  // with the first step's bucket, and with those made after it
+  for (const int64_t bad_step : {0, 2}) {  // with the first step's bucket, and with the rebuilt ones
     const auto messages = failures(3, [&](World& world) {
       Net model;
       DistributedDataParallel net(model, world, {.bucket_bytes = 64, .first_bucket_bytes = 64});
@@ -249,7 +249,7 @@ TEST(DdpOptions, AStaticGraphIsLearnedInTheFirstStepThatHasABackward) {
   }
 }
 
-// An unused parameter's gradient stays what it was: undefined here, so that an optimizer leaves it alone.
+// An unused parameter's gradient does not change. Here it stays undefined, so an optimizer skips the parameter.
 TEST(DdpOptions, WhatNoRankUsedKeepsItsGradient) {
   run_ranks(2, [](World& world) {
     Net model;
@@ -290,7 +290,7 @@ TEST(CommunicationHooks, TheUsersOwnTakesThePlaceOfTheAllReduce) {
       }
     }
     expect_equal(hooked, plain);
-    // Communication starts while backward runs: all buckets are on their way before the first is waited for.
+    // Communication starts while backward runs: all buckets are sent before the code waits for the first one.
     ASSERT_GE(calls.size(), 4u);
     EXPECT_EQ(calls[0], "start");
     EXPECT_EQ(calls[calls.size() / 2 - 1], "start last");
@@ -306,7 +306,7 @@ TEST(CommunicationHooks, LeaveSparseGradientsExact) {
       (net(torch::tensor({int64_t{1}, world.rank() + 4})) * (world.rank() + 0.1)).sum().backward();
       auto expected = torch::zeros({10, 3});
       expected[1] = 0.6;   // the mean of 0.1 and 1.1
-      expected[4] = 0.05;  // rank 0's alone
+      expected[4] = 0.05;  // only rank 0's
       expected[5] = 0.55;
       EXPECT_TRUE(torch::allclose(words->weight.grad().to_dense(), expected, 1e-6, 1e-7)) << words->weight.grad();
     });
@@ -386,7 +386,7 @@ TEST(DdpJoin, CanBeFollowedByAnother) {
       EXPECT_THROW(join.finish(), Error);
     }
     model.zero_grad();
-    net(batch(0, 0)).backward();  // all ranks again: divided by two
+    net(batch(0, 0)).backward();  // all ranks have data again, so it is divided by two
     Net one;
     one.forward(batch(0, 0)).backward();
     EXPECT_TRUE(torch::allclose(model.first->weight.grad(), one.first->weight.grad()));
@@ -425,7 +425,7 @@ TEST(DdpJoin, ARankWithoutAnyDataCannotGuessASparseGradient) {
   for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("rank 0: in step 1"));
 }
 
-// Buckets of other sizes would be averaged with each other, and other options wait for what does not come.
+// With different options, ranks would average buckets of different sizes, or wait for collectives that do not come.
 TEST(DdpOptions, OptionsThatDifferAreNamed) {
   for (const auto& other : {DistributedDataParallelOptions{.bucket_bytes = 64},
                             DistributedDataParallelOptions{.find_unused_parameters = true}}) {

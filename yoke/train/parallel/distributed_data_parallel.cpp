@@ -22,8 +22,8 @@ namespace {
 
 constexpr size_t kBroadcastBytes = 250 << 20;  // PyTorch's chunk for parameters and buffers
 
-/// Each tensor once, under its first name: modules may share parameters. Takes the names that are there out of
-/// `ignored`.
+/// Returns each tensor once, under its first name, because modules may share parameters. Removes the names that it
+/// finds from `ignored`.
 NamedTensors not_ignored(const NamedTensors& tensors, std::set<std::string>& ignored,
                          const std::vector<std::string>& all_ignored) {
   NamedTensors result;
@@ -36,7 +36,7 @@ NamedTensors not_ignored(const NamedTensors& tensors, std::set<std::string>& ign
   return result;
 }
 
-/// Tells the other ranks when a backward ends without coming to its last callback: an exception has ended it.
+/// Tells the other ranks if a backward ends before its last callback, which means that an exception ended it.
 class BackwardWatch {
  public:
   explicit BackwardWatch(std::function<void()> report) : report_(std::move(report)) {}
@@ -92,7 +92,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
   const auto sparse = expects_sparse(model, trained);
   impl_->has_sparse = std::find(sparse.begin(), sparse.end(), true) != sparse.end();
   impl_->reducer = make_reducer(trained, sparse, process_group_of(group), options);
-  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer asks for it, without checking
+  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer uses it without checking
   impl_->reducer->set_logger(impl_->logger);
   if (options.communication_hook) {
     auto hook = std::make_unique<HookRunner>(options.communication_hook);
@@ -124,14 +124,15 @@ DistributedDataParallelBase::NoSync::~NoSync() {
 }
 DistributedDataParallelBase::NoSync DistributedDataParallelBase::no_sync() { return NoSync(impl_->no_sync_depth); }
 
-// ---- A step: forward, backward, and what follows it ----------------------------------------------------------------
+// ---- A step: forward, backward, and its end ------------------------------------------------------------------------
 
 DistributedDataParallelBase::Impl::~Impl() {
   for (const auto& [accumulator, key] : accumulators) accumulator->del_post_hook(key);
   for (auto& [tensor, key] : static_hooks) tensor.remove_hook(key);
 }
 
-/// Notices gradients that nothing will average. After the Reducer's own hooks, which only leave such ones alone.
+/// Detects gradients that would not be averaged. Registered after the Reducer's hooks, which only ignore such
+/// gradients.
 void DistributedDataParallelBase::Impl::watch_parameters() {
   using torch::autograd::variable_list;
   for (const auto& named : trained) {
@@ -140,7 +141,8 @@ void DistributedDataParallelBase::Impl::watch_parameters() {
         [this, &name = named.first](const variable_list& outputs, const variable_list&) {
           if (state == StepState::kIdle && *no_sync_depth == 0) {
             fail_step(fmt::format(
-                "'{}' has got a gradient that is not averaged, so the ranks would go apart: call the network through "
+                "'{}' has received a gradient that is not averaged, so the ranks would diverge: call the network "
+                "through "
                 "DistributedDataParallel, `net(x)`, and backward once for each forward; to add up gradients first, "
                 "do both under no_sync()",
                 name));
@@ -155,7 +157,7 @@ void DistributedDataParallelBase::Impl::watch_parameters() {
 void DistributedDataParallelBase::Impl::begin_forward() {
   if (!c10::GradMode::is_enabled()) return;
   if (state == StepState::kInBackward) {
-    fail_step("the last backward ended with an error, in the middle of the averages; make another");
+    fail_step("the last backward ended with an error while gradients were averaged; make another");
   }
   if (*no_sync_depth > 0) {
     if (state == StepState::kIdle) state = StepState::kAccumulates;
@@ -169,7 +171,7 @@ void DistributedDataParallelBase::Impl::begin_forward() {
                     name));
   }
   if (state == StepState::kExpects && reducer->is_expecting()) {
-    if (!reducer->has_begun()) return;  // a further forward of the same step
+    if (!reducer->has_begun()) return;  // another forward of the same step
     fail_step("a backward that did not come through what forward returned left it half averaged; call `net(x)`");
   }
   ++num_steps;
@@ -178,7 +180,7 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   }
   reducer->prepare_for_forward();
   if (join) announce_step();
-  reducer->rebuild_buckets();  // once, after the first step; before forward, where memory is lowest
+  reducer->rebuild_buckets();  // once, after the first step; before forward, when memory use is lowest
   reducer->expect_backward();
   state = StepState::kExpects;
 }
@@ -191,7 +193,7 @@ void DistributedDataParallelBase::Impl::take_output(const at::Tensor& output) {
 }
 
 void DistributedDataParallelBase::Impl::begin_backward() {
-  // torch::autograd::grad of some inputs is no step: it gives parameters no gradients.
+  // torch::autograd::grad for some inputs is not a step, because parameters get no gradients.
   const auto* only = torch::autograd::get_current_graph_task_exec_info();
   if (only != nullptr && !only->empty()) return;
   auto expected = StepState::kExpects;
@@ -208,17 +210,17 @@ void DistributedDataParallelBase::Impl::begin_backward() {
   });
 }
 
-/// The first callback at the end of backward; where all gradients have come, the Reducer's own follows.
+/// The first callback at the end of backward. If all gradients have arrived, the Reducer's callback follows.
 void DistributedDataParallelBase::Impl::finish_backward() {
   const c10::NoGradGuard no_grad;
   const bool is_learning_graph = static_graph && !is_graph_learned;
-  if (reducer->is_expecting()) {  // or it was a backward within this one that brought the last gradients
+  if (reducer->is_expecting()) {  // false if a nested backward brought the last gradients
     if (!reducer->has_begun()) {
       const auto is_trained = [](const auto& named) { return named.second.requires_grad(); };
       if (std::any_of(trained.begin(), trained.end(), is_trained)) {
         fail_step("the loss depends on no parameter that is averaged; leave no step without any");
       }
-      state = StepState::kExpects;  // all are frozen for the moment, as a GAN's discriminator may be
+      state = StepState::kExpects;  // all are frozen at present, like the discriminator of a GAN
       return;
     }
     if (is_learning_graph) {
@@ -248,7 +250,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
   });
 }
 
-/// Fails the step where what is trained has been changed behind the wrapper's back.
+/// Fails the step if the set of trained parameters was changed without the wrapper's knowledge.
 void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>& missing) const {
   const auto now = model.named_parameters();
   for (const size_t index : missing) {
@@ -256,7 +258,7 @@ void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>
     const auto* current = now.find(name);
     if (current == nullptr || !current->is_same(tensor)) {
       fail_step(
-          fmt::format("the model has another '{}' than when this was made (a module was replaced): make another "
+          fmt::format("the model has another '{}' than when this was constructed (a module was replaced): make another "
                       "DistributedDataParallel after such a change",
                       name));
     }
@@ -269,7 +271,7 @@ void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>
   }
 }
 
-/// After the Reducer has put the means into the gradients.
+/// Called after the Reducer has put the means into the gradients.
 void DistributedDataParallelBase::Impl::end_step() {
   const c10::NoGradGuard no_grad;
   if (static_graph && !std::exchange(is_graph_learned, true)) {
@@ -291,7 +293,7 @@ void DistributedDataParallelBase::Impl::end_step() {
 
 void DistributedDataParallelBase::Impl::broadcast(const std::vector<at::Tensor>& tensors, int64_t root) {
   if (tensors.empty() || group.size() == 1) return;
-  std::vector<at::Tensor> current;  // where they are now: their memory may have been exchanged (ShardedOptimizer does)
+  std::vector<at::Tensor> current;  // read again, since ShardedOptimizer may have exchanged their memory
   for (const auto& tensor : tensors) current.push_back(tensor.detach());
   try {
     c10d::broadcast_coalesced(process_group_of(group), current, kBroadcastBytes, static_cast<int>(root));

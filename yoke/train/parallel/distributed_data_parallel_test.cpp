@@ -24,7 +24,7 @@ using fakes::run_ranks;
 using testing::HasSubstr;
 namespace nn = torch::nn;
 
-/// A network of several buckets when these are small; the same weights for the same seed.
+/// A network with several buckets if these are small. The same seed gives the same weights.
 nn::Sequential make_model(uint64_t seed = 0) {
   torch::manual_seed(seed);
   nn::Sequential model;
@@ -50,7 +50,7 @@ struct Problem {
   at::Tensor x = torch::sin(torch::arange(16 * 6).to(torch::kFloat)).reshape({16, 6});  // [batch, in]
   at::Tensor y = torch::cos(torch::arange(16 * 2).to(torch::kFloat)).reshape({16, 2});  // [batch, out]
 
-  /// `net` is the model, or what it is wrapped in.
+  /// `net` is the model or its wrapper.
   template <class Net>
   at::Tensor loss(Net& net, int64_t first, int64_t rows) const {
     return torch::mse_loss(output_of(net, x.narrow(0, first, rows)), y.narrow(0, first, rows));
@@ -99,7 +99,7 @@ TEST(DistributedDataParallel, AnyNumberOfRanksGivesOneProcessesParameters) {
   }
 }
 
-// Two networks at once, each on every other rank: each must be trained as if the other were not there.
+// Two networks are trained at once, each on every second rank, as if the other did not exist.
 TEST(DistributedDataParallel, TrainsOnTheRanksOfAGroup) {
   const Problem problem;
   std::vector<at::Tensor> expected[2];
@@ -146,11 +146,11 @@ TEST(DistributedDataParallel, TwoRunsAreEqualToTheLastBit) {
 TEST(DistributedDataParallel, AccumulatedGradientsAreAveragedOnce) {
   const Problem problem;
   auto whole = make_model();
-  (problem.loss(whole, 0, 16) * 2).backward();  // two half-batches a rank, each a mean of its own
+  (problem.loss(whole, 0, 16) * 2).backward();  // two half-batches per rank, each with its own mean
   run_ranks(2, [&](World& world) {
     auto model = make_model_in_thread();
     DistributedDataParallel net(model, world);
-    for (int round = 0; round < 3; ++round) {  // the second round has rebuilt buckets
+    for (int round = 0; round < 3; ++round) {  // buckets are rebuilt in the second round
       model->zero_grad();
       {
         const auto no_sync = net.no_sync();
@@ -175,7 +175,7 @@ TEST(DistributedDataParallel, EveryRankStartsFromRankZero) {
   });
 }
 
-// After each backward, so that an evaluation, a checkpoint and the model itself are the same on all ranks.
+// They do so after each backward, so that evaluations, checkpoints and the model are the same on all ranks.
 TEST(DistributedDataParallel, BuffersFollowRankZero) {
   run_ranks(2, [&](World& world) {
     const auto x = torch::arange(12).to(torch::kFloat).reshape({4, 3}) * (world.rank() + 1);
@@ -229,7 +229,7 @@ TEST(DistributedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
   }
 }
 
-// In another order of its elements a gradient would be averaged with the wrong ones.
+// With another memory order, elements of a gradient would be averaged with the wrong ones.
 TEST(DistributedDataParallel, LayoutsThatDifferAreNamed) {
   run_ranks(2, [&](World& world) {
     nn::Conv2d model(nn::Conv2dOptions(2, 2, 2));
@@ -275,7 +275,7 @@ TEST(DistributedDataParallel, ARankThatStopsIsNamedByTheOthers) {
       [&](World& world) {
         auto model = make_model_in_thread();
         DistributedDataParallel net(model, world);
-        if (world.rank() == 1) {  // takes no step; leaves when rank 0 has given up
+        if (world.rank() == 1) {  // takes no step, and leaves when rank 0 has timed out
           gave_up.wait(false);
           return;
         }
@@ -294,7 +294,7 @@ TEST(DistributedDataParallel, ARankThatStopsIsNamedByTheOthers) {
 // ---- Ways to leave gradients unaveraged, each of which would let ranks go apart in silence
 // ----------------------------
 
-/// What `steps` throws, on one rank.
+/// The error of `steps` on one rank.
 std::string error_of(const std::function<void(nn::Linear& model, DistributedDataParallel<nn::Linear>& net)>& steps) {
   World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
   nn::Linear model(3, 1);
@@ -316,7 +316,7 @@ const at::Tensor kInput = torch::ones({2, 3});
 
 TEST(DdpSilentDrift, AModelThatIsCalledByItselfIsRefused) {
   const auto message = error_of([](nn::Linear& model, auto&) { model(kInput).sum().backward(); });
-  EXPECT_THAT(message, HasSubstr("has got a gradient that is not averaged"));
+  EXPECT_THAT(message, HasSubstr("has received a gradient that is not averaged"));
   EXPECT_THAT(message, HasSubstr("`net(x)`"));
   EXPECT_THAT(error_of([](nn::Linear& model, auto& net) {
                 net(kInput).sum().backward();
@@ -347,7 +347,7 @@ TEST(DdpSilentDrift, WhatIsRightIsNotRefused) {
   EXPECT_EQ(error_of([](nn::Linear& model, auto& net) {
               net(kInput);                                             // a forward without a backward
               (net(kInput).sum() + net(kInput * 2).sum()).backward();  // two forwards, one backward
-              const auto x = kInput.clone().set_requires_grad(true);   // a gradient penalty: no step of its own
+              const auto x = kInput.clone().set_requires_grad(true);   // a gradient penalty, which is not a step
               const auto output = net(x).sum();
               const auto slope = torch::autograd::grad({output}, {x}, {}, true, true)[0];
               (output + slope.square().sum()).backward();
@@ -358,7 +358,7 @@ TEST(DdpSilentDrift, WhatIsRightIsNotRefused) {
               }
               net(kInput).sum().backward();
               for (auto& parameter : model->parameters()) parameter.set_requires_grad(false);
-              net(x).sum().backward();  // frozen for the moment, as a GAN's discriminator
+              net(x).sum().backward();  // frozen at present, like the discriminator of a GAN
               for (auto& parameter : model->parameters()) parameter.set_requires_grad(true);
               net(x).sum().backward();
               const torch::NoGradGuard no_grad;

@@ -1,11 +1,11 @@
-// DistributedDataParallel's join: ranks that are out of data take part in what the others communicate.
+// DistributedDataParallel's join: ranks that are out of data take part in the communication of the other ranks.
 //
 // One step of a join, on a rank with data (forward, backward) and on one without (shadow_step):
-//   1. all-reduce: how many ranks have data
+//   1. all-reduce of the number of ranks that have data
 //   2. broadcast of new buckets, once
 //   3. all-reduce of each bucket, zeros from those without
 //   4. all-reduce of the parameters in use, with find_unused_parameters (before 3 in the first step of a static graph)
-//   5. the highest rank with data; its buffers
+//   5. the highest rank with data, and a broadcast of its buffers
 #include <ATen/ops/full.h>
 
 #include <vector>
@@ -94,7 +94,7 @@ int64_t DistributedDataParallelBase::Impl::highest_rank(bool is_candidate) const
 void DistributedDataParallelBase::Impl::shadow_step() {
   ++num_steps;
   if (has_sparse && num_steps == 1) {
-    fail_step("this rank has no data at all, and does not know the form of the sparse gradients: give it one batch");
+    fail_step("this rank has no data at all, and does not know the shape of the sparse gradients: give it one batch");
   }
   reducer->rebuild_buckets();
   const bool is_learning_graph = static_graph && !is_graph_learned;
@@ -113,7 +113,7 @@ void DistributedDataParallelBase::Impl::shadow_step() {
     if (hook != nullptr) hook->parseHookResult(future->value());
   }
   if (used_work) used_work->wait();
-  // The others rebuild their buckets before their next step: after the first one, of a static graph the second.
+  // The other ranks rebuild their buckets before the second step, or with a static graph before the third.
   if (!is_learning_graph) reducer->push_rebuilt_params_for_all_indices();
   has_missed_graph |= is_learning_graph;
   is_graph_learned = true;

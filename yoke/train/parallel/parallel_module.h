@@ -22,30 +22,30 @@ class Group;
 
 namespace yoke::train {
 
-/// What DistributedDataParallel and FullyShardedDataParallel have in common, so that a training changes one line to go
-/// from one to the other: `AdamW optimizer(net)`, `net(x)`, `net.clip_grad_norm(1.0)`.
+/// The common interface of DistributedDataParallel and FullyShardedDataParallel, so that changing from one to the other
+/// changes one line of a training: `AdamW optimizer(net)`, `net(x)`, `net.clip_grad_norm(1.0)`.
 class ParallelModule {
  public:
   virtual ~ParallelModule() = default;
   ParallelModule(const ParallelModule&) = delete;
   ParallelModule& operator=(const ParallelModule&) = delete;
 
-  /// What this rank's optimizer steps: trained parameters, or its part of each.
+  /// The tensors for this rank's optimizer: the trained parameters, or this rank's part of each.
   virtual NamedTensors parameters() const = 0;
   virtual NamedTensors buffers() const = 0;
 
-  /// Scales gradients so that the norm of all, over all ranks, is at most `max_norm`. Returns what it was: a float
-  /// scalar on the device, without waiting for it. Collective where the network is sharded.
+  /// Scales gradients so that their total norm over all ranks is at most `max_norm`. Returns the norm before that as a
+  /// float scalar on the device, without waiting for it. Collective if the network is sharded.
   virtual at::Tensor clip_grad_norm(double max_norm) = 0;
 
-  /// Collective. Copies rank 0's buffers (batch norm's running statistics) to all.
+  /// Collective. Copies rank 0's buffers (batch norm's running statistics) to all ranks.
   virtual void sync_buffers() = 0;
-  virtual dist::Group& group() const = 0;  ///< Over which it is replicated or sharded.
+  virtual dist::Group& group() const = 0;  ///< The ranks over which it is replicated or sharded.
 
  protected:
   ParallelModule() = default;
 
-  /// Runs a forward. What it throws is told to the other ranks, which would see only that this one stays away.
+  /// Runs a forward. Its exceptions are reported to the other ranks, which would otherwise only miss this rank.
   template <class Forward>
   auto told_to_all(Forward&& forward) -> decltype(forward()) {
     try {
@@ -59,7 +59,7 @@ class ParallelModule {
   [[noreturn]] void explain(std::exception_ptr error) const;
 };
 
-/// The module itself, of a module or of a holder such as torch::nn::Linear.
+/// Returns the module, given a module or a holder such as torch::nn::Linear.
 template <class M>
 auto& implementation_of(M& model) {
   if constexpr (std::is_base_of_v<torch::nn::Module, M>) {
@@ -74,8 +74,8 @@ torch::nn::Module& module_of(M& model) {
   return implementation_of(model);
 }
 
-/// Calls `take` with every tensor in what a forward returns: a tensor; an optional, vector, map, pair or tuple of such;
-/// or a struct with a member template `each_tensor(take) const` of its own.
+/// Calls `take` with every tensor in the result of a forward: a tensor; an optional, vector, map, pair or tuple of
+/// supported types; or a struct with a member template `each_tensor(take) const`.
 template <class Output, class Take>
 void each_tensor(const Output& output, const Take& take) {
   if constexpr (std::is_convertible_v<const Output&, const at::Tensor&>) {

@@ -23,7 +23,7 @@
 namespace yoke::train {
 namespace {
 
-/// In place: the columns of each matrix [1, rows, columns] become orthonormal.
+/// Orthonormalises the columns of each matrix [1, rows, columns] in place.
 void orthogonalize(const at::Tensor& matrix, double epsilon) {
   const int64_t num_columns = matrix.size(2);
   if (num_columns > 2 && matrix.scalar_type() != at::kHalf && matrix.scalar_type() != at::kBFloat16) {
@@ -63,12 +63,12 @@ class PowerSgd {
   }
 
  private:
-  /// What a bucket leaves for its next step.
+  /// The data that a bucket keeps for its next step.
   struct Memory {
     at::Tensor error, ps, qs;
   };
 
-  /// What lies between the start and the end of a bucket's compression.
+  /// The data between the start and the end of a bucket's compression.
   struct Compression {
     at::Tensor flat, original, exact_flat;
     std::vector<at::Tensor> exact;  ///< Gradients that are not worth compressing; views into flat.
@@ -86,7 +86,7 @@ class PowerSgd {
     return std::min({matrix.size(0), matrix.size(1), options_.matrix_rank});
   }
 
-  /// The stream of seeds that numpy.random.RandomState(seed).randint(1000000000) gives Python's hook.
+  /// The same seeds as Python's hook, which takes them from numpy.random.RandomState(seed).randint(1000000000).
   uint64_t next_seed() {
     while (true) {
       const uint32_t value = seeds_() & 0x3fffffff;
@@ -114,8 +114,8 @@ class PowerSgd {
         exact_rows.push_back(gradient.reshape(-1));
       }
     }
-    // Matrices of one shape lie together, in the order in which their shapes first come: the order in which the random
-    // numbers of Q are drawn.
+    // Matrices of one shape are stored together, in the order of the first appearance of each shape. The random numbers
+    // of Q are drawn in this order.
     std::vector<at::IntArrayRef> shapes;
     for (const auto& matrix : matrices) {
       if (std::find(shapes.begin(), shapes.end(), matrix.sizes()) == shapes.end()) shapes.push_back(matrix.sizes());
@@ -176,7 +176,7 @@ class PowerSgd {
     if (work.wait_for_ps) {
       work.wait_for_ps();
       for (auto& product : work.products) {
-        orthogonalize(product.p, options_.orthogonalization_epsilon);  // so that their sum does as well as their mean
+        orthogonalize(product.p, options_.orthogonalization_epsilon);  // so the sum of p can replace its mean
         at::bmm_out(product.q, product.matrix.transpose(1, 2), product.p);
       }
       group_.all_reduce(memory.qs);

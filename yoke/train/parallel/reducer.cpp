@@ -13,12 +13,12 @@
 namespace yoke::train {
 
 void Reducer::expect_backward() {
-  std::fill(backward_stats_.begin(), backward_stats_.end(), -1);  // becomes a time when a parameter is ready
+  std::fill(backward_stats_.begin(), backward_stats_.end(), -1);  // set to a time when a parameter is ready
   if (static_graph_) {
     for (auto& [index, count] : numGradHooksTriggeredMap_) count = learned_.empty() ? 0 : learned_.at(index);
   }
   prepare_for_backward({});
-  // It has searched the graph of no output for unused parameters. Which are unused is known at the end of backward.
+  // The Reducer has not searched a graph for unused parameters. They are known at the end of backward.
   if (find_unused_parameters_ && !static_graph_) unused_parameters_.clear();
 }
 
@@ -81,14 +81,14 @@ std::vector<bool> expects_sparse(const torch::nn::Module& model, const NamedTens
       sparse.insert(bag->weight.unsafeGetTensorImpl());
     }
   };
-  note(model);  // by itself: modules() can name it only where a shared_ptr holds it
+  note(model);  // separately, since modules() includes it only if a shared_ptr owns it
   for (const auto& module : model.modules(/*include_self=*/false)) note(*module);
   std::vector<bool> result;
   for (const auto& [name, tensor] : parameters) result.push_back(sparse.count(tensor.unsafeGetTensorImpl()) > 0);
   return result;
 }
 
-/// The constructor's arguments have changed between libtorch versions; this is the one place that knows them.
+/// The constructor's arguments differ between libtorch versions; only this function knows them.
 std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, std::vector<bool> expect_sparse,
                                       c10::intrusive_ptr<c10d::ProcessGroup> group,
                                       const DistributedDataParallelOptions& options) {
@@ -98,9 +98,9 @@ std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, std::vecto
     names[tensors.size()] = name;
     tensors.push_back(tensor);
   }
-  // Until the first backward has shown the order in which gradients become ready, one bucket: a bucket in the wrong
-  // order could be reduced against another rank's. The Reducer rebuilds them after the first step, as PyTorch's DDP.
-  // With unused parameters it never does, so they are cut here, in the order of the model.
+  // There is one bucket until the first backward has shown the order in which gradients become ready, because ranks
+  // could otherwise reduce different buckets with each other. The Reducer rebuilds the buckets after the first step, as
+  // in PyTorch's DDP. With unused parameters it never does, so they are divided here, in the order of the model.
   std::vector<size_t> sizes = {std::numeric_limits<size_t>::max()};
   if (options.find_unused_parameters && !options.static_graph) {
     sizes = {static_cast<size_t>(options.first_bucket_bytes), static_cast<size_t>(options.bucket_bytes)};

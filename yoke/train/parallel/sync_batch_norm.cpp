@@ -37,12 +37,12 @@ using torch::autograd::variable_list;
 /// Statistics of the whole batch, each [channels] in float or double.
 struct Statistics {
   at::Tensor mean;
-  at::Tensor spread;  ///< CUDA's kernels want 1 / sqrt(var + eps), the CPU's the biased variance.
-  at::Tensor counts;  ///< Values per channel: [ranks that have some] on CUDA, one element on the CPU.
+  at::Tensor spread;  ///< CUDA's kernels use 1 / sqrt(var + eps), the CPU's the biased variance.
+  at::Tensor counts;  ///< Values per channel: [ranks that have values] on CUDA, one element on the CPU.
 };
 
 struct Running {
-  at::Tensor mean, var;  ///< Undefined when they are not tracked.
+  at::Tensor mean, var;  ///< Running statistics; undefined if not tracked.
   double momentum;
 };
 
@@ -52,7 +52,7 @@ std::vector<int64_t> all_but_channels(const at::Tensor& input) {
   return dims;
 }
 
-/// [channels] as it is added to [batch, channels, ...].
+/// Reshapes [channels] so that it can be added to [batch, channels, ...].
 at::Tensor per_channel(const at::Tensor& values, const at::Tensor& input) {
   std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
   shape[1] = -1;
@@ -71,7 +71,7 @@ void refuse_without_variance(double num_values) {
       num_values == 1 ? "one value" : "no value");
 }
 
-/// Collective. Every rank's [mean, spread, count], row by row. A rank without values gives zeros.
+/// Collective. Gathers a row [mean, spread, count] from every rank. A rank without values contributes zeros.
 at::Tensor gather(dist::Group& group, const at::Tensor& mean, const at::Tensor& spread, int64_t count) {
   return group.all_gather(at::cat({mean, spread, at::full({1}, count, mean.options())}));  // [ranks, 2 * channels + 1]
 }
@@ -86,7 +86,7 @@ Statistics share_on_cpu(dist::Group& group, const at::Tensor& input, const Runni
   const auto all = gather(group, mean, var, input.numel() / channels);
   const auto means = all.narrow(1, 0, channels), vars = all.narrow(1, channels, channels);  // [ranks, channels]
   const auto counts = all.narrow(1, 2 * channels, 1);                                       // [ranks, 1]
-  // Variances within the ranks and between them: squares of small numbers only, unlike sum(x^2) - sum(x)^2.
+  // Adds the variances within the ranks and between them. This squares only small numbers, unlike sum(x^2) - sum(x)^2.
   const auto count = counts.sum();
   const double num_values = count.item<double>();
   refuse_without_variance(num_values);
@@ -105,7 +105,7 @@ Statistics share_on_device(dist::Group& group, const at::Tensor& input, const Ru
   auto mean = at::zeros({channels}, options), invstd = mean.clone();
   if (input.numel() > 0) std::tie(mean, invstd) = at::batch_norm_stats(input, eps);
   const auto all = gather(group, mean, invstd, input.numel() / channels);
-  const auto with_values = all.select(1, 2 * channels).ge(1).nonzero().squeeze(1);  // empty ranks stay out
+  const auto with_values = all.select(1, 2 * channels).ge(1).nonzero().squeeze(1);  // without empty ranks
   const auto rows = all.index_select(0, with_values);
   const auto counts = rows.select(1, 2 * channels).contiguous();
   if (counts.numel() < 2) refuse_without_variance(counts.sum().item<double>());
@@ -121,10 +121,10 @@ at::Tensor contiguous_in_its_layout(const at::Tensor& tensor) {
   return is_channels_last ? tensor : tensor.contiguous();
 }
 
-/// What backward needs of the output's gradient on this rank.
+/// The sums over this rank's output gradient that backward needs.
 struct Sums {
   at::Tensor dy, dy_xmu;    ///< [channels]: sums of dy and of dy * (x - mean).
-  at::Tensor weight, bias;  ///< Gradients of this rank; DistributedDataParallel averages them.
+  at::Tensor weight, bias;  ///< This rank's gradients; DistributedDataParallel averages them.
 };
 
 class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
@@ -140,7 +140,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     context->saved_data["group"] = reinterpret_cast<int64_t>(group);
     if (input.numel() == 0) return at::empty_like(input);
     if (!is_cpu) return at::batch_norm_elemt(input, weight, bias, whole.mean, whole.spread, eps);
-    // As if evaluating, with the whole batch's statistics in the place of the running ones, and in their precision.
+    // Normalises as in evaluation, but with the statistics of the whole batch, and in their precision.
     const auto raised = [&](const std::optional<at::Tensor>& values) {
       return values ? std::optional(values->to(whole.mean.scalar_type())) : values;
     };
@@ -149,7 +149,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
-    if (c10::GradMode::is_enabled()) {  // create_graph: what the ranks add up would not be in it
+    if (c10::GradMode::is_enabled()) {  // create_graph: the sum over ranks would be missing in the graph
       throw Error(ErrorCode::kFailedPrecondition, "SyncBatchNorm gives no gradients of gradients");
     }
     const auto saved = context->get_saved_variables();
@@ -183,7 +183,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
       sums.dy = both.narrow(0, 0, mean.numel());
       sums.dy_xmu = both.narrow(0, mean.numel(), mean.numel());
       if (is_cpu && !is_empty) {
-        // grad_input is that of fixed statistics: they depend on the input too.
+        // grad_input assumes fixed statistics, but they depend on the input too.
         const auto invstd = (spread + eps).rsqrt();
         const auto scale = (weight.defined() ? weight * invstd : invstd) / counts;
         const auto slope = scale * invstd.square() * sums.dy_xmu, offset = scale * sums.dy;
@@ -210,7 +210,7 @@ template <class... Norms>
 struct NormTypes {};
 using BatchNorms = NormTypes<torch::nn::BatchNorm1dImpl, torch::nn::BatchNorm2dImpl, torch::nn::BatchNorm3dImpl>;
 
-/// The SyncBatchNorm that continues `module`; null when that is no BatchNorm.
+/// A SyncBatchNorm that replaces `module`; null if that is not a BatchNorm.
 template <class... Norms>
 std::shared_ptr<SyncBatchNormImpl> continuation(const torch::nn::Module& module, NormTypes<Norms...>) {
   std::shared_ptr<SyncBatchNormImpl> result;
@@ -228,7 +228,7 @@ bool is_batch_norm(const torch::nn::Module& module, NormTypes<Norms...>) {
   return ((dynamic_cast<const Norms*>(&module) != nullptr) || ...);
 }
 
-/// The names of the BatchNorms below `module` that are in no Sequential.
+/// Collects the names of BatchNorms below `module` that are not in a Sequential.
 void find_unreachable(const torch::nn::Module& module, const std::string& prefix, std::vector<std::string>& names) {
   const bool is_sequential = dynamic_cast<const torch::nn::SequentialImpl*>(&module) != nullptr;
   for (const auto& child : module.named_children()) {
@@ -265,7 +265,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   _check_input_dim(input);
   const bool is_tracked = options.track_running_stats(), is_update = is_training() && is_tracked;
   double momentum = options.momentum().value_or(0);
-  if (is_update && !options.momentum()) momentum = 1 / (num_batches_tracked.item<double>() + 1);  // of all batches
+  if (is_update && !options.momentum()) momentum = 1 / (num_batches_tracked.item<double>() + 1);  // mean of all
   at::Tensor output;
   if (!is_training() || group_ == nullptr || group_->size() == 1) {
     const bool is_of_batch = is_training() || !is_tracked;
@@ -274,12 +274,12 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
                             /*cudnn_enabled=*/true);
   } else {
     const Running running{is_tracked ? running_mean : at::Tensor(), is_tracked ? running_var : at::Tensor(), momentum};
-    using Optional = std::optional<at::Tensor>;  // a Function takes no undefined tensors
+    using Optional = std::optional<at::Tensor>;  // a Function does not accept undefined tensors
     output =
         SyncBatchNormFunction::apply(input, weight.defined() ? Optional(weight) : std::nullopt,
                                      bias.defined() ? Optional(bias) : std::nullopt, running, options.eps(), group_);
   }
-  if (is_update) num_batches_tracked.add_(1);  // a batch that was refused does not count
+  if (is_update) num_batches_tracked.add_(1);  // after the checks, so that a refused batch does not count
   return output;
 }
 
@@ -301,7 +301,7 @@ void SyncBatchNormImpl::take_over(const torch::nn::Module& norm, const at::Tenso
                                   const at::Tensor& num_batches) {
   parameters_["weight"] = weight = new_weight;
   parameters_["bias"] = bias = new_bias;
-  if (mean.defined()) {  // buffers are no one else's: they share memory, which is enough
+  if (mean.defined()) {  // buffers need only share their memory, since no optimizer refers to them
     running_mean.set_data(mean);
     running_var.set_data(var);
     num_batches_tracked.set_data(num_batches);

@@ -11,29 +11,30 @@ class Group;
 
 namespace yoke::train {
 
-/// What BatchNorm1d, 2d and 3d do, with mean and variance of the whole batch that lies on all ranks.
+/// Does the work of BatchNorm1d, 2d and 3d with mean and variance of the whole batch over all ranks.
 ///
-/// Write it where a BatchNorm would stand; until synchronize() it is one. Parameters, buffers and their names are
-/// BatchNorm's, so checkpoints fit both ways, and so do its options.
+/// Use it in place of a BatchNorm; before synchronize() it behaves like one. Parameters, buffers, their names and the
+/// options are those of BatchNorm, so checkpoints can be exchanged.
 ///
-/// Shapes  input [batch, channels, ...] with 2 to 5 dimensions; the output has the same. Batches may differ between
-///         ranks, and be empty on some.
+/// Shapes  input [batch, channels, ...] with 2 to 5 dimensions; the output has the same. Batch sizes may differ between
+///         ranks, and be 0 on some.
 /// Ranks   forward in training mode is collective, and so is its backward; evaluation is not.
-/// Errors  InvalidArgument: too few dimensions, another number of channels, or no more than one value per
-///         channel on all ranks together (on all ranks; the running statistics are as they were).
-///         FailedPrecondition: a backward with create_graph, since there are no gradients of gradients.
-/// Source  Peng et al., "MegDet", CVPR 2018, sec. 3.3; gives the numbers of torch.nn.SyncBatchNorm.
+/// Errors  kInvalidArgument: too few dimensions, a wrong number of channels, or at most one value per channel over all
+///         ranks (thrown on all ranks; the running statistics are unchanged). kFailedPrecondition: a backward with
+///         create_graph, since gradients of gradients are not supported.
+/// Source  Peng et al., "MegDet", CVPR 2018, sec. 3.3; gives the same numbers as torch.nn.SyncBatchNorm.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
-  using NormImplBase::NormImplBase;  ///< From torch::nn::BatchNormOptions, or from the number of channels.
+  using NormImplBase::NormImplBase;  ///< Takes torch::nn::BatchNormOptions or the number of channels.
 
   at::Tensor forward(const at::Tensor& input);
 
-  /// From here on the ranks of `group`, which outlives this, share their statistics. Clones share them too.
+  /// From now on the ranks of `group` share their statistics; so do clones of this module. `group` must outlive it.
   void synchronize(dist::Group& group) { group_ = &group; }
   bool is_synchronized() const { return group_ != nullptr; }
 
-  /// Becomes what `norm` is: the same parameters (an optimizer made before still holds them), statistics and mode.
+  /// Takes over parameters, statistics and mode of `norm`. The parameter tensors are the same, so an existing optimizer
+  /// remains valid.
   template <class BatchNormImpl>
   void take_over(const BatchNormImpl& norm) {
     take_over(norm, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked);
@@ -57,15 +58,14 @@ class SyncBatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
   using torch::nn::ModuleHolder<SyncBatchNormImpl>::ModuleHolder;
 };
 
-/// Synchronizes every SyncBatchNorm below `model`, and puts one in the place of every BatchNorm in a Sequential, under
-/// its name. Before DistributedDataParallel is made. Returns how many layers are now synchronized.
-///
-/// A BatchNorm that a module of yours holds as a typed member cannot be exchanged in C++: the member would go on
-/// pointing to the old one. Make the member a SyncBatchNorm.
-/// Errors  FailedPrecondition, and nothing is changed: names the BatchNorms that are not in a Sequential.
+/// Synchronizes every SyncBatchNorm below `model`, and replaces every BatchNorm in a Sequential by one under the same
+/// name. Call it before DistributedDataParallel is constructed. Returns the number of synchronized layers. In C++ a
+/// BatchNorm that your module holds as a typed member cannot be exchanged, because the member would still refer to the
+/// old one. Declare the member as a SyncBatchNorm.
+/// Errors  kFailedPrecondition, naming the BatchNorms that are not in a Sequential; nothing is changed.
 int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::Group& group);
 
-/// Whether `model` or a module below it is a synchronized SyncBatchNorm.
+/// Returns whether `model` or a module below it is a synchronized SyncBatchNorm.
 bool has_sync_batch_norm(const torch::nn::Module& model);
 
 }  // namespace yoke::train

@@ -21,22 +21,22 @@ using fakes::run_ranks;
 namespace nn = torch::nn;
 
 constexpr int64_t kChannels = 3;
-const std::vector<int64_t> kRows = {5, 2, 0, 3};  ///< Of each rank; [begin, end) of the whole batch follow.
+const std::vector<int64_t> kRows = {5, 2, 0, 3};  ///< Rows of each rank, which determine its range of the whole batch.
 
-/// A tensor without random numbers, far from zero mean.
+/// A deterministic tensor whose mean is far from zero.
 at::Tensor numbers(const std::vector<int64_t>& shape, double frequency, double mean = 0) {
   return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kDouble) * frequency).reshape(shape) + mean;
 }
 
 struct Input {
-  std::vector<int64_t> inner;  ///< What follows [batch, channels].
+  std::vector<int64_t> inner;  ///< The dimensions after [batch, channels].
   bool channels_last = false;
   c10::ScalarType dtype = torch::kDouble;
 };
 
 /// One batch norm, trained for three steps with output gradients `dy`.
 struct Trained {
-  std::vector<at::Tensor> outputs, input_gradients;  ///< Of each step.
+  std::vector<at::Tensor> outputs, input_gradients;  ///< One entry per step.
   std::vector<at::Tensor> parameter_gradients, buffers;
 };
 
@@ -72,7 +72,7 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected, double t
   EXPECT_TRUE(torch::allclose(actual, expected, tolerance, tolerance)) << what << "\n" << actual << "\n" << expected;
 }
 
-// Oracle: batches of 5, 2, 0 and 3 rows on four ranks are one batch of 10 rows.
+// Oracle: batches of 5, 2, 0 and 3 rows on four ranks equal one batch of 10 rows.
 template <class BatchNorm>
 void expect_like_one_process(const nn::BatchNormOptions& options, const Input& form, double tolerance = 1e-12) {
   BatchNorm whole(options);
@@ -109,14 +109,14 @@ TEST(SyncBatchNorm, ManyRanksAreOneBatch) {
   expect_like_one_process<nn::BatchNorm3d>(options, {.inner = {2, 2, 3}});
 }
 
-// Two groups of two ranks: each is one batch, of its own rows.
+// Each of two groups of two ranks normalises the batch of its own rows.
 TEST(SyncBatchNorm, OfTheRanksOfAGroup) {
   const nn::BatchNormOptions options(kChannels);
   nn::BatchNorm1d upper(options), lower(options);
   const std::vector<Trained> expected = {train(*upper, {}, 0, 7), train(*lower, {}, 7, 3)};
   run_ranks(4, [&](World& world) {
     const auto rank = static_cast<size_t>(world.rank()), half = rank / 2;
-    const std::vector<int64_t> begins = {0, 5, 7, 7};  // of each rank's rows
+    const std::vector<int64_t> begins = {0, 5, 7, 7};  // first row of each rank
     auto group = world.split(world.rank() / 2);
     SyncBatchNorm norm(options);
     norm->synchronize(group);
@@ -149,7 +149,7 @@ TEST(SyncBatchNorm, EvaluatesAlone) {
     SyncBatchNorm norm(kChannels);
     norm->synchronize(world);
     norm->eval();
-    if (world.rank() == 1) return;  // no collective: nobody is missed
+    if (world.rank() == 1) return;  // evaluation is not collective, so no rank waits for this one
     const auto x = numbers({4, kChannels}, 1).to(torch::kFloat);
     nn::BatchNorm1d plain(kChannels);
     plain->eval();
@@ -180,7 +180,7 @@ TEST(SyncBatchNorm, RefusesWhatHasNoVariance) {
   EXPECT_EQ(num_errors, 4);
 }
 
-// BatchNorm's own check; without it the running variance would be NaN from then on.
+// BatchNorm has this check too. Without it the running variance would stay NaN.
 TEST(SyncBatchNorm, RefusesWhatHasNoVarianceOnOneRankToo) {
   run_ranks(1, [](World& world) {
     SyncBatchNorm norm(kChannels);

@@ -30,12 +30,12 @@ using Sizes = std::vector<int64_t>;
 
 int64_t round_up(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
-/// A size of a product: what it is called, and where it stands in both shapes.
+/// One size of a product: its name, and its positions in both shapes.
 struct Size {
   std::string name;
   int64_t value = 0;
   std::vector<std::pair<Sizes*, size_t>> places;
-  int64_t times = 1;  ///< The place holds this many of them: channels of all groups.
+  int64_t times = 1;  ///< The position holds a multiple of the size: the channels of all groups.
 };
 
 std::vector<Size> sizes_of(const Product& product, Sizes& input, Sizes& weight) {
@@ -47,7 +47,8 @@ std::vector<Size> sizes_of(const Product& product, Sizes& input, Sizes& weight) 
       std::vector<Size> sizes{
           {is_layer ? "input features" : "inner size", input[last], {{&input, last}, {&weight, last - 1}}},
           {is_layer ? "output features" : "columns", weight[last], {{&weight, last}}}};
-      // Forward alone, rows are not what memory is aligned by; the weight's gradient sums over them.
+      // In forward, the number of rows does not affect memory alignment. In backward, the weight's gradient sums over
+      // the rows.
       if (product.weight_needs_grad) {
         sizes.push_back({is_layer ? "rows (the batch)" : "rows", rows, {{&input, last - 1}}});
       }
@@ -59,7 +60,7 @@ std::vector<Size> sizes_of(const Product& product, Sizes& input, Sizes& weight) 
         return {{"input channels", in, {{&input, 1}, {&weight, 0}}, product.groups},
                 {"output channels", weight[1], {{&weight, 1}}}};
       }
-      // The weight's second size is channels of one group.
+      // The weight's second size is the number of channels in one group.
       return {{"input channels", in, {{&input, 1}}, product.groups},
               {"input channels", in, {{&weight, 1}}},
               {"output channels", weight[0] / product.groups, {{&weight, 0}}, product.groups}};
@@ -77,7 +78,7 @@ at::Tensor random(const Sizes& sizes, const Product& product, const at::Generato
   return tensor.requires_grad_(needs_grad);
 }
 
-/// The product alone, with tensors of its own, ready to be run.
+/// A function that runs only the product, with its own tensors.
 std::function<void()> alone(const Product& product, const Sizes& input_sizes, const Sizes& weight_sizes,
                             const at::Generator& generator) {
   const auto input = random(input_sizes, product, generator, product.input_needs_grad);
@@ -126,10 +127,10 @@ double seconds_of(const std::function<void()>& work, c10::Device device) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Medians in milliseconds; in turns, so that what else the machine does meets all alike.
+/// Medians in milliseconds. The works take turns, so that other load on the machine affects all of them equally.
 std::vector<double> measure(const std::vector<std::function<void()>>& works, c10::Device device, int64_t repetitions) {
   std::vector<std::vector<double>> seconds(works.size());
-  for (int64_t i = -2; i < repetitions; ++i) {  // two to warm up
+  for (int64_t i = -2; i < repetitions; ++i) {  // two for warm-up
     for (size_t k = 0; k < works.size(); ++k) {
       const auto taken = seconds_of(works[k], device);
       if (i >= 0) seconds[k].push_back(taken);
@@ -144,7 +145,7 @@ std::vector<double> measure(const std::vector<std::function<void()>>& works, c10
   return medians;
 }
 
-/// Puts gradients, buffers and generators back.
+/// Restores gradients, buffers and generators.
 class KeepModel {
  public:
   KeepModel(torch::nn::Module& model, c10::Device device)
@@ -177,7 +178,7 @@ std::string hardware_of(c10::Device device, c10::ScalarType dtype) {
   return "tensor cores";
 }
 
-/// 0 where this device has no matrix unit for the product. Sizes are judged on a CPU as if it were to run on a GPU.
+/// 0 if this device has no matrix unit for the product. On a CPU, sizes are judged as for a GPU.
 int64_t multiple_on(const Product& product) {
   const auto& context = at::globalContext();
   const bool allows_tf32 = product.kind == Kind::kConvolution ? context.allowTF32CuDNN() : context.allowTF32CuBLAS();

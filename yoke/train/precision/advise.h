@@ -1,10 +1,10 @@
-// yoke/train/precision/advise.h -- which layers use the hardware's matrix units in lower precision, and which miss
-// them.
+// yoke/train/precision/advise.h -- reports which layers use the hardware's matrix units in lower precision, and which
+// do not.
 //
 //     std::cout << to_text(precision::advise(*model, x));  // x: a batch as in training, on the model's device
 //
-// A miss is mostly a size: a layer with 10 outputs, an image with 3 channels, a vocabulary of 50257. The report gives
-// the next sizes that fit and what they are worth, measured on this device with the same operation.
+// The reason is usually a size: a layer with 10 outputs, an image with 3 channels, a vocabulary of 50257. The report
+// gives the next sizes that fit, and their effect, measured on this device with the same operation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,39 +21,39 @@
 namespace yoke::train::precision {
 
 struct AdviseOptions {
-  /// What Autocast lowers to; kFloat measures without it, where TF32 is what tensor cores can do.
+  /// The dtype for Autocast. kFloat measures without Autocast; tensor cores then support only TF32.
   c10::ScalarType dtype = c10::kBFloat16;
-  int64_t repetitions = 10;  ///< Of each measurement; the median counts.
+  int64_t repetitions = 10;  ///< Repetitions of each measurement; the result is the median.
 };
 
-/// One layer, or one product without a parameter (attention scores), with calls of equal shapes together.
+/// One layer, or one product without a parameter (attention scores). Calls with equal shapes are combined.
 struct LayerAdvice {
-  Product product;     ///< Layer, operation, shapes, dtype, number of calls.
-  bool fits = false;   ///< Sizes and dtype are those that tensor cores take at full speed.
-  std::string reason;  ///< Why not; empty when it fits.
-  std::vector<int64_t> padded_input, padded_weight;  ///< Shapes that would fit; empty when none or not needed.
-  double milliseconds = 0;                           ///< Of one call, forward and, in training, backward.
-  double padded_milliseconds = 0;                    ///< The same with the padded shapes; 0 without any.
-  double share = 0;  ///< Of the step, all calls; these run alone, so shares are estimates.
+  Product product;                                   ///< Layer, operation, shapes, dtype, number of calls.
+  bool fits = false;                                 ///< Tensor cores run these sizes and this dtype at full speed.
+  std::string reason;                                ///< Why it does not fit; empty if it does.
+  std::vector<int64_t> padded_input, padded_weight;  ///< Shapes that would fit; empty if none would, or if not needed.
+  double milliseconds = 0;                           ///< Time of one call: forward and, in training, backward.
+  double padded_milliseconds = 0;                    ///< The same with the padded shapes; 0 without them.
+  double share = 0;  ///< Share of all calls in the step; an estimate, as calls are measured alone.
 };
 
 struct Advice {
   c10::Device device = c10::Device(c10::kCPU);
   c10::ScalarType dtype = c10::kFloat;
-  std::string hardware;          ///< What multiplies here: "tensor cores", or that there are none and what there is.
-  bool has_backward = false;     ///< The output needed a gradient: steps are forward and backward, else forward alone.
-  double step_milliseconds = 0;  ///< Without the optimizer.
+  std::string hardware;             ///< "tensor cores", or says that there are none and what computes instead.
+  bool has_backward = false;        ///< The output needed a gradient, so steps include backward.
+  double step_milliseconds = 0;     ///< Time of a step, without the optimizer.
   std::vector<LayerAdvice> layers;  ///< In the order in which they run.
 };
 
-/// Runs `forward` some times, looks at the products that it computes on this thread, and measures each.
+/// Runs `forward` several times, observes the products that it computes on this thread, and measures each of them.
 ///
-/// Rule     NVIDIA's: every size of a product (rows, inner, columns; channels in and out of a convolution) a multiple
-///          of 8 for float16 and bfloat16, 4 for TF32, 16 for int8. Since cuBLAS 11 and cuDNN 7.6.3 other sizes reach
-///          tensor cores too, below full speed; before, they do not. bfloat16 and TF32 need compute capability 8.0. A
-///          CPU has no tensor cores; the same sizes are measured there.
+/// Rule     NVIDIA's: every size of a product (rows, inner, columns; channels in and out of a convolution) should be a
+///          multiple of 8 for float16 and bfloat16, 4 for TF32, 16 for int8. Since cuBLAS 11 and cuDNN 7.6.3 other
+///          sizes use tensor cores too, but below full speed; earlier versions do not. bfloat16 and TF32 need compute
+///          capability 8.0. A CPU has no tensor cores, but the same sizes are measured there.
 /// Errors   kInvalidArgument: repetitions below 1.
-/// Leaves   parameters, gradients, buffers (batch-norm statistics) and generators as they were.
+/// Leaves   parameters, gradients, buffers (batch-norm statistics) and generators unchanged.
 /// Source   NVIDIA, "Matrix Multiplication Background User's Guide", "Convolutional Layers User's Guide".
 Advice advise(torch::nn::Module& model, const std::function<at::Tensor()>& forward, const AdviseOptions& options = {});
 
@@ -64,13 +64,13 @@ Advice advise(M& model, const at::Tensor& example, const AdviseOptions& options 
       model, [&] { return model.forward(example); }, options);
 }
 
-/// The multiple that the sizes of a product in `dtype` should have; 0 when tensor cores do not take it.
+/// Sizes of a product in `dtype` should be multiples of this; 0 if tensor cores do not support the dtype.
 int64_t tensor_core_multiple(c10::ScalarType dtype, bool allows_tf32);
 
-/// Sets `fits`, `reason` and the padded shapes from the product and this multiple: no device is asked.
+/// Sets `fits`, `reason` and the padded shapes from the product and this multiple. Uses no device.
 void judge(LayerAdvice& advice, int64_t multiple);
 
-/// A table, the costliest layer first.
+/// A table with the most expensive layer first.
 std::string to_text(const Advice& advice);
 
 }  // namespace yoke::train::precision

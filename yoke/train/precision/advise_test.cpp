@@ -57,7 +57,7 @@ TEST(Advise, NamesTheLayersThatMissAndWhy) {
 
   EXPECT_EQ(stem.product.layer, "stem");
   EXPECT_EQ(stem.product.operation, "conv2d");
-  EXPECT_EQ(stem.product.dtype, at::kBFloat16);  // that of the kernel, not of the weight
+  EXPECT_EQ(stem.product.dtype, at::kBFloat16);  // the dtype of the kernel, not of the weight
   EXPECT_THAT(stem.product.input, ElementsAre(8, 3, 12, 12));
   EXPECT_THAT(stem.product.padding, ElementsAre(1, 1));
   EXPECT_FALSE(stem.product.input_needs_grad);
@@ -138,7 +138,7 @@ TEST(Products, AreThoseOfTheKernelsWithTheirLayers) {
   const auto products = observe(*layer, [&] {
     const Autocast autocast({.dtype = at::kHalf});
     for (int i = 0; i < 3; ++i) layer->forward(x);
-    at::matmul(x, layer->weight.t());  // knows the parameter behind the transpose
+    at::matmul(x, layer->weight.t());  // the parameter is recognised behind the transpose
     at::bmm(x, x.transpose(1, 2));
     at::bmm(x.transpose(1, 2), x);
     at::bmm(x, x.transpose(1, 2));
@@ -165,7 +165,7 @@ struct SharedHeads : torch::nn::Module {
   SharedHeads() { register_module("query", query); }
   at::Tensor forward(const at::Tensor& x) {  // [batch, length, 8]
     const auto heads = query->forward(x).view({x.size(0), x.size(1), 4, 2}).transpose(1, 2);
-    const auto shared = heads.narrow(1, 0, 2);  // two heads of keys and values for four of queries
+    const auto shared = heads.narrow(1, 0, 2);  // two key and value heads for four query heads
     return at::scaled_dot_product_attention(heads, shared, shared, {}, 0.0, true, {}, /*enable_gqa=*/true);
   }
   torch::nn::Linear query{8, 8};

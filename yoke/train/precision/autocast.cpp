@@ -16,9 +16,9 @@ Autocast::Autocast(const AutocastOptions& options)
     throw Error(ErrorCode::kInvalidArgument, "Autocast to {}: only BFloat16 and Half are lower precision",
                 c10::toString(options.dtype));
   }
-  if (changes_dtype_) at::autocast::clear_cache();  // it finds casts by their weight, whatever their dtype
+  if (changes_dtype_) at::autocast::clear_cache();  // the cache finds casts by weight, without regard to dtype
   at::autocast::set_autocast_enabled(device_type_, options.enabled);
-  // A scope in full precision keeps the dtype of the casts that are remembered, for a scope inside it to compare.
+  // A scope in full precision keeps the dtype of the cached casts, so that an inner scope can compare it.
   if (options.enabled) at::autocast::set_autocast_dtype(device_type_, options.dtype);
   at::autocast::increment_nesting();
 }
@@ -32,7 +32,7 @@ Autocast::~Autocast() {
 bool has_fast_bfloat16(c10::Device device) {
   if (device.is_cpu()) {
 #ifdef __x86_64__
-    return __builtin_cpu_supports("avx512bf16");  // CPUs with AMX have it too, and Clang 14 has no name for AMX
+    return __builtin_cpu_supports("avx512bf16");  // CPUs with AMX have this too, and Clang 14 cannot ask for AMX
 #else
     return false;
 #endif

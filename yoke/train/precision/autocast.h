@@ -1,4 +1,4 @@
-// yoke/train/precision/autocast.h -- lower precision where it is safe, for the operations of a scope.
+// yoke/train/precision/autocast.h -- lower precision, where it is safe, for the operations in a scope.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,13 +12,13 @@ struct AutocastOptions {
   bool enabled = true;
 };
 
-/// torch.autocast as a scope of the calling thread: forward and loss inside it, backward outside. Leaving the outermost
-/// one drops the cached casts of the parameters, which would otherwise be stale and kept for ever; so does a scope with
-/// another dtype inside one, where PyTorch takes the casts of the outer dtype.
+/// torch.autocast as a scope of the calling thread: run forward and loss inside it, backward outside. The end of the
+/// outermost scope drops the cached casts of the parameters, which would otherwise become stale and never be freed. A
+/// nested scope with another dtype drops them too, where PyTorch would use casts of the outer dtype.
 ///
-/// Nesting  any depth and device types; `enabled = false` inside is a scope in full precision.
-/// Threads  the state is the thread's, the cache the process's. Threads that share parameters and use different dtypes
-///          at one time would find each other's casts.
+/// Nesting  any depth and any device types. A nested scope with `enabled = false` runs in full precision.
+/// Threads  the state belongs to the thread, the cache to the process. Threads that share parameters and use different
+///          dtypes at the same time would find each other's casts.
 /// Errors   kInvalidArgument for a dtype other than kBFloat16 and kHalf.
 /// Source   torch/amp/autocast_mode.py.
 class Autocast {
@@ -34,7 +34,7 @@ class Autocast {
   bool outer_enabled_, changes_dtype_;
 };
 
-/// Does this device multiply bfloat16 in hardware? On others it is emulated, and slower than float.
+/// Returns whether this device multiplies bfloat16 in hardware. Otherwise it is emulated, and slower than float.
 bool has_fast_bfloat16(c10::Device device);
 
 }  // namespace yoke::train

@@ -27,7 +27,7 @@ TEST(Autocast, LowersMatrixProductsInItsScopeOnly) {
   EXPECT_EQ(at::matmul(x, x).scalar_type(), at::kFloat);
 }
 
-// A cast that outlived its scope would be used in the next one, whatever has become of the weight.
+// A cast that outlived its scope would be used in the next one, even if the weight has changed.
 TEST(Autocast, ForgetsItsCasts) {
   const auto weight = at::ones({4, 4}).requires_grad_();
   const auto x = at::ones({4, 4});
@@ -43,7 +43,7 @@ TEST(Autocast, ForgetsItsCasts) {
   EXPECT_EQ(product(), 8);
 }
 
-// libtorch finds a cast by the weight alone: a bfloat16 one would be taken for float16.
+// libtorch finds a cast only by its weight, so it would use a bfloat16 cast for float16.
 TEST(Autocast, ForgetsCastsToAnotherDtype) {
   const auto weight = at::ones({4, 4}).requires_grad_();
   const auto x = at::ones({4, 4});
@@ -93,7 +93,7 @@ TEST(Autocast, EndsWithAnException) {
   } catch (const std::runtime_error&) {
   }
   EXPECT_EQ(at::matmul(x, x).scalar_type(), at::kFloat);
-  EXPECT_EQ(at::autocast::increment_nesting(), 1);  // from none
+  EXPECT_EQ(at::autocast::increment_nesting(), 1);  // the nesting level was 0
   at::autocast::decrement_nesting();
 }
 

@@ -43,7 +43,7 @@ float float_of(const std::string& bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(std::stoul(bits, nullptr, 16)));
 }
 
-/// One of the recorded optimizers, ours or torch's.
+/// One of the recorded optimizers, from yoke or from torch.
 struct Recorded {
   at::Tensor parameter;
   std::unique_ptr<Optimizer> ours;
@@ -83,8 +83,8 @@ at::Tensor factors(const nlohmann::json& recorded, int64_t t, int64_t k) {
   return tensor;
 }
 
-// Oracle: Python's torch.amp.GradScaler (tests/reference/record_grad_scaler.py), in every one of 200 steps. The bits of
-// parameters are compared where the CPU has the vectors of the machine that recorded them.
+// Oracle: Python's torch.amp.GradScaler (tests/reference/record_grad_scaler.py), in each of 200 steps. The bits of
+// parameters are compared if the CPU has the vector instructions of the recording machine.
 TEST(GradScaler, EqualsPyTorchsThrough200Steps) {
   const auto recorded = nlohmann::json::parse(std::ifstream(test::reference("grad_scaler.json")));
   const bool same_bits = at::get_cpu_capability() == recorded["cpu_capability"].get<std::string>();
@@ -196,7 +196,7 @@ TEST_F(GradScalerInUse, UnscalesATiedParameterOnce) {
   EXPECT_TRUE(at::equal(weight.grad(), at::full({3}, 3)));
 }
 
-// Python's fused optimizers pass, its others are refused; update() has nothing to go by in either case.
+// As in Python, fused optimizers pass and others are refused. In both cases update() has no result to use.
 TEST_F(GradScalerInUse, WithoutAnyGradientDoesAsPyTorch) {
   scaler.scale(weight.sum());
   scaler.step(optimizer);
@@ -281,7 +281,7 @@ TEST(GradScaler, LooksAtSparseGradientsOnceTheyAreSummed) {
   EXPECT_EQ(step(2), 0);
 }
 
-// One rank of three overflows, as a shard of the gradients may: none steps, and all scales stay equal.
+// One rank of three overflows, as a shard of the gradients may. Then no rank steps, and all scales stay equal.
 TEST(GradScaler, AgreesBetweenRanks) {
   fakes::run_ranks(3, [](dist::World& world) {
     const auto weight = at::ones({2}).requires_grad_();

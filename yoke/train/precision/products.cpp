@@ -17,7 +17,7 @@ namespace {
 
 using Kind = Product::Kind;
 
-// Where a product begins; those that are inside another of this list belong to it.
+// Operators that begin a product. One that is called inside another of this list belongs to the outer one.
 constexpr std::string_view kOuter[] = {
     "aten::linear",
     "aten::conv1d",
@@ -39,9 +39,9 @@ bool is_watched(std::string_view name) {
   return std::find(std::begin(kOuter), std::end(kOuter), name) != std::end(kOuter);
 }
 
-/// What one thread observes. RecordFunction takes plain functions, so they find it by thread.
+/// The observations of one thread. RecordFunction takes plain functions, so they find it as a thread-local object.
 struct Observer {
-  std::map<const void*, std::string> layers;  ///< By the memory of a parameter.
+  std::map<const void*, std::string> layers;  ///< Name of the layer by the memory of its parameter.
   std::vector<Product> products;
   std::optional<Product> current;
   bool has_kernel = false;
@@ -68,7 +68,7 @@ void take(Product& product, Kind kind, const at::Tensor& input, const at::Tensor
   product.weight_needs_grad = c10::GradMode::is_enabled() && weight.requires_grad();
 }
 
-// The innermost call of a kernel's operator is the one that is computed.
+// The innermost call of a kernel's operator is the one that computes.
 void take_kernel(Product& product, std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
   const bool is_known = observer->has_kernel;
   if (name == "aten::convolution") {
@@ -85,7 +85,7 @@ void take_kernel(Product& product, std::string_view name, c10::ArrayRef<const c1
     product.is_causal = inputs[5].toBool();
     product.shares_heads = inputs[7].toBool();
   } else if (is_known && product.kind != Kind::kMatmul) {
-    return;  // how a convolution or an attention is computed inside
+    return;  // a part of how a convolution or attention is computed
   } else if (name == "aten::mm" || name == "aten::bmm") {
     take(product, Kind::kMatmul, inputs[0].toTensor(), inputs[1].toTensor());
     product.weight_is_transposed = is_transposed(inputs[1].toTensor());
@@ -120,7 +120,7 @@ std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& function) 
 
 void after(const at::RecordFunction& function, at::ObserverContext*) {
   if (observer == nullptr || !is_watched(function.name()) || observer->depth == 0 || --observer->depth != 0) return;
-  // A product of vectors, or of nothing, has no kernel that hardware could do better.
+  // A product of vectors, or an empty one, has no kernel that matrix units could speed up.
   if (observer->has_kernel) observer->products.push_back(std::move(*observer->current));
   observer->current.reset();
 }

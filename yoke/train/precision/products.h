@@ -1,4 +1,5 @@
-// yoke/train/precision/products.h -- which matrix products, convolutions and attentions a piece of code computes.
+// yoke/train/precision/products.h -- observes which matrix products, convolutions and attentions a piece of code
+// computes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +18,7 @@ class Module;
 
 namespace yoke::train::precision {
 
-/// One operation, as its kernel was asked for it: under Autocast, after the casts.
+/// One operation with the arguments of its kernel, which under Autocast means after the casts.
 struct Product {
   enum class Kind : uint8_t {
     kMatmul,       ///< input [..., rows, inner] x weight [..., inner, columns]
@@ -25,8 +26,8 @@ struct Product {
     kAttention,    ///< input (the query) [..., length, features], weight (the key) of the same rank
   };
   Kind kind = Kind::kMatmul;
-  std::string layer;      ///< Dotted name of the module whose parameter it uses; "bmm 1" when it uses none.
-  std::string operation;  ///< The outermost: "conv2d"; of libtorch's Linear "addmm" or "matmul".
+  std::string layer;      ///< Dotted name of the module whose parameter it uses; "bmm 1" if it uses none.
+  std::string operation;  ///< The outermost operation: "conv2d"; for libtorch's Linear "addmm" or "matmul".
   bool uses_parameter = false;
   int64_t calls = 1;
   c10::Device device = c10::Device(c10::kCPU);
@@ -34,18 +35,19 @@ struct Product {
   std::vector<int64_t> input, weight;
   bool input_needs_grad = false, weight_needs_grad = false;
 
-  bool weight_is_transposed = false;  ///< kMatmul: its memory is [..., columns, inner], as that of a linear layer.
-  c10::MemoryFormat format = c10::MemoryFormat::Contiguous;  ///< kConvolution, as the rest
+  bool weight_is_transposed = false;  ///< kMatmul: its memory is [..., columns, inner], as in a linear layer.
+  c10::MemoryFormat format = c10::MemoryFormat::Contiguous;  ///< this and the next ones: kConvolution
   std::vector<int64_t> stride, padding, dilation, output_padding;
   bool is_transposed = false;
   int64_t groups = 1;
-  bool is_causal = false;     ///< kAttention, as the next
+  bool is_causal = false;     ///< this and the next: kAttention
   bool shares_heads = false;  ///< enable_gqa: the key has fewer heads than the query.
 };
 
-/// Runs `body` and gives what this thread computed meanwhile, equal calls of a layer as one, in the order of their
-/// first. Names come from the parameters' memory: a parameter is known even after Autocast has copied it. Not seen:
-/// fused recurrent layers (cuDNN's, oneDNN's), and torch's fused transformer layers for inference.
+/// Runs `body` and returns the products that this thread computed meanwhile. Equal calls of a layer are combined, in
+/// the order of the first call. Layers are recognised by the memory of their parameters, even after Autocast has copied
+/// a parameter. Fused recurrent layers (cuDNN's, oneDNN's) and torch's fused transformer layers for inference are not
+/// observed.
 std::vector<Product> observe(const torch::nn::Module& model, const std::function<void()>& body);
 
 }  // namespace yoke::train::precision

@@ -26,15 +26,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What is logged within an epoch. A part of the state, so that a half-taken mean goes on.
+/// The figures logged within an epoch. They are part of the state, so that a resumed run continues its means.
 struct Figures {
   dist::World& world;
-  std::vector<std::string> names = {};  ///< In the order in which they were logged first.
+  std::vector<std::string> names = {};  ///< In the order in which they were first logged.
   std::map<std::string, Mean> by_name = {};
 
   Mean& at(const std::string& name) {
     if (name.empty() || name.find_first_of(",/\n\"") != name.npos) {
-      throw Error(ErrorCode::kInvalidArgument, "'{}' is no name for a figure: it is a column of metrics.csv", name);
+      throw Error(ErrorCode::kInvalidArgument, "'{}' cannot be the name of a figure: it is a column of metrics.csv",
+                  name);
     }
     if (std::ranges::find(names, name) == names.end()) {
       names.push_back(name);
@@ -44,7 +45,7 @@ struct Figures {
     return by_name[name];
   }
 
-  TensorMap state_dict() const {  // collective, and of the state's first part, before one could fail
+  TensorMap state_dict() const {  // collective, but in the state's first part, so no rank can have failed before
     TensorMap state;
     for (const auto& [name, mean] : by_name) state.emplace(name, gather_meters(world, {&mean}));
     return state;
@@ -52,12 +53,12 @@ struct Figures {
 
   void load_state_dict(const TensorMap& state) {
     by_name.clear();
-    for (const auto& [name, rows] : state) {  // "": the only one of a checkpoint from before there were names
+    for (const auto& [name, rows] : state) {  // "": the only name in older checkpoints
       restore_meters(world, {&by_name[name]}, rows);
     }
   }
 
-  /// Collective. All of the epoch, over all ranks; the next one begins.
+  /// Collective. The figures of the epoch over all ranks; then starts the next epoch.
   std::vector<std::pair<std::string, double>> read() {
     std::vector<std::pair<std::string, double>> result;
     for (const auto& name : names) {
@@ -77,19 +78,19 @@ struct Run::Impl {
   dist::World& world;
   RunOptions options;
   std::filesystem::path folder;
-  std::optional<FolderLock> lock;  // on rank 0
+  std::optional<FolderLock> lock;  // only on rank 0
   CheckpointFolder checkpoints;
   std::optional<StoredCheckpoint> resumed;
   TrainState state;
   Figures figures;
-  std::deque<std::string> fixed;  // what the state refers to
+  std::deque<std::string> fixed;  // the state refers to these
 
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
   bool is_told = false, is_stopped = false, is_in_epoch = false;
   int64_t epoch_begin = 0;                     // its first step
-  int64_t num_samples = 0, epoch_samples = 0;  // this rank's
+  int64_t num_samples = 0, epoch_samples = 0;  // only of this rank
   Clock::time_point epoch_start, last_step;
-  std::optional<Report> report;  // on rank 0
+  std::optional<Report> report;  // only on rank 0
   std::optional<Progress> progress;
   std::optional<TensorBoardWriter> board;  // on rank 0, when asked for
 
@@ -105,7 +106,7 @@ Run::Run(dist::World& world, const RunOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, "ranks differ in their RunOptions: {} on rank {}, and {} on another",
                 given, world.rank(), other);
   }
-  // Rank 0 decides where the run lives; what it cannot decide ends all ranks.
+  // Rank 0 chooses the run's folder. If it fails, all ranks end.
   std::string folder;
   std::optional<FolderLock> lock;
   dist::on_all_ranks(world, "the run was not begun", [&] {
@@ -132,7 +133,7 @@ Run::~Run() {
   const bool is_lost = impl_->is_in_epoch && !impl_->is_stopped && impl_->step > impl_->epoch_begin;
   if (!is_lost || !impl_->is_rank_0() || std::uncaught_exceptions() > impl_->num_exceptions) return;
   impl_->options.checkpoints.warn(fmt::format(
-      "the loop of {} was left within epoch {}, and Run::finish was not called: what followed step {} is not "
+      "the loop of {} was left within epoch {}, and Run::finish was not called: the steps after step {} are not "
       "saved",
       impl_->folder.string(), impl_->epoch_begin / impl_->steps_per_epoch + 1, impl_->epoch_begin));
 }
@@ -175,7 +176,7 @@ void Run::say(const std::string& text) const {
 
 void Run::require_same(const char* name, int64_t value) {
   const auto& run = *impl_;
-  // A checkpoint from before this was recorded is taken at its word.
+  // An older checkpoint does not have this value, and is accepted.
   if (run.resumed && !run.resumed->metadata.contains(name)) return;
   int64_t recorded = value;
   fix(name, recorded);
@@ -191,7 +192,7 @@ void Run::begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batc
   auto& run = *impl_;
   if (steps_per_epoch < 1) {
     throw Error(ErrorCode::kInvalidArgument,
-                "the loader has no batch in an epoch: there are fewer samples than a batch");
+                "the loader has no batch in an epoch: there are fewer samples than one batch needs");
   }
   run.num_epochs = count;
   run.steps_per_epoch = steps_per_epoch;
@@ -237,8 +238,8 @@ void Run::end_step(int64_t num_samples) {
   run.last_step = Clock::now();
   run.show_progress();
   run.is_told = run.is_told || run.world.should_stop();
-  if (first_batch() == 0) return;  // the epoch is complete: what follows saves it, and comes to an end then
-  if (run.is_told) {               // there is time for a checkpoint, not for the rest of an epoch
+  if (first_batch() == 0) return;  // the epoch is complete; the code after the loop saves it and then stops
+  if (run.is_told) {               // there is time for a checkpoint, but not for the rest of an epoch
     run.checkpoints.save(run.step, run.state);
     run.is_stopped = true;
     say(fmt::format("told to stop at epoch {}, step {}", epoch() + 1, first_batch()));

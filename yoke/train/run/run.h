@@ -1,5 +1,5 @@
-// yoke/train/run/run.h -- what every training program repeats around its loop: a folder of the run's own, resuming,
-// checkpoints, the stop signal, progress, metrics. The loop itself stays the program's.
+// yoke/train/run/run.h -- the parts around the loop that every training program needs: a folder for the run, resuming,
+// checkpoints, the stop signal, progress, metrics. The program keeps its own loop.
 //
 //     train::Run run(world, {.name = "spirals", .resume = true});
 //     ... model, net, optimizer, loader ...
@@ -38,45 +38,45 @@ class World;
 namespace yoke::train {
 
 struct RunOptions {
-  std::string name = "run";  ///< Of the default folder, and of messages.
+  std::string name = "run";  ///< Used in the default folder and in messages.
   std::filesystem::path
-      folder;              ///< Default: runs/NAME, or that with the next free number; to resume, the last of them.
-  bool resume = false;     ///< Go on from the newest checkpoint; from the beginning when there is none yet.
-  int64_t save_every = 0;  ///< Steps between checkpoints; 0: at the end of each epoch only, as in any case.
-  CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` is the name of one that is logged.
+      folder;              ///< Default: runs/NAME, with the next free number if it exists; to resume, the last of them.
+  bool resume = false;     ///< Continue from the newest checkpoint, or from the beginning if there is none yet.
+  int64_t save_every = 0;  ///< Steps between checkpoints; 0: only at the end of each epoch, which always saves one.
+  CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` names a logged figure.
   /// Rank 0 also writes events for TensorBoard, in the run's folder `events`: every value that it logs, by its name,
   /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. The steps are those of the training.
   bool tensorboard = false;
 };
 
-/// One run of a training, in a folder that holds its checkpoints and `metrics.csv`.
+/// One run of a training. Its folder holds its checkpoints and `metrics.csv`.
 ///
-/// Epochs   an epoch ends with the body of the outer loop: then the metrics of all ranks are read, shown as a row of a
-///          table and of metrics.csv, and a checkpoint is saved while the training goes on.
-/// Stopped  told to stop by a signal (WorldOptions::stop_signals), all ranks leave the inner loop after the same step,
-///          and a checkpoint is on disk.
-/// Resumed  steps, epochs, half-read epochs and half-taken means go on where they were: on the same number of ranks,
-///          with deterministic kernels, to the same bits.
-/// Ranks    construction, state(), the loops, fix() and finish() are for all ranks alike. Rank 0 prints and writes.
-/// Errors   on all ranks: kFailedPrecondition when the folder holds another run's checkpoints and `resume` is false;
-///          kNotFound when there is nothing to resume; kUnavailable when another process runs in it.
+/// Epochs   an epoch ends with the body of the outer loop. Then the metrics of all ranks are read and shown as a row of
+///          a table and of metrics.csv, and a checkpoint is saved while the training continues.
+/// Stopped  after a signal (WorldOptions::stop_signals), all ranks leave the inner loop after the same step, and a
+///          checkpoint is on disk.
+/// Resumed  steps, epochs, partly read epochs and partly computed means continue where they were. With the same number
+///          of ranks and deterministic kernels, the bits are the same.
+/// Ranks    all ranks construct it, run the loops, and call state(), fix() and finish(). Only rank 0 prints and writes.
+/// Errors   on all ranks: kFailedPrecondition: the folder holds another run's checkpoints and `resume` is false;
+///          kNotFound: there is no run to resume; kUnavailable: another process uses the folder.
 class Run {
  public:
   Run(dist::World& world, const RunOptions& options);
   ~Run();
 
-  /// What must not change between a run and its resumption, and so is in its checkpoints: a resumed run takes the value
-  /// that it was started with. `given` says that the user asked for this very value.
-  /// Errors  kInvalidArgument when a value was given, and the run was started with another.
+  /// Registers a value that must not change when a run is resumed. It is saved in checkpoints, and a resumed run sets
+  /// it to the value with which it was started. `given` says that the user set this value explicitly.
+  /// Errors  kInvalidArgument: the user set a value, but the run was started with another one.
   template <class Value>
   void fix(const std::string& name, Value& value, bool given = false) {
     read_text(name, fix_text(name, text_of(value), given), value);
   }
 
-  /// For the parts of the training; before epochs().
+  /// Add the parts of the training to it, before epochs().
   TrainState& state();
 
-  /// Where the run was resumed from; nullopt when it begins.
+  /// The checkpoint from which the run was resumed; nullopt for a new run.
   const std::optional<StoredCheckpoint>& resumed() const;
 
   template <class Loader>
@@ -84,10 +84,10 @@ class Run {
   template <class Loader>
   class Epochs;
 
-  /// Collective. Loads the state when the run is resumed, and gives the epochs that are left of `count`. The loader is
-  /// a Loader, or has its num_batches(), epoch() and resume(). Errors  those of TrainState::load; kInvalidArgument when
-  /// the loader has another number of batches in an epoch than
-  ///         when the run was started.
+  /// Collective. Loads the state if the run is resumed, and returns the remaining epochs of `count`. The loader is a
+  /// Loader, or has the same num_batches(), epoch() and resume().
+  /// Errors  those of TrainState::load; kInvalidArgument: the number of batches per epoch differs from that of the run
+  ///         when it was started.
   template <class Loader>
   Epochs<Loader> epochs(Loader& loader, int64_t count) {
     int64_t samples_per_batch = 0;
@@ -98,21 +98,22 @@ class Run {
     return Epochs<Loader>(*this, loader);
   }
 
-  int64_t step() const;   ///< How many steps have been done, of all epochs; within a step its number from 0.
-  int64_t epoch() const;  ///< How many epochs are complete; within one its number from 0.
-  bool stopped() const;   ///< Told so by a signal; a checkpoint is on disk.
+  int64_t step() const;   ///< Number of finished steps in all epochs; within a step, its number from 0.
+  int64_t epoch() const;  ///< Number of complete epochs; within an epoch, its number from 0.
+  bool stopped() const;   ///< True after a stop signal; a checkpoint is on disk.
 
-  /// The mean of this rank's values is taken without waiting for the device; the mean over all ranks at the epoch's
-  /// end. `weight` is how many samples the value is the mean of. The same names on all ranks, in the same order.
+  /// Adds a value to this rank's mean without waiting for the device. The mean over all ranks is computed at the end of
+  /// the epoch. `weight` is the number of samples whose mean the value is. All ranks log the same names in the same
+  /// order.
   void log(const std::string& name, const at::Tensor& value, int64_t weight = 1);
-  /// The same of a number: an evaluation's figure, say.
+  /// The same for a number, such as the result of an evaluation.
   void log(const std::string& name, double value);
 
   /// Collective. Saves a checkpoint now, between two steps.
   void save();
 
-  /// Collective. To be called where the outer loop was left by `break`: ends the epoch when that is complete, and waits
-  /// until the last checkpoint is on disk. The loop's own end does so. Errors: those of saving.
+  /// Collective. Call it if the outer loop was left by `break`: it ends the epoch if that is complete, and waits until
+  /// the last checkpoint is on disk. The normal end of the loop does this too. Errors: those of saving.
   void finish();
 
   /// Prints a line on rank 0.
@@ -124,9 +125,9 @@ class Run {
  private:
   std::string fix_text(const std::string& name, const std::string& text, bool given);
   void begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batch);
-  void require_same(const char* name, int64_t value);  ///< As when the run was started.
-  bool begin_epoch();                                  ///< False when there is none left.
-  int64_t first_batch() const;                         ///< Of the epoch that begins.
+  void require_same(const char* name, int64_t value);  ///< Checks that the value is as in the original run.
+  bool begin_epoch();                                  ///< Returns false after the last epoch.
+  int64_t first_batch() const;                         ///< Number of the first batch in the epoch that begins.
   void end_step(int64_t num_samples);                  ///< Collective.
   void end_epoch();                                    ///< Collective.
 
@@ -134,7 +135,7 @@ class Run {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The batches that are left of an epoch.
+/// The remaining batches of an epoch.
 template <class Loader>
 class Run::Epoch {
  public:

@@ -49,7 +49,7 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out(norm(in(x)).relu()); }
 };
 
-/// What a program with a Run does; `on_step(step)` may break off by throwing.
+/// Does the work of a program with a Run. `on_step(step)` may end it by throwing.
 struct Outcome {
   TensorMap weights;
   bool is_stopped = false;
@@ -93,7 +93,7 @@ class RunTest : public testing::Test {
             .save_every = save_every,
             .checkpoints = {.warn = [](const std::string& message) { ADD_FAILURE() << message; }}};
   }
-  /// The columns of metrics.csv but for the two of times.
+  /// The columns of metrics.csv, except the two with times.
   std::vector<std::string> figures(const std::string& name) const {
     std::istringstream file(read_file(fs::path(temporary_.path()) / name / "metrics.csv"));
     std::vector<std::string> rows;
@@ -112,7 +112,8 @@ class RunTest : public testing::Test {
 
 struct Killed {};
 
-// Oracle: a run that is never interrupted. Rank threads share a process and its generator, so there is one rank.
+// Oracle: a run that is never interrupted. Ranks as threads would share a process and its generator, so there is only
+// one rank.
 TEST_F(RunTest, AKilledRunGoesOnToTheSameBitsAndFigures) {
   Outcome whole, resumed;
   fakes::run_ranks(1, [&](dist::World& world) { whole = train(world, options("whole")); });
@@ -195,7 +196,7 @@ TEST_F(RunTest, RefusesWhatWouldSpoilARun) {
     Loader other(some_samples(), world, {.batch_size = kBatch, .seed = 5});
     EXPECT_THAT(message_of([&] { run.epochs(other, 1); }),
                 HasSubstr("steps_per_epoch is 6, and that of the run to resume was 12"));
-    EXPECT_THAT(message_of([&] { run.log("a,b", 1.0); }), HasSubstr("no name for a figure"));
+    EXPECT_THAT(message_of([&] { run.log("a,b", 1.0); }), HasSubstr("cannot be the name of a figure"));
   });
 }
 
@@ -218,7 +219,7 @@ TEST_F(RunTest, ALoopThatIsLeftEarlyIsNoEpoch) {
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("was left within epoch 1, and Run::finish was not called")));
 }
 
-// A training that stops early, at a figure it is content with.
+// A training stops early when a figure is good enough.
 TEST_F(RunTest, FinishEndsACompleteEpochThatWasLeft) {
   fakes::run_ranks(2, [&](dist::World& world) {
     yoke::train::Run run(world, options("early"));
@@ -234,7 +235,7 @@ TEST_F(RunTest, FinishEndsACompleteEpochThatWasLeft) {
   EXPECT_THAT(figures("early"), ElementsAre("epoch,rank", "1,0.500000", "2,0.500000"));
 }
 
-// The last of its suite: a process that was told to stop stays so.
+// This test comes last in its suite, because a process stays told to stop.
 TEST_F(RunTest, AllRanksThatAreToldStopAtOneStep) {
   constexpr int64_t kMany = 50;
   std::vector<Outcome> stopped(2);

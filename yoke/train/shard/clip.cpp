@@ -23,7 +23,7 @@ at::Tensor clip_sharded_grad_norm(dist::Group& group, const std::vector<at::Tens
     const auto dtype = at::promote_types(gradient.scalar_type(), at::kFloat);
     norms.push_back(at::linalg_vector_norm(gradient, 2, std::nullopt, false, dtype).to(at::kDouble));
   }
-  // In double: the square of a float's norm may be no float.
+  // In double, because the square of a float norm may overflow float.
   const auto square = norms.empty() ? at::zeros({}, at::TensorOptions(at::kDouble).device(group.device()))
                                     : at::linalg_vector_norm(at::stack(norms)).square();
   group.all_reduce(square);

@@ -1,5 +1,4 @@
-// yoke/train/shard/flat_layout.h -- tensors laid end to end, and which rank owns which part. Pure: no tensor is
-// touched.
+// yoke/train/shard/flat_layout.h -- lays tensors end to end and assigns parts to ranks. Pure: no tensor is touched.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +12,33 @@ struct NamedShape {
   std::vector<int64_t> shape;
 };
 
-/// One tensor's place, in elements.
+/// The position of one tensor, in elements.
 struct FlatItem {
   std::string name;
   std::vector<int64_t> shape;
-  int64_t offset = 0;  ///< From the beginning of all.
+  int64_t offset = 0;  ///< Offset in the whole buffer.
   int64_t num_elements = 0;
 };
 
-/// What one rank owns of one tensor, in elements; nothing when the length is 0.
+/// The part of one tensor that one rank owns, in elements; empty if the length is 0.
 struct FlatPart {
-  int64_t first = 0;   ///< In the tensor, in the order of its contiguous elements.
-  int64_t offset = 0;  ///< In the rank's range.
+  int64_t first = 0;   ///< Index in the tensor, in the order of its contiguous elements.
+  int64_t offset = 0;  ///< Offset in the rank's range.
   int64_t length = 0;
 };
 
-/// Tensors of one dtype in one flat buffer, divided into one range a rank, all of the same length.
+/// Tensors of one dtype in one flat buffer, which is divided into one range per rank, all of the same length.
 ///
-/// Tensors and ranges begin at multiples of `alignment` elements, so that kernels find what an allocator would give
-/// them; the gaps belong to nobody. A rank owns at most one part of a tensor.
+/// Tensors and ranges begin at multiples of `alignment` elements, so that kernels find the alignment of an allocator.
+/// The gaps belong to no tensor. A rank owns at most one part of a tensor.
 class FlatLayout {
  public:
-  /// REQUIRES: num_ranks and alignment at least 1.
+  /// REQUIRES: num_ranks and alignment are at least 1.
   FlatLayout(const std::vector<NamedShape>& tensors, int64_t num_ranks, int64_t alignment = 1);
 
   const std::vector<FlatItem>& items() const { return items_; }
-  int64_t num_elements() const { return num_ranks_ * rank_elements_; }  ///< Of the whole buffer, gaps included.
-  int64_t rank_elements() const { return rank_elements_; }              ///< Of one rank's range.
+  int64_t num_elements() const { return num_ranks_ * rank_elements_; }  ///< Length of the whole buffer, including gaps.
+  int64_t rank_elements() const { return rank_elements_; }              ///< Length of one rank's range.
 
   FlatPart part(size_t item, int64_t rank) const;
 
@@ -49,7 +48,7 @@ class FlatLayout {
   int64_t rank_elements_ = 0;
 };
 
-/// Elements of 64 bytes, libtorch's own alignment of a tensor on the CPU; what GPU kernels want is less.
+/// The number of elements in 64 bytes, libtorch's alignment of CPU tensors. GPU kernels need less.
 int64_t flat_alignment(int64_t element_bytes);
 
 }  // namespace yoke::train

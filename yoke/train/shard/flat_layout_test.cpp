@@ -24,9 +24,9 @@ TEST(FlatLayout, DividesTensorsBetweenRanks) {
   const std::vector<Case> cases = {
       {{{"w", {2, 3}}, {"b", {2}}}, 1, 1, 8, {{{0, 0, 6}}, {{0, 6, 2}}}},
       {{{"w", {2, 3}}, {"b", {2}}}, 2, 1, 4, {{{0, 0, 4}, {4, 0, 2}}, {{}, {0, 2, 2}}}},
-      // 8 elements on 3 ranks: one element of padding, at the end of the last.
+      // 8 elements on 3 ranks: one element of padding at the end of the last range.
       {{{"w", {2, 3}}, {"b", {2}}}, 3, 1, 3, {{{0, 0, 3}, {3, 0, 3}, {}}, {{}, {}, {0, 0, 2}}}},
-      // A tensor over all ranks, and ranks without any.
+      // A tensor over several ranks, and a rank without elements.
       {{{"w", {5}}}, 4, 1, 2, {{{0, 0, 2}, {2, 0, 2}, {4, 0, 1}, {}}}},
       // Aligned to 4: b begins at 8, and ranges are multiples of 4.
       {{{"w", {2, 3}}, {"b", {2}}}, 2, 4, 8, {{{0, 0, 6}, {}}, {{}, {0, 0, 2}}}},

@@ -28,35 +28,35 @@ namespace {
 constexpr size_t kMaxUnitReductions = 2;  // each holds the gradients of a unit
 
 struct Unit {
-  std::string name;  ///< Empty: the model.
+  std::string name;  ///< Empty for the model.
   const torch::nn::Module* module = nullptr;
-  std::vector<FlatParameters> flats;  ///< One for each (dtype, trained or frozen).
+  std::vector<FlatParameters> flats;  ///< One for each pair (dtype, trained or frozen).
   std::vector<bool> is_trained;
   std::set<size_t> outer;  ///< Units whose forward has called this one.
-  size_t position = 0;     ///< In the order of forward.
+  size_t position = 0;     ///< Position in the order of forward.
   int depth = 0;           ///< Calls of forward that have not returned.
   bool is_prefetched = false;
-  bool is_in_backward = false;  ///< Is in Impl::in_backward_units.
+  bool is_in_backward = false;  ///< Listed in Impl::in_backward_units.
 
   bool is_gathered() const { return !flats.empty() && flats.front().is_gathered(); }
   bool is_sharded() const { return !flats.empty() && !flats.front().is_gathered() && !flats.front().is_gathering(); }
 };
 
-/// An outermost call of forward, and the calls within: what its backward comes through, last first.
+/// An outermost call of forward with the calls within. Its backward visits them in reverse order.
 struct Pass {
   uint64_t number = 0;
-  std::vector<size_t> left;  ///< Units, by the end of their calls, of which the backward has not begun.
+  std::vector<size_t> left;  ///< Units whose backward has not begun, in the order in which their calls ended.
 };
 
 }  // namespace
 
-/// One call of a unit's forward. The hooks in its graph hold it, so that a graph which is dropped leaves nothing.
+/// One call of a unit's forward. Only the hooks in its graph own it, so it disappears together with the graph.
 struct FullyShardedDataParallelBase::Activity {
   std::weak_ptr<Impl> owner;
   size_t unit = 0;
   std::shared_ptr<Pass> pass;
-  size_t place = 0;        ///< In Pass::left, from 1.
-  bool is_needed = false;  ///< An output needs a gradient.
+  size_t place = 0;        ///< Position in Pass::left, counted from 1.
+  bool is_needed = false;  ///< Whether an output needs a gradient.
 };
 
 struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
@@ -64,21 +64,22 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
       : group(shard_ranks), replicas(replica_ranks), reshard_after_forward(reshard) {}
 
   dist::Group& group;
-  dist::Group* const replicas;  ///< Null: there is one.
+  dist::Group* const replicas;  ///< Null if there is only one replica.
   const bool reshard_after_forward;
   std::vector<Unit> units;  ///< The model first.
   std::unordered_map<const torch::nn::Module*, size_t> unit_of_module;
   NamedTensors buffers;
 
-  std::vector<size_t> order;  ///< Units as the last forward called them: what to gather ahead.
+  std::vector<size_t> order;  ///< The units in the order of the last forward, for prefetching.
   size_t cursor = 0;
   int depth = 0;
   bool in_backward = false;
-  std::shared_ptr<Pass> pass;                        ///< The last.
-  std::map<uint64_t, std::shared_ptr<Pass>> passes;  ///< In whose backward this one has been.
+  std::shared_ptr<Pass> pass;                        ///< The last pass.
+  std::map<uint64_t, std::shared_ptr<Pass>> passes;  ///< Passes in the current backward.
   uint64_t num_passes = 0;
-  /// As their backward began. When they leave, their gradients are reduced and they are freed: both are for all ranks
-  /// at once, so both follow from what began, never from which gradients have come: that may differ between ranks.
+  /// Units in the order in which their backward began. When a unit is removed, its gradients are reduced and it is
+  /// freed. Both are collective, so they depend only on which units began, never on which gradients arrived, because
+  /// that may differ between ranks.
   std::vector<size_t> in_backward_units;
   struct Underway {
     FlatParameters* flat;
@@ -108,7 +109,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     unit.is_prefetched = true;
   }
 
-  /// What was gathered ahead and is not coming: an optimizer may step before it is used.
+  /// Frees units that were prefetched and not used, because an optimizer may step before they are used.
   void drop_prefetched() {
     for (auto& unit : units) {
       if (unit.is_prefetched) free(unit);
@@ -134,7 +135,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
         }
       }
       unit.position = cursor++;
-      // Kept by an earlier forward that had no backward: the shards may have changed since.
+      // An earlier forward without a backward kept it, and the shards may have changed since.
       if (unit.is_gathered() && unit.depth == 0 && !unit.is_prefetched) free(unit);
     }
     gather(unit);
@@ -158,17 +159,18 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     if (!keep) free(unit);
   }
 
-  /// Autograd goes back in the order of creation. So a call that ended later, and has not begun, leads to no loss on
-  /// this rank; on others it may, and they communicate for it: so does this one.
+  /// Autograd visits nodes in the reverse order of their creation. So a call that ended later, and whose backward has
+  /// not begun, leads to no loss on this rank. It may do so on other ranks, which then communicate for it; so this rank
+  /// takes part.
   void begin_backward(const Activity& activity) {
     watch_backward();
     passes.emplace(activity.pass->number, activity.pass);
     for (auto later = passes.rbegin(); later->first > activity.pass->number; ++later) begin_calls(*later->second, 1);
     begin_calls(*activity.pass, activity.place);
-    if (!units[activity.unit].is_in_backward) begin_unit(activity.unit);  // parts of its graph in several backwards
+    if (!units[activity.unit].is_in_backward) begin_unit(activity.unit);  // else its graph has several backwards
   }
 
-  /// Of the calls that are left those from `place` on.
+  /// Begins the remaining calls from `place` on.
   void begin_calls(Pass& calls, size_t place) {
     while (calls.left.size() >= place) {
       const size_t index = calls.left.back();
@@ -179,7 +181,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
 
   void begin_unit(size_t index) {
     auto& unit = units[index];
-    // Units that do not contain this one are done. One that was called several times may come again.
+    // Units that do not contain this one are done. A unit that was called several times may begin again.
     std::erase_if(in_backward_units, [&](size_t other) {
       if (unit.outer.contains(other) || other == index) return other == index;
       end_backward(units[other]);
@@ -201,7 +203,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void end_backward(Unit& unit) {
     for (size_t flat = 0; flat < unit.flats.size(); ++flat) {
       if (!unit.is_trained[flat]) continue;
-      // While this one is reduced, the last one's shards are averaged between the replicas.
+      // While this gradient is reduced, the shards of the last one are averaged over the replicas.
       if (!reductions.empty()) reductions.back().flat->start_average(reductions.back().reduction);
       reductions.push_back({&unit.flats[flat], unit.flats[flat].start_reduce()});
       while (reductions.size() > kMaxUnitReductions) finish_reduction();
@@ -227,10 +229,11 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     for (size_t flat = 0; flat < unit.flats.size(); ++flat) {
       for (size_t i = 0; i < unit.flats[flat].size(); ++i) {
         if (unit.flats[flat].is_replaced(i)) {
-          fail(ErrorCode::kFailedPrecondition,
-               "parameter '{}' has got other memory since the model was sharded (torch::load and to() do that), which "
-               "would be dropped: shard the model after them, or use load_module",
-               unit.flats[flat].name(i));
+          fail(
+              ErrorCode::kFailedPrecondition,
+              "parameter '{}' has other memory than when the model was sharded (torch::load and to() change it), which "
+              "would be dropped: shard the model after them, or use load_module",
+              unit.flats[flat].name(i));
         }
         if (unit.flats[flat].parameter(i).requires_grad() == unit.is_trained[flat]) continue;
         fail(ErrorCode::kFailedPrecondition,
@@ -242,7 +245,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     }
   }
 
-  /// For an error of this rank alone: the others would wait for it.
+  /// For an error on this rank only, for which the other ranks would wait.
   template <typename... Args>
   [[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) const {
     group.fail(Error(code, format, std::forward<Args>(args)...));
@@ -291,24 +294,24 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
   const auto check = [&] { check_same_on_all_ranks(group, all, described); };
   if (options.replicas == nullptr) {
     check();
-  } else {  // ranks that differ within one replica are an error in all
+  } else {  // a difference within one replica is an error in all replicas
     on_all_ranks(*options.replicas, "a replica's ranks differ", check);
     check_same_on_all_ranks(*options.replicas, all, described);
   }
-  all.clear();  // and what follows is right or wrong on all ranks alike
+  all.clear();  // from here on, all ranks succeed or fail together
 
   impl.units.push_back({.name = "", .module = &model});
   const auto modules = model.named_modules("", /*include_self=*/false);
   for (const auto& name : options.units) {
     const auto* module = modules.find(name);
     if (module == nullptr) {
-      throw Error(ErrorCode::kInvalidArgument, "the unit '{}' is no submodule of the model", name);
+      throw Error(ErrorCode::kInvalidArgument, "the unit '{}' is not a submodule of the model", name);
     }
     impl.units.push_back({.name = name, .module = module->get()});
   }
   for (size_t i = 0; i < impl.units.size(); ++i) {
     if (!impl.unit_of_module.emplace(impl.units[i].module, i).second) {
-      throw Error(ErrorCode::kInvalidArgument, "the unit '{}' is named twice, or one module is there under two names",
+      throw Error(ErrorCode::kInvalidArgument, "the unit '{}' is named twice, or one module is named by two names",
                   impl.units[i].name);
     }
   }
@@ -353,7 +356,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
       unit.flats.emplace_back(group, options.replicas, std::move(parameters), options.compute_dtype);
     }
   }
-  // Where everything is must not move any more: hooks refer to it.
+  // From here on nothing may be moved, because hooks refer to it.
   for (size_t i = 0; i < impl.units.size(); ++i) {
     for (size_t f = 0; f < impl.units[i].flats.size(); ++f) {
       const auto& flat = impl.units[i].flats[f];
@@ -428,10 +431,10 @@ FullyShardedDataParallelBase::Call::Call(FullyShardedDataParallelBase& owner, co
   const auto& units = owner.impl_->unit_of_module;
   const auto unit = units.find(&module);
   if (unit == units.end()) {
-    // Within a unit; or recomputed in the backward of one.
+    // It is called within a unit, or recomputed in the backward of one.
     if (owner.impl_->depth > 0 || owner.impl_->in_backward) return;
     throw Error(ErrorCode::kInvalidArgument,
-                "forward was called with a module ({}) that is no unit, and outside of all units: name it in "
+                "forward was called with a module ({}) that is not a unit, and outside of all units: name it in "
                 "FullyShardedOptions::units, or call it within the forward of the unit that it belongs to",
                 module.name());
   }
@@ -447,7 +450,7 @@ FullyShardedDataParallelBase::Call::~Call() {
 
 at::Tensor FullyShardedDataParallelBase::Call::input(const at::Tensor& tensor) {
   if (!activity_ || !c10::GradMode::is_enabled() || !tensor.defined() || !tensor.requires_grad()) return tensor;
-  return tensor.view_as(tensor);  // returned as it is, it is still a step of this call, with a place in its order
+  return tensor.view_as(tensor);  // so that even an unchanged input has a node in this call
 }
 
 std::vector<at::Tensor> FullyShardedDataParallelBase::Call::input(const std::vector<at::Tensor>& tensors) {

@@ -1,4 +1,4 @@
-// yoke/train/shard/fully_sharded_data_parallel.h -- parameters, gradients and optimizer state divided between ranks.
+// yoke/train/shard/fully_sharded_data_parallel.h -- divides parameters, gradients and optimizer state between ranks.
 //
 //     FullyShardedDataParallel net(model, world, {.units = {"blocks.0", "blocks.1"}});
 //     AdamW optimizer(net);                     // over this rank's parts, not the model
@@ -23,56 +23,58 @@
 namespace yoke::train {
 
 struct FullyShardedOptions {
-  /// Submodules that are gathered and freed as one, by their dotted names ("blocks.0"): the blocks of a network, so
-  /// that two of them are a small part of it. What is below none of them belongs to the model itself, the outermost
-  /// unit.
+  /// Dotted names ("blocks.0") of submodules that are gathered and freed as units. Choose the blocks of a network, so
+  /// that two of them are a small part of it. Modules that are not below any of them belong to the model itself, the
+  /// outermost unit.
   std::vector<std::string> units;
-  /// Frees a unit after its forward and gathers it again for its backward. False keeps it in between: a third less
-  /// communication, and the memory of all parameters (ZeRO-2). The outermost unit is always kept.
+  /// Frees a unit after its forward and gathers it again for its backward. If false, it stays gathered in between,
+  /// which saves a third of the communication and takes the memory of all parameters (ZeRO-2). The outermost unit is
+  /// always kept.
   bool reshard_after_forward = true;
   /// Gathers and computes in this dtype (at::kBFloat16), while shards, their gradients and the sums over ranks keep the
-  /// parameters' own. Parameters of integers stay as they are. Inputs are the caller's to convert.
+  /// parameters' dtype. Integer parameters are not converted. The caller converts inputs.
   std::optional<at::ScalarType> compute_dtype;
-  /// Hybrid sharding: the model is divided between the ranks of the group that it is given, and these have what this
-  /// rank has, each of another replica. Gradients are reduced within a replica and then averaged between them, a part
-  /// of 1 / group.size() alone; parameters are gathered within a replica, as in one node:
+  /// Hybrid sharding: the model is divided between the ranks of `group`, and the ranks of `replicas` hold the same part
+  /// as this rank in other replicas. Gradients are reduced within a replica; then this rank's part, 1 / group.size() of
+  /// them, is averaged over the replicas. Parameters are gathered only within a replica, such as a node:
   ///   dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 8}});
   ///   FullyShardedDataParallel net(model, mesh["shard"], {.units = ..., .replicas = &mesh["replicate"]});
   dist::Group* replicas = nullptr;
 };
 
-/// What FullyShardedDataParallel does, whatever the type of the model.
+/// The part of FullyShardedDataParallel that does not depend on the type of the model.
 ///
-/// Units         C++ modules have no hooks, so a model holds its blocks as Unit (unit.h). A unit's parameters are there
-///               inside of its forward and backward only; elsewhere they have no elements.
-/// Step          gathers (the next unit's while this one computes), and in backward gathers again, averages each unit's
-///               gradients and frees them as soon as they are complete. So a rank holds its shards and about two units.
-/// Accumulation  further forward and backward passes add to the shards' gradients until zero_grad.
-/// Graph         every tensor that needs a gradient enters a unit through its arguments, and leaves it as what forward
-///               returns: what is kept in a member meets weights that are gone. A second backward through one graph is
-///               not for sharded units.
-/// Unused        within one call of the model each rank may use other parameters (stochastic depth, experts), or leave
-///               a unit's output out of its loss: its contribution is zero, and a parameter that no rank reached has a
-///               gradient of zero.
-/// Ranks         collective: construction, forward and backward; all ranks call the same units in the same order, and
-///               each one's loss depends on what the model returned.
-/// Errors        kInvalidArgument if models or options differ between ranks (names the first difference), units share a
-///               parameter, or a gradient is sparse; kFailedPrecondition for a gradient that no unit's output led to,
-///               and where requires_grad or a parameter's memory was changed, by torch::load say (these name the
-///               parameter, and the other ranks are told); kTimeout if a rank does not come (names it). After an error
+/// Units         C++ modules have no hooks, so a model holds its blocks as Unit (unit.h). A unit's parameters have
+///               elements only inside its forward and backward.
+/// Step          forward gathers each unit (while the previous one computes). Backward gathers it again, averages its
+///               gradients, and frees them as soon as they are complete. So a rank holds its shards and about two
+///               units.
+/// Accumulation  more forward and backward passes add to the shards' gradients until zero_grad.
+/// Graph         every tensor that needs a gradient must enter a unit through its arguments and leave it through the
+///               result of forward. A tensor that is kept in a member would refer to weights that were freed. Sharded
+///               units do not support a second backward through one graph.
+/// Unused        within one call of the model, each rank may use different parameters (stochastic depth, experts), or
+///               leave a unit's output out of its loss. Its contribution is then zero, and a parameter that no rank
+///               used has a gradient of zero.
+/// Ranks         construction, forward and backward are collective. All ranks call the same units in the same order,
+///               and the loss of each rank depends on the result of the model.
+/// Errors        kInvalidArgument: models or options differ between ranks (names the first difference), units share a
+///               parameter, or a gradient is sparse. kFailedPrecondition, which names the parameter and is reported to
+///               the other ranks: a gradient did not come through a unit's output, or requires_grad or the memory of a
+///               parameter was changed, as by torch::load. kTimeout: a rank does not arrive (names it). After an error
 ///               in forward or backward the object can only be destroyed.
-/// Lifetime      `model`, `group` and `replicas` outlive it. Its destruction leaves the model's parameters without
+/// Lifetime      `model`, `group` and `replicas` outlive it. After its destruction the model's parameters have no
 ///               elements.
 /// Source        Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023.
 class FullyShardedDataParallelBase : public ParallelModule {
  public:
   ~FullyShardedDataParallelBase() override;
 
-  /// Collective. `module.forward(inputs...)` of the model or one of its units, as `net(x)` and Unit call it; within a
-  /// unit, any other module is called as it is. Tensors among the inputs, and vectors of them, may need gradients; for
+  /// Collective. Calls `module.forward(inputs...)` of the model or one of its units, as `net(x)` and Unit do. Within a
+  /// unit, any other module is called directly. Inputs that are tensors, or vectors of them, may need gradients; for
   /// the output see each_tensor.
   ///
-  /// Errors  kInvalidArgument for a module that is no unit, called outside of all.
+  /// Errors kInvalidArgument: `module` is not a unit, and the call is outside of all units.
   template <class Module, class... Inputs>
   auto forward(Module& module, Inputs&&... inputs) {
     Call call(*this, module);
@@ -81,27 +83,27 @@ class FullyShardedDataParallelBase : public ParallelModule {
     return output;
   }
 
-  /// This rank's part of each trained parameter under the parameter's name, for an optimizer; backward sets their
-  /// gradients. A part has as many dimensions as its parameter, all of size 1 but the last (whole_shape in sharding.h
-  /// gives the parameter's shape). Parameters that are all on other ranks are left out.
+  /// This rank's part of each trained parameter under the parameter's name, for an optimizer. Backward sets their
+  /// gradients. A part has as many dimensions as its parameter, all of size 1 except the last (whole_shape in
+  /// sharding.h returns the parameter's shape). Parameters of which this rank has no element are left out.
   NamedTensors parameters() const override;
   NamedTensors buffers() const override;
 
-  /// Collective, over the group. By the norm of the whole gradient.
+  /// Collective over the group. Uses the norm of the whole gradient.
   at::Tensor clip_grad_norm(double max_norm) override;
   void sync_buffers() override;
   dist::Group& group() const override;
 
  protected:
   /// Collective. Checks that all ranks have the same model, takes the first rank's values, and keeps this rank's part
-  /// of them on the group's device. The model may be on the CPU: it moves one parameter at a time.
+  /// of them on the group's device. The model may be on the CPU; it is moved one parameter at a time.
   FullyShardedDataParallelBase(torch::nn::Module& model, dist::Group& group, const FullyShardedOptions& options);
 
  private:
   struct Impl;
   struct Activity;
 
-  /// One call of a unit's forward: gathered before, freed after, watched in backward.
+  /// One call of a unit's forward: the unit is gathered before and freed after it, and hooks follow its backward.
   class Call {
    public:
     Call(FullyShardedDataParallelBase& owner, const torch::nn::Module& module);
@@ -121,16 +123,16 @@ class FullyShardedDataParallelBase : public ParallelModule {
 
    private:
     FullyShardedDataParallelBase& owner_;
-    std::shared_ptr<Activity> activity_;  ///< Null: no unit.
+    std::shared_ptr<Activity> activity_;  ///< Null if the module is not a unit.
   };
 
   std::shared_ptr<Impl> impl_;
 };
 
-/// What shards the module, or one around it; null when it is whole.
+/// The object that shards the module or one that contains it; null if it is not sharded.
 FullyShardedDataParallelBase* sharded_by(const torch::nn::Module& module);
 
-/// Keeps of every parameter only this rank's part; the whole exists while its unit computes. See
+/// Keeps only this rank's part of every parameter. The whole parameter exists while its unit computes. See
 /// FullyShardedDataParallelBase.
 template <class M>
 class FullyShardedDataParallel : public FullyShardedDataParallelBase {
@@ -139,7 +141,7 @@ class FullyShardedDataParallel : public FullyShardedDataParallelBase {
   FullyShardedDataParallel(M& model, dist::Group& group, const FullyShardedOptions& options = {})
       : FullyShardedDataParallelBase(module_of(model), group, options), model_(model) {}
 
-  /// Collective. `forward` of the model. Returns what that does: a tensor, or see each_tensor.
+  /// Collective. Calls the model's `forward` and returns its result: a tensor, or a type described at each_tensor.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     return told_to_all([&] { return forward(implementation_of(model_), std::forward<Inputs>(inputs)...); });

@@ -38,7 +38,7 @@ TensorMap train_sharded(int64_t num_ranks, const FullyShardedOptions& options, i
                         Recomputing recomputing = Recomputing::kNot) {
   TensorMap result;
   run_ranks(num_ranks, [&](World& world) {
-    auto network = make_network(static_cast<uint64_t>(world.rank()));  // rank 0's weights count
+    auto network = make_network(static_cast<uint64_t>(world.rank()));  // rank 0's weights are used
     FullyShardedDataParallel sharded(*network, world, options);
     network->set_recomputing(recomputing);
     const auto batch = Batch().part(world.rank(), world.size());
@@ -90,7 +90,7 @@ TEST(FullyShardedDataParallel, OneRankEqualsOneProcessToTheLastBit) {
   expect_equal(train_sharded(1, {.units = kUnits}), train_one_process(), "one rank");
 }
 
-// In the second call of a recomputed function units are gathered while the backward of others is under way.
+// In the second call of a recomputed function, units are gathered while the backward of other units runs.
 TEST(FullyShardedDataParallel, RecomputingChangesNoBit) {
   const auto plain = train_sharded(2, {.units = kUnits}, 5);
   expect_equal(train_sharded(2, {.units = kUnits}, 5, 1, Recomputing::kInsideUnits), plain, "inside");
@@ -116,7 +116,7 @@ TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
       for (const auto& parameter : network->parameters()) EXPECT_EQ(parameter.numel(), 0);
     };
     expect_sharded();
-    // A unit alone, without gradients: its values, and nothing of them afterwards.
+    // A unit called alone, without gradients, has its values during the call and no elements afterwards.
     {
       const torch::NoGradGuard no_grad;
       const auto x = torch::ones({1, 10});
@@ -126,7 +126,7 @@ TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
       sharded(torch::ones({1, 6}));
       expect_sharded();
     }
-    // With gradients: the model itself is kept until backward, its blocks are not.
+    // With gradients, the model's own parameters stay gathered until backward, but its blocks do not.
     const auto output = sharded(torch::ones({1, 6}));
     EXPECT_EQ(network->first->weight.numel(), 60);
     for (const auto& block : network->blocks) EXPECT_EQ(block->wide->weight.numel(), 0);
@@ -137,15 +137,15 @@ TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
   });
 }
 
-// A forward that nobody goes back through keeps the model's own parameters, and may gather a unit ahead: both are
-// stale after a step.
+// A forward without a backward keeps the model's own parameters gathered, and may prefetch a unit. Both are stale after
+// a step.
 TEST(FullyShardedDataParallel, AStepBetweenForwardsIsSeenByTheNext) {
   run_ranks(2, [](World& world) {
     auto network = make_network();
     FullyShardedDataParallel sharded(*network, world, {.units = kUnits, .reshard_after_forward = false});
     const auto x = torch::ones({1, 6}), y = torch::ones({1, 10});
     const auto before = sharded(x).detach();
-    sharded.forward(*network->blocks[0], y);  // block1 comes next, it thinks
+    sharded.forward(*network->blocks[0], y);  // prefetches block1
     {
       const torch::NoGradGuard no_grad;
       for (const auto& [name, shard] : sharded.parameters()) shard.mul_(2);
@@ -169,8 +169,8 @@ TEST(FullyShardedDataParallel, WhatWasGatheredAheadAndNotUsedIsGatheredAgain) {
     const auto x = torch::ones({1, 10});
     sharded.forward(*network->blocks[0], x);
     sharded.forward(*network->blocks[1], x);
-    sharded.forward(*network->blocks[0], x);      // block1 is on its way, and this time is not called
-    for (int i = 0; i < 4; ++i) world.barrier();  // it has arrived
+    sharded.forward(*network->blocks[0], x);      // prefetches block1, which is not called this time
+    for (int i = 0; i < 4; ++i) world.barrier();  // by then the prefetch has finished
     for (const auto& [name, shard] : sharded.parameters()) shard.mul_(2);
     for (auto& parameter : plain->parameters()) parameter.mul_(2);
     for (const size_t i : {0, 1}) {
@@ -179,7 +179,7 @@ TEST(FullyShardedDataParallel, WhatWasGatheredAheadAndNotUsedIsGatheredAgain) {
   });
 }
 
-/// Two inputs, two outputs, a frozen parameter first, a parameter that is sometimes not used.
+/// It has two inputs, two outputs, a frozen first parameter, and a parameter that is not always used.
 struct Odd : nn::Module {
   nn::Linear frozen{nullptr}, trained{nullptr}, spare{nullptr};
   Odd() {
@@ -201,7 +201,7 @@ struct OddNetwork : nn::Module {
   OddNetwork() { odd = register_module("odd", Unit<Odd>()); }
   at::Tensor forward(const at::Tensor& a, const std::vector<at::Tensor>& b, bool use_spare, int how) {
     const auto [x, rest] = odd(a, b, use_spare);
-    if (how == 2) return rest[1].sum();  // an input as it came: no parameter is reached
+    if (how == 2) return rest[1].sum();  // an unchanged input, so no parameter is used
     return how == 1 ? (x.sum() + (rest[0] * rest[1]).sum()) : rest[0].sum();
   }
 };
@@ -248,7 +248,7 @@ TEST(FullyShardedDataParallel, FrozenUnusedSharedAndSeveral) {
   }
 }
 
-/// Blocks that a rank may leave out, or of which it uses a part, as stochastic depth and mixtures of experts do.
+/// Blocks that a rank may skip or use partly, as in stochastic depth and mixtures of experts.
 struct Optional : nn::Module {
   nn::Linear a{nullptr}, b{nullptr};
   Optional() {
@@ -269,7 +269,7 @@ struct OptionalNetwork : nn::Module {
       blocks.push_back(register_module("block" + std::to_string(i), Unit<Optional>()));
     }
   }
-  /// `use` by block; -1: computed, and not part of the result.
+  /// `use` has an entry per block; -1 means computed, but not part of the result.
   at::Tensor forward(const at::Tensor& input, const std::vector<int>& use) {
     auto x = first(input);
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -281,7 +281,7 @@ struct OptionalNetwork : nn::Module {
   }
 };
 
-// Oracle: a rank's contribution to what it did not use is zero, whatever the others did.
+// Oracle: a rank contributes zero to parameters that it did not use, whatever the other ranks did.
 TEST(FullyShardedDataParallel, EachRankMayUseOtherParameters) {
   torch::manual_seed(0);
   OptionalNetwork plain;

@@ -1,4 +1,4 @@
-// What FullyShardedDataParallel refuses, and how other ranks learn of it.
+// Errors of FullyShardedDataParallel, and how other ranks learn of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
   World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
   auto network = make_network();
   EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, {.units = {"block7"}}); }),
-              HasSubstr("the unit 'block7' is no submodule"));
+              HasSubstr("the unit 'block7' is not a submodule"));
   EXPECT_THAT(message_of([&] {
                 FullyShardedDataParallel(*network, world, {.units = {"block0", "block0"}});
               }),
@@ -49,7 +49,7 @@ TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
   EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, {.units = kUnits}); }),
               HasSubstr("'block0.wide.weight' and 'block1.wide.weight' are one parameter in two units"));
 
-  FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both in the model itself
+  FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both are in the model itself
   EXPECT_THAT(message_of([&] { sharded.forward(*network->blocks[0], torch::ones({1, 10})); }), HasSubstr("is no unit"));
   EXPECT_THROW(FullyShardedDataParallel(*network, world), Error) << "sharded twice";
   EXPECT_NO_THROW(sharded(torch::ones({1, 6}))) << "and the first one goes on";
@@ -126,7 +126,7 @@ TEST(FullyShardedDataParallel, AParameterThawedAfterConstructionIsNamed) {
   });
 }
 
-// As torch::load does: the values would be dropped by the next gather.
+// torch::load replaces the memory, and the next gather would drop the loaded values.
 TEST(FullyShardedDataParallel, AParameterWithOtherMemoryIsNamed) {
   run_ranks(2, [](World& world) {
     auto network = make_network();
@@ -137,7 +137,7 @@ TEST(FullyShardedDataParallel, AParameterWithOtherMemoryIsNamed) {
       sharded(torch::ones({1, 6}));
       ADD_FAILURE() << "nothing was thrown";
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("'block1.wide.bias' has got other memory"));
+      EXPECT_THAT(error.what(), HasSubstr("'block1.wide.bias' has other memory"));
     }
   });
 }
@@ -152,17 +152,17 @@ struct WithTable : nn::Module {
   at::Tensor forward(const at::Tensor& x) { return linear(x) + table; }
 };
 
-// 1001 is no bfloat16.
+// 1001 is not representable in bfloat16.
 TEST(FullyShardedDataParallel, ComputeDtypeIsNotForIntegers) {
   run_ranks(2, [](World& world) {
     WithTable model;
     FullyShardedDataParallel sharded(model, world, {.compute_dtype = at::kBFloat16});
-    sharded(torch::ones({1, 6}, at::kBFloat16));  // keeps the outermost unit
+    sharded(torch::ones({1, 6}, at::kBFloat16));  // keeps the outermost unit gathered
     EXPECT_TRUE(torch::equal(model.table, torch::arange(1000, 1006)));
   });
 }
 
-/// Something for the loss beside the output, which forward does not return.
+/// It has a term for the loss that forward does not return.
 struct WithLoss : nn::Module {
   nn::Linear linear{nullptr};
   at::Tensor loss;
@@ -174,7 +174,7 @@ struct WithLoss : nn::Module {
   }
 };
 
-// Of one rank alone: the others learn why it does not come.
+// The error is on one rank only. The other ranks learn why it does not arrive.
 TEST(FullyShardedDataParallel, AGradientOutsideOfAUnitIsNamedOnEveryRank) {
   std::array<std::string, 2> messages;
   const auto body = [&](World& world) {
@@ -186,7 +186,7 @@ TEST(FullyShardedDataParallel, AGradientOutsideOfAUnitIsNamedOnEveryRank) {
       loss.backward();
     } catch (const std::exception& error) {
       messages[static_cast<size_t>(world.rank())] = error.what();
-      throw;  // leaves without a meeting
+      throw;  // leaves without shutdown()
     }
   };
   EXPECT_THROW(run_ranks(2, body, std::chrono::seconds(3)), Error);
@@ -203,7 +203,7 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
         FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
         const Batch batch;
         const auto output = sharded(batch.x);
-        if (world.rank() == 1) {  // does not go backward; leaves when rank 0 has given up
+        if (world.rank() == 1) {  // runs no backward, and leaves when rank 0 has timed out
           gave_up.wait(false);
           return;
         }
@@ -222,7 +222,7 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
 // ---- What a user of PyTorch types first, and what would go wrong in silence
 // ------------------------------------------
 
-/// On two ranks after one backward; the message of each rank, which must be an error.
+/// Runs on two ranks after one backward, and returns the error of each rank, which must exist.
 std::vector<std::string> refusals(
     const std::function<void(Network& model, FullyShardedDataParallel<Network>& net)>& misuse) {
   std::vector<std::string> messages(2);
@@ -273,7 +273,7 @@ TEST(ShardedMisuse, IsRefusedOnEveryRankWithARemedy) {
   }
 }
 
-// Python's order with accelerate, and what every PyTorch user types.
+// The order of calls in Python with accelerate, which PyTorch users write.
 TEST(ShardedMisuse, AnOptimizerFromBeforeAndTheModelsZeroGrad) {
   run_ranks(2, [](World& world) {
     const auto network = make_network();
@@ -287,12 +287,12 @@ TEST(ShardedMisuse, AnOptimizerFromBeforeAndTheModelsZeroGrad) {
       loss_of(net(Batch().x), Batch()).backward();
       EXPECT_NEAR(net.clip_grad_norm(1e9).item<double>(), once, 1e-5);
     }
-    loss_of(net(Batch().x), Batch()).backward();  // and without it they add up
+    loss_of(net(Batch().x), Batch()).backward();  // without zero_grad they accumulate
     EXPECT_NEAR(net.clip_grad_norm(1e9).item<double>(), 2 * once, 1e-5);
   });
 }
 
-// What was an error or wrong in silence is right for what knows the parts.
+// Functions that know the parts save and load a sharded model correctly.
 TEST(ShardedMisuse, ASavedAndALoadedModelIsWhole) {
   const test::TemporaryFolder folder;
   const auto values = copy_of_parameters(*make_network(7));
@@ -321,7 +321,7 @@ TEST(ShardedMisuse, ASavedAndALoadedModelIsWhole) {
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(torch::equal(tensor, values.at(name))) << name;
 }
 
-// The rule of docs/optim.md, and Python's: what has one dimension does not decay.
+// The rule of docs/optim.md and of Python: parameters with one dimension have no weight decay.
 TEST(ShardedMisuse, APartHasTheDimensionsOfItsParameter) {
   run_ranks(2, [](World& world) {
     const auto network = make_network();
@@ -339,7 +339,7 @@ TEST(ShardedMisuse, APartHasTheDimensionsOfItsParameter) {
   });
 }
 
-// Oracle: one process. The free function over parts clips by the norm of the whole, on all ranks alike.
+// Oracle: one process. The free function over parts clips by the norm of the whole, equally on all ranks.
 TEST(ShardedMisuse, ClippingPartsUsesTheNormOfTheWhole) {
   const auto plain = make_network();
   loss_of(plain->forward(Batch().x), Batch()).backward();
@@ -356,7 +356,7 @@ TEST(ShardedMisuse, ClippingPartsUsesTheNormOfTheWhole) {
   }
 }
 
-// An overflow in one rank's part is one of all, without a word to the scaler.
+// An overflow in one rank's part counts for all ranks, without any option of the scaler.
 TEST(ShardedMisuse, AGradScalerKnowsFromThePartsThatRanksDiffer) {
   run_ranks(2, [](World& world) {
     const auto network = make_network();

@@ -1,4 +1,4 @@
-// Sharded within a group, replicated between: four ranks as two replicas of two shards.
+// Sharding within a group and replication between groups: four ranks are two replicas of two shards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -23,9 +23,9 @@ using fakes::run_ranks;
 using testing::HasSubstr;
 
 constexpr int kHybridSteps = 10;
-constexpr double kMaxNorm = 0.05;  // below the norm of every step, so that each is scaled
+constexpr double kMaxNorm = 0.05;  // below the norm of every step, so that each step is clipped
 
-/// The norms before clipping, and the parameters after all steps; of rank 0.
+/// The norms before clipping and the parameters after all steps, on rank 0.
 struct Trained {
   std::vector<double> norms;
   TensorMap parameters;
@@ -56,12 +56,12 @@ Trained train_replicated() {
   return result;
 }
 
-/// Of every rank; `world` gathers the parts of both replicas, `shard` those of this rank's.
+/// Returns the result of every rank. `world` gathers the parts of both replicas, `shard` those of this rank's replica.
 std::vector<Trained> train_hybrid(const FullyShardedOptions& given) {
   std::vector<Trained> results(4);
   run_ranks(4, [&](World& world) {
     dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 2}});
-    auto network = make_network(static_cast<uint64_t>(world.rank()));  // rank 0's weights count
+    auto network = make_network(static_cast<uint64_t>(world.rank()));  // rank 0's weights are used
     auto options = given;
     options.replicas = &mesh["replicate"];
     FullyShardedDataParallel net(*network, mesh["shard"], options);
@@ -106,7 +106,7 @@ TEST(HybridSharding, ARankHoldsItsShareOfAReplica) {
       own += part.numel();
       EXPECT_EQ(part.grad().numel(), part.numel()) << name;
     }
-    // Ranges of a rank are equal but for the gaps of alignment, at most 16 elements a tensor.
+    // The ranges of ranks are equal except for gaps of alignment, which are at most 16 elements per tensor.
     EXPECT_NEAR(static_cast<double>(own), static_cast<double>(whole) / 2, 16.0 * 14);
     const auto of_replica = torch::full({1}, own);
     mesh["shard"].all_reduce(of_replica);
@@ -122,7 +122,7 @@ TEST(HybridSharding, TheNormOfPartsIsThatOfOneReplica) {
     dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 2}});
     auto network = make_network();
     FullyShardedDataParallel net(*network, mesh["shard"], {.units = kUnits, .replicas = &mesh["replicate"]});
-    const Batch batch;  // the same on all ranks: the gradient is that of one process
+    const Batch batch;  // the same on all ranks, so the gradient is that of one process
     loss_of(net(batch.x), batch).backward();
     auto alone = make_network();
     loss_of(alone->forward(batch.x), batch).backward();
@@ -133,7 +133,7 @@ TEST(HybridSharding, TheNormOfPartsIsThatOfOneReplica) {
 }
 
 TEST(HybridSharding, AllRanksRefuseModelsThatDiffer) {
-  // In one replica, and between the two.
+  // The ranks differ within one replica, or between the two.
   for (const bool within : {true, false}) {
     run_ranks(4, [&](World& world) {
       dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 2}});
@@ -150,7 +150,7 @@ TEST(HybridSharding, AllRanksRefuseModelsThatDiffer) {
   }
 }
 
-// In evaluation the replicas must be the same model: running statistics are the first rank's on all.
+// In evaluation the replicas must be equal, so all ranks have the running statistics of the first rank.
 TEST(HybridSharding, BuffersAreTheFirstRanksOnAll) {
   run_ranks(4, [](World& world) {
     dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 2}});

@@ -1,4 +1,4 @@
-// yoke/train/shard/network_test.h -- the network, the batch and the loop that the tests of this folder train.
+// yoke/train/shard/network_test.h -- the network, the batch and the training loop for the tests of this folder.
 #pragma once
 
 #include <torch/nn/functional/loss.h>
@@ -62,7 +62,7 @@ struct Network : torch::nn::Module {
 
 inline const std::vector<std::string> kUnits = {"block0", "block1", "block2"};
 
-/// Ranks are threads of one process and share the default generator.
+/// Seeds under a lock, because ranks are threads of one process and share the default generator.
 inline std::shared_ptr<Network> make_network(uint64_t seed = 0, int64_t width = 10) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -70,7 +70,7 @@ inline std::shared_ptr<Network> make_network(uint64_t seed = 0, int64_t width = 
   return std::make_shared<Network>(width);
 }
 
-/// 16 samples, of which each of `size` ranks has its share.
+/// 16 samples, divided between `size` ranks.
 struct Batch {
   at::Tensor x = torch::sin(torch::arange(16 * 6).to(torch::kFloat)).reshape({16, 6});
   at::Tensor y = torch::cos(torch::arange(16 * 2).to(torch::kFloat)).reshape({16, 2});
@@ -82,7 +82,7 @@ struct Batch {
 
 inline at::Tensor loss_of(const at::Tensor& output, const Batch& batch) { return torch::mse_loss(output, batch.y); }
 
-/// Collective. The model's tensors on rank 0, whole, however they are divided.
+/// Collective. The model's whole tensors on rank 0, however they are divided.
 inline TensorMap whole_tensors(dist::Group& world, const torch::nn::Module& module) {
   const auto tensors = gather_tensors(world, named_tensors(module));
   return {tensors.begin(), tensors.end()};

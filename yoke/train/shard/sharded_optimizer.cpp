@@ -25,10 +25,11 @@ namespace {
 
 constexpr size_t kMaxBucketReductions = 2;
 
-/// Neighbours of one dtype until `bucket_bytes` are full; a larger parameter has a bucket of its own.
+/// Puts neighbouring parameters of one dtype into buckets of up to `bucket_bytes`. A larger parameter has its own
+/// bucket.
 std::vector<NamedTensors> divide_into_buckets(const NamedTensors& parameters, int64_t bucket_bytes) {
   std::vector<NamedTensors> buckets;
-  std::map<at::ScalarType, std::pair<size_t, int64_t>> open;  // by dtype: which bucket, and the bytes in it
+  std::map<at::ScalarType, std::pair<size_t, int64_t>> open;  // by dtype: the bucket's index and bytes
   for (const auto& [name, tensor] : parameters) {
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
     auto place = open.find(tensor.scalar_type());
@@ -108,7 +109,7 @@ void ShardedOptimizer::slice_gradients() {
   }
 }
 
-/// `has_gradient`: of all parameters, whether any rank has one.
+/// `has_gradient` says for each parameter whether any rank has a gradient.
 void ShardedOptimizer::reduce_gradients(const at::Tensor& has_gradient) {
   const auto* next_flag = has_gradient.const_data_ptr<uint8_t>();
   struct BucketReduction {
@@ -158,7 +159,8 @@ void ShardedOptimizer::prepare() {
     slice_gradients();
     return;
   }
-  // Which parameters have gradients, and, last, whether they have changed on any rank: on the CPU, where it is read.
+  // Whether each parameter has a gradient and, as the last element, whether gradients have changed on any rank. It is
+  // on the CPU, which reads it.
   std::vector<uint8_t> flags;
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {
@@ -197,13 +199,13 @@ bool ShardedOptimizer::is_as_reduced() const {
   return true;
 }
 
-/// Stepping what a module no longer has would train nothing, without a word.
+/// A step of tensors that the module no longer uses would silently train nothing.
 void ShardedOptimizer::check_views() const {
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {
       if (parameter.is_alias_of(bucket.flat)) continue;
       world_.fail(Error(ErrorCode::kFailedPrecondition,
-                        "parameter '{}' has got other memory since the sharded optimizer was made (torch::load and "
+                        "parameter '{}' has other memory than when the sharded optimizer was made (torch::load and "
                         "to() do that): make the optimizer after them, or copy_ into the parameters",
                         name));
     }
@@ -217,7 +219,7 @@ void ShardedOptimizer::refuse_sparse(const std::string& name) const {
                     name));
 }
 
-/// The others would wait for a rank whose own step throws.
+/// If a rank's local step throws, the other ranks would wait for it.
 void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
   try {
     if (local_) step(*local_);
@@ -301,7 +303,8 @@ TensorMap ShardedOptimizer::state_dict() const { return local_ ? local_->state_d
 void ShardedOptimizer::load_state_dict(const TensorMap& state) {
   if (local_) return local_->load_state_dict(state);
   if (!state.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "the sharded optimizer: state '{}' is of nothing that this rank has",
+    throw Error(ErrorCode::kInvalidArgument,
+                "the sharded optimizer: state '{}' belongs to no parameter of which this rank has a part",
                 state.begin()->first);
   }
 }

@@ -22,26 +22,27 @@ class Group;
 
 namespace yoke::train {
 
-/// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over what it is given: slices under their
-/// parameters' names, with as many dimensions as these, to be put into groups by name or number of dimensions.
+/// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over the given slices. They have their
+/// parameters' names and numbers of dimensions, by which it may divide them into groups.
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(NamedTensors slices)>;
 
-/// Whose work it is that gradients are the mean over ranks.
+/// Who averages the gradients over ranks.
 enum class GradientMean {
-  kDone,  ///< They are when step() is called: DistributedDataParallel averaged them.
-  /// step() averages them, and gives each rank its slices only: half of what DistributedDataParallel sends, but after
-  /// backward instead of during it.
+  kDone,  ///< They are averaged before step(), as by DistributedDataParallel.
+  /// step() averages them, and each rank receives only its slices. This sends half as much as DistributedDataParallel,
+  /// but after backward instead of during it.
   kInStep,
 };
 
 struct ShardedOptimizerOptions {
   GradientMean gradients = GradientMean::kDone;
-  /// Parameters go together into buffers of this size, each divided between all ranks and sent as one.
+  /// Parameters are combined into buffers of this size. Each buffer is divided between all ranks and sent as one
+  /// message.
   int64_t bucket_bytes = 25 << 20;
 };
 
-/// Each rank steps its part of every parameter and sends the result to all. A rank keeps all parameters and gradients,
-/// but of the optimizer's state its part alone: for AdamW 8 bytes a parameter become 8 / ranks.
+/// Each rank updates its part of the parameters and sends the result to all. A rank keeps all parameters and gradients,
+/// but only its part of the optimizer's state: for AdamW, 8 bytes per parameter become 8 / ranks.
 ///
 ///   ShardedOptimizer optimizer(model, world, [](NamedTensors slices) {
 ///     return std::make_unique<AdamW>(std::move(slices), AdamWOptions{.weight_decay = 0.1});
@@ -49,20 +50,20 @@ struct ShardedOptimizerOptions {
 ///   DistributedDataParallel net(model, world);   // or GradientMean::kInStep without it
 ///   loss_of(net(x), y).backward(); optimizer.step(lr); optimizer.zero_grad();
 ///
-/// Parameters  become views of flat buffers, contiguous (channels_last weights too), in place: modules keep theirs.
-///             Construct it before DistributedDataParallel, which remembers strides, and after what gives them other
-///             memory (torch::load, to). A tied one counts once, under its first name (see distinct).
-/// Gradients   dense. With kInStep a parameter without one counts as zero if another rank has one, and is left as it is
-///             if none has.
+/// Parameters  become contiguous views of flat buffers (channels_last weights too), in place, so modules keep their
+///             tensors. Construct it before DistributedDataParallel, which keeps strides, and after calls that change
+///             their memory (torch::load, to). A tied parameter counts once, under its first name (see distinct).
+/// Gradients   must be dense. With kInStep, a missing gradient counts as zero if another rank has one; if no rank has
+///             one, the parameter is not changed.
 /// Ranks       construction and step are collective.
-/// Errors      kInvalidArgument when ranks differ in names, shapes or options (names the first), a name comes twice, or
-///             a gradient is sparse; kFailedPrecondition when a parameter is no view any more (the other ranks are told
-///             of both).
+/// Errors      kInvalidArgument: ranks differ in names, shapes or options (names the first difference), a name appears
+///             twice, or a gradient is sparse; kFailedPrecondition: a parameter is no longer a view. The last two are
+///             reported to the other ranks.
 /// Lifetime    `world` outlives it.
 /// Source      Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
 class ShardedOptimizer : public ScalableOptimizer {
  public:
-  /// Collective. Takes parameters that need gradients, and rank 0's values of them.
+  /// Collective. Uses the parameters that need gradients, with rank 0's values.
   template <HasParameters M>
   ShardedOptimizer(const M& model, dist::Group& world, const MakeOptimizer& make_optimizer,
                    const ShardedOptimizerOptions& options = {})
@@ -70,25 +71,26 @@ class ShardedOptimizer : public ScalableOptimizer {
   ShardedOptimizer(const NamedTensors& parameters, dist::Group& world, const MakeOptimizer& make_optimizer,
                    const ShardedOptimizerOptions& options = {});
 
-  void step() override;                        ///< Collective. With each group's own learning rate.
+  void step() override;                        ///< Collective. Uses each group's learning rate.
   void step(double lr);                        ///< Collective.
-  void step(const GradScale& scale) override;  ///< Collective. A found_inf of one rank is one of all.
-  void zero_grad();                            ///< Makes gradients undefined, the slices' too.
+  void step(const GradScale& scale) override;  ///< Collective. found_inf on one rank counts for all.
+  void zero_grad();                            ///< Makes gradients undefined, including those of slices.
 
-  /// Collective with kInStep, which averages gradients now; a GradScaler's unscale and step ask for them. With kDone
-  /// the parameters' own: clip them after unscale as without this optimizer.
+  /// With kInStep, averages gradients now and is collective; a GradScaler's unscale and step call it. With kDone,
+  /// returns the parameters' own gradients: clip them after unscale as without this optimizer.
   StepGradients step_gradients() override;
 
-  /// Collective. Only with kInStep, before step: averages gradients now, then scales them so that the norm of the whole
-  /// is at most `max_norm`; gives what it was, a float scalar on the device. (With kDone clip the parameters' own.)
-  /// Parameters keep their gradients as they were: when these change before step, it averages anew, unclipped.
+  /// Collective. Only with kInStep, before step: averages gradients now, then scales them so that their total norm is
+  /// at most `max_norm`. Returns the norm before that as a float scalar on the device. (With kDone, clip the
+  /// parameters' own gradients.) The parameters' own gradients are unchanged. If they change before step, step averages
+  /// them again, without clipping.
   at::Tensor clip_grad_norm(double max_norm);
 
-  /// The one that steps this rank's slices. Null on a rank without any.
+  /// The optimizer of this rank's slices. Null on a rank without slices.
   Optimizer* local() const { return local_.get(); }
 
-  /// The local optimizer's: of this rank's slices, and empty on a rank without any. A TrainState saves it whole, from
-  /// all ranks, and loads it on any number of them, into an optimizer that is not sharded too.
+  /// The local optimizer's state, for this rank's slices; empty on a rank without slices. A TrainState saves the whole
+  /// state from all ranks and loads it on any number of ranks, also into an optimizer that is not sharded.
   NamedTensors state_layout() const;
   TensorMap state_dict() const;
   /// Errors  see Optimizer::load_state_dict.
@@ -99,7 +101,7 @@ class ShardedOptimizer : public ScalableOptimizer {
     NamedTensors parameters;
     FlatLayout layout;
     at::Tensor flat;                 ///< [ranks * n]; parameters are views of it.
-    std::vector<at::Tensor> slices;  ///< Of this rank's range, beside parameters.
+    std::vector<at::Tensor> slices;  ///< Slices of this rank's range, in the order of parameters.
   };
 
   void prepare();
@@ -111,7 +113,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   void check_views() const;
   [[noreturn]] void refuse_sparse(const std::string& name) const;
 
-  /// A parameter's gradient as it was when it was averaged.
+  /// The identity of a parameter's gradient when it was averaged.
   struct Reduced {
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> gradient;
     uint32_t version;
@@ -120,7 +122,7 @@ class ShardedOptimizer : public ScalableOptimizer {
 
   dist::Group& world_;
   GradientMean gradients_;
-  std::vector<Reduced> reduced_;  ///< Of all parameters, in the order of buckets; empty: not since the last step.
+  std::vector<Reduced> reduced_;  ///< In the order of buckets; empty if nothing was averaged since the last step.
   NamedTensors parameters_;
   std::vector<Bucket> buckets_;
   std::unique_ptr<Optimizer> local_;

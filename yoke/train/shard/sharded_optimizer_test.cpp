@@ -1,4 +1,4 @@
-// What ShardedOptimizer promises by itself; that it trains as the others do is in sharded_training_test.cpp.
+// Properties of ShardedOptimizer. sharded_training_test.cpp compares it with the other ways to train.
 #include "yoke/train/shard/sharded_optimizer.h"
 
 #include <gmock/gmock.h>
@@ -77,21 +77,21 @@ TEST(ShardedOptimizer, InStepLeavesAloneWhatNoRankUsed) {
   }
 }
 
-// What was averaged for a look at the norm is no gradient of a later step.
+// Gradients that were averaged to compute the norm are not used by a later step.
 TEST(ShardedOptimizer, GradientsThatChangeAfterClippingCount) {
   run_ranks(2, [](World& world) {
     const auto p = torch::zeros({64}).set_requires_grad(true);
     ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd, {.gradients = GradientMean::kInStep});
     p.sum().backward();
     optimizer.clip_grad_norm(0.1);
-    p.mutable_grad().reset();  // as the module's zero_grad does: the step is skipped
+    p.mutable_grad().reset();  // like the module's zero_grad, so the step is skipped
     p.sum().backward();
     optimizer.step();
     EXPECT_TRUE(torch::allclose(p, torch::full({64}, -1.0)));
     optimizer.zero_grad();
     p.sum().backward();
     optimizer.clip_grad_norm(1e9);
-    if (world.rank() == 0) (2 * p.sum()).backward();  // a further micro-batch, of one rank
+    if (world.rank() == 0) (2 * p.sum()).backward();  // another micro-batch on one rank
     optimizer.step();
     EXPECT_TRUE(torch::allclose(p, torch::full({64}, -3.0)));
     optimizer.zero_grad();
@@ -161,7 +161,8 @@ TEST(ShardedOptimizer, ARankThatTrainsNothingIsNamedOnEveryRank) {
   EXPECT_EQ(count, 2);
 }
 
-// As torch::load and module.to() do: the module would have the other memory, and the steps go into the old.
+// torch::load and module.to() replace the memory. The module would use the new memory, while steps would update the old
+// one.
 TEST(ShardedOptimizer, AParameterWithOtherMemoryIsNamedOnEveryRank) {
   std::array<std::string, 2> messages;
   const auto body = [&](World& world) {
@@ -174,7 +175,7 @@ TEST(ShardedOptimizer, AParameterWithOtherMemoryIsNamedOnEveryRank) {
     throw Error(ErrorCode::kUnavailable, message);  // leaves without a meeting
   };
   EXPECT_THROW(run_ranks(2, body, std::chrono::seconds(3)), Error);
-  for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'p' has got other memory"));
+  for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'p' has other memory"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// All ways to train on several ranks are one: each against one process, and each against the checkpoints of the others.
+// All ways to train on several ranks are equivalent: each is compared with one process, and resumes checkpoints of the
+// others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,7 @@ std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters) {
   return std::make_unique<Sgd>(std::move(parameters), SgdOptions{.lr = 0.05, .momentum = 0.9});
 }
 
-// Its state has a number that is not the count of its steps.
+// NAdam's state has a number in addition to its step count.
 std::unique_ptr<Optimizer> make_nadam(NamedTensors parameters) {
   return std::make_unique<NAdam>(std::move(parameters), NAdamOptions{.lr = 0.01});
 }
@@ -44,7 +45,7 @@ std::unique_ptr<Optimizer> make_nadam(NamedTensors parameters) {
 enum class Way { kDdp, kZeroWithDdp, kZeroAlone, kFsdp };
 constexpr std::array kSharded = {Way::kZeroWithDdp, Way::kZeroAlone, Way::kFsdp};
 
-/// One rank's training, in any of the ways.
+/// One rank's training in one of the ways.
 class Trainee {
  public:
   Trainee(Way way, World& world, const MakeOptimizer& make_optimizer)
@@ -83,7 +84,7 @@ class Trainee {
     return state;
   }
 
-  /// On rank 0: all that the state saves, whole.
+  /// The whole saved state, on rank 0.
   TensorMap whole_state() {
     NamedTensors tensors = named_tensors(*network_);
     for (auto& named : tensors) named.first = "model/" + named.first;
@@ -94,7 +95,7 @@ class Trainee {
     return {whole.begin(), whole.end()};
   }
 
-  /// On rank 0.
+  /// The whole model, on rank 0.
   TensorMap whole() {
     auto whole = whole_tensors(world_, *network_);
     for (auto& [name, tensor] : whole) tensor = tensor.clone();
@@ -154,7 +155,7 @@ TEST(ShardedTraining, EveryWayOnAnyNumberOfRanksGivesOneProcessesParameters) {
         ASSERT_EQ(parameters.size(), expected.size()) << what;
         for (const auto& [name, tensor] : parameters) {
           EXPECT_TRUE(torch::allclose(tensor, expected.at(name), 1e-3, 1e-4)) << what << ": " << name;
-          // On two ranks a sum has one order: sharding changes nothing at all.
+          // A sum over two ranks has only one order, so sharding changes no bit.
           if (num_ranks <= 2) {
             EXPECT_TRUE(same_bits(tensor, ddp.at(name))) << what << ": " << name;
           }
@@ -184,7 +185,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
 
       for (const int64_t after : {1, 2, 4}) {
         for (const auto other : kSharded) {
-          if (other != way && after != 2) continue;  // that one way reads another's needs no table
+          if (other != way && after != 2) continue;  // one number of ranks suffices to test the exchange between ways
           run_ranks(after, [&](World& world) {
             Trainee trainee(other, world, make_nadam);
             auto state = trainee.state();
@@ -203,8 +204,8 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
             if (world.rank() != 0) return;
             for (const auto& [name, tensor] : finished) {
               EXPECT_TRUE(torch::allclose(resumed.at(name), tensor, 1e-4, 1e-6)) << name;
-              // DistributedDataParallel divides its first step into other buckets than later ones, and the order of a
-              // sum of four depends on its place in one.
+              // DistributedDataParallel uses different buckets in its first step and in later ones, and the order of a
+              // sum of four depends on the position in a bucket.
               if (before == after && (way != Way::kZeroWithDdp || after <= 2)) {
                 EXPECT_TRUE(same_bits(resumed.at(name), tensor)) << name;
               }
@@ -213,7 +214,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
         }
       }
 
-      // And without ranks: from the files, and from what rank 0 gathered.
+      // Loads without ranks too, from the files and from the tensors gathered on rank 0.
       const auto source = read_checkpoint(CheckpointFolder(folder.path()).path_of(3)).source;
       for (const auto& from : {source, source_of(saved)}) {
         OneProcess one(make_nadam);
@@ -234,7 +235,7 @@ struct HalfWeight : torch::nn::Module {
   at::Tensor weight;
 };
 
-// Their sum over ranks is no half, their mean is one.
+// Their sum over ranks overflows half, but their mean does not.
 TEST(ShardedTraining, HalfGradientsHaveAMeanToo) {
   run_ranks(4, [](World& world) {
     const auto x = torch::full({64}, 30000, at::kHalf);
@@ -329,8 +330,8 @@ TEST(ShardedTraining, AnOverflowOnOneRankSkipsTheStepOnAll) {
   });
 }
 
-// Oracle: one process on the whole batch, without a scaler. The second step overflows on rank 1 and is no step at all;
-// the last ones clip.
+// Oracle: one process on the whole batch, without a scaler. The second step overflows on rank 1 and is skipped; the
+// last steps clip.
 TEST(ShardedTraining, ZeroStepsUnderAGradScaler) {
   constexpr int kOverflow = 1, kFirstClipped = 2, kLast = 4;
   auto alone = make_network();
@@ -370,7 +371,7 @@ TEST(ShardedTraining, ZeroStepsUnderAGradScaler) {
   }
 }
 
-// Rank 0 has both elements: rank 1 has no optimizer, but the same say, and the same scale.
+// Rank 0 has both elements. Rank 1 has no optimizer, but takes part in the decision and has the same scale.
 TEST(ShardedTraining, ARankWithoutSlicesHasAScalerToo) {
   run_ranks(2, [](World& world) {
     const auto weight = torch::ones({2}).requires_grad_();
@@ -396,7 +397,7 @@ TEST(ShardedTraining, ZeroRefusesWhatCannotWork) {
   const NamedTensors alike{{"a", network->first->bias}, {"a", network->last->bias}};
   EXPECT_THROW(ShardedOptimizer(alike, world,
                                 [](NamedTensors slices) {
-                                  slices.pop_back();  // as on ranks that have slices of one of them
+                                  slices.pop_back();  // as on a rank that has slices of only one of them
                                   return make_sgd(std::move(slices));
                                 }),
                Error)

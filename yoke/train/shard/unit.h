@@ -1,4 +1,4 @@
-// yoke/train/shard/unit.h -- a block of a network that can be sharded as a unit of its own.
+// yoke/train/shard/unit.h -- a block of a network that can be sharded as a unit.
 //
 //     std::vector<Unit<BlockImpl>> blocks;
 //     blocks.push_back(register_module("block0", Unit<BlockImpl>(width)));
@@ -13,9 +13,9 @@
 
 namespace yoke::train {
 
-/// A holder of a module, as torch::nn::Linear is of a LinearImpl. Called, it is the module's forward; once a
-/// FullyShardedDataParallel has the module, or one around it, the call goes through that. So the network needs to know
-/// nothing of how it is trained.
+/// A holder of a module, as torch::nn::Linear holds a LinearImpl. Calling it runs the module's forward. If a
+/// FullyShardedDataParallel shards the module or one that contains it, the call goes through that object. So the
+/// network does not depend on how it is trained.
 template <class Impl>
 class Unit : public torch::nn::ModuleHolder<Impl> {
  public:

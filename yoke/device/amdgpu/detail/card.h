@@ -1,4 +1,5 @@
-// yoke/device/amdgpu/detail/card.h -- one card as the amdgpu driver describes it in the folder of its PCI device.
+// yoke/device/amdgpu/detail/card.h -- reads one card from the files of the amdgpu driver in the folder of its PCI
+// device.
 // Source: Linux, drivers/gpu/drm/amd/pm/amdgpu_pm.c and Documentation/gpu/amdgpu/
 #pragma once
 
@@ -12,15 +13,15 @@
 
 namespace yoke::device::amdgpu {
 
-/// Files that are not there, or that this card's firmware refuses, leave nullopt.
+/// A value is nullopt if its file is missing or if the card's firmware refuses to read it.
 class Card {
  public:
   Card() = default;
   Card(std::filesystem::path folder, std::filesystem::path sysroot);
 
-  /// False once the card has left the bus.
+  /// Returns false after the card has left the bus.
   bool is_there() const;
-  /// Reading its sensors would wake it.
+  /// Returns whether the card sleeps, so that reading its sensors would wake it.
   bool is_asleep() const;
 
   void read_identity(Facts& facts) const;
@@ -36,20 +37,20 @@ class Card {
 
   std::filesystem::path folder_, sysroot_;
   std::filesystem::path hwmon_;                              ///< Empty: no sensors.
-  std::filesystem::path port_;                               ///< Whose PCIe link is the one to the machine.
-  std::map<std::string, std::string, std::less<>> sensors_;  ///< "temp edge" -> the beginning of its files' paths.
+  std::filesystem::path port_;                               ///< The device whose PCIe link leads to the machine.
+  std::map<std::string, std::string, std::less<>> sensors_;  ///< From "temp edge" to the prefix of its files.
 };
 
 /// "16.0 GT/s PCIe" -> 4
 std::optional<int64_t> pcie_generation(std::string_view speed);
 
-/// The highest of pp_dpm_*: lines "1: 1700Mhz *".
+/// The highest clock in a pp_dpm_* file, whose lines are like "1: 1700Mhz *".
 std::optional<int64_t> highest_clock_mhz(std::string_view levels);
 
-/// "AMD Instinct MI250X", by a short table of our own or by libdrm's list.
+/// "AMD Instinct MI250X", from our own short table or from libdrm's list.
 std::optional<std::string> card_name(int64_t device_id, int64_t revision, const std::filesystem::path& sysroot);
 
-/// The name in libdrm's amdgpu.ids, lines "740C,\t01,\tAMD Instinct MI250X / MI250".
+/// The name in libdrm's amdgpu.ids, whose lines are like "740C,\t01,\tAMD Instinct MI250X / MI250".
 std::optional<std::string> find_in_amdgpu_ids(std::string_view text, int64_t device_id, int64_t revision);
 
 }  // namespace yoke::device::amdgpu

@@ -1,5 +1,6 @@
 // yoke/device/amdgpu/detail/kfd.h -- GPUs, their links and their processes as AMD's compute driver lists them in
-// /sys/class/kfd/kfd. Source: Linux, drivers/gpu/drm/amd/amdkfd/{kfd_topology,kfd_crat,kfd_process}.c
+// /sys/class/kfd/kfd.
+// Source: Linux, drivers/gpu/drm/amd/amdkfd/{kfd_topology,kfd_crat,kfd_process}.c
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@
 
 namespace yoke::device::amdgpu {
 
-/// A node of the topology that computes. A card that is divided into partitions (MI300X) has several.
+/// A node of KFD's topology that is a GPU. A card that is divided into partitions (MI300X) has several.
 struct KfdGpu {
   int64_t node = 0;
-  int64_t gpu_id = 0;  ///< Names it in the files of processes.
+  int64_t gpu_id = 0;  ///< Its id in the files of processes.
   std::string pci_bus_id;
-  int64_t partition = 0;  ///< Number among those of its card.
+  int64_t partition = 0;  ///< Its number within its card.
   std::string uuid;       ///< As ROCr writes it; empty: the GPU has none.
   std::string target;
   std::optional<int64_t> render_minor;
@@ -29,16 +30,16 @@ struct KfdGpu {
 
 struct KfdTopology {
   bool is_there = false;
-  std::vector<KfdGpu> gpus;  ///< In KFD's order, which is that of ROCr.
-  /// Nodes that the kernel hides, because the devices cgroup of this process lacks their render node.
+  std::vector<KfdGpu> gpus;  ///< In KFD's order, which ROCr uses too.
+  /// Number of nodes that the kernel hides because the devices cgroup of this process lacks their render node.
   int64_t num_denied = 0;
 };
 KfdTopology read_kfd_topology(const std::filesystem::path& kfd);
 
-/// Direct links to other GPUs; one that is reached through others has none.
+/// Direct links to other GPUs. A GPU that is only reached through other GPUs is left out.
 std::vector<Link> read_kfd_links(const std::filesystem::path& kfd, const std::vector<KfdGpu>& gpus, const KfdGpu& gpu);
 
-/// Processes with memory or a queue on `gpu`. (Every process of KFD has files about every GPU.)
+/// Processes that have memory or a queue on `gpu`. (Every process that uses KFD has files for every GPU.)
 std::vector<DeviceProcess> read_kfd_processes(const std::filesystem::path& kfd, const KfdGpu& gpu, const Want& want);
 
 /// 90010 -> "gfx90a", 100300 -> "gfx1030"; empty for 0, a node without a GPU.

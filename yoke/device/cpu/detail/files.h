@@ -1,4 +1,4 @@
-// yoke/device/cpu/detail/files.h -- what /proc says about processors, as values.
+// yoke/device/cpu/detail/files.h -- parses the files of /proc about processors.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace yoke::device {
 
-/// Clock ticks of all processors together since the start.
+/// Clock ticks of all processors together since boot.
 struct CpuTime {
   int64_t busy = 0;
   int64_t total = 0;
@@ -17,19 +17,20 @@ struct CpuTime {
   bool operator==(const CpuTime&) const = default;
 };
 
-/// The first line of /proc/stat. Guests' time is a part of the time of their hosts, waiting for a disk is idle.
+/// Parses the first line of /proc/stat. The time of guests is already part of the user time; waiting for a disk counts
+/// as idle.
 std::optional<CpuTime> parse_cpu_time(std::string_view stat);
 
-/// "AMD EPYC 7A53 64-Core Processor" from the beginning of /proc/cpuinfo; "CPU" where it tells no name.
+/// "AMD EPYC 7A53 64-Core Processor" from the beginning of /proc/cpuinfo; "CPU" if it has no name.
 std::string cpu_name(std::string_view cpuinfo);
 
-/// Mean over a minute of processes that run or wait for a disk, from /proc/loadavg.
+/// Mean number, over a minute, of processes that run or wait for a disk, from /proc/loadavg.
 std::optional<double> parse_load(std::string_view loadavg);
 
-/// What follows `name` at the beginning of a line.
+/// The rest of the first line that begins with `name`.
 std::optional<std::string_view> find_line(std::string_view text, std::string_view name);
 
-/// {0, 1, 2, 8} -> "0-2,8". REQUIRES: in order.
+/// {0, 1, 2, 8} -> "0-2,8". REQUIRES: `cpus` is sorted.
 std::string format_cpu_list(const std::vector<int>& cpus);
 
 }  // namespace yoke::device

@@ -1,4 +1,4 @@
-// yoke/device/doctor/detail/checks.h -- the parts of findings(). Each is a pure function that appends what it found.
+// yoke/device/doctor/detail/checks.h -- the parts of findings(). Each is a pure function that appends its findings.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace yoke::device {
 
 using Findings = std::vector<Finding>;
 
-// Drivers, libraries, what programs may reach.
+// Checks drivers, libraries and what programs may reach.
 void check_gpus(const Observations& observations, Findings& findings);
 void check_nvidia_driver(const Observations& observations, Findings& findings);
 void check_amd_driver(const Observations& observations, Findings& findings);
@@ -21,11 +21,11 @@ void check_permissions(const Observations& observations, Findings& findings);
 void check_torch(const Observations& observations, Findings& findings);
 void check_collectives(const Observations& observations, Findings& findings);
 
-// Each GPU.
+// Checks each GPU.
 void check_devices(const Observations& observations, Findings& findings);
 void check_kernel_log(const Observations& observations, Findings& findings);
 
-// What the machine lets this process have.
+// Checks the limits that the machine sets for this process.
 void check_limits(const Observations& observations, Findings& findings);
 
 /// A GPU, or a MIG instance of one.
@@ -36,7 +36,7 @@ struct NamedDevice {
 };
 std::vector<NamedDevice> gpus_of(const Snapshot& snapshot);
 
-bool has_vendor(const Observations& observations, Vendor vendor);  ///< On the bus, or its driver is loaded.
-const BackendReport* backend_of(const Snapshot& snapshot, std::string_view name);  ///< nullptr: it was not asked.
+bool has_vendor(const Observations& observations, Vendor vendor);  ///< A GPU is on the bus, or its driver is loaded.
+const BackendReport* backend_of(const Snapshot& snapshot, std::string_view name);  ///< nullptr if it was not asked.
 
 }  // namespace yoke::device

@@ -1,8 +1,8 @@
 // yoke/device/nvml/detail/library.h -- NVIDIA's management library, found by name at run time: types and a table of
 // symbols.
 //
-// Declared here and not by nvml.h, so that yoke builds on a machine without any of NVIDIA's. Layouts and numbers are
-// the library's ABI (nvml.h of CUDA 12.9 and 13.0); a function that a driver lacks is a null pointer.
+// The types are declared here instead of including nvml.h, so that yoke builds without NVIDIA's software. Layouts and
+// numbers are the library's ABI (nvml.h of CUDA 12.9 and 13.0). A function that the driver lacks is a null pointer.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,11 @@ enum Status : int {
   kGpuNotFound = 28,
 };
 
-/// What a status means, in words; with its number when it has none here.
+/// Describes a status in words; a status unknown here is given by its number.
 std::string describe(int status);
 
 struct Memory {
-  uint64_t total, free, used;  // bytes; used includes what is reserved
+  uint64_t total, free, used;  // bytes; `used` includes reserved memory
 };
 
 struct MemoryV2 {
@@ -51,7 +51,7 @@ struct Pci {
   char bus_id[32];
 };
 
-/// Versions 2 and 3 of an entry. Version 1 ends after `memory`; drivers of the first 535 series gave 8 bytes more.
+/// Versions 2 and 3 of an entry. Version 1 ends after `memory`; in early 535 drivers an entry is 8 bytes longer.
 struct Process {
   uint32_t pid;
   uint64_t memory;
@@ -91,7 +91,7 @@ using OfDevice = int (*)(Handle, Args...);
 using TextOfDevice = OfDevice<char*, uint32_t>;
 using NumberOfDevice = OfDevice<uint32_t*>;
 
-/// How the list of processes must be read.
+/// The version of the entries in a list of processes.
 enum class ProcessForm { kV1, kV2 };
 struct ProcessFunction {
   OfDevice<uint32_t*, void*> function = nullptr;
@@ -141,7 +141,7 @@ struct Library {
   OfDevice<uint32_t, Pci*> nvlink_remote;
 };
 
-/// Opens `file` as dlopen does; never closed. Empty on success, else why not.
+/// Opens `file` with dlopen and never closes it. Returns an empty string on success, otherwise the reason.
 std::string load(const std::string& file, Library& library);
 
 }  // namespace yoke::device::nvml

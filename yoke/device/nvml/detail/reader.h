@@ -1,4 +1,4 @@
-// yoke/device/nvml/detail/reader.h -- what NVML's calls mean: asks one handle, and fills the value model.
+// yoke/device/nvml/detail/reader.h -- calls NVML for one handle and fills the value model.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace yoke::device::nvml {
 
-/// Asks one device (or MIG device) everything that `want` names. A call that fails leaves nullopt; the first that says
-/// that the GPU is lost, or must be reset, is remembered.
+/// Reads everything that `want` names from one device (or MIG device). A call that fails leaves nullopt. The first
+/// status that says that the GPU is lost, or must be reset, is kept.
 class Reader {
  public:
   Reader(const Library& library, Handle handle) : library_(library), handle_(handle) {}
@@ -21,7 +21,7 @@ class Reader {
   void read_basics(Readings& readings);
   void read_details(Readings& readings);
   void read_pcie_throughput(Readings& readings);
-  std::optional<std::vector<DeviceProcess>> read_processes();  ///< nullopt: the driver does not tell.
+  std::optional<std::vector<DeviceProcess>> read_processes();  ///< nullopt if the driver does not list them.
   void read_process_utilization(std::vector<DeviceProcess>& processes);
   std::vector<Link> read_links();
 
@@ -58,9 +58,9 @@ class Reader {
 /// "0000:c1:00.0"
 std::string pci_bus_id(const Pci& pci);
 
-/// Entries of a process list as the driver wrote them: 24 bytes each, 16 in version 1, and 32 from some 535 drivers,
-/// which is found by looking: no process has the number 0, or one above Linux's limit. REQUIRES: `buffer` holds 32
-/// bytes for each of `count`.
+/// Parses the entries of a process list as the driver wrote them. An entry has 24 bytes, 16 in version 1, and 32 with
+/// some 535 drivers. The size is inferred from the PIDs: no process has the PID 0 or one above Linux's limit.
+/// REQUIRES: `buffer` holds 32 bytes for each of `count`.
 std::vector<Process> parse_processes(const std::vector<std::byte>& buffer, size_t count, ProcessForm form);
 
 }  // namespace yoke::device::nvml

@@ -1,5 +1,5 @@
-// yoke/device/process/detail/cgroup_path.h -- what the names of cgroups tell: containers, Slurm jobs, systemd's units
-// and sessions.
+// yoke/device/process/detail/cgroup_path.h -- finds containers, Slurm jobs, and systemd's units and sessions from the
+// names of cgroups.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace yoke::device {
 
-/// `text` is /proc/PID/cgroup, of version 1, 2 or both. Of nested containers the innermost.
+/// `text` is /proc/PID/cgroup, of version 1, 2 or both. If containers are nested, returns the innermost one.
 Origin parse_cgroup(std::string_view text);
 
-/// "step_0", "0", "4294967291" (Slurm's number of the batch script) as people write them: "0", "batch".
+/// "step_0", "0", "4294967291" (Slurm's number for the batch script) become the usual names "0" and "batch".
 std::string slurm_step_name(std::string_view text);
 
 }  // namespace yoke::device

@@ -1,4 +1,4 @@
-// yoke/device/process/detail/json.h -- what is known of a process as JSON. docs/devices.md has the members.
+// yoke/device/process/detail/json.h -- writes the data about a process as JSON. docs/devices.md has the members.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,11 +8,11 @@
 
 namespace yoke::device {
 
-/// "command", "user" and so on into `json`, an object; null for what is not known.
+/// Adds "command", "user" and so on to the object `json`; unknown values are null.
 void write_json(const ProcessInfo& info, nlohmann::ordered_json& json);
 void read_json(const nlohmann::ordered_json& json, ProcessInfo& info);
 
-/// "container", "slurm" and so on into `json`, an object; null for what is not known.
+/// Adds "container", "slurm" and so on to the object `json`; unknown values are null.
 void write_json(const Origin& origin, nlohmann::ordered_json& json);
 void read_json(const nlohmann::ordered_json& json, Origin& origin);
 

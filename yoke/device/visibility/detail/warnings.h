@@ -1,5 +1,5 @@
-// yoke/device/visibility/detail/warnings.h -- the rules of all vendors applied to one environment, and what is odd
-// about it.
+// yoke/device/visibility/detail/warnings.h -- applies the rules of all vendors to one environment, and warns of
+// contradictions.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@
 
 namespace yoke::device {
 
-/// What each variable selects. Units of `hip` are positions in `amd_left`, those of the others in `nvidia` and `amd`.
+/// The units that each variable selects. Units of `hip` are positions in `amd_left`; other units are positions in
+/// `nvidia` and `amd`.
 struct Selections {
   Gpus nvidia, amd;
-  Gpus amd_left;         ///< Those that ROCr shows, in its order.
-  Gpus amd_without_kfd;  ///< No program can compute on them: ROCr knows what KFD lists.
+  Gpus amd_left;         ///< The GPUs that ROCr shows, in its order.
+  Gpus amd_without_kfd;  ///< Programs cannot compute on them, since ROCr knows only what KFD lists.
   Selection cuda, rocr, hip;
   std::string hip_variable;  ///< HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES in its place.
 };
@@ -23,7 +24,7 @@ Selections select_all(const Environment& environment, const Snapshot& snapshot);
 
 std::vector<std::string> warnings(const Environment& environment, const Selections& selections);
 
-/// A variable's value for a sentence: printable, quoted, cut.
+/// A variable's value for use in a message: printable, quoted, and shortened.
 std::string in_quotes(std::string_view value);
 
 }  // namespace yoke::device

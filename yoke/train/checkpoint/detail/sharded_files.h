@@ -1,5 +1,5 @@
-// yoke/train/checkpoint/detail/sharded_files.h -- a checkpoint that all ranks write at once, each its part, and that
-// any number of ranks can read. docs/checkpoint.md has the format.
+// yoke/train/checkpoint/detail/sharded_files.h -- a checkpoint of which every rank writes its part, and which any
+// number of ranks can read. docs/checkpoint.md has the format.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ class Group;
 
 namespace yoke::train {
 
-/// In a folder of shards, the file whose presence says that the checkpoint is complete.
+/// The file in a folder of shards that makes the checkpoint complete.
 inline constexpr auto kShardIndex = "index.json";
 
-/// Collective. Replaces the checkpoint in `folder`, which all ranks must see, and which belongs to one run at a time
-/// (FolderLock). Whatever happens, it holds the old checkpoint or the new one, both whole for a moment: every rank
-/// writes and syncs a file of its own, then rank 0 replaces the index that names them, then the old files go.
-/// `slices` are those that `plan` gives to this rank (see own_slices).
+/// Collective. Replaces the checkpoint in `folder`, which all ranks must see and which one run at a time may use
+/// (FolderLock). Whatever happens, the folder holds the old checkpoint or the new one: every rank writes and syncs its
+/// own file, then rank 0 replaces the index that names these files, then the old files are removed. `slices` are those
+/// that `plan` assigns to this rank (see own_slices).
 /// Threads  the slices must not change meanwhile.
-/// Errors   on all ranks when one cannot write: its own error there, its rank and message elsewhere.
+/// Errors   on all ranks if one cannot write: its own error there, its rank and message on the others.
 void write_sharded(dist::Group& group, const std::filesystem::path& folder, int64_t step, const TensorSlices& slices,
                    const StringMap& metadata, const OnWritten& on_written = {});
 
-/// What `rank` writes of what it holds: nothing that a lower rank has as well.
+/// The slices that `rank` writes, without those that a lower rank holds too.
 TensorSlices own_slices(const TensorSlices& slices, const std::vector<PlannedTensor>& plan, int64_t rank);
 
 /// See read_checkpoint. REQUIRES: `folder` is a folder.
@@ -38,7 +38,7 @@ StoredCheckpoint read_sharded(const std::filesystem::path& folder);
 /// The index's metadata. Errors: those of read_sharded.
 StringMap sharded_metadata(const std::filesystem::path& folder);
 
-/// Removes a checkpoint, the index first; files that are not of one stay, and the folder with them.
+/// Removes a checkpoint, the index first. Keeps files that do not belong to a checkpoint, and then the folder too.
 void remove_sharded(const std::filesystem::path& folder);
 
 }  // namespace yoke::train

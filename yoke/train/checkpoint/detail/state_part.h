@@ -1,4 +1,4 @@
-// yoke/train/checkpoint/detail/state_part.h -- what a TrainState asks of its parts.
+// yoke/train/checkpoint/detail/state_part.h -- the interface of the parts of a TrainState.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -12,38 +12,38 @@
 
 namespace yoke::train {
 
-/// A checkpoint, as one part sees it.
+/// The view that one part has of a checkpoint.
 struct PartSource {
-  std::string name;         ///< The part's.
-  TensorSource tensors;     ///< Those of "NAME/...", without it; and "" is the tensor "NAME".
-  const std::string* text;  ///< The value "NAME"; null when there is none.
-  bool is_listed;           ///< The checkpoint says that it has this part, if only an empty one.
+  std::string name;         ///< The name of the part.
+  TensorSource tensors;     ///< The tensors "NAME/...", without that prefix; "" is the tensor "NAME".
+  const std::string* text;  ///< The value "NAME"; null if there is none.
+  bool is_listed;           ///< The checkpoint lists this part, even if it is empty.
   dist::Group& group;
   const Warn& warn;
 };
 
-/// What loading a part will do.
+/// The prepared loading of a part.
 struct PreparedPart {
   std::function<void()> commit;
-  /// Tensors of the source that are of nothing that this rank holds: an error if they are of nothing on any rank.
+  /// Tensors of the source for which this rank holds nothing. A tensor that is unknown on all ranks is an error.
   std::vector<std::string> unknown;
 };
 
-/// What each rank has of its own, of one shape on all.
+/// A tensor that differs between ranks but has the same shape on all.
 struct RankRow {
   std::string name;
   at::Tensor own;
-  /// Of the rows of all ranks, [ranks, ...], what is saved; null: these.
+  /// Turns the rows of all ranks, [ranks, ...], into the tensor to save; null saves the rows.
   std::function<at::Tensor(const at::Tensor& rows)> arrange;
 };
 
 struct TrainState::Part {
   virtual ~Part() = default;
-  /// Not collective: what one rank finds alone is an error on all. `rows` are gathered afterwards.
+  /// Not collective; an error on one rank becomes an error on all. `rows` are gathered afterwards.
   virtual void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>& rows) = 0;
   /// Not collective; changes nothing.
   virtual PreparedPart prepare(const PartSource& source) = 0;
-  /// Whether a checkpoint without it is loaded all the same.
+  /// Returns whether a checkpoint without this part can be loaded.
   virtual bool is_optional() const { return false; }
 };
 

@@ -1,5 +1,5 @@
-// yoke/train/checkpoint/detail/whole_file.h -- a checkpoint in one file: what one rank writes when all hold the same.
-// docs/checkpoint.md is the format's page.
+// yoke/train/checkpoint/detail/whole_file.h -- a checkpoint in one file, which one rank writes if all hold the same
+// state. docs/checkpoint.md has the format.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace yoke::train {
 
-/// Called on the writing thread with the number of bytes of the file that were written so far, and of all its bytes.
+/// Called on the writing thread with the number of bytes written so far and the size of the file.
 using OnWritten = std::function<void(int64_t written_bytes, int64_t num_bytes)>;
 
-/// Replaces `path` by a checkpoint, atomically: whatever happens, it is the old file or the new one.
+/// Replaces `path` by a checkpoint, atomically: whatever happens, `path` is the old file or the new one.
 /// Threads  the tensors must not change meanwhile.
-/// Errors   kUnavailable when the disk is full, with the bytes needed and the bytes free; see write_safetensors.
+/// Errors   kUnavailable: the disk is full (gives the bytes needed and free); see write_safetensors.
 void write_whole_file(const std::filesystem::path& path, int64_t step, const TensorMap& tensors,
                       const StringMap& metadata, const OnWritten& on_written = {});
 
 /// See read_checkpoint.
 StoredCheckpoint read_whole_file(const std::filesystem::path& path);
 
-/// The header's metadata, which is not checked. Errors: those of parse_safetensors_header.
+/// The header's metadata, unchecked. Errors: those of parse_safetensors_header.
 StringMap whole_file_metadata(const std::filesystem::path& path);
 
 }  // namespace yoke::train

@@ -1,6 +1,6 @@
-// yoke/train/data/detail/gather.h -- the loader's inner loops: rows from all over a data set into one batch. Internal.
+// yoke/train/data/detail/gather.h -- the loader's inner loops, which copy rows of a data set into one batch. Internal.
 //
-// All of it runs in one thread and calls nothing of libtorch.
+// The functions run in one thread and do not call libtorch.
 #pragma once
 
 #include <array>
@@ -11,25 +11,26 @@
 
 namespace yoke::train::detail {
 
-/// A sample is [channels, pixels]. In the batch it keeps that order, or becomes [pixels, channels] (channels_last).
+/// A sample is [channels, pixels]. In the batch it has that order, or [pixels, channels] (channels_last).
 struct SampleShape {
   int64_t channels = 1;
   int64_t pixels = 0;
   bool channels_last = false;
 };
 
-/// Copies sample rows[i] of `from`, of items of `item_bytes` (1, 2, 4, 8 or 16), to place i of `to`.
+/// Copies sample rows[i] of `from` to position i of `to`. An item has `item_bytes` (1, 2, 4, 8 or 16).
 void gather(const std::byte* from, std::span<const int64_t> rows, const SampleShape& shape, int64_t item_bytes,
             std::byte* to);
 
-/// What each of the 256 values of a byte becomes in a channel; one entry for all channels, or one for each.
+/// The result for each of the 256 values of a byte; one table for all channels, or one per channel.
 ///
-/// A table, because its values can be PyTorch's to the last bit, on every CPU; (x * a + b) in vectors cannot, and the
-/// divisions that could are slower: 6.8 M samples/s of 28 x 28 bytes here, against 16 M and 6 M (one thread, AVX-512).
+/// A table can hold PyTorch's values to the last bit on every CPU. (x * a + b) in vectors does not give the same bits;
+/// divisions do, but are slower. With one thread and AVX-512, the table reaches 6.8 M samples/s of 28 x 28 bytes, (x *
+/// a + b) 16 M, and divisions 6 M.
 template <typename T>
 using ByteTables = std::vector<std::array<T, 256>>;
 
-/// The same for bytes that become table values: T is float, or uint16_t for the bits of a half-precision type.
+/// The same, but replaces bytes by table values. T is float, or uint16_t for the bits of a half-precision type.
 void gather_through(const uint8_t* from, std::span<const int64_t> rows, const SampleShape& shape,
                     const ByteTables<float>& tables, float* to);
 void gather_through(const uint8_t* from, std::span<const int64_t> rows, const SampleShape& shape,

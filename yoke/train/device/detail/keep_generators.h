@@ -1,4 +1,4 @@
-// yoke/train/device/detail/keep_generators.h -- work that must not be seen in the random numbers of what follows.
+// yoke/train/device/detail/keep_generators.h -- runs code without an effect on later random numbers.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -10,7 +10,7 @@
 
 namespace yoke::train {
 
-/// A scope after which the default generators of the CPU and of `devices` are where they were before it.
+/// A scope that restores the states of the default generators of the CPU and of `devices` at its end.
 class KeepGenerators {
  public:
   explicit KeepGenerators(const std::vector<c10::Device>& devices);

@@ -1,7 +1,7 @@
-// yoke/train/format/detail/pickle.h -- what a pickle of tensors and plain data says, without obeying it.
+// yoke/train/format/detail/pickle.h -- reads a pickle of tensors and plain data without executing it.
 //
-// A pickle is a program for a stack machine that may call anything. This machine has no calls: it knows the opcodes of
-// plain data, and the few names by which torch.save describes tensors, and refuses everything else.
+// A pickle is a program for a stack machine that may call any function. The machine here makes no calls: it knows the
+// opcodes of plain data and the few names with which torch.save describes tensors, and refuses everything else.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace yoke::train {
 
-/// An object of the pickle: the index of a node.
+/// An object of the pickle, as the index of a node.
 using PickleRef = uint32_t;
 
 struct PickleList {
@@ -25,10 +25,10 @@ struct PickleTuple {
   std::vector<PickleRef> items;
 };
 struct PickleDict {
-  std::vector<std::pair<PickleRef, PickleRef>> items;  ///< As written: keys may be of any kind, and come twice.
+  std::vector<std::pair<PickleRef, PickleRef>> items;  ///< As written: keys may be of any kind and may repeat.
 };
 
-/// One of the names that a pickle may hold; for a storage class or a dtype, torch's name of the dtype.
+/// One of the names that a pickle may hold; for a storage class or a dtype, it holds torch's name of the dtype.
 struct PickleGlobal {
   enum class Kind {
     kOrderedDict,
@@ -45,27 +45,27 @@ struct PickleGlobal {
 };
 
 struct PickleStorage {
-  std::string_view dtype;  ///< "uint8" when it has none of its own.
-  std::string_view key;    ///< Its entry is data/KEY.
+  std::string_view dtype;  ///< "uint8" for a storage without a dtype.
+  std::string_view key;    ///< Its entry in the archive is data/KEY.
   int64_t num_elements = 0;
 };
 
-/// Not yet checked against its storage.
+/// A tensor that is not yet checked against its storage.
 struct PickleTensor {
   PickleRef storage = 0;
   std::string_view dtype;
   int64_t offset = 0;  ///< In elements, like the strides.
   std::vector<int64_t> sizes, strides;
-  bool conjugated = false, negated = false;  ///< Marks that torch keeps beside the values.
+  bool conjugated = false, negated = false;  ///< Flags that torch stores next to the values.
 };
 
-/// Anything else: a set, bytes, an object of some class. It was read over, and nothing of it is known or was executed.
-/// So a file may have such things beside what somebody asks for.
+/// Any other object: a set, bytes, or an object of some class. It was skipped, and none of it was kept or executed. So
+/// a file may contain such objects in addition to the data that a caller reads.
 struct PickleOpaque {
-  std::string_view what;          ///< "a set"; empty where the names say it.
+  std::string_view what;          ///< "a set"; empty if `module` and `name` say it.
   std::string_view module, name;  ///< Of the class or function.
 };
-/// Why it cannot be read.
+/// Says why it cannot be read.
 std::string reason_of(const PickleOpaque& opaque);
 
 using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::string_view, PickleList, PickleTuple,
@@ -75,16 +75,13 @@ using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::stri
 struct Pickle {
   std::vector<PickleNode> nodes;
   PickleRef root = 0;
-  std::deque<std::string> texts;  ///< Those that the bytes do not hold.
+  std::deque<std::string> texts;  ///< Texts that are not contained in the pickle's bytes.
 };
 
-/// Reads a pickle of protocol 2 to 5. Texts view `bytes`. Memory and time grow with its size, whatever it says.
-///
-/// torch.Size is a tuple here, a device its text ("cuda:1"), an OrderedDict a dictionary without its attributes (those
-/// of a state_dict are versions of modules), a parameter its tensor.
-/// Errors  kDataLoss, beginning with `what`: naming what a tensor, list or dictionary is said to be made of and cannot
-/// be;
-///         an opcode that is not known; or saying what is malformed.
+/// Reads a pickle of protocol 2 to 5. Texts are views of `bytes`. Memory and time are linear in its size, whatever its
+/// content. torch.Size becomes a tuple, a device its text ("cuda:1"), an OrderedDict a dictionary without its
+/// attributes (in a state_dict these are versions of modules), and a parameter its tensor. Errors kDataLoss, beginning
+/// with `what`: names the invalid content of a tensor, list or dictionary, the unknown opcode, or the malformed part.
 Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& what);
 
 }  // namespace yoke::train

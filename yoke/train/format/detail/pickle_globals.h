@@ -1,4 +1,4 @@
-// yoke/train/format/detail/pickle_globals.h -- the names that a pickle may hold, and nothing else.
+// yoke/train/format/detail/pickle_globals.h -- the only names that a pickle may hold.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace yoke::train {
 
-/// What "MODULE.NAME" is; nullopt when it is none of those that describe tensors.
+/// The meaning of "MODULE.NAME"; nullopt if it does not describe tensors.
 std::optional<PickleGlobal> find_global(std::string_view module, std::string_view name);
 
-/// "FloatStorage" for "float32"; empty for a dtype that has no storage class of its own.
+/// "FloatStorage" for "float32"; empty for a dtype without a storage class.
 std::string_view storage_class_of(std::string_view dtype);
 
 }  // namespace yoke::train

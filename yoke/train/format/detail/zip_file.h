@@ -13,33 +13,33 @@
 namespace yoke::train {
 
 struct ZipEntry {
-  int64_t begin_byte = 0;  ///< Of its content in the file.
-  int64_t num_bytes = 0;   ///< There; when it is compressed, fewer than its content has.
+  int64_t begin_byte = 0;  ///< Position of its content in the file.
+  int64_t num_bytes = 0;   ///< Size in the file; if it is compressed, smaller than its content.
   uint32_t crc = 0;
   bool is_compressed = false;
 };
 
-/// The entries of an archive by name. Each lies in the file and none overlaps another; the contents are not looked at.
-/// Errors  kDataLoss, beginning with `what`: no zip file, truncated, a name twice, an entry that is
-///         encrypted or outside of the file.
+/// The entries of an archive by name. Each entry is inside the file, and no two overlap. Contents are not read.
+/// Errors  kDataLoss, beginning with `what`: it is not a zip file, it is truncated, a name appears twice, or an entry
+///         is encrypted or outside of the file.
 /// Source  PKWARE APPNOTE.TXT 6.3.10, sections 4.3 to 4.5.
 std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file, const std::string& what);
 
-/// The content, once its CRC-32 has been checked. Errors: kDataLoss, with both names, for this and for a compressed
-/// one, which torch.save never makes.
+/// Checks the CRC-32 of a content and returns the content. Errors: kDataLoss, with both names, if it differs or the
+/// entry is compressed, which torch.save never does.
 std::span<const std::byte> zip_content(std::span<const std::byte> file, const ZipEntry& entry, const std::string& name,
                                        const std::string& what);
 
 uint32_t zip_crc(std::span<const std::byte> bytes);
 
-/// Makes an archive front to back: the caller writes each result of `begin`, the content, and at last that of `end`.
-/// Every size is written as zip64, so that large archives are made no differently from small ones.
+/// Makes an archive from front to back: for each entry the caller writes the result of `begin` and the content, and at
+/// last the result of `end`. Every size is written as zip64, so that small and large archives have the same form.
 class ZipWriter {
  public:
-  /// What comes before a content, which then lies at a multiple of 64 bytes, as torch.save lays it.
+  /// The bytes before a content, which then begins at a multiple of 64 bytes, as in torch.save's files.
   std::string begin(std::string_view name, int64_t num_bytes, uint32_t crc);
 
-  /// The directory, which ends the file.
+  /// The directory at the end of the file.
   std::string end();
 
  private:

@@ -1,5 +1,5 @@
-// yoke/train/optim/detail/options.h -- for the optimizers: options outside their ranges, and options from Python, by
-// name.
+// yoke/train/optim/detail/options.h -- for the optimizers: checks the ranges of options, and reads options from Python
+// by name.
 #pragma once
 
 #include <cmath>
@@ -25,20 +25,19 @@ inline void check_below_one(const char* optimizer, const char* option, double va
   throw Error(ErrorCode::kInvalidArgument, "{}: {} {} must be in [0, 1)", optimizer, option, value);
 }
 
-/// Reads options that are there; those that are not keep their values.
+/// Reads the options that are present; missing options keep their values.
 class OptionReader {
  public:
   OptionReader(const char* optimizer, const OptionMap& options) : optimizer_(optimizer), options_(options) {}
 
-  /// Errors  kInvalidArgument naming the option when it is of another type.
+  /// Errors kInvalidArgument naming the option, if it has another type.
   template <class Value>
   void read(const char* name, Value& value) const {
     const auto found = options_.find(name);
     if (found == options_.end()) return;
     const auto* given = std::get_if<Value>(&found->second);
     if (given == nullptr) {
-      throw Error(ErrorCode::kInvalidArgument, "{}: option '{}' is of another type than it should be", optimizer_,
-                  name);
+      throw Error(ErrorCode::kInvalidArgument, "{}: option '{}' has the wrong type", optimizer_, name);
     }
     value = *given;
   }

@@ -1,4 +1,4 @@
-// yoke/train/parallel/detail/distributed_data_parallel_impl.h -- what its two sources, steps and join, share.
+// yoke/train/parallel/detail/distributed_data_parallel_impl.h -- shared by the two sources, for steps and for join.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -25,11 +25,11 @@ inline c10::intrusive_ptr<c10d::ProcessGroup> process_group_of(const dist::Group
   return c10::intrusive_ptr<c10d::ProcessGroup>::reclaim_copy(&group.process_group());
 }
 
-/// Where one step stands.
+/// The state of a step.
 enum class StepState : uint8_t {
-  kIdle,         ///< Gradients that come are an error.
-  kAccumulates,  ///< A forward under no_sync: gradients stay this rank's own.
-  kExpects,      ///< A forward: the next backward averages.
+  kIdle,         ///< A gradient is an error.
+  kAccumulates,  ///< After a forward under no_sync: gradients are not averaged.
+  kExpects,      ///< After a forward: the next backward averages.
   kInBackward,
 };
 
@@ -40,25 +40,25 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   torch::nn::Module& model;
   dist::Group& group;
   bool broadcast_buffers = true, find_unused_parameters = false, static_graph = false;
-  NamedTensors trained;            ///< Parameters, as the Reducer numbers them.
-  NamedTensors frozen;             ///< Parameters that were not trained when this was made.
-  NamedTensors buffers;            ///< Those that are kept equal.
+  NamedTensors trained;            ///< Trained parameters, in the Reducer's order.
+  NamedTensors frozen;             ///< Parameters that were frozen at construction.
+  NamedTensors buffers;            ///< Buffers that are kept equal.
   std::vector<at::Tensor> values;  ///< All parameters and buffers that are kept equal.
   bool has_sparse = false, has_sync_batch_norm = false;
-  HookRunner* hook = nullptr;  ///< The reducer's; null without a communication hook.
+  HookRunner* hook = nullptr;  ///< Owned by the reducer; null without a communication hook.
   std::shared_ptr<Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>>
-      accumulators;                                           ///< With the key of our hook.
-  std::vector<std::pair<at::Tensor, unsigned>> static_hooks;  ///< Of parameters that a static graph does not use.
+      accumulators;                                           ///< With the keys of our hooks.
+  std::vector<std::pair<at::Tensor, unsigned>> static_hooks;  ///< Hooks of parameters that a static graph does not use.
   std::shared_ptr<int64_t> no_sync_depth = std::make_shared<int64_t>(0);
   std::atomic<StepState> state = StepState::kIdle;
-  int64_t num_steps = 0;          ///< Begun, or joined in.
-  bool is_graph_learned = false;  ///< With static_graph: the first backward is over.
-  bool has_missed_graph = false;  ///< This rank was out of data in it.
+  int64_t num_steps = 0;          ///< Number of steps begun, including those in a join.
+  bool is_graph_learned = false;  ///< With static_graph: the first backward has ended.
+  bool has_missed_graph = false;  ///< With static_graph: this rank had no data in the first step.
   std::optional<JoinOptions> join;
 
-  /// Collective. Copies the tensors of rank `root` to all.
+  /// Collective. Copies the tensors of rank `root` to all ranks.
   void broadcast(const std::vector<at::Tensor>& tensors, int64_t root = 0);
   void broadcast_all_buffers(int64_t root = 0);
 
@@ -69,15 +69,15 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void finish_backward();
   void explain_change(const std::vector<size_t>& missing) const;
   void end_step();
-  /// Every rank hears why this one cannot finish its step.
+  /// Throws, and tells every rank why this rank cannot finish its step.
   [[noreturn]] void fail_step(const std::string& reason) const;
   std::string list(const std::vector<size_t>& parameters) const;
 
-  /// Collective, in a join: how many ranks still have data. The result is in the future of the work, a float of [1].
+  /// Collective, in a join. Counts the ranks that still have data. The result, float [1], is in the future of the work.
   c10::intrusive_ptr<c10d::Work> count_active(bool is_active) const;
   void announce_step();
   [[noreturn]] void throw_out_of_data(bool is_active) const;
-  /// Collective, in a join: the highest rank for which `is_candidate`; -1 where there is none.
+  /// Collective, in a join. Returns the highest rank for which `is_candidate` is true; -1 if there is none.
   int64_t highest_rank(bool is_candidate) const;
   void shadow_step();
 };

@@ -1,5 +1,5 @@
-// yoke/train/parallel/detail/reducer.h -- c10d's Reducer, as DistributedDataParallel uses it; included by its sources
-// only.
+// yoke/train/parallel/detail/reducer.h -- c10d's Reducer, as DistributedDataParallel uses it. Only its sources include
+// this.
 #pragma once
 
 #include <deque>
@@ -14,23 +14,23 @@
 
 namespace yoke::train {
 
-/// Adds what c10d keeps to itself: for which parameters does this backward wait?
+/// Adds what c10d does not expose: the parameters for which a backward still waits.
 class Reducer : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
 
-  /// Before the forward of a step: the next gradients are averaged. Collective from the end of their backward on.
+  /// Called before the forward of a step, so that the next gradients are averaged. Their backward is then collective.
   void expect_backward();
   bool is_expecting() const { return expect_autograd_hooks_; }
-  /// Whether a gradient has come since expect_backward.
+  /// Returns whether a gradient has arrived since expect_backward.
   bool has_begun() const;
-  /// At the end of a backward, where unused parameters are allowed: takes those without a gradient for unused, and
-  /// starts the all-reduces that wait for them.
+  /// Called at the end of a backward if unused parameters are allowed. Treats parameters without a gradient as unused,
+  /// and starts the all-reduces that wait for them.
   void take_missing_for_unused();
-  /// Waits for all all-reduces under way, and throws what they throw.
+  /// Waits for all all-reduces in flight, and throws what they throw.
   void wait();
-  /// Of a static graph, after its first backward: keeps how often each gradient came. The Reducer counts those of
-  /// micro-batches that are only accumulated too, and would then wait for as many in every later step.
+  /// Called after the first backward of a static graph: keeps how often each gradient arrived. The Reducer also counts
+  /// gradients of accumulated micro-batches, and would then wait for as many in every later step.
   void learn_graph() { learned_ = numGradHooksTriggeredMap_; }
   /// Indices of the parameters that have not become ready since expect_backward.
   std::vector<size_t> missing() const;
@@ -41,8 +41,8 @@ class Reducer : public c10d::Reducer {
   std::unordered_map<size_t, int> learned_;  ///< Empty before learn_graph.
 };
 
-/// Runs a CommunicationHook for the Reducer, which takes futures: each is complete at once, and the hook's second part
-/// runs when the Reducer asks for the result, bucket by bucket.
+/// Runs a CommunicationHook for the Reducer, which expects futures. Each future is complete at once, and the hook's
+/// second part runs when the Reducer asks for the result, bucket by bucket.
 class HookRunner : public c10d::CommHookInterface {
  public:
   explicit HookRunner(CommunicationHook hook) : hook_(std::move(hook)) {}
@@ -55,8 +55,8 @@ class HookRunner : public c10d::CommHookInterface {
   std::deque<std::function<at::Tensor()>> pending_;
 };
 
-/// Whether the gradient of each parameter is sparse: the weight of an Embedding or EmbeddingBag below `model` that says
-/// so.
+/// For each parameter, whether its gradient is sparse, because it is the weight of an Embedding or EmbeddingBag with
+/// sparse(true) below `model`.
 std::vector<bool> expects_sparse(const torch::nn::Module& model, const NamedTensors& parameters);
 
 std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, std::vector<bool> expect_sparse,

@@ -1,4 +1,4 @@
-// yoke/train/run/detail/report.h -- what rank 0 shows and writes while a training runs.
+// yoke/train/run/detail/report.h -- the output of rank 0 while a training runs.
 #pragma once
 
 #include <chrono>
@@ -12,34 +12,34 @@ namespace yoke::train {
 
 struct EpochRow {
   int64_t number = 0;                                   ///< From 1.
-  std::vector<std::pair<std::string, double>> figures;  ///< In the order in which they were logged first.
-  double samples_per_second = 0;                        ///< Of all ranks, training only.
-  std::chrono::duration<double> time{};                 ///< Of the whole epoch.
+  std::vector<std::pair<std::string, double>> figures;  ///< In the order in which they were first logged.
+  double samples_per_second = 0;                        ///< Over all ranks, for training only.
+  std::chrono::duration<double> time{};                 ///< Duration of the whole epoch.
 };
 
-/// The table of epochs on standard output, and the same as `metrics.csv`.
+/// Writes the table of epochs to standard output and to `metrics.csv`.
 class Report {
  public:
-  /// Of an existing metrics.csv the rows of the first `num_kept` epochs stay: those of the run that is being resumed.
+  /// Keeps the rows of the first `num_kept` epochs in an existing metrics.csv; they belong to the run that is resumed.
   Report(std::filesystem::path folder, int64_t num_kept);
-  /// Errors  kUnavailable when metrics.csv cannot be written; as errno says.
+  /// Errors  kUnavailable or as errno says, if metrics.csv cannot be written.
   void add(const EpochRow& row);
 
  private:
   std::filesystem::path path_;
-  std::vector<std::string> lines_;  ///< Of the whole file: it is replaced as one.
-  bool has_header_ = false;         ///< Of the table.
+  std::vector<std::string> lines_;  ///< Lines of the whole file, which is replaced at once.
+  bool has_header_ = false;         ///< Whether the table's header was printed.
 };
 
-/// One line that replaces itself, at most five times a second, where somebody can see it: on a terminal, or under
-/// `yoke run` on one (YOKE_TERMINAL), which keeps it apart from the other ranks' lines.
+/// One line that replaces itself, at most five times per second. It is shown only on a terminal, or under `yoke run` on
+/// a terminal (YOKE_TERMINAL), which keeps it separate from the other ranks' lines.
 class Progress {
  public:
   Progress(bool is_rank_0, int64_t num_epochs, int64_t steps_per_epoch, int64_t first_step);
-  /// Whether it is time for another line.
+  /// Returns whether it is time for another line.
   bool due() const;
-  /// `step` counts from the first epoch's first; `figure` is this epoch's so far, and `num_samples` what this process
-  /// has trained on since its beginning, on all ranks.
+  /// `step` counts from the beginning of the run. `figure` covers this epoch so far. `num_samples` is the number of
+  /// samples of all ranks since this process started.
   void show(int64_t step, const std::string& figure, int64_t num_samples);
 
  private:

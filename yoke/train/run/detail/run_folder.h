@@ -1,4 +1,4 @@
-// yoke/train/run/detail/run_folder.h -- where a run lives.
+// yoke/train/run/detail/run_folder.h -- chooses the folder of a run.
 #pragma once
 
 #include <filesystem>
@@ -6,9 +6,10 @@
 
 namespace yoke::train {
 
-/// `wanted`, or when that is empty runs/NAME or the next free number of it; to resume, the last one there is. Makes the
-/// folder of a new run, so that two runs that start together take two.
-/// Errors  kNotFound when there is nothing to resume; kFailedPrecondition when a new run's folder holds checkpoints.
+/// Returns `wanted` if it is not empty. Otherwise returns runs/NAME, with the next free number if it exists, or to
+/// resume the last such folder. Creates the folder of a new run, so that two runs that start together get different
+/// folders.
+/// Errors  kNotFound: there is no run to resume; kFailedPrecondition: the folder of a new run holds checkpoints.
 std::filesystem::path choose_run_folder(const std::string& name, const std::filesystem::path& wanted, bool resume);
 
 }  // namespace yoke::train

@@ -1,4 +1,4 @@
-// yoke/train/shard/detail/clip.h -- clipping gradients of which every rank has a part.
+// yoke/train/shard/detail/clip.h -- clips gradients of which every rank has a part.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,8 +11,8 @@ class Group;
 
 namespace yoke::train {
 
-/// Collective. Scales `gradients`, this rank's part of all, so that the norm of the whole is at most `max_norm`; gives
-/// what it was, a float scalar on the group's device, without waiting for that device.
+/// Collective. Scales `gradients`, this rank's parts, so that the norm over all ranks is at most `max_norm`. Returns
+/// the norm before that as a float scalar on the group's device, without waiting for the device.
 at::Tensor clip_sharded_grad_norm(dist::Group& group, const std::vector<at::Tensor>& gradients, double max_norm);
 
 }  // namespace yoke::train

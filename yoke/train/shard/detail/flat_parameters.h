@@ -1,5 +1,5 @@
-// yoke/train/shard/detail/flat_parameters.h -- parameters of one dtype, of which this rank keeps a part: the store
-// behind fully_sharded_data_parallel.h.
+// yoke/train/shard/detail/flat_parameters.h -- stores this rank's part of parameters of one dtype, for
+// fully_sharded_data_parallel.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,74 +14,74 @@
 
 namespace yoke::train {
 
-/// The layout of parameters that have one dtype. REQUIRES: there is at least one.
+/// The layout of parameters of one dtype. REQUIRES: there is at least one.
 FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks);
 
-/// A gradient on its way from all ranks to their shards.
+/// A reduction in flight, from all ranks' gradients to their shards.
 struct Reduction {
-  at::Tensor whole;         ///< [ranks * n], this rank's contribution.
+  at::Tensor whole;         ///< [ranks * n]: this rank's contribution.
   at::Tensor shard;         ///< [n]: becomes the mean over ranks.
-  bool is_reduced = false;  ///< Within the group: what is pending is the mean over replicas.
+  bool is_reduced = false;  ///< Reduced within the group; the mean over replicas is still pending.
   dist::PendingCollective pending;
 };
 
-/// Sharded, the parameters have no elements. Gathered, they are views of one buffer on all ranks. The buffer's memory
-/// comes and goes under one StorageImpl: what autograd saved in forward (a transposed weight, say) refers to that, and
-/// finds the values again when they have been gathered for backward.
+/// While sharded, the parameters have no elements. While gathered, they are views of one buffer. The memory of the
+/// buffer is allocated and freed under one StorageImpl. Tensors that autograd saved in forward, such as a transposed
+/// weight, refer to that storage and find the values again after the gather for backward.
 ///
 /// Ranks  construction, start_gather and start_reduce are collective.
 class FlatParameters {
  public:
-  /// Takes the values of the first rank. REQUIRES: not empty; one dtype; on all ranks the same names and shapes.
-  /// `replicas`: the ranks that have the same part of another replica, or null.
+  /// Takes the values of the first rank. `replicas` are the ranks that have the same part of another replica, or null.
+  /// REQUIRES: `parameters` is not empty, has one dtype, and has the same names and shapes on all ranks.
   FlatParameters(dist::Group& group, dist::Group* replicas, NamedTensors parameters,
                  std::optional<at::ScalarType> compute_dtype);
 
-  void start_gather();   ///< REQUIRES: not gathered, and none under way.
-  void finish_gather();  ///< Waits; the parameters have their values.
-  void free();           ///< Waits for a gather under way.
+  void start_gather();   ///< REQUIRES: not gathered, and no gather in progress.
+  void finish_gather();  ///< Waits until the parameters have their values.
+  void free();           ///< Waits for a gather in progress first.
   bool is_gathered() const { return is_gathered_; }
   bool is_gathering() const { return is_gathering_; }
 
-  /// Whether somebody gave the parameter other memory (torch::load does): the next gather would drop it.
+  /// Whether the parameter was given other memory (as by torch::load), which the next gather would drop.
   bool is_replaced(size_t parameter) const;
 
-  /// Takes over the parameter's gradient, a dense one, and leaves it undefined.
+  /// Moves the parameter's gradient, which must be dense, into the buffer and leaves it undefined.
   void take_gradient(size_t parameter);
   bool has_gradient() const { return gradient_.defined(); }
   size_t arrived() const;  ///< The first parameter with a gradient. REQUIRES: has_gradient().
   /// Parameters without a gradient count as zero.
   Reduction start_reduce();
-  /// Waits until the gradient is reduced, and starts to average the shard between the replicas. Collective over them;
-  /// a second call does nothing.
+  /// Waits until the gradient is reduced, and starts to average the shard over the replicas. Collective over the
+  /// replicas. A second call does nothing.
   void start_average(Reduction& reduction);
-  /// Waits, and adds to the gradients of the shards.
+  /// Waits, and adds the result to the gradients of the shards.
   void finish_reduce(Reduction reduction);
 
   size_t size() const { return parameters_.size(); }
   const std::string& name(size_t parameter) const { return parameters_[parameter].first; }
   const at::Tensor& parameter(size_t parameter) const { return parameters_[parameter].second; }
-  /// A leaf whose gradient is the shard's; without elements when other ranks have all.
+  /// A leaf whose gradient is that of the shard. It has no elements if other ranks have the whole parameter.
   const at::Tensor& shard(size_t parameter) const { return shards_[parameter]; }
 
  private:
   dist::Group* group_;
-  dist::Group* replicas_;  ///< Null: there is one.
+  dist::Group* replicas_;  ///< Null if there is only one replica.
   NamedTensors parameters_;
   FlatLayout layout_;
-  at::Tensor flat_shard_;           ///< [n], this rank's.
-  at::Tensor whole_;                ///< [ranks * n], the memory of which comes and goes.
-  std::vector<at::Tensor> views_;   ///< Of whole_, beside parameters_.
-  std::vector<at::Tensor> shards_;  ///< Of flat_shard_, beside parameters_.
-  at::Tensor nothing_;              ///< What a sharded parameter holds.
+  at::Tensor flat_shard_;           ///< [n], this rank's part.
+  at::Tensor whole_;                ///< [ranks * n]; its memory exists only while gathered.
+  std::vector<at::Tensor> views_;   ///< Views of whole_, in the order of parameters_.
+  std::vector<at::Tensor> shards_;  ///< Views of flat_shard_, in the order of parameters_.
+  at::Tensor nothing_;              ///< The empty tensor of a sharded parameter.
   dist::PendingCollective gather_;
   bool is_gathered_ = false, is_gathering_ = false;
 
   at::Tensor gradient_;  ///< [ranks * n] while gradients arrive.
   std::vector<bool> has_arrived_;
 
-  /// While sharded, a parameter whose shard has a gradient has an empty one: gone at the next gather, it says that
-  /// Module::zero_grad was called, and the shard's goes too.
+  /// While sharded, a parameter gets an empty gradient if its shard has one. If that is missing at the next gather,
+  /// Module::zero_grad was called, and the shard's gradient is dropped too.
   void mark_gradients();
   void take_marks();
   std::vector<bool> is_marked_;
