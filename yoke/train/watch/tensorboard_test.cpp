@@ -20,12 +20,10 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 
-
 namespace yoke::train {
 namespace {
 
 using ::testing::ElementsAre;
-
 
 /// A protobuf message as its fields: numbers in their 8 or 4 bytes or as digits, strings and messages as they are.
 using Fields = std::map<int, std::string>;
