@@ -8,7 +8,7 @@
 # No installed file holds a path of this machine. Where libtorch lies is said by that link alone: whoever moves the tree
 # to another machine sets it anew.
 if(NOT PROJECT_IS_TOP_LEVEL)  # a program of the project around it needs these two, wherever it is installed
-  foreach(target yoke_dist yoke_cuda)
+  foreach(target yoke_dist yoke_gpu)
     if(TARGET ${target})
       install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
     endif()

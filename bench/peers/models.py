@@ -94,7 +94,7 @@ class Transformer(nn.Module):
         return text[:, :LENGTH], text[:, 1:]
 
     def forward(self, x, y):
-        x = self.blocks(self.tokens(x) + self.positions(torch.arange(LENGTH)))
+        x = self.blocks(self.tokens(x) + self.positions(torch.arange(LENGTH, device=x.device)))
         return F.cross_entropy(self.head(self.norm(x)).view(-1, VOCABULARY), y.reshape(-1))
 
 

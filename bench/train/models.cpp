@@ -167,7 +167,7 @@ class Transformer : public Model {
     head_ = register_module("head", nn::Linear(kWidth, kVocabulary));
   }
   Tensor forward(const Tensor& tokens, const Tensor& y) override {
-    auto x = tokens_(tokens) + positions_(torch::arange(kLength));
+    auto x = tokens_(tokens) + positions_(torch::arange(kLength, tokens.options()));
     for (auto& block : blocks_) x = block(x);
     return torch::cross_entropy_loss(head_(norm_(x)).view({-1, kVocabulary}), y.reshape({-1}));
   }

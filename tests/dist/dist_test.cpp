@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "tests/support/command.h"
@@ -229,6 +230,34 @@ TEST(Dist, AGpuWithoutAPlugIsNotQuietlyTheCpu) {
                {"YOKE_FAKE_GPUS", "1"}, {"LD_LIBRARY_PATH", YOKE_FAKES_DIR}, {"YOKE_PLUG", "/nonexistent/plug.so"}}});
   EXPECT_THAT(missing.out, HasSubstr("error: this machine has a GPU that yoke cannot use: /nonexistent/plug.so"));
   EXPECT_THAT(missing.out, HasSubstr("YOKE_DEVICE=cpu"));
+}
+
+/// The program where /sys is that of a LUMI-G node and /dev/kfd is there; nullopt: no mount namespaces here.
+std::optional<test::Result> run_on_lumi(std::vector<std::pair<std::string, std::string>> environment) {
+  constexpr auto kMounts =
+      "mount --rbind /dev /mnt && mount -t tmpfs none /dev && ln -s /mnt/urandom /dev/urandom && : > /dev/kfd && "
+      "mount --bind $0/sys /sys || exit 77; exec $1";
+  auto result = run({.argv = {"unshare", "-rm", "sh", "-c", kMounts, YOKE_FAKES_DIR "/sysfs/lumi-g", YOKE_PLUG_PROGRAM},
+                     .environment = std::move(environment)});
+  if (result.exit_code == 77 || result.err.find("unshare: ") != std::string::npos) return std::nullopt;
+  return result;
+}
+
+TEST(Dist, AnAmdGpuIsNotQuietlyTheCpu) {
+  const auto result = run_on_lumi({});
+  if (!result) GTEST_SKIP() << "no mount namespaces";
+  EXPECT_THAT(result->out, HasSubstr("error: this machine has a GPU that yoke cannot use: it is AMD's"));
+  EXPECT_THAT(result->out, HasSubstr("install torch for ROCm"));
+  EXPECT_THAT(result->out, HasSubstr("YOKE_DEVICE=cpu"));
+}
+
+TEST(Dist, AnAmdGpuHasItsPlugUnlessItIsHidden) {
+  const std::pair<std::string, std::string> plug = {"YOKE_PLUG", YOKE_FAKES_DIR "/libyoke_fake_plug.so"};
+  const auto loaded = run_on_lumi({plug});
+  if (!loaded) GTEST_SKIP() << "no mount namespaces";
+  EXPECT_EQ(loaded->out, "libtorch sees 1\nset_device 0\ndevice cuda:0\n") << loaded->err;
+  EXPECT_EQ(run_on_lumi({plug, {"ROCR_VISIBLE_DEVICES", ""}})->out, "libtorch sees 0\ndevice cpu\n");
+  EXPECT_EQ(run_on_lumi({plug, {"YOKE_DEVICE", "cpu"}})->out, "libtorch sees 0\ndevice cpu\n");
 }
 
 }  // namespace

@@ -5,8 +5,11 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "yoke/base/amd_driver.h"
 #include "yoke/base/cuda_driver.h"
+#include "yoke/base/environment.h"
 #include "yoke/base/error_file.h"
+#include "yoke/dist/detail/plug_choice.h"
 #include "yoke/dist/detail/preload.h"
 
 namespace yoke::dist {
@@ -18,19 +21,22 @@ constinit const Plug* registered = nullptr;
 PlugStatus load_plug() {
   const auto* wanted = std::getenv("YOKE_DEVICE");
   if (wanted != nullptr && std::string_view(wanted) == "cpu") return {false, "YOKE_DEVICE=cpu"};
-  const auto driver = probe_cuda_driver();
-  if (driver.num_devices == 0) return {false, driver.reason};
-
+  auto choice = choose_plug(probe_cuda_driver(), probe_amd_driver(Environment::of_process()), torch_of_this_process());
   std::filesystem::path file;
-  if (const auto* named = std::getenv("YOKE_PLUG")) {
+  if (const auto* named = std::getenv("YOKE_PLUG");
+      named != nullptr && (choice.status.missing || !choice.library.empty())) {
     file = named;
+  } else if (choice.library.empty()) {
+    return std::move(choice.status);
   } else {
     Dl_info self{};
     dladdr(reinterpret_cast<const void*>(&register_plug), &self);
-    file = std::filesystem::path(self.dli_fname).replace_filename("libyoke_cuda.so");
+    file = std::filesystem::path(self.dli_fname).replace_filename(choice.library);
   }
   // RTLD_GLOBAL: libtorch_cuda's symbols must be found by what is loaded after it. Never closed.
-  if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) return {true, dlerror()};
+  if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    return {true, std::string(dlerror()) + "; build yoke with its GPU plug"};
+  }
   if (registered == nullptr) return {true, file.string() + " is not a plug of yoke: it registered nothing"};
   return {};
 }

@@ -1,6 +1,7 @@
 // yoke/dist/plug.h -- the seam between libyoke_dist and what needs a vendor's libtorch.
 //
-// The plug (libyoke_cuda.so) is loaded by a constructor of libyoke_dist, before main, when the driver shows a device.
+// The plug (libyoke_cuda.so or libyoke_hip.so) is loaded by a constructor of libyoke_dist, before main, when a driver
+// shows a device.
 // It cannot be later: the first manual_seed, is_available or backward of a process asks libtorch for its device hooks
 // and keeps the answer, so a libtorch_cuda that comes afterwards is never seen.
 #pragma once
@@ -21,7 +22,7 @@ namespace yoke::dist {
 
 /// What a vendor's plug offers. Registered by the plug's own constructor while it is being loaded.
 struct Plug {
-  const char* name;  ///< "cuda"
+  const char* name;  ///< "cuda", "hip"
   c10::DeviceType device_type;
   int64_t (*num_devices)();
   void (*set_device)(c10::DeviceIndex index);
@@ -41,10 +42,11 @@ const Plug* loaded_plug();
 struct PlugStatus {
   /// The driver shows devices, yet no plug could be loaded: training on the CPU would be a silent mistake.
   bool missing = false;
-  std::string reason;  ///< Why there is no plug; empty when there is one.
+  std::string reason;  ///< Why there is no plug, and what to do if one is missing; empty when there is one.
 };
 
-/// YOKE_DEVICE=cpu in the environment asks for no plug; YOKE_PLUG names another file than libyoke_cuda.so.
+/// YOKE_DEVICE=cpu in the environment asks for no plug; YOKE_PLUG names another file than the plug beside
+/// libyoke_dist.so.
 const PlugStatus& plug_status();
 
 }  // namespace yoke::dist

@@ -33,18 +33,19 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
   if (const auto* plug = loaded_plug()) {
     const int64_t num_devices = plug->num_devices();
     if (num_devices == 0) {
-      throw Error(ErrorCode::kFailedPrecondition,
-                  "the driver shows a device and libtorch does not (a {} plug is loaded): the driver may be older than "
-                  "libtorch needs; update it, or set YOKE_DEVICE=cpu to train on the CPU",
-                  plug->name);
+      throw Error(
+          ErrorCode::kFailedPrecondition,
+          "the driver shows a device and libtorch does not (a {} plug is loaded): the driver may be older than "
+          "libtorch needs, or /dev/kfd closed to this user; see `yoke doctor`, or set YOKE_DEVICE=cpu to train on "
+          "the CPU",
+          plug->name);
     }
     // A launcher may show each rank only its own device (srun --gpus-per-task), or fewer devices than ranks.
     return {plug->device_type, static_cast<c10::DeviceIndex>(rank.local_rank % num_devices)};
   }
   if (plug_status().missing) {
     throw Error(ErrorCode::kFailedPrecondition,
-                "this machine has a GPU that yoke cannot use: {}; build yoke with its GPU plug, or set YOKE_DEVICE=cpu "
-                "to train on the CPU",
+                "this machine has a GPU that yoke cannot use: {}, or set YOKE_DEVICE=cpu to train on the CPU",
                 plug_status().reason);
   }
   return c10::kCPU;

@@ -324,6 +324,28 @@ const DoctorCase kDoctorCases[] = {
 INSTANTIATE_TEST_SUITE_P(Doctor, DoctorTable, testing::ValuesIn(kDoctorCases),
                          [](const auto& instance) { return instance.param.name; });
 
+// What libyoke_dist says where it refuses to train on the CPU (yoke/dist/plug_choice.cpp).
+TEST(Doctor, ATorchThatCannotUseAnAmdGpuSaysWhatToInstall) {
+  Observations all;
+  all.system.emplace();
+  all.system->pci_gpus = {{"0000:c1:00.0", Vendor::kAmd, "amdgpu", ""}};
+  all.torches = healthy().torches;
+  const auto of_torch = [&] {
+    const auto every = findings(all);
+    return *std::find_if(every.begin(), every.end(), [](const auto& finding) { return finding.id == "torch"; });
+  };
+  EXPECT_EQ(of_torch().status, Status::kWarn);
+  EXPECT_THAT(of_torch().found, HasSubstr("it cannot use the AMD GPU of this machine"));
+  EXPECT_THAT(of_torch().advice, HasSubstr("install torch for ROCm"));
+  EXPECT_THAT(of_torch().advice, HasSubstr("YOKE_DEVICE=cpu"));
+  all.torches->clear();
+  EXPECT_EQ(of_torch().status, Status::kSkip);
+  EXPECT_THAT(of_torch().advice, HasSubstr("install torch for ROCm"))
+      << "scripts/setup installs one for CUDA or the CPU";
+  all.torches = {{.path = "/torch", .version = "2.11.0+rocm", .has_hip = true}};
+  EXPECT_EQ(of_torch().status, Status::kOk);
+}
+
 TEST(Doctor, AmdWithoutItsParts) {
   Observations all;
   all.system.emplace();

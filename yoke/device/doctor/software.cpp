@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "yoke/base/amd_driver.h"
 #include "yoke/base/environment.h"
 #include "yoke/device/doctor/detail/checks.h"
 #include "yoke/device/visibility/visibility.h"
@@ -272,7 +273,9 @@ void check_torch(const Observations& observations, Findings& findings) {
                         Status::kSkip,
                         {},
                         "no libtorch: not in YOKE_TORCH_DIR, the active Python, or .deps",
-                        "scripts/setup installs one, if you want to train with yoke or PyTorch"});
+                        has_amd && !has_nvidia
+                            ? std::string(kInstallTorchForRocm) + ", if you want to train"
+                            : "scripts/setup installs one, if you want to train with yoke or PyTorch"});
   }
   for (const auto& torch : *observations.torches) {
     const auto build = torch.has_cuda  ? fmt::format("CUDA {}", torch.cuda_version)
@@ -295,8 +298,8 @@ void check_torch(const Observations& observations, Findings& findings) {
       finding.advice = "install a torch for CUDA";
     } else if (has_amd && !has_nvidia && !torch.has_hip) {
       finding.status = Status::kWarn;
-      finding.found += ": it cannot use the AMD GPU of this machine";
-      finding.advice = "install a torch for ROCm";
+      finding.found += ": it cannot use the AMD GPU of this machine, and yoke does not train on the CPU unasked";
+      finding.advice = std::string(kInstallTorchForRocm) + "; or set YOKE_DEVICE=cpu";
     }
     findings.push_back(std::move(finding));
   }

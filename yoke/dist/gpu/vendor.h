@@ -1,0 +1,36 @@
+// yoke/dist/gpu/vendor.h -- the names that libtorch's builds for CUDA and for ROCm have for the same things.
+//
+// PyTorch makes the headers of its ROCm build from CUDA's with its tool hipify (torch/utils/hipify). Files are renamed:
+// c10/cuda/CUDAFunctions.h is c10/hip/HIPFunctions.h there. Names of C++ stay: at::cuda, ProcessGroupNCCL (whose NCCL
+// is then RCCL), and DeviceType::CUDA, which a ROCm device is to every user of libtorch. Only c10's functions moved:
+// they are in c10::hip up to libtorch 2.10, and have that name as well since.
+#pragma once
+
+#ifdef USE_ROCM
+#include <ATen/hip/HIPContext.h>
+#include <c10/hip/HIPFunctions.h>
+#else
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAFunctions.h>
+#endif
+
+namespace yoke::dist::gpu {
+
+#ifdef USE_ROCM
+namespace runtime = c10::hip;
+inline constexpr const char* kName = "hip";
+#else
+namespace runtime = c10::cuda;
+inline constexpr const char* kName = "cuda";
+#endif
+
+/// NVIDIA's have bfloat16 in hardware since Ampere. For AMD's PyTorch says yes to all, whatever the model.
+inline bool has_bfloat16(c10::DeviceIndex index) {
+#ifdef USE_ROCM
+  return index >= 0;
+#else
+  return at::cuda::getDeviceProperties(index)->major >= 8;
+#endif
+}
+
+}  // namespace yoke::dist::gpu
