@@ -219,8 +219,7 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
   EXPECT_THAT(message, HasSubstr("rank 1 has not arrived"));
 }
 
-// ---- What a user of PyTorch types first, and what would go wrong in silence
-// ------------------------------------------
+// ---- Common code of PyTorch users that would silently go wrong ----------------------------------------------------
 
 /// Runs on two ranks after one backward, and returns the error of each rank, which must exist.
 std::vector<std::string> refusals(
