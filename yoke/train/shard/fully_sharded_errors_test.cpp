@@ -50,7 +50,10 @@ TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
               HasSubstr("'block0.wide.weight' and 'block1.wide.weight' are one parameter in two units"));
 
   FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both are in the model itself
-  EXPECT_THAT(message_of([&] { sharded.forward(*network->blocks[0], torch::ones({1, 10})); }), HasSubstr("is not a unit"));
+  EXPECT_THAT(message_of([&] {
+                sharded.forward(*network->blocks[0], torch::ones({1, 10}));
+              }),
+              HasSubstr("is not a unit"));
   EXPECT_THROW(FullyShardedDataParallel(*network, world), Error) << "sharded twice";
   EXPECT_NO_THROW(sharded(torch::ones({1, 6}))) << "and the first one goes on";
   world.shutdown();
