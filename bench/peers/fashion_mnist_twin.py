@@ -1,14 +1,14 @@
-"""The best Python twin of the recipe fashion-mnist: the same network and schedule, written for speed.
+"""A Python equivalent of the recipe fashion-mnist, with the same network and schedule, written for speed.
 
     torchrun --nproc-per-node 2 fashion_mnist_twin.py [--epochs 5] [--seed 0] [--global-batch 256]
                                                       [--precision bf16|fp32] [--sync ddp|flat]
 
-What someone who knows PyTorch well can do on CPU ranks: one thread each; bfloat16 autocast and channels_last;
+It uses what an expert in PyTorch can use on CPU ranks: one thread each; bfloat16 autocast and channels_last;
 fused SGD; images kept as bytes, a whole batch gathered and normalised at once; gradients as views of DDP's buckets;
-buffers averaged before an evaluation instead of broadcast in every step; the evaluation cut over the ranks; nothing
+buffers averaged before an evaluation instead of broadcast in every step; the evaluation divided between ranks; nothing
 read back within an epoch; freed memory kept by malloc (a third of a step went into page faults); no garbage
-collection during the imports; no torchvision; no interpreter teardown. `--sync flat` goes further: one all-reduce of
-a flat gradient and the optimizer's operator itself, because DistributedDataParallel and torch.optim import
+collection during the imports; no torchvision; no interpreter teardown. `--sync flat` goes further: it uses one all-reduce of
+a flat gradient and calls the optimizer's operator directly, because DistributedDataParallel and torch.optim import
 torch._dynamo (about a second for every rank). On two ranks its results are the same to the last bit.
 Rank 0 prints a line per epoch and last `test accuracy 0.9123`.
 """
@@ -59,7 +59,7 @@ class Network(nn.Module):
 
 
 def one_cycle(step, total_steps):
-    """torch.optim.lr_scheduler.OneCycleLR, linear: up to the peak over the first fifth, down to almost nothing."""
+    """torch.optim.lr_scheduler.OneCycleLR, linear: up to the peak over the first fifth, then down to almost 0."""
     first, last = PEAK_LR / DIV_FACTOR, PEAK_LR / DIV_FACTOR / FINAL_DIV_FACTOR
     peak_step = WARM_UP * total_steps - 1
     if step <= peak_step:
@@ -114,7 +114,7 @@ def normalised(images):
 
 
 def average_buffers(net, world):
-    """The running statistics of batch norm: every rank saw other images."""
+    """Averages the running statistics of batch norm, because ranks saw different images."""
     buffers = [b for b in net.buffers() if b.is_floating_point()]
     flat = torch.cat(buffers)
     dist.all_reduce(flat)

@@ -1,4 +1,4 @@
-"""Peer of the launch bench: how long from command to the first all-reduce of two ranks, and out again.
+"""Peer of the launch bench: the time from command to exit with one all-reduce of two ranks.
 
     torchrun --nproc-per-node 2 first_all_reduce.py
 """

@@ -1,4 +1,4 @@
-"""Peer of first_tensor.cpp: a rank that makes its first tensor, says so by a file RESTART-RANK with its pid, and waits.
+"""Peer of first_tensor.cpp: a rank that makes its first tensor, writes its pid to a file RESTART-RANK, and waits.
 
     torchrun --nproc-per-node 2 first_tensor.py FOLDER
 """

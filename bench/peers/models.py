@@ -1,4 +1,4 @@
-"""The networks of the training benches, as bench/train/models.cpp has them: the same weights for the same seed."""
+"""The networks of the training benches, equal to those in bench/train/models.cpp: the same seed gives the same weights."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -3,7 +3,7 @@
     python optimizers.py [--seconds 0.2]
 
 The networks, the batch and the keys are those of train/optimizers.cpp, "WIDTH OPTIMIZER step|whole python"; the loop is
-the one that users write. Medians over chunks of 50 steps, one thread, denormals flushed.
+the usual one. Medians over chunks of 50 steps, one thread, denormals flushed.
 """
 import argparse
 import json

@@ -1,9 +1,9 @@
-"""Peer of the memory bench: what a rank of a plain PyTorch training keeps in memory, as JSON from rank 0.
+"""Peer of the memory bench: the memory of a rank of a plain PyTorch training, as JSON from rank 0.
 
     torchrun --nproc-per-node 2 rank_memory.py
 
 The script a user would write (DDP, a small CNN, random batches of 64), a few steps, then /proc/self/status. VmRSS
-counts pages shared with other processes in each of them; RssAnon is what every further rank costs. MB is 10^6 bytes.
+counts pages shared with other processes in each of them; RssAnon is the cost of each further rank. MB is 10^6 bytes.
 """
 import json
 import os

@@ -1,4 +1,4 @@
-// The fake's readings of a device: most functions are one number of the state each.
+// The fake's readings of a device. Most functions return one number of the state.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

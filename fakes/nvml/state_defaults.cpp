@@ -105,7 +105,7 @@ Json default_device(size_t index) {
   Json device = known_device();
   device["uuid"] = uuid_of("GPU", index);
   device["serial"] = std::to_string(1320221000000 + index);
-  char bus_id[32];  // 80 to a PCI domain, every third bus
+  char bus_id[32];  // 80 devices per PCI domain, on every third bus
   std::snprintf(bus_id, sizeof bus_id, "%08X:%02X:00.0", static_cast<unsigned>(index / 80),
                 static_cast<unsigned>(1 + 3 * (index % 80)));
   device["pci_bus_id"] = bus_id;

@@ -274,7 +274,8 @@ void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const 
     throw Error(ErrorCode::kInvalidArgument,
                 "all_to_all: {} of {} rows cannot be divided among {} ranks{}: give Splits with one number per rank, "
                 "which add up to the rows",
-                tensor == &output ? "an output" : "an input", rows, size(), parts->empty() ? " alike" : " so");
+                tensor == &output ? "an output" : "an input", rows, size(),
+                parts->empty() ? " equally" : " by these Splits");
   }
   const auto call = [&](auto& tensors) {
     return process_group().alltoall_base(tensors[0], tensors[1], outputs, inputs);

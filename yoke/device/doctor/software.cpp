@@ -138,7 +138,7 @@ void check_nvidia_driver(const Observations& observations, Findings& findings) {
                      module.empty() ? "?" : module, system->nvml.version.empty() ? "?" : system->nvml.version,
                      system->cuda.version.empty() ? "?" : system->cuda.version),
          "reboot, or unload and load the module after ending all programs on GPUs; in a container, start "
-         "it anew"});
+         "it again"});
   }
   if (system->cuda.path.empty()) {
     findings.push_back({"libcuda",

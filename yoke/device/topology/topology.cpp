@@ -246,7 +246,7 @@ Topology load_topology(const TopologyOptions& options) {
   // Its plugins ask drivers, which may take seconds or hang.
   const ScopedVariable no_plugins("HWLOC_PLUGINS_PATH", "/dev/null");
   const ScopedVariable no_warnings("HWLOC_HIDE_ERRORS",
-                                   "2");  // about inconsistent firmware
+                                   "2");  // hides those about inconsistent firmware
   std::optional<ScopedVariable> root;
   if (!is_file && options.sysroot != "/") root.emplace("HWLOC_FSROOT", options.sysroot.c_str());
 

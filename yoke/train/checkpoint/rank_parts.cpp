@@ -29,7 +29,7 @@ std::optional<at::Tensor> row_of_rank(const PartSource& source) {
   if (rows.dim() == 0) throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is {}", source.name, describe(rows));
   if (rows.size(0) != group.size()) {
     source.warn(
-        fmt::format("the checkpoint's {} is that of {} ranks, and these are {}: the run goes on, not bit for bit",
+        fmt::format("the checkpoint's {} is for {} ranks, and this job has {}: the run continues, but not bit for bit",
                     source.name, rows.size(0), group.size()));
   }
   if (group.rank() >= rows.size(0)) return std::nullopt;
@@ -100,9 +100,10 @@ TrainState& TrainState::add_num_threads(ThreadRule rule) {
       const auto recorded = static_cast<int>(row->item<int64_t>());
       const int own = at::get_num_threads();
       if (recorded != own && rule == ThreadRule::kWarn) {
-        source.warn(fmt::format(
-            "the checkpoint was made with {} threads a rank and this run has {}: the run goes on, not bit for bit",
-            recorded, own));
+        source.warn(
+            fmt::format("the checkpoint was made with {} threads per rank, and this run has {}: the run continues, but "
+                        "not bit for bit",
+                        recorded, own));
       }
       return {[recorded, adopts = rule == ThreadRule::kAdopt && recorded != own] {
                 if (adopts) at::set_num_threads(recorded);

@@ -113,7 +113,7 @@ TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
         const auto numbers = rank < next_numbers.size() ? next_numbers[rank] : at::rand({3}, fresh);
         EXPECT_TRUE(at::rand({3}, training.augmentation).equal(numbers)) << "rank " << rank;
         if (saved_by != resumed_on && world.rank() == 0) {
-          EXPECT_THAT(warnings, ElementsAre(HasSubstr("is that of " + std::to_string(saved_by) + " ranks")));
+          EXPECT_THAT(warnings, ElementsAre(HasSubstr("is for " + std::to_string(saved_by) + " ranks")));
         } else {
           EXPECT_TRUE(warnings.empty());
         }

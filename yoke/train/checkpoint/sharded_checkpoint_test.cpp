@@ -207,9 +207,8 @@ TEST_F(ShardedCheckpointFiles, ASaveThatFailsLeavesTheOneBeforeAndSaysSoOnAllRan
     }
   });
   ASSERT_EQ(messages.size(), 2u);
-  EXPECT_THAT(
-      messages,
-      testing::Contains(HasSubstr("the checkpoint of step 2 was not written, and what was there still is: rank 1: ")));
+  EXPECT_THAT(messages, testing::Contains(HasSubstr(
+                            "the checkpoint of step 2 was not written, and earlier files are unchanged: rank 1: ")));
   EXPECT_EQ(read_checkpoint(folder_).step, 1);
   EXPECT_EQ(refusal(), "nothing was thrown");
   EXPECT_EQ(shards().size(), 2u) << "the failed save's files are gone";

@@ -119,7 +119,7 @@ struct Index {
 Index read_index(const fs::path& folder) {
   const auto path = folder / kShardIndex;
   if (!fs::exists(path)) {
-    throw Error(ErrorCode::kNotFound, "{}: there is no sharded checkpoint (no {}): none was ever finished here",
+    throw Error(ErrorCode::kNotFound, "{}: there is no sharded checkpoint (no {}): no save was completed here",
                 folder.string(), kShardIndex);
   }
   try {
@@ -163,8 +163,8 @@ TensorSlices own_slices(const TensorSlices& slices, const std::vector<PlannedTen
 
 void write_sharded(dist::Group& group, const fs::path& folder, int64_t step, const TensorSlices& slices,
                    const StringMap& metadata, const OnWritten& on_written) {
-  const auto what =
-      fmt::format("{}: the checkpoint of step {} was not written, and what was there still is", folder.string(), step);
+  const auto what = fmt::format("{}: the checkpoint of step {} was not written, and earlier files are unchanged",
+                                folder.string(), step);
   if (group.rank() == 0) {
     if (const auto present = files_of_index(folder)) remove_other_files(folder, *present);  // left by failed saves
   }

@@ -113,7 +113,7 @@ void TrainState::load(const StoredCheckpoint& checkpoint, const Warn& warn) {
       const bool is_there = source.is_listed || source.text != nullptr || !source.tensors.tensors.empty();
       if (!is_there && !part->is_optional()) {
         throw Error(ErrorCode::kInvalidArgument,
-                    "{} has no '{}': load it into a state without that part, and begin that part anew",
+                    "{} has no '{}': load it into a state without that part, and initialise that part again",
                     checkpoint.source.what, name);
       }
       prepared.push_back(part->prepare(source));

@@ -219,7 +219,7 @@ TEST(TrainState, EachRankGoesOnWithItsOwnNumbers) {
     });
     EXPECT_EQ(warnings.size(), world.rank() == 0 ? 1u : 0u);
     if (world.rank() == 0) {
-      EXPECT_THAT(warnings, ElementsAre(HasSubstr("is that of 3 ranks, and these are 4")));
+      EXPECT_THAT(warnings, ElementsAre(HasSubstr("is for 3 ranks, and this job has 4")));
     }
     auto fresh = at::detail::createCPUGenerator(99);
     const auto& own = world.rank() < 3 ? expected[static_cast<size_t>(world.rank())] : at::rand({5}, fresh);
@@ -266,7 +266,7 @@ TEST(TrainState, TheNumberOfThreadsIsAdoptedOrNamed) {
     at::set_num_threads(1);
     std::vector<std::string> warnings;
     warning.load(checkpoint, [&](const auto& message) { warnings.push_back(message); });
-    EXPECT_THAT(warnings, ElementsAre(HasSubstr("with 2 threads a rank and this run has 1")));
+    EXPECT_THAT(warnings, ElementsAre(HasSubstr("with 2 threads per rank, and this run has 1")));
     EXPECT_EQ(at::get_num_threads(), 1);
     adopting.load(checkpoint, fail_when_warned);
     EXPECT_EQ(at::get_num_threads(), 2);

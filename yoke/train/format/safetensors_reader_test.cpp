@@ -203,10 +203,10 @@ TEST_F(SafetensorsReaderTest, AMalformedIndexIsRefused) {
       {R"({"weight_map":{"t":"a","t":"a"}})", "tensor 't' appears twice"},
       {R"({"weight_map":{},"weight_map":{}})", "'weight_map' appears twice"},
       {R"({"weight_map":{"t":"../a"}})", "the file of tensor 't' is not a plain name: '../a'"},
-      {R"({"weight_map":{"t":"/etc/passwd"}})", "no plain name"},
-      {R"({"weight_map":{"t":".."}})", "no plain name"},
-      {R"({"weight_map":{"t":""}})", "no plain name"},
-      {R"({"weight_map":{"t":"a\u0000b"}})", "no plain name"},
+      {R"({"weight_map":{"t":"/etc/passwd"}})", "not a plain name"},
+      {R"({"weight_map":{"t":".."}})", "not a plain name"},
+      {R"({"weight_map":{"t":""}})", "not a plain name"},
+      {R"({"weight_map":{"t":"a\u0000b"}})", "not a plain name"},
       {R"({"weight_map":{"u":"a"}})", "tensor 'u' should be in"},
   };
   for (const auto& [text, reason] : cases) expect_refused(write("x.index.json", text), ErrorCode::kDataLoss, reason);

@@ -76,7 +76,7 @@ TEST(ClipGradNorm, RefusesWhatItCannotClip) {
   EXPECT_THAT(message_of([&] { clip_grad_norm(parameters, {.max_norm = 1}); }), HasSubstr("'fine' is sparse"));
 }
 
-// The norm is that of 3 and 4, which is 5, not that of 3, 3 and 4.
+// The tied parameter counts once: the norm of 3 and 4 is 5, not that of 3, 3 and 4.
 TEST(ClipGradNorm, TakesATiedParameterOnce) {
   const auto tied = parameter_with(at::full({1}, 3.0)), other = parameter_with(at::full({1}, 4.0));
   const NamedTensors parameters{{"embedding", tied}, {"other", other}, {"head", tied}};

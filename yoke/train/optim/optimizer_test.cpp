@@ -403,7 +403,7 @@ TEST(Optimizers, RefuseHalfAStateOfAParameter) {
   EXPECT_EQ(optimizer.state_dict().size(), 3u);
 }
 
-// Code that runs below autograd easily loses these properties.
+// Autograd's wrappers, which a step bypasses, would provide these properties.
 TEST(Optimizers, AreSeenByAutograd) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto w = start(3), x = start(3);

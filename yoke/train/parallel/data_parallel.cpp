@@ -116,12 +116,13 @@ Tensors like(const torch::OrderedDict<std::string, at::Tensor>& own,
     const auto* other = others.find(item.key());
     if (other == nullptr || other->sizes() != item.value().sizes() ||
         other->scalar_type() != item.value().scalar_type()) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "DataParallel: {} '{}' of the model is {} [{}], in a replica it {}; both must be built alike", what,
-                  item.key(), c10::toString(item.value().scalar_type()), fmt::join(item.value().sizes(), ", "),
-                  other == nullptr ? "is missing"
-                                   : fmt::format("is {} [{}]", c10::toString(other->scalar_type()),
-                                                 fmt::join(other->sizes(), ", ")));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "DataParallel: {} '{}' of the model is {} [{}], in a replica it {}; both must have the same structure", what,
+          item.key(), c10::toString(item.value().scalar_type()), fmt::join(item.value().sizes(), ", "),
+          other == nullptr
+              ? "is missing"
+              : fmt::format("is {} [{}]", c10::toString(other->scalar_type()), fmt::join(other->sizes(), ", ")));
     }
     tensors.push_back(*other);
   }

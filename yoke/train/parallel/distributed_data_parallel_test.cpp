@@ -291,8 +291,7 @@ TEST(DistributedDataParallel, ARankThatStopsIsNamedByTheOthers) {
   EXPECT_THAT(message, HasSubstr("rank 1 has not arrived"));
 }
 
-// ---- Ways to leave gradients unaveraged, each of which would let ranks go apart in silence
-// ----------------------------
+// ---- Gradients that are not averaged, so that ranks would silently diverge ----------------------------------------
 
 /// The error of `steps` on one rank.
 std::string error_of(const std::function<void(nn::Linear& model, DistributedDataParallel<nn::Linear>& net)>& steps) {

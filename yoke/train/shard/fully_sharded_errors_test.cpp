@@ -50,7 +50,10 @@ TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
               HasSubstr("'block0.wide.weight' and 'block1.wide.weight' are one parameter in two units"));
 
   FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both are in the model itself
-  EXPECT_THAT(message_of([&] { sharded.forward(*network->blocks[0], torch::ones({1, 10})); }), HasSubstr("is no unit"));
+  EXPECT_THAT(message_of([&] {
+                sharded.forward(*network->blocks[0], torch::ones({1, 10}));
+              }),
+              HasSubstr("is not a unit"));
   EXPECT_THROW(FullyShardedDataParallel(*network, world), Error) << "sharded twice";
   EXPECT_NO_THROW(sharded(torch::ones({1, 6}))) << "and the first one goes on";
   world.shutdown();
@@ -219,8 +222,7 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
   EXPECT_THAT(message, HasSubstr("rank 1 has not arrived"));
 }
 
-// ---- What a user of PyTorch types first, and what would go wrong in silence
-// ------------------------------------------
+// ---- Common code of PyTorch users that would silently go wrong ----------------------------------------------------
 
 /// Runs on two ranks after one backward, and returns the error of each rank, which must exist.
 std::vector<std::string> refusals(
