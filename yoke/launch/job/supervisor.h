@@ -1,4 +1,5 @@
-// yoke/launch/job/supervisor.h -- carries out a plan: processes, signals, output. What to do is Group's decision.
+// yoke/launch/job/supervisor.h -- runs a job: its processes, signals and output. What to do is decided by
+// JobPolicy.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
