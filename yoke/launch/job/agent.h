@@ -15,7 +15,8 @@ int serve_head(const LaunchSpec& spec, Channel& channel);
 
 /// Connects this node to the head's endpoint, and shows the output of its ranks on its own screen. Waits until there is
 /// a head. After a cut it connects again, if the job may continue without this node or start again.
-/// Returns the exit status of the job. Errors  kTimeout, kUnavailable, kPermissionDenied: there is no head, or it refuses.
+/// Returns the exit status of the job. Errors  kTimeout, kUnavailable, kPermissionDenied: there is no head, or it
+/// refuses.
 int join_job(const LaunchSpec& spec, const NodesSpec& nodes);
 
 }  // namespace yoke::launch

@@ -1,5 +1,5 @@
-// yoke/launch/job/job_order.h -- what the job policy wants done. The executor (supervisor.cpp) carries the orders out in
-// their order, and decides nothing.
+// yoke/launch/job/job_order.h -- what the job policy wants done. The executor (supervisor.cpp) carries the orders out
+// in their order, and decides nothing.
 #pragma once
 
 #include <cstdint>

@@ -134,8 +134,7 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
     member.name = info.host;
   }
   if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
-    return refuse(id, member,
-                  fmt::format("it was started with --nnodes {}, and the head with {}", info.nnodes, ours));
+    return refuse(id, member, fmt::format("it was started with --nnodes {}, and the head with {}", info.nnodes, ours));
   }
   if (info.max_restarts != 0 && info.max_restarts != spec_.max_restarts) {
     return refuse(id, member,
@@ -179,7 +178,7 @@ void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now
   if (phase_ == Phase::kEnding) return;  // it was told that the job is over
   const auto text = fmt::format("lost host {}: {}", printable(member.name), printable(why));
   if (takes_part(before)) {
-    tell(ranks_.on_node_lost(text, member.ranks, nodes_.is_elastic() || member.leaves_with, now));
+    tell(ranks_.on_node_lost(text, member.ranks, nodes_.is_elastic(), now));
   } else if (before != MemberState::kConnecting) {
     if (!spec_.quiet && !member.leaves_with) say(text);
   } else if (!member.host) {
@@ -209,8 +208,8 @@ void JobPolicy::on_node_signal(int id, Member& member, int signal, Time now) {
 
 bool JobPolicy::may_leave(const Member& member) const {
   const bool is_spare = !member.takes_part() && has_processes(members_);  // the others run without it
-  return is_spare || (nodes_.is_elastic() && !ranks_.is_ending() &&
-                      membership_.num_nodes() - 1 >= nodes_.membership.min_nodes);
+  return is_spare ||
+         (nodes_.is_elastic() && !ranks_.is_ending() && membership_.num_nodes() - 1 >= nodes_.membership.min_nodes);
 }
 
 /// A node without its guardian can start nothing more. In an elastic job it counts as lost, and a node that waits is

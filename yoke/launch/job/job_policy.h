@@ -1,10 +1,10 @@
-// yoke/launch/job/job_policy.h -- the head's decisions about a job: which nodes take part, when ranks start and end, and
-// what the user is told. Pure: events and the time go in, orders come out (job_order.h).
+// yoke/launch/job/job_policy.h -- the head's decisions about a job: which nodes take part, when ranks start and end,
+// and what the user is told. Pure: events and the time go in, orders come out (job_order.h).
 //
-// An event is a function on_...(): of a node (NodeEvent), of a signal, of `yoke stop`, of an agent that was or could not
-// be started. After each turn of its loop the executor asks decide() for what follows from the state and the time, and
-// carries out the answer, until there is nothing more to do. Events may come while orders are carried out (a node of
-// this machine answers at once); their orders are carried out first.
+// An event is a function on_...(): of a node (NodeEvent), of a signal, of `yoke stop`, of an agent that was or could
+// not be started. After each turn of its loop the executor asks decide() for what follows from the state and the time,
+// and carries out the answer, until there is nothing more to do. Events may come while orders are carried out (a node
+// of this machine answers at once); their orders are carried out first.
 //
 //   kGathering  waits for nodes          -> kPreparing  enough nodes are there
 //                                        -> kEnding     a signal, a host that is needed and fails, too few in time

@@ -70,7 +70,8 @@ void JobServer::add_to(WaitSet& waits) {
 }
 
 void JobServer::handle(LoopTime) {
-  std::erase_if(clients_, [this](Client& client) { return !serve(client) || (is_finishing_ && client.answer.empty()); });
+  std::erase_if(clients_,
+                [this](Client& client) { return !serve(client) || (is_finishing_ && client.answer.empty()); });
   if (is_called_) accept_some();
 }
 

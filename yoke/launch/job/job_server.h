@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "yoke/base/file.h"
-#include "yoke/launch/job/rank_policy.h"
 #include "yoke/launch/job/job.h"
+#include "yoke/launch/job/rank_policy.h"
 #include "yoke/launch/output/recent_lines.h"
 
 namespace yoke::launch {
@@ -61,7 +61,7 @@ class JobServer : public EventSource {
   std::function<void(StopHow how)> stop_;
   UniqueFd listener_;
   std::list<Client> clients_;
-  bool is_called_ = false;   ///< Somebody connects.
+  bool is_called_ = false;  ///< Somebody connects.
   bool is_finishing_ = false;
   uint64_t num_acts_ = 0;  ///< Counts what clients did.
 };

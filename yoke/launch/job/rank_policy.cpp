@@ -156,8 +156,8 @@ RankPolicy::Decision RankPolicy::on_store_ended(int pid, const std::string& wher
               fmt::format("the process that serves the ranks' store (pid {}{}) {}", pid, where, how), now);
 }
 
-RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node, bool is_planned,
-                                    Time now) {
+RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node,
+                                              bool is_planned, Time now) {
   for (const auto rank : ranks_of_node) attempt_.alive.erase(rank);
   if (attempt_.state == State::kRunning) {
     attempt_.again = is_planned ? Attempt::Again::kFree : Attempt::Again::kCounted;
@@ -175,7 +175,9 @@ RankPolicy::Decision RankPolicy::on_node_leaving(const std::string& why, int sig
   return stop(signal, now);
 }
 
-RankPolicy::Decision RankPolicy::on_refused(int exit_code, const std::string& why, Time now) { return fail(exit_code, why, now); }
+RankPolicy::Decision RankPolicy::on_refused(int exit_code, const std::string& why, Time now) {
+  return fail(exit_code, why, now);
+}
 
 RankPolicy::Decision RankPolicy::fail(int exit_code, std::string cause, Time now) {
   if (attempt_.state != State::kRunning) return {};  // it follows from the first failure or from our own signal

@@ -54,8 +54,7 @@ class Head : public Launcher {
   int run() {
     for (const auto& line : opening_lines_) say(line);
     // One rank alone has the terminal to itself.
-    has_status_ =
-        screen_->has_status_line() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_spec_.is_several());
+    has_status_ = screen_->has_status_line() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_spec_.is_several());
     for (decide(); policy_.phase() != Phase::kOver; decide()) {
       turn(sources(), nodes_spec_.is_several() ? kLongestTurnOfSeveral : kLongestTurn);
       if (listener_) accept_nodes();
@@ -67,8 +66,8 @@ class Head : public Launcher {
   }
 
   void on_event(Node& node, const NodeEvent& event) override {
-    const auto found = std::find_if(nodes_.begin(), nodes_.end(),
-                                    [&](const auto& entry) { return entry.second.get() == &node; });
+    const auto found =
+        std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) { return entry.second.get() == &node; });
     if (found == nodes_.end()) return;
     const int id = found->first;
     note(event);
@@ -121,16 +120,16 @@ class Head : public Launcher {
     if (elapsed < kStatusEvery) return;
     const auto& ranks = policy_.ranks();
     const auto& membership = policy_.membership();
-    screen_->show_status(status_line({.name = spec_.name,
-                                      .num_up = ranks.num_alive(),
-                                      .num_ranks = ranks.num_ranks(),
-                                      .nodes = nodes_spec_.is_several()
-                                                   ? fmt::format("{} of {}", membership.num_nodes(),
-                                                                 describe_number(membership.options()))
-                                                   : "",
-                                      .elapsed = elapsed,
-                                      .num_restarts = ranks.num_restarts(),
-                                      .max_restarts = spec_.max_restarts}));
+    screen_->show_status(status_line(
+        {.name = spec_.name,
+         .num_up = ranks.num_alive(),
+         .num_ranks = ranks.num_ranks(),
+         .nodes = nodes_spec_.is_several()
+                      ? fmt::format("{} of {}", membership.num_nodes(), describe_number(membership.options()))
+                      : "",
+         .elapsed = elapsed,
+         .num_restarts = ranks.num_restarts(),
+         .max_restarts = spec_.max_restarts}));
     screen_->flush();
   }
 
@@ -140,8 +139,7 @@ class Head : public Launcher {
     const bool is_ctrl_c = signal.is_from_terminal && signal.number == SIGINT;
     const bool is_for_rank = is_ctrl_c && std::any_of(nodes_.begin(), nodes_.end(),
                                                       [](const auto& entry) { return entry.second->has_keyboard(); });
-    carry_out(is_for_rank ? policy_.on_interrupt_at_rank(loop_.now())
-                          : policy_.on_signal(signal.number, loop_.now()));
+    carry_out(is_for_rank ? policy_.on_interrupt_at_rank(loop_.now()) : policy_.on_signal(signal.number, loop_.now()));
   }
 
   void on_stop(StopHow how) override { carry_out(policy_.on_stop(how, loop_.now())); }

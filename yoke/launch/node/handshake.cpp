@@ -79,7 +79,7 @@ void Handshake::greet_first(std::string& to_send) {
   has_greeted_ = true;
 }
 
-/// False until all of it is there.
+/// Returns false until the whole greeting has arrived.
 bool Handshake::take_greeting(std::string& received, std::string_view text) {
   const auto length = std::min(received.size(), text.size());
   if (received.compare(0, length, text.substr(0, length)) != 0) {

@@ -107,7 +107,8 @@ LocalNode::~LocalNode() {
   control_.reset();  // the guardian then ends what is left, and itself
   if (guardian_ > 0) waitpid(guardian_, nullptr, 0);
   std::error_code ignored;
-  if (!error_folder_.empty()) std::filesystem::remove_all(error_folder_, ignored);  // the guardian removes it, unless it was killed
+  if (!error_folder_.empty())
+    std::filesystem::remove_all(error_folder_, ignored);  // the guardian removes it, unless it was killed
 }
 
 void LocalNode::start_guardian() {
@@ -341,7 +342,8 @@ void LocalNode::read_message() {
     case Message::Kind::kKill:
     case Message::Kind::kEndStore: return;  // only this side sends these
   }
-  if (plan != nullptr && plan->is_store && event.kind != Kind::kStoreEnded) return;  // its exit tells that it could not start
+  if (plan != nullptr && plan->is_store && event.kind != Kind::kStoreEnded)
+    return;  // its exit tells that it could not start
   tell(event);
 }
 

@@ -27,7 +27,7 @@ void raise_file_limit();
 
 class LocalNode : public Node {
  public:
-  /// `is_screen_here`: false where what ranks print is sent to another host. `spec` and `observer` outlive the node.
+  /// `is_screen_here`: false if the output of ranks is sent to another host. `spec` and `observer` outlive the node.
   /// Raises RLIMIT_NOFILE and becomes a child subreaper: the process is expected to end afterwards.
   /// Errors  kInvalidArgument: CPU masks that do not fit. As errno says, for the log folder.
   /// REQUIRES: one thread; SIGCHLD is blocked; SIGPIPE does not end the process.
@@ -37,8 +37,8 @@ class LocalNode : public Node {
   void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) override;
   void start(const Place& place) override;
   void order(Order order, int signal) override;
-  void end(int, const std::string&) override {}              // it ends with this process
-  void flush(std::chrono::milliseconds) override {}          // nothing is on its way
+  void end(int, const std::string&) override {}      // it ends with this process
+  void flush(std::chrono::milliseconds) override {}  // nothing is on its way
   LoopTime last_heard() const override { return LoopTime::max(); }
   bool has_keyboard() const override;
   void note_signal(const Signal& signal) override;

@@ -100,7 +100,7 @@ class Node : public EventSource {
   virtual void pause(const Signal& signal) = 0;
   virtual void resume() = 0;
 
-  // What its ranks print.
+  // The output of its ranks.
 
   virtual bool is_shown_here() const = 0;  ///< False: the node has a screen of its own.
   /// REQUIRES: start() was called.

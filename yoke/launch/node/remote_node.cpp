@@ -92,7 +92,7 @@ void RemoteNode::handle(LoopTime now) {
 void RemoteNode::receive() {
   try {
     while (const auto message = channel_->receive()) obey(*message);
-  } catch (const std::exception& error) {  // of JSON too
+  } catch (const std::exception& error) {  // errors of JSON too
     return lose(error.what());
   }
   if (!channel_->end()) return;

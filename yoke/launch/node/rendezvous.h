@@ -24,7 +24,7 @@ class Listener : public EventSource {
   using Time = LoopTime;
   struct Arrival {
     std::unique_ptr<Channel> channel;
-    std::string address;  ///< Where it comes from.
+    std::string address;  ///< The one that it connects from.
   };
 
   /// Errors  kUnavailable: the port is taken.
@@ -56,7 +56,7 @@ class Listener : public EventSource {
   std::string run_id_;
   UniqueFd socket_;
   uint16_t port_ = 0;
-  bool is_called_ = false;  ///< Somebody connects.
+  bool is_called_ = false;          ///< Somebody connects.
   std::optional<Time> rest_until_;  ///< Nothing is accepted before.
   std::vector<Arrival> arrivals_;
   std::vector<std::string> complaints_;
@@ -67,7 +67,7 @@ class Listener : public EventSource {
 /// Whether `host` is one of this machine's own addresses. Errors  kNotFound: there is no such name.
 bool is_own_address(const std::string& host);
 
-/// Waits for that long while handling other events. Returns true if the attempt to join was cancelled.
+/// Waits for this long while handling other events. Returns true if the attempt to join was cancelled.
 using Wait = std::function<bool(std::chrono::milliseconds)>;
 
 /// The node's side: waits until there is a head and it has accepted this node. Returns nullptr if it was cancelled.
@@ -77,7 +77,7 @@ using Wait = std::function<bool(std::chrono::milliseconds)>;
 std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::string& run_id, bool is_return,
                                          const Wait& wait, const std::function<void(const std::string&)>& say);
 
-/// Whether a head that knows the job's token listens at the endpoint now. Blocks for seconds if what listens is silent.
+/// Whether a head that knows the job's token listens at the endpoint now. Blocks for seconds if the listener is silent.
 bool has_head(const NodesSpec& nodes, const std::string& run_id);
 
 }  // namespace yoke::launch

@@ -82,7 +82,7 @@ class Screen : public EventSource {
   bool has_lost_ = false;  ///< Lines of a log.
   std::unique_ptr<Sink> out_, err_own_;
   bool out_is_ready_ = false, err_is_ready_ = false;  ///< flush() tries both anyway.
-  Sink* err_;  ///< out_ when both are one file.
+  Sink* err_;                                         ///< out_ when both are one file.
   bool out_is_colored_, err_is_colored_;
   bool has_escape_sequences_;
   std::map<std::pair<int64_t, bool>, Stream> streams_;
