@@ -95,7 +95,7 @@ std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid) {
   while (!text.empty()) {
     const auto line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    // Num: RefCount Protocol Flags Type St Inode Path. '@' stands for the NUL of an abstract name; 00010000: it listens.
+    // Num: RefCount Protocol Flags Type St Inode Path. '@' is the NUL of an abstract name. Flags 00010000: it listens.
     const auto at = line.find(" @");
     if (at == line.npos || line.find(" 00010000 0001 ") > at) continue;
     const auto address = parse_address(line.substr(at + 2));
@@ -235,7 +235,7 @@ std::vector<FoundJob> find_jobs(milliseconds patience) {
     std::erase_if(addresses, [&](const JobAddress& address) {
       UniqueFd fd;
       const auto connected = connect_to(address, fd);
-      if (connected == Connected::kBusy) return false;  // it may only pretend to be a launcher, so the others are asked first
+      if (connected == Connected::kBusy) return false;  // perhaps no launcher: ask the others first
       if (connected == Connected::kNo || !is_who_it_says(fd.value(), address)) return true;
       asked.push_back(JobConnection(address, std::move(fd)));
       asked.back().ask_job();

@@ -57,7 +57,7 @@ class JobServerTest : public testing::Test {
     }
     return result;
   }
-  /// Whether the server has hung up.
+  /// Whether the server has closed the connection.
   bool is_refused(JobConnection& connection) {
     turn();
     connection.read_job(kNow);

@@ -236,7 +236,7 @@ TEST(RankPolicy, DoesNotBeginAgainWhenToldToStop) {
   EXPECT_EQ(told_first.exit_code(), 143);
 }
 
-/// The order in which the launcher is told decides, not how far the end of the ranks has come.
+/// What counts is which the launcher learns first, not how many ranks have ended.
 TEST(RankPolicy, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
   struct Case {
     std::string name;
@@ -293,7 +293,7 @@ TEST(RankPolicy, ASecondSignalDoesNotChangeTheStatus) {
   EXPECT_EQ(policy.exit_code(), 143);
 }
 
-// Neither the program nor the machine gets better by trying again.
+// Another try would not mend the program or the machine.
 TEST(RankPolicy, DoesNotBeginAgainWhatCannotRun) {
   auto policy = restarting_policy(3);
   policy.on_cannot_run(0, "./train", ENOENT, kStart);

@@ -114,21 +114,22 @@ std::optional<json> Channel::receive() {
     size_t length = 0;
     for (size_t i = 0; i < kLengthBytes; ++i) length |= size_t{static_cast<unsigned char>(rest[i])} << (8 * i);
     if (length > kMaxMessageBytes) {
-      close("it speaks another language");
-      throw Error(ErrorCode::kDataLoss, "what came is no message of yoke: '{}'", printable(rest.substr(0, 60)));
+      close("it does not speak yoke's protocol");
+      throw Error(ErrorCode::kDataLoss, "it sent something that is not a message of yoke: '{}'",
+                  printable(rest.substr(0, 60)));
     }
     if (rest.size() - kLengthBytes < length) break;
     taken_ += kLengthBytes + length;
     auto message = json::from_cbor(rest.substr(kLengthBytes, length), true, false);
     if (!message.is_object()) {
-      close("it speaks another language");
-      throw Error(ErrorCode::kDataLoss, "what came is no message of yoke");
+      close("it does not speak yoke's protocol");
+      throw Error(ErrorCode::kDataLoss, "it sent something that is not a message of yoke");
     }
     if (!message.empty()) return message;
   }
   received_.erase(0, taken_);
   taken_ = 0;
-  if (received_.size() > kMaxMessageBytes + kChannelReadBytes) close("it says much that is no message");
+  if (received_.size() > kMaxMessageBytes + kChannelReadBytes) close("it sends data that contains no message");
   return std::nullopt;
 }
 

@@ -63,7 +63,7 @@ void Handshake::feed_agent(std::string& received, std::string& to_send) {
   }
   if (received.empty()) return;
   if (received.front() == 'n') return refuse("it refuses this node: the job's id or the token is another");
-  if (received.front() != 'y') return refuse("it answers as no yoke does");
+  if (received.front() != 'y') return refuse("it does not answer as yoke does");
   if (received.size() < 1 + crypto_auth_BYTES) return;
   const auto claimed = received.substr(1, crypto_auth_BYTES);
   received.erase(0, 1 + crypto_auth_BYTES);

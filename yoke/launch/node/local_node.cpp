@@ -301,7 +301,7 @@ void LocalNode::resume() {
 void LocalNode::add_to(WaitSet& waits) {
   waits.read(control_.value(), has_message_);
   reader_.add_to(waits);
-  if (state_ == State::kDraining && reader_.can_read()) waits.until(LoopTime::min());
+  if (state_ == State::kDraining && reader_.can_read()) waits.until(LoopTime());
 }
 
 void LocalNode::handle(LoopTime) {

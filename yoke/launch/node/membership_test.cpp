@@ -40,7 +40,7 @@ TEST(Membership, EnoughWaitForTheLastCall) {
   ASSERT_EQ(nodes.next_time(), kOpened + seconds(40));
   EXPECT_EQ(nodes.judge(kOpened + seconds(39)), Verdict::kWait);
   EXPECT_EQ(nodes.judge(kOpened + seconds(40)), Verdict::kStart);
-  nodes.remove(1);  // meanwhile
+  nodes.remove(1);  // while the last call lasts
   EXPECT_EQ(nodes.judge(kOpened + seconds(40)), Verdict::kWait);
   nodes.add(2, std::nullopt, kOpened + seconds(50));
   EXPECT_EQ(nodes.judge(kOpened + seconds(79)), Verdict::kWait);
@@ -109,7 +109,7 @@ TEST(Membership, ARivalIsFoundOnceTheHolderOfItsRankIsHeardOf) {
     EXPECT_EQ(rivals[0].holder, 1);
     EXPECT_EQ(rivals[0].rank, 1);
   }
-  nodes.remove(1);  // it was lost: the other one takes its place
+  nodes.remove(1);  // it was lost, and the other one takes its place
   EXPECT_TRUE(nodes.find_rivals([](int) { return kOpened + seconds(60); }).empty());
 }
 

@@ -325,7 +325,7 @@ void Listener::complain(const std::string& address, const std::string& why) {
   auto text = fmt::format("refused {}: {}", address, why);
   if (said_.size() >= kMaxComplaints || !said_.insert(text).second) return;
   complaints_.push_back(std::move(text));
-  if (said_.size() == kMaxComplaints) complaints_.emplace_back("others are refused without a word from now on");
+  if (said_.size() == kMaxComplaints) complaints_.emplace_back("further strangers are refused without a message");
 }
 
 void Listener::accept_some(LoopTime now) {
