@@ -95,7 +95,7 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
 }
 
 JobOrders JobPolicy::on_heard(const std::function<Time(int id)>& last_heard) {
-  for (const auto& [id, holder, rank] : membership_.find_rivals(last_heard)) {
+  for (const auto& [id, holder, rank] : membership_.find_conflicts(last_heard)) {
     auto& member = members_.at(id);
     if (member.info.is_return) continue;  // messages that were on their way when it was cut off may come only now
     const auto& other = members_.at(holder);
@@ -240,7 +240,7 @@ void JobPolicy::tell(const RankPolicy::Decision& decision) {
   if (!decision.notice.empty()) order(Say{decision.notice});
   if (decision.order == Order::kNone) return;
   for (const auto& [id, member] : members_) {
-    // Nodes that came by themselves get the signal from whoever sent it to us: a scheduler signals all of them.
+    // Nodes that connected to us get the signal directly: a scheduler signals the launchers of all nodes.
     if (decision.order == Order::kForward && !member.is_heads_own && !member.host) continue;
     if (member.takes_part()) order(TellNode{id, decision.order, decision.signal});
   }

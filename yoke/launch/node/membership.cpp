@@ -49,17 +49,17 @@ std::optional<Membership::Time> Membership::next_time() const {
   return since_ + options_.join_timeout;
 }
 
-std::vector<Membership::Rival> Membership::find_rivals(const std::function<Time(int id)>& last_heard) const {
-  std::vector<Rival> rivals;
+std::vector<Membership::Conflict> Membership::find_conflicts(const std::function<Time(int id)>& last_heard) const {
+  std::vector<Conflict> conflicts;
   std::map<int64_t, int> holders;
   for (const auto& node : nodes_) {
     if (!node.wanted_rank) continue;
     const auto [holder, is_first] = holders.emplace(*node.wanted_rank, node.id);
     if (!is_first && last_heard(holder->second) > node.since) {
-      rivals.push_back({.id = node.id, .holder = holder->second, .rank = *node.wanted_rank});
+      conflicts.push_back({.id = node.id, .holder = holder->second, .rank = *node.wanted_rank});
     }
   }
-  return rivals;
+  return conflicts;
 }
 
 std::vector<int> Membership::choose() const {

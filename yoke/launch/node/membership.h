@@ -46,13 +46,13 @@ class Membership {
   std::vector<int> choose() const;
 
   /// A node that asks for the same node rank as one that came before it.
-  struct Rival {
+  struct Conflict {
     int id = 0, holder = 0;
     int64_t rank = 0;
   };
   /// `last_heard(id)`: when something was last heard of that node. A holder counts only if something was heard of it
-  /// after its rival came: otherwise it may be lost, and the rival takes its place.
-  std::vector<Rival> find_rivals(const std::function<Time(int id)>& last_heard) const;
+  /// after the other node came: otherwise it may be lost, and the other one takes its place.
+  std::vector<Conflict> find_conflicts(const std::function<Time(int id)>& last_heard) const;
   int64_t num_nodes() const { return static_cast<int64_t>(nodes_.size()); }
   const MembershipOptions& options() const { return options_; }
 

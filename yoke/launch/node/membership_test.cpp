@@ -88,7 +88,7 @@ TEST(Membership, OneTooManyOrWithATakenRankWaits) {
   EXPECT_THAT(nodes.choose(), ElementsAre(1, 2)) << "it takes the place";
 }
 
-TEST(Membership, ARivalIsFoundOnceTheHolderOfItsRankIsHeardOf) {
+TEST(Membership, AConflictIsFoundOnceTheHolderOfTheRankIsHeardOf) {
   auto nodes = of(3, 3);
   nodes.add(0, 0, kOpened);
   nodes.add(1, 1, kOpened);
@@ -97,20 +97,20 @@ TEST(Membership, ARivalIsFoundOnceTheHolderOfItsRankIsHeardOf) {
   struct Case {
     std::string name;
     seconds heard;
-    bool is_rival;
+    bool is_conflict;
   };
-  for (const auto& [name, heard, is_rival] : {Case{"long before", seconds(1), false},
-                                              {"at the same moment", seconds(5), false},
-                                              {"after it came", seconds(6), true}}) {
-    const auto rivals = nodes.find_rivals([heard = heard](int) { return kOpened + heard; });
-    ASSERT_EQ(rivals.size(), is_rival ? 1U : 0U) << name;
-    if (!is_rival) continue;
-    EXPECT_EQ(rivals[0].id, 2);
-    EXPECT_EQ(rivals[0].holder, 1);
-    EXPECT_EQ(rivals[0].rank, 1);
+  for (const auto& [name, heard, is_conflict] : {Case{"long before", seconds(1), false},
+                                                 {"at the same moment", seconds(5), false},
+                                                 {"after it came", seconds(6), true}}) {
+    const auto conflicts = nodes.find_conflicts([heard = heard](int) { return kOpened + heard; });
+    ASSERT_EQ(conflicts.size(), is_conflict ? 1U : 0U) << name;
+    if (!is_conflict) continue;
+    EXPECT_EQ(conflicts[0].id, 2);
+    EXPECT_EQ(conflicts[0].holder, 1);
+    EXPECT_EQ(conflicts[0].rank, 1);
   }
   nodes.remove(1);  // it was lost, and the other one takes its place
-  EXPECT_TRUE(nodes.find_rivals([](int) { return kOpened + seconds(60); }).empty());
+  EXPECT_TRUE(nodes.find_conflicts([](int) { return kOpened + seconds(60); }).empty());
 }
 
 TEST(Membership, NnodesAsTheyAreWritten) {
