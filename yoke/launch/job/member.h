@@ -23,7 +23,7 @@ namespace yoke::launch {
 ///   kPreparing, kRunning, kOnlyStore, kDraining -> kWaiting    it refused, or the start was cancelled
 ///   any of them -> kLost                     its connection ended; no event of it follows
 ///
-/// A node that is dismissed (Member::leaves_with) becomes kLeft where the table says kWaiting.
+/// A node that was dismissed (Member::leaves_with) is kLeft where the table says kWaiting.
 enum class MemberState {
   kConnecting,  ///< Its agent was started, or connected, and has not introduced itself.
   kWaiting,     ///< It can take part in the next start.
