@@ -4,10 +4,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -42,11 +42,10 @@ launch::Channel take_standard_streams() {
 }
 
 nlohmann::json receive_launch(launch::Channel& channel) {
+  launch::EventLoop loop;
+  const std::array<launch::EventSource*, 1> sources = {&channel};
   while (true) {
-    std::vector<pollfd> polls;
-    channel.add_polls(polls);
-    poll(polls.data(), polls.size(), 500);
-    channel.handle(polls, 0);
+    loop.turn(sources, std::chrono::milliseconds(500));
     if (auto message = channel.receive()) return message->at("launch");
     if (channel.end()) throw Error(ErrorCode::kUnavailable, "the head of the job: {}", *channel.end());
   }

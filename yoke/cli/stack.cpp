@@ -26,7 +26,6 @@
 #include "yoke/cli/stack_tools.h"
 #include "yoke/device/process/folder.h"
 #include "yoke/device/process/info.h"
-#include "yoke/launch/job/group.h"
 
 namespace yoke::cli {
 namespace {

@@ -1,39 +1,32 @@
 #include "yoke/launch/job/agent.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "yoke/base/error.h"
-#include "yoke/base/format.h"
-#include "yoke/launch/job/job_server.h"
+#include "yoke/launch/job/launcher.h"
 #include "yoke/launch/job/own_error_file.h"
-#include "yoke/launch/job/suspend.h"
-#include "yoke/launch/node/earliest.h"
 #include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/rendezvous.h"
 #include "yoke/launch/node/wire.h"
-#include "yoke/launch/output/screen.h"
-#include "yoke/launch/process/signals.h"
 
 namespace yoke::launch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 using Kind = NodeEvent::Kind;
-/// Of each stream, on its way to the head.
+/// The output of each stream that may be on its way to the head.
 constexpr int64_t kMaxUnacknowledgedBytes = 1 << 20;
-/// Beyond the grace, for a head that does not answer the wish to end.
+/// How long, beyond the grace, a head may take to answer the request to end.
 constexpr std::chrono::seconds kHeadPatience{5};
 constexpr std::chrono::seconds kDrain{1};
+constexpr std::chrono::seconds kLongestTurn{1};
 
 std::string host_name() {
   char name[256] = "";
@@ -41,7 +34,7 @@ std::string host_name() {
   return name;
 }
 
-/// "CLIENT PORT SERVER PORT": where the head's connection reached us.
+/// Where the head's connection reached this host. SSH_CONNECTION is "CLIENT PORT SERVER PORT".
 std::string address_by_ssh() {
   const char* const connection = std::getenv("SSH_CONNECTION");
   if (connection == nullptr) return "";
@@ -52,17 +45,11 @@ std::string address_by_ssh() {
   return text.substr(second + 1, end - second - 1);
 }
 
-class Agent : public NodeObserver {
+class Agent : public Launcher {
  public:
   Agent(const LaunchSpec& spec, NodeInfo info, bool has_screen)
-      : spec_(spec),
-        info_(std::move(info)),
-        signals_(take_signals(spec.stop_signals)),
-        node_(spec, has_screen, *this),
-        job_(describe_job(spec)) {
-    if (has_screen) screen_.emplace(spec.name, spec.color, spec.environment);
-    job_server_ = std::make_unique<JobServer>(job_, screen_ ? screen_->recent_lines() : no_lines_,
-                                              [this](StopHow) { ask_to_end(SIGTERM); });
+      : Launcher(spec), info_(std::move(info)), node_(spec, has_screen, *this) {
+    open(has_screen);
     if (node_.run_folder().empty() || spec.quiet) return;
     const auto text = fmt::format("logs are in {}", node_.run_folder());
     if (screen_) {
@@ -74,7 +61,7 @@ class Agent : public NodeObserver {
 
   enum class Outcome { kEnded, kLost, kCut };
 
-  /// Until the job is over or the head is lost; no rank is left then.
+  /// Returns when the job is over or the head is lost; no rank is left then.
   Outcome serve(Channel& head) {
     head_ = &head;
     outcome_.reset();
@@ -85,53 +72,33 @@ class Agent : public NodeObserver {
     notices_.clear();
     while (!outcome_) step();
     node_.order(Order::kKill, 0);
-    // A reader of the screen that does not come is not waited for once somebody wants the end.
+    // A screen whose reader does not read is not waited for once somebody wants the end.
     while (is_running_ && !(has_ended_ && stop_signal_ != 0)) step();
     head_ = nullptr;
     return *outcome_;
   }
 
-  /// Without a head: answers those who ask, and says whether it was told to end.
+  /// Without a head: answers those who ask. Returns whether it was told to end.
   bool wait_alone(std::chrono::milliseconds limit) {
-    polls_.clear();
-    polls_.push_back({signals_.value(), POLLIN, 0});
-    if (screen_) screen_->add_polls(polls_);
-    const auto first_of_server = polls_.size();
-    job_server_->add_polls(polls_);
-    poll(polls_.data(), polls_.size(), static_cast<int>(limit.count()));
-    if (screen_) screen_->flush();
-    read_signals();
-    job_server_->handle(polls_, first_of_server);
+    turn({}, limit);
     return stop_signal_ != 0;
   }
   int stop_signal() const { return stop_signal_; }
-  int exit_code() const { return screen_ ? screen_->exit_code(exit_code_) : exit_code_; }
+  int exit_code() const { return exit_code_with_output(exit_code_); }
+  using Launcher::say;
 
-  void say(const std::string& text) {
-    if (screen_) screen_->say(fmt::format("{}: {}", spec_.name, text));
-  }
-
-  /// What is printed may still wait for its reader.
+  /// Output that was printed may still wait for its reader.
   void finish_screen() {
-    const auto until = Clock::now() + kDrain;
-    while (screen_ && screen_->is_waiting() && (stop_signal_ == 0 || Clock::now() < until)) step();
+    const auto until = loop_.now() + kDrain;
+    while (screen_ && screen_->is_waiting() && (stop_signal_ == 0 || loop_.now() < until)) step();
     if (screen_ && outcome_ == Outcome::kEnded) screen_->settle();
   }
 
   void on_event(Node&, const NodeEvent& event) override {
-    if (event.kind == Kind::kStarted) job_.on_started(event.rank, event.pid);
-    if (event.kind == Kind::kExited) {
-      job_.on_exited(event.rank, event.value);
-      facts_.wait_statuses[event.rank] = event.value;
-    }
-    if (event.kind == Kind::kReport && event.report) facts_.reports.emplace(event.rank, *event.report);
+    note(event);
     if (event.kind == Kind::kEnded) has_ended_ = true;
-    if (event.kind == Kind::kDone) is_running_ = false;
-    if (event.kind == Kind::kNotice && screen_) {
-      if (event.value != 0) screen_->note_loss();
-      return say(event.text);
-    }
-    if (event.kind == Kind::kRefused) is_running_ = false;
+    if (event.kind == Kind::kDone || event.kind == Kind::kRefused) is_running_ = false;
+    if (event.kind == Kind::kNotice && screen_) return say(event.text);
     tell(event);
   }
 
@@ -151,66 +118,44 @@ class Agent : public NodeObserver {
   }
 
  private:
+  bool has_head() const { return head_ != nullptr && !outcome_; }
+
   void tell(const NodeEvent& event) {
-    if (head_ != nullptr && !outcome_) head_->send({{"event", to_json(event)}});
+    if (has_head()) head_->send({{"event", to_json(event)}});
   }
 
   void step() {
-    polls_.clear();
-    polls_.push_back({signals_.value(), POLLIN, 0});
-    if (screen_) screen_->add_polls(polls_);
-    const auto first_of_node = polls_.size();
-    node_.add_polls(polls_);
-    const auto first_of_server = polls_.size();
-    job_server_->add_polls(polls_);
-    const auto first_of_head = polls_.size();
-    if (head_ != nullptr && !outcome_) head_->add_polls(polls_);
-    poll(polls_.data(), polls_.size(), timeout());
-    read_signals();
-    node_.handle(polls_, first_of_node);
-    if (head_ != nullptr && !outcome_) {
-      head_->handle(polls_, first_of_head);
-      receive();
-    }
-    if (screen_) screen_->flush();
-    job_server_->handle(polls_, first_of_server);
-    if (give_up_at_ && Clock::now() >= *give_up_at_ && !outcome_) {
+    std::vector<EventSource*> sources = {&node_};
+    if (has_head()) sources.push_back(head_);
+    turn(sources, kLongestTurn);
+    if (has_head()) receive();
+    if (give_up_at_ && loop_.now() >= *give_up_at_ && !outcome_) {
       say("the head of the job does not answer; ending this node's ranks");
       outcome_ = Outcome::kLost;
     }
   }
 
-  int timeout() const {
-    Earliest next;
-    next.take(node_.next_time());
-    if (head_ != nullptr && !outcome_) next.take(head_->next_time());
-    if (!outcome_) next.take(give_up_at_);
-    if (screen_) next.take(screen_->next_time());
-    return next.milliseconds_from(Clock::now(), 1000);
+  void add_to(WaitSet& waits) override {
+    Launcher::add_to(waits);
+    if (!outcome_) waits.until(give_up_at_);
   }
 
-  void read_signals() {
-    while (const auto signal = next_signal(signals_)) {
-      if (is_job_control(signal->number)) {
-        suspend(*signal, &node_, screen_ ? &*screen_ : nullptr);
-        continue;
-      }
-      node_.note_signal(*signal);
-      const auto& ends = spec_.stop_signals;
-      if (std::find(ends.begin(), ends.end(), signal->number) == ends.end()) {
-        node_.order(Order::kForward, signal->number);
-        continue;
-      }
-      ask_to_end(signal->number);
-    }
+  std::vector<Node*> nodes() override { return {&node_}; }
+
+  void on_signal(const Signal& signal) override {
+    const auto& ends = spec_.stop_signals;
+    if (std::find(ends.begin(), ends.end(), signal.number) != ends.end()) return ask_to_end(signal.number);
+    node_.order(Order::kForward, signal.number);
   }
 
-  /// The head decides.
+  void on_stop(StopHow) override { ask_to_end(SIGTERM); }
+
+  /// Reports the signal to the head, which decides.
   void ask_to_end(int signal) {
     stop_signal_ = signal;
     job_.is_stopping = true;
     tell({.kind = Kind::kSignal, .value = signal});
-    if (!give_up_at_) give_up_at_ = Clock::now() + spec_.grace + kHeadPatience;
+    if (!give_up_at_) give_up_at_ = loop_.now() + spec_.grace + kHeadPatience;
   }
 
   void receive() {
@@ -219,7 +164,7 @@ class Agent : public NodeObserver {
         obey(*message);
         if (outcome_) return;
       }
-    } catch (const std::exception& error) {  // of JSON too
+    } catch (const std::exception& error) {  // errors of JSON too
       say(fmt::format("the head of the job: {}", error.what()));
       outcome_ = Outcome::kLost;
       return;
@@ -243,7 +188,7 @@ class Agent : public NodeObserver {
       exit_code_ = end->at("exit_code");
       const std::string reason = end->at("reason");
       if (screen_) screen_->settle();    // the reason is the last line
-      if (screen_ && exit_code_ != 0) {  // an agent over ssh has the environment of the head, and not its files
+      if (screen_ && exit_code_ != 0) {  // an agent over ssh has the head's environment, but not its files
         const auto failed = facts_.reports.empty() ? std::nullopt : std::optional(failed_rank(facts_));
         leave_error_file(spec_, failed, reason, [this](const auto& text) { say(text); });
       }
@@ -265,25 +210,17 @@ class Agent : public NodeObserver {
     job_.begin_attempt(plans, place.restart_count);
   }
 
-  const LaunchSpec& spec_;
   NodeInfo info_;
-  UniqueFd signals_;
   LocalNode node_;
-  std::optional<Screen> screen_;
   Channel* head_ = nullptr;
-  FailureFacts facts_;       ///< Of this node's ranks.
-  bool is_running_ = false;  ///< Ranks, or what they printed is not all read.
-  bool has_ended_ = false;   ///< All ranks.
+  bool is_running_ = false;  ///< It has ranks, or output of them that was not read.
+  bool has_ended_ = false;   ///< All ranks have.
   std::optional<Outcome> outcome_;
   int exit_code_ = 0;
   int stop_signal_ = 0;
-  std::optional<Clock::time_point> give_up_at_;
-  int64_t unacknowledged_[2] = {0, 0};  ///< Bytes of output, standard error's last.
+  std::optional<LoopTime> give_up_at_;
+  int64_t unacknowledged_[2] = {0, 0};  ///< Bytes of standard output, and of standard error.
   std::vector<std::string> notices_;
-  Job job_;  ///< This node's part of it, for those who ask here (`yoke jobs`).
-  RecentLines no_lines_;
-  std::unique_ptr<JobServer> job_server_;
-  std::vector<pollfd> polls_;
 };
 
 NodeInfo info_of(const LaunchSpec& spec) {

@@ -89,7 +89,7 @@ int64_t Job::num_up() const {
 Job describe_job(const LaunchSpec& spec) {
   std::array<char, 256> host = {};
   gethostname(host.data(), host.size() - 1);
-  std::error_code no_folder;  // it may have been removed
+  std::error_code no_folder;  // the folder may have been removed
   return {.pid = getpid(),
           .name = spec.name,
           .run_id = spec.run_id,
@@ -121,7 +121,7 @@ Json to_json(const Job& job) {
 
 Job parse_job(const Json& object) {
   const std::chrono::duration<double> started(
-      std::clamp(object.at("started_at_seconds").get<double>(), 0.0, 9e9));  // what system_clock can hold
+      std::clamp(object.at("started_at_seconds").get<double>(), 0.0, 9e9));  // the range of system_clock
   Job job{.pid = object.at("pid"),
           .name = object.at("name"),
           .run_id = object.at("run_id"),

@@ -1,4 +1,4 @@
-// yoke/launch/job/job.h -- a job as those outside see it: `yoke jobs`, `logs`, `stop`, `stack`.
+// yoke/launch/job/job.h -- a job as other processes see it: `yoke jobs`, `logs`, `stop` and `stack`.
 #pragma once
 
 #include <chrono>
@@ -17,28 +17,28 @@ struct JobRank {
   int64_t rank = 0;
   int64_t local_rank = 0;
   std::string host;
-  int64_t pid = 0;                 ///< On its host; 0: not started yet.
-  std::optional<int> wait_status;  ///< Once it has ended.
+  int64_t pid = 0;                 ///< On its host; 0: it has not started yet.
+  std::optional<int> wait_status;  ///< Set once it has ended.
   StreamPlan out, err;             ///< Where its lines go.
-  std::string prefix;              ///< Of its lines.
+  std::string prefix;              ///< Begins each of its lines.
 
   bool is_up() const { return pid > 0 && !wait_status; }
   bool operator==(const JobRank&) const = default;
 };
 
 struct Job {
-  int64_t pid = 0;  ///< The launcher's, which is the job's name here.
+  int64_t pid = 0;  ///< That of the launcher, by which `yoke` commands name the job.
   std::string name;
   std::string run_id;
   std::vector<std::string> argv;
-  std::string folder;  ///< Where it was started.
-  std::string host;    ///< The launcher's.
+  std::string folder;  ///< The one that it was started in.
+  std::string host;    ///< The one that the launcher runs on.
   std::chrono::system_clock::time_point started_at;
   int64_t num_ranks = 0;
   int64_t num_restarts = 0;
   int64_t max_restarts = 0;
-  bool is_stopping = false;    ///< It was told to, by a signal or by `yoke stop`.
-  std::vector<JobRank> ranks;  ///< Of this attempt.
+  bool is_stopping = false;    ///< It was told to stop, by a signal or by `yoke stop`.
+  std::vector<JobRank> ranks;  ///< Those of this attempt.
 
   void begin_attempt(const std::vector<RankPlan>& plans, int64_t restart_count);
   void on_started(int64_t rank, int64_t rank_pid);
@@ -48,12 +48,12 @@ struct Job {
   bool operator==(const Job&) const = default;
 };
 
-/// Of this process, from now on.
+/// Describes the job of this process, which starts now.
 Job describe_job(const LaunchSpec& spec);
 
 /// docs/jobs.md has the keys.
 nlohmann::ordered_json to_json(const Job& job);
-/// Errors  nlohmann::json::exception: something is missing or of another type.
+/// Errors  nlohmann::json::exception: a key is missing or has another type.
 Job parse_job(const nlohmann::ordered_json& json);
 
 }  // namespace yoke::launch

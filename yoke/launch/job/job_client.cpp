@@ -24,13 +24,13 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxAnswerBytes = 64 << 20;  // of ten thousand ranks, and more
+constexpr size_t kMaxAnswerBytes = 64 << 20;  // enough for a job of more than ten thousand ranks
 
 Error no_answer(const JobAddress& address) {
   return {ErrorCode::kDataLoss, "job {}: what listens there does not answer as `yoke run` does", address.pid};
 }
 
-/// kBusy: many wait to be accepted there.
+/// kBusy: the listener has a full queue of connections.
 enum class Connected { kYes, kNo, kBusy };
 
 Connected connect_to(const JobAddress& address, UniqueFd& fd) {
@@ -52,7 +52,7 @@ bool is_who_it_says(int fd, const JobAddress& address) {
          int64_t{peer.uid} == address.uid;
 }
 
-/// "yoke/UID/PID/RANDOM", and nothing that only looks so: leading zeros would give one launcher several names.
+/// Parses "yoke/UID/PID/RANDOM" strictly: with leading zeros, one launcher would have several names.
 std::optional<JobAddress> parse_address(std::string_view name) {
   if (!name.starts_with("yoke/")) return std::nullopt;
   const auto uid_end = name.find('/', 5);
@@ -67,7 +67,7 @@ std::optional<JobAddress> parse_address(std::string_view name) {
   return address;
 }
 
-/// What has come so far. One that talks nonsense is no job.
+/// Parses what has arrived so far. A listener that sends anything else is not a job.
 std::optional<Job> answer_of(JobConnection& connection) {
   try {
     auto job = connection.read_job(JobTime::min());
@@ -95,7 +95,7 @@ std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid) {
   while (!text.empty()) {
     const auto line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    // Num: RefCount Protocol Flags Type St Inode Path; an abstract name's NUL is shown as '@'. 00010000 listens.
+    // Num: RefCount Protocol Flags Type St Inode Path. '@' is the NUL of an abstract name. Flags 00010000: it listens.
     const auto at = line.find(" @");
     if (at == line.npos || line.find(" 00010000 0001 ") > at) continue;
     const auto address = parse_address(line.substr(at + 2));
@@ -132,7 +132,7 @@ void JobConnection::ask(const Json& question) {
   }
 }
 
-/// False: nothing came until then, or it has hung up.
+/// Returns false if nothing arrived until then, or the launcher has closed the connection.
 bool JobConnection::receive(JobTime until) {
   while (fd_) {
     char buffer[1 << 16];
@@ -210,8 +210,8 @@ std::optional<RecentLines::Line> JobConnection::take_line() {
 
 namespace {
 
-/// The kernel gives the list in pieces, and between two of them others come and go: what one reading misses, three do
-/// not.
+/// The kernel returns the list in pieces, and sockets come and go between two of them. A socket that one reading misses
+/// is found by one of three.
 std::vector<JobAddress> list_addresses() {
   std::vector<JobAddress> all;
   for (int i = 0; i < 3; ++i) {
@@ -235,7 +235,7 @@ std::vector<FoundJob> find_jobs(milliseconds patience) {
     std::erase_if(addresses, [&](const JobAddress& address) {
       UniqueFd fd;
       const auto connected = connect_to(address, fd);
-      if (connected == Connected::kBusy) return false;  // it may be somebody who only pretends: do the others first
+      if (connected == Connected::kBusy) return false;  // perhaps no launcher: ask the others first
       if (connected == Connected::kNo || !is_who_it_says(fd.value(), address)) return true;
       asked.push_back(JobConnection(address, std::move(fd)));
       asked.back().ask_job();

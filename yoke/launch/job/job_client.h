@@ -1,7 +1,7 @@
-// yoke/launch/job/job_client.h -- the jobs that run on this machine, and questions to them.
+// yoke/launch/job/job_client.h -- finds the jobs that run on this machine, and asks them questions.
 //
-// Anybody may listen under any name. A socket is believed only if the kernel says that who listens is the process, and
-// belongs to the user, that its name tells.
+// Anybody may listen under any name. A socket is trusted only if the kernel says that its listener has the process id
+// and the user that are in the socket's name.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace yoke::launch {
 
-/// A launcher's socket, as its name tells.
+/// The name of a launcher's socket, and what it says.
 struct JobAddress {
   std::string name;  ///< "yoke/UID/PID/RANDOM"
   int64_t uid = 0;
@@ -27,33 +27,33 @@ struct JobAddress {
   bool operator==(const JobAddress&) const = default;
 };
 
-/// Those in `text`, which is /proc/net/unix, of the user `uid`; of everybody for root (0). Pure.
+/// The sockets in `text`, the content of /proc/net/unix, of the user `uid`; of all users if that is root (0). Pure.
 std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid);
 
 using JobTime = std::chrono::steady_clock::time_point;
 
-/// A conversation with a launcher. A launcher that stops answering (Ctrl-Z) is waited for no longer than `until`.
+/// A conversation with a launcher. No function waits longer than `until` for a launcher that does not answer (Ctrl-Z).
 class JobConnection {
  public:
-  /// nullopt: nobody is there, or not who the name tells.
+  /// nullopt: nobody listens, or the listener is not the one that the name says.
   static std::optional<JobConnection> open(const JobAddress& address, JobTime until);
 
-  /// Errors of all: kDataLoss when what comes is no answer of a launcher.
+  /// Errors of all functions: kDataLoss when the answer is not that of a launcher.
   void ask_job();
   void ask_stop(bool now);
-  /// `last`: only so many lines of those that are there, of `rank` if that is given.
+  /// `last`: only this number of the lines that are kept, or of those of `rank` if it is given.
   void ask_logs(bool follow, std::optional<int64_t> last = {}, std::optional<int64_t> rank = {});
-  std::optional<Job> read_job(JobTime until);  ///< nullopt: not until then, or it has hung up.
-  /// nullopt: not until then, or there are no more (is_over()), or it has hung up.
+  std::optional<Job> read_job(JobTime until);  ///< nullopt: no answer until then, or it has closed.
+  /// nullopt: no line until then, or there are no more (is_over()), or the launcher has closed the connection.
   std::optional<RecentLines::Line> read_line(JobTime until);
 
   const JobAddress& address() const { return address_; }
-  bool is_closed() const { return !fd_; }  ///< It has hung up: mostly because it has ended.
+  bool is_closed() const { return !fd_; }  ///< The launcher has closed it, mostly because it has ended.
   bool is_over() const { return is_over_; }
   int fd() const { return fd_.value(); }
   void close();
 
-  /// REQUIRES: who listens at the other end of `fd` has been looked at.
+  /// REQUIRES: the caller has checked the credentials of the peer at the other end of `fd`.
   JobConnection(JobAddress address, UniqueFd fd) : address_(std::move(address)), fd_(std::move(fd)) {}
 
  private:
@@ -65,21 +65,21 @@ class JobConnection {
   JobAddress address_;
   UniqueFd fd_;
   std::string received_;
-  size_t num_taken_ = 0;  ///< Of its bytes.
+  size_t num_taken_ = 0;  ///< Bytes of received_ that were taken.
   bool is_over_ = false;
 };
 
 struct FoundJob {
   JobAddress address;
-  std::optional<Job> job;  ///< nullopt: its launcher is there and does not answer.
+  std::optional<Job> job;  ///< nullopt: its launcher exists and does not answer.
 };
 
-/// This user's jobs, all users' for root, in order of their PIDs.
+/// The jobs of this user, or of all users for root, in the order of their PIDs.
 /// Errors  as errno says for /proc/net/unix.
 std::vector<FoundJob> find_jobs(std::chrono::milliseconds patience = std::chrono::seconds(1));
 
-/// The one that `name` means: a launcher's PID, else a run id; empty: the only one.
-/// Errors  kNotFound, kInvalidArgument when it could be several; the message lists them.
+/// The job that `name` means: a launcher's PID or a run id; empty: the only job.
+/// Errors  kNotFound; kInvalidArgument if it could be several jobs, which the message lists.
 const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string& name);
 
 }  // namespace yoke::launch

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -21,7 +22,7 @@ constexpr size_t kMaxQuestionBytes = 4096;
 constexpr size_t kMaxWaitingBytes = 1 << 16;
 constexpr int kAcceptedPerTurn = 16;
 
-/// Nobody can have taken a name with `random` in it before us.
+/// The random part of the name keeps others from taking it before us.
 UniqueFd listen_as(uid_t user, pid_t pid) {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   uint64_t random = 0;
@@ -56,27 +57,29 @@ void JobServer::close() {
   clients_.clear();
 }
 
-void JobServer::add_polls(std::vector<pollfd>& polls) const {
-  polls.push_back({listener_.value(), POLLIN, 0});
-  for (const auto& client : clients_) {
-    // One question at a time: who does not take the answer is not asked for more.
-    polls.push_back({client.fd.value(), static_cast<short>(client.answer.empty() ? POLLIN : POLLOUT), 0});
+void JobServer::add_to(WaitSet& waits) {
+  waits.read(listener_.value(), is_called_);
+  for (auto& client : clients_) {
+    // One question at a time: a client that does not take its answer cannot ask more.
+    if (client.answer.empty()) {
+      waits.read(client.fd.value(), client.is_ready);
+    } else {
+      waits.write(client.fd.value(), client.is_ready);
+    }
   }
 }
 
-void JobServer::handle(const std::vector<pollfd>& polls, size_t first) {
-  size_t at = first + 1;
-  for (auto client = clients_.begin(); client != clients_.end(); ++at) {
-    client = serve(*client, polls[at].revents != 0) ? std::next(client) : clients_.erase(client);
-  }
-  if (polls[first].revents != 0) accept_some();
+void JobServer::handle(LoopTime) {
+  std::erase_if(clients_,
+                [this](Client& client) { return !serve(client) || (is_finishing_ && client.answer.empty()); });
+  if (is_called_) accept_some();
 }
 
 void JobServer::accept_some() {
   for (int i = 0; i < kAcceptedPerTurn; ++i) {
     UniqueFd fd(accept4(listener_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
-      // Out of descriptors or memory: the loop would spin on what it cannot accept. The job goes on, unseen.
+      // Without descriptors or memory the loop would spin on what it cannot accept. The job goes on, unseen.
       if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) listener_.reset();
       return;
     }
@@ -85,19 +88,19 @@ void JobServer::accept_some() {
       clients_.erase(std::min_element(clients_.begin(), clients_.end(),
                                       [](const Client& a, const Client& b) { return a.last_seen < b.last_seen; }));
     }
-    clients_.push_back({.fd = std::move(fd), .last_seen = ++now_});
+    clients_.push_back({.fd = std::move(fd), .last_seen = ++num_acts_});
   }
 }
 
-/// False: it is to be hung up on.
-bool JobServer::serve(Client& client, bool is_ready) {
+/// Returns false if the client shall be disconnected.
+bool JobServer::serve(Client& client) {
   const bool has_question = client.question.find('\n') != client.question.npos;
-  if ((is_ready || has_question) && client.answer.empty() && !read_question(client)) return false;
+  if ((client.is_ready || has_question) && client.answer.empty() && !read_question(client)) return false;
   while (true) {
     add_lines(client);
     if (client.answer.empty()) return true;
     if (!send_answer(client)) return false;
-    if (!client.answer.empty()) return true;  // it has enough for now
+    if (!client.answer.empty()) return true;  // it does not take more now
   }
 }
 
@@ -113,12 +116,12 @@ bool JobServer::read_question(Client& client) {
   }
   const auto question = client.question.substr(0, end);
   client.question.erase(0, end + 1);
-  client.last_seen = ++now_;
+  client.last_seen = ++num_acts_;
   try {
     obey(client, question);
     return true;
   } catch (const nlohmann::json::exception&) {
-    return false;  // garbage
+    return false;  // not a question
   }
 }
 
@@ -141,7 +144,7 @@ void JobServer::obey(Client& client, std::string_view question) {
   client.answer = answer.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';  // arguments may be any bytes
 }
 
-/// A line is {"rank", "stream", "missed", "gone", "bytes"}, then so many bytes, for it need not be UTF-8.
+/// A line is {"rank", "stream", "missed", "gone", "bytes"}, then that many bytes, because it need not be UTF-8.
 void JobServer::add_lines(Client& client) const {
   if (!client.cursor) return;
   while (client.answer.size() < kMaxWaitingBytes) {
@@ -163,7 +166,7 @@ bool JobServer::send_answer(Client& client) {
   const ssize_t count = send(client.fd.value(), answer.data() + client.num_sent, answer.size() - client.num_sent,
                              MSG_NOSIGNAL | MSG_DONTWAIT);
   if (count < 0) return errno == EAGAIN || errno == EINTR;
-  client.last_seen = ++now_;
+  client.last_seen = ++num_acts_;
   client.num_sent += static_cast<size_t>(count);
   if (client.num_sent < answer.size()) return true;
   answer.clear();
@@ -172,17 +175,15 @@ bool JobServer::send_answer(Client& client) {
 }
 
 void JobServer::finish(std::chrono::milliseconds limit) {
-  const auto until = std::chrono::steady_clock::now() + limit;
   listener_.reset();
-  for (auto& client : clients_) client.is_following = false;
-  std::vector<pollfd> polls;
-  while (true) {
-    std::erase_if(clients_, [&](Client& client) { return !serve(client, false) || client.answer.empty(); });
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    if (clients_.empty() || left.count() <= 0) return;
-    polls.clear();
-    add_polls(polls);
-    poll(polls.data(), polls.size(), static_cast<int>(left.count()));
+  is_called_ = false;
+  is_finishing_ = true;
+  for (auto& client : clients_) client.is_following = client.is_ready = false;
+  EventLoop loop;
+  const std::array<EventSource*, 1> sources = {this};
+  const auto until = loop.now() + limit;
+  for (handle(loop.now()); !clients_.empty() && loop.now() < until;) {
+    loop.turn(sources, std::chrono::ceil<std::chrono::milliseconds>(until - loop.now()));
   }
 }
 

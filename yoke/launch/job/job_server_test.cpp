@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -28,10 +29,8 @@ constexpr auto kNow = JobTime::min();
 class JobServerTest : public testing::Test {
  protected:
   void turn() {
-    std::vector<pollfd> polls;
-    server_.add_polls(polls);
-    poll(polls.data(), polls.size(), 0);
-    server_.handle(polls, 0);
+    const std::array<EventSource*, 1> sources = {&server_};
+    loop_.turn(sources, std::chrono::milliseconds(0));
   }
   JobConnection connect() {
     auto connection = JobConnection::open(address(), kNow);
@@ -58,7 +57,7 @@ class JobServerTest : public testing::Test {
     }
     return result;
   }
-  /// Whether the server has hung up.
+  /// Whether the server has closed the connection.
   bool is_refused(JobConnection& connection) {
     turn();
     connection.read_job(kNow);
@@ -68,6 +67,7 @@ class JobServerTest : public testing::Test {
   Job job_{.pid = getpid(), .name = "yoke run", .run_id = "ada", .argv = {"./train", "\xff"}, .num_ranks = 2};
   RecentLines lines_;
   std::vector<StopHow> stops_;
+  EventLoop loop_;
   JobServer server_{job_, lines_, [this](StopHow how) { stops_.push_back(how); }};
 };
 
@@ -165,9 +165,9 @@ TEST_F(JobServerTest, WhoNeverReadsMissesLinesAndDelaysNobody) {
 
 TEST_F(JobServerTest, WhoHasAnAnswerToTakeIsWaitedForAndNotAsked) {
   const auto events = [&] {
-    std::vector<pollfd> polls;
-    server_.add_polls(polls);
-    return polls.at(1).events;
+    WaitSet waits;
+    server_.add_to(waits);
+    return waits.polls().at(1).events;
   };
   auto slow = connect();
   EXPECT_EQ(events(), POLLIN);

@@ -1,76 +1,75 @@
-// yoke/launch/job/member.h -- a node as the head of a job knows it.
+// yoke/launch/job/member.h -- a node as the job policy knows it. Values alone: the node itself is the executor's.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "yoke/launch/job/job.h"
-#include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/node.h"
-#include "yoke/launch/node/remote_node.h"
 
 namespace yoke::launch {
 
+/// What a node does in the current start of the job.
+///
+///   kConnecting -> kWaiting                  it introduced itself
+///   kWaiting    -> kPreparing                it was chosen for a start
+///   kPreparing  -> kRunning                  it was told to start its ranks
+///   kRunning   <-> kOnlyStore                its ranks ended and the store waits; the store may end
+///   kRunning, kOnlyStore -> kDraining        all of its processes ended
+///   kDraining   -> kWaiting                  the head has all that its ranks printed
+///   kPreparing, kRunning, kOnlyStore, kDraining -> kWaiting    it refused, or the start was cancelled
+///   any of them -> kLost                     its connection ended; no event of it follows
+///
+/// A node that was dismissed (Member::leaves_with) is kLeft where the table says kWaiting.
+enum class MemberState {
+  kConnecting,  ///< Its agent was started, or connected, and has not introduced itself.
+  kWaiting,     ///< It can take part in the next start.
+  kPreparing,
+  kRunning,
+  kOnlyStore,  ///< Of its processes only the one that serves the ranks' store is left.
+  kDraining,
+  kLeft,  ///< It takes part in no further start.
+  kLost,
+};
+
+/// Whether a node in this state belongs to the current start: it has processes, or not all that they printed is here.
+bool takes_part(MemberState state);
+bool has_processes(MemberState state);
+
 struct Member {
-  std::unique_ptr<Node> node;
-  RemoteNode* remote = nullptr;  ///< The same, unless it is this machine.
-  LocalNode* local = nullptr;    ///< The same, if it is.
-  size_t host_index = 0;         ///< In NodesSpec::hosts, if it was started there.
-  NodeInfo info;
-  bool is_ready = false;
-  bool is_lost = false;
-  int leaves_with = -1;  ///< The exit status that a node is given which is not to take part any more; -1: it stays.
-  bool has_only_store = false;  ///< Its ranks have ended, and it serves the ranks' store.
-  bool has_processes = false;   ///< Of this start.
-  bool takes_part = false;      ///< In this start; it has processes, or what they printed is not all here.
-  std::set<int64_t> ranks;      ///< Of this start.
+  MemberState state = MemberState::kConnecting;
+  /// The process of the head is part of this node. The job cannot continue without it, so it is never dismissed.
+  bool is_heads_own = false;
+  std::optional<size_t> host;      ///< Index in NodesSpec::hosts, if the head started its agent there.
+  std::optional<int> leaves_with;  ///< The exit status of a node that was dismissed; unset: it stays.
+  std::string name;                ///< For messages, as the user calls it; empty: it need not be named.
+  NodeInfo info;                   ///< What it said about itself. REQUIRES: state is not kConnecting.
+  std::set<int64_t> ranks;         ///< Of the current start.
 
-  std::string name() const { return remote == nullptr ? "the head" : info.host; }
-  Node::Time last_heard() const { return remote == nullptr ? Node::Time::max() : remote->last_heard(); }
+  bool takes_part() const { return launch::takes_part(state); }
+  bool has_processes() const { return launch::has_processes(state); }
+  bool is_ready() const { return state != MemberState::kConnecting && state != MemberState::kLost; }
+  void leave_start() { state = leaves_with ? MemberState::kLeft : MemberState::kWaiting; }
+
+  /// Begins a notice of this node: "b: ", or nothing for the head's own.
+  std::string notice_prefix() const;
+  /// A file on this node, for people: "b:/logs/0", or "/logs/0" on the head's own.
+  std::string path_of(const std::string& file) const { return is_heads_own ? file : info.host + ":" + file; }
 };
 
-using Members = std::map<int, Member>;  ///< By their numbers in the Membership.
+using Members = std::map<int, Member>;  ///< By their ids, in the order of their coming.
 
-Members::iterator find_member(Members& members, const Node& node);
-int64_t num_lost(const Members& members);
-bool takes_any_part(const Members& members);  ///< One of them, in this start.
 bool has_processes(const Members& members);
-/// Whether ranks of other hosts than its own do not find the store at `address`: it is a host's for itself.
+bool takes_any_part(const Members& members);
+int64_t num_lost(const Members& members);
+/// "a, b": the names of the nodes that are ready; "none".
+std::string describe(const Members& members);
+/// Whether ranks on other hosts cannot find the store at `address`, because it is a loopback address.
 bool is_out_of_reach(const std::string& address, const Members& members, const std::vector<int>& chosen);
-std::string describe(const Members& members);  ///< "a, b": those that are ready; "none".
-
-/// The member that serves the ranks' store and is now alone with it: it may end. Null while ranks run anywhere.
-Member* last_with_store(Members& members);
-
-/// Describes the ranks of this start for those who ask (`yoke jobs`). `is_shown_here`: what another host's ranks print
-/// comes to this screen; else to their own.
-void add_ranks(Job& job, const Member& member, const Place& place, const LaunchSpec& spec, bool is_shown_here);
-
-/// When to try again to start an agent on each of some hosts, and what has been said about it.
-class HostTries {
- public:
-  using Time = std::chrono::steady_clock::time_point;
-
-  explicit HostTries(size_t num_hosts) : hosts_(num_hosts) {}
-
-  /// Whether host `index` may be tried now; if so, it may be tried next after a pause that doubles each time.
-  bool take(size_t index, Time now);
-  /// Whether its failure is still to be told: once for each time that it was there.
-  bool take_complaint(size_t index);
-  void forget(size_t index) { hosts_[index] = {}; }  ///< It is there.
-
- private:
-  struct Host {
-    Time next;
-    std::chrono::seconds pause{1};
-    bool has_said = false;
-  };
-  std::vector<Host> hosts_;
-};
+/// The node that serves the ranks' store while no other process of the job is left; nullopt: there is no such node.
+std::optional<int> last_with_store(const Members& members);
 
 }  // namespace yoke::launch

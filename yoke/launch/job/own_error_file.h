@@ -1,4 +1,5 @@
-// yoke/launch/job/own_error_file.h -- why a job failed, for whoever launched the launcher: its TORCHELASTIC_ERROR_FILE.
+// yoke/launch/job/own_error_file.h -- reports why a job failed to the program that started the launcher, in the file
+// that its TORCHELASTIC_ERROR_FILE names.
 #pragma once
 
 #include <functional>
@@ -10,8 +11,8 @@
 
 namespace yoke::launch {
 
-/// Writes the file that TORCHELASTIC_ERROR_FILE of the launcher's own environment names, if it names one: `failed`, or
-/// `reason` where no rank failed or the one that did left no report. A file that cannot be written is only worth a
+/// Writes the file that TORCHELASTIC_ERROR_FILE of the launcher's own environment names, if it is set: the report of
+/// `failed`, or `reason` if no rank failed or it left no report. If the file cannot be written, there is only a
 /// warning.
 void leave_error_file(const LaunchSpec& spec, const std::optional<FailedRank>& failed, const std::string& reason,
                       const std::function<void(const std::string& text)>& warn);

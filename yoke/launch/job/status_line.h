@@ -1,4 +1,4 @@
-// yoke/launch/job/status_line.h -- what the launcher shows at the bottom of a terminal. Pure.
+// yoke/launch/job/status_line.h -- the line that the launcher shows at the bottom of a terminal. Pure.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ namespace yoke::launch {
 struct JobStatus {
   std::string name = "yoke run";
   int64_t num_up = 0, num_ranks = 0;
-  std::string nodes;  ///< "2 of 2 to 4"; empty: one node.
+  std::string nodes;  ///< "2 of 2 to 4"; empty: there is one node.
   std::chrono::seconds elapsed{0};
   int64_t num_restarts = 0, max_restarts = 0;
 };

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr size_t kLengthBytes = 4;
-/// The largest is a rank's environment, of which the kernel takes 6 MB at most.
+/// The largest message is a rank's environment, which the kernel limits to 6 MB.
 constexpr size_t kMaxMessageBytes = 64 << 20;
 constexpr size_t kChannelReadBytes = 1 << 18;
 
@@ -43,19 +43,19 @@ void Channel::send(const json& message) {
   write_some();
 }
 
-void Channel::add_polls(std::vector<pollfd>& polls) const {
-  polls.push_back({in_.value(), POLLIN, 0});
-  polls.push_back({num_unsent_bytes() > 0 ? out_.value() : -1, POLLOUT, 0});
+void Channel::add_to(WaitSet& waits) {
+  waits.read(in_.value(), can_read_);
+  waits.write(num_unsent_bytes() > 0 ? out_.value() : -1, can_write_);
+  if (!end_) waits.until(heartbeat_.next_time(num_unsent_bytes() == 0));
 }
 
-void Channel::handle(const std::vector<pollfd>& polls, size_t first) {
+void Channel::handle(LoopTime now) {
   if (end_) return;
-  if (polls[first].revents != 0) read_some();
-  if (!end_ && polls[first + 1].revents != 0) write_some();
+  if (can_read_) read_some(now);
+  if (!end_ && can_write_) write_some();
   if (end_) return;
-  const auto now = Clock::now();
-  // What is on its way to us counts: this side may have been stopped, not the other one.
-  if (heartbeat_.is_lost(now)) read_some();
+  // Bytes that have already arrived count: perhaps this side was stopped, and not the other one.
+  if (heartbeat_.is_lost(now)) read_some(now);
   if (!end_ && heartbeat_.is_lost(now)) {
     was_silent_ = true;
     close(fmt::format("nothing was heard from it for {}", format_duration(heartbeat_.silence())));
@@ -64,19 +64,14 @@ void Channel::handle(const std::vector<pollfd>& polls, size_t first) {
   }
 }
 
-std::optional<Channel::Time> Channel::next_time() const {
-  if (end_) return std::nullopt;
-  return heartbeat_.next_time(num_unsent_bytes() == 0);
-}
-
-void Channel::read_some() {
+void Channel::read_some(LoopTime now) {
   char buffer[kChannelReadBytes];
   const auto count = ::read(in_.value(), buffer, sizeof buffer);
   if (count > 0) {
-    heartbeat_.on_heard(Clock::now());
+    heartbeat_.on_heard(now);
     received_.append(buffer, static_cast<size_t>(count));
   } else if (count == 0 || errno == ECONNRESET) {
-    // A process that is killed resets its connection where it left something unread, and closes it where not.
+    // The connection of a process that was killed is reset if it left something unread, and otherwise closed.
     close("its connection was closed");
   } else if (errno != EAGAIN && errno != EINTR) {
     close(fmt::format("its connection broke: {}", std::generic_category().message(errno)));
@@ -87,7 +82,7 @@ void Channel::write_some() {
   while (num_unsent_bytes() > 0) {
     const auto count = ::write(out_.value(), unsent_.data() + sent_, num_unsent_bytes());
     if (count < 0) {
-      // That nothing can be written is no end yet: what was said before may still be read.
+      // A failed write does not end the channel: what the other side said before can still be read.
       if (errno == EAGAIN || errno == EINTR) break;
       sent_ = unsent_.size();
     } else {
@@ -119,21 +114,22 @@ std::optional<json> Channel::receive() {
     size_t length = 0;
     for (size_t i = 0; i < kLengthBytes; ++i) length |= size_t{static_cast<unsigned char>(rest[i])} << (8 * i);
     if (length > kMaxMessageBytes) {
-      close("it speaks another language");
-      throw Error(ErrorCode::kDataLoss, "what came is no message of yoke: '{}'", printable(rest.substr(0, 60)));
+      close("it does not speak yoke's protocol");
+      throw Error(ErrorCode::kDataLoss, "it sent something that is not a message of yoke: '{}'",
+                  printable(rest.substr(0, 60)));
     }
     if (rest.size() - kLengthBytes < length) break;
     taken_ += kLengthBytes + length;
     auto message = json::from_cbor(rest.substr(kLengthBytes, length), true, false);
     if (!message.is_object()) {
-      close("it speaks another language");
-      throw Error(ErrorCode::kDataLoss, "what came is no message of yoke");
+      close("it does not speak yoke's protocol");
+      throw Error(ErrorCode::kDataLoss, "it sent something that is not a message of yoke");
     }
     if (!message.empty()) return message;
   }
   received_.erase(0, taken_);
   taken_ = 0;
-  if (received_.size() > kMaxMessageBytes + kChannelReadBytes) close("it says much that is no message");
+  if (received_.size() > kMaxMessageBytes + kChannelReadBytes) close("it sends data that contains no message");
   return std::nullopt;
 }
 

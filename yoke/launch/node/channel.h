@@ -5,58 +5,56 @@
 // first. The empty object is a heartbeat.
 #pragma once
 
-#include <poll.h>
-
 #include <chrono>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "yoke/base/file.h"
+#include "yoke/launch/loop/event_loop.h"
 #include "yoke/launch/node/heartbeat.h"
 
 namespace yoke::launch {
 
-class Channel {
+class Channel : public EventSource {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = LoopTime;
 
-  /// `in` and `out` may be the same descriptor twice (then `out` is a duplicate). `silence`: after which the other side
-  /// is lost.
-  /// `preamble`: what comes before it is skipped, such as the words of a login shell; empty: nothing does.
+  /// `in` and `out` may be one connection (then `out` is a duplicate of the descriptor). `silence`: after this time
+  /// without a word the other side is lost. `preamble`: everything up to this text is skipped, such as the words of a
+  /// login shell; empty: nothing is skipped.
   Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble = "");
 
   void set_silence(std::chrono::milliseconds silence) { heartbeat_.set_silence(silence); }
   void send(const nlohmann::json& message);
 
-  void add_polls(std::vector<pollfd>& polls) const;  ///< Two entries.
-  void handle(const std::vector<pollfd>& polls, size_t first);
+  void add_to(WaitSet& waits) override;
+  void handle(LoopTime now) override;
 
-  /// The next message that has arrived. Errors  kDataLoss: the other side says what is no message.
+  /// The next message that has arrived. Errors  kDataLoss: the other side sent something that is not a message.
   std::optional<nlohmann::json> receive();
 
   /// Why nothing more will come; nullopt while the connection lives. Messages that arrived before are still to be
   /// received.
   const std::optional<std::string>& end() const { return end_; }
   Time last_heard() const { return heartbeat_.last_heard(); }
-  bool was_silent() const { return was_silent_; }  ///< And that is why: a cut rather than an end.
-  std::optional<Time> next_time() const;           ///< When handle() is to be called although nothing happened.
+  bool was_silent() const { return was_silent_; }  ///< It ended by silence: a cut rather than an end.
   size_t num_unsent_bytes() const { return unsent_.size() - sent_; }
 
-  /// Sends what is left, for no longer than `patience`.
+  /// Sends what is still unsent, for no longer than `patience`.
   void flush(std::chrono::milliseconds patience);
 
  private:
-  void read_some();
+  void read_some(LoopTime now);
   void write_some();
   bool skip_preamble();
   void close(std::string why);
 
   UniqueFd in_, out_;
   Heartbeat heartbeat_;
-  std::string preamble_;  ///< Not yet seen.
+  bool can_read_ = false, can_write_ = false;
+  std::string preamble_;  ///< Empty once it has arrived.
   std::string received_;
   size_t taken_ = 0;
   std::string unsent_;

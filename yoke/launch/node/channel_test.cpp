@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
@@ -31,10 +32,8 @@ class ChannelTest : public testing::Test {
   }
 
   void turn(int wait_ms = 100) {
-    std::vector<pollfd> polls;
-    channel_->add_polls(polls);
-    poll(polls.data(), polls.size(), wait_ms);
-    channel_->handle(polls, 0);
+    const std::array<EventSource*, 1> sources = {channel_.get()};
+    loop_.turn(sources, milliseconds(wait_ms));
   }
 
   void say(std::string_view bytes) {
@@ -51,6 +50,7 @@ class ChannelTest : public testing::Test {
 
   UniqueFd other_;
   std::unique_ptr<Channel> channel_;
+  EventLoop loop_;
 };
 
 TEST_F(ChannelTest, MessagesArriveWholeInWhateverPieces) {

@@ -63,7 +63,7 @@ void Handshake::feed_agent(std::string& received, std::string& to_send) {
   }
   if (received.empty()) return;
   if (received.front() == 'n') return refuse("it refuses this node: the job's id or the token is another");
-  if (received.front() != 'y') return refuse("it answers as no yoke does");
+  if (received.front() != 'y') return refuse("it does not answer as yoke does");
   if (received.size() < 1 + crypto_auth_BYTES) return;
   const auto claimed = received.substr(1, crypto_auth_BYTES);
   received.erase(0, 1 + crypto_auth_BYTES);
@@ -79,7 +79,7 @@ void Handshake::greet_first(std::string& to_send) {
   has_greeted_ = true;
 }
 
-/// False until all of it is there.
+/// Returns false until the whole greeting has arrived.
 bool Handshake::take_greeting(std::string& received, std::string_view text) {
   const auto length = std::min(received.size(), text.size());
   if (received.compare(0, length, text.substr(0, length)) != 0) {

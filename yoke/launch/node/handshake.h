@@ -1,6 +1,7 @@
-// yoke/launch/node/handshake.h -- the first words of an agent and the head that it connects to by TCP. Each proves to
-// the other that it knows the job's token, and neither says it: a stranger on the network, or another user of the host
-// who took the port, is refused. What follows is neither encrypted nor signed, as the ranks' own traffic is not.
+// yoke/launch/node/handshake.h -- the first messages between an agent and the head that it connects to by TCP. Each
+// proves to the other that it knows the job's token without sending it. So a stranger on the network, or another user
+// of the host who took the port, is refused. The messages after it are neither encrypted nor signed, and neither is the
+// traffic of the ranks.
 //
 //   head   "yoke/1 head\n"   32 random bytes
 //   agent  "yoke/1 agent\n"  32 random bytes, and the keyed hash of both texts and "agent"
@@ -14,7 +15,7 @@
 
 namespace yoke::launch {
 
-/// One side. Feed it what arrives and send what it says; pure but for the random bytes.
+/// One side. The caller feeds it what arrives, and sends what it answers. It is pure except for the random bytes.
 class Handshake {
  public:
   enum class Side { kHead, kAgent };
@@ -24,11 +25,11 @@ class Handshake {
   enum class State { kTalking, kDone, kRefused };
   /// Takes what it needs from the front of `received`, and appends to `to_send`.
   void feed(std::string& received, std::string& to_send);
-  /// An agent's greeting before the head's: most programs that are no head answer it, and thereby show what they are.
+  /// Sends an agent's greeting before the head's arrived: most other programs answer it, and show what they are.
   void greet_first(std::string& to_send);
   State state() const { return state_; }
   const std::string& reason() const { return reason_; }  ///< Once refused.
-  bool is_stranger() const { return is_stranger_; }      ///< And that is why: the other side is no yoke.
+  bool is_stranger() const { return is_stranger_; }      ///< It was refused because the other side is another program.
 
  private:
   void feed_head(std::string& received, std::string& to_send);

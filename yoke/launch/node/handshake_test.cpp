@@ -11,7 +11,7 @@ using testing::Not;
 using Side = Handshake::Side;
 using State = Handshake::State;
 
-/// All that went over the wire.
+/// All bytes that both sides sent.
 std::string talk(Handshake& head, Handshake& agent) {
   std::string to_head, to_agent, all;
   for (int turn = 0; turn < 5; ++turn) {
@@ -44,7 +44,7 @@ TEST(Handshake, AnotherTokenOrJobIsRefusedByBoth) {
   }
 }
 
-/// Somebody else has taken the port, and lets everybody in.
+/// Another program has taken the port, and accepts everybody.
 TEST(Handshake, AHeadWithoutTheTokenIsRefused) {
   Handshake agent(Side::kAgent, "a secret", "job");
   std::string received = "yoke/1 head\n" + std::string(32, 'x'), sent;
@@ -56,7 +56,7 @@ TEST(Handshake, AHeadWithoutTheTokenIsRefused) {
   EXPECT_THAT(agent.reason(), HasSubstr("somebody else has taken the port"));
 }
 
-/// An agent's own proof, sent back to it, proves nothing; nor does an old one.
+/// An agent's own proof that is sent back to it proves nothing, and neither does an old one.
 TEST(Handshake, ProofsCannotBeReflectedOrRepeated) {
   Handshake agent(Side::kAgent, "a secret", "job");
   std::string received = "yoke/1 head\n" + std::string(32, 'x'), sent;
@@ -84,7 +84,7 @@ TEST(Handshake, WhatIsNoYokeIsNamed) {
   EXPECT_THAT(agent.reason(), Not(HasSubstr("\x1b")));
 }
 
-/// A head does not mind, of whatever version: the bytes are the same.
+/// A head of any version accepts it, because the bytes are the same.
 TEST(Handshake, AnAgentMayGreetFirst) {
   Handshake head(Side::kHead, "a secret", "job"), agent(Side::kAgent, "a secret", "job");
   std::string to_head, from_head;

@@ -1,6 +1,7 @@
 #include "yoke/launch/node/local_node.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,13 +25,13 @@ namespace {
 
 using Kind = NodeEvent::Kind;
 
-/// For descendants, when the guardian is no longer there to end them.
+/// How long descendants may take to end when there is no guardian any more that ends them.
 constexpr std::chrono::seconds kNodePatience{10};
 constexpr int64_t kOtherFiles = 32;
 
 int64_t files_per_rank(const LaunchSpec& spec) {
   const bool has_logs = !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
-  return 4 + (has_logs ? 2 : 0);  // two pipes with two ends, two logs
+  return 4 + (has_logs ? 2 : 0);  // two pipes with two ends each, and two logs
 }
 
 int64_t num_files_needed(const LaunchSpec& spec) { return spec.num_ranks * files_per_rank(spec) + kOtherFiles; }
@@ -47,7 +48,13 @@ rlimit raise_file_limit(const LaunchSpec& spec) {
   return before;
 }
 
-/// A shell may exec yoke with jobs in its background: not ours to end.
+bool is_readable(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  return poll(&one, 1, 0) > 0;
+}
+
+/// Children that this process had before exec: a shell may exec yoke while it has jobs in the background, which are not
+/// ours to end.
 std::vector<pid_t> children_of_before() {
   std::vector<pid_t> result;
   if (has_children()) {
@@ -97,17 +104,18 @@ LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& 
 
 LocalNode::~LocalNode() {
   if (is_guardian_) return;
-  control_.reset();  // whereupon it ends what is left, and goes
+  control_.reset();  // the guardian then ends what is left, and itself
   if (guardian_ > 0) waitpid(guardian_, nullptr, 0);
   std::error_code ignored;
-  if (!error_folder_.empty()) std::filesystem::remove_all(error_folder_, ignored);  // if it was killed
+  if (!error_folder_.empty())
+    std::filesystem::remove_all(error_folder_, ignored);  // the guardian removes it, unless it was killed
 }
 
 void LocalNode::start_guardian() {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) throw system_error(errno, "making a socket");
   UniqueFd control(pair[0]), guardians_end(pair[1]);
-  become_subreaper();  // if the guardian is killed, what it guarded comes to us
+  become_subreaper();  // if the guardian is killed, its children become ours
   guardian_ = fork();
   if (guardian_ < 0) throw system_error(errno, "starting the guardian process");
   if (guardian_ > 0) {
@@ -133,10 +141,10 @@ void LocalNode::prepare(const std::string& address, std::optional<uint16_t> port
 }
 
 void LocalNode::take_master(const std::string& address, std::optional<uint16_t> port, bool or_any) {
-  constexpr int kTries = 100;  // a free port may be one that another launcher has announced, and nobody serves yet
+  constexpr int kTries = 100;  // another launcher may have announced a free port that nobody serves yet
   for (int i = 1;; ++i) {
     master_ = take_master_port(address, port, or_any);
-    if (master_.port == claimed_port_) return;  // since an earlier start
+    if (master_.port == claimed_port_) return;  // by an earlier start
     try {
       port_claim_ = claim_port(master_.port);
       claimed_port_ = master_.port;
@@ -147,7 +155,7 @@ void LocalNode::take_master(const std::string& address, std::optional<uint16_t> 
   }
 }
 
-/// Once, when somebody listens.
+/// Decides once, at the first start, because the observer can be told only then.
 void LocalNode::decide_on_preload() {
   if (!spec_.preload || has_decided_) return;
   has_decided_ = true;
@@ -165,10 +173,10 @@ void LocalNode::start(const Place& place) {
     send_plan();
     state_ = State::kRunning;
   } catch (const Error& error) {
-    if (control_) send_message(control_.value(), {Message::Kind::kKill});  // instead of what it may wait for
+    if (control_) send_message(control_.value(), {Message::Kind::kKill});  // it may wait for the rest of the plan
     tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
   }
-  master_ = {};  // the guardian has it, or nobody needs it
+  master_ = {};  // the guardian has the socket, or nobody needs it
 }
 
 void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path) {
@@ -178,7 +186,7 @@ void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& 
 }
 
 void LocalNode::plan_ranks(const Place& place) {
-  reader_.settle_logs();  // of a start that failed
+  reader_.settle_logs();  // those of a start that failed
   if (run_folder_.empty() && error_folder_.empty() && place.restart_count == 0) {
     tell({.kind = Kind::kNotice,
           .text = "why a rank fails cannot be kept: no folder for temporary files can be written, not TMPDIR, /tmp or "
@@ -201,7 +209,7 @@ void LocalNode::plan_ranks(const Place& place) {
   if (place.agent_serves_store && place.first_rank == 0) plans_.push_back(plan_store(spec_));
 }
 
-/// The end of a rank's stream that it writes to; the other one is read here. None: /dev/null.
+/// Returns the end of a rank's stream that the rank writes to; the other end is read here. No descriptor: /dev/null.
 UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filter) {
   const auto& stream = is_err ? rank.err : rank.out;
   if (stream.is_own) return UniqueFd(dup(is_err ? STDERR_FILENO : STDOUT_FILENO));
@@ -220,7 +228,7 @@ void LocalNode::send_plan() {
   struct Ends {
     UniqueFd out, err;
   };
-  std::vector<Ends> ends(plans_.size());  // all of them first: what fails, fails before anything is started
+  std::vector<Ends> ends(plans_.size());  // all of them first, so that errors come before anything is started
   for (size_t i = 0; i < plans_.size(); ++i) {
     if (plans_[i].is_store) {
       ends[i].err = UniqueFd(dup(STDERR_FILENO));
@@ -250,7 +258,7 @@ void LocalNode::send_plan() {
 
 void LocalNode::order(Order order, int signal) {
   if (state_ != State::kRunning) return;
-  // Somebody may have stopped the guardian (kill -STOP $PPID in a rank): who is to end something must run.
+  // A rank may have stopped the guardian (kill -STOP $PPID). It must run to end the ranks.
   if (order == Order::kSignal || order == Order::kKill) kill(guardian_, SIGCONT);
   switch (order) {
     case Order::kNone: return;
@@ -268,11 +276,17 @@ void LocalNode::send_signal(Message::Kind kind, int signal) {
 
 bool LocalNode::has_keyboard() const { return has_terminal() && is_in_foreground(STDIN_FILENO); }
 
+RankStreams LocalNode::streams(int64_t local_rank) const {
+  const auto index = static_cast<size_t>(local_rank);
+  if (index >= plans_.size()) return {};
+  return {plans_[index].out, plans_[index].err};
+}
+
 void LocalNode::note_signal(const Signal& signal) { signal_of_terminal_ = signal.is_from_terminal ? signal.number : 0; }
 
 void LocalNode::pause(const Signal& signal) {
   if (state_ != State::kRunning) return;
-  // SIGTSTP would be ignored: in a session of its own a rank has no shell that could continue it.
+  // SIGTSTP would be ignored: a rank in a session of its own has no shell that could continue it.
   send_message(
       control_.value(),
       {.kind = Message::Kind::kForward, .pid = signal.is_from_terminal ? terminal_group_ : 0, .value = SIGSTOP});
@@ -280,25 +294,21 @@ void LocalNode::pause(const Signal& signal) {
 
 void LocalNode::resume() {
   if (state_ != State::kRunning) return;
-  // The terminal's rank too: whoever continued us (`yoke stop`) may not know of it.
+  // The rank that uses the terminal too: whoever continued us (`yoke stop`) may not know of it.
   send_message(control_.value(), {.kind = Message::Kind::kForward, .value = SIGCONT});
 }
 
-void LocalNode::add_polls(std::vector<pollfd>& polls) {
-  polls.push_back({control_.value(), POLLIN, 0});
-  reader_.add_polls(polls);
+void LocalNode::add_to(WaitSet& waits) {
+  waits.read(control_.value(), has_message_);
+  reader_.add_to(waits);
+  if (state_ == State::kDraining && reader_.can_read()) waits.until(LoopTime());
 }
 
-void LocalNode::handle(const std::vector<pollfd>& polls, size_t first) {
-  // All that the guardian says first: who reads what a rank printed should know that it has started.
-  for (pollfd control = polls[first]; control.revents != 0 && control_; poll(&control, 1, 0)) read_message();
-  reader_.read(polls, first + 1, state_ == State::kDraining);
+void LocalNode::handle(LoopTime) {
+  // All messages of the guardian first: a rank's output is read after the news that it has started.
+  for (; has_message_ && control_; has_message_ = is_readable(control_.value())) read_message();
+  reader_.read(state_ == State::kDraining);
   if (state_ == State::kDraining && reader_.is_finished()) finish();
-}
-
-std::optional<Node::Time> LocalNode::next_time() const {
-  if (state_ == State::kDraining && reader_.can_read()) return Time{};
-  return reader_.next_time();
 }
 
 void LocalNode::read_message() {
@@ -330,9 +340,10 @@ void LocalNode::read_message() {
     case Message::Kind::kSignal:
     case Message::Kind::kForward:
     case Message::Kind::kKill:
-    case Message::Kind::kEndStore: return;  // ours to say
+    case Message::Kind::kEndStore: return;  // only this side sends these
   }
-  if (plan != nullptr && plan->is_store && event.kind != Kind::kStoreEnded) return;  // its exit says it
+  if (plan != nullptr && plan->is_store && event.kind != Kind::kStoreEnded)
+    return;  // its exit tells that it could not start
   tell(event);
 }
 

@@ -1,5 +1,5 @@
-// yoke/launch/node/local_node.h -- this machine as a node: its ranks' processes, through a guardian, and what they
-// print.
+// yoke/launch/node/local_node.h -- this machine as a node: its ranks' processes, which a guardian starts, and their
+// output.
 #pragma once
 
 #include <sys/resource.h>
@@ -17,17 +17,17 @@
 
 namespace yoke::launch {
 
-/// Before anything of that size is planned.
+/// Checks that the ranks of `spec` can have the files that they need, before anything is planned for them.
 /// Errors  kFailedPrecondition: so many ranks need more open files than the hard limit allows.
 void check_file_limit(const LaunchSpec& spec);
 
-/// Lets this process have as many descriptors as it may: each node has some. After this machine's own ranks were given
-/// the limit as it was.
+/// Lets this process open as many files as it may, because each node needs some. REQUIRES: a LocalNode of this process
+/// exists already; its ranks keep the limit as it was.
 void raise_file_limit();
 
 class LocalNode : public Node {
  public:
-  /// `is_screen_here`: false where what ranks print is sent to another host. `spec` and `observer` outlive the node.
+  /// `is_screen_here`: false if the output of ranks is sent to another host. `spec` and `observer` outlive the node.
   /// Raises RLIMIT_NOFILE and becomes a child subreaper: the process is expected to end afterwards.
   /// Errors  kInvalidArgument: CPU masks that do not fit. As errno says, for the log folder.
   /// REQUIRES: one thread; SIGCHLD is blocked; SIGPIPE does not end the process.
@@ -37,26 +37,26 @@ class LocalNode : public Node {
   void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) override;
   void start(const Place& place) override;
   void order(Order order, int signal) override;
-  void add_polls(std::vector<pollfd>& polls) override;
-  void handle(const std::vector<pollfd>& polls, size_t first) override;
-  std::optional<Time> next_time() const override;
-
-  /// Rank 0, if it runs here, is in the process group of this process, and is signalled by the terminal itself.
-  bool has_terminal() const { return terminal_group_ != 0; }
-  /// And standard input is that terminal, and we are in its foreground.
-  bool has_keyboard() const;
-  /// To be told of each signal that this process got, before the order that follows from it.
-  void note_signal(const Signal& signal);
-  /// Stops the ranks' process groups until resume(), except the one that the terminal has stopped.
-  void pause(const Signal& signal);
-  void resume();
+  void end(int, const std::string&) override {}      // it ends with this process
+  void flush(std::chrono::milliseconds) override {}  // nothing is on its way
+  LoopTime last_heard() const override { return LoopTime::max(); }
+  bool has_keyboard() const override;
+  void note_signal(const Signal& signal) override;
+  void pause(const Signal& signal) override;
+  void resume() override;
+  bool is_shown_here() const override { return true; }
+  RankStreams streams(int64_t local_rank) const override;
+  void add_to(WaitSet& waits) override;
+  void handle(LoopTime now) override;
 
   const Binding& binding() const { return binding_; }
   const std::vector<RankPlan>& plans() const { return plans_; }  ///< Of the last start, the store's too.
-  const std::string& run_folder() const { return run_folder_; }  ///< Of logs; empty: none.
+  const std::string& run_folder() const { return run_folder_; }  ///< Of the logs; empty: there are none.
 
  private:
   enum class State { kIdle, kRunning, kDraining };
+  /// Rank 0, if it runs here, is in the process group of this process, and the terminal signals it directly.
+  bool has_terminal() const { return terminal_group_ != 0; }
   void start_guardian();
   void take_master(const std::string& address, std::optional<uint16_t> port, bool or_any);
   void plan_ranks(const Place& place);
@@ -74,25 +74,26 @@ class LocalNode : public Node {
   const LaunchSpec& spec_;
   NodeObserver& observer_;
   const bool is_screen_here_;
-  const int terminal_group_;       ///< Our process group, where this node may have a rank on the terminal; else 0.
-  int signal_of_terminal_ = 0;     ///< The last one that was the terminal's; 0: it was somebody else's.
-  const std::vector<pid_t> keep_;  ///< Children that were there before us.
+  const int terminal_group_;       ///< Our process group, if a rank of this node may use the terminal; else 0.
+  int signal_of_terminal_ = 0;     ///< The last signal, if it came from the terminal; else 0.
+  const std::vector<pid_t> keep_;  ///< Children that this process had before it became a launcher.
   const Binding binding_;
-  rlimit file_limit_{};  ///< As it was: the ranks' own.
+  rlimit file_limit_{};  ///< As it was; ranks have it.
   const std::string run_folder_;
-  const std::string error_folder_;  ///< Empty: none is needed.
+  const std::string error_folder_;  ///< Empty: it is not needed.
   LineFilter out_filter_, err_filter_;
   RankReader reader_;
   MasterPort master_;
-  UniqueFd port_claim_;        ///< Of claimed_port_, until this node ends.
-  uint16_t claimed_port_ = 0;  ///< 0: none.
+  UniqueFd port_claim_;        ///< Keeps other launchers from claimed_port_ until this node ends.
+  uint16_t claimed_port_ = 0;  ///< 0: no port is claimed.
   State state_ = State::kIdle;
-  std::vector<RankPlan> plans_;  ///< Of the last start; the store's, if there is one, is the last.
+  std::vector<RankPlan> plans_;  ///< Of the last start; the store's plan, if there is one, is the last.
   UniqueFd control_;
   pid_t guardian_ = -1;
+  bool has_message_ = false;  ///< The guardian has said something.
   bool has_decided_ = false;  ///< Whether to preload.
   bool may_preload_ = false;
-  bool is_guardian_ = false;  ///< This process is.
+  bool is_guardian_ = false;  ///< This process is the guardian.
 };
 
 }  // namespace yoke::launch

@@ -49,21 +49,21 @@ std::optional<Membership::Time> Membership::next_time() const {
   return since_ + options_.join_timeout;
 }
 
-std::vector<Membership::Rival> Membership::find_rivals(const std::function<Time(int id)>& last_heard) const {
-  std::vector<Rival> rivals;
+std::vector<Membership::Conflict> Membership::find_conflicts(const std::function<Time(int id)>& last_heard) const {
+  std::vector<Conflict> conflicts;
   std::map<int64_t, int> holders;
   for (const auto& node : nodes_) {
     if (!node.wanted_rank) continue;
     const auto [holder, is_first] = holders.emplace(*node.wanted_rank, node.id);
     if (!is_first && last_heard(holder->second) > node.since) {
-      rivals.push_back({.id = node.id, .holder = holder->second, .rank = *node.wanted_rank});
+      conflicts.push_back({.id = node.id, .holder = holder->second, .rank = *node.wanted_rank});
     }
   }
-  return rivals;
+  return conflicts;
 }
 
 std::vector<int> Membership::choose() const {
-  // Of several that want the same rank, the first has it, and the others wait until it has gone.
+  // If several nodes want the same rank, the first one gets it, and the others wait until it is gone.
   std::vector<Entry> chosen;
   for (const auto& node : nodes_) {
     if (static_cast<int64_t>(chosen.size()) == options_.max_nodes) break;
@@ -72,7 +72,7 @@ std::vector<int> Membership::choose() const {
                           });
     if (!is_taken) chosen.push_back(node);
   }
-  // Ranks that were asked for and exist now are given; the other nodes fill the gaps.
+  // Nodes get the ranks that they asked for, if those exist now; the other nodes fill the gaps.
   std::stable_sort(chosen.begin(), chosen.end(), [](const Entry& a, const Entry& b) {
     return a.wanted_rank.value_or(INT64_MAX) < b.wanted_rank.value_or(INT64_MAX);
   });

@@ -1,4 +1,4 @@
-// yoke/launch/node/membership.h -- which nodes take part in the next start, and when it is time for it. Pure.
+// yoke/launch/node/membership.h -- decides which nodes take part in the next start, and when to start. Pure.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ namespace yoke::launch {
 struct MembershipOptions {
   int64_t min_nodes = 1;
   int64_t max_nodes = 1;
-  std::chrono::milliseconds join_timeout{600'000};  ///< For the least number of nodes to be there. torchrun's default.
-  std::chrono::milliseconds last_call{30'000};      ///< After that, for more of them, before the first start alone.
+  std::chrono::milliseconds join_timeout{600'000};  ///< How long to wait for min_nodes. torchrun's default.
+  std::chrono::milliseconds last_call{30'000};      ///< How long to wait for more, before the first start only.
 };
 
 /// "2" or "2:4", as --nnodes has it.
@@ -22,37 +22,37 @@ std::string nnodes_of(const MembershipOptions& options);
 /// "2" or "2 to 4", for people.
 std::string describe_number(const MembershipOptions& options);
 
-/// Nodes come and go at any time; a start takes those that are there, in the order of the ranks that they asked for,
-/// the others in the order of their coming. Who comes while the ranks run, or is one too many, waits for the next
-/// start.
+/// Nodes come and go at any time. A start takes the nodes that are there: those that asked for a node rank in that
+/// order, the others in the order in which they came. A node that comes while the ranks run, or is one too many, waits
+/// for the next start.
 class Membership {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
   Membership(const MembershipOptions& options, Time now) : options_(options), since_(now) {}
 
-  /// `id` is the caller's, and new. `wanted_rank`: the node rank that it was given by hand.
+  /// `wanted_rank`: the node rank that the user gave it. REQUIRES: `id` is new.
   void add(int id, std::optional<int64_t> wanted_rank, Time now);
   void remove(int id);
 
-  /// From now on another start is waited for. `at_once`: nodes that are there are enough, if they are min_nodes.
+  /// Begins to wait for another start. `at_once`: it does not wait for more nodes than min_nodes.
   void wait_for_next(Time now, bool at_once);
 
   enum class Verdict { kWait, kStart, kTooFew };
   Verdict judge(Time now) const;
-  std::optional<Time> next_time() const;  ///< When judge() may say something else.
+  std::optional<Time> next_time() const;  ///< When the answer of judge() may change.
 
-  /// The nodes of the start, by node rank. REQUIRES: judge() said kStart.
+  /// The nodes of the start, in the order of their node ranks. REQUIRES: judge() returned kStart.
   std::vector<int> choose() const;
 
-  /// A node that asks for the rank of one which came before it.
-  struct Rival {
+  /// A node that asks for the same node rank as one that came before it.
+  struct Conflict {
     int id = 0, holder = 0;
     int64_t rank = 0;
   };
-  /// `last_heard(id)`: when something was last heard of that node. Only holders that were heard of since their rival
-  /// came count: another one may be lost without a word, and the rival is what takes its place.
-  std::vector<Rival> find_rivals(const std::function<Time(int id)>& last_heard) const;
+  /// `last_heard(id)`: when something was last heard of that node. A holder counts only if something was heard of it
+  /// after the other node came: otherwise it may be lost, and the other one takes its place.
+  std::vector<Conflict> find_conflicts(const std::function<Time(int id)>& last_heard) const;
   int64_t num_nodes() const { return static_cast<int64_t>(nodes_.size()); }
   const MembershipOptions& options() const { return options_; }
 
@@ -63,7 +63,7 @@ class Membership {
     Time since;
   };
   MembershipOptions options_;
-  std::vector<Entry> nodes_;  ///< In the order of their coming.
+  std::vector<Entry> nodes_;  ///< In the order in which they came.
   Time since_;
   std::optional<Time> enough_since_;
   bool at_once_ = false;

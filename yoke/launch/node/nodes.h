@@ -1,4 +1,4 @@
-// yoke/launch/node/nodes.h -- how the nodes of a job find each other, and what the head asks of them.
+// yoke/launch/node/nodes.h -- describes a job on several nodes: how they find each other, and how many there are.
 #pragma once
 
 #include <sys/types.h>
@@ -15,39 +15,40 @@
 
 namespace yoke::launch {
 
-/// A program that was started on another host to be an agent there (`yoke agent`): its standard streams. Whoever holds
-/// it ends it by closing them.
+/// The standard streams of a program that was started on another host to be an agent there (`yoke agent`). The agent
+/// ends when they are closed.
 struct AgentProcess {
-  UniqueFd in;     ///< To be written to.
-  UniqueFd out;    ///< To be read from.
-  UniqueFd err;    ///< What is said on the way there: text for people.
-  pid_t pid = -1;  ///< Of the local end (ssh), a child of the caller.
+  UniqueFd in;     ///< The caller writes to it.
+  UniqueFd out;    ///< The caller reads from it.
+  UniqueFd err;    ///< Text for people, of ssh and the login shell too.
+  pid_t pid = -1;  ///< The local process (ssh), a child of the caller.
 };
 
-/// A host that the head starts an agent on.
+/// A host on which the head starts an agent.
 struct Host {
-  std::string name;                  ///< For people, and to be told from others.
-  std::optional<int64_t> num_ranks;  ///< Unset: as LaunchSpec::num_ranks_text says.
+  std::string name;                  ///< For people; differs from that of the other hosts.
+  std::optional<int64_t> num_ranks;  ///< Unset: what the user said for all hosts.
   /// Starts the agent. Errors  kUnavailable.
   std::function<AgentProcess()> start_agent;
 };
 
-/// One job on several nodes. The head decides for all; it is either outside of them and starts agents on `hosts`, or it
-/// is one of them, and the others come to its endpoint by themselves (started by hand, by srun, by mpirun).
+/// One job on several nodes. The head decides for all of them. Either it is outside of them and starts agents on
+/// `hosts`, or it is part of one of them, and the others connect to its endpoint (started by hand, by srun or by
+/// mpirun).
 struct NodesSpec {
   MembershipOptions membership;
-  std::vector<Host> hosts;  ///< Empty: nodes come to the endpoint.
+  std::vector<Host> hosts;  ///< Empty: nodes connect to the endpoint.
 
-  std::string endpoint_host;  ///< As it was given: a name or a number.
+  std::string endpoint_host;  ///< A name or an address, as the user gave it.
   uint16_t endpoint_port = 0;
-  /// Unset: the node that has the endpoint's address, and finds its port free.
+  /// Unset: the head is the node that has the endpoint's address and finds its port free.
   std::optional<bool> is_head;
-  std::optional<int64_t> node_rank;  ///< That this node asks for.
-  std::string local_addr;            ///< Where other nodes reach this one; empty: where its connection comes from.
-  std::optional<std::string> master_addr;  ///< Of the ranks' store; unset: of the node with rank 0.
+  std::optional<int64_t> node_rank;  ///< The one that this node asks for.
+  std::string local_addr;            ///< The address at which others reach this node; empty: that of its connection.
+  std::optional<std::string> master_addr;  ///< The address of the ranks' store; unset: that of node 0.
   std::string token;                       ///< A secret that the nodes of the job share.
 
-  std::chrono::milliseconds silence{15'000};  ///< After which a node that says nothing is lost.
+  std::chrono::milliseconds silence{15'000};  ///< A node that is silent for this long is lost.
 
   bool is_elastic() const { return membership.min_nodes < membership.max_nodes; }
   bool is_several() const { return !hosts.empty() || membership.max_nodes > 1; }

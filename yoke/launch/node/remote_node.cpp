@@ -19,13 +19,17 @@ namespace {
 using nlohmann::json;
 using Kind = NodeEvent::Kind;
 
-/// For ssh to go by itself once its input has ended: a cut link keeps it.
+/// How long ssh may take to end by itself once its input has ended. With a cut link it does not.
 constexpr std::chrono::milliseconds kProcessPatience{500};
 
 }  // namespace
 
 RemoteNode::RemoteNode(std::unique_ptr<Channel> channel, std::string address, NodeObserver& observer)
-    : channel_(std::move(channel)), address_(std::move(address)), host_(address_), observer_(observer) {}
+    : channel_(std::move(channel)),
+      address_(std::move(address)),
+      host_(address_),
+      observer_(observer),
+      is_shown_here_(false) {}
 
 RemoteNode::RemoteNode(AgentProcess process, const json& launch, std::chrono::milliseconds silence, std::string host,
                        NodeObserver& observer)
@@ -34,6 +38,7 @@ RemoteNode::RemoteNode(AgentProcess process, const json& launch, std::chrono::mi
       host_(std::move(host)),
       observer_(observer),
       process_errors_(std::move(process.err)),
+      is_shown_here_(true),
       process_(process.pid) {
   fcntl(process_errors_.value(), F_SETFL, O_NONBLOCK);
   channel_->send({{"launch", launch}});
@@ -60,33 +65,38 @@ void RemoteNode::order(Order order, int signal) {
   channel_->send({{"order", static_cast<int>(order)}, {"signal", signal}});
 }
 
-void RemoteNode::end(int exit_code, const std::string& reason) {
-  channel_->send({{"end", {{"exit_code", exit_code}, {"reason", reason}}}});
+void RemoteNode::end(int exit_status, const std::string& reason) {
+  channel_->send({{"end", {{"exit_code", exit_status}, {"reason", reason}}}});
 }
 
-void RemoteNode::add_polls(std::vector<pollfd>& polls) {
-  acknowledge();
-  channel_->add_polls(polls);
-  polls.push_back({process_errors_.value(), POLLIN, 0});
+RankStreams RemoteNode::streams(int64_t) const {
+  StreamPlan stream;
+  if (!is_shown_here_) stream.to = StreamPlan::To::kNowhere;
+  return {stream, stream};
 }
 
-void RemoteNode::handle(const std::vector<pollfd>& polls, size_t first) {
+void RemoteNode::add_to(WaitSet& waits) {
   if (is_lost_) return;
-  if (polls[first + 2].revents != 0) read_process_errors();
-  channel_->handle(polls, first);
+  acknowledge();
+  channel_->add_to(waits);
+  waits.read(process_errors_.value(), has_process_errors_);
+}
+
+void RemoteNode::handle(LoopTime now) {
+  if (is_lost_) return;
+  if (has_process_errors_) read_process_errors();
+  channel_->handle(now);
   receive();
 }
-
-std::optional<Node::Time> RemoteNode::next_time() const { return channel_->next_time(); }
 
 void RemoteNode::receive() {
   try {
     while (const auto message = channel_->receive()) obey(*message);
-  } catch (const std::exception& error) {  // of JSON too
+  } catch (const std::exception& error) {  // errors of JSON too
     return lose(error.what());
   }
   if (!channel_->end()) return;
-  read_process_errors();  // what ssh said last is the reason
+  read_process_errors();  // the last words of ssh are the reason
   lose(is_ready_ || has_agent_ || last_error_.empty() ? *channel_->end() : last_error_);
 }
 
@@ -109,7 +119,7 @@ void RemoteNode::obey(const json& message) {
   }
 }
 
-/// Lets the agent send more, as soon as there is room for it.
+/// Allows the agent to send more output once there is room for it.
 void RemoteNode::acknowledge() {
   for (const bool is_err : {false, true}) {
     auto& count = unacknowledged_[is_err ? 1 : 0];
@@ -129,7 +139,7 @@ void RemoteNode::read_process_errors() {
       auto line = error_text_.substr(0, end);
       error_text_.erase(0, end + 1);
       if (line.ends_with('\r')) line.pop_back();
-      // What a login shell says before the agent begins is worth a look only if it never does.
+      // The words of a login shell before the agent begins matter only if it never begins.
       if (line + "\n" == kAgentPreamble) {
         has_agent_ = true;
         continue;

@@ -6,7 +6,6 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <vector>
 
 #include "yoke/launch/node/channel.h"
 #include "yoke/launch/node/node.h"
@@ -16,9 +15,10 @@ namespace yoke::launch {
 
 class RemoteNode : public Node {
  public:
-  /// An agent that came by TCP. `address`: where its connection comes from.
+  /// An agent that came by TCP, and shows what its ranks print on a screen of its own. `address`: where its connection
+  /// comes from.
   RemoteNode(std::unique_ptr<Channel> channel, std::string address, NodeObserver& observer);
-  /// An agent that the head started, and what it is to launch.
+  /// An agent that the head started. `launch`: what it is to launch.
   RemoteNode(AgentProcess process, const nlohmann::json& launch, std::chrono::milliseconds silence, std::string host,
              NodeObserver& observer);
   ~RemoteNode() override;
@@ -26,14 +26,17 @@ class RemoteNode : public Node {
   void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) override;
   void start(const Place& place) override;
   void order(Order order, int signal) override;
-  void add_polls(std::vector<pollfd>& polls) override;
-  void handle(const std::vector<pollfd>& polls, size_t first) override;
-  std::optional<Time> next_time() const override;
-
-  /// The job is over: with this exit status, for this reason.
-  void end(int exit_code, const std::string& reason);
-  Time last_heard() const { return channel_->last_heard(); }
-  void flush(std::chrono::milliseconds patience) { channel_->flush(patience); }
+  void end(int exit_status, const std::string& reason) override;
+  void flush(std::chrono::milliseconds patience) override { channel_->flush(patience); }
+  LoopTime last_heard() const override { return channel_->last_heard(); }
+  bool has_keyboard() const override { return false; }
+  void note_signal(const Signal&) override {}  // no terminal of this machine signals its ranks
+  void pause(const Signal&) override {}        // its ranks go on while this process is stopped
+  void resume() override {}
+  bool is_shown_here() const override { return is_shown_here_; }
+  RankStreams streams(int64_t local_rank) const override;
+  void add_to(WaitSet& waits) override;
+  void handle(LoopTime now) override;
 
  private:
   void receive();
@@ -47,13 +50,15 @@ class RemoteNode : public Node {
   std::string host_;
   NodeObserver& observer_;
   UniqueFd process_errors_;
-  std::string error_text_;  ///< Not yet a whole line.
-  std::string last_error_;  ///< The last line of it.
+  const bool is_shown_here_;
+  bool has_process_errors_ = false;
+  std::string error_text_;  ///< The beginning of a line that is not complete.
+  std::string last_error_;  ///< The last complete line.
   pid_t process_ = -1;
-  bool has_agent_ = false;  ///< It has begun to speak, on its standard error too.
+  bool has_agent_ = false;  ///< The agent itself speaks, on its standard error too.
   bool is_ready_ = false;
   bool is_lost_ = false;
-  int64_t unacknowledged_[2] = {0, 0};  ///< Bytes of output, standard error's last.
+  int64_t unacknowledged_[2] = {0, 0};  ///< Bytes of standard output, and of standard error.
 };
 
 }  // namespace yoke::launch

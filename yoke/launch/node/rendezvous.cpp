@@ -31,11 +31,11 @@ constexpr seconds kRest{1};
 constexpr milliseconds kRetryEvery{200};
 constexpr seconds kConnectPatience{5};
 constexpr seconds kSayWaitingAfter{2};
-/// A head speaks first. After so long a node does, for what is no head to show itself.
+/// A head speaks first. After this time the node speaks, so that another program shows what it is.
 constexpr seconds kGreetFirstAfter{1};
 constexpr seconds kHangUpWithin{1};
-/// Strangers of which something is said. A port scanner, or what asks for a web page every second, should not fill the
-/// screen.
+/// The number of complaints about strangers. A port scanner, or a program that asks for a web page every second, should
+/// not fill the screen.
 constexpr size_t kMaxComplaints = 32;
 
 constexpr const char* kNoHead = "start the first node with `yoke run`, or name another port";
@@ -48,7 +48,7 @@ struct AddressesDeleter {
 };
 using Addresses = std::unique_ptr<addrinfo, AddressesDeleter>;
 
-/// Null, with `error` as getaddrinfo has it, where the name is none.
+/// Null, with `error` as getaddrinfo has it, if there is no such name.
 Addresses resolve(const std::string& host, uint16_t port, int& error) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -64,7 +64,7 @@ std::string text_of(const sockaddr* address, socklen_t size) {
   return std::string_view(text).starts_with(mapped) ? text + mapped.size() : text;
 }
 
-/// All addresses of this machine, IPv4 and IPv6 where there is both.
+/// Listens on all addresses of this machine, of IPv4 and IPv6 if it has both.
 UniqueFd listen_everywhere(uint16_t port) {
   int error_number = 0;
   for (const int family : {AF_INET6, AF_INET}) {
@@ -89,14 +89,14 @@ UniqueFd listen_everywhere(uint16_t port) {
   throw system_error(error_number, fmt::format("listening for the other nodes on port {}", port));
 }
 
-/// Both sides are small messages and want them at once.
+/// Both sides send small messages that should not be delayed.
 void send_at_once(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 void send_all(int fd, std::string_view text) {
-  while (!text.empty()) {  // some hundred bytes, on a fresh socket: there is room
+  while (!text.empty()) {  // a few hundred bytes fit into the buffer of a new socket
     const auto count = send(fd, text.data(), text.size(), MSG_NOSIGNAL);
     if (count <= 0) return;
     text.remove_prefix(static_cast<size_t>(count));
@@ -108,7 +108,7 @@ std::unique_ptr<Channel> to_channel(UniqueFd socket, milliseconds silence) {
   return std::make_unique<Channel>(std::move(socket), std::move(other), silence);
 }
 
-/// A node that looks for the head of its job at the endpoint.
+/// The search of a node for the head of its job at the endpoint.
 class HeadSearch {
  public:
   HeadSearch(const NodesSpec& nodes, const std::string& run_id, const Wait& wait,
@@ -127,7 +127,7 @@ class HeadSearch {
     return nullptr;
   }
 
-  /// Every address of the endpoint once. Null: try again. Errors  kPermissionDenied.
+  /// Tries every address of the endpoint once. Null: try again. Errors  kPermissionDenied, kUnavailable.
   std::unique_ptr<Channel> try_all(bool is_return) {
     int error = 0;
     const auto addresses = resolve(nodes_.endpoint_host, nodes_.endpoint_port, error);
@@ -152,7 +152,7 @@ class HeadSearch {
  private:
   std::string endpoint() const { return fmt::format("{}:{}", nodes_.endpoint_host, nodes_.endpoint_port); }
 
-  /// Waits for `limit` while the rest of this program goes on; true: the search is cancelled.
+  /// Waits for `limit` while other events are handled. Returns true if the search was cancelled.
   bool wait(milliseconds limit) {
     for (const auto next = Clock::now() + limit; !is_cancelled_;) {
       if (!has_said_ && !why_.empty() && Clock::now() >= began_ + kSayWaitingAfter) {
@@ -165,7 +165,7 @@ class HeadSearch {
     return is_cancelled_;
   }
 
-  /// -1 with errno; nonblocking.
+  /// The socket does not block. Returns no descriptor, with errno, if it cannot connect.
   UniqueFd connect_once(const addrinfo& address) {
     UniqueFd fd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
     if (!fd) return fd;
@@ -186,7 +186,7 @@ class HeadSearch {
     return error_number == 0 ? std::move(fd) : UniqueFd();
   }
 
-  /// True once both have proved themselves; false: try again. Errors  kPermissionDenied.
+  /// Returns true once both sides have proved that they know the token; false: try again. Errors  kPermissionDenied.
   bool shake_hands(int fd, const addrinfo& address) {
     Handshake handshake(Handshake::Side::kAgent, nodes_.token, run_id_);
     std::string received, to_send;
@@ -225,8 +225,8 @@ class HeadSearch {
                 handshake.is_stranger() ? kNoHead : kNoToken);
   }
 
-  /// Torch's store answers nothing but its own protocol (TCPStoreBackend.hpp): VALIDATE with a magic number, and PING,
-  /// which it gives back.
+  /// Torch's store answers only its own protocol (TCPStoreBackend.hpp): VALIDATE with a magic number, then PING with a
+  /// number that it sends back.
   bool is_torchs_store(const addrinfo& address) {
     constexpr uint32_t kMagic = 0x3C85F7CE, kNonce = 0x656B6F79;
     constexpr char kValidate = 0, kPing = 13;
@@ -250,8 +250,9 @@ class HeadSearch {
     return Error(ErrorCode::kPermissionDenied, "the endpoint {}: it is no yoke; {}; {}", endpoint(), what, kNoHead);
   }
 
-  /// `after_greeting`: at once when it heard that this is a node of yoke. A head speaks first, and a forwarder whose
-  /// target is not up yet hangs up without listening; twice, as the head may have been killed just then.
+  /// The other side closed the connection. `after_greeting`: it did so at once after this node spoke. A head speaks
+  /// first, and a forwarder whose target is not up yet hangs up before that. Only the second time in a row counts,
+  /// because the head may have been killed at the first.
   void on_hang_up(bool after_greeting) {
     why_ = "it closes the connection";
     num_hang_ups_ = after_greeting ? num_hang_ups_ + 1 : 0;
@@ -264,10 +265,10 @@ class HeadSearch {
   const Wait& wait_;
   const std::function<void(const std::string&)>& say_;
   const Clock::time_point began_ = Clock::now(), until_ = began_ + nodes_.membership.join_timeout;
-  std::string why_;  ///< There is no head yet.
+  std::string why_;  ///< Why there is no head yet.
   bool has_said_ = false;
   bool is_cancelled_ = false;
-  int num_hang_ups_ = 0;  ///< One after the other.
+  int num_hang_ups_ = 0;  ///< In a row.
   bool has_probed_ = false;
 };
 
@@ -282,81 +283,73 @@ Listener::Listener(const NodesSpec& nodes, std::string run_id)
                                               : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-void Listener::add_polls(std::vector<pollfd>& polls) const {
-  polls.push_back({Clock::now() >= rest_until_ ? socket_.value() : -1, POLLIN, 0});
-  for (const auto& one : pending_) polls.push_back({one.socket.value(), POLLIN, 0});
-}
-
-std::vector<Listener::Arrival> Listener::handle(const std::vector<pollfd>& polls, size_t first,
-                                                std::vector<std::string>& complaints) {
-  std::vector<Arrival> arrivals;
-  const auto now = Clock::now();
-  for (size_t i = 0; i < pending_.size(); ++i) {
-    auto& one = pending_[i];
-    if (polls[first + 1 + i].revents != 0) {
-      char buffer[256];
-      const auto count = recv(one.socket.value(), buffer, sizeof buffer, 0);
-      if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) {
-        one.socket.reset();
-        continue;
-      }
-      std::string to_send;
-      one.received.append(buffer, static_cast<size_t>(std::max<ssize_t>(0, count)));
-      one.handshake->feed(one.received, to_send);
-      send_all(one.socket.value(), to_send);
-    }
-    if (one.handshake->state() == Handshake::State::kDone) {
-      send_at_once(one.socket.value());
-      arrivals.push_back({to_channel(std::move(one.socket), nodes_.silence), one.address});
-    } else if (one.handshake->state() == Handshake::State::kRefused) {
-      complain(one.address, one.handshake->reason(), complaints);
-      one.socket.reset();
-    } else if (now >= one.until) {
-      complain(one.address, fmt::format("it says nothing for {}", format_duration(kHandshakePatience)), complaints);
-      one.socket.reset();
-    }
+void Listener::add_to(WaitSet& waits) {
+  waits.read(rest_until_ ? -1 : socket_.value(), is_called_);
+  waits.until(rest_until_);
+  for (auto& one : pending_) {
+    waits.read(one.socket.value(), one.is_ready);
+    waits.until(one.until);
   }
-  std::erase_if(pending_, [](const Pending& one) { return !one.socket; });
-  if (polls[first].revents != 0) accept_some();
-  return arrivals;
 }
 
-void Listener::complain(const std::string& address, const std::string& why, std::vector<std::string>& complaints) {
+void Listener::handle(LoopTime now) {
+  for (auto& one : pending_) talk_to(one, now);
+  std::erase_if(pending_, [](const Pending& one) { return !one.socket; });
+  if (is_called_) accept_some(now);
+  if (rest_until_ && now >= *rest_until_) rest_until_.reset();
+}
+
+void Listener::talk_to(Pending& one, LoopTime now) {
+  if (one.is_ready) {
+    char buffer[256];
+    const auto count = recv(one.socket.value(), buffer, sizeof buffer, 0);
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return one.socket.reset();
+    std::string to_send;
+    one.received.append(buffer, static_cast<size_t>(std::max<ssize_t>(0, count)));
+    one.handshake->feed(one.received, to_send);
+    send_all(one.socket.value(), to_send);
+  }
+  if (one.handshake->state() == Handshake::State::kDone) {
+    send_at_once(one.socket.value());
+    arrivals_.push_back({to_channel(std::move(one.socket), nodes_.silence), one.address});
+  } else if (one.handshake->state() == Handshake::State::kRefused) {
+    complain(one.address, one.handshake->reason());
+    one.socket.reset();
+  } else if (now >= one.until) {
+    complain(one.address, fmt::format("it says nothing for {}", format_duration(kHandshakePatience)));
+    one.socket.reset();
+  }
+}
+
+void Listener::complain(const std::string& address, const std::string& why) {
   auto text = fmt::format("refused {}: {}", address, why);
   if (said_.size() >= kMaxComplaints || !said_.insert(text).second) return;
-  complaints.push_back(std::move(text));
-  if (said_.size() == kMaxComplaints) complaints.emplace_back("others are refused without a word from now on");
+  complaints_.push_back(std::move(text));
+  if (said_.size() == kMaxComplaints) complaints_.emplace_back("further strangers are refused without a message");
 }
 
-void Listener::accept_some() {
+void Listener::accept_some(LoopTime now) {
   while (true) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
     UniqueFd fd(accept4(socket_.value(), generic, &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
-      // Out of descriptors or memory: what cannot be accepted would keep the loop awake.
-      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) rest_until_ = Clock::now() + kRest;
+      // Without descriptors or memory the connection cannot be accepted, and would keep the loop awake.
+      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) rest_until_ = now + kRest;
       return;
     }
-    // Strangers who say nothing must not keep out those who have something to say.
+    // Connections that stay silent must not keep out those that speak.
     if (pending_.size() == kMaxPending) pending_.erase(pending_.begin());
     auto handshake = std::make_unique<Handshake>(Handshake::Side::kHead, nodes_.token, run_id_);
     std::string nothing, greeting;
     handshake->feed(nothing, greeting);
     send_all(fd.value(), greeting);
-    pending_.push_back(
-        {std::move(fd), text_of(generic, size), std::move(handshake), "", Clock::now() + kHandshakePatience});
+    pending_.push_back({.socket = std::move(fd),
+                        .address = text_of(generic, size),
+                        .handshake = std::move(handshake),
+                        .until = now + kHandshakePatience});
   }
-}
-
-std::optional<Listener::Time> Listener::next_time() const {
-  std::optional<Time> next;
-  if (rest_until_ > Clock::now()) next = rest_until_;
-  for (const auto& one : pending_) {
-    if (!next || one.until < *next) next = one.until;
-  }
-  return next;
 }
 
 bool is_own_address(const std::string& host) {
@@ -368,7 +361,7 @@ bool is_own_address(const std::string& host) {
   bool found = false;
   for (const auto* wanted = addresses.get(); wanted != nullptr && !found; wanted = wanted->ai_next) {
     const auto text = text_of(wanted->ai_addr, wanted->ai_addrlen);
-    // Debian gives a host's own name 127.0.1.1, which no interface has.
+    // Debian gives a host's own name the address 127.0.1.1, which no interface has.
     found = text.starts_with("127.") || text == "::1";
     for (const auto* one = interfaces; one != nullptr && !found; one = one->ifa_next) {
       if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != wanted->ai_family) continue;
@@ -393,7 +386,7 @@ bool has_head(const NodesSpec& nodes, const std::string& run_id) {
   try {
     return HeadSearch(nodes, run_id, sleep, [](const std::string&) {}).try_all(false) != nullptr;
   } catch (const Error&) {
-    return false;  // another job's, or another program
+    return false;  // the head of another job, or another program
   }
 }
 

@@ -1,8 +1,6 @@
-// yoke/launch/node/rendezvous.h -- the endpoint of a job: the head listens there, and nodes that were started by
-// themselves come to it. Whoever does not know the job's token is refused (handshake.h).
+// yoke/launch/node/rendezvous.h -- the endpoint of a job: the head listens there, and nodes that were started on their
+// own connect to it. A node that does not know the job's token is refused (handshake.h).
 #pragma once
-
-#include <poll.h>
 
 #include <chrono>
 #include <functional>
@@ -10,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/file.h"
@@ -19,59 +18,66 @@
 
 namespace yoke::launch {
 
-/// The head's side, owned by its loop.
-class Listener {
+/// The head's side.
+class Listener : public EventSource {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = LoopTime;
   struct Arrival {
     std::unique_ptr<Channel> channel;
-    std::string address;  ///< Where it comes from.
+    std::string address;  ///< The one that it connects from.
   };
 
-  /// Errors  kUnavailable: the port is taken. kNotFound: the endpoint's name is none.
+  /// Errors  kUnavailable: the port is taken.
   Listener(const NodesSpec& nodes, std::string run_id);
 
-  void add_polls(std::vector<pollfd>& polls) const;
-  /// Nodes that have proved themselves, and what is to be said of those that could not.
-  std::vector<Arrival> handle(const std::vector<pollfd>& polls, size_t first, std::vector<std::string>& complaints);
-  std::optional<Time> next_time() const;
+  void add_to(WaitSet& waits) override;
+  void handle(LoopTime now) override;
+  /// Nodes that have proved that they know the token, since the last call.
+  std::vector<Arrival> take_arrivals() { return std::exchange(arrivals_, {}); }
+  /// What the user should know about those that could not, since the last call.
+  std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
   uint16_t port() const { return port_; }
 
  private:
   struct Pending {
     UniqueFd socket;
+    bool is_ready = false;
     std::string address;
     std::unique_ptr<Handshake> handshake;
     std::string received;
     Time until;
   };
-  void accept_some();
-  /// Once for each address and reason.
-  void complain(const std::string& address, const std::string& why, std::vector<std::string>& complaints);
+  void talk_to(Pending& one, LoopTime now);
+  void accept_some(LoopTime now);
+  /// Says it once for each address and reason.
+  void complain(const std::string& address, const std::string& why);
 
   const NodesSpec& nodes_;
   std::string run_id_;
   UniqueFd socket_;
   uint16_t port_ = 0;
-  Time rest_until_{};  ///< Nothing is accepted before.
+  bool is_called_ = false;          ///< Somebody connects.
+  std::optional<Time> rest_until_;  ///< Nothing is accepted before.
+  std::vector<Arrival> arrivals_;
+  std::vector<std::string> complaints_;
   std::vector<Pending> pending_;
   std::set<std::string> said_;
 };
 
-/// Whether the endpoint is this machine's: one of its own addresses. Errors  kNotFound: the name is none.
+/// Whether `host` is one of this machine's own addresses. Errors  kNotFound: there is no such name.
 bool is_own_address(const std::string& host);
 
-/// Waits for that long while handling other events. Returns true if the attempt to join was cancelled.
+/// Waits for this long while handling other events. Returns true if the attempt to join was cancelled.
 using Wait = std::function<bool(std::chrono::milliseconds)>;
 
-/// A node's side: waits until the head is there and has agreed.
-/// nullptr: cancelled. `is_return`: a head that is not there any more is not waited for.
-/// Errors  kTimeout: nobody came within the join timeout. kPermissionDenied: one of both does not know the token, or
-/// what listens at the endpoint is no yoke.
+/// The node's side: waits until there is a head and it has accepted this node. Returns nullptr if it was cancelled.
+/// `is_return`: this node was in the job before, so a head that is gone is not waited for.
+/// Errors  kTimeout: there was no head within the join timeout. kPermissionDenied: one of them does not know the token,
+/// or another program listens at the endpoint. kUnavailable: this node returns, and the head is gone.
 std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::string& run_id, bool is_return,
                                          const Wait& wait, const std::function<void(const std::string&)>& say);
 
-/// Whether a head that knows the job's token listens at the endpoint now. Blocks for seconds if what listens is silent.
+/// Whether a head that knows the job's token listens at the endpoint now. Blocks for seconds if the listener is silent.
 bool has_head(const NodesSpec& nodes, const std::string& run_id);
 
 }  // namespace yoke::launch

@@ -9,8 +9,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-ErrorReport at(int64_t seconds) {
-  return {"E", "", std::chrono::system_clock::time_point(std::chrono::seconds(seconds))};
+ErrorReport at(int64_t time_s) {
+  return {"E", "", std::chrono::system_clock::time_point(std::chrono::seconds(time_s))};
 }
 
 TEST(FailureReport, TheRootCauseIsTheEarliestThatWasWritten) {

@@ -42,24 +42,23 @@ std::vector<std::string> RankReader::settle_logs() {
 void RankReader::add(int64_t rank, bool is_err, StreamSource source) {
   if (!source.pipe) return;
   fcntl(source.pipe.value(), F_SETFL, O_NONBLOCK);  // the read end's description is ours alone
-  streams_.push_back({rank, is_err, std::move(source)});
+  streams_.push_back({.rank = rank, .is_err = is_err, .source = std::move(source)});
 }
 
-void RankReader::add_polls(std::vector<pollfd>& polls) {
-  for (const auto& stream : streams_) {
+void RankReader::add_to(WaitSet& waits) {
+  for (auto& stream : streams_) {
     // A reader that is slower than the ranks slows the ranks down, not our memory.
-    polls.push_back({taker_.has_room(stream.is_err) ? stream.source.pipe.value() : -1, POLLIN, 0});
+    waits.read(taker_.has_room(stream.is_err) ? stream.source.pipe.value() : -1, stream.is_ready);
   }
+  for (const auto& log : logs_) waits.until(log->next_time());
 }
 
-void RankReader::read(const std::vector<pollfd>& polls, size_t first, bool writers_are_gone) {
+void RankReader::read(bool writers_are_gone) {
   for (auto& log : logs_) {
     if (log->next_time()) write_log(*log, "");
   }
-  for (size_t i = 0; i < streams_.size(); ++i) {
-    auto& stream = streams_[i];
-    const bool is_ready = first + i < polls.size() && polls[first + i].revents != 0;
-    if (is_ready || (writers_are_gone && taker_.has_room(stream.is_err))) read(stream, writers_are_gone);
+  for (auto& stream : streams_) {
+    if (stream.is_ready || (writers_are_gone && taker_.has_room(stream.is_err))) read(stream, writers_are_gone);
   }
   std::erase_if(streams_, [](const Stream& stream) { return !stream.source.pipe; });
 }
@@ -104,14 +103,6 @@ void RankReader::filter(Stream& stream, const std::optional<std::string_view>& b
     if (std::none_of(filter->texts.begin(), filter->texts.end(), is_wanted)) continue;
     write_log(*filter->file, fmt::format("{}{}", stream.source.filter_prefix, line));
   }
-}
-
-std::optional<WriteTrouble::Time> RankReader::next_time() const {
-  std::optional<WriteTrouble::Time> first;
-  for (const auto& log : logs_) {
-    if (const auto& time = log->next_time(); time && (!first || *time < *first)) first = time;
-  }
-  return first;
 }
 
 bool RankReader::can_read() const {

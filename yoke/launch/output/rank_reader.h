@@ -2,8 +2,6 @@
 // it.
 #pragma once
 
-#include <poll.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "yoke/base/file.h"
+#include "yoke/launch/loop/event_loop.h"
 #include "yoke/launch/output/line_assembler.h"
 #include "yoke/launch/output/sink.h"
 
@@ -50,14 +49,11 @@ class RankReader {
   std::vector<std::string> settle_logs();
 
   void add(int64_t rank, bool is_err, StreamSource source);
-  void add_polls(std::vector<pollfd>& polls);
+  void add_to(WaitSet& waits);
 
-  /// REQUIRES: the entries that add_polls() appended, from `polls[first]` on. Once `writers_are_gone`, an empty pipe is
-  /// an ended one, even if a process that cannot be killed still holds it.
-  void read(const std::vector<pollfd>& polls, size_t first, bool writers_are_gone);
-
-  /// When to call read() although nothing happened.
-  std::optional<WriteTrouble::Time> next_time() const;
+  /// Reads what is ready, and tries logs again that could not be written. Once `writers_are_gone`, an empty pipe has
+  /// ended, even if a process that cannot be killed still holds it.
+  void read(bool writers_are_gone);
 
   bool is_finished() const { return streams_.empty(); }
   bool can_read() const;  ///< Some stream has not ended, and there is room for it.
@@ -67,6 +63,7 @@ class RankReader {
     int64_t rank;
     bool is_err;
     StreamSource source;
+    bool is_ready = false;
     LineAssembler lines{""};  ///< For the filter alone.
   };
   void read(Stream& stream, bool writers_are_gone);

@@ -89,9 +89,11 @@ void Screen::show_status(const std::string& text) {
   if (progress_rank_ == kNoRank && prompt_.empty()) err_->show_progress(text);
 }
 
-void Screen::add_polls(std::vector<pollfd>& polls) {
-  polls.push_back({out_->is_waiting() ? out_->fd() : -1, POLLOUT, 0});
-  polls.push_back({err_own_ && err_own_->is_waiting() ? err_own_->fd() : -1, POLLOUT, 0});
+void Screen::add_to(WaitSet& waits) {
+  waits.write(out_->is_waiting() ? out_->fd() : -1, out_is_ready_);
+  waits.write(err_own_ && err_own_->is_waiting() ? err_own_->fd() : -1, err_is_ready_);
+  waits.until(prompt_at_);
+  for (const auto* sink : {out_.get(), err_}) waits.until(sink->next_time());
 }
 
 /// Whole lines that a stream has just added.
@@ -187,14 +189,6 @@ void Screen::flush() {
 
 void Screen::tell_news(Sink& sink) {
   for (const auto& line : sink.take_news()) say(fmt::format("{}: {}", name_, line));
-}
-
-std::optional<WriteTrouble::Time> Screen::next_time() const {
-  auto first = prompt_at_;
-  for (const auto* sink : {out_.get(), err_}) {
-    if (const auto& time = sink->next_time(); time && (!first || *time < *first)) first = time;
-  }
-  return first;
 }
 
 void Screen::settle() {

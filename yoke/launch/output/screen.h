@@ -1,8 +1,6 @@
 // yoke/launch/output/screen.h -- what ranks print, line by line, on the launcher's standard output and error.
 #pragma once
 
-#include <poll.h>
-
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -14,6 +12,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/terminal.h"
+#include "yoke/launch/loop/event_loop.h"
 #include "yoke/launch/output/line_assembler.h"
 #include "yoke/launch/output/recent_lines.h"
 #include "yoke/launch/output/sink.h"
@@ -23,8 +22,7 @@ namespace yoke::launch {
 /// `prefix` in the rank's colour.
 std::string colored_prefix(int64_t rank, const std::string& prefix);
 
-/// Owned by a loop: it polls what add_polls() asks for and then calls flush().
-class Screen {
+class Screen : public EventSource {
  public:
   /// `name`: begins messages about the printing. `color`: of prefixes.
   Screen(std::string name, ColorMode color, const Environment& environment);
@@ -45,10 +43,9 @@ class Screen {
   /// Before and after this process is stopped: what is painted is taken away, and painted again.
   void hide_progress(bool hidden);
 
-  void add_polls(std::vector<pollfd>& polls);
+  void add_to(WaitSet& waits) override;
+  void handle(LoopTime) override { flush(); }
   void flush();
-  /// When to call flush() although nothing happened.
-  std::optional<WriteTrouble::Time> next_time() const;
   /// Tries once more to write what could not be written, and says what is missing.
   void settle();
   /// Output is missing from a log of a node, which the user has been told.
@@ -84,7 +81,8 @@ class Screen {
   const std::string name_;
   bool has_lost_ = false;  ///< Lines of a log.
   std::unique_ptr<Sink> out_, err_own_;
-  Sink* err_;  ///< out_ when both are one file.
+  bool out_is_ready_ = false, err_is_ready_ = false;  ///< flush() tries both anyway.
+  Sink* err_;                                         ///< out_ when both are one file.
   bool out_is_colored_, err_is_colored_;
   bool has_escape_sequences_;
   std::map<std::pair<int64_t, bool>, Stream> streams_;

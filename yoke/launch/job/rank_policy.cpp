@@ -1,4 +1,4 @@
-#include "yoke/launch/job/group.h"
+#include "yoke/launch/job/rank_policy.h"
 
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -14,10 +14,10 @@
 namespace yoke::launch {
 namespace {
 
-/// After so long the user is told what is being waited for.
+/// After this time the user is told what the launcher waits for.
 constexpr std::chrono::seconds kNoticeAfter{1};
 
-/// So many Ctrl-C within such a time are of somebody who wants the end of the job.
+/// A user who presses Ctrl-C this often within this time wants to end the job.
 constexpr size_t kManyInterrupts = 3;
 constexpr std::chrono::seconds kInterruptsWithin{2};
 
@@ -27,34 +27,34 @@ std::string message_of(int error_number) { return std::generic_category().messag
 
 }  // namespace
 
-bool Group::ends_job(int signal) const {
+bool RankPolicy::ends_job(int signal) const {
   return std::find(options_.stop_signals.begin(), options_.stop_signals.end(), signal) != options_.stop_signals.end();
 }
 
-void Group::begin(int64_t num_ranks, std::vector<std::string> hosts) {
+void RankPolicy::begin(int64_t num_ranks, std::vector<std::string> hosts) {
   options_.num_ranks = num_ranks;
   hosts_ = std::move(hosts);
 }
 
 /// "rank 3 (pid 4121 on b)"
-std::string Group::describe(int64_t rank, int pid) const {
+std::string RankPolicy::describe(int64_t rank, int pid) const {
   return fmt::format("rank {} (pid {}{})", rank, pid, on_host(rank));
 }
 
-std::string Group::on_host(int64_t rank) const {
+std::string RankPolicy::on_host(int64_t rank) const {
   const auto index = static_cast<size_t>(rank);
   return index < hosts_.size() ? " on " + hosts_[index] : "";
 }
 
-Group::Decision Group::on_signal(int signal, Time now, int source) {
+RankPolicy::Decision RankPolicy::on_signal(int signal, Time now, int source) {
   if (!ends_job(signal)) return {Order::kForward, signal};
   const bool is_second = !told_.insert(source).second;
   const bool is_stopping = attempt_.state == State::kStopping;
-  if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same wish, by another launcher
+  if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same request, from another launcher
   return end(signal, signal_name(signal), is_stopping && signal == SIGINT ? StopHow::kNow : StopHow::kWithGrace, now);
 }
 
-Group::Decision Group::on_interrupt_of_rank(Time now) {
+RankPolicy::Decision RankPolicy::on_interrupt_of_rank(Time now) {
   was_interrupted_ = true;
   interrupts_.push_back(now);
   std::erase_if(interrupts_, [&](Time time) { return time + kInterruptsWithin < now; });
@@ -65,10 +65,10 @@ Group::Decision Group::on_interrupt_of_rank(Time now) {
       fmt::format("{}: Ctrl-C is left to the program, which has the terminal; Ctrl-\\ ends the job", options_.name)};
 }
 
-Group::Decision Group::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
+RankPolicy::Decision RankPolicy::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
 
-Group::Decision Group::end(int signal, std::string cause, StopHow how, Time now) {
-  if (will_begin_again()) {  // the failure would not have ended the job, and this does
+RankPolicy::Decision RankPolicy::end(int signal, std::string cause, StopHow how, Time now) {
+  if (will_begin_again()) {  // the failure alone would not have ended the job
     attempt_.exit_code = 128 + signal;
     attempt_.cause = fmt::format("{} after {}", cause, attempt_.cause);
   }
@@ -86,14 +86,14 @@ Group::Decision Group::end(int signal, std::string cause, StopHow how, Time now)
   return {Order::kKill};
 }
 
-Group::Decision Group::on_started(int64_t rank) {
+RankPolicy::Decision RankPolicy::on_started(int64_t rank) {
   attempt_.alive.insert(rank);
   if (attempt_.state != State::kRunning && attempt_.counts_stopped)
-    ++attempt_.num_stopped;  // the news of its start came late
+    ++attempt_.num_stopped;  // it was reported late that this rank had started
   return {};
 }
 
-Group::Decision Group::on_exited(int64_t rank, int pid, int wait_status, Time now) {
+RankPolicy::Decision RankPolicy::on_exited(int64_t rank, int pid, int wait_status, Time now) {
   attempt_.alive.erase(rank);
   if (wait_status != 0 && attempt_.state == State::kRunning) {
     attempt_.failure = {rank, pid, wait_status};
@@ -108,19 +108,19 @@ Group::Decision Group::on_exited(int64_t rank, int pid, int wait_status, Time no
   return fail(code, fmt::format("{} exited with code {}", describe(rank, pid), code), now);
 }
 
-Group::Decision Group::on_cannot_run(int64_t rank, const std::string& program, int error_number, Time now) {
+RankPolicy::Decision RankPolicy::on_cannot_run(int64_t rank, const std::string& program, int error_number, Time now) {
   attempt_.alive.erase(rank);
-  const int code = error_number == ENOENT ? 127 : 126;  // as every shell
+  const int code = error_number == ENOENT ? 127 : 126;  // as in every shell
   auto decision =
       fail(code, fmt::format("cannot run '{}'{}: {}", program, on_host(rank), message_of(error_number)), now);
-  if (decision.order == Order::kSignal) {  // the others do not run it either
+  if (decision.order == Order::kSignal) {  // the others cannot run it either
     attempt_.counts_stopped = false;
     attempt_.num_stopped = 0;
   }
   return decision;
 }
 
-Group::Decision Group::on_cannot_start(int64_t rank, int error_number, Time now) {
+RankPolicy::Decision RankPolicy::on_cannot_start(int64_t rank, int error_number, Time now) {
   return fail(
       exit_status(ErrorCode::kUnavailable),
       fmt::format("cannot start rank {} of {}{}: {}; is a limit on processes reached (ulimit -u, or the cgroup's "
@@ -129,12 +129,12 @@ Group::Decision Group::on_cannot_start(int64_t rank, int error_number, Time now)
       now);
 }
 
-Group::Decision Group::on_left_behind(int pid, const std::string& where) {
+RankPolicy::Decision RankPolicy::on_left_behind(int pid, const std::string& where) {
   left_behind_ += fmt::format("{}{}{}", left_behind_.empty() ? "" : ", ", pid, where);
   return {};
 }
 
-Group::Decision Group::on_guardian_lost(int pid, const std::string& where) {
+RankPolicy::Decision RankPolicy::on_guardian_lost(int pid, const std::string& where) {
   attempt_.again = Attempt::Again::kNo;
   if (attempt_.cause.empty()) {
     attempt_.exit_code = exit_status(ErrorCode::kUnavailable);
@@ -145,10 +145,10 @@ Group::Decision Group::on_guardian_lost(int pid, const std::string& where) {
   }
   attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
   attempt_.state = State::kKilled;
-  return {Order::kKill};  // for ranks of other nodes
+  return {Order::kKill};  // the ranks of other nodes
 }
 
-Group::Decision Group::on_store_ended(int pid, const std::string& where, int wait_status, Time now) {
+RankPolicy::Decision RankPolicy::on_store_ended(int pid, const std::string& where, int wait_status, Time now) {
   if (attempt_.state == State::kRunning) attempt_.again = Attempt::Again::kCounted;
   const auto how = WIFSIGNALED(wait_status) ? fmt::format("was killed by {}", signal_name(WTERMSIG(wait_status)))
                                             : fmt::format("exited with code {}", WEXITSTATUS(wait_status));
@@ -156,18 +156,18 @@ Group::Decision Group::on_store_ended(int pid, const std::string& where, int wai
               fmt::format("the process that serves the ranks' store (pid {}{}) {}", pid, where, how), now);
 }
 
-Group::Decision Group::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node, bool is_planned,
-                                    Time now) {
+RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node,
+                                              bool is_planned, Time now) {
   for (const auto rank : ranks_of_node) attempt_.alive.erase(rank);
   if (attempt_.state == State::kRunning) {
     attempt_.again = is_planned ? Attempt::Again::kFree : Attempt::Again::kCounted;
   } else if (is_planned && attempt_.again == Attempt::Again::kCounted) {
-    attempt_.again = Attempt::Again::kFree;  // a rank that missed its peers was quicker than the heartbeat
+    attempt_.again = Attempt::Again::kFree;  // a rank that missed its peers failed before the heartbeat did
   }
   return fail(exit_status(ErrorCode::kUnavailable), why, now);
 }
 
-Group::Decision Group::on_node_leaving(const std::string& why, int signal, Time now) {
+RankPolicy::Decision RankPolicy::on_node_leaving(const std::string& why, int signal, Time now) {
   if (attempt_.state != State::kRunning) return {};
   attempt_.again = Attempt::Again::kFree;
   attempt_.exit_code = 128 + signal;
@@ -175,29 +175,31 @@ Group::Decision Group::on_node_leaving(const std::string& why, int signal, Time 
   return stop(signal, now);
 }
 
-Group::Decision Group::on_refused(int exit_code, const std::string& why, Time now) { return fail(exit_code, why, now); }
+RankPolicy::Decision RankPolicy::on_refused(int exit_code, const std::string& why, Time now) {
+  return fail(exit_code, why, now);
+}
 
-Group::Decision Group::fail(int exit_code, std::string cause, Time now) {
-  if (attempt_.state != State::kRunning) return {};  // a consequence of the first failure, or of our own signal
+RankPolicy::Decision RankPolicy::fail(int exit_code, std::string cause, Time now) {
+  if (attempt_.state != State::kRunning) return {};  // it follows from the first failure or from our own signal
   attempt_.exit_code = exit_code;
   attempt_.cause = std::move(cause);
   return stop(SIGTERM, now);
 }
 
-Group::Decision Group::stop(int signal, Time now) {
+RankPolicy::Decision RankPolicy::stop(int signal, Time now) {
   attempt_.state = State::kStopping;
   attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
   attempt_.stopped_at = now;
   return {Order::kSignal, signal};
 }
 
-std::optional<Group::Time> Group::next_time() const {
+std::optional<RankPolicy::Time> RankPolicy::next_time() const {
   if (attempt_.state != State::kStopping) return std::nullopt;
   const auto end = attempt_.stopped_at + options_.grace;
   return attempt_.noticed ? end : std::min<Time>(end, attempt_.stopped_at + kNoticeAfter);
 }
 
-Group::Decision Group::on_time(Time now) {
+RankPolicy::Decision RankPolicy::on_time(Time now) {
   if (attempt_.state != State::kStopping) return {};
   const auto left = attempt_.stopped_at + options_.grace - now;
   if (left.count() > 0) {
@@ -214,7 +216,7 @@ Group::Decision Group::on_time(Time now) {
   return {Order::kKill};
 }
 
-bool Group::will_begin_again() const {
+bool RankPolicy::will_begin_again() const {
   if (is_told_to_end_ || was_interrupted_) return false;
   switch (attempt_.again) {
     case Attempt::Again::kNo: return false;
@@ -224,18 +226,18 @@ bool Group::will_begin_again() const {
   return false;
 }
 
-std::optional<std::string> Group::begin_again() {
+std::optional<std::string> RankPolicy::begin_again() {
   if (!will_begin_again()) return std::nullopt;
   const bool is_counted = attempt_.again == Attempt::Again::kCounted;
   ++num_starts_;
   auto notice = reason() + "; starting all ranks again";
   if (is_counted) notice += fmt::format(", restart {} of {}", ++num_restarts_, options_.max_restarts);
   attempt_ = {};
-  left_behind_.clear();  // said
+  left_behind_.clear();  // the notice has it
   return notice;
 }
 
-std::string Group::reason() const {
+std::string RankPolicy::reason() const {
   std::string line;
   if (!attempt_.cause.empty()) {
     line = fmt::format("{}: {}", options_.name, attempt_.cause);

@@ -1,0 +1,68 @@
+// yoke/launch/job/job_order.h -- what the job policy wants done. The executor (supervisor.cpp) carries the orders out
+// in their order, and decides nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "yoke/launch/plan/plan.h"
+#include "yoke/launch/process/order.h"
+
+namespace yoke::launch {
+
+/// A new attempt begins: what is known of the ranks of the one before is forgotten.
+struct BeginAttempt {
+  int64_t num_ranks = 0;
+  int64_t num_starts = 0;  ///< Before this one.
+};
+/// The node shall take a port for the ranks' store at `address`: kPrepared or kRefused follows.
+struct PrepareNode {
+  int node = 0;
+  std::string address;
+};
+struct StartNode {
+  int node = 0;
+  Place place;
+};
+/// For the processes of the node: a signal, SIGKILL, or the end of the store.
+struct TellNode {
+  int node = 0;
+  Order order = Order::kNone;
+  int signal = 0;
+};
+/// The node is dismissed: its launcher or agent ends with this status.
+struct EndNode {
+  int node = 0;
+  int exit_status = 0;
+  std::string reason;  ///< Empty: it needs none.
+};
+/// The node was lost, and nothing asks for it any more.
+struct ForgetNode {
+  int node = 0;
+};
+/// An agent shall be started on NodesSpec::hosts[host]: on_agent_started() or on_agent_failed() follows.
+struct StartAgent {
+  size_t host = 0;
+};
+/// A whole line for the user.
+struct Say {
+  std::string line;
+};
+/// Ranks of this attempt failed: the user shall see what is known about it.
+struct ShowFailure {
+  int64_t first_exited = 0;  ///< The rank whose end was seen first.
+};
+/// The attempt is over and another one follows: its failure is not the job's.
+struct ForgetFailure {};
+/// The job is over. What it printed may still wait for its reader.
+struct Finish {
+  std::string reason;  ///< One line; empty after success.
+};
+
+using JobOrder = std::variant<BeginAttempt, PrepareNode, StartNode, TellNode, EndNode, ForgetNode, StartAgent, Say,
+                              ShowFailure, ForgetFailure, Finish>;
+using JobOrders = std::vector<JobOrder>;
+
+}  // namespace yoke::launch

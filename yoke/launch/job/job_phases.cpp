@@ -1,0 +1,192 @@
+// The phases of a job: what follows from its state and the time.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/base/text.h"
+#include "yoke/launch/job/job_policy.h"
+
+namespace yoke::launch {
+namespace {
+
+/// After this time without a start, the user is told which nodes the job waits for.
+constexpr std::chrono::seconds kSayMissingAfter{2};
+
+}  // namespace
+
+JobOrders JobPolicy::decide(Time now, Screen screen) {
+  if (const auto time = ranks_.next_time(); has_processes(members_) && time && now >= *time) tell(ranks_.on_time(now));
+  auto before = phase_;
+  do {
+    before = phase_;
+    switch (phase_) {
+      case Phase::kGathering: gather(now); break;
+      case Phase::kPreparing: prepare(now); break;
+      case Phase::kStarting: start_next(); break;
+      case Phase::kRunning: run(now); break;
+      case Phase::kEnding:
+        if (screen == Screen::kIsWritten || is_drain_over(now)) phase_ = Phase::kOver;
+        break;
+      case Phase::kOver: break;
+    }
+  } while (orders_.empty() && phase_ != before);
+  return take_orders();
+}
+
+std::optional<JobPolicy::Time> JobPolicy::next_time() const {
+  const auto of_ranks = has_processes(members_) ? ranks_.next_time() : std::nullopt;
+  if (!of_ranks || !drain_until_) return of_ranks ? of_ranks : drain_until_;
+  return std::min(*of_ranks, *drain_until_);
+}
+
+void JobPolicy::gather(Time now) {
+  forget_lost();
+  if (ranks_.exit_code() != 0) return finish();  // a signal, or a host that cannot be used
+  const auto verdict = membership_.judge(now);
+  if (verdict == Membership::Verdict::kStart) return begin_start(now);
+  if (verdict == Membership::Verdict::kTooFew) {
+    const auto& options = membership_.options();
+    ranks_.on_refused(exit_status(ErrorCode::kTimeout),
+                      fmt::format("{} of at least {} nodes have come within {}: {}", membership_.choose().size(),
+                                  options.min_nodes, format_duration(options.join_timeout), describe(members_)),
+                      now);
+    return finish();
+  }
+  reach_hosts(now);
+  say_missing(now);
+}
+
+void JobPolicy::say_missing(Time now) {
+  if (has_said_missing_ || now < gathering_since_ + kSayMissingAfter) return;
+  has_said_missing_ = true;
+  const auto count = membership_.num_nodes();
+  say(fmt::format("waiting for {} nodes, {} {} here: {}", describe_number(nodes_.membership), count,
+                  count == 1 ? "is" : "are", describe(members_)));
+}
+
+/// Has agents started on hosts that have none.
+void JobPolicy::reach_hosts(Time now) {
+  for (size_t host = 0; host < nodes_.hosts.size(); ++host) {
+    const bool is_there =
+        std::any_of(members_.begin(), members_.end(), [host](const auto& entry) { return entry.second.host == host; });
+    if (!is_there && tries_.take(host, now)) order(StartAgent{host});
+  }
+}
+
+void JobPolicy::say_unreachable(size_t host, const std::string& why) {
+  if (!tries_.take_complaint(host) || spec_.quiet) return;
+  say(fmt::format("cannot use host {}, and try again: {}", nodes_.hosts[host].name, printable(why)));
+}
+
+void JobPolicy::forget_lost() {
+  std::erase_if(members_, [this](const auto& entry) {
+    if (entry.second.state != MemberState::kLost) return false;
+    order(ForgetNode{entry.first});
+    return true;
+  });
+}
+
+/// Gives every rank its number and its place.
+void JobPolicy::begin_start(Time now) {
+  chosen_ = membership_.choose();
+  const auto& first = members_.at(chosen_.front());
+  const auto address = nodes_.master_addr.value_or(nodes_.is_several() ? first.info.address : spec_.master_addr);
+  place_ = {.num_nodes = static_cast<int64_t>(chosen_.size()),
+            .world_size = 0,
+            .restart_count = ranks_.num_starts(),
+            .master_addr = address,
+            .agent_serves_store = nodes_.is_several() && first.info.has_store,
+            .is_elastic = nodes_.is_elastic()};
+  std::vector<std::string> hosts;
+  for (const int id : chosen_) {
+    auto& member = members_.at(id);
+    member.ranks.clear();
+    for (int64_t i = 0; i < member.info.num_ranks; ++i) member.ranks.insert(place_.world_size++);
+    if (nodes_.is_several()) hosts.insert(hosts.end(), member.ranks.size(), printable(member.name));
+  }
+  ranks_.begin(place_.world_size, hosts);
+  order(BeginAttempt{place_.world_size, ranks_.num_starts()});
+  if (is_out_of_reach(address, members_, chosen_)) {
+    ranks_.on_refused(exit_status(ErrorCode::kInvalidArgument),
+                      fmt::format("rank 0 would serve the ranks' store at {}, where ranks of other hosts do not find "
+                                  "it; name its host by another address, or give --master-addr",
+                                  address),
+                      now);
+    return end_attempt(now);
+  }
+  for (const int id : chosen_) members_.at(id).state = MemberState::kPreparing;
+  master_port_.reset();
+  phase_ = Phase::kPreparing;
+  order(PrepareNode{chosen_.front(), address});
+}
+
+void JobPolicy::prepare(Time now) {
+  if (ranks_.exit_code() == 0) {
+    if (!master_port_) return;
+    place_.master_port = *master_port_;
+    phase_ = Phase::kStarting;
+    return;
+  }
+  for (const int id : chosen_) {
+    if (auto& member = members_.at(id); member.takes_part()) member.leave_start();
+  }
+  end_attempt(now);
+}
+
+/// Starts one node, because it may refuse at once, and then the others are not started.
+void JobPolicy::start_next() {
+  const auto index = static_cast<size_t>(place_.node_rank);
+  if (ranks_.exit_code() == 0 && index < chosen_.size()) {
+    auto& member = members_.at(chosen_[index]);
+    place_.first_rank = *member.ranks.begin();
+    member.state = MemberState::kRunning;
+    order(StartNode{chosen_[index], place_});
+    ++place_.node_rank;
+    return;
+  }
+  for (auto i = index; i < chosen_.size(); ++i) {
+    if (auto& member = members_.at(chosen_[i]); member.takes_part()) member.leave_start();
+  }
+  phase_ = Phase::kRunning;
+}
+
+void JobPolicy::run(Time now) {
+  release_store();
+  if (!takes_any_part(members_) || is_drain_over(now)) return end_attempt(now);
+  if (!nodes_.is_elastic()) return;
+  forget_lost();  // for the next start
+  reach_hosts(now);
+}
+
+/// The program that serves the ranks' store ends after the ranks of all nodes.
+void JobPolicy::release_store() {
+  const auto id = last_with_store(members_);
+  if (!id) return;
+  members_.at(*id).state = MemberState::kRunning;
+  order(TellNode{*id, Order::kEndStore});
+}
+
+void JobPolicy::end_attempt(Time now) {
+  for (const auto& [id, member] : members_) {
+    if (member.leaves_with && member.state != MemberState::kLost) order(EndNode{id, *member.leaves_with, ""});
+  }
+  if (ranks_.failure()) order(ShowFailure{ranks_.failure()->rank});
+  const auto notice = ranks_.begin_again();
+  if (!notice) return finish();
+  if (!spec_.quiet) order(Say{*notice});
+  order(ForgetFailure{});
+  phase_ = Phase::kGathering;
+  gathering_since_ = now;
+  is_gathering_again_ = true;
+  has_said_missing_ = spec_.quiet || !nodes_.is_several();
+  membership_.wait_for_next(now, true);
+}
+
+void JobPolicy::finish() {
+  phase_ = Phase::kEnding;
+  order(Finish{ranks_.reason()});
+}
+
+}  // namespace yoke::launch

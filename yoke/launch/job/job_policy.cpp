@@ -1,0 +1,255 @@
+// The events. job_phases.cpp has what follows from the state and the time.
+#include "yoke/launch/job/job_policy.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/base/signal_name.h"
+#include "yoke/base/text.h"
+
+namespace yoke::launch {
+namespace {
+
+using Kind = NodeEvent::Kind;
+/// How long output that was already printed may wait for its reader after the user asked to stop.
+constexpr std::chrono::seconds kDrainAfterStop{1};
+/// The source of signals to the head itself, beside the ids of nodes.
+constexpr int kHeadItself = -1;
+
+}  // namespace
+
+JobPolicy::JobPolicy(const LaunchSpec& spec, const NodesSpec& nodes, Time now)
+    : spec_(spec),
+      nodes_(nodes),
+      ranks_({.name = spec.name,
+              .num_ranks = spec.num_ranks,
+              .grace = spec.grace,
+              .max_restarts = spec.max_restarts,
+              .stop_signals = spec.stop_signals}),
+      membership_(nodes.membership, now),
+      tries_(nodes.hosts.size()),
+      gathering_since_(now),
+      has_said_missing_(spec.quiet || !nodes.is_several()) {}
+
+int JobPolicy::add_own_node(NodeInfo info, Time now) {
+  const int id = add_node();
+  auto& member = members_.at(id);
+  member.state = MemberState::kWaiting;
+  member.is_heads_own = true;
+  member.name = nodes_.is_several() ? "this host" : "";
+  member.info = std::move(info);
+  membership_.add(id, member.info.node_rank, now);
+  return id;
+}
+
+int JobPolicy::add_node() {
+  members_[++last_id_] = {};
+  return last_id_;
+}
+
+int JobPolicy::on_agent_started(size_t host) {
+  const int id = add_node();
+  auto& member = members_.at(id);
+  member.host = host;
+  member.name = nodes_.hosts[host].name;
+  return id;
+}
+
+JobOrders JobPolicy::on_agent_failed(size_t host, const std::string& why) {
+  say_unreachable(host, why);
+  return take_orders();
+}
+
+JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
+  const auto found = members_.find(id);
+  if (found == members_.end() || found->second.state == MemberState::kLost) return {};
+  auto& member = found->second;
+  switch (event.kind) {
+    case Kind::kReady: welcome(id, member, *event.info, now); break;
+    case Kind::kPrepared:
+      if (phase_ == Phase::kPreparing && id == chosen_.front()) master_port_ = static_cast<uint16_t>(event.value);
+      break;
+    case Kind::kRefused: on_refused(member, event, now); break;
+    case Kind::kStarted: tell(ranks_.on_started(event.rank)); break;
+    case Kind::kExited: tell(ranks_.on_exited(event.rank, event.pid, event.value, now)); break;
+    case Kind::kCannotRun: tell(ranks_.on_cannot_run(event.rank, printable(event.text), event.value, now)); break;
+    case Kind::kCannotStart: tell(ranks_.on_cannot_start(event.rank, event.value, now)); break;
+    case Kind::kStoreEnded: tell(ranks_.on_store_ended(event.pid, on_host(member), event.value, now)); break;
+    case Kind::kLeftBehind: tell(ranks_.on_left_behind(event.pid, on_host(member))); break;
+    case Kind::kGuardianLost: on_guardian_lost(id, member, event.pid, now); break;
+    case Kind::kReport: break;
+    case Kind::kOnlyStore:
+      if (member.state == MemberState::kRunning) member.state = MemberState::kOnlyStore;
+      break;
+    case Kind::kEnded: on_ended(member, now); break;
+    case Kind::kDone:
+      if (member.takes_part()) member.leave_start();
+      break;
+    case Kind::kSignal: on_node_signal(id, member, event.value, now); break;
+    case Kind::kNotice: say(member.notice_prefix() + printable(event.text)); break;
+    case Kind::kLost: on_lost(id, member, event.text, now); break;
+  }
+  return take_orders();
+}
+
+JobOrders JobPolicy::on_heard(const std::function<Time(int id)>& last_heard) {
+  for (const auto& [id, holder, rank] : membership_.find_conflicts(last_heard)) {
+    auto& member = members_.at(id);
+    if (member.info.is_return) continue;  // messages that were on their way when it was cut off may come only now
+    const auto& other = members_.at(holder);
+    refuse(id, member,
+           fmt::format("--node-rank {} is taken by {}", rank, other.is_heads_own ? "the head" : printable(other.name)));
+  }
+  return take_orders();
+}
+
+JobOrders JobPolicy::on_signal(int signal, Time now) {
+  const auto decision = ranks_.on_signal(signal, now, kHeadItself);
+  decision.order == Order::kForward ? tell(decision) : stop(decision, now);
+  return take_orders();
+}
+
+JobOrders JobPolicy::on_interrupt_at_rank(Time now) {
+  if (!ranks_.leaves_interrupt_to_rank()) return on_signal(SIGINT, now);
+  tell(ranks_.on_interrupt_of_rank(now));
+  return take_orders();
+}
+
+JobOrders JobPolicy::on_stop(StopHow how, Time now) {
+  stop(ranks_.on_stop(how, now), now);
+  return take_orders();
+}
+
+void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) {
+  if (member.state != MemberState::kConnecting) return;
+  member.state = MemberState::kWaiting;
+  member.info = info;
+  if (member.host) {
+    member.info.host = member.name;  // as the user calls it
+    member.info.node_rank = static_cast<int64_t>(*member.host);
+    tries_.forget(*member.host);
+  } else {
+    member.name = info.host;
+  }
+  if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
+    return refuse(id, member, fmt::format("it was started with --nnodes {}, and the head with {}", info.nnodes, ours));
+  }
+  if (info.max_restarts != 0 && info.max_restarts != spec_.max_restarts) {
+    return refuse(id, member,
+                  fmt::format("it was started with --max-restarts {}, and the head with {}", info.max_restarts,
+                              spec_.max_restarts));
+  }
+  membership_.add(id, member.info.node_rank, now);
+}
+
+/// The job continues without this node.
+void JobPolicy::refuse(int id, Member& member, const std::string& why) {
+  say(fmt::format("refused host {}: {}", printable(member.name), why));
+  dismiss(id, member, exit_status(ErrorCode::kPermissionDenied),
+          fmt::format("{}: the head of the job refuses this node: {}", spec_.name, why));
+}
+
+/// From now on it is no node of the job. It ends when its ranks have ended.
+void JobPolicy::dismiss(int id, Member& member, int exit_status, const std::string& why) {
+  member.leaves_with = exit_status;
+  membership_.remove(id);
+  if (member.takes_part()) return;
+  member.leave_start();
+  order(EndNode{id, exit_status, why});
+}
+
+void JobPolicy::on_refused(Member& member, const NodeEvent& event, Time now) {
+  const auto text = member.notice_prefix() + printable(event.text);
+  if (!member.takes_part() && (nodes_.is_elastic() || is_gathering_again_)) return say(text);  // the job can do without
+  if (member.takes_part()) member.leave_start();
+  tell(ranks_.on_refused(event.value, text, now));
+}
+
+void JobPolicy::on_ended(Member& member, Time now) {
+  if (member.has_processes()) member.state = MemberState::kDraining;
+  if (is_stopping_ && !has_processes(members_)) drain_until_ = now + kDrainAfterStop;
+}
+
+void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now) {
+  const auto before = std::exchange(member.state, MemberState::kLost);
+  membership_.remove(id);
+  if (phase_ == Phase::kEnding) return;  // it was told that the job is over
+  const auto text = fmt::format("lost host {}: {}", printable(member.name), printable(why));
+  if (takes_part(before)) {
+    tell(ranks_.on_node_lost(text, member.ranks, nodes_.is_elastic(), now));
+  } else if (before != MemberState::kConnecting) {
+    if (!spec_.quiet && !member.leaves_with) say(text);
+  } else if (!member.host) {
+    return;
+  } else if (is_gathering_again_ || !too_few_hosts_left()) {
+    say_unreachable(*member.host, why);
+  } else {
+    tell(ranks_.on_refused(exit_status(ErrorCode::kUnavailable),
+                           fmt::format("cannot use host {}: {}", printable(member.name), printable(why)), now));
+  }
+}
+
+bool JobPolicy::too_few_hosts_left() const {
+  return static_cast<int64_t>(nodes_.hosts.size()) - num_lost(members_) < nodes_.membership.min_nodes;
+}
+
+/// The launcher of another node was told to end: the node leaves, if the job can continue without it; otherwise the job
+/// ends.
+void JobPolicy::on_node_signal(int id, Member& member, int signal, Time now) {
+  if (member.leaves_with) return;
+  if (!may_leave(member)) return stop(ranks_.on_signal(signal, now, id), now);
+  dismiss(id, member, 128 + signal);
+  if (!member.takes_part()) return;
+  tell(ranks_.on_node_leaving(fmt::format("host {} leaves ({})", printable(member.name), signal_name(signal)), signal,
+                              now));
+}
+
+bool JobPolicy::may_leave(const Member& member) const {
+  const bool is_spare = !member.takes_part() && has_processes(members_);  // the others run without it
+  return is_spare ||
+         (nodes_.is_elastic() && !ranks_.is_ending() && membership_.num_nodes() - 1 >= nodes_.membership.min_nodes);
+}
+
+/// A node without its guardian can start nothing more. In an elastic job it counts as lost, and a node that waits is
+/// not needed.
+void JobPolicy::on_guardian_lost(int id, Member& member, int pid, Time now) {
+  if (member.is_heads_own || (member.takes_part() && !nodes_.is_elastic())) {
+    return tell(ranks_.on_guardian_lost(pid, on_host(member)));
+  }
+  const auto text = fmt::format("the guardian process (pid {}{}) was killed", pid, on_host(member));
+  const bool took_part = member.takes_part();
+  dismiss(id, member, exit_status(ErrorCode::kUnavailable));
+  if (took_part) {
+    tell(ranks_.on_node_lost(text, {}, true, now));
+  } else if (!spec_.quiet) {
+    say(text);
+  }
+}
+
+void JobPolicy::say(const std::string& text) { order(Say{fmt::format("{}: {}", spec_.name, text)}); }
+
+void JobPolicy::stop(const RankPolicy::Decision& decision, Time now) {
+  is_stopping_ = true;
+  if (!has_processes(members_)) drain_until_ = now;  // only the reader of our output is being waited for
+  tell(decision);
+}
+
+void JobPolicy::tell(const RankPolicy::Decision& decision) {
+  if (!decision.notice.empty()) order(Say{decision.notice});
+  if (decision.order == Order::kNone) return;
+  for (const auto& [id, member] : members_) {
+    // Nodes that connected to us get the signal directly: a scheduler signals the launchers of all nodes.
+    if (decision.order == Order::kForward && !member.is_heads_own && !member.host) continue;
+    if (member.takes_part()) order(TellNode{id, decision.order, decision.signal});
+  }
+}
+
+JobOrders JobPolicy::take_orders() { return std::exchange(orders_, {}); }
+
+std::string JobPolicy::on_host(const Member& member) const {
+  return nodes_.is_several() ? " on " + printable(member.name) : "";
+}
+
+}  // namespace yoke::launch

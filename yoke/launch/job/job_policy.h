@@ -1,0 +1,137 @@
+// yoke/launch/job/job_policy.h -- the head's decisions about a job: which nodes take part, when ranks start and end,
+// and what the user is told. Pure: events and the time go in, orders come out (job_order.h).
+//
+// An event is a function on_...(): of a node (NodeEvent), of a signal, of `yoke stop`, of an agent that was or could
+// not be started. After each turn of its loop the executor asks decide() for what follows from the state and the time,
+// and carries out the answer, until there is nothing more to do. Events may come while orders are carried out (a node
+// of this machine answers at once); their orders are carried out first.
+//
+//   kGathering  waits for nodes          -> kPreparing  enough nodes are there
+//                                        -> kEnding     a signal, a host that is needed and fails, too few in time
+//   kPreparing  node 0 takes a port      -> kStarting   it has one
+//                                        -> (attempt is over)  a node refused, was lost, leaves; a signal
+//   kStarting   one node after the other -> kRunning    all have started, or one refused
+//   kRunning    until no node takes part -> (attempt is over)
+//   (attempt is over)                    -> kGathering  the ranks begin again
+//                                        -> kEnding
+//   kEnding     output is being read     -> kOver       it was read, or the user does not wait for it
+//
+// It owns three deciders that know nothing of each other: RankPolicy (which rank failed, and what follows), Membership
+// (which nodes, and when to start), HostTries (when to try a host again).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/launch/job/host_tries.h"
+#include "yoke/launch/job/job_order.h"
+#include "yoke/launch/job/member.h"
+#include "yoke/launch/job/rank_policy.h"
+#include "yoke/launch/node/membership.h"
+#include "yoke/launch/node/nodes.h"
+
+namespace yoke::launch {
+
+class JobPolicy {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  enum class Phase { kGathering, kPreparing, kStarting, kRunning, kEnding, kOver };
+
+  /// `spec` and `nodes` outlive the policy.
+  JobPolicy(const LaunchSpec& spec, const NodesSpec& nodes, Time now);
+
+  // Nodes. An id is given once.
+
+  /// The node that the head is part of; it is ready at once.
+  int add_own_node(NodeInfo info, Time now);
+  /// A node that came by itself.
+  int add_node();
+  int on_agent_started(size_t host);
+  JobOrders on_agent_failed(size_t host, const std::string& why);
+
+  /// Events of nodes that are unknown or lost are ignored.
+  JobOrders on_node_event(int id, const NodeEvent& event, Time now);
+  /// `last_heard(id)`: when something was last heard of that node. Nodes that ask for another's node rank are refused.
+  JobOrders on_heard(const std::function<Time(int id)>& last_heard);
+
+  // The user.
+
+  JobOrders on_signal(int signal, Time now);
+  /// SIGINT of a terminal whose keyboard a rank has.
+  JobOrders on_interrupt_at_rank(Time now);
+  JobOrders on_stop(StopHow how, Time now);
+
+  // The time.
+
+  enum class Screen { kIsWritten, kIsWaiting };
+  /// What is to be done now; empty: nothing until the next event or next_time().
+  JobOrders decide(Time now, Screen screen);
+  std::optional<Time> next_time() const;
+
+  Phase phase() const { return phase_; }
+  bool is_stopping() const { return is_stopping_; }  ///< By a signal to a launcher or `yoke stop`.
+  const RankPolicy& ranks() const { return ranks_; }
+  const Membership& membership() const { return membership_; }
+  bool has(int id) const { return members_.contains(id); }  ///< False once a lost node is forgotten.
+  const Member& member(int id) const { return members_.at(id); }
+
+ private:
+  // Events of nodes.
+  void welcome(int id, Member& member, const NodeInfo& info, Time now);
+  void on_refused(Member& member, const NodeEvent& event, Time now);
+  void on_ended(Member& member, Time now);
+  void on_lost(int id, Member& member, const std::string& why, Time now);
+  void on_node_signal(int id, Member& member, int signal, Time now);
+  void on_guardian_lost(int id, Member& member, int pid, Time now);
+  void refuse(int id, Member& member, const std::string& why);
+  void dismiss(int id, Member& member, int exit_status, const std::string& why = "");
+  bool may_leave(const Member& member) const;
+  bool too_few_hosts_left() const;
+
+  // Phases.
+  void gather(Time now);
+  void begin_start(Time now);
+  void prepare(Time now);
+  void start_next();
+  void run(Time now);
+  void end_attempt(Time now);
+  void finish();
+  void say_missing(Time now);
+  void say_unreachable(size_t host, const std::string& why);
+  void reach_hosts(Time now);
+  void forget_lost();
+  void release_store();
+
+  // Orders.
+  void order(JobOrder order) { orders_.push_back(std::move(order)); }
+  void say(const std::string& text);
+  void stop(const RankPolicy::Decision& decision, Time now);
+  void tell(const RankPolicy::Decision& decision);
+  JobOrders take_orders();
+  std::string on_host(const Member& member) const;  ///< " on b" where there are several nodes.
+  bool is_drain_over(Time now) const { return drain_until_ && now >= *drain_until_; }
+
+  const LaunchSpec& spec_;
+  const NodesSpec& nodes_;
+  RankPolicy ranks_;
+  Membership membership_;
+  HostTries tries_;
+  Members members_;
+  int last_id_ = -1;
+  Phase phase_ = Phase::kGathering;
+  bool is_stopping_ = false;
+  std::optional<Time> drain_until_;  ///< How long the readers of the output are waited for; unset: without limit.
+  JobOrders orders_;                 ///< Of the event that is being handled.
+
+  Time gathering_since_;
+  bool is_gathering_again_ = false;
+  bool has_said_missing_;
+
+  std::vector<int> chosen_;  ///< The nodes of this start, by node rank.
+  Place place_;              ///< Of the node that starts next.
+  std::optional<uint16_t> master_port_;
+};
+
+}  // namespace yoke::launch

@@ -1,0 +1,378 @@
+#include "yoke/launch/job/rank_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <csignal>
+#include <functional>
+#include <string>
+
+#include "yoke/base/signal_name.h"
+
+namespace yoke::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+constexpr RankPolicy::Time kStart{seconds(1000)};
+constexpr int exit_with(int code) { return code << 8; }  // as wait(2) has it
+
+RankPolicy policy_of(int64_t num_ranks) {
+  RankPolicy policy({.num_ranks = num_ranks, .grace = seconds(10)});
+  for (int64_t rank = 0; rank < num_ranks; ++rank) policy.on_started(rank);
+  return policy;
+}
+
+TEST(RankPolicy, SuccessHasNothingToSay) {
+  auto policy = policy_of(2);
+  EXPECT_EQ(policy.on_exited(1, 11, 0, kStart).order, Order::kNone);
+  EXPECT_EQ(policy.on_exited(0, 10, 0, kStart).order, Order::kNone);
+  EXPECT_EQ(policy.exit_code(), 0);
+  EXPECT_EQ(policy.reason(), "");
+}
+
+TEST(RankPolicy, TheFirstFailureIsTheOneThatCounts) {
+  auto policy = policy_of(3);
+  const auto decision = policy.on_exited(1, 11, exit_with(7), kStart);
+  EXPECT_EQ(decision.order, Order::kSignal);
+  EXPECT_EQ(decision.signal, SIGTERM);
+  EXPECT_EQ(policy.on_exited(0, 10, SIGTERM, kStart).order, Order::kNone);
+  EXPECT_EQ(policy.on_exited(2, 12, exit_with(1), kStart).order, Order::kNone);
+  EXPECT_EQ(policy.exit_code(), 7);
+  EXPECT_EQ(policy.reason(), "yoke run: rank 1 (pid 11) exited with code 7; stopped the 2 other ranks");
+}
+
+TEST(RankPolicy, NamesTheSignal) {
+  auto policy = policy_of(2);
+  policy.on_exited(1, 123, SIGKILL, kStart);
+  EXPECT_EQ(policy.exit_code(), 137);
+  EXPECT_EQ(policy.reason(), "yoke run: rank 1 (pid 123) was killed by SIGKILL; stopped the other rank");
+  EXPECT_EQ(signal_name(SIGRTMIN + 5), "signal " + std::to_string(SIGRTMIN + 5));
+}
+
+TEST(RankPolicy, CtrlCIsLeftToARankThatIsAloneAndRuns) {
+  EXPECT_FALSE(policy_of(2).leaves_interrupt_to_rank());
+  EXPECT_FALSE(RankPolicy({.num_ranks = 1}).leaves_interrupt_to_rank()) << "there is none yet";
+  auto policy = policy_of(1);
+  EXPECT_TRUE(policy.leaves_interrupt_to_rank());
+  policy.on_signal(SIGTERM, kStart);
+  EXPECT_FALSE(policy.leaves_interrupt_to_rank());
+  EXPECT_EQ(policy.on_signal(SIGINT, kStart).order, Order::kKill);
+}
+
+TEST(RankPolicy, AfterCtrlCARankIsNotStartedAgain) {
+  RankPolicy policy({.num_ranks = 1, .max_restarts = 3});
+  policy.on_started(0);
+  EXPECT_EQ(policy.on_interrupt_of_rank(kStart).order, Order::kNone);
+  EXPECT_EQ(policy.exit_code(), 0) << "it is not the end of the job";
+  policy.on_exited(0, 10, SIGINT, kStart);
+  EXPECT_EQ(policy.begin_again(), std::nullopt);
+  EXPECT_EQ(policy.exit_code(), 130);
+  EXPECT_EQ(policy.reason(), "yoke run: rank 0 (pid 10) was killed by SIGINT");
+}
+
+TEST(RankPolicy, ManyCtrlCAreAnsweredByTheWayOut) {
+  auto policy = policy_of(1);
+  const auto press = [&](seconds after) { return policy.on_interrupt_of_rank(kStart + after).notice; };
+  for (const int time : {0, 10, 20, 21}) EXPECT_EQ(press(seconds(time)), "") << time;
+  EXPECT_THAT(press(seconds(22)), HasSubstr("Ctrl-\\ ends the job"));
+  EXPECT_EQ(press(seconds(22)), "") << "it was just said";
+}
+
+TEST(RankPolicy, WaitsForTheGraceThenKills) {
+  auto policy = policy_of(3);
+  policy.on_exited(0, 10, exit_with(1), kStart);
+  policy.on_exited(1, 11, SIGTERM, kStart);
+  ASSERT_EQ(policy.next_time(), kStart + seconds(1));
+  const auto notice = policy.on_time(kStart + seconds(1));
+  EXPECT_EQ(notice.order, Order::kNone);
+  EXPECT_THAT(notice.notice, HasSubstr("waiting up to 9.0 s for 1 rank to stop"));
+  ASSERT_EQ(policy.next_time(), kStart + seconds(10));
+  EXPECT_EQ(policy.on_time(kStart + seconds(10)).order, Order::kKill);
+  EXPECT_EQ(policy.next_time(), std::nullopt);
+  policy.on_exited(2, 12, SIGKILL, kStart + seconds(10));
+  EXPECT_EQ(policy.exit_code(), 1);
+  EXPECT_EQ(policy.reason(),
+            "yoke run: rank 0 (pid 10) exited with code 1; stopped the 2 other ranks, 1 of them by SIGKILL after 10 s");
+}
+
+TEST(RankPolicy, ASignalStopsAllAndTheSecondInterruptKills) {
+  auto policy = policy_of(2);
+  const auto first = policy.on_signal(SIGINT, kStart);
+  EXPECT_EQ(first.order, Order::kSignal);
+  EXPECT_EQ(first.signal, SIGINT);
+  EXPECT_EQ(policy.on_signal(SIGINT, kStart).order, Order::kKill);
+  EXPECT_EQ(policy.on_signal(SIGINT, kStart).order, Order::kNone);
+  EXPECT_EQ(policy.exit_code(), 130);
+  EXPECT_EQ(policy.reason(), "yoke run: SIGINT; stopped 2 ranks, 2 of them by SIGKILL");
+}
+
+TEST(RankPolicy, ASignalCountsEvenIfTheRanksEndWell) {
+  auto policy = policy_of(2);
+  EXPECT_EQ(policy.on_signal(SIGTERM, kStart).order, Order::kSignal);
+  EXPECT_EQ(policy.on_signal(SIGTERM, kStart).order, Order::kSignal) << "only Ctrl-C is impatient";
+  policy.on_exited(0, 10, 0, kStart);
+  policy.on_exited(1, 11, exit_with(3), kStart);
+  EXPECT_EQ(policy.exit_code(), 143);
+}
+
+TEST(RankPolicy, StopsWhenItIsAskedToWhateverSignalsEndIt) {
+  RankPolicy policy({.num_ranks = 2, .max_restarts = 3, .stop_signals = {SIGUSR1}});
+  policy.on_started(0);
+  policy.on_started(1);
+  EXPECT_EQ(policy.on_stop(StopHow::kWithGrace, kStart).order, Order::kSignal);
+  EXPECT_EQ(policy.on_stop(StopHow::kWithGrace, kStart).order, Order::kSignal) << "asked twice is not impatient";
+  EXPECT_EQ(policy.on_stop(StopHow::kNow, kStart).order, Order::kKill);
+  EXPECT_EQ(policy.on_stop(StopHow::kNow, kStart).order, Order::kNone);
+  policy.on_exited(0, 10, SIGKILL, kStart);
+  policy.on_exited(1, 11, SIGKILL, kStart);
+  EXPECT_EQ(policy.exit_code(), 143);
+  EXPECT_EQ(policy.reason(), "yoke run: `yoke stop`; stopped 2 ranks, 2 of them by SIGKILL");
+  EXPECT_FALSE(policy.begin_again());
+
+  auto at_once = policy_of(1);
+  EXPECT_EQ(at_once.on_stop(StopHow::kNow, kStart).order, Order::kKill);
+  at_once.on_exited(0, 10, SIGKILL, kStart);
+  EXPECT_EQ(at_once.exit_code(), 143);
+}
+
+TEST(RankPolicy, RanksThatAreStillStartingAreCountedToo) {
+  RankPolicy policy({.num_ranks = 2});
+  policy.on_started(0);
+  policy.on_signal(SIGTERM, kStart);
+  policy.on_started(1);
+  EXPECT_EQ(policy.reason(), "yoke run: SIGTERM; stopped 2 ranks");
+}
+
+TEST(RankPolicy, UserSignalsArePassedOnAndNothingEnds) {
+  auto policy = policy_of(1);
+  EXPECT_EQ(policy.on_signal(SIGUSR1, kStart).order, Order::kForward);
+  EXPECT_EQ(policy.next_time(), std::nullopt);
+  EXPECT_EQ(policy.exit_code(), 0);
+}
+
+TEST(RankPolicy, AProgramThatCannotBeRunHasTheShellsCodes) {
+  auto missing = policy_of(2);
+  missing.on_cannot_run(0, "./train", ENOENT, kStart);
+  missing.on_exited(0, 10, exit_with(127), kStart);
+  missing.on_cannot_run(1, "./train", ENOENT, kStart);
+  EXPECT_EQ(missing.exit_code(), 127);
+  EXPECT_EQ(missing.reason(), "yoke run: cannot run './train': No such file or directory");
+  auto refused = policy_of(1);
+  refused.on_cannot_run(0, "./train", EACCES, kStart);
+  EXPECT_EQ(refused.exit_code(), 126);
+}
+
+TEST(RankPolicy, SaysThatTheGuardianWasKilled) {
+  auto policy = policy_of(2);
+  policy.on_guardian_lost(99);
+  EXPECT_NE(policy.exit_code(), 0);
+  EXPECT_THAT(policy.reason(), HasSubstr("the guardian process (pid 99) was killed; stopped the 2 other ranks"));
+}
+
+TEST(RankPolicy, NamesWhatCannotBeKilled) {
+  auto policy = policy_of(1);
+  policy.on_left_behind(41);
+  policy.on_left_behind(42);
+  EXPECT_THAT(policy.reason(), HasSubstr("SIGKILL does not end them"));
+  EXPECT_THAT(policy.reason(), HasSubstr("pid 41, 42"));
+}
+
+RankPolicy restarting_policy(int64_t max_restarts) {
+  RankPolicy policy({.num_ranks = 2, .max_restarts = max_restarts});
+  policy.on_started(0);
+  policy.on_started(1);
+  return policy;
+}
+
+TEST(RankPolicy, BeginsAgainAfterAFailureAsOftenAsItMay) {
+  auto policy = restarting_policy(2);
+  for (int restart = 1; restart <= 2; ++restart) {
+    EXPECT_EQ(policy.on_exited(1, 11, exit_with(7), kStart).order, Order::kSignal);
+    policy.on_exited(0, 10, SIGTERM, kStart);
+    ASSERT_TRUE(policy.failure());
+    EXPECT_EQ(policy.failure()->rank, 1);
+    const auto notice = policy.begin_again();
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(*notice,
+              "yoke run: rank 1 (pid 11) exited with code 7; stopped the other rank; starting all ranks again, "
+              "restart " +
+                  std::to_string(restart) + " of 2");
+    EXPECT_EQ(policy.num_restarts(), restart);
+    EXPECT_EQ(policy.exit_code(), 0);
+    EXPECT_EQ(policy.reason(), "");
+    EXPECT_EQ(policy.next_time(), std::nullopt);
+    policy.on_started(0);
+    policy.on_started(1);
+  }
+  policy.on_exited(0, 12, SIGSEGV, kStart);
+  policy.on_exited(1, 13, SIGTERM, kStart);
+  EXPECT_FALSE(policy.begin_again());
+  EXPECT_EQ(policy.exit_code(), 139);
+}
+
+TEST(RankPolicy, SuccessAfterARestartIsSuccess) {
+  auto policy = restarting_policy(1);
+  policy.on_exited(0, 10, exit_with(1), kStart);
+  policy.on_exited(1, 11, SIGTERM, kStart);
+  ASSERT_TRUE(policy.begin_again());
+  policy.on_started(0);
+  policy.on_started(1);
+  policy.on_exited(0, 12, 0, kStart);
+  policy.on_exited(1, 13, 0, kStart);
+  EXPECT_FALSE(policy.begin_again());
+  EXPECT_EQ(policy.exit_code(), 0);
+  EXPECT_EQ(policy.reason(), "");
+}
+
+TEST(RankPolicy, DoesNotBeginAgainWhenToldToStop) {
+  auto told_first = restarting_policy(3);
+  told_first.on_signal(SIGTERM, kStart);
+  told_first.on_exited(0, 10, SIGTERM, kStart);
+  told_first.on_exited(1, 11, SIGTERM, kStart);
+  EXPECT_FALSE(told_first.begin_again());
+  EXPECT_EQ(told_first.exit_code(), 143);
+}
+
+/// What counts is which the launcher learns first, not how many ranks have ended.
+TEST(RankPolicy, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
+  struct Case {
+    std::string name;
+    int64_t max_restarts;
+    std::function<void(RankPolicy&)> before, after;  ///< The signal.
+    int exit_code;
+    std::string reason;
+  };
+  const auto fail = [](RankPolicy& policy) { policy.on_exited(0, 10, exit_with(5), kStart); };
+  const auto stop_other = [](RankPolicy& policy) { policy.on_exited(1, 11, SIGTERM, kStart); };
+  const auto kill_other = [](RankPolicy& policy) {
+    policy.on_time(kStart + seconds(10));
+    policy.on_exited(1, 11, SIGKILL, kStart);
+  };
+  const auto lose_node = [](RankPolicy& policy) { policy.on_node_lost("lost host b: it is off", {0}, true, kStart); };
+  const auto nothing = [](RankPolicy&) {};
+  const auto both = [](const auto& one, const auto& other) {
+    return [=](RankPolicy& policy) {
+      one(policy);
+      other(policy);
+    };
+  };
+  const std::string failed = "rank 0 (pid 10) exited with code 5";
+  const Case kCases[] = {
+      {"before the failure", 3, nothing, both(fail, stop_other), 143, "SIGTERM; stopped 2 ranks"},
+      {"while the others stop", 3, fail, stop_other, 143, "SIGTERM after " + failed + "; stopped the other rank"},
+      {"once all are gone", 3, both(fail, stop_other), nothing, 143,
+       "SIGTERM after " + failed + "; stopped the other rank"},
+      {"after the grace", 3, both(fail, kill_other), nothing, 143,
+       "SIGTERM after " + failed + "; stopped the other rank, by SIGKILL after 10 s"},
+      {"after a lost node", 0, lose_node, stop_other, 143,
+       "SIGTERM after lost host b: it is off; stopped the other rank"},
+      {"no restart is left", 0, fail, stop_other, 5, failed + "; stopped the other rank"},
+      {"no restart is left, once all are gone", 0, both(fail, stop_other), nothing, 5,
+       failed + "; stopped the other rank"},
+  };
+  for (const auto& one : kCases) {
+    SCOPED_TRACE(one.name);
+    auto policy = restarting_policy(one.max_restarts);
+    one.before(policy);
+    policy.on_signal(SIGTERM, kStart);
+    one.after(policy);
+    EXPECT_FALSE(policy.begin_again());
+    EXPECT_EQ(policy.exit_code(), one.exit_code);
+    EXPECT_EQ(policy.reason(), "yoke run: " + one.reason);
+  }
+}
+
+TEST(RankPolicy, ASecondSignalDoesNotChangeTheStatus) {
+  auto policy = restarting_policy(3);
+  policy.on_exited(0, 10, exit_with(5), kStart);
+  policy.on_signal(SIGTERM, kStart);
+  EXPECT_EQ(policy.on_signal(SIGINT, kStart).order, Order::kKill);
+  EXPECT_EQ(policy.exit_code(), 143);
+}
+
+// Another try would not mend the program or the machine.
+TEST(RankPolicy, DoesNotBeginAgainWhatCannotRun) {
+  auto policy = restarting_policy(3);
+  policy.on_cannot_run(0, "./train", ENOENT, kStart);
+  policy.on_exited(1, 11, exit_with(127), kStart);
+  EXPECT_FALSE(policy.begin_again());
+  auto lost = restarting_policy(3);
+  lost.on_guardian_lost(99);
+  EXPECT_FALSE(lost.begin_again());
+  auto late = restarting_policy(3);
+  late.on_exited(1, 11, exit_with(1), kStart);
+  late.on_guardian_lost(99);
+  EXPECT_FALSE(late.begin_again()) << "although a rank failed before it";
+}
+
+TEST(RankPolicy, NamesTheHostWhereThereAreSeveral) {
+  auto policy = policy_of(2);
+  policy.begin(2, {"a", "b"});
+  policy.on_exited(1, 11, exit_with(3), kStart);
+  EXPECT_THAT(policy.reason(), HasSubstr("rank 1 (pid 11 on b) exited with code 3; stopped the other rank"));
+}
+
+TEST(RankPolicy, ALostNodeIsAFailureUnlessTheOthersMayGoOn) {
+  auto fixed = restarting_policy(1);
+  EXPECT_EQ(fixed.on_node_lost("lost host b: it is off", {1, 2}, false, kStart).order, Order::kSignal);
+  EXPECT_EQ(fixed.exit_code(), 75);
+  EXPECT_THAT(fixed.reason(), HasSubstr("lost host b: it is off; stopped the other rank"));
+  EXPECT_TRUE(fixed.begin_again());
+  EXPECT_EQ(fixed.num_restarts(), 1);
+  fixed.on_node_lost("lost host b: it is off", {1, 2}, false, kStart);
+  EXPECT_FALSE(fixed.begin_again()) << "no restart is left";
+
+  auto elastic = restarting_policy(0);
+  elastic.on_node_lost("lost host b: it is off", {1, 2}, true, kStart);
+  const auto notice = elastic.begin_again();
+  ASSERT_TRUE(notice);
+  EXPECT_THAT(*notice, testing::EndsWith("starting all ranks again"));
+  EXPECT_EQ(elastic.num_restarts(), 0);
+  EXPECT_EQ(elastic.num_starts(), 1);
+}
+
+TEST(RankPolicy, ARankThatMissesALostNodeIsNoFailure) {
+  auto policy = restarting_policy(0);
+  policy.on_exited(0, 10, exit_with(1), kStart);
+  policy.on_node_lost("lost host b: it is off", {1}, true, kStart);
+  EXPECT_TRUE(policy.begin_again());
+  EXPECT_EQ(policy.num_restarts(), 0);
+}
+
+TEST(RankPolicy, ANodeThatLeavesStopsTheRanksAndIsNoFailure) {
+  auto policy = restarting_policy(0);
+  const auto decision = policy.on_node_leaving("host b leaves (SIGUSR1)", SIGTERM, kStart);
+  EXPECT_EQ(decision.order, Order::kSignal);
+  EXPECT_EQ(decision.signal, SIGTERM);
+  for (int64_t rank = 0; rank < 3; ++rank) policy.on_exited(rank, 10, 0, kStart);
+  EXPECT_TRUE(policy.begin_again()) << "although all ended well: they saved their work";
+}
+
+TEST(RankPolicy, SignalsToTheLaunchersOfAllNodesAreOneWish) {
+  auto policy = policy_of(2);
+  EXPECT_EQ(policy.on_signal(SIGINT, kStart, 2).order, Order::kSignal);
+  EXPECT_EQ(policy.on_signal(SIGINT, kStart, 0).order, Order::kNone);
+  EXPECT_EQ(policy.on_signal(SIGINT, kStart, 1).order, Order::kNone);
+  EXPECT_EQ(policy.on_signal(SIGINT, kStart, 1).order, Order::kKill) << "now it is the second";
+}
+
+TEST(RankPolicy, TheEndOfTheStoreIsAFailure) {
+  auto policy = restarting_policy(1);
+  EXPECT_EQ(policy.on_store_ended(5, " on a", SIGKILL, kStart).order, Order::kSignal);
+  EXPECT_THAT(policy.reason(),
+              HasSubstr("the process that serves the ranks' store (pid 5 on a) was killed by SIGKILL"));
+  EXPECT_TRUE(policy.begin_again());
+}
+
+TEST(RankPolicy, StopsForTheSignalsThatItIsToldTo) {
+  RankPolicy policy({.num_ranks = 1, .stop_signals = {SIGUSR1}});
+  policy.on_started(0);
+  EXPECT_EQ(policy.on_signal(SIGUSR2, kStart).order, Order::kForward);
+  EXPECT_EQ(policy.on_signal(SIGUSR1, kStart).order, Order::kSignal);
+}
+
+}  // namespace
+}  // namespace yoke::launch
