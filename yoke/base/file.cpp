@@ -6,10 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <limits>
-#include <thread>
 #include <vector>
 
 #include "yoke/base/error.h"
@@ -92,17 +90,6 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& what
       throw system_error(errno, "writing " + what);
     }
   }
-}
-
-bool send_descriptors(int socket, const msghdr& message) {
-  using Clock = std::chrono::steady_clock;
-  const auto until = Clock::now() + std::chrono::seconds(10);
-  while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
-    if (errno == EINTR) continue;
-    if (errno != ETOOMANYREFS || Clock::now() >= until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
 }
 
 void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write) {

@@ -1,8 +1,6 @@
 // yoke/base/file.h -- descriptors that close themselves, and files that are written whole or not at all.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <cstddef>
 #include <filesystem>
 #include <functional>
@@ -49,12 +47,6 @@ std::string read_regular_file(const std::filesystem::path& path, size_t max_byte
 
 /// Writes all of `bytes` to `fd`, through short writes and EINTR. `what` names the target in errors.
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& what);
-
-/// sendmsg without SIGPIPE, for messages with descriptors. A user may have no more descriptors on their way, in all
-/// processes together, than the limit of open files (ETOOMANYREFS in unix(7)); the receivers take them in a moment, so
-/// this waits for them, at most 10 s.
-/// Returns  true when it was sent; false with errno.
-bool send_descriptors(int socket, const msghdr& message);
 
 /// Replaces `path` by what `write` writes, or leaves it as it was: a temporary file in the same folder, fsync, rename,
 /// fsync of the folder. After SIGKILL or a power cut `path` is the old file or the new one, never a part of one; a

@@ -4,8 +4,21 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace yoke {
+
+/// The parts of `text` between separators, as views of it. An empty text has none.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+/// The same where `terminator` ends a part, so that one at the end of `text` begins no further part.
+std::vector<std::string_view> split_terminated(std::string_view text, char terminator);
+
+/// The lines of `text`, without their ends.
+inline std::vector<std::string_view> lines_of(std::string_view text) { return split_terminated(text, '\n'); }
+
+/// The words of a line: what spaces, tabs and carriage returns separate.
+std::vector<std::string_view> words_of(std::string_view line);
 
 /// `text` with every byte that a terminal might obey, or that is not UTF-8, replaced by '?': control characters, escape
 /// sequences (their first byte), direction overrides. Newlines and tabs become spaces.

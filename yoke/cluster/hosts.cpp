@@ -57,18 +57,6 @@ void check_twice(const std::vector<HostEntry>& hosts) {
   }
 }
 
-std::vector<std::string_view> words_of(std::string_view line) {
-  std::vector<std::string_view> words;
-  constexpr std::string_view kBlanks = " \t\r";
-  while (true) {
-    const auto from = line.find_first_not_of(kBlanks);
-    if (from == line.npos) return words;
-    line.remove_prefix(from);
-    words.push_back(line.substr(0, line.find_first_of(kBlanks)));
-    line.remove_prefix(words.back().size());
-  }
-}
-
 }  // namespace
 
 std::vector<HostEntry> parse_hosts(std::string_view text) {
@@ -82,10 +70,8 @@ std::vector<HostEntry> read_hostfile(const std::filesystem::path& path) {
   const auto text = read_file(path);
   std::vector<HostEntry> hosts;
   int64_t number = 0;
-  for (std::string_view rest = text; !rest.empty();) {
-    const auto end = std::min(rest.find('\n'), rest.size());
-    const auto words = words_of(rest.substr(0, std::min(rest.find('#'), end)));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  for (const auto line : lines_of(text)) {
+    const auto words = words_of(line.substr(0, line.find('#')));
     ++number;
     if (words.empty()) continue;
     try {

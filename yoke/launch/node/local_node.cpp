@@ -1,5 +1,6 @@
 #include "yoke/launch/node/local_node.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -204,7 +205,7 @@ void LocalNode::plan_ranks(const Place& place) {
 /// The end of a rank's stream that it writes to; the other one is read here. None: /dev/null.
 UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filter) {
   const auto& stream = is_err ? rank.err : rank.out;
-  if (stream.is_own) return UniqueFd(dup(is_err ? STDERR_FILENO : STDOUT_FILENO));
+  if (stream.is_own) return UniqueFd(fcntl(is_err ? STDERR_FILENO : STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
   if (!stream.is_piped()) return stream.file.empty() ? UniqueFd() : open_log(stream.file);
   auto* const copy = stream.file.empty() ? nullptr : &reader_.add_log(stream.file);
   auto pipe = make_pipe();
@@ -223,7 +224,7 @@ void LocalNode::send_plan() {
   std::vector<Ends> ends(plans_.size());  // all of them first: what fails, fails before anything is started
   for (size_t i = 0; i < plans_.size(); ++i) {
     if (plans_[i].is_store) {
-      ends[i].err = UniqueFd(dup(STDERR_FILENO));
+      ends[i].err = UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
     } else {
       ends[i] = {connect(plans_[i], false, out_filter_), connect(plans_[i], true, err_filter_)};
     }

@@ -4,11 +4,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "yoke/base/file.h"
+#include "yoke/base/process.h"
 
 namespace yoke::launch {
 
@@ -49,9 +47,5 @@ void send_message(int fd, const Message& message, const std::vector<int>& descri
 /// nullopt when the peer has gone. Blocks while there is none: poll first. Descriptors come close-on-exec, and above
 /// the three standard streams.
 std::optional<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors = nullptr);
-
-/// Text of any length on its way as a descriptor: a memory file. Errors  kUnavailable: no room.
-UniqueFd to_descriptor(std::string_view text);
-std::string text_of(const UniqueFd& descriptor);
 
 }  // namespace yoke::launch

@@ -1,7 +1,6 @@
 #include "yoke/launch/process/session_starter.h"
 
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -55,10 +54,9 @@ Message start_as_told(const Message& message, const std::vector<UniqueFd>& fds, 
 }  // namespace
 
 SessionStarter::SessionStarter(const rlimit& file_limit, const std::vector<int>& inherited_fds) {
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) throw system_error(errno, "making a socket");
-  socket_ = UniqueFd(pair[0]);
-  const UniqueFd theirs(pair[1]);
+  auto sockets = make_socket_pair();
+  socket_ = std::move(sockets.near);
+  const auto theirs = std::move(sockets.far);
   const pid_t guardian = getpid();
   pid_ = fork();
   if (pid_ < 0) throw system_error(errno, "starting the process that starts ranks on the terminal");
