@@ -46,7 +46,7 @@ class Machine {
   }
   static Machine shipped(const std::string& name) {
     Machine machine;
-    machine.state_ = std::string(YOKE_FAKE_NVML_STATES) + "/" + name;
+    machine.state_ = std::string(YOKE_STATES_FOLDER) + "/" + name;
     return machine;
   }
   static Machine recorded(std::string line) {
@@ -309,7 +309,7 @@ TEST(Visible, AHungGpuDelaysNothingBeyondTheDeadline) {
 TEST(Visible, ADriverThatDoesNotWorkIsNotAMachineWithoutGpus) {
   const auto result = run({.argv = {YOKE_COMMAND, "visible"},
                            .environment = {{"LD_LIBRARY_PATH", YOKE_FAKES_FOLDER},
-                                           {"YOKE_FAKE_NVML", YOKE_FAKE_NVML_STATES "/version_mismatch.json"}},
+                                           {"YOKE_FAKE_NVML", YOKE_STATES_FOLDER "/version_mismatch.json"}},
                            .without = kDeviceVariables});
   EXPECT_EQ(result.exit_code, 75);
   EXPECT_THAT(result.out, HasSubstr("It is not known which GPUs there are: NVIDIA: driver and library have different"));

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <thread>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 
@@ -64,21 +65,11 @@ TEST_F(FileTest, AFailedReplaceKeepsTheOldFileAndLeavesNothing) {
 }
 
 TEST_F(FileTest, AFullDiskIsNamed) {
-  try {
-    replace_file(folder_ / "absent" / "a", [](int) {});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-    EXPECT_THAT(error.what(), testing::HasSubstr("absent/a: No such file or directory"));
-  }
+  EXPECT_THAT(test::message_of([&] { replace_file(folder_ / "absent" / "a", [](int) {}); }, ErrorCode::kNotFound),
+              testing::HasSubstr("absent/a: No such file or directory"));
   const UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
-  try {
-    write_all(full.value(), bytes_of("x"), "/dev/full");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
-    EXPECT_STREQ(error.what(), "writing /dev/full: No space left on device");
-  }
+  EXPECT_EQ(test::message_of([&] { write_all(full.value(), bytes_of("x"), "/dev/full"); }, ErrorCode::kUnavailable),
+            "writing /dev/full: No space left on device");
 }
 
 TEST_F(FileTest, MapsWhatItReads) {
