@@ -7,7 +7,7 @@
 #include <chrono>
 #include <fstream>
 
-#include "tests/devices/fake_machine.h"
+#include "tests/support/fake_machine.h"
 #include "tests/support/lines.h"
 
 namespace yoke::test {

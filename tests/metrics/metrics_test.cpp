@@ -15,7 +15,7 @@
 #include <map>
 #include <set>
 
-#include "tests/devices/fake_machine.h"
+#include "tests/support/fake_machine.h"
 #include "tests/support/lines.h"
 
 namespace yoke::test {

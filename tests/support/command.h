@@ -72,6 +72,9 @@ class Command {
 
 Result run(const CommandOptions& options);
 
+/// The whole file; empty if it cannot be read.
+std::string slurp(const std::string& path);
+
 /// Waits for something outside; false after `limit`.
 bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
 

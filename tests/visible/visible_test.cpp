@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/fake_machine.h"
 
 namespace yoke::test {
 namespace {
@@ -62,8 +63,8 @@ class Machine {
     argv.insert(argv.end(), replay_.begin(), replay_.end());
     argv.insert(argv.end(), words.begin(), words.end());
     if (!state_.empty()) {
-      variables.emplace_back("YOKE_FAKE_NVML", state_);
-      variables.emplace_back("LD_LIBRARY_PATH", YOKE_FAKES_FOLDER);
+      const auto driver = driver_with(state_);
+      variables.insert(variables.end(), driver.begin(), driver.end());
     }
     return run({.argv = std::move(argv), .environment = std::move(variables), .without = kDeviceVariables});
   }
