@@ -77,11 +77,11 @@ TEST(RankEnv, MissingOrWrongVariablesAreNamed) {
   EXPECT_THAT(message_of(Environment{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "0"}}),
               HasSubstr("MASTER_PORT=0"));
   EXPECT_THAT(message_of(Environment{{"RANK", "0"},
-                                   {"WORLD_SIZE", "2"},
-                                   {"LOCAL_RANK", "3"},
-                                   {"LOCAL_WORLD_SIZE", "2"},
-                                   {"MASTER_ADDR", "h"},
-                                   {"MASTER_PORT", "1"}}),
+                                     {"WORLD_SIZE", "2"},
+                                     {"LOCAL_RANK", "3"},
+                                     {"LOCAL_WORLD_SIZE", "2"},
+                                     {"MASTER_ADDR", "h"},
+                                     {"MASTER_PORT", "1"}}),
               HasSubstr("local rank 3 of 2"));
 }
 

@@ -23,7 +23,7 @@ constexpr std::array kDoubleWidth = {Range{0x1100, 0x115F},   Range{0x2E80, 0x30
                                      Range{0xAC00, 0xD7A3},   Range{0xF900, 0xFAFF},   Range{0xFE30, 0xFE6F},
                                      Range{0xFF00, 0xFF60},   Range{0xFFE0, 0xFFE6},   Range{0x1F300, 0x1F64F},
                                      Range{0x1F680, 0x1F6FF}, Range{0x1F900, 0x1FAFF}, Range{0x20000, 0x3FFFD}};
-// What changes how the rest of a line is shown: direction marks and overrides, line separators, C1 controls.
+// Characters that change how the rest of a line is shown: direction marks and overrides, line separators, C1 controls.
 constexpr std::array kHarmful = {Range{0x00, 0x1F},     Range{0x7F, 0x9F},     Range{0x61C, 0x61C},
                                  Range{0x200E, 0x200F}, Range{0x2028, 0x202E}, Range{0x2060, 0x206F},
                                  Range{0xFEFF, 0xFEFF}, Range{0xFFF9, 0xFFFB}, Range{0xE0000, 0xE007F}};
