@@ -1,4 +1,4 @@
-// tests/support/lines.h -- a text by lines, as values: what a test looks at is often a temporary.
+// tests/support/lines.h -- the lines of a text, as copies, since in tests the text is often a temporary.
 #pragma once
 
 #include <string>

@@ -27,10 +27,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLibrary = "libyoke_dist.so";
-/// For a fork. A machine that swaps may take long; one that takes longer has no use for a rank.
+/// For a fork, which takes long if the machine swaps.
 constexpr std::chrono::seconds kPreloadPatience{30};
 constexpr std::chrono::seconds kEndPatience{1};
-/// For waitid(); glibc before 2.36 has no name for it.
+/// P_PIDFD of waitid(), which glibc has since 2.36.
 constexpr auto kPidfd = static_cast<idtype_t>(3);
 
 }  // namespace
@@ -49,7 +49,7 @@ std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv
   for (const auto& word : argv) {
     if (word.find("${local_rank}") != word.npos) return "the ranks' arguments differ (${local_rank})";
   }
-  // OpenMP reads them when it is loaded, and ties threads to CPUs that are not the rank's.
+  // OpenMP reads these when it is loaded, and would bind threads to CPUs of other ranks.
   for (const char* variable : {"OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}) {
     if (environment.contains(variable))
       return fmt::format("{} is set, which is obeyed before ranks are forked", variable);
@@ -97,11 +97,11 @@ Preload::~Preload() { fail(""); }
 
 void Preload::fail(std::string reason) {
   reason_ = std::move(reason);
-  socket_.reset();  // of which it would end by itself, too
+  socket_.reset();  // at which the program ends too, unless it hangs
   if (!process_) return;
   syscall(SYS_pidfd_send_signal, process_.value(), SIGKILL, nullptr, 0);
   pollfd end{process_.value(), POLLIN, 0};
-  poll(&end, 1, std::chrono::milliseconds(kEndPatience).count());  // one that the kernel holds is left to die later
+  poll(&end, 1, std::chrono::milliseconds(kEndPatience).count());  // a program that is blocked in the kernel dies later
   siginfo_t ignored{};
   waitid(kPidfd, static_cast<id_t>(process_.value()), &ignored, WEXITED | WNOHANG);
   process_.reset();
@@ -143,7 +143,7 @@ std::optional<pid_t> Preload::start_rank(const RankPlan& plan, const StartOption
     if (errno == EPIPE || errno == ECONNRESET) fail("it has ended");
     return std::nullopt;
   }
-  // Without an answer there may be a rank or not: an exec could make it twice, so that is a failure to start.
+  // Without an answer it is not known whether there is a rank. An exec could start it twice, so this start has failed.
   pollfd reply{socket_.value(), POLLIN, 0};
   int32_t pid = 0;
   int count = 0;
