@@ -141,7 +141,8 @@ TEST_F(GradScalerInUse, SkipsTheStepAndKeepsTheOptimizersState) {
 }
 
 TEST_F(GradScalerInUse, RefusesAWrongOrder) {
-  EXPECT_THAT(test::error_of([&] { scaler.unscale(optimizer); }).what(), HasSubstr("unscale() before anything was scaled"));
+  EXPECT_THAT(test::error_of([&] { scaler.unscale(optimizer); }).what(),
+              HasSubstr("unscale() before anything was scaled"));
   EXPECT_THAT(test::error_of([&] { scaler.step(optimizer); }).what(), HasSubstr("step() before anything was scaled"));
   EXPECT_THAT(test::error_of([&] { scaler.update(); }).what(), HasSubstr("update() before anything was scaled"));
   backward();
@@ -160,7 +161,8 @@ TEST_F(GradScalerInUse, RefusesAWrongOrder) {
   EXPECT_TRUE(at::equal(weight, at::full({3}, -0.0625)));  // 0.5, an eighth of it (unscaled twice), 0.5
 
   weight.mutable_grad() = at::Tensor();
-  EXPECT_THAT(test::error_of([&] { scaler.step(torchs); }).what(), HasSubstr("none of whose parameters has a gradient"));
+  EXPECT_THAT(test::error_of([&] { scaler.step(torchs); }).what(),
+              HasSubstr("none of whose parameters has a gradient"));
 }
 
 TEST_F(GradScalerInUse, RefusesFactorsOutsideTheirRanges) {
@@ -194,7 +196,8 @@ TEST_F(GradScalerInUse, WithoutAnyGradientDoesAsPyTorch) {
   scaler.step(optimizer);
   EXPECT_TRUE(at::equal(weight, at::ones({3})));
   EXPECT_THAT(test::error_of([&] { scaler.unscale(optimizer); }).what(), HasSubstr("unscale() after step()"));
-  EXPECT_THAT(test::error_of([&] { scaler.step(torchs); }).what(), HasSubstr("none of whose parameters has a gradient"));
+  EXPECT_THAT(test::error_of([&] { scaler.step(torchs); }).what(),
+              HasSubstr("none of whose parameters has a gradient"));
   EXPECT_THAT(test::error_of([&] { scaler.update(); }).what(), HasSubstr("before any gradient was checked"));
 }
 
