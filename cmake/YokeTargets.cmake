@@ -110,3 +110,18 @@ function(yoke_test room)
   endif()
   gtest_discover_tests(yoke_${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()
+
+# yoke_command_test(NAME SOURCES ... [and what yoke_test takes]): a yoke_test that runs the command, on machines of fakes/.
+function(yoke_command_test name)
+  cmake_parse_arguments(ARG "" "" "LINK;DEFINES;DEPENDS" ${ARGN})
+  yoke_test(${name} ${ARG_UNPARSED_ARGUMENTS} TIMEOUT 300
+    LINK yoke_test_support nlohmann_json::nlohmann_json ${ARG_LINK}
+    DEFINES
+      YOKE_COMMAND="$<TARGET_FILE:yoke>"
+      YOKE_FAKES_FOLDER="${CMAKE_BINARY_DIR}/fakes"
+      YOKE_FAKE_SYSFS="${CMAKE_BINARY_DIR}/fakes/sysfs"
+      YOKE_STATES_FOLDER="${PROJECT_SOURCE_DIR}/fakes/nvml/states"
+      YOKE_TOPOLOGIES="${PROJECT_SOURCE_DIR}/fakes/topologies"
+      ${ARG_DEFINES}
+    DEPENDS yoke yoke_fake_cuda yoke_fake_nvml yoke_fake_nvml_old yoke_fake_sysfs ${ARG_DEPENDS})
+endfunction()

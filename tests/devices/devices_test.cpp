@@ -6,9 +6,9 @@
 
 #include <chrono>
 #include <fstream>
-#include <sstream>
 
-#include "tests/devices/fake_machine.h"
+#include "tests/support/fake_machine.h"
+#include "tests/support/lines.h"
 
 namespace yoke::test {
 namespace {
@@ -20,13 +20,6 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 /// Columns, where every character but those of UTF-8's continuation takes one.
 size_t width_of(const std::string& line) {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <map>
 
-#include "tests/devices/fake_machine.h"
+#include "tests/support/fake_machine.h"
 
 namespace yoke::test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "tests/devices/fake_machine.h"
+#include "tests/support/fake_machine.h"
 
 namespace yoke::test {
 namespace {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tests/jobs/job.h"
+#include "tests/support/lines.h"
 
 namespace yoke::test {
 namespace {
@@ -16,16 +17,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::UnorderedElementsAre;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t at = 0; at < text.size();) {
-    const auto end = std::min(text.size(), text.find('\n', at));
-    lines.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return lines;
-}
 
 TEST(Logs, WhatWasPrintedAsItWasPrinted) {
   auto job = RunningJob::shell(2, R"(printf 'a\377\033[31mb\n'; echo bad >&2; echo ready; exec sleep 1000)");

@@ -14,9 +14,9 @@
 #include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 
-#include "tests/devices/fake_machine.h"
+#include "tests/support/fake_machine.h"
+#include "tests/support/lines.h"
 
 namespace yoke::test {
 namespace {
@@ -27,13 +27,6 @@ using testing::IsEmpty;
 using testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 constexpr seconds kLessThanTheHang{15};  ///< Of the driver of the state "hung", which takes 20 s.
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 /// One request of many, without waiting.
 class Client {

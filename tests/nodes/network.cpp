@@ -10,14 +10,14 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "yoke/base/text.h"
+
 namespace yoke::test {
 namespace {
 
-std::vector<std::string> split(const std::string& words) {
-  std::istringstream stream(words);
-  std::vector<std::string> result;
-  for (std::string word; stream >> word;) result.push_back(word);
-  return result;
+std::vector<std::string> split(const std::string& text) {
+  const auto words = words_of(text);
+  return {words.begin(), words.end()};
 }
 
 /// A process that does nothing but keep a network namespace, and dies with the test.

@@ -7,11 +7,10 @@
 
 #include <csignal>
 #include <fstream>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
-#include "tests/devices/fake_machine.h"
+#include "tests/support/fake_machine.h"
 
 namespace yoke::test {
 
@@ -47,30 +46,6 @@ class GpuUser {
   }
 
   Command command_;
-};
-
-/// GPUs with these PIDs on them, the memory of each 1 GiB more than of the one before.
-class FakeMachine {
- public:
-  FakeMachine(std::initializer_list<std::vector<pid_t>> pids_by_device) {
-    Json state = {{"devices", pids_by_device.size()}};
-    int device = 0;
-    for (const auto& pids : pids_by_device) {
-      auto processes = Json::array();
-      for (const auto pid : pids) {
-        processes.push_back({{"pid", pid}, {"memory_mib", 1024 * (processes.size() + 1)}, {"sm", 90}});
-      }
-      state["overrides"][std::to_string(device++)]["processes"] = processes;
-    }
-    folder_.write("state.json", state.dump());
-  }
-
-  const TemporaryFolder& folder() const { return folder_; }
-  std::string state() const { return folder_.path("state.json"); }
-  CommandOptions yoke(std::vector<std::string> words) const { return on_machine(state(), std::move(words)); }
-
- private:
-  TemporaryFolder folder_;
 };
 
 }  // namespace yoke::test

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <set>
-#include <sstream>
 
 #include "tests/processes/gpu_user.h"
+#include "tests/support/lines.h"
 #include "yoke/base/text.h"
 
 namespace yoke::test {
@@ -19,13 +19,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 using testing::StartsWith;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 Json processes_of(const Result& result) { return Json::parse(result.out).at("processes"); }
 

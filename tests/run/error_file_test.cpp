@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <optional>
 
 #include "tests/run/launch.h"
@@ -15,11 +14,6 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-std::string content_of(const fs::path& file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 /// Rank 0 executes `script` and exits with 3.
 CommandOptions failing(const std::string& script) {
@@ -119,7 +113,7 @@ std::string handed_on(const TemporaryFolder& folder, CommandOptions options) {
   const auto own = folder.path("own.json");
   options.environment = {{"TORCHELASTIC_ERROR_FILE", own}, {"OWN", own}};
   run(options);
-  return content_of(own);
+  return slurp(own);
 }
 
 TEST(ErrorFile, IsHandedOn) {

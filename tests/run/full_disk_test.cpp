@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "tests/run/launch.h"
 
@@ -17,11 +16,6 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr int kUnavailable = 75;
-
-std::string text_in(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 /// `command` started by a shell that executes `before` and then `exec COMMAND REDIRECTION`.
 CommandOptions in_shell(const std::string& before, CommandOptions command, const std::string& redirection) {
@@ -71,7 +65,7 @@ TEST(FullDisk, LinesWaitUntilThereIsRoom) {
   const auto result = command.wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   for (const char* line : {"[0] first\n", "[1] first\n", "[0] last\n", "[1] last\n"}) {
-    EXPECT_THAT(text_in(folder.path("out")), HasSubstr(line));
+    EXPECT_THAT(slurp(folder.path("out")), HasSubstr(line));
   }
   EXPECT_THAT(result.err, Not(HasSubstr("cannot write standard error")));
 }
@@ -112,7 +106,7 @@ TEST(FullDisk, ALogIsContinuedOnceThereIsRoom) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path("logs"))) {
     if (entry.path().filename() == "stdout.log") {
-      EXPECT_THAT(text_in(entry.path()), EndsWith("\n180000\nend\n"));
+      EXPECT_THAT(slurp(entry.path()), EndsWith("\n180000\nend\n"));
     }
   }
 }

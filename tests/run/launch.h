@@ -1,11 +1,11 @@
 // tests/run/launch.h -- the command under test, for tests/run.
 #pragma once
 
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/support/command.h"
+#include "tests/support/lines.h"
 
 namespace yoke::test {
 
@@ -21,13 +21,6 @@ inline CommandOptions yoke_run(std::vector<std::string> words) {
 /// yoke run -n NUM -- sh -c SCRIPT
 inline CommandOptions yoke_run_shell(int num_ranks, const std::string& script) {
   return yoke_run({"-n", std::to_string(num_ranks), "--", "sh", "-c", script});
-}
-
-inline std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 }  // namespace yoke::test

@@ -4,9 +4,7 @@
 #include <poll.h>
 
 #include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 
 #include "tests/run/launch.h"
 
@@ -18,11 +16,6 @@ using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
-
-std::string text_of(const fs::path& file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 /// yoke run OPTIONS -- sh -c SCRIPT, with a TMPDIR that must be empty afterwards.
 Result run_in(const TemporaryFolder& folder, std::vector<std::string> options, const std::string& script) {
@@ -37,7 +30,7 @@ Result run_in(const TemporaryFolder& folder, std::vector<std::string> options, c
 
 /// Whether the process has taken all signals that were sent to it.
 bool has_taken_its_signals(pid_t pid) {
-  return text_of("/proc/" + std::to_string(pid) + "/status").find("\nShdPnd:\t0000000000000000\n") != std::string::npos;
+  return slurp("/proc/" + std::to_string(pid) + "/status").find("\nShdPnd:\t0000000000000000\n") != std::string::npos;
 }
 
 TEST(Restart, AllRanksBeginAgainUntilOneSucceeds) {
@@ -52,7 +45,7 @@ TEST(Restart, AllRanksBeginAgainUntilOneSucceeds) {
                                                   "again, restart ") +
                                       restart));
   }
-  EXPECT_THAT(text_of(folder.path("ran-2")), AllOf(HasSubstr("0 "), HasSubstr("1 "), HasSubstr("2 ")));
+  EXPECT_THAT(slurp(folder.path("ran-2")), AllOf(HasSubstr("0 "), HasSubstr("1 "), HasSubstr("2 ")));
   EXPECT_FALSE(fs::exists(folder.path("ran-3")));
 }
 
@@ -151,8 +144,8 @@ TEST(Logs, AreWhereTorchrunHasThem) {
   ASSERT_EQ(runs.size(), 1U);
   EXPECT_THAT(runs[0].filename().string(), testing::StartsWith("a_b_"));
   const auto attempt = runs[0] / "attempt_0";
-  EXPECT_EQ(text_of(attempt / "0/stdout.log"), "out 0\nno-end") << "as it was written, without prefix";
-  EXPECT_EQ(text_of(attempt / "1/stderr.log"), "err 1\n");
+  EXPECT_EQ(slurp(attempt / "0/stdout.log"), "out 0\nno-end") << "as it was written, without prefix";
+  EXPECT_EQ(slurp(attempt / "1/stderr.log"), "err 1\n");
   EXPECT_FALSE(fs::exists(attempt / "0/stderr.log"));
 }
 

@@ -38,12 +38,7 @@ class Terminal : public testing::Test {
 
   pid_t pid_in(const std::string& file) { return std::atoi(shell_.line_of(folder_.path(file)).c_str()); }
 
-  std::string text_of(const std::string& file) const {
-    std::ifstream stream(folder_.path(file));
-    std::ostringstream text;
-    text << stream.rdbuf();
-    return text.str();
-  }
+  std::string text_of(const std::string& file) const { return slurp(folder_.path(file)); }
 
   void go_on() const { folder_.write("go", ""); }
 

@@ -23,13 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::vector<pid_t> all_pids() {
   std::vector<pid_t> result;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -39,7 +32,7 @@ std::vector<pid_t> all_pids() {
   return result;
 }
 
-/// State and parent, from after the name in /proc/PID/stat.
+/// The state and the parent, which follow the name in /proc/PID/stat.
 std::pair<char, pid_t> state_and_parent(pid_t pid) {
   const auto stat = slurp(fmt::format("/proc/{}/stat", pid));
   const auto end = stat.rfind(')');
@@ -62,7 +55,7 @@ void read_some(UniqueFd& fd, std::string& text) {
   if (count > 0) {
     text.append(buffer, static_cast<size_t>(count));
   } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
-    fd.reset();  // a terminal without a writer says EIO
+    fd.reset();  // reading a terminal without a writer fails with EIO
   }
 }
 
@@ -95,7 +88,7 @@ void read_some(UniqueFd& fd, std::string& text) {
 
 UniqueFd input_of(const std::string& text) {
   if (text.empty()) return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  auto pipe = make_pipe();  // texts of tests fit into it
+  auto pipe = make_pipe();  // the texts of tests fit into its buffer
   if (write(pipe.write_end.value(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     throw std::runtime_error("writing standard input");
   }
@@ -181,13 +174,21 @@ Result Command::wait(milliseconds limit) {
   Result result;
   result.timed_out = !wait_until([&] { return reap(); }, limit);
   if (!result.timed_out) {
-    // What is left behind may still hold the pipes: that is for the tests of orphans to find, not for us to wait for.
+    // Processes that are left behind may hold the pipes. The tests of orphans look for these; here nothing waits for
+    // them.
     wait_until([&] { return !out_fd_ && !err_fd_; }, milliseconds(500));
     result.exit_code = WIFSIGNALED(*status_) ? 128 + WTERMSIG(*status_) : WEXITSTATUS(*status_);
   }
   result.out = out_;
   result.err = err_;
   return result;
+}
+
+std::string slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 Result run(const CommandOptions& options) { return Command(options).wait(); }

@@ -1,4 +1,4 @@
-// tests/support/command.h -- runs a command as a user would, and looks at the processes it makes.
+// tests/support/command.h -- runs a command as a user would, and finds the processes that it starts.
 #pragma once
 
 #include <sys/types.h>
@@ -20,26 +20,26 @@ using std::chrono::milliseconds;
 
 struct CommandOptions {
   std::vector<std::string> argv;
-  std::vector<std::pair<std::string, std::string>> environment = {};  ///< In addition to the test's own.
-  std::vector<std::string> without = {};                              ///< Variables to take away.
+  std::vector<std::pair<std::string, std::string>> environment = {};  ///< Added to the test's own.
+  std::vector<std::string> without = {};                              ///< Variables to remove.
   std::string input = {};                                             ///< Standard input; empty: /dev/null.
   std::optional<int> input_fd = {};                                   ///< Standard input instead of `input`.
-  std::string folder = {};                                            ///< To start in.
-  /// Standard output and error are a pseudo-terminal, the controlling one of a session of the command's own; out() has
-  /// both. TERM is xterm unless `environment` says otherwise.
+  std::string folder = {};                                            ///< The working directory; empty: the test's own.
+  /// Standard output and error are a pseudo-terminal, which controls a new session of the command. out() has the output
+  /// of both. TERM is xterm unless `environment` sets it.
   bool on_terminal = false;
-  bool join_outputs = false;                ///< 2>&1
-  bool leave_unread = false;                ///< Nobody reads the output until wait().
+  bool join_outputs = false;                ///< Like 2>&1.
+  bool leave_unread = false;                ///< The output is not read until wait().
   std::optional<uint64_t> file_limit = {};  ///< RLIMIT_NOFILE, soft and hard.
 };
 
 struct Result {
-  int exit_code = -1;  ///< 128+signal if a signal ended it, as a shell says.
+  int exit_code = -1;  ///< 128+signal if a signal ended it, as in a shell.
   bool timed_out = false;
   std::string out, err;
 };
 
-/// A running command. All signals have their default meaning in it. The destructor kills it.
+/// A running command, in which all signals have their default action. The destructor kills it.
 class Command {
  public:
   explicit Command(const CommandOptions& options);
@@ -49,12 +49,12 @@ class Command {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  void close_output();  ///< As `| head` does when it has enough.
+  void close_output();  ///< As `| head` does after enough lines.
 
   const std::string& out() const { return out_; }
   const std::string& err() const { return err_; }
 
-  /// Reads output until `condition`; false after `limit`.
+  /// Reads output until `condition` holds; false: `limit` has passed.
   bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
   bool wait_for_output(std::string_view text);
   Result wait(milliseconds limit = milliseconds(60'000));
@@ -72,26 +72,29 @@ class Command {
 
 Result run(const CommandOptions& options);
 
-/// Waits for something outside; false after `limit`.
+/// The whole file; empty if it cannot be read.
+std::string slurp(const std::string& path);
+
+/// Waits until `condition` holds; false: `limit` has passed.
 bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
 
-/// A value for YOKE_TEST_TAG that no other process has.
+/// A new value for YOKE_TEST_TAG, unique on this machine.
 std::string new_tag();
-/// Living processes (zombies are not) that were started with YOKE_TEST_TAG=tag.
+/// The running processes, without zombies, whose environment has YOKE_TEST_TAG=tag.
 std::vector<pid_t> processes_with_tag(const std::string& tag);
 std::vector<pid_t> children_of(pid_t parent);
-/// As in /proc/PID/stat: 'T' when it is stopped; 'X' when there is no such process.
+/// The state in /proc/PID/stat, such as 'T' for a stopped process; 'X' if there is no such process.
 char state_of(pid_t pid);
-/// The guardian of a launcher, once there is one.
+/// The guardian of a launcher; nullopt: it has not started yet.
 std::optional<pid_t> guardian_of(pid_t launcher);
 
-/// A new empty folder, removed at the end.
+/// A new folder that the destructor removes.
 class TemporaryFolder {
  public:
   TemporaryFolder();
   ~TemporaryFolder();
   std::string path(std::string_view file = "") const;
-  /// Writes a file, with its folders.
+  /// Writes a file, and creates its folders.
   void write(const std::string& file, const std::string& text, bool executable = false) const;
 
  private:

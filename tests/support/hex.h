@@ -1,4 +1,4 @@
-// tests/support/hex.h -- numbers of recorded files, to the last bit.
+// tests/support/hex.h -- exact numbers from recorded files.
 #pragma once
 
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 namespace yoke::test {
 
-/// The number that Python's float.hex() wrote: "0x1.8p+1" is 3.
+/// Parses the output of Python's float.hex(): "0x1.8p+1" is 3.
 inline double parse_hex(const nlohmann::json& text) { return std::strtod(text.get<std::string>().c_str(), nullptr); }
 
 }  // namespace yoke::test

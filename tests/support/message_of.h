@@ -1,4 +1,4 @@
-// tests/support/message_of.h -- what a refusal says.
+// tests/support/message_of.h -- the Error that a call throws.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,19 @@
 
 namespace yoke::test {
 
-/// The message of the Error that `body` throws; a failure unless its code is `code`.
+/// The Error that `body` throws; the test fails if it throws none.
+template <class Body>
+Error error_of(const Body& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no Error was thrown";
+  return Error(ErrorCode::kInternal, "(nothing thrown)");
+}
+
+/// The message of the Error that `body` throws, whose code must be `code`; "(nothing thrown)" if it throws none.
 template <class Body>
 std::string message_of(const Body& body, ErrorCode code = ErrorCode::kInvalidArgument) {
   try {

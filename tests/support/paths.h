@@ -1,12 +1,12 @@
-// tests/support/paths.h -- where the files of the tests are.
+// tests/support/paths.h -- paths of files that tests read.
 #pragma once
 
 #include <string>
 
 namespace yoke::test {
 
-/// tests/reference/NAME: recorded figures of a peer. (Not a macro on each command line: with the path of the checkout
-/// in it, no other checkout could use what the compiler's cache has.)
+/// The path of tests/reference/NAME, with recorded figures of a peer. (A macro with the path of the checkout on each
+/// command line would keep other checkouts from sharing the compiler cache.)
 std::string reference(const std::string& name);
 
 }  // namespace yoke::test

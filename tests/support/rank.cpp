@@ -1,10 +1,10 @@
-// yoke_test_rank: ranks that do what is hard to say in a shell.
+// yoke_test_rank: what ranks do in tests and is hard to write in a shell.
 //
-//   lines COUNT LENGTH   prints that many lines, in portions that end anywhere
-//   tree [stubborn]      a child, a grandchild and a daemon of its own session; prints "ready" and waits.
-//                        stubborn: all of them ignore every signal that can be ignored
+//   lines COUNT LENGTH   prints that many lines, in portions that end at any place
+//   tree [stubborn]      starts a child, a grandchild and a daemon in its own session; prints "ready" and waits.
+//                        stubborn: all processes ignore every signal that can be ignored
 //   orphan               leaves a daemon behind and exits 0
-//   port                 checks who can and who cannot use MASTER_PORT; prints "ok"
+//   port                 checks which programs can use MASTER_PORT; prints "ok"
 //   stderr-and-stdout N  prints N lines to each
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -93,10 +93,10 @@ int port() {
   int fd = -1;
   if (strcmp(getenv("RANK"), "0") != 0) return inherited == nullptr ? 0 : 1;
   if (inherited == nullptr) return 2;
-  if (bind_port(false, &fd) != EADDRINUSE) return 3;              // a stranger
-  if (bind_port(true, &fd) != 0 || listen(fd, 1) != 0) return 4;  // a store that knows nothing of yoke
+  if (bind_port(false, &fd) != EADDRINUSE) return 3;              // for any other program
+  if (bind_port(true, &fd) != 0 || listen(fd, 1) != 0) return 4;  // for a store without knowledge of yoke
   close(fd);
-  if (listen(atoi(inherited), 1) != 0) return 5;  // a yoke program
+  if (listen(atoi(inherited), 1) != 0) return 5;  // for a yoke program
   const int client = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   socklen_t size = sizeof address;

@@ -1,4 +1,4 @@
-// tests/support/sanitized.h -- whether what is tested was built with a sanitizer.
+// tests/support/sanitized.h -- whether the tested code was built with a sanitizer.
 #pragma once
 
 extern "C" {
@@ -8,8 +8,8 @@ __attribute__((weak)) void __tsan_init();
 
 namespace yoke::test {
 
-/// Times and sizes say nothing then. Asked for when the test runs, so that tests which are not instrumented compile to
-/// the same object in every build.
+/// If so, times and sizes mean nothing. This is determined when the test runs, so that tests that are not instrumented
+/// compile to the same object in every build.
 inline const bool kIsSanitized = __asan_init != nullptr || __tsan_init != nullptr;
 
 }  // namespace yoke::test

@@ -1,4 +1,4 @@
-// tests/support/terminal.h -- a shell with job control on a pseudo-terminal, to be typed at.
+// tests/support/terminal.h -- a shell with job control on a pseudo-terminal, to which tests type.
 #pragma once
 
 #include <sys/types.h>
@@ -15,35 +15,35 @@ namespace yoke::test {
 
 inline constexpr std::string_view kCtrlC = "\x03", kCtrlZ = "\x1a", kCtrlBackslash = "\x1c";
 
-/// bash with the prompt "shell$ ", in a session of its own whose controlling terminal is 80 columns wide. The
-/// destructor kills the shell and all that was started there.
+/// Runs bash with the prompt "shell$ " in a new session, whose terminal is 80 columns wide. The destructor kills the
+/// shell and all processes that it started.
 class ShellOnTerminal {
  public:
-  /// `environment`: in addition to the test's own. TERM is xterm, and NO_COLOR is set, unless they are in it.
+  /// `environment` is added to the test's own. Unless it has them, TERM is xterm and NO_COLOR is set.
   explicit ShellOnTerminal(std::vector<std::pair<std::string, std::string>> environment = {});
   ~ShellOnTerminal();
   ShellOnTerminal(const ShellOnTerminal&) = delete;
   ShellOnTerminal& operator=(const ShellOnTerminal&) = delete;
 
-  /// Bytes as a keyboard sends them.
+  /// Types bytes, as a keyboard sends them.
   void type(std::string_view bytes) const;
-  /// A line for the shell, which shows it as every terminal does: what a test waits for should not be in it.
+  /// Types a line for the shell. The terminal echoes it, so it should not contain what a test waits for.
   void run(const std::string& command) const { type(command + "\n"); }
 
-  /// The terminal goes away, as when a window is closed.
+  /// Closes the terminal, as when its window is closed.
   void hang_up() { terminal_.reset(); }
 
-  /// All that was shown since the last forget().
+  /// All output since the last forget().
   const std::string& out() const { return out_; }
   void forget() { out_.clear(); }
 
   bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
   bool shows(std::string_view text);
-  /// Waits for a file that a command writes, and returns its first line; empty: none came.
+  /// Waits for a file that a command writes, and returns its first line; empty: there was none in time.
   std::string line_of(const std::string& path);
 
   pid_t shell() const { return shell_; }
-  const std::string& tag() const { return tag_; }  ///< YOKE_TEST_TAG of all that is started here.
+  const std::string& tag() const { return tag_; }  ///< YOKE_TEST_TAG of all processes that it starts.
 
  private:
   void read_for(milliseconds limit);

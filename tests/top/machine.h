@@ -1,4 +1,4 @@
-// tests/top/machine.h -- a machine with GPUs that it has not, and processes that are real.
+// tests/top/machine.h -- machines with fake GPUs that real processes use.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,13 +7,12 @@
 
 #include <csignal>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tests/support/command.h"
+#include "tests/support/fake_machine.h"
 
 namespace yoke::test {
 
@@ -50,28 +49,26 @@ class Sleeper {
   pid_t pid_;
 };
 
-/// GPUs as the fake NVML pretends them, with `processes` one after the other on them; `more` goes into the state.
-class Machine {
- public:
-  explicit Machine(int num_gpus, const std::vector<Sleeper>& processes = {}, const std::string& more = "{}") {
-    auto state = nlohmann::json::parse(more);
+/// GPUs with `processes` one after the other on them; `more` goes into the state.
+struct Machine : FakeMachine {
+  explicit Machine(int num_gpus, const std::vector<Sleeper>& processes = {}, const std::string& more = "{}")
+      : FakeMachine(state_with(num_gpus, processes, Json::parse(more))) {}
+
+  std::vector<std::pair<std::string, std::string>> environment() const {
+    auto variables = driver_with(state());
+    variables.insert(variables.end(), {{"LC_ALL", "C.UTF-8"}, {"NO_COLOR", ""}});
+    return variables;
+  }
+
+ private:
+  static Json state_with(int num_gpus, const std::vector<Sleeper>& processes, Json state) {
     state["devices"] = num_gpus;
     for (size_t i = 0; i < processes.size(); ++i) {
       auto& gpu = state["overrides"][std::to_string(i % static_cast<size_t>(num_gpus))];
       gpu["processes"].push_back({{"pid", processes[i].pid()}, {"memory_mib", 1000 + i}, {"sm", i % 100}});
     }
-    folder_.write("state.json", state.dump());
+    return state;
   }
-
-  std::vector<std::pair<std::string, std::string>> environment() const {
-    return {{"LD_LIBRARY_PATH", YOKE_FAKES_FOLDER},
-            {"YOKE_FAKE_NVML", folder_.path("state.json")},
-            {"LC_ALL", "C.UTF-8"},
-            {"NO_COLOR", ""}};
-  }
-
- private:
-  TemporaryFolder folder_;
 };
 
 /// yoke top WORDS, and then what became of it and of the terminal.

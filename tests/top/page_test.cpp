@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <sstream>
 
+#include "tests/support/lines.h"
 #include "tests/top/machine.h"
 #include "tests/top/tmux.h"
 
@@ -31,13 +31,6 @@ std::vector<Sleeper> sleepers(const std::vector<std::string>& names) {
   const bool ascend =
       std::is_sorted(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.pid() < b.pid(); });
   return ascend ? std::move(result) : sleepers(names);
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> result;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) result.push_back(line);
-  return result;
 }
 
 /// Line of the screen on which `text` is, from 0; -1: on none.

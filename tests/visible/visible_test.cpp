@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/fake_machine.h"
 
 namespace yoke::test {
 namespace {
@@ -46,7 +47,7 @@ class Machine {
   }
   static Machine shipped(const std::string& name) {
     Machine machine;
-    machine.state_ = std::string(YOKE_FAKE_NVML_STATES) + "/" + name;
+    machine.state_ = std::string(YOKE_STATES_FOLDER) + "/" + name;
     return machine;
   }
   static Machine recorded(std::string line) {
@@ -62,8 +63,8 @@ class Machine {
     argv.insert(argv.end(), replay_.begin(), replay_.end());
     argv.insert(argv.end(), words.begin(), words.end());
     if (!state_.empty()) {
-      variables.emplace_back("YOKE_FAKE_NVML", state_);
-      variables.emplace_back("LD_LIBRARY_PATH", YOKE_FAKES_FOLDER);
+      const auto driver = driver_with(state_);
+      variables.insert(variables.end(), driver.begin(), driver.end());
     }
     return run({.argv = std::move(argv), .environment = std::move(variables), .without = kDeviceVariables});
   }
@@ -309,7 +310,7 @@ TEST(Visible, AHungGpuDelaysNothingBeyondTheDeadline) {
 TEST(Visible, ADriverThatDoesNotWorkIsNotAMachineWithoutGpus) {
   const auto result = run({.argv = {YOKE_COMMAND, "visible"},
                            .environment = {{"LD_LIBRARY_PATH", YOKE_FAKES_FOLDER},
-                                           {"YOKE_FAKE_NVML", YOKE_FAKE_NVML_STATES "/version_mismatch.json"}},
+                                           {"YOKE_FAKE_NVML", YOKE_STATES_FOLDER "/version_mismatch.json"}},
                            .without = kDeviceVariables});
   EXPECT_EQ(result.exit_code, 75);
   EXPECT_THAT(result.out, HasSubstr("It is not known which GPUs there are: NVIDIA: driver and library have different"));

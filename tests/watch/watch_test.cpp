@@ -5,10 +5,8 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
-#include "tests/devices/fake_machine.h"
+#include "tests/support/fake_machine.h"
 #include "yoke/base/file.h"
 
 namespace yoke::test {
@@ -20,17 +18,10 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-std::string slurp(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 /// A machine of four GPUs whose state a shell program changes: `use PID PERCENT` puts that process on device 1, and
 /// `seen` waits for a whole sample of that: the processes of device 1 have been listed, and listed again after it.
-struct Machine : TemporaryFolder {
-  Machine() { write("state.json", R"({"devices": 4})"); }
+struct Machine : FakeMachine {
+  Machine() : FakeMachine(Json{{"devices", 4}}) {}
 
   std::string use() const {
     return "use() { echo \"{\\\"devices\\\": 4, \\\"overrides\\\": {\\\"1\\\": {\\\"utilization_percent\\\": "
@@ -44,7 +35,7 @@ struct Machine : TemporaryFolder {
 
   CommandOptions watch(std::vector<std::string> words) const {
     words.insert(words.begin(), {"watch", "--interval", "0.05"});
-    return on_machine(path("state.json"), std::move(words));
+    return yoke(std::move(words));
   }
   CommandOptions watch_shell(const std::string& script, std::vector<std::string> options = {}) const {
     options.insert(options.end(), {"--", "sh", "-c", script});
@@ -246,7 +237,7 @@ TEST(Watch, AProcessThatRunsAlready) {
   ASSERT_TRUE(program.wait_for_output("ready"));
   Command watched(machine.watch({"--pid", std::to_string(program.pid()), "--json"}));
   run({.argv = {"sh", "-c", machine.use() + "seen"}});
-  machine.write("end", "");
+  machine.folder().write("end", "");
   EXPECT_EQ(program.wait().exit_code, 0);
   const auto result = watched.wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;

@@ -20,12 +20,12 @@ void prefer_cpus(const KernelMask& cpus) {
   if (!cpus.empty()) syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data());
 }
 
-/// linux/mempolicy.h has the numbers; MPOL_PREFERRED_MANY is of Linux 5.15, before which only one node can be
-/// preferred.
+/// The numbers are those of linux/mempolicy.h. Linux before 5.15 has no MPOL_PREFERRED_MANY and can prefer one node
+/// only.
 void prefer_memory(const KernelMask& nodes) {
   constexpr int kPreferred = 1, kPreferredMany = 5;
   if (nodes.empty()) return;
-  const auto num_bits = nodes.size() * 8 * sizeof nodes[0] + 1;  // the kernel takes one off
+  const auto num_bits = nodes.size() * 8 * sizeof nodes[0] + 1;  // the kernel subtracts one
   if (syscall(SYS_set_mempolicy, kPreferredMany, nodes.data(), num_bits) != 0) {
     syscall(SYS_set_mempolicy, kPreferred, nodes.data(), num_bits);
   }

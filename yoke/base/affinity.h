@@ -1,4 +1,4 @@
-// yoke/base/affinity.h -- gives the calling process its CPUs and the memory near them.
+// yoke/base/affinity.h -- sets which CPUs and which memory the calling process uses.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace yoke {
 
-/// A set of CPUs or nodes as the kernel has it; empty: no wish.
+/// A set of CPUs or NUMA nodes in the form that the kernel takes; empty: no preference.
 using KernelMask = std::vector<unsigned long>;
 KernelMask to_kernel_mask(const CpuSet& set);
 
-/// Preferences: what a container's rules refuse, the process does without. Both may be called between fork and exec.
+/// Both set a preference: if a container forbids it, the process runs without it. Both are async-signal-safe.
 void prefer_cpus(const KernelMask& cpus);
 void prefer_memory(const KernelMask& nodes);
 

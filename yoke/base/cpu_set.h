@@ -1,4 +1,4 @@
-// yoke/base/cpu_set.h -- a set of CPUs (or of NUMA nodes) as a value, in the two forms in which the world writes them.
+// yoke/base/cpu_set.h -- a set of CPUs (or of NUMA nodes) as a value, and its two text forms: lists and masks.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,19 @@
 
 namespace yoke {
 
-/// Numbers from 0. A CPU is what Linux calls so: one hardware thread.
+/// The numbers start at 0. A CPU is one hardware thread, as in Linux.
 class CpuSet {
  public:
-  /// Linux is built for at most 8192.
+  /// Linux can be built for 8192 CPUs at most.
   static constexpr int64_t kMaxCpus = 65'536;
 
   CpuSet() = default;
   CpuSet(std::initializer_list<int64_t> cpus);
 
-  /// "0-3,8", as the kernel writes lists; empty text is the empty set. nullopt: anything else, or over kMaxCpus.
+  /// Parses a list in the kernel's form, "0-3,8"; an empty text is the empty set. nullopt: the text has another form,
+  /// or a number is not below kMaxCpus.
   static std::optional<CpuSet> parse_list(std::string_view text);
-  /// "0xff", "ff00", with any number of digits, as Slurm's mask_cpu.
+  /// Parses a mask as in Slurm's mask_cpu, with any number of digits: "0xff", "ff00".
   static std::optional<CpuSet> parse_mask(std::string_view text);
 
   std::string to_list() const;  ///< "0-3,8"
@@ -50,7 +51,7 @@ class CpuSet {
  private:
   void trim();
 
-  std::vector<uint64_t> words_;  ///< The last one is not 0, so that equal sets are equal vectors.
+  std::vector<uint64_t> words_;  ///< Without zeros at the end, so that equal sets are equal vectors.
 };
 
 }  // namespace yoke

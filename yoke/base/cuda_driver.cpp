@@ -6,14 +6,14 @@
 namespace yoke {
 
 DriverProbe probe_cuda_driver() {
-  // Never closed: libcuda does not support being unloaded.
+  // The library is never closed: libcuda cannot be unloaded.
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {0, "no NVIDIA driver (libcuda.so.1 does not load)"};
   const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(library, "cuInit"));
   const auto count = reinterpret_cast<int (*)(int*)>(dlsym(library, "cuDeviceGetCount"));
   if (init == nullptr || count == nullptr) return {0, "libcuda.so.1 lacks cuInit or cuDeviceGetCount"};
   if (const int status = init(0); status != 0) {
-    // 100 is CUDA_ERROR_NO_DEVICE: also what an empty CUDA_VISIBLE_DEVICES gives.
+    // 100 is CUDA_ERROR_NO_DEVICE, which an empty CUDA_VISIBLE_DEVICES gives too.
     return {0, status == 100 ? "the NVIDIA driver shows no device to this process"
                              : fmt::format("cuInit failed with CUDA error {}", status)};
   }

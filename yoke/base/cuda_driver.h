@@ -1,4 +1,4 @@
-// yoke/base/cuda_driver.h -- does this machine have an NVIDIA GPU that a program started here would see?
+// yoke/base/cuda_driver.h -- whether a program started here would see an NVIDIA GPU.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@ namespace yoke {
 
 struct DriverProbe {
   int64_t num_devices = 0;
-  std::string reason;  ///< Why there is none; empty when there are some.
+  std::string reason;  ///< Why num_devices is 0; otherwise empty.
 };
 
-/// Asks libcuda.so.1 itself (cuInit, cuDeviceGetCount), so that CUDA_VISIBLE_DEVICES, MIG and cgroups mean what they
-/// mean to the program. cuInit keeps descriptors open and does not survive fork: ask in a child where that matters.
+/// Asks libcuda.so.1 itself (cuInit, cuDeviceGetCount), so that CUDA_VISIBLE_DEVICES, MIG and cgroups have the
+/// same effect as on the program. cuInit keeps descriptors open and does not survive a fork: where that matters, call
+/// this in a child process.
 DriverProbe probe_cuda_driver();
 
 }  // namespace yoke

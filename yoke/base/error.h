@@ -1,4 +1,4 @@
-// yoke/base/error.h -- the one exception of yoke, and the exit status that each of its codes becomes.
+// yoke/base/error.h -- the exception that yoke throws, and the exit status of each of its codes.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,21 +10,21 @@
 
 namespace yoke {
 
-/// Why an operation could not finish. Expected absence is std::optional, and a refusal is a value, never an Error.
+/// Why an operation could not finish. Where absence is expected, functions return std::optional instead.
 enum class ErrorCode {
-  kInvalidArgument,     ///< The caller's words are wrong, and stay wrong when repeated.
-  kNotFound,            ///< A file, program, host or device that was named is not there.
-  kPermissionDenied,    ///< It is there, and this user may not.
-  kFailedPrecondition,  ///< It would work in another state: something must be done first.
-  kUnavailable,         ///< It may work later: a port is taken, a disk is full, a peer is down.
-  kTimeout,             ///< Somebody did not answer in time; the message names who.
-  kDataLoss,            ///< A file is torn, truncated or not what it says it is.
-  kInternal,            ///< A defect of yoke.
+  kInvalidArgument,     ///< The arguments are wrong; a repetition fails in the same way.
+  kNotFound,            ///< A file, program, host or device with this name does not exist.
+  kPermissionDenied,    ///< It exists, and this user may not use it.
+  kFailedPrecondition,  ///< Something else must be done first.
+  kUnavailable,         ///< It may work later: a port is in use, a disk is full, a peer is down.
+  kTimeout,             ///< A peer did not answer in time; the message names it.
+  kDataLoss,            ///< A file is damaged, truncated or of another format than it claims.
+  kInternal,            ///< A bug in yoke.
 };
 
 std::string_view name(ErrorCode code);
 
-/// The exit status of a command that ends with `code`; sysexits.h where it has a matching one.
+/// The exit status of a command that ends with `code`: the one of sysexits.h, if there is a matching one.
 int exit_status(ErrorCode code);
 
 /// A message says what failed, on which object, why, and what to do next.
@@ -42,7 +42,7 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-/// The code that an errno means.
+/// The code for an errno.
 ErrorCode code_of_errno(int error_number);
 
 /// An Error for a failed system call: "WHAT: strerror(error_number)".

@@ -20,26 +20,26 @@
 namespace yoke {
 namespace {
 
-/// Python's tracebacks have some KiB; a rank could make its launcher read for ever.
+/// Python's tracebacks take a few KiB. Without a limit a rank could make its launcher read for ever.
 constexpr size_t kMaxErrorFileBytes = 1 << 20;
 constexpr int kMaxErrorFileDepth = 32;
 
-/// Not nlohmann's ordered one, which takes quadratic time for an object of many keys.
+/// nlohmann's ordered_json takes quadratic time for an object with many keys.
 using Json = nlohmann::json;
 
-/// nlohmann reads any depth, and prints by recursion.
+/// nlohmann parses any depth, but prints by recursion.
 bool require_flat(int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
-  if (depth > kMaxErrorFileDepth) throw Error(ErrorCode::kDataLoss, "an error file that is nested too deeply");
+  if (depth > kMaxErrorFileDepth) throw Error(ErrorCode::kDataLoss, "the error file is nested too deeply");
   return true;
 }
 
-/// torch writes the time as text, and older versions as a number.
+/// torch writes the time as a text; older versions write a number.
 std::chrono::system_clock::time_point time_at(const Json& json, const char* key) {
-  constexpr int64_t kLatest = 9'000'000'000;  // in nanoseconds, as the clock has it, more would not fit
+  constexpr int64_t kLatest = 9'000'000'000;  // a later time overflows the clock, which counts nanoseconds
   const auto found = json.find(key);
   int64_t seconds = 0;
   if (found == json.end()) {
-    // 1970
+    // The time stays 1970.
   } else if (found->is_string()) {
     seconds = parse_int(found->get_ref<const std::string&>()).value_or(0);
   } else if (found->is_number_unsigned()) {
@@ -52,7 +52,7 @@ std::chrono::system_clock::time_point time_at(const Json& json, const char* key)
   return std::chrono::system_clock::time_point(std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kLatest)));
 }
 
-/// Text as it is; other values as JSON.
+/// A text without quotes; any other value as JSON.
 std::string to_text(const Json& json) {
   if (json.is_null()) return "";
   return json.is_string() ? json.get<std::string>() : json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -63,13 +63,13 @@ std::string text_at(const Json& json, const char* key) {
   return found == json.end() ? "" : to_text(*found);
 }
 
-/// Of a traceback, the line that names the exception.
+/// The line of a traceback that names the exception.
 std::string last_line_of(std::string_view text) {
   while (text.ends_with('\n')) text.remove_suffix(1);
   return std::string(text.substr(text.rfind('\n') + 1));
 }
 
-/// What libtorch throws goes on with where it was thrown, frame by frame: that is a traceback.
+/// The messages of libtorch's exceptions end with the stack frames: these become the traceback.
 ErrorReport without_frames(ErrorReport report) {
   const auto frames = report.message.find("\nException raised from ");
   if (frames == report.message.npos) return report;
@@ -136,7 +136,7 @@ bool write_error_file(const std::filesystem::path& path, const ErrorReport& repo
 }
 
 void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& report, int error_code) {
-  // Replacing would make a regular file of it, of /dev/null too.
+  // A replacement would turn it into a regular file, even /dev/null.
   struct stat status {};
   if (lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kDataLoss, "{}: not a regular file", path.string());

@@ -1,7 +1,7 @@
 // yoke/base/error_file.h -- how a rank tells its launcher why it failed: torchrun's error.json.
 //
-// The launcher names a file in TORCHELASTIC_ERROR_FILE; a rank that fails writes it, in C++ or Python; the launcher
-// shows the earliest one, for the others mostly fail because of it. Format:
+// The launcher names a file in TORCHELASTIC_ERROR_FILE, and a rank that fails, in C++ or Python, writes it. The
+// launcher shows the earliest file, since the other ranks usually fail because of that rank. The format is that of
 // torch/distributed/elastic/multiprocessing/errors.
 #pragma once
 
@@ -16,32 +16,32 @@ namespace yoke {
 
 struct ErrorReport {
   std::string message;                         ///< One line: "RuntimeError: sizes differ".
-  std::string traceback;                       ///< Several lines; empty when there is none.
-  std::chrono::system_clock::time_point time;  ///< Whole seconds; 1970 where the file does not say it, as torchrun.
-  std::string content = {};                    ///< The JSON as it was read, with all that a rank added; may be empty.
+  std::string traceback;                       ///< Several lines; may be empty.
+  std::chrono::system_clock::time_point time;  ///< In whole seconds; 1970 if the file has no time, as in torchrun.
+  std::string content = {};                    ///< The JSON as read, including what the rank added; may be empty.
 };
 
-/// nullopt when there is no such file, or none that can be understood: it is a hint, never worth failing for. The file
-/// is a rank's: whatever it has put there, this neither waits nor takes much memory.
+/// Reads an error file. nullopt: there is none, or it cannot be understood; the report is a hint, and nothing fails
+/// without it. The rank controls the file; whatever the file is, this neither blocks nor needs much memory.
 std::optional<ErrorReport> read_error_file(const std::filesystem::path& path);
 
-/// The same of a file's content.
+/// The same for the content of such a file.
 std::optional<ErrorReport> parse_error_report(std::string_view text);
 
-/// Replaces `path` as a whole. False when it cannot be written: who is failing already has nobody to tell.
+/// Replaces `path` atomically. False: it cannot be written. It throws nothing, since the caller is failing already.
 bool write_error_file(const std::filesystem::path& path, const ErrorReport& report) noexcept;
 
-/// Hands a rank's report on to whoever launched the launcher, as torchrun does: replaces the file `path` by the report
-/// and the rank's exit code (of one that a signal ended, minus the signal's number; 0: none is known).
-/// Errors  as errno says, with the path; kDataLoss when `path` is there and no regular file: it is left as it is.
+/// Passes the report of a rank on to the parent of the launcher, as torchrun does: replaces the file `path` by the
+/// report and the rank's exit code, which is minus the signal's number if a signal ended the rank, and 0 if it is not
+/// known. Errors  as errno says, with the path; kDataLoss: `path` exists and is not a regular file, and stays as it is.
 void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& report, int error_code);
 
-/// Tells the launcher why this rank fails, if it wants to know: for a program that catches its errors itself. The first
-/// call counts. `type` is that of the exception: "yoke::Error".
+/// Writes the report of this rank if the launcher has asked for one; for programs that catch their errors themselves.
+/// Only the first call has an effect. `type` is the type of the exception: "yoke::Error".
 void record_failure(const std::string& type, const std::string& message) noexcept;
-void record_failure(const std::exception& error) noexcept;  ///< The same, by its own type.
+void record_failure(const std::exception& error) noexcept;  ///< The same with the type of `error`.
 
-/// From now on an exception that nobody catches is recorded, before the program ends as it would have.
+/// From now on an uncaught exception is recorded before it ends the program.
 void record_uncaught_exceptions();
 
 }  // namespace yoke

@@ -6,10 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <limits>
-#include <thread>
 #include <vector>
 
 #include "yoke/base/error.h"
@@ -30,7 +28,7 @@ struct stat require_regular(const UniqueFd& fd, const std::filesystem::path& pat
   return status;
 }
 
-/// Counts what it reads: the size that a file says it has may be wrong by the time it is read.
+/// Does not rely on the size from fstat, which may have changed by the time of reading.
 std::string read_whole(const UniqueFd& fd, const std::filesystem::path& path, size_t max_bytes) {
   std::string text;
   char buffer[16384];
@@ -94,17 +92,6 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& what
   }
 }
 
-bool send_descriptors(int socket, const msghdr& message) {
-  using Clock = std::chrono::steady_clock;
-  const auto until = Clock::now() + std::chrono::seconds(10);
-  while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
-    if (errno == EINTR) continue;
-    if (errno != ETOOMANYREFS || Clock::now() >= until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
 void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write) {
   const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   std::string temporary = (folder / ("." + path.filename().string() + ".XXXXXX.tmp")).string();
@@ -112,7 +99,7 @@ void replace_file(const std::filesystem::path& path, const std::function<void(in
   if (!fd) throw system_error(errno, "writing " + path.string());
   try {
     write(fd.value());
-    const mode_t mask = umask(0);  // mkostemps makes 0600; a result is as readable as any file of this user
+    const mode_t mask = umask(0);  // mkostemps sets 0600; the result gets the mode of any new file of this user
     umask(mask);
     if (fchmod(fd.value(), 0666 & ~mask) != 0 || fsync(fd.value()) != 0 || close(fd.release()) != 0 ||
         rename(temporary.c_str(), path.c_str()) != 0) {
@@ -122,14 +109,14 @@ void replace_file(const std::filesystem::path& path, const std::function<void(in
     unlink(temporary.c_str());
     throw;
   }
-  // The file is in place; without this the rename itself might not survive a power cut.
+  // The file is in place; without this fsync the rename might not survive a power failure.
   if (const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); directory) {
     fsync(directory.value());
   }
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const auto fd = open_to_read(path, O_NONBLOCK);  // a FIFO of that name would wait for a writer
+  const auto fd = open_to_read(path, O_NONBLOCK);  // opening a FIFO would wait for a writer
   const auto status = require_regular(fd, path);
   if (status.st_size == 0) return;
   const auto size = static_cast<size_t>(status.st_size);

@@ -1,7 +1,5 @@
-// yoke/base/file.h -- descriptors that close themselves, and files that are written whole or not at all.
+// yoke/base/file.h -- owned descriptors, and files that are written completely or not at all.
 #pragma once
-
-#include <sys/socket.h>
 
 #include <cstddef>
 #include <filesystem>
@@ -12,7 +10,7 @@
 
 namespace yoke {
 
-/// Owns a file descriptor; -1 is none. Move-only.
+/// Owns a file descriptor; -1: none. Move-only.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -30,42 +28,37 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-/// Both ends of a pipe, close-on-exec. Errors: kUnavailable when out of descriptors.
+/// Both ends of a pipe, close-on-exec. Errors  kUnavailable: out of descriptors.
 struct Pipe {
   UniqueFd read_end;
   UniqueFd write_end;
 };
 Pipe make_pipe();
 
-/// The whole file. Errors: as errno says, with the path.
+/// Reads the whole file. Errors  as errno says, with the path.
 std::string read_file(const std::filesystem::path& path);
 
-/// Opens a file that somebody else may have replaced by anything: never waits for the writer of a FIFO, reads no device
-/// and follows no symbolic link. Errors: as errno says, with the path; kDataLoss when it is no regular file.
+/// Opens a file that another user may have replaced by something else: never waits for the writer of a FIFO, opens no
+/// device and follows no symbolic link. Errors  as errno says, with the path; kDataLoss: it is not a regular file.
 UniqueFd open_regular_file(const std::filesystem::path& path);
 
-/// The whole of such a file. Errors: those of open_regular_file; kDataLoss when it is longer than `max_bytes`.
+/// Reads the whole of such a file. Errors  those of open_regular_file; kDataLoss: it is longer than `max_bytes`.
 std::string read_regular_file(const std::filesystem::path& path, size_t max_bytes);
 
-/// Writes all of `bytes` to `fd`, through short writes and EINTR. `what` names the target in errors.
+/// Writes all of `bytes` to `fd`, across short writes and EINTR. `what` names the target in errors.
+/// Errors  as errno says.
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& what);
 
-/// sendmsg without SIGPIPE, for messages with descriptors. A user may have no more descriptors on their way, in all
-/// processes together, than the limit of open files (ETOOMANYREFS in unix(7)); the receivers take them in a moment, so
-/// this waits for them, at most 10 s.
-/// Returns  true when it was sent; false with errno.
-bool send_descriptors(int socket, const msghdr& message);
-
-/// Replaces `path` by what `write` writes, or leaves it as it was: a temporary file in the same folder, fsync, rename,
-/// fsync of the folder. After SIGKILL or a power cut `path` is the old file or the new one, never a part of one; a
-/// `.NAME.*.tmp` may stay behind.
-/// Errors  whatever `write` throws; as errno says (a full disk is kUnavailable), with the path. The temporary is
-/// removed.
+/// Replaces `path` atomically by what `write` writes: into a temporary file in the same folder, with fsync, rename, and
+/// fsync of the folder. After SIGKILL or a power failure `path` is the old file or the new one, never a part of one; a
+/// file `.NAME.*.tmp` may stay behind.
+/// Errors  whatever `write` throws; as errno says (kUnavailable for a full disk), with the path. `path` stays as it
+/// was, and the temporary file is removed.
 void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write);
 
-/// Reading a whole file by mapping it: pages come on demand and are shared between ranks.
-/// Errors  as errno says, with the path; kDataLoss when it is no regular file. A file cut short while mapped raises
-/// SIGBUS on access: do not map what others write.
+/// A file mapped for reading. Its pages are loaded on demand and shared between ranks.
+/// Errors  as errno says, with the path; kDataLoss: it is not a regular file. If the file is truncated while it is
+/// mapped, access raises SIGBUS: do not map files that others write.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);

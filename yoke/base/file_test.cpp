@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,8 +14,9 @@
 #include <cstring>
 #include <thread>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
-#include "yoke/base/preload.h"
+#include "yoke/base/process.h"
 
 namespace yoke {
 namespace {
@@ -63,21 +65,11 @@ TEST_F(FileTest, AFailedReplaceKeepsTheOldFileAndLeavesNothing) {
 }
 
 TEST_F(FileTest, AFullDiskIsNamed) {
-  try {
-    replace_file(folder_ / "absent" / "a", [](int) {});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-    EXPECT_THAT(error.what(), testing::HasSubstr("absent/a: No such file or directory"));
-  }
+  EXPECT_THAT(test::message_of([&] { replace_file(folder_ / "absent" / "a", [](int) {}); }, ErrorCode::kNotFound),
+              testing::HasSubstr("absent/a: No such file or directory"));
   const UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
-  try {
-    write_all(full.value(), bytes_of("x"), "/dev/full");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
-    EXPECT_STREQ(error.what(), "writing /dev/full: No space left on device");
-  }
+  EXPECT_EQ(test::message_of([&] { write_all(full.value(), bytes_of("x"), "/dev/full"); }, ErrorCode::kUnavailable),
+            "writing /dev/full: No space left on device");
 }
 
 TEST_F(FileTest, MapsWhatItReads) {
@@ -112,16 +104,19 @@ int send_more_than_may_be_on_their_way() {
   constexpr int kMayBeOnTheirWay = 30, kMessages = 40;
   const rlimit limit{kMayBeOnTheirWay, kMayBeOnTheirWay};
   setrlimit(RLIMIT_NOFILE, &limit);
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()) != 0) return -2;
+  const auto [near, far] = make_socket_pair();
+  const std::array fds = {near.value()};
+  std::byte byte{};
   std::atomic<int> count = 0;
-  std::thread receiver([&] {
+  std::thread receiver([&, &far = far] {
     while (count < kMayBeOnTheirWay) std::this_thread::yield();
-    for (int i = 0; i < kMessages && receive_fds(ends[1]); ++i) {
-    }
+    std::byte received{};
+    std::vector<UniqueFd> taken;
+    for (int i = 0; i < kMessages && receive_with_fds(far.value(), std::span(&received, 1), taken) > 0; ++i)
+      taken.clear();
   });
-  while (count < kMessages && send_fds(ends[0], {ends[0]})) ++count;
-  shutdown(ends[0], SHUT_WR);
+  while (count < kMessages && send_with_fds(near.value(), std::span(&byte, 1), fds)) ++count;
+  shutdown(near.value(), SHUT_WR);
   receiver.join();
   return count;
 }

@@ -1,12 +1,13 @@
-// fmt, compiled once. Header-only, every file that formats something compiles all of it: 2.3 s each, half of the build.
-// Its shared library is one more to find at each start, and to have on each machine that the command is copied to.
+// Compiles fmt once. Header-only, it would be compiled in every file that formats something: 2.3 s each, half of the
+// build. As a shared library it would have to be found at each start, and be on each machine that the command is copied
+// to.
 #include <fmt/format-inl.h>
 
 #if FMT_VERSION < 90000 || FMT_VERSION >= 100000
 #error "another version of fmt defines other templates elsewhere; CMakeLists.txt takes it header-only"
 #endif
 
-// What fmt's headers declare for its library to define, and yoke uses.
+// The templates that fmt's headers only declare, as far as yoke uses them.
 template auto fmt::detail::dragonbox::to_decimal(float) noexcept -> dragonbox::decimal_fp<float>;
 template auto fmt::detail::dragonbox::to_decimal(double) noexcept -> dragonbox::decimal_fp<double>;
 template auto fmt::detail::thousands_sep_impl<char>(locale_ref) -> thousands_sep_result<char>;

@@ -1,4 +1,4 @@
-// yoke/base/format.h -- the only place where units become text.
+// yoke/base/format.h -- quantities with their units as text; nothing else formats units.
 #pragma once
 
 #include <chrono>

@@ -7,8 +7,8 @@
 
 namespace yoke {
 
-/// The hosts in order; zero padding is kept. Several bracket groups in one name multiply, the last running fastest.
-/// Errors  kInvalidArgument with the text and the place: unbalanced brackets, bad ranges, over 65,536 hosts.
+/// The hosts in order, with zero padding kept. Of several bracket groups in one name the last one varies fastest.
+/// Errors  kInvalidArgument with the text and the position: unbalanced brackets, bad ranges, over 65,536 hosts.
 std::vector<std::string> expand_hostlist(std::string_view text);
 
 }  // namespace yoke

@@ -1,10 +1,10 @@
-// yoke/base/preload.h -- what a launcher's guardian and a program that waits before its main tell each other, so that
-// ranks are forked from it. docs/preload.md is its page; yoke/launch/process/preload.h and yoke/dist/detail/preload.h
-// are the two ends.
+// yoke/base/preload.h -- the protocol between a launcher's guardian and a program that waits before its main, from
+// which ranks are forked. Its page is docs/preload.md; its two ends are yoke/launch/process/preload.h and
+// yoke/dist/detail/preload.h.
 //
-// Over a SOCK_SEQPACKET pair, whose other end the program inherits under the number in YOKE_PRELOAD_FD:
-//   program    PreloadHello, once it waits
-//   guardian   for each rank a byte, with descriptors: a memfd that holds encode(PreloadedRank), standard input, output
+// Messages over a SOCK_SEQPACKET pair; the program inherits one end under the number in YOKE_PRELOAD_FD:
+//   program    a PreloadHello, once it waits
+//   guardian   for each rank one byte, with descriptors: a memory file with encode(RankProcess), standard input, output
 //              and error, and those that the rank inherits
 //   program    for each rank an int32: its pid, or -errno
 #pragma once
@@ -12,49 +12,41 @@
 #include <sys/resource.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "yoke/base/cpu_set.h"
-#include "yoke/base/file.h"
+#include "yoke/base/fields.h"
 
 namespace yoke {
 
 inline constexpr const char* kPreloadVariable = "YOKE_PRELOAD_FD";
 
-/// The two ends may come from two versions of yoke.
-inline constexpr uint32_t kPreloadVersion = 2;
+/// The guardian and the program may be from two versions of yoke.
+inline constexpr uint32_t kPreloadVersion = 3;
 
 struct PreloadHello {
   uint32_t version = kPreloadVersion;
-  int32_t num_threads = 0;  ///< Over 1: somebody has begun too early, and the program ends instead of forking.
+  int32_t num_threads = 0;  ///< Over 1: something started a thread too early, and the program ends instead of forking.
 };
 
-/// What is a rank's own, beyond its descriptors.
-struct PreloadedRank {
-  std::vector<std::string> environment;  ///< "NAME=value", all of it.
-  std::vector<int> inherited_fds;        ///< The numbers that the message's last descriptors are to have.
-  CpuSet cpus, memory_nodes;             ///< As RankPlan's.
-  int process_group = 0;                 ///< Of the session that the program is in; 0: a session of its own.
+/// What the process of a rank is given beyond its program and its standard streams.
+struct RankProcess {
+  std::vector<std::string> environment;  ///< "NAME=value", complete.
+  std::vector<int> inherited_fds;        ///< Under these numbers.
+  CpuSet cpus, memory_nodes;             ///< As in RankPlan (yoke/launch/plan/plan.h).
+  int process_group = 0;                 ///< One of the session that its parent is in; 0: a session of its own.
   rlimit file_limit{};
 
-  bool operator==(const PreloadedRank& other) const;
+  bool operator==(const RankProcess& other) const;
 };
 
-std::string encode(const PreloadedRank& rank);
-/// nullopt: not what `encode` made.
-std::optional<PreloadedRank> decode_preloaded_rank(std::string_view bytes);
+void encode(const RankProcess& rank, FieldWriter& fields);
+/// Errors  kInternal: `fields` does not begin with what encode() wrote.
+RankProcess decode_rank_process(FieldReader& fields);
 
-/// Standard streams and the memfd: descriptors of a rank's message before the inherited ones.
+/// The descriptors of a rank's message before the inherited ones: the memory file and the standard streams.
 inline constexpr size_t kNumPreloadFds = 4;
-/// The kernel's limit for one message (SCM_MAX_FD).
-inline constexpr size_t kMaxMessageFds = 253;
-
-/// One byte with `fds`. False when the other end is gone, with errno.
-bool send_fds(int socket, const std::vector<int>& fds);
-/// Blocks for the next message; the descriptors are close-on-exec. nullopt: the other end is gone.
-std::optional<std::vector<UniqueFd>> receive_fds(int socket);
 
 }  // namespace yoke

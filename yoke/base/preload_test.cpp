@@ -1,13 +1,19 @@
 #include "yoke/base/preload.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <unistd.h>
+
+#include <array>
+#include <span>
+
+#include "yoke/base/error.h"
+#include "yoke/base/process.h"
 
 namespace yoke {
 namespace {
 
-PreloadedRank example_start() {
+RankProcess example() {
   return {.environment = {"A=1", "EMPTY=", "LINES=a\nb", "LONG=" + std::string(3 << 20, 'x')},
           .inherited_fds = {7, 250},
           .cpus = {0, 2, 65},
@@ -16,54 +22,73 @@ PreloadedRank example_start() {
           .file_limit = {1024, RLIM_INFINITY}};
 }
 
+std::string bytes_of(const RankProcess& rank) {
+  FieldWriter fields;
+  encode(rank, fields);
+  return fields.bytes();
+}
+
+RankProcess decoded(std::string_view bytes) {
+  FieldReader fields(bytes);
+  auto rank = decode_rank_process(fields);
+  EXPECT_TRUE(fields.at_end());
+  return rank;
+}
+
 TEST(Preload, WhatIsEncodedComesBack) {
-  EXPECT_EQ(decode_preloaded_rank(encode(example_start())), example_start());
-  const PreloadedRank empty{.file_limit = {0, 0}};
-  EXPECT_EQ(decode_preloaded_rank(encode(empty)), empty);
+  EXPECT_EQ(decoded(bytes_of(example())), example());
+  const RankProcess empty{.file_limit = {0, 0}};
+  EXPECT_EQ(decoded(bytes_of(empty)), empty);
+  auto odd = example();
+  odd.environment = {std::string("A=\0\xff", 4)};
+  EXPECT_EQ(decoded(bytes_of(odd)), odd);
 }
 
 TEST(Preload, AnythingElseIsRefused) {
-  auto rank = example_start();
+  auto rank = example();
   rank.environment = {"A=1"};
-  const auto bytes = encode(rank);
+  const auto bytes = bytes_of(rank);
   for (size_t size = 0; size < bytes.size(); ++size) {
-    const auto cut = decode_preloaded_rank(std::string_view(bytes).substr(0, size));
-    EXPECT_FALSE(cut == rank) << "cut to " << size;
+    EXPECT_THROW(decoded(std::string_view(bytes).substr(0, size)), Error) << "cut to " << size;
   }
-  using namespace std::string_view_literals;
-  for (const auto text :
-       {"x\0\0000\0001\0001\0000\0"sv, "\0\0000\000-2\0001\0000\0"sv, "\0\0000\0001\0001\0002\0007\0"sv,
-        "\0\0000\0001\0001\000-1\0"sv, "\0\0000\0001\0001\0001\000-7\0"sv, "\0\000-1\0001\0001\0000\0"sv}) {
-    EXPECT_EQ(decode_preloaded_rank(text), std::nullopt);
+  for (const auto& wrong : {RankProcess{.inherited_fds = {-1}}, RankProcess{.process_group = -2}}) {
+    EXPECT_THROW(decoded(bytes_of(wrong)), Error);
   }
+  FieldWriter numbers;
+  numbers.add(int64_t{-1});  // as many variables
+  EXPECT_THROW(decoded(numbers.bytes()), Error);
+  FieldWriter sets;
+  sets.add(std::vector<std::string>()).add(std::vector<int>()).add(std::string_view("x"));
+  EXPECT_THROW(decoded(sets.bytes()), Error);
 }
 
 TEST(Preload, DescriptorsArriveInOrderAndTheEndIsSeen) {
-  int pair[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-  UniqueFd near(pair[0]);
-  const UniqueFd far(pair[1]);
+  auto [near, far] = make_socket_pair();
   std::vector<Pipe> pipes;
   std::vector<int> fds;
   for (int i = 0; i < 20; ++i) {
     pipes.push_back(make_pipe());
     fds.push_back(pipes.back().write_end.value());
   }
-  ASSERT_TRUE(send_fds(near.value(), fds));
-  const auto received = receive_fds(far.value());
-  ASSERT_TRUE(received);
-  ASSERT_EQ(received->size(), fds.size());
+  const auto text = [](auto& bytes) { return std::as_writable_bytes(std::span(bytes)); };
+  std::array sent = {'a', 'b'}, read_bytes = {'?', '?'};
+  ASSERT_TRUE(send_with_fds(near.value(), text(sent), fds));
+  std::vector<UniqueFd> received;
+  ASSERT_EQ(receive_with_fds(far.value(), text(read_bytes), received), 2);
+  EXPECT_EQ(read_bytes, sent);
+  ASSERT_EQ(received.size(), fds.size());
   for (size_t i = 0; i < fds.size(); ++i) {
     const auto byte = static_cast<char>(i);
     char read_byte = -1;
-    ASSERT_EQ(write((*received)[i].value(), &byte, 1), 1);
+    ASSERT_EQ(write(received[i].value(), &byte, 1), 1);
     ASSERT_EQ(read(pipes[i].read_end.value(), &read_byte, 1), 1);
     EXPECT_EQ(read_byte, byte);
+    EXPECT_EQ(fcntl(received[i].value(), F_GETFD), FD_CLOEXEC);
   }
-  EXPECT_FALSE(send_fds(near.value(), std::vector<int>(kMaxMessageFds + 1, 0)));
+  EXPECT_FALSE(send_with_fds(near.value(), text(sent), std::vector<int>(kMaxMessageFds + 1, 0)));
   near.reset();
-  EXPECT_FALSE(receive_fds(far.value()));
-  EXPECT_FALSE(send_fds(far.value(), {0}));
+  EXPECT_EQ(receive_with_fds(far.value(), text(read_bytes), received), 0);
+  EXPECT_FALSE(send_with_fds(far.value(), text(sent), {}));
 }
 
 }  // namespace

@@ -20,13 +20,13 @@ int run_program(std::string_view name, const std::function<void()>& body) {
     record_failure(error);
     return exit_status(error.code());
   } catch (const std::exception& error) {
-    // What follows the first line of libtorch's errors is a trace of C++ frames, which the report keeps.
+    // In libtorch's errors C++ stack frames follow the first line; only the report has these.
     const std::string text = error.what();
     fmt::print(stderr, "{}: {}\n", name, text.substr(0, text.find('\n')));
     record_failure(error);
     return exit_status(ErrorCode::kInternal);
   } catch (...) {
-    const std::string text = "an exception that is no std::exception";
+    const std::string text = "an exception that is not a std::exception";
     fmt::print(stderr, "{}: {}\n", name, text);
     record_failure("", text);
     return exit_status(ErrorCode::kInternal);

@@ -1,4 +1,4 @@
-// yoke/base/program.h -- how a training program ends when something fails.
+// yoke/base/program.h -- how a training program ends after a failure.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,9 @@
 
 namespace yoke {
 
-/// Runs `body`. An exception becomes a line "NAME: message" on standard error, a report to the launcher (error_file.h)
-/// and the result: the exit status of a yoke::Error's code, or that of an internal error. 0 when nothing was thrown.
+/// Runs `body`. An exception is printed as a line "NAME: message" on standard error and reported to the launcher
+/// (error_file.h). Returns the exit status: 0 without an exception, that of its code for a yoke::Error, and that of an
+/// internal error for any other exception.
 ///
 ///     int main() { return yoke::run_program("spirals", [] { train(); }); }
 int run_program(std::string_view name, const std::function<void()>& body);

@@ -1,4 +1,4 @@
-// yoke/base/signal_name.h -- signals as people write them.
+// yoke/base/signal_name.h -- names of signals.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ int64_t total_of(const std::vector<int64_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), static_cast<int64_t>(between));
 }
 
-/// `widths` less what must go, as far as columns shrink: those that do so early or late, the last one first.
+/// `widths` after shrinking either the early or the late columns, the last one first, as far as needed and possible.
 std::vector<int64_t> shrunk(const std::vector<Column>& columns, std::vector<int64_t> widths, int64_t limit,
                             bool is_late) {
   auto excess = total_of(widths) - limit;
@@ -29,7 +29,7 @@ std::vector<int64_t> shrunk(const std::vector<Column>& columns, std::vector<int6
   return widths;
 }
 
-/// The column that can be missed most; nullopt: all must stay.
+/// The next column to drop; nullopt: all must stay.
 std::optional<size_t> next_to_drop(const std::vector<Column>& columns) {
   std::optional<size_t> first;
   for (size_t i = 0; i < columns.size(); ++i) {
@@ -69,7 +69,7 @@ std::string to_text(const Table& table, int64_t width) {
     columns.erase(columns.begin() + at);
     full.erase(full.begin() + at);
     for (auto& row : cells) row.erase(row.begin() + at);
-    widths = shrunk(columns, full, width, false);  // there is room again for some of what is left
+    widths = shrunk(columns, full, width, false);  // the dropped column leaves room for the others
   }
   widths = shrunk(columns, std::move(widths), width, true);
   std::string text;

@@ -13,25 +13,25 @@ namespace yoke {
 struct Column {
   std::string title;
   Align align = Align::kLeft;
-  /// Narrower than this it may not become when the table does not fit; 0: it keeps its width.
+  /// The least width to which it shrinks if the table does not fit; 0: it does not shrink.
   int64_t shrinks_to = 0;
-  int64_t drop_order = 0;     ///< Where shrinking is not enough, 1 is left out first, then 2...; 0 stays.
-  bool shrinks_late = false;  ///< Not before all that can be left out is.
+  int64_t drop_order = 0;     ///< If shrinking is not enough, column 1 is dropped first, then 2...; 0: never.
+  bool shrinks_late = false;  ///< It shrinks only after all columns that can be dropped are.
 };
 
 struct Table {
   std::vector<Column> columns;
-  std::vector<std::vector<std::string>> rows;  ///< Each with one cell a column; cells may hold anything.
+  std::vector<std::vector<std::string>> rows;  ///< Each row has one cell per column. Cells may hold any bytes.
 };
 
-/// Lines of at most `width` columns, titles first, two spaces between columns, each made printable. Where it does not
-/// fit, columns that may shrink do, the last one first; then columns are left out, and at last lines are cut. Without a
-/// limit: kUnlimitedWidth.
+/// The table as lines of at most `width` characters, titles first, with two spaces between columns and cells made
+/// printable. If it does not fit, columns shrink, the last one first; then columns are dropped, and finally lines are
+/// cut. kUnlimitedWidth: there is no limit.
 std::string to_text(const Table& table, int64_t width);
 inline constexpr int64_t kUnlimitedWidth = int64_t{1} << 30;
 
-/// Titles, then rows, as RFC 4180 has them but for the line feed alone; cells are made printable, and quoted when they
-/// hold a comma or a quote.
+/// Titles and rows as CSV (RFC 4180, except that lines end with a line feed alone). Cells are made printable, and
+/// quoted if they contain a comma or a quote.
 std::string to_csv(const Table& table);
 
 }  // namespace yoke

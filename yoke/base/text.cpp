@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "yoke/base/utf8.h"
+
 namespace yoke {
 namespace {
 
@@ -21,7 +23,7 @@ constexpr std::array kDoubleWidth = {Range{0x1100, 0x115F},   Range{0x2E80, 0x30
                                      Range{0xAC00, 0xD7A3},   Range{0xF900, 0xFAFF},   Range{0xFE30, 0xFE6F},
                                      Range{0xFF00, 0xFF60},   Range{0xFFE0, 0xFFE6},   Range{0x1F300, 0x1F64F},
                                      Range{0x1F680, 0x1F6FF}, Range{0x1F900, 0x1FAFF}, Range{0x20000, 0x3FFFD}};
-// What changes how the rest of a line is shown: direction marks and overrides, line separators, C1 controls.
+// Characters that change how the rest of a line is shown: direction marks and overrides, line separators, C1 controls.
 constexpr std::array kHarmful = {Range{0x00, 0x1F},     Range{0x7F, 0x9F},     Range{0x61C, 0x61C},
                                  Range{0x200E, 0x200F}, Range{0x2028, 0x202E}, Range{0x2060, 0x206F},
                                  Range{0xFEFF, 0xFEFF}, Range{0xFFF9, 0xFFFB}, Range{0xE0000, 0xE007F}};
@@ -32,27 +34,6 @@ bool is_in(const std::array<Range, n>& ranges, char32_t code) {
                      [code](const Range& range) { return code >= range.first && code <= range.last; });
 }
 
-/// The character at the front of `text` and its length in bytes; length 0 when it is not UTF-8.
-struct Decoded {
-  char32_t code = 0;
-  size_t length = 0;
-};
-
-Decoded decode(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(0) < 0x80) return {byte(0), 1};
-  const size_t length = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
-  if (byte(0) < 0xC2 || byte(0) > 0xF4 || text.size() < length) return {};
-  char32_t code = byte(0) & (0x7F >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
-    code = code << 6 | (byte(i) & 0x3F);
-  }
-  constexpr std::array<char32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return {};
-  return {code, length};
-}
-
 int64_t width_of(char32_t code) {
   if (code < 0x300) return 1;
   return is_in(kZeroWidth, code) ? 0 : is_in(kDoubleWidth, code) ? 2 : 1;
@@ -60,11 +41,39 @@ int64_t width_of(char32_t code) {
 
 }  // namespace
 
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size() && !text.empty();) {
+    const auto end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::vector<std::string_view> split_terminated(std::string_view text, char terminator) {
+  auto parts = split(text, terminator);
+  if (text.ends_with(terminator)) parts.pop_back();
+  return parts;
+}
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  constexpr std::string_view kBlanks = " \t\r";
+  std::vector<std::string_view> words;
+  for (auto begin = line.find_first_not_of(kBlanks); begin != line.npos;
+       begin = line.find_first_not_of(kBlanks, begin)) {
+    const auto end = std::min(line.find_first_of(kBlanks, begin), line.size());
+    words.push_back(line.substr(begin, end - begin));
+    begin = end;
+  }
+  return words;
+}
+
 std::string printable(std::string_view text) {
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
-    const auto [code, length] = decode(text);
+    const auto [code, length] = first_character(text);
     if (code == '\n' || code == '\t') {
       result += ' ';
     } else if (length == 0 || is_in(kHarmful, code)) {
@@ -97,7 +106,7 @@ std::string printable_with_colours(std::string_view text) {
 int64_t display_width(std::string_view text) {
   int64_t width = 0;
   while (!text.empty()) {
-    const auto [code, length] = decode(text);
+    const auto [code, length] = first_character(text);
     width += width_of(code);
     text.remove_prefix(std::max<size_t>(1, length));
   }
@@ -110,7 +119,7 @@ std::string fit(std::string_view text, int64_t width) {
   int64_t used = 0;
   size_t end = 0;
   while (end < text.size()) {
-    const auto [code, length] = decode(text.substr(end));
+    const auto [code, length] = first_character(text.substr(end));
     if (used + width_of(code) > width - 1) break;
     used += width_of(code);
     end += std::max<size_t>(1, length);

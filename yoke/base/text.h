@@ -1,26 +1,40 @@
-// yoke/base/text.h -- text from elsewhere (names of processes, devices, users) made harmless and cut to a width.
+// yoke/base/text.h -- splitting text, and making text of other programs safe to print and cutting it to a width.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace yoke {
 
-/// `text` with every byte that a terminal might obey, or that is not UTF-8, replaced by '?': control characters, escape
-/// sequences (their first byte), direction overrides. Newlines and tabs become spaces.
+/// The parts of `text` between separators, as views of it. An empty text has none.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+/// The same, but `terminator` ends each part, so that no empty part follows one at the end of `text`.
+std::vector<std::string_view> split_terminated(std::string_view text, char terminator);
+
+/// The lines of `text`, without their ends.
+inline std::vector<std::string_view> lines_of(std::string_view text) { return split_terminated(text, '\n'); }
+
+/// The words of a line, which spaces, tabs and carriage returns separate.
+std::vector<std::string_view> words_of(std::string_view line);
+
+/// `text` with '?' in place of what a terminal might interpret and of bytes that are not UTF-8: control characters, the
+/// first byte of escape sequences, direction overrides. Newlines and tabs become spaces.
 std::string printable(std::string_view text);
 
-/// The same, and the sequences that choose colours (ECMA-48's SGR) stay; they end with the text.
+/// The same, but sequences that set colours (SGR of ECMA-48) stay; the colours are reset at the end.
 std::string printable_with_colours(std::string_view text);
 
 /// Columns that `text` takes in a terminal. REQUIRES: printable text.
 int64_t display_width(std::string_view text);
 
-/// `text` cut to at most `width` columns; what is cut shows as "…" in the last of them. REQUIRES: printable text.
+/// `text` cut to at most `width` columns; if something is cut off, "…" is in the last of them. REQUIRES: printable
+/// text.
 std::string fit(std::string_view text, int64_t width);
 
-/// What follows the last '/'.
+/// The part after the last '/'.
 std::string_view base_name(std::string_view path);
 
 enum class Align { kLeft, kRight };

@@ -1,9 +1,24 @@
 #include "yoke/base/text.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace yoke {
 namespace {
+
+TEST(Text, SplitsAtSeparatorsAndAfterTerminators) {
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  EXPECT_THAT(split("", ','), IsEmpty());
+  EXPECT_THAT(split("a,,b", ','), ElementsAre("a", "", "b"));
+  EXPECT_THAT(split(",a,", ','), ElementsAre("", "a", ""));
+  EXPECT_THAT(lines_of(""), IsEmpty());
+  EXPECT_THAT(lines_of("a\n\nb"), ElementsAre("a", "", "b"));
+  EXPECT_THAT(lines_of("\n"), ElementsAre(""));
+  EXPECT_THAT(lines_of("a\n\n"), ElementsAre("a", ""));
+  EXPECT_THAT(words_of(" \t a  b\r"), ElementsAre("a", "b"));
+  EXPECT_THAT(words_of(" \r"), IsEmpty());
+}
 
 TEST(Text, MakesHarmlessWhatATerminalWouldObey) {
   EXPECT_EQ(printable("plain αβ 文"), "plain αβ 文");

@@ -1,6 +1,7 @@
 #include "yoke/cli/attempt.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <vector>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -60,13 +62,10 @@ class Forwarding {
 int report(Context& context, const std::string& message, int status) {
   context.out.flush();
   context.out.clear();  // said once
-  std::string text;
-  for (size_t at = 0; at <= message.size();) {  // arguments may have control characters
-    const auto end = std::min(message.find('\n', at), message.size());
-    text += (at == 0 ? "" : "\n") + printable(std::string_view(message).substr(at, end - at));
-    at = end + 1;
-  }
-  std::cerr << speaker(context) << text << std::endl;
+  std::vector<std::string> lines;
+  for (const auto line : split(message, '\n'))
+    lines.push_back(printable(line));  // arguments may have control characters
+  std::cerr << speaker(context) << fmt::format("{}", fmt::join(lines, "\n")) << std::endl;
   return status;
 }
 

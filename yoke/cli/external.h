@@ -1,17 +1,12 @@
 // yoke/cli/external.h -- `yoke NAME` for a NAME that is no command of its own, in git's way.
 #pragma once
 
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "yoke/cli/command.h"
 
 namespace yoke::cli {
-
-/// The executable `file` of libexec/yoke, or else of PATH.
-std::optional<std::filesystem::path> find_program(const std::string& file, const Context& context);
 
 /// Becomes libexec/yoke/yoke-NAME, or else the `yoke-NAME` of PATH, with `arguments` as they are. Returns if there is
 /// neither. Errors  as errno says, when it is there and cannot be run.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 
 namespace yoke::cli {
@@ -28,11 +29,7 @@ TEST(NumRanks, MeansWhatTorchrunMeans) {
 
 TEST(NumRanks, SaysWhatIsWrong) {
   const auto error_of = [](const char* text) -> std::string {
-    try {
-      return "no error: " + std::to_string(parse_num_ranks(text, kCpus, no_gpu));
-    } catch (const Error& error) {
-      return error.what();
-    }
+    return test::error_of([&] { parse_num_ranks(text, kCpus, no_gpu); }).what();
   };
   EXPECT_THAT(error_of("0"), HasSubstr("-n 0: at least one rank is needed"));
   EXPECT_THAT(error_of("-5"), HasSubstr("at least one rank"));

@@ -7,6 +7,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/rank_env.h"
+#include "yoke/base/text.h"
 #include "yoke/cluster/hosts.h"
 #include "yoke/cluster/ssh.h"
 #include "yoke/cluster/token.h"
@@ -68,9 +69,9 @@ double to_seconds(const std::string& text, const std::string& key) {
 }
 
 void read_conf(const std::string& text, launch::NodesSpec& nodes) {
-  for (const auto& pair : split(text)) {
+  for (const auto pair : split(text, ',')) {
     const auto equals = pair.find('=');
-    const auto key = pair.substr(0, equals), value = equals == pair.npos ? "" : pair.substr(equals + 1);
+    const std::string key(pair.substr(0, equals)), value(equals == pair.npos ? "" : pair.substr(equals + 1));
     if (equals == pair.npos) {
       throw Error(ErrorCode::kInvalidArgument, "--rdzv-conf {}: give KEY=VALUE", pair);
     }
@@ -86,11 +87,7 @@ void add_hosts(const RunOptions& options, const Context& context, launch::NodesS
   cluster::SshOptions ssh{.yoke = options.remote_yoke.empty() ? context.installation.executable.string()
                                                               : options.remote_yoke};
   ssh.ssh.clear();
-  for (size_t from = 0; from < options.ssh.size();) {  // as rsync's -e: words between blanks, and no shell
-    const auto end = std::min(options.ssh.find(' ', from), options.ssh.size());
-    if (end > from) ssh.ssh.push_back(options.ssh.substr(from, end - from));
-    from = end + 1;
-  }
+  for (const auto word : words_of(options.ssh)) ssh.ssh.emplace_back(word);  // as rsync's -e: words, and no shell
   if (ssh.ssh.empty()) throw Error(ErrorCode::kInvalidArgument, "--ssh: no program");
   for (const auto& entry : entries) {
     nodes.hosts.push_back({entry.name, entry.num_ranks, [ssh, name = entry.name] { return start_by_ssh(ssh, name); }});
@@ -209,16 +206,6 @@ launch::NodesSpec to_nodes(const RunOptions& options, const Context& context, la
     }
   }
   return nodes;
-}
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t from = 0; from <= text.size() && !text.empty();) {
-    const auto end = std::min(text.find(',', from), text.size());
-    parts.push_back(text.substr(from, end - from));
-    from = end + 1;
-  }
-  return parts;
 }
 
 int64_t to_number(const std::string& text, const char* option) {

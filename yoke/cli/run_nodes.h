@@ -15,9 +15,6 @@ namespace yoke::cli {
 /// Errors  kInvalidArgument: an option's value, or options that contradict each other.
 launch::NodesSpec to_nodes(const RunOptions& options, const Context& context, launch::LaunchSpec& spec);
 
-/// "a,b" in its parts.
-std::vector<std::string> split(const std::string& text);
-
 /// Errors  kInvalidArgument: naming the option.
 int64_t to_number(const std::string& text, const char* option);
 

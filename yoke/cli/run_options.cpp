@@ -13,7 +13,9 @@
 #include <set>
 
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/base/text.h"
 #include "yoke/cli/color_option.h"
 #include "yoke/cli/external.h"
 #include "yoke/cli/kill_plan.h"
@@ -55,11 +57,11 @@ launch::LogOptions to_logs(const RunOptions& options, const Environment& environ
   logs.folder = options.log_dir;
   logs.redirects = to_streams(options.redirects, "--redirects");
   logs.tee = to_streams(options.tee, "--tee");
-  for (const auto& rank : split(options.local_ranks_filter)) {
-    logs.shown_local_ranks.insert(to_number(rank, "--local-ranks-filter"));
+  for (const auto rank : split(options.local_ranks_filter, ',')) {
+    logs.shown_local_ranks.insert(to_number(std::string(rank), "--local-ranks-filter"));
   }
-  logs.out_filters = split(options.duplicate_stdout_filters);
-  logs.err_filters = split(options.duplicate_stderr_filters);
+  for (const auto filter : split(options.duplicate_stdout_filters, ',')) logs.out_filters.emplace_back(filter);
+  for (const auto filter : split(options.duplicate_stderr_filters, ',')) logs.err_filters.emplace_back(filter);
   logs.prefix_template = environment.value_or("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "");
   return logs;
 }
@@ -94,7 +96,7 @@ std::string random_id() {
 std::string find_python(const Context& context) {
   if (const auto named = context.environment.find("PYTHON_EXEC")) return *named;
   for (const char* name : {"python", "python3"}) {  // an active environment has both, a bare Debian the second
-    if (const auto found = find_program(name, context)) return found->string();
+    if (const auto found = find_program(name, context.environment)) return found->string();
   }
   throw Error(ErrorCode::kFailedPrecondition,
               "there is no python on the PATH; activate an environment, or name one in PYTHON_EXEC");
@@ -151,7 +153,9 @@ launch::LaunchSpec to_spec(const RunOptions& options, const Context& context) {
   spec.bind = launch::parse_bind_mode(bind_of(options, context.environment));
   if (!options.signals_to_handle.empty()) {
     spec.stop_signals.clear();
-    for (const auto& name : split(options.signals_to_handle)) spec.stop_signals.push_back(to_stop_signal(name));
+    for (const auto name : split(options.signals_to_handle, ',')) {
+      spec.stop_signals.push_back(to_stop_signal(std::string(name)));
+    }
   }
   if (options.no_prefix) spec.prefix = launch::Prefix::kNone;
   spec.quiet = options.quiet;

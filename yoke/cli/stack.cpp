@@ -19,7 +19,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/job_option.h"
 #include "yoke/cli/stack_report.h"
@@ -324,12 +326,9 @@ void add_python_stacks(std::vector<ProcessStack*> processes, const Environment& 
 void add_kernel_stack(ProcessStack& process) {
   if (process.threads.empty() || !process.threads[0].frames.empty()) return;
   const auto text = ProcessFolder(process.pid, "/proc").read("stack", 1 << 16).value_or("");
-  for (size_t at = 0; at < text.size();) {
-    const auto end = std::min(text.size(), text.find('\n', at));
-    const auto line = text.substr(at, end - at);
-    process.kernel_frames.push_back(
+  for (const auto line : lines_of(text)) {
+    process.kernel_frames.emplace_back(
         line.substr(std::min(line.size(), line.find("] ") + 2)));  // "[<0>] do_wait+0x2a/0x50"
-    at = end + 1;
   }
 }
 

@@ -1,8 +1,6 @@
 #include "yoke/cli/stack_tools.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +10,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 
 namespace yoke::cli {
 namespace {
@@ -21,36 +20,18 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxTextBytes = 16 << 20;
 constexpr std::chrono::seconds kPatience{1};  // with SIGKILL
 
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> result;
-  for (const auto& word : words) result.push_back(const_cast<char*>(word.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
-
-/// Only calls that are safe between fork and exec.
-[[noreturn]] void become(char** argv, char** environment, int out, pid_t parent) {
-  setpgid(0, 0);  // what it starts is killed with it
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);
-  const int null = open("/dev/null", O_RDONLY);
-  dup2(null, STDIN_FILENO);
-  dup2(out, STDOUT_FILENO);
-  dup2(out, STDERR_FILENO);
-  execve(argv[0], argv, environment);
-  _exit(127);
-}
-
 class Tool {
  public:
-  Tool(ToolRun& run, std::vector<std::string>& environment, Clock::time_point until) : run_(&run), until_(until) {
+  Tool(ToolRun& run, const std::vector<std::string>& environment, Clock::time_point until) : run_(&run), until_(until) {
     auto pipe = make_pipe();
-    auto argv = pointers(run.argv), variables = pointers(environment);
-    const pid_t parent = getpid();
-    pid_ = fork();
+    pid_ = spawn({.argv = run.argv,
+                  .environment = environment,
+                  .in = kNullStream,
+                  .out = pipe.write_end.value(),
+                  .err = pipe.write_end.value(),
+                  .process_group = 0,  // what the tool starts is killed with it
+                  .death_signal = SIGKILL});
     if (pid_ < 0) throw system_error(errno, "starting " + run.argv[0]);
-    if (pid_ == 0) become(argv.data(), variables.data(), pipe.write_end.value(), parent);
-    setpgid(pid_, pid_);  // whoever is first
     out_ = std::move(pipe.read_end);
   }
   Tool(Tool&& other) noexcept = default;
@@ -88,22 +69,10 @@ class Tool {
 
 }  // namespace
 
-std::optional<std::string> find_program(std::string_view name, const Environment& environment) {
-  const auto path = environment.value_or("PATH", "/usr/bin:/bin");
-  for (std::string_view rest = path; !rest.empty();) {
-    const auto folder = rest.substr(0, rest.find(':'));
-    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-    if (folder.empty() || folder[0] != '/') continue;  // the current folder may be anybody's
-    auto file = std::string(folder) + '/' + std::string(name);
-    if (access(file.c_str(), X_OK) == 0) return file;
-  }
-  return std::nullopt;
-}
-
 void run_tools(std::vector<ToolRun>& runs, const Environment& environment, const ToolLimits& limits) {
   auto clean = environment;
   clean.erase("DEBUGINFOD_URLS");  // they would ask servers for symbols, for minutes
-  auto variables = clean.to_strings();
+  const auto variables = clean.to_strings();
   std::vector<Tool> tools;
   for (size_t next = 0; next < runs.size() || !tools.empty();) {
     while (next < runs.size() && tools.size() < limits.at_once) {

@@ -3,17 +3,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "yoke/base/environment.h"
 
 namespace yoke::cli {
-
-/// The path of the first `name` on PATH; nullopt: there is none.
-std::optional<std::string> find_program(std::string_view name, const Environment& environment);
 
 struct ToolRun {
   std::vector<std::string> argv;  ///< argv[0] is a path.

@@ -47,11 +47,5 @@ TEST(StackTools, DoNotAskServersForSymbols) {
   EXPECT_EQ(runs[0].text, "<>\n");
 }
 
-TEST(StackTools, AreFoundOnPathAndNotInTheCurrentFolder) {
-  EXPECT_EQ(find_program("sh", {{"PATH", "/nonexistent:/bin"}}), "/bin/sh");
-  EXPECT_FALSE(find_program("sh", {{"PATH", ":.:bin"}}));
-  EXPECT_FALSE(find_program("no-such-tool", {{"PATH", "/bin"}}));
-}
-
 }  // namespace
 }  // namespace yoke::cli

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "tests/support/lines.h"
 #include "yoke/base/text.h"
 
 namespace yoke::cli {
@@ -15,6 +15,7 @@ using device::DeviceUsage;
 using device::Seconds;
 using device::UsageBin;
 using device::UsageReport;
+using test::lines_of;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -44,13 +45,6 @@ UsageReport use_of_two_gpus() {
   report.devices[1].energy_mj.reset();
   report.devices[1].timeline.assign(10, {});
   return report;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 TEST(UsageViews, TheTextFitsTheWidthAndSaysWhatIsNotKnown) {

@@ -16,6 +16,8 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
+#include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/device_options.h"
 #include "yoke/cli/device_views.h"
@@ -201,29 +203,17 @@ class Note {
     if (!file_) throw system_error(errno, "making a file in memory");
   }
   void write(const std::string& text) { write_all(file_.value(), std::as_bytes(std::span(text)), "a file in memory"); }
-  std::string read() const {
-    std::string text(static_cast<size_t>(std::max<off_t>(0, lseek(file_.value(), 0, SEEK_END))), '\0');
-    const ssize_t count = pread(file_.value(), text.data(), text.size(), 0);
-    text.resize(static_cast<size_t>(std::max<ssize_t>(0, count)));
-    return text;
-  }
+  std::string read() const { return text_of(file_); }
 
  private:
   UniqueFd file_;
 };
 
 /// Becomes the program, with `variables` ("NAME=value", each ended by a NUL). Returns only if that fails.
-int exec_program(const std::vector<std::string>& words, std::string variables) {
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  std::vector<char*> envp;
-  for (size_t begin = 0; begin < variables.size(); begin = variables.find('\0', begin) + 1) {
-    envp.push_back(variables.data() + begin);
-  }
-  envp.push_back(nullptr);
-  execvpe(argv[0], argv.data(), envp.data());
+int exec_program(const std::vector<std::string>& words, std::string_view variables) {
+  const auto parts = split_terminated(variables, '\0');
+  const std::vector<std::string> environment(parts.begin(), parts.end());
+  execvpe(words[0].c_str(), exec_pointers(words).data(), exec_pointers(environment).data());
   const int error = errno;
   std::cerr << "yoke visible: " << system_error(error, "cannot start " + words[0]).what() << std::endl;
   constexpr int kNotFound = 127;  // as shells and `yoke run` say

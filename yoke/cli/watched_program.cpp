@@ -9,22 +9,19 @@
 #include <csignal>
 
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 
 namespace yoke::cli {
 namespace {
 
-/// Only calls that are safe between fork and exec.
-[[noreturn]] void become(char** argv, int go, int failure) {
+/// Waits in the child for start(); ends it if there will be none.
+void wait_to_go(int go) {
   char byte = 0;
   ssize_t count = 0;
   do {
     count = read(go, &byte, 1);
   } while (count < 0 && errno == EINTR);
   if (count != 1) _exit(0);
-  execvp(argv[0], argv);
-  const int error = errno;
-  [[maybe_unused]] const ssize_t written = write(failure, &error, sizeof error);
-  _exit(error == ENOENT ? 127 : 126);
 }
 
 volatile int message_fd = -1;
@@ -41,18 +38,19 @@ constexpr std::array kSignals = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGU
 }  // namespace
 
 WatchedProgram::WatchedProgram(const std::vector<std::string>& argv) {
-  std::vector<char*> words;
-  words.reserve(argv.size() + 1);
-  for (const auto& word : argv) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
   auto go = make_pipe();
   auto failure = make_pipe();
-  pid_ = fork();
+  pid_ = spawn({.argv = argv,
+                .before_exec =
+                    [&] {
+                      go.write_end.reset();
+                      wait_to_go(go.read_end.value());
+                    },
+                .exec_failed =
+                    [&](int error) {
+                      [[maybe_unused]] const auto count = write(failure.write_end.value(), &error, sizeof error);
+                    }});
   if (pid_ < 0) throw system_error(errno, "starting a process for " + argv[0]);
-  if (pid_ == 0) {
-    go.write_end.reset();
-    become(words.data(), go.read_end.value(), failure.write_end.value());
-  }
   go_ = std::move(go.write_end);
   failure_ = std::move(failure.read_end);
 }

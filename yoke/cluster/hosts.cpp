@@ -12,30 +12,31 @@
 namespace yoke::cluster {
 namespace {
 
-constexpr size_t kMaxNameBytes = 255;  // RFC 1035, and a user's name
+constexpr size_t kMaxNameBytes = 255;  // RFC 1035, and room for a user name
 constexpr int64_t kMaxRanks = 65'536;
 
-/// Nothing that a shell, ssh's option parser or its configuration could read as more than a name.
+/// Refuses a name that a shell, or ssh's options or configuration, could interpret.
 void check_name(std::string_view name) {
   const auto is_allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            std::string_view("._-@").find(c) != std::string_view::npos;
   };
-  if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "a host without a name");
+  if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "a host has no name");
   if (name.front() != '-' && name.front() != '@' && name.size() <= kMaxNameBytes &&
       std::all_of(name.begin(), name.end(), is_allowed)) {
     return;
   }
   throw Error(ErrorCode::kInvalidArgument,
-              "'{}' is no name of a host: letters, digits, '.', '_', '-' and one user@ are possible; for anything else "
-              "give it a name in ~/.ssh/config",
+              "'{}' is not a valid host name: use letters, digits, '.', '_', '-' and one user@; for anything else "
+              "define a name in ~/.ssh/config",
               printable(name.substr(0, 80)));
 }
 
 int64_t parse_ranks(std::string_view text, std::string_view host) {
   const auto number = parse_int(text);
   if (number && *number >= 1 && *number <= kMaxRanks) return *number;
-  throw Error(ErrorCode::kInvalidArgument, "host {}: '{}' is no number of ranks", host, printable(text.substr(0, 40)));
+  throw Error(ErrorCode::kInvalidArgument, "host {}: '{}' is not a number of ranks", host,
+              printable(text.substr(0, 40)));
 }
 
 /// "a" or "a:4"
@@ -57,18 +58,6 @@ void check_twice(const std::vector<HostEntry>& hosts) {
   }
 }
 
-std::vector<std::string_view> words_of(std::string_view line) {
-  std::vector<std::string_view> words;
-  constexpr std::string_view kBlanks = " \t\r";
-  while (true) {
-    const auto from = line.find_first_not_of(kBlanks);
-    if (from == line.npos) return words;
-    line.remove_prefix(from);
-    words.push_back(line.substr(0, line.find_first_of(kBlanks)));
-    line.remove_prefix(words.back().size());
-  }
-}
-
 }  // namespace
 
 std::vector<HostEntry> parse_hosts(std::string_view text) {
@@ -82,10 +71,8 @@ std::vector<HostEntry> read_hostfile(const std::filesystem::path& path) {
   const auto text = read_file(path);
   std::vector<HostEntry> hosts;
   int64_t number = 0;
-  for (std::string_view rest = text; !rest.empty();) {
-    const auto end = std::min(rest.find('\n'), rest.size());
-    const auto words = words_of(rest.substr(0, std::min(rest.find('#'), end)));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  for (const auto line : lines_of(text)) {
+    const auto words = words_of(line.substr(0, line.find('#')));
     ++number;
     if (words.empty()) continue;
     try {
@@ -95,7 +82,7 @@ std::vector<HostEntry> read_hostfile(const std::filesystem::path& path) {
         if (words[i].starts_with(kSlots)) {
           entry.num_ranks = parse_ranks(words[i].substr(kSlots.size()), entry.name);
         } else if (!words[i].starts_with("max_slots=") && !words[i].starts_with("max-slots=")) {  // Open MPI's
-          throw Error(ErrorCode::kInvalidArgument, "what is '{}'? A line is HOST or HOST slots=N",
+          throw Error(ErrorCode::kInvalidArgument, "'{}' is unknown; a line is HOST or HOST slots=N",
                       printable(words[i].substr(0, 80)));
         }
       }

@@ -1,4 +1,4 @@
-// yoke/cluster/hosts.h -- which hosts a job is to run on, as people write it.
+// yoke/cluster/hosts.h -- lists of hosts, as given on the command line and in host files.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,19 @@
 namespace yoke::cluster {
 
 struct HostEntry {
-  std::string name;                  ///< What ssh is given: a name, a number, or an entry of its configuration.
-  std::optional<int64_t> num_ranks;  ///< "slots" of Open MPI's and DeepSpeed's files.
+  std::string name;                  ///< For ssh: a name, an address, or an entry of its configuration.
+  std::optional<int64_t> num_ranks;  ///< "slots" in host files of Open MPI and DeepSpeed.
 
   bool operator==(const HostEntry&) const = default;
 };
 
-/// "a,b,c", "n[01-04]", "user@a:4" with a number of ranks.
-/// Errors  kInvalidArgument, naming the host: none, twice, or with a character that no host's name has.
+/// Parses "a,b,c", "n[01-04]", "user@a:4" (a host with a number of ranks).
+/// Errors  kInvalidArgument with the host: it has no name, is named twice, or has a character that host names do not
+/// have.
 std::vector<HostEntry> parse_hosts(std::string_view text);
 
-/// A host in each line, with "slots=N" or ":N" behind it where it has a number of ranks of its own; '#' begins a
-/// comment. Errors  as parse_hosts, with the line; as errno says, with the path.
+/// Reads a file with one host per line. "slots=N" or ":N" after the host is its number of ranks; '#' begins a comment.
+/// Errors  those of parse_hosts(), with the line; as errno says, with the path.
 std::vector<HostEntry> read_hostfile(const std::filesystem::path& path);
 
 }  // namespace yoke::cluster

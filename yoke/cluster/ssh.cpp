@@ -1,21 +1,19 @@
 #include "yoke/cluster/ssh.h"
 
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <system_error>
 
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 
 namespace yoke::cluster {
 namespace {
 
-/// In single quotes nothing is special, in sh and csh alike, but the quote itself ('!' is csh's, where it is
-/// interactive).
+/// In sh and csh alike only the quote itself is special in single quotes. ('!' is special in csh if it is interactive.)
 std::string quote(const std::string& word) {
   std::string result = "'";
   for (const char c : word) {
@@ -32,7 +30,7 @@ std::string quote(const std::string& word) {
 
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host) {
   auto words = options.ssh;
-  // -T: no terminal. Of options given twice ssh takes the first: the user's.
+  // -T: no terminal. Of an option that is given twice ssh uses the first one, which is the user's.
   for (const char* word : {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"}) words.emplace_back(word);
   words.push_back(host);
   words.push_back(fmt::format("exec {} agent", quote(options.yoke)));
@@ -40,31 +38,22 @@ std::vector<std::string> ssh_command(const SshOptions& options, const std::strin
 }
 
 launch::AgentProcess start_by_ssh(const SshOptions& options, const std::string& host) {
-  const auto words = ssh_command(options, host);
-  std::vector<char*> argv;
-  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
+  const auto argv = ssh_command(options, host);
   auto in = make_pipe(), out = make_pipe(), err = make_pipe();
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) throw system_error(errno, fmt::format("starting {} for host {}", words.front(), host));
-  if (pid == 0) {
-    setsid();
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
-    dup2(in.read_end.value(), STDIN_FILENO);
-    dup2(out.write_end.value(), STDOUT_FILENO);
-    dup2(err.write_end.value(), STDERR_FILENO);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    execvp(argv[0], argv.data());
-    const char* const why = std::strerror(errno);
-    for (const char* text : {static_cast<const char*>(argv[0]), ": ", why, "\n"}) {
-      [[maybe_unused]] const auto count = write(STDERR_FILENO, text, std::strlen(text));
-    }
-    _exit(127);
-  }
+  const pid_t pid = spawn({.argv = argv,
+                           .in = in.read_end.value(),
+                           .out = out.write_end.value(),
+                           .err = err.write_end.value(),
+                           .new_session = true,
+                           .death_signal = SIGKILL,
+                           .blocked_signals = BlockedSignals::kNone,
+                           .exec_failed = [&argv](int error_number) {
+                             const char* const why = std::strerror(error_number);
+                             for (const char* text : {argv[0].c_str(), ": ", why, "\n"}) {
+                               [[maybe_unused]] const auto count = write(STDERR_FILENO, text, std::strlen(text));
+                             }
+                           }});
+  if (pid < 0) throw system_error(errno, fmt::format("starting {} for host {}", argv.front(), host));
   return {std::move(in.write_end), std::move(out.read_end), std::move(err.read_end), pid};
 }
 

@@ -1,4 +1,4 @@
-// yoke/cluster/ssh.h -- an agent on another host, by the user's own ssh.
+// yoke/cluster/ssh.h -- starts an agent on another host by the user's ssh.
 #pragma once
 
 #include <string>
@@ -9,15 +9,16 @@
 namespace yoke::cluster {
 
 struct SshOptions {
-  std::vector<std::string> ssh = {"ssh"};  ///< The program, and options of the user's.
-  std::string yoke;                        ///< Where yoke is on the other host.
+  std::vector<std::string> ssh = {"ssh"};  ///< The program and the user's options.
+  std::string yoke;                        ///< The path of yoke on the other host.
 };
 
-/// The argument list: never asks for a password, and quotes for the shell at the other end, whichever it is.
+/// The command line. ssh never asks for a password, and the path is quoted for any shell on the other host.
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host);
 
-/// Starts it, in a session of its own: Ctrl-C is for whoever started it. It is killed when the calling thread ends.
-/// Errors  kUnavailable: no process. That ssh is not found is said by the agent's end, on its standard error.
+/// Starts ssh in a session of its own, so that Ctrl-C does not reach it. It is killed when the calling thread ends.
+/// Errors  kUnavailable: no process can be started. If ssh is not found, the process says so on its standard error, and
+/// ends.
 launch::AgentProcess start_by_ssh(const SshOptions& options, const std::string& host);
 
 }  // namespace yoke::cluster

@@ -19,21 +19,24 @@ namespace {
 constexpr size_t kRandomBytes = 32;
 constexpr size_t kMinTokenBytes = 16;
 
-/// nullopt: there is none.
+/// nullopt: there is no file.
 std::optional<std::string> read_token(const std::filesystem::path& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd && errno == ENOENT) return std::nullopt;
   if (!fd) {
     throw system_error(
         errno,
-        fmt::format("the token of your jobs, {} (is HOME yours? or set YOKE_JOB_TOKEN on all nodes)", path.string()));
+        fmt::format(
+            "reading the token of your jobs, {} (check that HOME is your own, or set YOKE_JOB_TOKEN on all nodes)",
+            path.string()));
   }
   struct stat status {};
   fstat(fd.value(), &status);
   if (status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "{} must belong to you and be closed to others: chmod 600 it, or delete it and yoke makes a new one",
-                path.string());
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "{} must belong to you and be readable by nobody else: use chmod 600, or delete it and yoke makes a new one",
+        path.string());
   }
   char text[256];
   const auto count = read(fd.value(), text, sizeof text);
@@ -51,7 +54,7 @@ std::string make_token() {
   return text;
 }
 
-/// Another process, on another host too, may do so at the same moment: one of the files gets the name.
+/// Another process, possibly on another host, may do the same at this moment: link() lets only one file get the name.
 void write_token(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);

@@ -1,4 +1,4 @@
-// yoke/cluster/token.h -- the secret by which nodes of one user's jobs know each other.
+// yoke/cluster/token.h -- the secret by which the nodes of a user's jobs recognise each other.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,9 @@
 
 namespace yoke::cluster {
 
-/// YOKE_JOB_TOKEN, or else what is in the user's file, which is made at its first use: hosts with a common home share
-/// it. Errors  kFailedPrecondition: others may read the file, or it is not the user's; there is no home. As errno says.
+/// The value of YOKE_JOB_TOKEN, or else the content of the user's token file, which is created on first use and shared
+/// by hosts with a common home folder. Errors  kFailedPrecondition: other users may read the file, it belongs to
+/// another user, or HOME is not set. As errno says.
 std::string job_token(const Environment& environment);
 
 /// $XDG_CONFIG_HOME/yoke/token, or ~/.config/yoke/token. Errors  kFailedPrecondition: HOME is not set.

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 
 namespace yoke::device {
@@ -95,12 +96,7 @@ TEST(Json, WhatIsNoSnapshotIsRefused) {
         R"({"time_seconds": 1, "devices": [{"index": 0, "vendor": "nvidia", "state": "free", "power_mw": -5}]})",
         R"({"time_seconds": 1, "devices": [{"index": 0, "vendor": "nvidia", "state": "free", "power_mw": 1e308}]})",
         R"({"time_seconds": 1e300, "devices": []})", R"({"time_seconds": "x", "devices": []})"}) {
-    try {
-      snapshot_from_json(line);
-      ADD_FAILURE() << line;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << line;
-    }
+    EXPECT_EQ(test::error_of([&] { snapshot_from_json(line); }).code(), ErrorCode::kDataLoss) << line;
   }
 }
 

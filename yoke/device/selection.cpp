@@ -92,16 +92,16 @@ DeviceSelection::Term DeviceSelection::parse_word(const std::string& word) {
 DeviceSelection DeviceSelection::parse(const std::vector<std::string>& words) {
   DeviceSelection selection;
   for (const std::string_view list : words) {
-    for (size_t begin = 0; begin <= list.size();) {
-      const auto end = std::min(list.find(',', begin), list.size());
-      std::string word(list.substr(begin, end - begin));
+    auto parts = split(list, ',');
+    if (parts.empty()) parts.push_back(list);
+    for (const auto part : parts) {
+      std::string word(part);
       std::erase(word, ' ');
       if (word.empty()) {
         throw Error(ErrorCode::kInvalidArgument, "devices `{}` have an empty entry; write ids like 0,2",
                     printable(list));
       }
       selection.terms_.push_back(parse_word(word));
-      begin = end + 1;
     }
   }
   return selection;

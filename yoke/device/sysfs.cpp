@@ -9,6 +9,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
+#include "yoke/base/text.h"
 
 namespace yoke::device {
 namespace {
@@ -100,16 +101,6 @@ std::map<std::string, int64_t, std::less<>> parse_properties(std::string_view te
 std::optional<int64_t> percent(int64_t part, int64_t whole) {
   if (whole <= 0) return std::nullopt;
   return static_cast<int64_t>(std::clamp(100.0 * static_cast<double>(part) / static_cast<double>(whole), 0.0, 100.0));
-}
-
-std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const auto end = std::min(text.find('\n'), text.size());
-    lines.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
 }
 
 }  // namespace yoke::device

@@ -47,7 +47,4 @@ std::map<std::string, int64_t, std::less<>> parse_properties(std::string_view te
 /// `part` of `whole` from 0 to 100; nullopt if `whole` is not positive.
 std::optional<int64_t> percent(int64_t part, int64_t whole);
 
-/// The lines of `text`, without their ends.
-std::vector<std::string_view> lines_of(std::string_view text);
-
 }  // namespace yoke::device

@@ -16,11 +16,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <span>
 
 #include "yoke/base/affinity.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/preload.h"
+#include "yoke/base/process.h"
 
 namespace yoke::dist {
 namespace {
@@ -53,16 +55,6 @@ int num_threads() {
 void say(int socket, const void* bytes, size_t size) {
   while (send(socket, bytes, size, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
-}
-
-std::string read_whole(int fd) {
-  std::string text;
-  char buffer[65536];
-  off_t at = 0;
-  for (ssize_t count; (count = pread(fd, buffer, sizeof buffer, at)) > 0; at += count) {
-    text.append(buffer, static_cast<size_t>(count));
-  }
-  return text;
 }
 
 /// Waits until the intermediate process has ended and this one is the guardian's child. Only then may it ask to die
@@ -104,23 +96,26 @@ void obey_num_threads() {
 
 /// Does all that start_rank() (yoke/launch/process/rank_process.h) does between fork and exec, and what exec does.
 void become_rank(std::vector<UniqueFd> fds) {
-  auto rank = decode_preloaded_rank(read_whole(fds.at(0).value()));
-  if (!rank || fds.size() != kNumPreloadFds + rank->inherited_fds.size()) {
-    throw Error(ErrorCode::kInternal, "the guardian's message cannot be understood");
+  const auto text = text_of(fds.at(0));
+  FieldReader fields(text);
+  auto rank = decode_rank_process(fields);
+  if (fds.size() != kNumPreloadFds + rank.inherited_fds.size()) {
+    throw Error(ErrorCode::kInternal, "the guardian has sent {} descriptors; {} were expected", fds.size(),
+                kNumPreloadFds + rank.inherited_fds.size());
   }
   std::vector<int> numbers = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
-  numbers.insert(numbers.end(), rank->inherited_fds.begin(), rank->inherited_fds.end());
-  if (rank->process_group == 0) {
+  numbers.insert(numbers.end(), rank.inherited_fds.begin(), rank.inherited_fds.end());
+  if (rank.process_group == 0) {
     setsid();
   } else {
-    setpgid(0, rank->process_group);  // fails if the launcher is gone; then the guardian ends us
+    setpgid(0, rank.process_group);  // fails if the launcher is gone; then the guardian ends us
   }
   fds.erase(fds.begin());
   place(std::move(fds), numbers);
-  prefer_cpus(to_kernel_mask(rank->cpus));
-  prefer_memory(to_kernel_mask(rank->memory_nodes));
-  setrlimit(RLIMIT_NOFILE, &rank->file_limit);
-  replace_environment(std::move(rank->environment));
+  prefer_cpus(to_kernel_mask(rank.cpus));
+  prefer_memory(to_kernel_mask(rank.memory_nodes));
+  setrlimit(RLIMIT_NOFILE, &rank.file_limit);
+  replace_environment(std::move(rank.environment));
   obey_num_threads();
   sigset_t none;
   sigemptyset(&none);
@@ -163,11 +158,14 @@ void serve(int socket) {
   if (hello.num_threads != 1) _exit(0);
   std::fflush(nullptr);  // otherwise every rank would print what is still in a buffer
   volatile int32_t answer = 0;
-  while (auto fds = receive_fds(socket)) {
+  std::byte byte{};
+  std::vector<UniqueFd> fds;
+  while (receive_with_fds(socket, std::span(&byte, 1), fds) > 0) {
     if (fork_rank(guardian, answer)) {
       close(socket);
-      return become_rank(std::move(*fds));
+      return become_rank(std::move(fds));
     }
+    fds.clear();
     const int32_t told = answer;
     say(socket, &told, sizeof told);
   }

@@ -3,19 +3,9 @@
 #include <algorithm>
 
 #include "yoke/base/text.h"
+#include "yoke/base/utf8.h"
 
 namespace yoke::tui {
-namespace {
-
-/// Bytes of the character at the front. REQUIRES: UTF-8.
-size_t length_of_first(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const size_t length = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  return std::min(length, text.size());
-}
-
-}  // namespace
-
 Canvas::Canvas(Size size)
     : size_{std::max<int64_t>(0, size.width), std::max<int64_t>(0, size.height)},
       cells_(static_cast<size_t>(size_.width * size_.height)) {}
@@ -51,7 +41,7 @@ int64_t Canvas::put(Point point, std::string_view text, Style style) {
   const auto safe = printable(text);
   int64_t x = point.x, last = -1;
   for (std::string_view rest = safe; !rest.empty();) {
-    const auto character = rest.substr(0, length_of_first(rest));
+    const auto character = rest.substr(0, std::max<size_t>(1, first_character(rest).length));
     rest.remove_prefix(character.size());
     const auto width = character.size() == 1 ? 1 : display_width(character);
     if (width == 0) {

@@ -4,6 +4,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/text.h"
 
 namespace yoke::tui {
 namespace {
@@ -15,10 +16,7 @@ std::string_view trim_front(std::string_view text) {
 
 /// Of a line "KEY:    123 kB".
 std::optional<int64_t> kibibytes(std::string_view text, std::string_view key) {
-  for (size_t start = 0; start < text.size();) {
-    const auto end = std::min(text.find('\n', start), text.size());
-    auto line = text.substr(start, end - start);
-    start = end + 1;
+  for (auto line : lines_of(text)) {
     if (!line.starts_with(key) || line.substr(key.size()).substr(0, 1) != ":") continue;
     line = trim_front(line.substr(key.size() + 1));
     int64_t value = 0;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/tui/machine_test.h"
 
@@ -102,12 +103,7 @@ TEST(Sampler, WhoWantsMoreGetsItAtOnce) {
 TEST(Sampler, SaysWhatWentWrong) {
   FakeSource source([](int, const auto&) -> device::Snapshot { throw std::runtime_error("out of luck"); });
   Sampler sampler(source, every(milliseconds(1)), {});
-  try {
-    wait_for_sample(sampler);
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "sampling the devices: out of luck");
-  }
+  EXPECT_STREQ(test::error_of([&] { wait_for_sample(sampler); }).what(), "sampling the devices: out of luck");
 }
 
 TEST(Sampler, PlaysARecordingAtItsOwnPaceToItsEnd) {

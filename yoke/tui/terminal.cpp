@@ -25,6 +25,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/utf8.h"
 
 namespace yoke::tui {
 namespace {
@@ -151,25 +152,6 @@ Palette make_palette(bool has_colors) {
 
 // Input.
 
-std::string to_utf8(wint_t code) {
-  std::string text;
-  const auto add = [&](wint_t byte) { text += static_cast<char>(byte); };
-  const auto tail = [&](int shift) { add(0x80 | (code >> shift & 0x3F)); };
-  if (code < 0x80) {
-    add(code);
-  } else if (code < 0x800) {
-    add(0xC0 | code >> 6);
-    tail(0);
-  } else if (code < 0x10000) {
-    add(0xE0 | code >> 12);
-    tail(6), tail(0);
-  } else if (code < 0x110000) {
-    add(0xF0 | code >> 18);
-    tail(12), tail(6), tail(0);
-  }
-  return text;
-}
-
 std::optional<Event> event_of_key(wint_t code) {
   switch (code) {
     case KEY_UP: return KeyEvent{Key::kUp};
@@ -199,7 +181,7 @@ std::optional<Event> event_of_character(wint_t code) {
     default: break;
   }
   if (code < 0x20) return std::nullopt;
-  return KeyEvent{Key::kCharacter, to_utf8(code)};
+  return KeyEvent{Key::kCharacter, to_utf8(static_cast<char32_t>(code))};
 }
 
 std::optional<Event> event_of_mouse() {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <sstream>
 
+#include "tests/support/lines.h"
 #include "tests/support/sanitized.h"
 #include "yoke/tui/machine_test.h"
 #include "yoke/tui/processes.h"
@@ -13,6 +13,7 @@
 namespace yoke::tui {
 namespace {
 
+using test::lines_of;
 using testing::AllOf;
 using testing::Contains;
 using testing::Each;
@@ -20,12 +21,6 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> result;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) result.push_back(line);
-  return result;
-}
 std::vector<std::string> lines_of(const Model& model) { return lines_of(view(model).to_text()); }
 
 /// The line that contains `text`; empty when none does.

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <vector>
 
+#include "tests/support/lines.h"
+
 namespace yoke::web {
 namespace {
 
@@ -18,15 +20,9 @@ using device::DeviceProcess;
 using device::Snapshot;
 using device::State;
 using device::Vendor;
+using test::lines_of;
 using testing::HasSubstr;
 using testing::Not;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 Device gpu(int64_t index) {
   Device device{.index = index, .vendor = Vendor::kNvidia, .state = State::kBusy};

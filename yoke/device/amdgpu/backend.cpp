@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "yoke/base/text.h"
 #include "yoke/device/amdgpu/detail/card.h"
 #include "yoke/device/amdgpu/detail/kfd.h"
 #include "yoke/device/sysfs.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "yoke/base/text.h"
 #include "yoke/device/sysfs.h"
 
 namespace yoke::device::amdgpu {

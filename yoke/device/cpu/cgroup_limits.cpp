@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 
+#include "yoke/base/text.h"
 #include "yoke/device/sysfs.h"
 
 namespace yoke::device {

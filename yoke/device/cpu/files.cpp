@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 
+#include "yoke/base/text.h"
 #include "yoke/device/sysfs.h"
 
 namespace yoke::device {

@@ -8,6 +8,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/text.h"
 
 namespace yoke::device {
 namespace {
@@ -85,10 +86,8 @@ std::string path_in_loader_cache(std::string_view cache, std::string_view name) 
 LibraryFile find_library(std::string_view name, const fs::path& sysroot, std::string_view ld_library_path,
                          const std::vector<std::string>& more) {
   std::vector<fs::path> candidates;
-  for (size_t begin = 0; begin < ld_library_path.size();) {
-    const auto end = std::min(ld_library_path.find(':', begin), ld_library_path.size());
-    if (end > begin) candidates.push_back(fs::path(ld_library_path.substr(begin, end - begin)) / name);
-    begin = end + 1;
+  for (const auto folder : split(ld_library_path, ':')) {
+    if (!folder.empty()) candidates.push_back(fs::path(folder) / name);
   }
   try {
     const auto cached = path_in_loader_cache(read_file(sysroot / "etc/ld.so.cache"), name);

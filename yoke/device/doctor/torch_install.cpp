@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "yoke/base/text.h"
 #include "yoke/device/sysfs.h"
 
 namespace yoke::device {

@@ -20,21 +20,11 @@ constexpr size_t kEnvironBytes = 256 << 10;
 constexpr size_t kAncestorBytes = 16 << 10;
 constexpr int kMaxAncestors = 32;  // a PID reused while the parents are read could make a cycle
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const auto end = std::min(text.find(separator), text.size());
-    parts.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
-
 /// The variables of an environment as the kernel returns it; empty if it may not be read.
 class Variables {
  public:
   explicit Variables(std::optional<std::string_view> environment) {
-    for (const auto variable : split(environment.value_or(""), '\0')) {
+    for (const auto variable : split_terminated(environment.value_or(""), '\0')) {
       const auto equals = variable.find('=');
       if (equals != variable.npos) values_.emplace(variable.substr(0, equals), variable.substr(equals + 1));
     }
@@ -159,7 +149,7 @@ std::string_view kernel_id(const Arguments& arguments) {
 }
 
 void add_ancestor(const Ancestor& ancestor, bool is_itself, Origin& origin) {
-  const auto arguments = split(ancestor.cmdline, '\0');
+  const auto arguments = split_terminated(ancestor.cmdline, '\0');
   if (const auto kernel = kernel_id(arguments); !kernel.empty() && !origin.jupyter) {
     origin.jupyter = Jupyter{.kernel_id = std::string(kernel)};
   }

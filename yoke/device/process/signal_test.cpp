@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/device/process/info.h"
 
@@ -40,15 +41,7 @@ class SignalledChild {
   pid_t pid_;
 };
 
-ErrorCode code_of(const auto& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return ErrorCode::kInternal;
-}
+ErrorCode code_of(const auto& action) { return test::error_of(action).code(); }
 
 TEST(ProcessHandle, SignalsAndSeesTheEnd) {
   const SignalledChild child;

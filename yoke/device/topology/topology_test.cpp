@@ -7,6 +7,7 @@
 #include <map>
 
 #include "fakes/sysfs/fixture_tree.h"
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/device/topology/connections.h"
 
@@ -124,20 +125,11 @@ TEST(Topology, WhatIsNoTopologyIsAnError) {
   tree.write("torn.xml",
              "<?xml version=\"1.0\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n<object");
   for (const auto* file : {"empty.xml", "other.xml", "torn.xml"}) {
-    try {
-      load_topology({.xml_file = tree.path() / file});
-      ADD_FAILURE() << file;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << file;
-      EXPECT_THAT(error.what(), HasSubstr(file));
-    }
+    EXPECT_THAT(test::message_of([&] { load_topology({.xml_file = tree.path() / file}); }, ErrorCode::kDataLoss),
+                HasSubstr(file));
   }
-  try {
-    load_topology({.xml_file = tree.path() / "missing.xml"});
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-  }
+  EXPECT_EQ(test::error_of([&] { load_topology({.xml_file = tree.path() / "missing.xml"}); }).code(),
+            ErrorCode::kNotFound);
 }
 
 TEST(Topology, ItsGpusAsDevices) {

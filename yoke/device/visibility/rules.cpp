@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "yoke/base/text.h"
+
 namespace yoke::device {
 
 std::string_view name(Verdict verdict) {
@@ -25,17 +27,8 @@ std::string_view name(Verdict verdict) {
 bool is_mig(const Device& gpu) { return gpu.readings.mig_enabled.value_or(false) || !gpu.instances.empty(); }
 
 std::vector<std::string> split_list(std::string_view text, bool keep_last) {
-  std::vector<std::string> tokens;
-  if (text.empty()) return tokens;
-  size_t begin = 0;
-  while (true) {
-    const auto end = text.find(',', begin);
-    if (end == std::string_view::npos) break;
-    tokens.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  if (keep_last || begin < text.size()) tokens.emplace_back(text.substr(begin));
-  return tokens;
+  const auto tokens = keep_last ? split(text, ',') : split_terminated(text, ',');
+  return {tokens.begin(), tokens.end()};
 }
 
 Entry refused(const std::string& token, Verdict verdict, std::string why) {

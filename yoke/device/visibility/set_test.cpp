@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/device/visibility/visibility.h"
 
@@ -126,13 +127,8 @@ TEST(VisibilitySet, KeepsTheVariableOfContainersInAgreement) {
 
 void expect_refusal(const std::string& selection, const Snapshot& snapshot, ErrorCode code, const std::string& words,
                     IdFormat format = IdFormat::kUuid) {
-  try {
-    assignments_for(selection, format, {}, snapshot);
-    ADD_FAILURE() << selection << " was accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr(words));
-  }
+  EXPECT_THAT(test::message_of([&] { assignments_for(selection, format, {}, snapshot); }, code), HasSubstr(words))
+      << selection;
 }
 
 TEST(VisibilitySet, RefusesWhatCannotBe) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 
 namespace yoke::launch {
@@ -43,13 +44,7 @@ FoundJob job(int64_t pid, const std::string& run_id) {
 }
 
 std::string complaint(const std::vector<FoundJob>& jobs, const std::string& name, ErrorCode code) {
-  try {
-    choose_job(jobs, name);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    return error.what();
-  }
-  return "none";
+  return test::message_of([&] { choose_job(jobs, name); }, code);
 }
 
 TEST(ChooseJob, ByPidByRunIdOrAlone) {

@@ -1,5 +1,6 @@
 #include "yoke/launch/node/local_node.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -212,7 +213,7 @@ void LocalNode::plan_ranks(const Place& place) {
 /// Returns the end of a rank's stream that the rank writes to; the other end is read here. No descriptor: /dev/null.
 UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filter) {
   const auto& stream = is_err ? rank.err : rank.out;
-  if (stream.is_own) return UniqueFd(dup(is_err ? STDERR_FILENO : STDOUT_FILENO));
+  if (stream.is_own) return UniqueFd(fcntl(is_err ? STDERR_FILENO : STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
   if (!stream.is_piped()) return stream.file.empty() ? UniqueFd() : open_log(stream.file);
   auto* const copy = stream.file.empty() ? nullptr : &reader_.add_log(stream.file);
   auto pipe = make_pipe();
@@ -231,7 +232,7 @@ void LocalNode::send_plan() {
   std::vector<Ends> ends(plans_.size());  // all of them first, so that errors come before anything is started
   for (size_t i = 0; i < plans_.size(); ++i) {
     if (plans_[i].is_store) {
-      ends[i].err = UniqueFd(dup(STDERR_FILENO));
+      ends[i].err = UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
     } else {
       ends[i] = {connect(plans_[i], false, out_filter_), connect(plans_[i], true, err_filter_)};
     }

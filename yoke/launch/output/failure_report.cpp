@@ -10,10 +10,10 @@
 namespace yoke::launch {
 namespace {
 
-/// A rank may write a mebibyte.
+/// A rank may write up to a mebibyte.
 constexpr int64_t kMaxMessageColumns = 4000;
 
-/// Where libtorch threw: dozens of lines that push what the rank said out of sight. The log has them.
+/// The C++ stack of libtorch's errors: dozens of lines that hide the message of the rank. They stay in the log.
 bool is_frame(std::string_view line) {
   return line.starts_with("frame #") || line.starts_with("Exception raised from ");
 }

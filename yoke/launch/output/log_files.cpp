@@ -16,13 +16,13 @@
 namespace yoke::launch {
 namespace {
 
-/// Whether a file can be made and filled in `folder`: it may be of another user, read-only or full, and only trying
-/// tells.
+/// Whether a file can be created and written in `folder`, which may belong to another user, be read-only or full. Only
+/// an attempt shows it.
 bool has_room_for_files(const std::filesystem::path& folder) {
-  constexpr size_t kBytes = 1 << 14;  // some reports of failures
-  UniqueFd file(
-      open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));  // without a name, so a kill leaves nothing
-  if (!file && (errno == EOPNOTSUPP || errno == EISDIR)) {            // not every file system can
+  constexpr size_t kBytes = 1 << 14;  // the size of some error files
+  UniqueFd file(open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC,
+                     0600));                                // without a name, so that nothing stays after a kill
+  if (!file && (errno == EOPNOTSUPP || errno == EISDIR)) {  // not supported by this file system
     auto path = (folder / "yoke-XXXXXX").string();
     file = UniqueFd(mkostemp(path.data(), O_CLOEXEC));
     if (file) unlink(path.c_str());
@@ -32,8 +32,8 @@ bool has_room_for_files(const std::filesystem::path& folder) {
   return write(file.value(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 
-/// The first that can be used of TMPDIR, /tmp and /var/tmp; absolute, for a rank may change its working folder.
-/// Errors  kUnavailable.
+/// The first usable one of TMPDIR, /tmp and /var/tmp, as an absolute path, since a rank may change its working
+/// directory. Errors  kUnavailable: none is usable.
 std::filesystem::path temporary_folder() {
   std::error_code error;
   const auto wanted = std::filesystem::absolute(std::filesystem::temp_directory_path(error), error);
@@ -94,7 +94,7 @@ UniqueFd open_log(const std::string& path) {
   if (fstat(fd.value(), &status) != 0 || !S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kFailedPrecondition, "opening the log {}: not a regular file", path);
   }
-  fcntl(fd.value(), F_SETFL, O_APPEND);  // a rank may inherit it
+  fcntl(fd.value(), F_SETFL, O_APPEND);  // a rank may inherit the descriptor
   return fd;
 }
 

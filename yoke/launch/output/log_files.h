@@ -1,4 +1,4 @@
-// yoke/launch/output/log_files.h -- the folders and files for what ranks print and why they fail.
+// yoke/launch/output/log_files.h -- folders and files for the output and the error files of ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace yoke::launch {
 
-/// FOLDER/RUN-ID_XXXXXX, made here; empty when no files are asked for.
+/// Creates FOLDER/RUN-ID_XXXXXX and returns it; empty if no files are wanted.
 /// Errors  as errno says, with the path.
 std::string make_run_folder(const LogOptions& logs, const std::string& run_id);
 
-/// RUN-FOLDER/attempt_N with a folder for each local rank in it. Errors  as errno says, with the path.
+/// Creates RUN-FOLDER/attempt_N with a folder for each local rank. Errors  as errno says, with the path.
 std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, int64_t num_ranks);
 
-/// A name below TMPDIR, or below /tmp where TMPDIR cannot be written, that nobody can guess, for a folder with the
-/// error files of ranks; empty when no folder can be written. The guardian makes it and whoever is left removes it:
-/// nobody can be killed in between.
+/// A name that cannot be guessed for the folder of the ranks' error files, below TMPDIR, or below /tmp if TMPDIR cannot
+/// be written; empty if no folder can be written. The guardian creates the folder, and removes it at its end or the
+/// launcher does, so that the folder stays behind in no case.
 std::string error_folder_name();
 
-/// Opens `path` for a rank's output: new or emptied, at its end. Never waits, whatever a rank has put there.
-/// Errors  as errno says, with the path; kFailedPrecondition when it is there and no regular file.
+/// Creates or truncates `path` for the output of a rank, and opens it to append. Never blocks, whatever a rank has put
+/// there.
+/// Errors  as errno says, with the path; kFailedPrecondition: it exists and is not a regular file.
 UniqueFd open_log(const std::string& path);
 
 }  // namespace yoke::launch

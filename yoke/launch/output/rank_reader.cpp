@@ -13,7 +13,7 @@
 namespace yoke::launch {
 namespace {
 
-constexpr size_t kPipeBytes = 1 << 16;  // a pipe's capacity
+constexpr size_t kPipeBytes = 1 << 16;  // the capacity of a pipe
 
 }  // namespace
 
@@ -41,13 +41,13 @@ std::vector<std::string> RankReader::settle_logs() {
 
 void RankReader::add(int64_t rank, bool is_err, StreamSource source) {
   if (!source.pipe) return;
-  fcntl(source.pipe.value(), F_SETFL, O_NONBLOCK);  // the read end's description is ours alone
+  fcntl(source.pipe.value(), F_SETFL, O_NONBLOCK);  // no other process shares the read end
   streams_.push_back({.rank = rank, .is_err = is_err, .source = std::move(source)});
 }
 
 void RankReader::add_to(WaitSet& waits) {
   for (auto& stream : streams_) {
-    // A reader that is slower than the ranks slows the ranks down, not our memory.
+    // A slow reader slows the ranks down; the launcher does not collect their output in memory.
     waits.read(taker_.has_room(stream.is_err) ? stream.source.pipe.value() : -1, stream.is_ready);
   }
   for (const auto& log : logs_) waits.until(log->next_time());
@@ -86,7 +86,7 @@ void RankReader::write_log(Sink& log, std::string_view bytes) {
   for (const auto& line : log.take_news()) taker_.complain(line);
 }
 
-/// `bytes`: nothing at the end.
+/// `bytes` is empty at the end of the stream.
 void RankReader::filter(Stream& stream, const std::optional<std::string_view>& bytes) {
   auto* filter = stream.source.filter;
   if (filter == nullptr || filter->file == nullptr) return;

@@ -1,5 +1,5 @@
-// yoke/launch/output/rank_reader.h -- reads what the ranks of this node print: into log files, and on to whoever shows
-// it.
+// yoke/launch/output/rank_reader.h -- reads the output of the ranks of this node, and writes it into log files and to
+// an observer.
 #pragma once
 
 #include <cstdint>
@@ -16,47 +16,47 @@
 
 namespace yoke::launch {
 
-/// Lines that have one of the texts, of several ranks, in one file.
+/// Collects the lines of several ranks that contain one of the texts in one file.
 struct LineFilter {
   std::vector<std::string> texts;
-  Sink* file = nullptr;  ///< From RankReader::add_log; null: none.
+  Sink* file = nullptr;  ///< From RankReader::add_log(); null: none.
 };
 
-/// One of a rank's two streams, as its reader has it.
+/// The reading side of standard output or error of a rank.
 struct StreamSource {
-  UniqueFd pipe;                 ///< The read end; none: the rank writes elsewhere.
-  Sink* copy = nullptr;          ///< From RankReader::add_log, for the bytes as they come; null: no copy.
-  LineFilter* filter = nullptr;  ///< Outlives the stream.
-  std::string filter_prefix;     ///< Of lines in the filter's file.
+  UniqueFd pipe;                 ///< The read end; empty: the rank writes elsewhere.
+  Sink* copy = nullptr;          ///< From RankReader::add_log(), gets the bytes unchanged; null: no copy.
+  LineFilter* filter = nullptr;  ///< Must outlive the stream; null: none.
+  std::string filter_prefix;     ///< The prefix of lines in the filter's file.
 };
 
-/// To whom it goes.
+/// Who receives the output.
 struct OutputTaker {
   std::function<bool(bool is_err)> has_room;
-  /// `bytes`: nothing at the end of the stream.
+  /// `bytes` is empty at the end of the stream.
   std::function<void(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes)> take;
-  std::function<void(const std::string& line)> complain;  ///< A log that cannot be written, or again.
+  std::function<void(const std::string& line)> complain;  ///< A log cannot be written, or can be again.
 };
 
 class RankReader {
  public:
   explicit RankReader(OutputTaker taker);
 
-  /// A file that streams are copied into, until settle_logs().
+  /// Opens a file into which streams are copied, until settle_logs().
   Sink& add_log(const std::string& path);
-  /// Once all streams have ended: tries again to write what logs lack, and forgets them. Returns what is missing, in
-  /// lines for the user.
+  /// Tries again to write what is missing in logs, and forgets the logs. Returns lines for the user about what is still
+  /// missing. Called when all streams have ended.
   std::vector<std::string> settle_logs();
 
   void add(int64_t rank, bool is_err, StreamSource source);
   void add_to(WaitSet& waits);
 
-  /// Reads what is ready, and tries logs again that could not be written. Once `writers_are_gone`, an empty pipe has
-  /// ended, even if a process that cannot be killed still holds it.
+  /// Reads what is ready, and tries again to write logs that could not be written. If `writers_are_gone`, an empty pipe
+  /// counts as ended, even if a process that cannot be killed still holds it.
   void read(bool writers_are_gone);
 
   bool is_finished() const { return streams_.empty(); }
-  bool can_read() const;  ///< Some stream has not ended, and there is room for it.
+  bool can_read() const;  ///< A stream has not ended, and its output can be taken.
 
  private:
   struct Stream {
@@ -64,7 +64,7 @@ class RankReader {
     bool is_err;
     StreamSource source;
     bool is_ready = false;
-    LineAssembler lines{""};  ///< For the filter alone.
+    LineAssembler lines{""};  ///< Used for the filter only.
   };
   void read(Stream& stream, bool writers_are_gone);
   void write_log(Sink& log, std::string_view bytes);

@@ -6,7 +6,7 @@
 
 namespace yoke::launch {
 
-/// A header and its line, filled up so that no header is cut in two by the ring's end.
+/// The size of a header and its line, padded so that the end of the ring never splits a header.
 uint64_t RecentLines::record_bytes(size_t num_bytes) {
   static_assert(sizeof(Header) == 16);
   return sizeof(Header) + ((num_bytes + sizeof(Header) - 1) & ~(sizeof(Header) - 1));
@@ -19,7 +19,7 @@ RecentLines::Header RecentLines::header_at(uint64_t offset) const {
 }
 
 void RecentLines::add(int64_t rank, LineStream stream, std::string_view text) {
-  if (!ring_) ring_ = std::make_unique_for_overwrite<char[]>(capacity_);  // pages that are not used cost nothing
+  if (!ring_) ring_ = std::make_unique_for_overwrite<char[]>(capacity_);  // unused pages take no memory
   text = text.substr(0, std::min(kMaxLineBytes, capacity_ / 2 - sizeof(Header)));
   const Header header{rank, stream, static_cast<uint32_t>(text.size())};
   const auto end = end_.offset + record_bytes(text.size());
@@ -36,7 +36,7 @@ void RecentLines::add(int64_t rank, LineStream stream, std::string_view text) {
 }
 
 RecentLines::Tail RecentLines::last(uint64_t count, std::optional<int64_t> rank) const {
-  std::deque<Cursor> found;  // records can be walked in one direction alone
+  std::deque<Cursor> found;  // records can be read forwards only
   for (auto at = first_; at.number != end_.number && count > 0; ++at.number) {
     const auto header = header_at(at.offset);
     if (!rank || header.rank == *rank) {

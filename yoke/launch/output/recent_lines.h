@@ -1,4 +1,4 @@
-// yoke/launch/output/recent_lines.h -- the last lines of a job, for those who come later: `yoke logs`.
+// yoke/launch/output/recent_lines.h -- the last lines of a job, for `yoke logs`.
 #pragma once
 
 #include <cstddef>
@@ -12,39 +12,40 @@ namespace yoke::launch {
 
 enum class LineStream : int32_t { kOut, kErr };
 
-/// A ring of fixed size, made when the first line comes. Readers keep their place themselves, so that a slow one costs
-/// nothing: it misses what was overwritten meanwhile, and is told how many lines that were.
+/// A ring of fixed size, allocated for the first line. Each reader keeps its own position, so that a slow reader delays
+/// nothing: it misses the lines that were overwritten meanwhile, and is told how many.
 class RecentLines {
  public:
-  static constexpr int64_t kLauncher = -1;  ///< In place of a rank: what the launcher said itself.
+  static constexpr int64_t kLauncher = -1;  ///< In place of a rank, for lines of the launcher itself.
   static constexpr size_t kMaxLineBytes = 1 << 16;
 
   /// REQUIRES: `capacity_bytes` is a power of two.
   explicit RecentLines(size_t capacity_bytes = 1 << 20) : capacity_(capacity_bytes) {}
 
-  /// `text` without its line feed; of a longer one than kMaxLineBytes (or half the ring) the beginning is kept.
+  /// Adds a line; `text` has no line feed. Only the first kMaxLineBytes (or half the ring, if that is less) are kept.
   void add(int64_t rank, LineStream stream, std::string_view text);
 
-  /// Where a reader is; a new one is before the oldest line.
+  /// The position of a reader, at first before the oldest line.
   struct Cursor {
-    uint64_t offset = 0;  ///< Of its next line, counted from the first byte that was ever added.
-    uint64_t number = 0;  ///< Of its next line, counted from the first line.
+    uint64_t offset = 0;  ///< Of the next line, counted from the first byte ever added.
+    uint64_t number = 0;  ///< Of the next line, counted from the first line ever added.
   };
   struct Line {
     int64_t rank = 0;
     LineStream stream = LineStream::kOut;
     std::string text;
-    uint64_t num_missed = 0;  ///< Lines that came before it and were overwritten before this reader took them.
-    uint64_t num_gone = 0;    ///< Lines that were overwritten before this reader came; told with its first line.
+    uint64_t num_missed = 0;  ///< Lines before this one that were overwritten before the reader took them.
+    uint64_t num_gone = 0;    ///< Lines that were overwritten before the reader began; set in its first line.
   };
   struct Tail {
     Cursor begin;
-    bool is_whole = true;  ///< Else some of the lines that were asked for are overwritten.
+    bool is_whole = true;  ///< False: some of the requested lines are overwritten.
   };
-  /// Before the last `count` lines, of `rank` if there is one. Lines of other ranks may lie between them.
+  /// The position before the last `count` lines, of `rank` if it is given. Lines of other ranks may lie between them.
   Tail last(uint64_t count, std::optional<int64_t> rank = {}) const;
   uint64_t num_overwritten() const { return first_.number; }
-  /// nullopt: there is none yet. Lines older than the first one that a reader gets are not counted as missed.
+  /// Takes the next line; nullopt: there is none yet. Lines older than the first one that a reader gets do not count as
+  /// missed.
   std::optional<Line> next(Cursor& cursor) const;
 
  private:

@@ -12,7 +12,7 @@ constexpr size_t kTailLines = 8;
 constexpr size_t kTailLineBytes = 400;
 constexpr int64_t kLinesInSight = 20;
 constexpr int64_t kRankOfKeyboard = 0;
-/// A line that is not finished after so long may be a question.
+/// A line that is unfinished for so long may be a prompt.
 constexpr std::chrono::milliseconds kShowPromptAfter{100};
 constexpr size_t kMaxPromptBytes = 1024;
 
@@ -66,8 +66,8 @@ void Screen::show(int64_t rank, bool is_err, const std::optional<std::string_vie
   }
   note_lines(rank, stream, std::string_view(lines).substr(before));
   if (&stream == prompting_ && lines.size() > before) {
-    // Who answered has ended the line on the terminal. Repeated, its beginning would look like another question: so the
-    // rest is written where the cursor is.
+    // The user's answer has ended the line on the terminal. If its beginning were repeated, it would look like another
+    // prompt. So the rest is written at the cursor.
     if (before == 0 && lines.starts_with(prompt_) && stream.sink->continue_prompt(prompt_)) {
       lines.erase(0, prompt_.size());
     }
@@ -96,7 +96,7 @@ void Screen::add_to(WaitSet& waits) {
   for (const auto* sink : {out_.get(), err_}) waits.until(sink->next_time());
 }
 
-/// Whole lines that a stream has just added.
+/// Handles the whole lines that a stream has just added.
 void Screen::note_lines(int64_t rank, const Stream& stream, std::string_view lines) {
   auto& tail = tails_[rank];
   while (!lines.empty()) {
@@ -118,7 +118,7 @@ std::vector<std::string> Screen::lost_lines(int64_t rank) const {
 
 void Screen::show_progress(int64_t rank, const Stream& stream) {
   const auto text = stream.lines.progress();
-  if (!text.empty() && rank <= progress_rank_) {  // of several bars, the lowest rank's
+  if (!text.empty() && rank <= progress_rank_) {  // of several progress bars the one of the lowest rank is shown
     progress_rank_ = rank;
     if (prompt_.empty() || rank == kRankOfKeyboard) {
       stream.sink->show_progress(stream.lines.prefix() + std::string(text));
@@ -130,7 +130,7 @@ void Screen::show_progress(int64_t rank, const Stream& stream) {
   }
 }
 
-/// Where no bar moves.
+/// Shows the prompt, or else the status line. Called when there is no progress bar.
 void Screen::show_what_waits() const {
   if (!prompt_.empty()) {
     prompting_->sink->show_prompt(prompt_);
@@ -139,7 +139,7 @@ void Screen::show_what_waits() const {
   }
 }
 
-/// `stream` has an unfinished line: if nothing more comes it is shown, for who has the keyboard may be asked something.
+/// `stream` has an unfinished line. It may be a prompt for the user, so it is shown if nothing follows it.
 void Screen::await_prompt(int64_t rank, const Stream& stream) {
   const auto text = stream.lines.unfinished();
   if (!has_keyboard_ || rank != kRankOfKeyboard || text.empty() || !may_paint(*stream.sink)) return;
@@ -165,8 +165,9 @@ void Screen::end_prompt() {
   if (progress_rank_ == kNoRank) show_what_waits();
 }
 
-/// A line that is painted over must stay the last one of the terminal. Where the other stream is a pipe, its reader
-/// (`tee`, `less`) may print there too; a file's does not.
+/// A line that is overwritten repeatedly must be the last one of the terminal. If the other stream is a pipe, its
+/// reader
+/// (`tee`, `less`) may print to the terminal too.
 bool Screen::may_paint(const Sink& sink) const {
   const bool has_neighbour = err_own_ != nullptr && (&sink == err_ ? out_.get() : err_)->has_reader();
   return sink.is_terminal() && has_escape_sequences_ && !has_neighbour;

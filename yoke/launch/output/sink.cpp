@@ -19,8 +19,7 @@ namespace {
 
 constexpr std::string_view kClearLine = "\r\x1b[K";
 
-/// At most `columns` characters, not counting colours; what follows is cut, or the terminal would wrap and a single
-/// "\r" no longer clear it.
+/// The first `columns` characters, not counting colours. A longer line would wrap, and "\r" would not erase it.
 std::string fit(std::string_view text, size_t columns) {
   std::string result;
   size_t width = 0;
@@ -52,7 +51,7 @@ Sink::Sink(int fd, std::string name) : fd_(fd), is_terminal_(isatty(fd) == 1), t
   } else if (S_ISSOCK(status.st_mode)) {
     way_ = Way::kSocket;
   } else if (S_ISFIFO(status.st_mode) || is_terminal_) {
-    // May be refused: a terminal that belongs to another user, after su. Then each write is preceded by a poll.
+    // This may be refused: after su the terminal belongs to another user. Then a poll precedes each write.
     own_ = UniqueFd(
         open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_APPEND | O_CLOEXEC));
     if (own_) {
@@ -68,8 +67,8 @@ Sink::Sink(UniqueFd file, std::string name)
 bool Sink::is_same_file_as(int fd) const {
   struct stat ours {};
   struct stat other {};
-  // /dev/null stands in for a closed standard output, and cannot be written then; as standard error it can. Terminals
-  // are inherited for reading too, and reopened here for writing alone.
+  // main() opens /dev/null for reading only in place of a closed standard output, and for writing only in place of a
+  // closed standard error. Terminals are inherited for reading too, and reopened here for writing only.
   const auto is_writable = [](int of) { return (fcntl(of, F_GETFL) & O_ACCMODE) != O_RDONLY; };
   return fstat(fd_, &ours) == 0 && fstat(fd, &other) == 0 && ours.st_dev == other.st_dev &&
          ours.st_ino == other.st_ino && is_writable(fd_) == is_writable(fd);
@@ -97,7 +96,7 @@ void Sink::next_batch() {
   written_ = 0;
   if (lines_.empty() && !progress_changed_) return;
   const bool wants_progress = !progress_.empty() && !progress_is_hidden_;
-  // In the background the last line is the shell's, even if ours was there when somebody stopped us by SIGSTOP.
+  // In the background the last line belongs to the shell, even if this process painted one before it was stopped.
   const bool may_paint = (progress_is_shown_ || wants_progress) && is_in_foreground(fd_);
   const bool stays = std::exchange(progress_stays_, false);
   if (progress_is_shown_ && may_paint && !stays) batch_ = kClearLine;
@@ -120,7 +119,7 @@ ssize_t Sink::write_some(std::string_view bytes) const {
   return write(fd_, bytes.data(), bytes.size());
 }
 
-/// The reader of a pipe or socket has closed it, or the terminal has hung up.
+/// Whether the error means that the reader of a pipe or socket has closed it, or that the terminal has hung up.
 bool Sink::is_end_of_reader(int error_number) const {
   return error_number == EPIPE || error_number == ECONNRESET || (error_number == EIO && is_terminal_);
 }
@@ -149,7 +148,7 @@ void Sink::write_lines() {
   drop_all();
 }
 
-/// The oldest lines stay.
+/// Drops the newest lines, and keeps the oldest.
 void Sink::drop_excess() {
   if (lines_.size() + num_unwritten() <= kMaxBuffered) return;
   const auto room = kMaxBuffered - std::min(num_unwritten(), kMaxBuffered);

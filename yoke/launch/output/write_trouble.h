@@ -1,5 +1,5 @@
-// yoke/launch/output/write_trouble.h -- what follows from a write that failed: when to try again, what to tell the
-// user, how much is missing. Pure.
+// yoke/launch/output/write_trouble.h -- decides what follows a failed write: when to try again, what to tell the user,
+// and how much is missing. Pure.
 #pragma once
 
 #include <chrono>
@@ -11,15 +11,15 @@
 
 namespace yoke::launch {
 
-/// An episode begins with the first write that fails, and ends when all that had to wait is written. A full disk, a
-/// quota and a limit of file sizes may each be gone a moment later, so no error is final.
+/// An episode begins with a failed write, and ends when everything that had to wait is written. A full disk, a quota or
+/// a file size limit may be gone a moment later, so no error is final.
 class WriteTrouble {
  public:
   using Clock = std::chrono::steady_clock;
   using Time = Clock::time_point;
   static constexpr std::chrono::milliseconds kRetryEvery{500};
 
-  /// `name`: of what is written, for messages: "standard output".
+  /// `name`: for messages, what is written: "standard output".
   explicit WriteTrouble(std::string name) : name_(std::move(name)) {}
 
   bool is_on() const { return next_try_.has_value(); }
@@ -27,14 +27,14 @@ class WriteTrouble {
   bool may_try(Time now) const { return !next_try_ || now >= *next_try_; }
 
   void on_failure(int error_number, Time now);
-  void on_not_ready(Time now);  ///< The write would have had to wait (EAGAIN).
+  void on_not_ready(Time now);  ///< The write would have blocked (EAGAIN).
   void on_all_written();
-  void on_lost(std::string_view bytes);  ///< They will not be written.
-  void on_given_up();                    ///< Nothing more will be written, and on_lost() has been told of all the rest.
+  void on_lost(std::string_view bytes);  ///< These will not be written.
+  void on_given_up();                    ///< Nothing more will be written; on_lost() had the rest.
 
   bool has_lost() const { return num_lost_lines() > 0; }
 
-  /// Lines for the user since the last call, without end of line.
+  /// Lines for the user since the last call, without line ends.
   std::vector<std::string> take_news();
 
  private:
@@ -42,8 +42,8 @@ class WriteTrouble {
   int64_t num_lost_lines() const { return num_whole_lost_lines_ + (ends_inside_line_ ? 1 : 0); }
 
   std::string name_;
-  std::optional<Time> next_try_;  ///< In an episode.
-  int error_number_ = 0;          ///< Of the last failure.
+  std::optional<Time> next_try_;  ///< Set during an episode.
+  int error_number_ = 0;          ///< errno of the last failure.
   int64_t num_whole_lost_lines_ = 0;
   bool ends_inside_line_ = false;
   bool has_told_loss_ = true;

@@ -36,10 +36,10 @@ std::string name_of(const CpuSet& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.to_list());
 }
 
-/// Where one rank may be put, as indices of units.
+/// The units where a rank may be placed, by index.
 using Home = std::vector<size_t>;
 
-/// Chooses a unit (node, package, cache) for each rank, then divides it.
+/// Chooses a unit (node, package, cache) for each rank, then divides the unit among its ranks.
 class Planner {
  public:
   Planner(BindKind kind, const device::CpuLocality& machine, const Devices& devices)
@@ -47,7 +47,7 @@ class Planner {
     const auto nodes = node_sets(machine);
     const auto& sets = kind == BindKind::kSocket ? machine.packages : kind == BindKind::kCache ? machine.caches : nodes;
     units_ = partition(sets, machine.allowed);
-    // Where no cache is shared, nodes are the next thing.
+    // If no cache is shared, NUMA nodes are the next coarser unit.
     if (kind == BindKind::kCache && machine.caches.empty()) units_ = partition(nodes, machine.allowed);
     may_span_ = kind == BindKind::kAuto;
     levels_ = {nodes, machine.caches, machine.cores};
@@ -66,7 +66,8 @@ class Planner {
     const bool have_homes = !groups.empty();
     members_.resize(units_.size());
     for (auto& [home, ranks] : groups) ranks = choose_units(home, std::move(ranks));
-    // When all who can be near are, the others get what is left: in the same package, or else anywhere.
+    // After the ranks that can be near their device, the others get what is left: in the same package, or else
+    // anywhere.
     for (auto& [home, ranks] : groups) {
       for (const auto rank : ranks) crowded_out_.add(static_cast<int64_t>(rank));
       CpuSet cpus;
@@ -93,7 +94,7 @@ class Planner {
     for (const auto unit : all) {
       if (units_[unit].intersects(device->cpus)) home.push_back(unit);
     }
-    // The kernel gives all CPUs to a device of which the firmware tells no node.
+    // The kernel reports all CPUs for a device whose node the firmware does not report.
     const auto& nodes = machine_.nodes;
     const auto is_beside = [&](const device::NodeLocality& node) { return node.cpus.intersects(device->cpus); };
     const auto num_beside = static_cast<size_t>(std::count_if(nodes.begin(), nodes.end(), is_beside));
@@ -107,7 +108,7 @@ class Planner {
     return home.empty() ? all : home;
   }
 
-  /// Those of `units` in the package of `cpus`.
+  /// The `units` in the package of `cpus`.
   Home near(const CpuSet& cpus, const Home& units) const {
     Home result;
     for (const auto& package : machine_.packages) {
@@ -119,7 +120,7 @@ class Planner {
     return result;
   }
 
-  /// Ranks that a unit can take while there is something for each rank of the node.
+  /// The number of ranks that a unit can take, so that every rank of the node gets something.
   int64_t room(size_t unit) const {
     if (num_ranks_ <= num_cores(machine_.allowed)) return num_cores(units_[unit]);
     if (num_ranks_ <= machine_.allowed.size()) return units_[unit].size();
@@ -128,7 +129,7 @@ class Planner {
 
   int64_t num_cores(const CpuSet& cpus) const { return count_cores(machine_.cores, cpus); }
 
-  /// That of `home` with room where one more rank leaves each the most.
+  /// The unit in `home` with room for one more rank, where each rank then keeps the most.
   std::optional<size_t> best_unit(const Home& home, const std::vector<int64_t>& loads) const {
     std::optional<size_t> best;
     for (const auto unit : home) {
@@ -140,8 +141,8 @@ class Planner {
     return best;
   }
 
-  /// Puts `ranks` into units of `home` while there is room: in the order of their devices, neighbours together. Returns
-  /// those for which there is none.
+  /// Places `ranks` in units of `home` while there is room, in the order of their devices and with neighbours together.
+  /// Returns the ranks for which there is no room.
   std::vector<size_t> choose_units(const Home& home, std::vector<size_t> ranks) {
     sort_by_device(ranks);
     std::vector<int64_t> loads(units_.size()), added(units_.size());
@@ -159,7 +160,7 @@ class Planner {
     return {next, ranks.end()};
   }
 
-  /// Fewer ranks than units, and nothing to be near to: as far from each other as they can be.
+  /// Spreads ranks over the units as evenly as possible, if there are fewer ranks than units and no devices to be near.
   void spread(std::vector<size_t>& ranks) {
     sort_by_device(ranks);
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -221,9 +222,9 @@ class Planner {
   bool may_span_ = false;
   std::vector<CpuSet> units_;
   std::vector<std::vector<CpuSet>> levels_;
-  std::vector<std::vector<size_t>> members_;  ///< Of each unit.
+  std::vector<std::vector<size_t>> members_;  ///< The ranks of each unit.
   std::vector<CpuSet> result_;
-  CpuSet unknown_, away_, crowded_out_;  ///< Of ranks.
+  CpuSet unknown_, away_, crowded_out_;  ///< Sets of ranks.
   std::vector<std::string>* warnings_ = nullptr;
 };
 
@@ -256,7 +257,7 @@ std::vector<CpuSet> take_masks(const BindMode& mode, const CpuSet& allowed, size
   return result;
 }
 
-/// A core that several ranks have counts for each by its part; a control group's limit of time is divided evenly.
+/// A core that several ranks share counts as a fraction for each. A CPU quota of the cgroup is divided evenly.
 void count_threads(const device::CpuLocality& machine, std::vector<RankBinding>& ranks) {
   std::vector<double> shares(ranks.size());
   for (const auto& core : machine.cores) {
@@ -298,7 +299,7 @@ std::string reason_of(BindKind kind, const Binding& binding, const device::CpuLo
     return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
   };
   auto where = count(num_nodes, "NUMA node");
-  if (!machine.caches.empty()) {  // those of a single core are not among them
+  if (!machine.caches.empty()) {  // caches of a single core are not in the list
     where += " and " + count(partition(machine.caches, machine.allowed).size(), "shared last-level cache");
   }
   return fmt::format("bound: {} CPUs in {} are divided between the ranks", machine.allowed.size(), where);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/support/message_of.h"
 #include "tests/support/sanitized.h"
 #include "yoke/base/error.h"
 #include "yoke/device/topology/locality.h"
@@ -424,13 +425,7 @@ TEST(Bind, MasksThatDoNotFit) {
   const auto try_masks = [&](const char* masks) {
     return plan_binding(parse_bind_mode(masks), lumi.cpus, no_devices(2));
   };
-  try {
-    try_masks("cpus:1-7");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    EXPECT_THAT(error.what(), HasSubstr("1 masks for 2 ranks"));
-  }
+  EXPECT_THAT(test::message_of([&] { try_masks("cpus:1-7"); }), HasSubstr("1 masks for 2 ranks"));
   EXPECT_THROW(try_masks("cpus:1-7,8"), Error);  // not one of them allowed
   EXPECT_THAT(try_masks("cpus:0-7,9").warnings, ElementsAre(HasSubstr("rank 0: some CPUs of the mask may not")));
   EXPECT_THAT(try_masks("cpus:1-7,7").warnings, ElementsAre(HasSubstr("rank 1: the mask has CPUs of a lower")));

@@ -16,7 +16,7 @@
 namespace yoke::launch {
 namespace {
 
-/// "${name}" in `text` becomes `value`.
+/// Replaces "${name}" in `text` by `value`.
 std::string substitute(std::string text, std::string_view name, std::string_view value) {
   const auto macro = fmt::format("${{{}}}", name);
   for (auto at = text.find(macro); at != text.npos; at = text.find(macro, at + value.size())) {
@@ -25,7 +25,7 @@ std::string substitute(std::string text, std::string_view name, std::string_view
   return text;
 }
 
-/// As Python's string.Template.safe_substitute: ${name} and $name, and $$ for a dollar; what is unknown stays.
+/// Like Python's string.Template.safe_substitute: replaces ${name} and $name, and $$ by a dollar; unknown names stay.
 std::string fill_template(std::string_view text, const std::map<std::string_view, std::string>& values) {
   const auto is_word = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
   std::string result;
@@ -68,7 +68,7 @@ void set_if_unset(Environment& environment, const char* name, std::string value)
 
 Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   Environment environment = spec.environment;
-  // Of an outer torchrun's worker: its agent's files and servers are not ours.
+  // Set if this launcher runs in a worker of torchrun. The files and servers of that agent are not for these ranks.
   for (const auto* stale : {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE",
                             "TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_SIGNALS_TO_HANDLE"}) {
     environment.erase(stale);
@@ -80,7 +80,7 @@ Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   return environment;
 }
 
-/// The entry of CUDA_VISIBLE_DEVICES that is this rank's; its number where there is no such variable.
+/// The entry of CUDA_VISIBLE_DEVICES for this rank, or the local rank itself if the variable is not set.
 std::string visible_gpu_of(const LaunchSpec& spec, int64_t local_rank) {
   const auto visible = spec.environment.find("CUDA_VISIBLE_DEVICES");
   if (!visible) return std::to_string(local_rank);
@@ -114,7 +114,7 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
   rank.out.is_filtered = tee.out && !logs.out_filters.empty();
   rank.err.is_filtered = tee.err && !logs.err_filters.empty();
   rank.prefix = prefix_of(spec, facts.place, rank.local_rank);
-  // One rank alone is connected to the terminal, file or pipe itself: colours, progress bars and debuggers work.
+  // A single rank writes to the terminal, file or pipe itself, so that colours, progress bars and debuggers work.
   for (auto* stream : {&rank.out, &rank.err}) {
     stream->is_own = facts.place.is_of_one_rank() && facts.is_screen_here && rank.prefix.empty() &&
                      stream->to == StreamPlan::To::kLauncher && stream->file.empty();
@@ -157,7 +157,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     RankPlan one;
     one.local_rank = local_rank;
     one.rank = place.first_rank + local_rank;
-    // MASTER_ADDR and MASTER_PORT of the user's environment are left-overs of other jobs more often than a wish.
+    // MASTER_ADDR and MASTER_PORT in the user's environment are usually left over from another job.
     write_rank_env({.rank = one.rank,
                     .world_size = place.world_size,
                     .local_rank = spec.virtual_local_rank ? 0 : local_rank,
@@ -180,7 +180,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {
       environment.set("OMP_NUM_THREADS", std::to_string(binding.num_threads));
     }
-    // Python keeps what it prints to a pipe until 8 KiB are there, and loses it with a rank that is killed.
+    // Python buffers 8 KiB of output to a pipe, which are lost if the rank is killed.
     if (!spec.environment.contains("PYTHONUNBUFFERED")) environment.set("PYTHONUNBUFFERED", "1");
     if (facts.binding.is_bound) {
       one.cpus = binding.cpus;
@@ -190,7 +190,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     one.inherited_fds = spec.inherited_fds;
     one.holds_master_port = one.rank == 0 && !place.agent_serves_store;
     one.inherits_stdin = one.rank == 0;
-    // The shell, and the kernel, treat the rank that has the keyboard as a part of the launcher's job.
+    // The rank that reads the keyboard is in the launcher's process group, so that job control includes it.
     if (one.inherits_stdin) one.process_group = facts.terminal_group;
     result.push_back(std::move(one));
   }
@@ -200,7 +200,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
 RankPlan plan_store(const LaunchSpec& spec) {
   auto environment = spec.environment;
   environment.erase("YOKE_MASTER_LISTEN_FD");
-  environment.erase("TORCHELASTIC_ERROR_FILE");  // the launcher's own
+  environment.erase("TORCHELASTIC_ERROR_FILE");  // it is for the launcher itself
   return {.rank = -1,
           .local_rank = -1,
           .argv = {spec.store_program},

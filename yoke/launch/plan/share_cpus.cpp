@@ -19,7 +19,7 @@ class Divider {
   std::vector<CpuSet> divide(const CpuSet& cpus) {
     Indices ranks(sharers_.size());
     for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = i;
-    // Ranks that cannot have a CPU each are better off when the kernel may move them all.
+    // If there are fewer CPUs than ranks, it is better to let the kernel move all of them.
     if (static_cast<int64_t>(ranks.size()) > cpus.size()) return std::vector<CpuSet>(ranks.size(), cpus);
     const auto key = [&](size_t rank) {
       const auto near = (sharers_[rank].near & cpus).first();
@@ -33,12 +33,12 @@ class Divider {
  private:
   /// REQUIRES: at least one rank; `ranks` in the order of their devices.
   void divide(const CpuSet& cpus, const Indices& ranks, size_t level) {
-    if (ranks.size() == 1 || level > levels_.size()) {  // below cores and hardware threads there is nothing
+    if (ranks.size() == 1 || level > levels_.size()) {  // there is no level below hardware threads
       for (const auto rank : ranks) result_[rank] = cpus;
       return;
     }
     const auto units = level < levels_.size() ? partition(levels_[level], cpus) : single_cpus(cpus);
-    const bool is_last = level + 1 >= levels_.size();  // cores, or hardware threads: these divide all that there is
+    const bool is_last = level + 1 >= levels_.size();  // cores or hardware threads, which leave nothing undivided
     if (units.size() == 1) return divide(cpus, ranks, level + 1);
     if (ranks.size() > units.size() || (ranks.size() == units.size() && !is_last)) {
       const auto members = give_ranks(units, ranks, is_last);
@@ -68,7 +68,7 @@ class Divider {
 
   int64_t even_share(const CpuSet& cpus, size_t count) const { return num_cores(cpus) / static_cast<int64_t>(count); }
 
-  /// Units beside the device of `rank`, if it is nearer to some than to others.
+  /// The units nearest to the device of `rank`; empty if all are equally near.
   Indices home_of(size_t rank, const Units& units) const {
     Indices home;
     for (size_t unit = 0; unit < units.size(); ++unit) {
@@ -77,7 +77,7 @@ class Divider {
     return home.size() == units.size() ? Indices() : home;
   }
 
-  /// Ranks by their homes, the narrow ones first; those without one last.
+  /// Ranks grouped by their nearest units, those with few first, those without any last.
   std::vector<std::pair<Indices, Indices>> groups_of(const Units& units, const Indices& ranks) const {
     std::map<std::pair<size_t, Indices>, Indices> groups;
     for (const auto rank : ranks) {
@@ -91,8 +91,8 @@ class Divider {
     return result;
   }
 
-  /// As many ranks as units, or more: the ranks of each unit, where they leave each the most. `is_last`: there is
-  /// nothing finer to fall back to, so that no unit is left without a rank for the sake of nearness.
+  /// The ranks of each unit if there are at least as many ranks as units, chosen so that each rank gets the most.
+  /// `is_last`: there is no finer level, so no unit stays empty for the sake of nearness.
   std::vector<Indices> give_ranks(const Units& units, const Indices& ranks, bool is_last) const {
     std::vector<Indices> members(units.size());
     for (const auto& [home, group] : groups_of(units, ranks)) {
@@ -118,9 +118,9 @@ class Divider {
     return members;
   }
 
-  /// Fewer ranks than units, or as many: what each gets, those beside its device first.
+  /// The units of each rank if there are at most as many ranks as units, those nearest to its device first.
   std::vector<CpuSet> give_units(const Units& units, const Indices& ranks) const {
-    std::map<size_t, size_t> quota;  // of units, by rank
+    std::map<size_t, size_t> quota;  // number of units by rank
     for (size_t i = 0; i < ranks.size(); ++i) {
       const auto [begin, end] = block(i, units.size(), ranks.size());
       quota[ranks[i]] = end - begin;
@@ -156,7 +156,7 @@ class Divider {
     return shares;
   }
 
-  /// Nobody has fewer cores than if they were dealt out one by one, and none is idle.
+  /// Whether no core is idle and every rank has at least as many cores as in an even division.
   bool is_fair(const Units& units, const std::vector<Indices>& members, const CpuSet& cpus, size_t num_ranks) const {
     for (size_t unit = 0; unit < units.size(); ++unit) {
       const auto count = members[unit].size();
@@ -166,7 +166,7 @@ class Divider {
     return true;
   }
 
-  /// The same, and each has something beside its device.
+  /// Whether, in addition, every rank has a CPU near its device.
   bool is_fair(const std::vector<CpuSet>& shares, const Indices& ranks, const CpuSet& cpus) const {
     for (size_t i = 0; i < shares.size(); ++i) {
       if (num_cores(shares[i]) < even_share(cpus, ranks.size())) return false;

@@ -1,4 +1,4 @@
-// yoke/launch/plan/share_cpus.h -- divides CPUs between ranks that have to share them. Pure; used by bind.cpp alone.
+// yoke/launch/plan/share_cpus.h -- divides CPUs among ranks that share them. Pure; used only by bind.cpp.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,26 @@
 namespace yoke::launch {
 
 struct Sharer {
-  std::string pci_bus_id;  ///< Ranks are put into the order of their devices.
-  CpuSet near;             ///< CPUs beside the device; empty: all are equal.
+  std::string pci_bus_id;  ///< Ranks are sorted by device.
+  CpuSet near;             ///< The CPUs nearest to the device; empty: all are equally near.
 };
 
-/// A set for each sharer, disjoint if there is a CPU for each. Even, then near, then in as few of the sets of a level
-/// as that allows: `levels` are ways to divide a machine, from coarse to fine, cores last. A core is divided only when
-/// there are fewer cores than sharers.
+/// A set for each sharer; the sets are disjoint if there are enough CPUs. The first aim is an even division, the second
+/// nearness, the third few sets of each level: `levels` are partitions of the machine from coarse to fine, cores last.
+/// A core is divided only if there are fewer cores than sharers.
 std::vector<CpuSet> share_cpus(const CpuSet& cpus, const std::vector<Sharer>& sharers,
                                const std::vector<std::vector<CpuSet>>& levels);
 
-// The parts, which the choice of nodes needs too.
+// Functions that the choice of nodes in bind.cpp uses too.
 
-/// The `sets` as far as they are within `cpus`, and what of it no set has; in order, without empty ones.
+/// The intersections of `sets` with `cpus`, in order and without empty ones, and last the CPUs that are in no set.
 std::vector<CpuSet> partition(const std::vector<CpuSet>& sets, const CpuSet& cpus);
 
-/// Those that have one of `cpus`.
+/// The sets that contain one of `cpus`.
 int64_t count_cores(const std::vector<CpuSet>& cores, const CpuSet& cpus);
 
-/// [begin, end) of what part `i` of `num_parts` gets of `count` things, as evenly as can be. The bounds of few parts
-/// are among those of their multiple: 4 ranks on 6 cores in caches of 3 get 2, 1, 2, 1, and none has two caches.
+/// The range [begin, end) of part `i` if `count` things are divided as evenly as possible. The bounds for n parts are
+/// also bounds for 2n parts: 4 ranks on 6 cores in caches of 3 get 2, 1, 2, 1, and no rank has two caches.
 std::pair<size_t, size_t> block(size_t i, size_t count, size_t num_parts);
 
 }  // namespace yoke::launch

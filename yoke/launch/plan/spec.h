@@ -1,4 +1,4 @@
-// yoke/launch/plan/spec.h -- what to launch, as the user said it.
+// yoke/launch/plan/spec.h -- what to launch, as the user wants it.
 #pragma once
 
 #include <chrono>
@@ -16,45 +16,45 @@
 
 namespace yoke::launch {
 
-/// Which ranks' lines begin with "[rank] ". One rank alone has no prefix and writes straight to the launcher's output.
+/// Whether lines begin with "[rank] ". A single rank has no prefix and writes directly to the launcher's output.
 enum class Prefix { kAllRanks, kAllButRankZero, kNone };
 
-/// Files of what ranks print, laid out as torchrun does: FOLDER/RUN-ID_XXXXXX/attempt_N/LOCAL-RANK/stdout.log.
+/// Files with the output of ranks, in the layout of torchrun: FOLDER/RUN-ID_XXXXXX/attempt_N/LOCAL-RANK/stdout.log.
 struct LogOptions {
-  std::string folder;                    ///< Empty: one of its own below TMPDIR, if files are asked for.
-  StreamChoice redirects;                ///< Into files and not on the screen.
-  StreamChoice tee;                      ///< Into files and on the screen.
-  std::set<int64_t> shown_local_ranks;   ///< On the screen; empty: all.
-  std::vector<std::string> out_filters;  ///< Lines with one of these, of ranks in `tee`, into filtered_stdout.log.
+  std::string folder;                    ///< Empty: a new one below TMPDIR, if files are wanted.
+  StreamChoice redirects;                ///< Streams that go into files only.
+  StreamChoice tee;                      ///< Streams that go into files and to the screen.
+  std::set<int64_t> shown_local_ranks;   ///< Those shown on the screen; empty: all.
+  std::vector<std::string> out_filters;  ///< Lines of ranks in `tee` with one of these go into filtered_stdout.log.
   std::vector<std::string> err_filters;
-  std::string prefix_template;  ///< With ${role_name}, ${rank}, ${local_rank}; empty: as `Prefix` says.
+  std::string prefix_template;  ///< May use ${role_name}, ${rank}, ${local_rank}; empty: as in `Prefix`.
 };
 
-/// What one node is to start; nodes.h has what they are to know of each other. A wrapper of argv (a container) will be
-/// a field here.
+/// What one node is to start. nodes.h has what the nodes need to know of each other.
 struct LaunchSpec {
-  std::string name = "yoke run";            ///< Who speaks in messages.
+  std::string name = "yoke run";            ///< The beginning of messages.
   std::vector<std::string> argv;            ///< Program and arguments; `${local_rank}` in them becomes the local rank.
-  Environment environment;                  ///< What every rank starts from.
-  int64_t num_ranks = 1;                    ///< Of this node.
-  std::chrono::milliseconds grace{10'000};  ///< Between asking ranks to stop and killing them.
-  int64_t max_restarts = 0;                 ///< Of all ranks together, after one failed.
+  Environment environment;                  ///< The environment to which each rank's variables are added.
+  int64_t num_ranks = 1;                    ///< On this node.
+  std::chrono::milliseconds grace{10'000};  ///< The time between asking ranks to stop and killing them.
+  int64_t max_restarts = 0;                 ///< How often all ranks are started again after one has failed.
   std::string run_id = "none";
   std::string role = "default";
   std::string master_addr = "127.0.0.1";  ///< An address of this node.
-  std::optional<uint16_t> master_port;    ///< Unset: a free port.
+  std::optional<uint16_t> master_port;    ///< nullopt: any free port.
   BindMode bind;                          ///< Which CPUs each rank may use.
   /// Each rank sees one GPU, which is its device 0, and has local rank 0.
   bool virtual_local_rank = false;
-  std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; SIGUSR1 and 2 are passed on.
+  std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP,
+                                   SIGQUIT};  ///< These end the job. SIGUSR1 and SIGUSR2 are passed on.
   Prefix prefix = Prefix::kAllRanks;
   LogOptions logs;
-  ColorMode color = ColorMode::kAuto;  ///< Of prefixes.
-  bool heads_terminal = false;         ///< For an agent: the head's standard output is a terminal.
-  bool quiet = false;                  ///< Say nothing but why the job failed.
-  bool preload = false;                ///< Fork ranks from the program, stopped before its main (preload.h).
-  std::string store_program;       ///< yoke-store, which serves the ranks' store of several nodes; empty: rank 0 does.
-  std::vector<int> inherited_fds;  ///< Kept open in every rank, under the same numbers.
+  ColorMode color = ColorMode::kAuto;  ///< For prefixes.
+  bool heads_terminal = false;         ///< In an agent: the head's standard output is a terminal.
+  bool quiet = false;                  ///< Print only why the job failed.
+  bool preload = false;                ///< Fork ranks from the program, which waits before its main (preload.h).
+  std::string store_program;           ///< yoke-store, to serve the store of several nodes; empty: rank 0 serves it.
+  std::vector<int> inherited_fds;      ///< Descriptors that stay open in every rank, under the same numbers.
 };
 
 }  // namespace yoke::launch

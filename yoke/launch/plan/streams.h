@@ -1,4 +1,4 @@
-// yoke/launch/plan/streams.h -- which output streams of which ranks: torchrun's "3" and "0:1,1:2".
+// yoke/launch/plan/streams.h -- a choice of output streams by rank, in the form of torchrun: "3", "0:1,1:2".
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,13 @@ class StreamChoice {
  public:
   StreamChoice() = default;
 
-  /// "0" none, "1" standard output, "2" standard error, "3" both; for all local ranks, or "RANK:N,..." for some.
-  /// Errors  kInvalidArgument.
+  /// Parses "0" (none), "1" (standard output), "2" (standard error) or "3" (both) for all local ranks, or "RANK:N,..."
+  /// for some.
+  /// Errors  kInvalidArgument: the text has another form.
   explicit StreamChoice(std::string_view text);
 
   Streams of(int64_t local_rank) const;
-  bool is_empty() const;  ///< None of any rank.
+  bool is_empty() const;  ///< Whether no stream is chosen.
 
  private:
   Streams all_;

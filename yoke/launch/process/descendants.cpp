@@ -36,7 +36,7 @@ std::optional<Process> read_process(pid_t pid) {
   const ssize_t count = fd ? read(fd.value(), text, sizeof text - 1) : -1;
   if (count <= 0) return std::nullopt;
   text[count] = '\0';
-  const char* after_name = std::strrchr(text, ')');  // the name itself may contain anything
+  const char* after_name = std::strrchr(text, ')');  // the name may contain parentheses itself
   Process process{.pid = pid};
   char state = 0;
   // proc(5): state ppid pgrp session tty_nr tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
@@ -66,7 +66,7 @@ std::vector<Process> descendants_except(const std::vector<pid_t>& keep) {
   std::unordered_multimap<pid_t, Process> by_parent;
   for (const auto& process : all_processes()) by_parent.emplace(process.parent, process);
   std::vector<Process> result;
-  std::unordered_set<pid_t> seen;  // a pid reused during the reading could close a circle
+  std::unordered_set<pid_t> seen;  // a pid that is reused during the pass could close a cycle
   std::vector<pid_t> todo = {getpid()};
   while (!todo.empty()) {
     const auto [first, last] = by_parent.equal_range(todo.back());
@@ -83,7 +83,7 @@ std::vector<Process> descendants_except(const std::vector<pid_t>& keep) {
 
 void signal_process(const Process& process, int signal) {
   const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-  // The pidfd was opened by number; only now does a look at /proc tell whom it holds.
+  // The pidfd was opened by number, so /proc is read afterwards, to check which process the pidfd refers to.
   const auto now = read_process(process.pid);
   if (!now || now->start_ticks != process.start_ticks) return;
   if (handle) {
@@ -93,7 +93,7 @@ void signal_process(const Process& process, int signal) {
   }
 }
 
-/// False once there is none to wait for.
+/// Returns false if there are no more children.
 bool reap_all() {
   while (true) {
     const pid_t pid = waitpid(-1, nullptr, WNOHANG);
@@ -118,7 +118,8 @@ std::vector<Process> descendants() { return descendants_except({}); }
 
 void signal_descendants(pid_t group, int signal) {
   std::set<std::pair<pid_t, uint64_t>> told;
-  // Again for what was forked meanwhile; a program that forks faster than that is beyond signals.
+  // Repeats for processes that were forked meanwhile. A program that forks faster than this is not signalled
+  // completely.
   for (int pass = 0; pass < kMaxSignalPasses; ++pass) {
     bool is_complete = true;
     for (const auto& process : descendants()) {
@@ -138,7 +139,8 @@ bool has_children() {
 
 std::vector<Process> end_descendants(const std::vector<pid_t>& keep, std::chrono::milliseconds patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
-  // Every descendant has a chain of parents up to us, and orphans become our children: no child, no descendant.
+  // Every descendant has a chain of parents up to this process, and orphans become its children. So without a child
+  // there is no descendant.
   while (reap_all()) {
     auto left = descendants_except(keep);
     if (left.empty()) return {};

@@ -1,4 +1,4 @@
-// yoke/launch/process/descendants.h -- the processes below this one, however they try to leave, and their end.
+// yoke/launch/process/descendants.h -- the descendants of this process, daemons included, and how to end them.
 #pragma once
 
 #include <sys/types.h>
@@ -14,26 +14,26 @@ struct Process {
   pid_t parent = 0;
   pid_t group = 0;
   bool is_zombie = false;
-  uint64_t start_ticks = 0;  ///< With pid: this process and no later one of the same number.
+  uint64_t start_ticks = 0;  ///< Tells this process from a later one with the same pid.
 };
 
-/// Makes orphans below this process its children instead of init's, so that nobody leaves by a double fork.
+/// Makes this process the parent of orphaned descendants, in place of init, so that a double fork does not escape it.
 void become_subreaper();
 
-/// All processes below this one, from one reading of /proc; new ones may appear meanwhile.
+/// All descendants of this process in one pass over /proc; new ones may appear during the pass.
 std::vector<Process> descendants();
 
-/// Kills (SIGKILL) and reaps all descendants except those in `keep` and what is below these, again and again until none
-/// is left or `patience` is over: a process inside the kernel does not die. Returns those that are left then.
-/// A process is killed by pidfd, and only after a second look says that it still is who it was.
-/// REQUIRES: one thread; this process is a subreaper; SIGCHLD is blocked.
+/// Kills (SIGKILL) and reaps all descendants except those in `keep` and their descendants, and repeats this until none
+/// is left or `patience` is over, since a process that is blocked in the kernel does not die. Returns those that are
+/// left. A process is killed through a pidfd, after a check that its pid has not been reused. REQUIRES: one thread;
+/// this process is a subreaper; SIGCHLD is blocked.
 std::vector<Process> end_descendants(const std::vector<pid_t>& keep, std::chrono::milliseconds patience);
 
-/// Sends a signal to the descendants that are in process group `group`, to each of them once. For a group that others,
-/// who are no descendants, are in too.
+/// Sends a signal, once, to each descendant in process group `group`. This is for a group that contains other processes
+/// too.
 void signal_descendants(pid_t group, int signal);
 
-/// Whether this process has a child, dead or alive, that has not been waited for.
+/// Whether this process has a child, running or not, that it has not reaped.
 bool has_children();
 
 }  // namespace yoke::launch

@@ -1,12 +1,12 @@
-// yoke/launch/process/descriptors.h -- what a process between launcher and ranks keeps open.
+// yoke/launch/process/descriptors.h -- which descriptors a process between the launcher and the ranks keeps open.
 #pragma once
 
 #include <vector>
 
 namespace yoke::launch {
 
-/// Closes all descriptors but `keep` and the three standard streams: who waits for the end of another process's pipe or
-/// socket must not have to wait for this one.
+/// Closes all descriptors except `keep` and the standard streams. Otherwise a reader of a pipe or socket that this
+/// process holds by chance would wait for the end of this process too.
 void close_all_except(std::vector<int> keep);
 
 }  // namespace yoke::launch

@@ -20,9 +20,9 @@ using Segment = ElfW(Phdr);
 using Dynamic = ElfW(Dyn);
 
 constexpr size_t kMaxNameBytes = 4096;
-constexpr size_t kMaxDynamic = 65'536;  ///< Entries. Programs have about thirty.
+constexpr size_t kMaxDynamic = 65'536;  ///< Entries, of which programs have about thirty.
 
-/// False: there is not so much. Nothing is mapped: a linker may be writing the file just now.
+/// Returns false if the file is too short. The file is not mapped, since a linker may be writing it.
 bool read_at(int fd, void* to, size_t size, uint64_t offset) {
   return offset <= INT64_MAX && pread(fd, to, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
 }
@@ -65,7 +65,7 @@ std::optional<std::vector<std::string>> needed_libraries(const std::filesystem::
     if (!found) return std::nullopt;
     entries = std::move(*found);
   }
-  std::optional<uint64_t> strings;  // where in memory, and then in the file
+  std::optional<uint64_t> strings;  // first the address in memory, then the offset in the file
   for (const auto& entry : entries) {
     if (entry.d_tag != DT_STRTAB) continue;
     for (const auto& segment : *segments) {

@@ -1,4 +1,4 @@
-// yoke/launch/process/elf_libraries.h -- which shared libraries a program names, without running it.
+// yoke/launch/process/elf_libraries.h -- which shared libraries a program needs, read from its file.
 #pragma once
 
 #include <filesystem>
@@ -8,9 +8,9 @@
 
 namespace yoke::launch {
 
-/// The DT_NEEDED entries of a dynamically linked ELF program of this machine's kind; nullopt: it is none, or is torn.
-/// Not those that its libraries name in turn.
-/// Errors  as errno says, with the path, when it cannot be read.
+/// The DT_NEEDED entries of a dynamically linked ELF program for this machine, without those of its libraries; nullopt:
+/// the file is something else, or is damaged.
+/// Errors  as errno says, with the path.
 std::optional<std::vector<std::string>> needed_libraries(const std::filesystem::path& program);
 
 }  // namespace yoke::launch

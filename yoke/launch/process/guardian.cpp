@@ -29,22 +29,22 @@
 namespace yoke::launch {
 namespace {
 
-/// Processes with much GPU or pinned memory take seconds to be taken apart by the kernel.
+/// The kernel takes seconds to free a process with much GPU memory or pinned memory.
 constexpr std::chrono::seconds kGuardianPatience{10};
 
-/// For a program with libtorch on a slow file system.
+/// Enough for a program with libtorch on a slow file system.
 constexpr std::chrono::seconds kLoadPatience{60};
 
-/// Helpers that clean up after a rank (Python's resource_tracker, torch_shm_manager) end by themselves once it is gone;
-/// killed at once they would leave shared memory behind.
+/// The time for processes that clean up after a rank (Python's resource_tracker, torch_shm_manager) to end by
+/// themselves. If they were killed at once, shared memory would stay behind.
 constexpr std::chrono::milliseconds kCourtesy{300};
 
-/// What arrives for one rank.
+/// The descriptors that arrive for one rank.
 struct Streams {
   UniqueFd in, out, err;
 };
 
-/// The process group of a rank: its own, whose number is the rank's, or the launcher's, where others are too.
+/// The process group of a rank: its own, whose id is the rank's pid, or the launcher's, which has other members too.
 struct RankGroup {
   pid_t rank = 0;
   pid_t id = 0;
@@ -60,7 +60,7 @@ class Guardian {
     while (const auto message = receive_message(options_.control.value(), &descriptors)) {
       if (message->kind == Message::Kind::kStart) run_ranks(*message, std::move(descriptors));
       descriptors.clear();
-      if (!is_launcher_there_) break;  // anything else is for ranks that have ended
+      if (!is_launcher_there_) break;  // any other message is for ranks that have ended
     }
     preload_.reset();
     starter_.reset();
@@ -73,16 +73,16 @@ class Guardian {
   void tell(const Message& message) const { send_message(options_.control.value(), message); }
 
   void detach() {
-    if (!options_.has_terminal) leave_session();  // otherwise after those who stay there
+    if (!options_.has_terminal) leave_session();  // otherwise after the session starter has been forked
     prctl(PR_SET_NAME, "yoke-guardian");
-    prctl(PR_SET_PDEATHSIG, SIGCONT);  // a guardian that somebody has stopped ends the ranks when the launcher has gone
+    prctl(PR_SET_PDEATHSIG, SIGCONT);  // so that even a stopped guardian ends the ranks when the launcher has ended
     become_subreaper();
-    // Nobody speaks to the guardian but its launcher: a scheduler that signals every process of a job must not end it
-    // before the ranks have had their grace.
+    // Only the launcher controls the guardian: a scheduler that signals every process of a job must not end the
+    // guardian before the ranks have had their grace period.
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
-    signal(SIGCHLD, SIG_DFL);  // ignored, it would reap the ranks behind our back
+    signal(SIGCHLD, SIG_DFL);  // while it is ignored, the kernel reaps the ranks itself
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -96,12 +96,12 @@ class Guardian {
     if (options_.has_terminal) starter_.emplace(options_.file_limit, options_.keep_open);
   }
 
-  /// Into a session of its own, where neither the terminal nor a signal to the launcher's job reaches it.
+  /// Moves to a session of its own, where neither the terminal nor a signal to the launcher's job reaches it.
   void leave_session() const {
     if (getsid(0) != getpid()) setsid();
   }
 
-  /// From a start to the end of all that came of it.
+  /// Starts ranks, and returns when they and all their descendants have ended.
   void run_ranks(const Message& start_message, std::vector<UniqueFd> descriptors) {
     is_stopping_ = must_kill_ = has_told_ = false;
     courtesy_until_.reset();
@@ -110,10 +110,11 @@ class Guardian {
     while (is_launcher_there_ && !is_over()) {
       pollfd polls[] = {
           {options_.control.value(), POLLIN, 0}, {child_signals_.value(), POLLIN, 0}, {failures_.value(), POLLIN, 0}};
-      // A child of a child that ends tells nobody: while waiting for the last of a stopped group, look now and then.
+      // The end of a grandchild causes no signal, so the last members of a group that is to end are looked for
+      // repeatedly.
       poll(polls, 3, ranks_.empty() ? 50 : -1);
       if (polls[0].revents != 0) obey();
-      if (polls[2].revents != 0) tell_failures();  // before its exit: the cause first
+      if (polls[2].revents != 0) tell_failures();  // before the exit, since it is the cause
       reap();
       if (ranks_.empty() && store_ > 0 && !std::exchange(has_told_, true)) tell({.kind = Message::Kind::kOnlyStore});
     }
@@ -126,7 +127,7 @@ class Guardian {
     tell({.kind = Message::Kind::kDone});
   }
 
-  /// What starts ranks, now and after the next failure.
+  /// The processes that start ranks, now and after the next failure.
   std::vector<pid_t> to_keep() const {
     std::vector<pid_t> result;
     if (preload_ && preload_->pid() > 0) result.push_back(preload_->pid());
@@ -144,7 +145,8 @@ class Guardian {
         return;
       }
       const auto num_streams = static_cast<size_t>(std::popcount(static_cast<uint32_t>(message->value)));
-      if (message->kind != Message::Kind::kRank || received.size() != num_streams) return;  // it thought better of it
+      if (message->kind != Message::Kind::kRank || received.size() != num_streams)
+        return;  // the launcher has given up this start
       auto next = received.begin();
       if ((message->value & kStandardInput) != 0) one.in = std::move(*next++);
       if ((message->value & kStandardOutput) != 0) one.out = std::move(*next++);
@@ -154,12 +156,12 @@ class Guardian {
     const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
     if (message_of_start.rank == 1 && !preload_) preload(plans);
     leave_session();
-    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // while it loaded
+    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // meanwhile, during the loading
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
       const auto fd_or_null = [&](const UniqueFd& fd) { return fd ? fd.value() : null_.value(); };
-      if (plans[i].is_store) {  // which ends with its standard input
+      if (plans[i].is_store) {  // the store ends at the end of its standard input
         auto pipe = make_pipe();
         streams[i].in = std::move(pipe.read_end);
         store_input_ = std::move(pipe.write_end);
@@ -172,12 +174,12 @@ class Guardian {
                                              .index = index,
                                              .file_limit = options_.file_limit});
       const int error_number = errno;
-      streams[i] = {};  // the reader must see the end of file when the rank is gone
+      streams[i] = {};  // the reader must see the end of file when the rank has ended
       if (pid < 0) {
         tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = error_number});
         break;
       }
-      if (plans[i].is_store) {  // signals are for ranks
+      if (plans[i].is_store) {  // it is not signalled with the ranks
         store_ = pid;
         store_index_ = index;
       } else {
@@ -190,7 +192,7 @@ class Guardian {
     failures_ = std::move(failures.read_end);
   }
 
-  /// Waits until it can fork ranks; what the launcher says meanwhile counts.
+  /// Waits until the program can fork ranks, and obeys the launcher meanwhile.
   void preload(std::vector<RankPlan> plans) {
     std::erase_if(plans, [](const RankPlan& plan) { return plan.is_store; });
     preload_.emplace(plans);
@@ -210,7 +212,7 @@ class Guardian {
     send_message(options_.control.value(), {.kind = Message::Kind::kNotPreloaded}, {text.value()});
   }
 
-  /// The plan's process group is 0 afterwards if the rank could not be put there.
+  /// Sets the process group of `plan` to 0 if the rank could not be started in it.
   pid_t start_one(RankPlan& plan, const StartOptions& options) {
     if (preload_ && preload_->is_ready() && !plan.is_store) {
       if (const auto pid = preload_->start_rank(plan, options)) return *pid;
@@ -218,7 +220,7 @@ class Guardian {
     }
     if (plan.process_group != 0) {
       if (const auto pid = starter_ ? starter_->start_rank(plan, options) : std::nullopt) return *pid;
-      starter_.reset();  // it was killed; the rank does without the terminal
+      starter_.reset();  // it was killed; the rank starts without the terminal
       plan.process_group = 0;
     }
     return start_rank(plan, options);
@@ -243,14 +245,14 @@ class Guardian {
   }
 
   void signal_groups(int signal, pid_t told) const {
-    // The number of a group stays taken while it has a member: an unreaped rank, or a child that it left.
+    // The id of a group is not reused while the group has a member: an unreaped rank, or a child that it left.
     const auto left = groups_.size() == ranks_.size() ? std::vector<pid_t>() : groups_of_leftovers();
     for (const auto& group : groups_) {
       if (group.id == told) continue;
       const bool has_rank = ranks_.contains(group.rank);
       if (!has_rank && std::find(left.begin(), left.end(), group.id) == left.end()) continue;
-      // Between its fork and its setsid or setpgid a rank is in another group; the signal waits for it, blocked, until
-      // exec.
+      // Between its fork and its setsid or setpgid a rank is in another group. There the signal is blocked, and pending
+      // until exec.
       if (has_rank && getpgid(group.rank) != group.id) kill(group.rank, signal);
       if (group.id == group.rank) {
         kill(-group.id, signal);
@@ -260,7 +262,7 @@ class Guardian {
     }
   }
 
-  /// Groups whose rank is gone and that still have a member.
+  /// Groups whose rank has ended and that still have a member.
   std::vector<pid_t> groups_of_leftovers() const {
     std::vector<pid_t> result;
     for (const auto& process : descendants()) {
@@ -276,7 +278,7 @@ class Guardian {
     while ((count = read(failures_.value(), &failure, sizeof failure)) == sizeof failure) {
       tell({.kind = Message::Kind::kCannotRun, .rank = failure.index, .value = failure.error_number});
     }
-    if (count == 0) failures_.reset();  // every rank has passed exec
+    if (count == 0) failures_.reset();  // every exec has succeeded or failed
   }
 
   void reap() {
@@ -302,13 +304,13 @@ class Guardian {
     if (must_kill_) return true;
     if (!ranks_.empty() || store_ > 0) return false;
     if (!has_children() || (!to_keep().empty() && !has_others())) return true;
-    // A rank that was a shell ends at the signal; the program below it may still be saving its work.
+    // A rank that is a shell ends at the signal, while the program that it started may still be saving its work.
     if (is_stopping_ && !groups_of_leftovers().empty()) return false;
     if (!courtesy_until_) courtesy_until_ = std::chrono::steady_clock::now() + kCourtesy;
     return std::chrono::steady_clock::now() >= *courtesy_until_;
   }
 
-  /// Descendants beyond what starts ranks.
+  /// Whether there are descendants besides the processes that start ranks.
   bool has_others() const {
     const auto keep = to_keep();
     for (const auto& process : descendants()) {
@@ -321,17 +323,17 @@ class Guardian {
   UniqueFd null_;
   UniqueFd child_signals_;
   UniqueFd failures_;
-  std::unordered_map<pid_t, int32_t> ranks_;  ///< Alive, or not yet reaped.
+  std::unordered_map<pid_t, int32_t> ranks_;  ///< Running, or not yet reaped; with their index.
   std::vector<RankGroup> groups_;
   std::optional<Preload> preload_;
-  std::optional<SessionStarter> starter_;  ///< Where a rank shares the launcher's process group.
+  std::optional<SessionStarter> starter_;  ///< For a rank in the launcher's process group.
   UniqueFd store_input_;
   pid_t store_ = -1;
   int32_t store_index_ = -1;
   bool is_launcher_there_ = true;
   bool is_stopping_ = false;
   bool must_kill_ = false;
-  bool has_told_ = false;  ///< That only the store is left.
+  bool has_told_ = false;  ///< kOnlyStore was sent.
   std::optional<std::chrono::steady_clock::time_point> courtesy_until_;
 };
 
@@ -341,9 +343,9 @@ void guard(GuardianOptions options) {
   try {
     Guardian(std::move(options)).run();
   } catch (...) {
-    _exit(1);  // the ranks have their death signal, and the launcher its end of file
+    _exit(1);  // the death signal ends the ranks, and the launcher sees the end of file
   }
-  _exit(0);  // not exit(): the launcher's atexit handlers are not ours
+  _exit(0);  // not exit(), which would run the launcher's atexit handlers
 }
 
 }  // namespace yoke::launch

@@ -1,5 +1,4 @@
-// yoke/launch/process/guardian.h -- the process that starts the ranks and outlives the launcher just long enough to end
-// them.
+// yoke/launch/process/guardian.h -- the process that starts the ranks, and ends them when the launcher has ended.
 #pragma once
 
 #include <sys/resource.h>
@@ -12,17 +11,18 @@
 namespace yoke::launch {
 
 struct GuardianOptions {
-  UniqueFd control;            ///< Its end of the protocol's socket pair.
+  UniqueFd control;            ///< The guardian's end of the socket pair (protocol.h).
   std::vector<int> keep_open;  ///< Other descriptors of the launcher that ranks inherit.
-  rlimit file_limit{};         ///< What the ranks get, whatever the launcher raised its own to.
-  bool has_terminal = false;   ///< Some plan may name the launcher's process group.
-  std::string folder;          ///< Made at the start, and removed once the launcher is gone; empty: none.
+  rlimit file_limit{};         ///< For the ranks. The launcher may have raised its own.
+  bool has_terminal = false;   ///< A plan may name the launcher's process group.
+  std::string folder;          ///< Created at the start, removed when the launcher has ended; empty: none.
 };
 
-/// Starts ranks when it is told to, and does to them what it is told; at the launcher's end of file, and after the last
-/// rank, it ends all that is left of them: children that were orphaned, daemons with sessions of their own. It lives
-/// until the launcher has gone, so that somebody is there at each moment to tidy up. One thread, no decisions.
-/// REQUIRES: called in a fresh fork of the launcher, which has one thread.
+/// Starts ranks and signals them as the launcher says. After the last rank has ended, and when the launcher has ended
+/// (the end of file of `control`), it ends all processes that the ranks left: orphans, and daemons in their own
+/// sessions. It lives as long as the launcher, so that at each moment there is a process that cleans up. It has one
+/// thread and decides nothing. REQUIRES: the caller is a fresh fork of the launcher, which has one thread. (fork and
+/// not spawn(): the guardian goes on with the launcher's code, and needs no program on the disk.)
 [[noreturn]] void guard(GuardianOptions options);
 
 }  // namespace yoke::launch

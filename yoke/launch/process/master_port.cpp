@@ -17,7 +17,7 @@ namespace yoke::launch {
 
 namespace {
 
-/// IPv4, as Gloo and torch's store take it most reliably; IPv6 where there is nothing else.
+/// The first IPv4 address, which Gloo and torch's store handle most reliably; an IPv6 address if there is no other.
 struct Resolved {
   sockaddr_storage address{};
   socklen_t size = 0;
@@ -64,7 +64,8 @@ UniqueFd claim_port(uint16_t port) {
   if (!fd) throw system_error(errno, "making a socket");
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  const auto name = fmt::format("yoke/port/{}", port);  // abstract: it is gone with the launcher, however that ends
+  const auto name =
+      fmt::format("yoke/port/{}", port);  // abstract, so that it disappears with the launcher in every case
   name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   if (bind(fd.value(), reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
@@ -75,7 +76,7 @@ UniqueFd claim_port(uint16_t port) {
 
 MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any) {
   auto resolved = resolve(address);
-  // Debian gives a host's own name 127.0.1.1, where no other host finds it.
+  // On Debian the name of the host itself resolves to 127.0.1.1, which no other host can reach.
   if (or_any && is_loopback(resolved) && !is_number(address) && address != "localhost") {
     return take_master_port("0.0.0.0", wanted, false);
   }

@@ -1,4 +1,4 @@
-// yoke/launch/process/master_port.h -- the port where rank 0 will serve the ranks' store, taken before it is announced.
+// yoke/launch/process/master_port.h -- the port of the ranks' store, reserved before the ranks are told of it.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace yoke::launch {
 
-/// Bound with SO_REUSEADDR, and not listening. So the kernel gives the port to nobody else who asks for
-/// any; rank 0 listens on this very socket if it is a yoke program (it inherits it), and a program that knows nothing
-/// of it can bind the port again, since whoever serves torch's store sets SO_REUSEADDR too.
+/// A socket that is bound with SO_REUSEADDR and does not listen. So the kernel does not give the port to a program that
+/// asks for any free port. If rank 0 is a yoke program, it inherits this socket and listens on it. Any other program
+/// can bind the port again, since torch's store sets SO_REUSEADDR too.
 struct MasterPort {
   UniqueFd socket;  ///< Close-on-exec, above the three standard streams.
   uint16_t port = 0;
 };
 
-/// Keeps other launchers from the same port of this machine (of this network namespace): since SO_REUSEADDR lets both
-/// bind it until a rank 0 listens, their ranks would meet at one store and compute together. Close-on-exec.
-/// Errors  kUnavailable: another launcher has it.
+/// Reserves the port among the launchers of this machine (of this network namespace) while the result is open. Without
+/// this two launchers could bind one port, since SO_REUSEADDR allows it until a rank 0 listens, and the ranks of both
+/// jobs would meet at one store. Close-on-exec. Errors  kUnavailable: another launcher has reserved it.
 UniqueFd claim_port(uint16_t port);
 
-/// `address`: of this machine, a name or a number; `wanted`: unset for any free port; `or_any`: where the address is
-/// not this machine's, the port on all that it has. Errors  kUnavailable, naming the port, when it is taken; kNotFound:
-/// the address is not this machine's.
+/// `address`: a name or number of this machine; `wanted`: nullopt for any free port; `or_any`: if the address is not
+/// one of this machine, bind the port on all of its addresses. Errors  kUnavailable with the port: it is in use;
+/// kNotFound: the address is not one of this machine.
 MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any = false);
 
 }  // namespace yoke::launch

@@ -1,14 +1,14 @@
-// yoke/launch/process/order.h -- what ranks can be told, all at once.
+// yoke/launch/process/order.h -- what the launcher can demand of all ranks at once.
 #pragma once
 
 namespace yoke::launch {
 
 enum class Order {
   kNone,
-  kForward,   ///< A signal, to the process group of every rank.
-  kSignal,    ///< The same, and they are to end.
-  kKill,      ///< They end now, and whatever they started.
-  kEndStore,  ///< Not to ranks: the program that serves their store may end.
+  kForward,   ///< Send a signal to the process group of every rank.
+  kSignal,    ///< The same, after which the ranks are to end.
+  kKill,      ///< Kill the ranks and everything that they started.
+  kEndStore,  ///< End the program that serves the ranks' store.
 };
 
 }  // namespace yoke::launch

@@ -9,11 +9,10 @@
 
 namespace yoke::launch {
 
-/// What the guardian needs of the plans: not where their output goes, which it is given as descriptors. CBOR (RFC
-/// 8949), whose texts may hold any bytes.
+/// What the guardian needs of the plans. It needs nothing about their output, whose descriptors it is sent.
 std::string encode_plans(const std::vector<RankPlan>& plans);
 
-/// Errors  kInternal: this is no text of encode_plans().
+/// Errors  kInternal: `text` is not from encode_plans().
 std::vector<RankPlan> decode_plans(std::string_view text);
 
 }  // namespace yoke::launch

@@ -1,5 +1,6 @@
-// yoke/launch/process/preload.h -- the guardian's side of `--preload`: the user's program, stopped before its main with
-// libtorch loaded, from which ranks are forked in milliseconds, at the start and after every failure. docs/preload.md.
+// yoke/launch/process/preload.h -- the guardian's side of `--preload`. The user's program loads libtorch and stops
+// before its main; ranks are forked from it in milliseconds, at the start and after every failure. Its page is
+// docs/preload.md.
 #pragma once
 
 #include <sys/types.h>
@@ -16,37 +17,38 @@
 
 namespace yoke::launch {
 
-/// Owned by whoever guards the job, for the whole of it: ranks become children of that process, which must be a child
-/// subreaper. If it dies, so does the program.
+/// The waiting program. Its owner guards the job: ranks become children of the owner, which must be a child subreaper.
+/// If the owner dies, the program dies too.
 ///
-/// Threads  one, and the same one: the death signal of a process is bound to the thread that started it.
+/// Threads  the owner has one thread, since the death signal of a process depends on the thread that started it.
 class Preload {
  public:
-  /// Why ranks of this program must be started by exec, as a clause; nullopt: it may be preloaded. A program is looked
-  /// for as exec looks for it, and read, never run: one that knows nothing of this would run its main.
+  /// The reason why the program cannot be preloaded, as a clause, and its ranks must be started by exec; nullopt: it
+  /// can be preloaded. The program is found as exec finds it; its file is read and never run, since a program without
+  /// libyoke_dist would run its main.
   static std::optional<std::string> why_not(const std::vector<std::string>& argv, const Environment& environment);
 
-  /// Starts the program, which then loads; poll fd(). REQUIRES: why_not said nothing.
-  /// `ranks`: of the first attempt; the program is loaded with what their environments have in common.
+  /// Starts the program, which then loads; poll fd(). REQUIRES: why_not() returned nullopt.
+  /// `ranks`: those of the first attempt; the program gets the variables that they have in common.
   /// Errors  kUnavailable: no socket or no process.
   explicit Preload(const std::vector<RankPlan>& ranks);
-  /// Ends it. Its ranks stay.
+  /// Ends the program, and not its ranks.
   ~Preload();
   Preload(const Preload&) = delete;
   Preload& operator=(const Preload&) = delete;
 
   pid_t pid() const { return pid_; }
-  int fd() const { return socket_.value(); }  ///< Readable when there is news; -1 when it has failed.
+  int fd() const { return socket_.value(); }  ///< Readable when the state may have changed; -1: failed.
 
-  /// Waits until it is known whether ranks can be forked, `interrupt` (-1: nothing) is readable, or the limit is over.
+  /// Waits until it is known whether ranks can be forked, `interrupt` (-1: none) is readable, or `limit` has passed.
   void wait(int interrupt, std::chrono::milliseconds limit);
   bool is_loading() const { return socket_ && !is_ready_; }
   bool is_ready() const { return socket_ && is_ready_; }
-  /// Why it is neither, as a clause: "it has 4 threads before its main".
+  /// Why it is neither loading nor ready, as a clause: "it has 4 threads before its main".
   const std::string& reason() const { return reason_; }
 
-  /// Forks the rank. Its pid, a child of the caller; -1 with errno as from fork; nullopt: it is not ready, or has
-  /// failed just now, or was not made for this plan: start_rank() of rank_process.h is there for it.
+  /// Forks the rank, as a child of the caller. Returns its pid, or -1 with errno as fork does; nullopt: the program is
+  /// not ready, has just failed, or is another one than the plan's, so that start_rank() of rank_process.h is needed.
   std::optional<pid_t> start_rank(const RankPlan& plan, const StartOptions& options);
 
  private:
@@ -55,13 +57,13 @@ class Preload {
 
   const std::vector<std::string> argv_;
   pid_t pid_ = -1;
-  UniqueFd process_;  ///< A pidfd: whoever reaps children may have reaped this one.
+  UniqueFd process_;  ///< A pidfd, since the owner may have reaped the program already.
   UniqueFd socket_;
   bool is_ready_ = false;
   std::string reason_;
 };
 
-/// Pure: the variables that are the same in all.
+/// The variables that are the same in all ranks. Pure.
 std::vector<std::string> common_environment(const std::vector<RankPlan>& ranks);
 
 }  // namespace yoke::launch

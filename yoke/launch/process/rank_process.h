@@ -5,15 +5,11 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
+#include "yoke/base/preload.h"
 #include "yoke/launch/plan/plan.h"
 
 namespace yoke::launch {
-
-/// `words` as exec takes them, a null pointer last. They point into `words`.
-std::vector<char*> pointers(const std::vector<std::string>& words);
 
 /// What a child writes into `failures` if exec fails, before it exits with 126 or 127.
 struct ExecFailure {
@@ -25,19 +21,22 @@ struct StartOptions {
   int in_fd = -1;
   int out_fd = -1;
   int err_fd = -1;
-  int master_fd = -1;  ///< The master's socket, told to the rank in YOKE_MASTER_LISTEN_FD; -1: not this rank's.
+  int master_fd = -1;  ///< The master's socket, whose number the rank finds in YOKE_MASTER_LISTEN_FD; -1: none.
   int failures = -1;   ///< A pipe, close-on-exec.
   int32_t index = 0;   ///< For `failures`.
   rlimit file_limit{};
 };
 
-/// Whose child a rank becomes, and so who guards it: the caller, or the caller's parent.
+/// Whose child a rank becomes, which is the process that guards it: the caller, or the caller's parent.
 enum class Guard { kCaller, kParent };
 
-/// Starts the rank in a session of its own, or else in the plan's process group, with default signals, and with SIGKILL
-/// as its death signal for the case that its guardian dies. Returns the pid, or -1 with errno. REQUIRES: one thread;
-/// descriptors that it is given are above the three standard streams; the plan's process group, if there is one, is of
-/// the caller's session.
+/// What the rank is given, whether it is started by exec or forked from a preloaded program.
+RankProcess to_rank_process(const RankPlan& plan, const StartOptions& options);
+
+/// Starts the rank in a session of its own, or else in the plan's process group. It has default signals, and SIGKILL as
+/// its death signal in case its guardian dies. Returns the pid, or -1 with errno.
+/// REQUIRES: one thread; descriptors in `options` are above the three standard streams; the plan's process group, if
+/// there is one, is in the caller's session.
 pid_t start_rank(const RankPlan& plan, const StartOptions& options, Guard guard = Guard::kCaller);
 
 }  // namespace yoke::launch

@@ -1,7 +1,6 @@
 #include "yoke/launch/process/session_starter.h"
 
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,7 +17,7 @@ namespace {
 
 using MessageKind = Message::Kind;
 
-/// The descriptors of a kStart message; the master's socket is there for rank 0 of the job alone.
+/// The descriptors of a kStart message. Only rank 0 of the job has kMaster.
 enum Descriptor : size_t { kPlan, kIn, kOut, kErr, kFailures, kMaster };
 
 Message start_as_told(const Message& message, const std::vector<UniqueFd>& fds, const rlimit& file_limit) {
@@ -37,7 +36,7 @@ Message start_as_told(const Message& message, const std::vector<UniqueFd>& fds, 
 
 [[noreturn]] void serve_guardian(int socket, pid_t guardian, const rlimit& file_limit) {
   prctl(PR_SET_NAME, "yoke-starter");
-  setpgid(0, 0);  // SIGKILL to the launcher's group is not for the starter
+  setpgid(0, 0);  // SIGKILL to the launcher's group must not reach the starter
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guardian) _exit(1);
   try {
@@ -47,7 +46,7 @@ Message start_as_told(const Message& message, const std::vector<UniqueFd>& fds, 
       fds.clear();
     }
   } catch (...) {
-    _exit(1);  // the guardian sees the end of the socket
+    _exit(1);  // the guardian sees the end of file
   }
   _exit(0);
 }
@@ -55,12 +54,11 @@ Message start_as_told(const Message& message, const std::vector<UniqueFd>& fds, 
 }  // namespace
 
 SessionStarter::SessionStarter(const rlimit& file_limit, const std::vector<int>& inherited_fds) {
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) throw system_error(errno, "making a socket");
-  socket_ = UniqueFd(pair[0]);
-  const UniqueFd theirs(pair[1]);
+  auto sockets = make_socket_pair();
+  socket_ = std::move(sockets.near);
+  const auto theirs = std::move(sockets.far);
   const pid_t guardian = getpid();
-  pid_ = fork();
+  pid_ = fork();  // not spawn(): the starter runs the code of the guardian, and needs no program on the disk
   if (pid_ < 0) throw system_error(errno, "starting the process that starts ranks on the terminal");
   if (pid_ > 0) return;
   auto keep = inherited_fds;

@@ -1,4 +1,4 @@
-// yoke/launch/process/session_starter.h -- starts ranks in the session that its maker has left.
+// yoke/launch/process/session_starter.h -- starts ranks in the session that the guardian has left.
 #pragma once
 
 #include <sys/resource.h>
@@ -16,14 +16,14 @@ namespace yoke::launch {
 /// A child of the guardian that stays in the launcher's session when the guardian leaves it, and starts the rank that
 /// shares the launcher's process group (RankPlan::process_group), as a child of the guardian.
 ///
-/// The guardian itself must not be in that session: with a child in the launcher's process group and itself in another
-/// group it would count as the job's shell. Where there is none (`ssh -t host yoke run`), Ctrl-Z would then stop a job
-/// that nobody can continue.
+/// The guardian itself must not be in that session. With a child in the launcher's process group and itself in another
+/// group, it would count as the shell of the job for the kernel. Without a real shell (`ssh -t host yoke run`), Ctrl-Z
+/// would then stop a job that nothing can continue.
 ///
-/// Threads  one, and the same one: the starter's death signal is bound to the thread that made it.
+/// Threads  the guardian has one thread, since the death signal of the starter depends on the thread that forked it.
 class SessionStarter {
  public:
-  /// `inherited_fds`: what ranks may inherit beside the descriptors that they are started with.
+  /// `inherited_fds`: what ranks may inherit besides the descriptors that start_rank() is given.
   /// REQUIRES: the caller is in the launcher's session, and blocks all signals.
   /// Errors  kUnavailable: no socket or no process.
   SessionStarter(const rlimit& file_limit, const std::vector<int>& inherited_fds);
@@ -32,13 +32,13 @@ class SessionStarter {
 
   pid_t pid() const { return pid_; }
 
-  /// As start_rank(), with the file limit of the constructor. nullopt: the starter was killed.
+  /// Like start_rank() of rank_process.h, with the file limit of the constructor. nullopt: the starter was killed.
   /// REQUIRES: the three streams of `options` are open.
   std::optional<pid_t> start_rank(const RankPlan& plan, const StartOptions& options);
 
  private:
   pid_t pid_ = -1;
-  UniqueFd socket_;  ///< The starter ends when it is closed.
+  UniqueFd socket_;  ///< The starter ends when this is closed.
 };
 
 }  // namespace yoke::launch

@@ -30,7 +30,7 @@ void fail_instead_of(int signal) {
 
 UniqueFd take_signals(const std::vector<int>& stop_signals) {
   fail_instead_of(SIGPIPE);
-  fail_instead_of(SIGXFSZ);  // beyond the limit of file sizes (`ulimit -f`), as on a full disk
+  fail_instead_of(SIGXFSZ);  // a write beyond the file size limit (`ulimit -f`) is handled like a full disk
   signal(SIGCHLD, SIG_DFL);
   sigset_t handled;
   sigemptyset(&handled);
@@ -43,7 +43,7 @@ UniqueFd take_signals(const std::vector<int>& stop_signals) {
     if (action.sa_handler != SIG_IGN) sigaddset(&handled, number);
   }
   sigset_t blocked = handled;
-  sigaddset(&blocked, SIGCHLD);  // end_descendants() waits for it
+  sigaddset(&blocked, SIGCHLD);  // for end_descendants(), which waits for it
   sigprocmask(SIG_BLOCK, &blocked, nullptr);
   UniqueFd fd(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) throw system_error(errno, "taking signals");
@@ -66,7 +66,7 @@ void stop_by(int signal) {
   sigset_t only;
   sigemptyset(&only);
   sigaddset(&only, signal);
-  raise(signal);  // pending, while it is blocked; a SIGCONT that comes now takes it back
+  raise(signal);  // it is pending, since it is blocked; a SIGCONT that arrives now cancels it
   sigprocmask(SIG_UNBLOCK, &only, nullptr);
   sigprocmask(SIG_BLOCK, &only, nullptr);
 }

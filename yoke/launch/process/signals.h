@@ -1,4 +1,4 @@
-// yoke/launch/process/signals.h -- the signals of a launcher, as a descriptor.
+// yoke/launch/process/signals.h -- the signals of a launcher, read from a descriptor.
 #pragma once
 
 #include <optional>
@@ -8,32 +8,31 @@
 
 namespace yoke::launch {
 
-/// A write that would raise `signal` (SIGPIPE, SIGXFSZ) fails from now on with EPIPE or EFBIG and does not end this
-/// process. By a handler, which exec takes away again: ranks have the signal as this process had it.
+/// From now on a write that would raise `signal` (SIGPIPE, SIGXFSZ) fails with EPIPE or EFBIG and does not end this
+/// process. This sets a handler, which exec removes, so that ranks have the disposition that this process started with.
 void fail_instead_of(int signal);
 
-/// Blocks `stop_signals`, SIGUSR1, SIGUSR2, the signals of job control and SIGCHLD for good, and lets writes to a pipe
-/// without a reader, or beyond the limit of file sizes, fail instead of ending this process. Signals that were ignored
-/// when we started stay ignored: nohup, or a shell's background job, wants it so. The result is a signalfd that does
-/// not block. Since SIGTTOU is blocked, what this process writes in the background never stops it.
+/// Blocks `stop_signals`, SIGUSR1, SIGUSR2, the job control signals and SIGCHLD permanently, and calls
+/// fail_instead_of() for SIGPIPE and SIGXFSZ. Signals that this process was started with as ignored stay ignored, as
+/// nohup and background jobs of a shell need it. Returns a non-blocking signalfd. Since SIGTTOU is blocked, output from
+/// the background does not stop this process.
 UniqueFd take_signals(const std::vector<int>& stop_signals);
 
 struct Signal {
   int number = 0;
-  /// It came from the kernel, for a key (Ctrl-C) or an attempt to read in the background, and so to the whole process
-  /// group. Else somebody called kill(), for this process or for more of them; or the terminal has hung up, which the
-  /// kernel tells the leader of a session alone.
+  /// The kernel sent it to the whole process group, because of a key (Ctrl-C) or a read in the background. Otherwise a
+  /// process called kill(), or the terminal has hung up and the kernel has told only the session leader.
   bool is_from_terminal = false;
 };
 
-/// The next one; nullopt: none.
+/// The next pending signal; nullopt: none.
 std::optional<Signal> next_signal(const UniqueFd& signals);
 
-/// Whether it stops a process (Ctrl-Z): SIGTSTP, SIGTTIN, SIGTTOU.
+/// Whether `signal` stops a process: SIGTSTP (Ctrl-Z), SIGTTIN, SIGTTOU.
 bool is_job_control(int signal);
 
-/// Does what the signal would have done, had it not been taken: returns when this process was continued, or at once
-/// where the kernel ignores it, for nobody could continue us (the process group is orphaned).
+/// Stops this process, as the signal would have done if it were not blocked. Returns when the process is continued, or
+/// at once if the kernel ignores the signal because the process group is orphaned and nothing could continue it.
 void stop_by(int signal);
 
 }  // namespace yoke::launch

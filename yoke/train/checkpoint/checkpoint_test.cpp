@@ -14,6 +14,7 @@
 
 #include "fakes/run_ranks.h"
 #include "tests/support/command.h"
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/train/checkpoint/checkpoint_folder.h"
@@ -25,6 +26,7 @@ namespace yoke::train {
 namespace {
 
 namespace fs = std::filesystem;
+using test::error_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -119,17 +121,6 @@ void edit_header(const fs::path& path, const std::string& from, const std::strin
   const auto crc = crc32_z(0, reinterpret_cast<const unsigned char*>(bytes.data()), 8 + length);
   bytes.replace(field, 8, fmt::format("{:08x}", crc));
   overwrite(path, bytes);
-}
-
-template <typename F>
-Error error_of(F function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "threw nothing";
-  return Error(ErrorCode::kInternal, "");
 }
 
 TEST_F(CheckpointTest, ComesBackWhole) {

@@ -7,10 +7,10 @@
 #include <set>
 
 #include "yoke/base/error.h"
+#include "yoke/base/utf8.h"
 #include "yoke/dist/group.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/train/checkpoint/detail/state_part.h"
-#include "yoke/train/format/detail/utf8.h"
 
 namespace yoke::train {
 namespace {

@@ -9,6 +9,7 @@
 
 #include <functional>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/dist/plug.h"
 #include "yoke/train/checkpoint/module_state.h"
@@ -23,15 +24,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const c10::Device kCpu(c10::kCPU), kMeta(c10::kMeta);
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(Devices, AreTheCpuWithoutAGpu) {
   if (dist::loaded_plug() != nullptr) GTEST_SKIP() << "this machine has a GPU";
@@ -85,7 +77,7 @@ struct Apart : torch::nn::Module {
 TEST(Devices, NamesTheFirstTwoThatAreApart) {
   EXPECT_EQ(device_of(*torch::nn::Linear(2, 2)), kCpu);
   EXPECT_EQ(device_of(torch::nn::Module()), std::nullopt);
-  EXPECT_THAT(message_of([&] { device_of(Apart()); }),
+  EXPECT_THAT(test::error_of([&] { device_of(Apart()); }).what(),
               AllOf(HasSubstr("'weight' is on cpu"), HasSubstr("'mean' on meta")));
 }
 
@@ -93,7 +85,7 @@ TEST(Devices, NamesBothSidesThatShouldBeOnOne) {
   const auto x = at::ones({2}), y = at::empty({2}, kMeta);
   check_same_device("x", x, "weight", at::ones({3}));
   check_same_device("x", at::ones({}), "weight", y);  // a scalar matches any device
-  EXPECT_THAT(message_of([&] { check_same_device("x", x, "weight", y); }),
+  EXPECT_THAT(test::error_of([&] { check_same_device("x", x, "weight", y); }).what(),
               HasSubstr("'x' is on cpu, 'weight' on meta"));
 }
 

@@ -9,8 +9,8 @@
 #include <unordered_map>
 
 #include "yoke/base/error.h"
+#include "yoke/base/utf8.h"
 #include "yoke/train/format/detail/pickle_globals.h"
-#include "yoke/train/format/detail/utf8.h"
 
 namespace yoke::train {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "yoke/base/error.h"
-#include "yoke/train/format/detail/utf8.h"
+#include "yoke/base/utf8.h"
 
 namespace yoke::train {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/utf8.h"
 #include "yoke/train/format/detail/pickle_globals.h"
 #include "yoke/train/format/detail/pt_dtypes.h"
-#include "yoke/train/format/detail/utf8.h"
 #include "yoke/train/format/detail/zip_file.h"
 #include "yoke/train/format/pt_file.h"
 #include "yoke/train/sharding.h"

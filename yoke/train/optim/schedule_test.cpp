@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/message_of.h"
 #include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/plateau.h"
@@ -77,29 +78,20 @@ TEST(Schedules, RestartsEndWhereverTheyAreAsked) {
 
 TEST(Schedules, RefuseOptionsByName) {
   using ::testing::HasSubstr;
-  const auto message = [](const auto& make) -> std::string {
-    try {
-      make();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      return error.what();
-    }
-    return "(nothing thrown)";
-  };
-  EXPECT_THAT(message([] { constant_lr({.factor = 2}); }), HasSubstr("constant_lr: factor"));
-  EXPECT_THAT(message([] { linear_lr({.start_factor = -1}); }), HasSubstr("linear_lr: start_factor"));
-  EXPECT_THAT(message([] { linear_lr({.num_steps = 0}); }), HasSubstr("linear_lr: num_steps"));
-  EXPECT_THAT(message([] { polynomial_lr({.power = NAN}); }), HasSubstr("polynomial_lr: power"));
-  EXPECT_THAT(message([] { exponential_lr({}); }), HasSubstr("exponential_lr: gamma"));
-  EXPECT_THAT(message([] { step_lr({}); }), HasSubstr("step_lr: step_size"));
-  EXPECT_THAT(message([] { multi_step_lr({.gamma = -1}); }), HasSubstr("multi_step_lr: gamma"));
-  EXPECT_THAT(message([] { cosine_annealing_lr({}); }), HasSubstr("cosine_annealing_lr: num_steps"));
-  EXPECT_THAT(message([] { cosine_annealing_lr({.lr = -1, .num_steps = 1}); }), HasSubstr("lr must be"));
-  EXPECT_THAT(message([] { cosine_annealing_warm_restarts({.first_num_steps = 1, .growth = 0}); }),
+  EXPECT_THAT(test::message_of([] { constant_lr({.factor = 2}); }), HasSubstr("constant_lr: factor"));
+  EXPECT_THAT(test::message_of([] { linear_lr({.start_factor = -1}); }), HasSubstr("linear_lr: start_factor"));
+  EXPECT_THAT(test::message_of([] { linear_lr({.num_steps = 0}); }), HasSubstr("linear_lr: num_steps"));
+  EXPECT_THAT(test::message_of([] { polynomial_lr({.power = NAN}); }), HasSubstr("polynomial_lr: power"));
+  EXPECT_THAT(test::message_of([] { exponential_lr({}); }), HasSubstr("exponential_lr: gamma"));
+  EXPECT_THAT(test::message_of([] { step_lr({}); }), HasSubstr("step_lr: step_size"));
+  EXPECT_THAT(test::message_of([] { multi_step_lr({.gamma = -1}); }), HasSubstr("multi_step_lr: gamma"));
+  EXPECT_THAT(test::message_of([] { cosine_annealing_lr({}); }), HasSubstr("cosine_annealing_lr: num_steps"));
+  EXPECT_THAT(test::message_of([] { cosine_annealing_lr({.lr = -1, .num_steps = 1}); }), HasSubstr("lr must be"));
+  EXPECT_THAT(test::message_of([] { cosine_annealing_warm_restarts({.first_num_steps = 1, .growth = 0}); }),
               HasSubstr("growth"));
-  EXPECT_THAT(message([] { sequence({}); }), HasSubstr("sequence: there must be"));
-  EXPECT_THAT(message([] { product({Schedule()}); }), HasSubstr("product: a schedule is empty"));
-  EXPECT_THAT(message([] { linear_lr({})(-1); }), HasSubstr("linear_lr: step -1"));
+  EXPECT_THAT(test::message_of([] { sequence({}); }), HasSubstr("sequence: there must be"));
+  EXPECT_THAT(test::message_of([] { product({Schedule()}); }), HasSubstr("product: a schedule is empty"));
+  EXPECT_THAT(test::message_of([] { linear_lr({})(-1); }), HasSubstr("linear_lr: step -1"));
 }
 
 double metric_of(int i) { return i < 10 ? 1.0 / (i + 1) : 0.1 + 0.01 * std::sin(i); }

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/message_of.h"
 #include "tests/support/paths.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/adam.h"
@@ -29,15 +30,6 @@ namespace {
 
 using ::testing::HasSubstr;
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 float float_of(const std::string& bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(std::stoul(bits, nullptr, 16)));
@@ -149,18 +141,19 @@ TEST_F(GradScalerInUse, SkipsTheStepAndKeepsTheOptimizersState) {
 }
 
 TEST_F(GradScalerInUse, RefusesAWrongOrder) {
-  EXPECT_THAT(message_of([&] { scaler.unscale(optimizer); }), HasSubstr("unscale() before anything was scaled"));
-  EXPECT_THAT(message_of([&] { scaler.step(optimizer); }), HasSubstr("step() before anything was scaled"));
-  EXPECT_THAT(message_of([&] { scaler.update(); }), HasSubstr("update() before anything was scaled"));
+  EXPECT_THAT(test::error_of([&] { scaler.unscale(optimizer); }).what(),
+              HasSubstr("unscale() before anything was scaled"));
+  EXPECT_THAT(test::error_of([&] { scaler.step(optimizer); }).what(), HasSubstr("step() before anything was scaled"));
+  EXPECT_THAT(test::error_of([&] { scaler.update(); }).what(), HasSubstr("update() before anything was scaled"));
   backward();
-  EXPECT_THAT(message_of([&] { scaler.update(); }), HasSubstr("before any gradient was checked"));
+  EXPECT_THAT(test::error_of([&] { scaler.update(); }).what(), HasSubstr("before any gradient was checked"));
   scaler.unscale(optimizer);
-  EXPECT_THAT(message_of([&] { scaler.unscale(optimizer); }), HasSubstr("unscale() twice"));
+  EXPECT_THAT(test::error_of([&] { scaler.unscale(optimizer); }).what(), HasSubstr("unscale() twice"));
   scaler.step(optimizer);
-  EXPECT_THAT(message_of([&] { scaler.step(optimizer); }), HasSubstr("step() twice"));
-  EXPECT_THAT(message_of([&] { scaler.unscale(optimizer); }), HasSubstr("unscale() after step()"));
+  EXPECT_THAT(test::error_of([&] { scaler.step(optimizer); }).what(), HasSubstr("step() twice"));
+  EXPECT_THAT(test::error_of([&] { scaler.unscale(optimizer); }).what(), HasSubstr("unscale() after step()"));
   scaler.step(torchs);  // another optimizer
-  EXPECT_THAT(message_of([&] { scaler.step(torchs); }), HasSubstr("step() twice"));
+  EXPECT_THAT(test::error_of([&] { scaler.step(torchs); }).what(), HasSubstr("step() twice"));
   scaler.update();
   backward();
   scaler.step(optimizer);
@@ -168,7 +161,8 @@ TEST_F(GradScalerInUse, RefusesAWrongOrder) {
   EXPECT_TRUE(at::equal(weight, at::full({3}, -0.0625)));  // 0.5, an eighth of it (unscaled twice), 0.5
 
   weight.mutable_grad() = at::Tensor();
-  EXPECT_THAT(message_of([&] { scaler.step(torchs); }), HasSubstr("none of whose parameters has a gradient"));
+  EXPECT_THAT(test::error_of([&] { scaler.step(torchs); }).what(),
+              HasSubstr("none of whose parameters has a gradient"));
 }
 
 TEST_F(GradScalerInUse, RefusesFactorsOutsideTheirRanges) {
@@ -201,9 +195,10 @@ TEST_F(GradScalerInUse, WithoutAnyGradientDoesAsPyTorch) {
   scaler.scale(weight.sum());
   scaler.step(optimizer);
   EXPECT_TRUE(at::equal(weight, at::ones({3})));
-  EXPECT_THAT(message_of([&] { scaler.unscale(optimizer); }), HasSubstr("unscale() after step()"));
-  EXPECT_THAT(message_of([&] { scaler.step(torchs); }), HasSubstr("none of whose parameters has a gradient"));
-  EXPECT_THAT(message_of([&] { scaler.update(); }), HasSubstr("before any gradient was checked"));
+  EXPECT_THAT(test::error_of([&] { scaler.unscale(optimizer); }).what(), HasSubstr("unscale() after step()"));
+  EXPECT_THAT(test::error_of([&] { scaler.step(torchs); }).what(),
+              HasSubstr("none of whose parameters has a gradient"));
+  EXPECT_THAT(test::error_of([&] { scaler.update(); }).what(), HasSubstr("before any gradient was checked"));
 }
 
 TEST_F(GradScalerInUse, PassesThroughWhenDisabled) {
@@ -252,8 +247,8 @@ TEST_F(GradScalerInUse, ContinuesFromItsState) {
   }
   auto broken = state;
   broken.erase("growth_interval");
-  EXPECT_THAT(message_of([&] { fresh.load_state_dict(broken); }), HasSubstr("'growth_interval' is not in"));
-  EXPECT_THAT(message_of([&] { fresh.load_state_dict({}); }), HasSubstr("not enabled"));
+  EXPECT_THAT(test::error_of([&] { fresh.load_state_dict(broken); }).what(), HasSubstr("'growth_interval' is not in"));
+  EXPECT_THAT(test::error_of([&] { fresh.load_state_dict({}).what(); }), HasSubstr("not enabled"));
 }
 
 TEST(GradScaler, RefusesToUnscaleHalfGradients) {
@@ -262,7 +257,7 @@ TEST(GradScaler, RefusesToUnscaleHalfGradients) {
   GradScaler scaler;
   scaler.scale(at::ones({}));
   weight.mutable_grad() = at::ones({2}, at::kHalf);
-  EXPECT_THAT(message_of([&] { scaler.unscale(optimizer); }), HasSubstr("encoder.weight is float16"));
+  EXPECT_THAT(test::error_of([&] { scaler.unscale(optimizer); }).what(), HasSubstr("encoder.weight is float16"));
 }
 
 TEST(GradScaler, LooksAtSparseGradientsOnceTheyAreSummed) {

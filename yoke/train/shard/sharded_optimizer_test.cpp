@@ -12,6 +12,7 @@
 #include <string>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/sgd.h"
@@ -23,14 +24,7 @@ using dist::World;
 using fakes::run_ranks;
 using testing::HasSubstr;
 
-std::string what_is_thrown_by(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+std::string what_is_thrown_by(const auto& body) { return test::error_of(body).what(); }
 
 std::unique_ptr<Optimizer> make_plain_sgd(NamedTensors parameters) {
   return std::make_unique<Sgd>(std::move(parameters), SgdOptions{.lr = 1});

@@ -1,0 +1,87 @@
+// tests/support/fake_machine.h -- the command `yoke` on machines whose NVIDIA driver is fakes/nvml.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tests/support/command.h"
+
+namespace yoke::test {
+
+using Json = nlohmann::json;
+
+/// The variables that give a program the driver of `fakes` with the GPUs of a state file.
+inline std::vector<std::pair<std::string, std::string>> driver_with(const std::string& state_file,
+                                                                    const std::string& fakes = YOKE_FAKES_FOLDER) {
+  return {{"YOKE_FAKE_NVML", state_file}, {"LD_LIBRARY_PATH", fakes}};
+}
+
+/// `state`: the name of a file in fakes/nvml/states, or the path of a state; empty: there is no driver. Unless a device
+/// of the state hangs, only this machine can be slow, so devices, ps and metrics have a deadline that it does not
+/// reach.
+inline CommandOptions on_machine(const std::string& state, std::vector<std::string> words,
+                                 const std::string& fakes = YOKE_FAKES_FOLDER) {
+  const bool is_path = state.find('/') != std::string::npos;
+  const auto path = is_path ? state : YOKE_STATES_FOLDER "/" + state + ".json";
+  const auto has = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  const bool reads = !words.empty() && (words[0] == "devices" || words[0] == "ps" || words[0] == "metrics");
+  if (reads && !has("--deadline") && !has("--replay") && slurp(path).find("hang_s") == std::string::npos) {
+    words.insert(words.begin() + 1, {"--deadline", "60"});
+  }
+  words.insert(words.begin(), YOKE_COMMAND);
+  CommandOptions options{.argv = std::move(words), .without = {"YOKE_FAKE_NVML", "COLUMNS"}};
+  if (!state.empty()) options.environment = driver_with(path, fakes);
+  return options;
+}
+
+inline Result yoke_on(const std::string& state, std::vector<std::string> words) {
+  return run(on_machine(state, std::move(words)));
+}
+
+/// The devices of `yoke devices --json` that are no CPU.
+inline std::vector<Json> gpus_of(const Result& result) {
+  std::vector<Json> gpus;
+  const auto snapshot = Json::parse(result.out);
+  for (const auto& device : snapshot.at("devices")) {
+    if (device.at("vendor") != "cpu") gpus.push_back(device);
+  }
+  return gpus;
+}
+
+/// A machine with GPUs of the test's own, and a folder for files.
+class FakeMachine {
+ public:
+  /// `state`: as fakes/nvml takes it (docs/fakes.md).
+  explicit FakeMachine(const Json& state) { folder_.write("state.json", state.dump()); }
+
+  /// GPUs with these PIDs on them. The memory of each is 1 GiB more than that of the one before.
+  FakeMachine(std::initializer_list<std::vector<pid_t>> pids_by_device) : FakeMachine(state_with(pids_by_device)) {}
+
+  const TemporaryFolder& folder() const { return folder_; }
+  std::string path(std::string_view file) const { return folder_.path(file); }
+  std::string state() const { return path("state.json"); }
+  CommandOptions yoke(std::vector<std::string> words) const { return on_machine(state(), std::move(words)); }
+
+ private:
+  static Json state_with(std::initializer_list<std::vector<pid_t>> pids_by_device) {
+    Json state = {{"devices", pids_by_device.size()}};
+    int device = 0;
+    for (const auto& pids : pids_by_device) {
+      auto processes = Json::array();
+      for (const auto pid : pids) {
+        processes.push_back({{"pid", pid}, {"memory_mib", 1024 * (processes.size() + 1)}, {"sm", 90}});
+      }
+      state["overrides"][std::to_string(device++)]["processes"] = processes;
+    }
+    return state;
+  }
+
+  TemporaryFolder folder_;
+};
+
+}  // namespace yoke::test

@@ -1,0 +1,17 @@
+// tests/support/lines.h -- the lines of a text, as copies, since in tests the text is often a temporary.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/base/text.h"
+
+namespace yoke::test {
+
+inline std::vector<std::string> lines_of(std::string_view text) {
+  const auto lines = yoke::lines_of(text);
+  return {lines.begin(), lines.end()};
+}
+
+}  // namespace yoke::test

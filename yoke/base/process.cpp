@@ -1,0 +1,175 @@
+#include "yoke/base/process.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke {
+namespace {
+
+/// Room for the descriptors of a message, aligned as recvmsg() requires it.
+struct FdSpace {
+  alignas(cmsghdr) char bytes[CMSG_SPACE(kMaxMessageFds * sizeof(int))] = {};
+};
+
+bool place_stream(int fd, int number) {
+  if (fd == kInheritedStream) return true;
+  if (fd == kNullStream) fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  return dup2(fd, number) >= 0;
+}
+
+/// glibc has no function for a fork with CLONE_PARENT. What its fork() does beyond the system call does not matter to a
+/// child that calls exec.
+pid_t fork_child(bool as_sibling) {
+  if (!as_sibling) return fork();
+  return static_cast<pid_t>(syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+}
+
+/// Runs between fork and exec, where only async-signal-safe calls are allowed.
+[[noreturn]] void become(const SpawnOptions& options, char** argv, char** environment, pid_t parent) {
+  if (options.new_session) setsid();
+  if (options.process_group) setpgid(0, *options.process_group);  // fails if the group has ended meanwhile
+  if (options.death_signal != 0) {
+    prctl(PR_SET_PDEATHSIG, options.death_signal);
+    if (getppid() != parent) _exit(1);  // the parent ended before the death signal was in place
+  }
+  if (place_stream(options.in, STDIN_FILENO) && place_stream(options.out, STDOUT_FILENO) &&
+      place_stream(options.err, STDERR_FILENO)) {
+    for (const int fd : options.inherited_fds) fcntl(fd, F_SETFD, 0);
+    if (options.before_exec) options.before_exec();
+    if (options.blocked_signals != BlockedSignals::kAsInherited) {
+      sigset_t signals;
+      (options.blocked_signals == BlockedSignals::kAll ? sigfillset : sigemptyset)(&signals);
+      sigprocmask(SIG_SETMASK, &signals, nullptr);
+    }
+    execvpe(argv[0], argv, environment);
+  }
+  const int error_number = errno;
+  if (options.exec_failed) options.exec_failed(error_number);
+  _exit(error_number == ENOENT ? 127 : 126);
+}
+
+}  // namespace
+
+bool is_program(const std::filesystem::path& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0;
+}
+
+std::optional<std::filesystem::path> find_program(std::string_view name, const Environment& environment) {
+  if (name.find('/') != name.npos) return name;
+  if (name.empty()) return std::nullopt;
+  auto path = environment.value_or("PATH", "/bin:/usr/bin");
+  if (path.empty()) path = ".";
+  for (const auto folder : split(path, ':')) {
+    auto candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
+    if (is_program(candidate)) return candidate;
+  }
+  return std::nullopt;
+}
+
+std::vector<char*> exec_pointers(const std::vector<std::string>& words) {
+  std::vector<char*> result;
+  result.reserve(words.size() + 1);
+  for (const auto& word : words) result.push_back(const_cast<char*>(word.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+pid_t spawn(const SpawnOptions& options) {
+  auto argv = exec_pointers(options.argv);
+  auto variables = options.environment ? exec_pointers(*options.environment) : std::vector<char*>();
+  char** const environment = options.environment ? variables.data() : environ;
+  const pid_t parent = options.as_sibling ? getppid() : getpid();
+  const pid_t pid = fork_child(options.as_sibling);
+  if (pid == 0) become(options, argv.data(), environment, parent);
+  // The caller may signal a new group at once, whichever of the two runs first.
+  if (pid > 0 && options.process_group == 0) setpgid(pid, pid);
+  return pid;
+}
+
+bool send_with_fds(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
+  if (fds.size() > kMaxMessageFds) {
+    errno = EINVAL;
+    return false;
+  }
+  iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr message{.msg_iov = &data, .msg_iovlen = 1};
+  FdSpace space;
+  if (!fds.empty()) {
+    message.msg_control = space.bytes;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    auto* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + std::chrono::seconds(10);
+  while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
+    if (errno == EINTR) continue;
+    if (errno != ETOOMANYREFS || Clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+ssize_t receive_with_fds(int socket, std::span<std::byte> bytes, std::vector<UniqueFd>& fds) {
+  iovec data{bytes.data(), bytes.size()};
+  FdSpace space;
+  msghdr message{.msg_iov = &data, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof space.bytes};
+  ssize_t count = 0;
+  while ((count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
+  }
+  if (count < 0) return count;
+  for (auto* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= header->cmsg_len; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+      fds.emplace_back(fd);
+    }
+  }
+  return count;
+}
+
+UniqueFd to_descriptor(std::string_view text) {
+  UniqueFd fd(memfd_create("yoke", MFD_CLOEXEC));
+  if (!fd) throw system_error(errno, "making a file in memory");
+  write_all(fd.value(), std::as_bytes(std::span(text)), "a file in memory");
+  return fd;
+}
+
+std::string text_of(const UniqueFd& descriptor) {
+  std::string text;
+  char buffer[1 << 16];
+  ssize_t count = 0;
+  while ((count = pread(descriptor.value(), buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0) {
+    text.append(buffer, static_cast<size_t>(count));
+  }
+  return text;
+}
+
+SocketPair make_socket_pair() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw system_error(errno, "making a socket");
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+}  // namespace yoke

@@ -1,0 +1,181 @@
+#include "yoke/base/process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+
+namespace yoke {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FindProgram : public testing::Test {
+ protected:
+  FindProgram() {
+    auto name = (fs::temp_directory_path() / "yoke-find-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    for (const auto* path : {"a/tool/file", "b/tool", "c/tool"}) {
+      fs::create_directories((folder_ / path).parent_path());
+      std::ofstream(folder_ / path) << "#!/bin/sh\n";
+    }
+    fs::permissions(folder_ / "c/tool", fs::perms{0755});
+    fs::current_path(folder_);
+  }
+  ~FindProgram() override {
+    fs::current_path(before_);
+    fs::remove_all(folder_);
+  }
+
+  const fs::path before_ = fs::current_path();
+  fs::path folder_;
+};
+
+/// What execvp makes of the same name and PATH: the path of the program, in the script's $0.
+std::string run_by_execvp(const std::string& name, const std::string& path) {
+  auto out = make_pipe();
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("PATH", path.c_str(), 1);
+    dup2(out.write_end.value(), STDOUT_FILENO);
+    execlp(name.c_str(), name.c_str(), nullptr);
+    _exit(1);
+  }
+  out.write_end.reset();
+  char text[4096];
+  const auto count = read(out.read_end.value(), text, sizeof text);
+  waitpid(child, nullptr, 0);
+  return count > 0 ? std::string(text, static_cast<size_t>(count)) : "none";
+}
+
+TEST_F(FindProgram, FindsWhatExecvpRuns) {
+  std::ofstream(folder_ / "c/tool") << "#!/bin/sh\nprintf %s \"$0\"\n";
+  fs::copy_file(folder_ / "c/tool", folder_ / "here");
+  const auto absolute = (folder_ / "c").string();
+  for (const auto& path :
+       {absolute, "/nonexistent:" + absolute, std::string("a:b:c"), std::string(""), std::string(":a"),
+        std::string("a:"), std::string("a::b"), std::string("a:b"), std::string(".")}) {
+    for (const auto* name : {"tool", "here", "no-such-tool"}) {
+      const auto found = find_program(name, {{"PATH", path}});
+      const auto run = run_by_execvp(name, path);
+      EXPECT_EQ(found.has_value(), run != "none") << name << " in PATH=" << path;
+      if (found) {
+        EXPECT_TRUE(fs::equivalent(*found, run)) << *found << " " << run;
+      }
+    }
+  }
+}
+
+TEST_F(FindProgram, ANameWithASlashIsAPath) {
+  EXPECT_EQ(find_program("./b/tool", {}), "./b/tool");
+  EXPECT_EQ(find_program("/no/such/tool", {}), "/no/such/tool");
+}
+
+TEST_F(FindProgram, WithoutPathItIsTheSystems) {
+  EXPECT_EQ(find_program("sh", {}), "/bin/sh");
+  EXPECT_FALSE(find_program("tool", {}));
+  EXPECT_FALSE(find_program("", {{"PATH", folder_.string()}}));
+}
+
+// ---- spawn ----------------------------------------------------------------------------------------------------------
+
+struct Spawned {
+  std::string out;
+  int status = -1;  ///< As a shell has it.
+};
+
+Spawned run(SpawnOptions options) {
+  auto out = make_pipe();
+  options.out = out.write_end.value();
+  const pid_t pid = spawn(options);
+  EXPECT_GT(pid, 0);
+  out.write_end.reset();
+  Spawned result;
+  char buffer[4096];
+  for (ssize_t count; (count = read(out.read_end.value(), buffer, sizeof buffer)) > 0;) {
+    result.out.append(buffer, static_cast<size_t>(count));
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  result.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return result;
+}
+
+TEST(Spawn, GivesTheProgramWhatItIsToldAndNoShellReadsTheWords) {
+  const auto result = run({.argv = {"sh", "-c", "printf '%s|' \"$@\" \"$A\" \"$HOME\"; cat", "sh", "a b", "$(id)", "*"},
+                           .environment = std::vector<std::string>{"A=1"},
+                           .in = kNullStream});
+  EXPECT_EQ(result.out, "a b|$(id)|*|1||");
+  EXPECT_EQ(result.status, 0);
+}
+
+TEST(Spawn, NothingElseIsInherited) {
+  const UniqueFd kept(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 200)), other(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 200));
+  const auto open_fds = [&](std::vector<int> inherited) {
+    return run({.argv = {"sh", "-c", "for fd in /proc/$$/fd/*; do echo ${fd##*/}; done"},
+                .in = kNullStream,
+                .inherited_fds = std::move(inherited)})
+        .out;
+  };
+  const auto has = [](const std::string& fds, const UniqueFd& fd) {
+    return fds.find("\n" + std::to_string(fd.value()) + "\n") != std::string::npos;
+  };
+  const auto none = open_fds({}), one = open_fds({kept.value()});
+  EXPECT_FALSE(has(none, kept) || has(none, other)) << none;
+  EXPECT_TRUE(has(one, kept) && !has(one, other)) << one;
+  EXPECT_EQ(fcntl(kept.value(), F_GETFD), FD_CLOEXEC) << "nothing changes in the caller";
+}
+
+TEST(Spawn, PutsTheProgramWhereItIsToldTo) {
+  // proc(5): pid (comm) state ppid pgrp session
+  const std::vector<std::string> show = {"sh", "-c", "set -- $(cat /proc/$$/stat); echo $(($1 == $5)) $(($1 == $6))"};
+  EXPECT_EQ(run({.argv = show}).out, "0 0\n");
+  EXPECT_EQ(run({.argv = show, .process_group = 0}).out, "1 0\n");
+  EXPECT_EQ(run({.argv = show, .new_session = true}).out, "1 1\n");
+}
+
+TEST(Spawn, SetsTheMaskOfSignals) {
+  const std::vector<std::string> show = {"sh", "-c",
+                                         "while read a b; do [ $a != SigBlk: ] || echo $b; done </proc/$$/status"};
+  EXPECT_EQ(run({.argv = show, .blocked_signals = BlockedSignals::kNone}).out, "0000000000000000\n");
+  EXPECT_EQ(run({.argv = show, .blocked_signals = BlockedSignals::kAll}).out, "fffffffe7ffbfeff\n");
+}
+
+TEST(Spawn, SaysWhyExecFailed) {
+  auto why = make_pipe();
+  const auto tell = [&](int error) {
+    [[maybe_unused]] const auto count = write(why.write_end.value(), &error, sizeof error);
+  };
+  for (const auto& [program, status, error] :
+       {std::tuple{"no-such-program", 127, ENOENT}, {"/", 126, EACCES}, {"/etc/passwd", 126, EACCES}}) {
+    EXPECT_EQ(run({.argv = {program}, .exec_failed = tell}).status, status) << program;
+    int told = 0;
+    ASSERT_EQ(read(why.read_end.value(), &told, sizeof told), static_cast<ssize_t>(sizeof told));
+    EXPECT_EQ(told, error) << program;
+  }
+}
+
+TEST(Spawn, TheDeathSignalIsThatOfTheParentsEnd) {
+  auto told = make_pipe(), alive = make_pipe();
+  const pid_t parent = fork();
+  if (parent == 0) {
+    const pid_t child = spawn({.argv = {"sleep", "1000"}, .out = alive.write_end.value(), .death_signal = SIGKILL});
+    [[maybe_unused]] const auto count = write(told.write_end.value(), &child, sizeof child);
+    pause();
+  }
+  pid_t child = 0;
+  ASSERT_EQ(read(told.read_end.value(), &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  alive.write_end.reset();
+  kill(parent, SIGKILL);
+  waitpid(parent, nullptr, 0);
+  char byte = 0;
+  EXPECT_EQ(read(alive.read_end.value(), &byte, 1), 0) << "the last that could write has ended";
+}
+
+}  // namespace
+}  // namespace yoke
