@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "yoke/base/text.h"
 #include "yoke/device/amdgpu/detail/card.h"
 #include "yoke/device/amdgpu/detail/kfd.h"
 #include "yoke/device/cpu/count.h"
@@ -27,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
 
   size_t num_bytes = 0;
-  for (const auto line : lines_of(text)) {
+  for (const auto line : yoke::lines_of(text)) {
     check(line.find('\n') == line.npos, "a line has no line feed");
     num_bytes += line.size();
   }

@@ -92,7 +92,7 @@ int attempt_in_child(Context& context, const std::function<int(const std::functi
   context.out.flush();
   Forwarding forwarding;  // before the fork: no signal is lost between the two
   const pid_t parent = getpid();
-  const pid_t child = fork();
+  const pid_t child = fork();  // not spawn(): the child goes on with the work of this process
   if (child < 0) throw system_error(errno, "starting a process that asks the drivers");
   if (child == 0) {
     forwarding.restore();

@@ -74,7 +74,7 @@ void reap(pid_t child, std::chrono::milliseconds patience) {
 
 GpuCount count_gpus(std::chrono::milliseconds deadline) {
   auto pipe = make_pipe();
-  const pid_t child = fork();
+  const pid_t child = fork();  // not spawn(): the child asks the driver with the code of this process
   if (child < 0) throw system_error(errno, "starting a process that asks the GPU driver");
   if (child == 0) answer_and_exit(pipe.write_end.value());
   pipe.write_end.reset();

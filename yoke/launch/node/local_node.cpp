@@ -117,7 +117,7 @@ void LocalNode::start_guardian() {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) throw system_error(errno, "making a socket");
   UniqueFd control(pair[0]), guardians_end(pair[1]);
   become_subreaper();  // if the guardian is killed, its children become ours
-  guardian_ = fork();
+  guardian_ = fork();  // not spawn(): see guard()
   if (guardian_ < 0) throw system_error(errno, "starting the guardian process");
   if (guardian_ > 0) {
     control_ = std::move(control);

@@ -248,7 +248,7 @@ TEST_F(GradScalerInUse, ContinuesFromItsState) {
   auto broken = state;
   broken.erase("growth_interval");
   EXPECT_THAT(test::error_of([&] { fresh.load_state_dict(broken); }).what(), HasSubstr("'growth_interval' is not in"));
-  EXPECT_THAT(test::error_of([&] { fresh.load_state_dict({}).what(); }), HasSubstr("not enabled"));
+  EXPECT_THAT(test::error_of([&] { fresh.load_state_dict({}); }).what(), HasSubstr("not enabled"));
 }
 
 TEST(GradScaler, RefusesToUnscaleHalfGradients) {
