@@ -13,7 +13,7 @@ std::string_view trim_front(std::string_view text) {
   return text;
 }
 
-/// Of a line "KEY:    123 kB".
+/// The number in a line "KEY:    123 kB", in bytes.
 std::optional<int64_t> kibibytes(std::string_view text, std::string_view key) {
   for (size_t start = 0; start < text.size();) {
     const auto end = std::min(text.find('\n', start), text.size());
