@@ -219,7 +219,7 @@ TEST(Metrics, OthersMayReadOnlyWhenAsked) {
   EXPECT_THAT(taken.err, HasSubstr("is taken by another program; give another port"));
   const auto wrong = yoke_on("eight_a100", {"metrics", "--serve", "gpu01:9000"});
   EXPECT_EQ(wrong.exit_code, 64);
-  EXPECT_THAT(wrong.err, HasSubstr("`gpu01:9000` is no place to listen"));
+  EXPECT_THAT(wrong.err, HasSubstr("`gpu01:9000` is not an address to listen on"));
 }
 
 TEST(Metrics, AHungGpuIsARowAndNoMore) {

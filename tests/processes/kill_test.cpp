@@ -229,7 +229,7 @@ TEST(Kill, NeedsATerminalToAskOn) {
   const auto result = run(options);
   EXPECT_EQ(result.exit_code, 69);
   EXPECT_THAT(result.out, HasSubstr(text(user.pid()))) << "what it would have ended";
-  EXPECT_THAT(result.err, HasSubstr("standard input is no terminal to ask on, and nothing was sent; --yes"));
+  EXPECT_THAT(result.err, HasSubstr("standard input is not a terminal to ask on, and nothing was sent; --yes"));
   EXPECT_TRUE(user.is_running());
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/run/commands.h"
 #include "tests/run/launch.h"
 #include "tests/run/prefix.h"
 #include "yoke/base/file.h"
@@ -26,24 +27,10 @@ Result yoke(std::vector<std::string> words) {
 TEST(CommandLine, VersionAndHelp) {
   EXPECT_EQ(yoke({"--version"}).out, "yoke " YOKE_TEST_VERSION "\n");
   EXPECT_EQ(yoke({"-V"}).out, "yoke " YOKE_TEST_VERSION "\n");
-  for (const auto& words : std::vector<std::vector<std::string>>{{"--help"},
-                                                                 {},
-                                                                 {"help"},
-                                                                 {"run", "--help"},
-                                                                 {"help", "run"},
-                                                                 {"train", "-h"},
-                                                                 {"new", "--help"},
-                                                                 {"devices", "--help"},
-                                                                 {"ls", "--help"},
-                                                                 {"doctor", "--help"},
-                                                                 {"kill", "--help"},
-                                                                 {"metrics", "--help"},
-                                                                 {"ps", "--help"},
-                                                                 {"top", "--help"},
-                                                                 {"topo", "--help"},
-                                                                 {"visible", "--help"},
-                                                                 {"watch", "--help"},
-                                                                 {"completion", "--help"}}) {
+  std::vector<std::vector<std::string>> asked = {{"--help"}, {}, {"help"}, {"help", "run"}, {"ls", "-h"}};
+  for (const auto& command : commands()) asked.push_back({command, "--help"});
+  ASSERT_GT(asked.size(), 20);
+  for (const auto& words : asked) {
     const auto result = yoke(words);
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.out, HasSubstr("Examples:\n"));
@@ -86,7 +73,7 @@ TEST(CommandLine, WhatIsWrongInAVariableIsSaidOfTheVariable) {
     EXPECT_EQ(result.exit_code, 64) << variable;
     return result.err;
   };
-  EXPECT_THAT(said_of("PET_NNODES", "x"), StartsWith("yoke run: PET_NNODES x: this is no number"));
+  EXPECT_THAT(said_of("PET_NNODES", "x"), StartsWith("yoke run: PET_NNODES x: this is not a number"));
   EXPECT_THAT(said_of("PET_NPROC_PER_NODE", "x"), StartsWith("yoke run: PET_NPROC_PER_NODE x: "));
   EXPECT_THAT(said_of("PET_MAX_RESTARTS", "x"), StartsWith("yoke run: PET_MAX_RESTARTS x: give 0 to 1000000"));
   EXPECT_THAT(said_of("PET_NO_PYTHON", "foo"), StartsWith("yoke run: PET_NO_PYTHON foo: give 1 or 0"));
@@ -274,10 +261,24 @@ TEST(CommandLine, NewCopiesTheExample) {
   EXPECT_EQ(prefix.yoke({"new", prefix.path("empty")}).exit_code, 0);
 }
 
+TEST(CommandLine, TheBuildGetsAPageOfEveryCommand) {
+  TemporaryFolder folder;
+  EXPECT_EQ(yoke({"man", "--folder", folder.path()}).exit_code, 0);
+  std::vector<std::string> pages = {"yoke.1"}, written;
+  for (const auto& command : commands()) pages.push_back("yoke-" + command + ".1");
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    written.push_back(entry.path().filename().string());
+  }
+  EXPECT_THAT(written, testing::UnorderedElementsAreArray(pages));
+  EXPECT_EQ(read_file(folder.path("yoke-run.1")), yoke({"man", "run"}).out);
+  EXPECT_EQ(yoke({"man", "--folder", folder.path("none")}).exit_code, 66);
+}
+
 TEST(CommandLine, ManPagesAreClean) {
   TemporaryFolder folder;
-  for (const std::string command : {"", "completion", "devices", "doctor", "jobs", "kill", "logs", "metrics", "new",
-                                    "ps", "run", "stack", "stop", "top", "topo", "train", "visible", "watch"}) {
+  auto pages = commands();
+  pages.emplace_back("");  // yoke(1) itself
+  for (const auto& command : pages) {
     const auto page = command.empty() ? yoke({"man"}) : yoke({"man", command});
     EXPECT_EQ(page.exit_code, 0);
     folder.write("page.1", page.out);

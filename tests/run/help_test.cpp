@@ -6,6 +6,7 @@
 #include <map>
 #include <regex>
 
+#include "tests/run/commands.h"
 #include "tests/run/launch.h"
 
 namespace yoke::test {
@@ -21,15 +22,6 @@ using testing::StartsWith;
 Result yoke_with_columns(std::vector<std::string> words, const std::string& columns = "100") {
   words.insert(words.begin(), kYoke);
   return run({.argv = std::move(words), .environment = {{"COLUMNS", columns}}});
-}
-
-std::vector<std::string> commands() {
-  std::vector<std::string> names;
-  for (const auto& line : lines_of(yoke_with_columns({"complete", "--", ""}).out)) {
-    const auto tab = line.find('\t');  // programs of libexec have no description behind it
-    if (tab != line.npos && tab + 1 < line.size()) names.push_back(line.substr(0, tab));
-  }
-  return names;
 }
 
 /// "--bind" -> "auto|none|...", as the man page has it; empty for a flag.

@@ -13,7 +13,7 @@
 namespace yoke {
 namespace {
 
-RankProcess example() {
+RankProcess example_rank() {
   return {.environment = {"A=1", "EMPTY=", "LINES=a\nb", "LONG=" + std::string(3 << 20, 'x')},
           .inherited_fds = {7, 250},
           .cpus = {0, 2, 65},
@@ -36,16 +36,16 @@ RankProcess decoded(std::string_view bytes) {
 }
 
 TEST(Preload, WhatIsEncodedComesBack) {
-  EXPECT_EQ(decoded(bytes_of(example())), example());
+  EXPECT_EQ(decoded(bytes_of(example_rank())), example_rank());
   const RankProcess empty{.file_limit = {0, 0}};
   EXPECT_EQ(decoded(bytes_of(empty)), empty);
-  auto odd = example();
+  auto odd = example_rank();
   odd.environment = {std::string("A=\0\xff", 4)};
   EXPECT_EQ(decoded(bytes_of(odd)), odd);
 }
 
 TEST(Preload, AnythingElseIsRefused) {
-  auto rank = example();
+  auto rank = example_rank();
   rank.environment = {"A=1"};
   const auto bytes = bytes_of(rank);
   for (size_t size = 0; size < bytes.size(); ++size) {

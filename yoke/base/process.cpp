@@ -83,6 +83,16 @@ std::optional<std::filesystem::path> find_program(std::string_view name, const E
   return std::nullopt;
 }
 
+std::optional<std::filesystem::path> find_tool(std::string_view name, const Environment& environment) {
+  std::string absolute;
+  const auto path = environment.value_or("PATH", "/bin:/usr/bin");
+  for (const auto folder : split(path, ':')) {
+    if (folder.starts_with('/')) absolute += (absolute.empty() ? "" : ":") + std::string(folder);
+  }
+  if (absolute.empty()) return std::nullopt;
+  return find_program(name, {{"PATH", absolute}});
+}
+
 std::vector<char*> exec_pointers(const std::vector<std::string>& words) {
   std::vector<char*> result;
   result.reserve(words.size() + 1);

@@ -28,6 +28,10 @@ bool is_program(const std::filesystem::path& path);
 /// Returns  nullopt if no folder of PATH has such a program.
 std::optional<std::filesystem::path> find_program(std::string_view name, const Environment& environment);
 
+/// The same for a program that yoke starts of its own accord, such as a debugger: folders of PATH that are not absolute
+/// are left out, because the working directory may belong to another user.
+std::optional<std::filesystem::path> find_tool(std::string_view name, const Environment& environment);
+
 /// `words` in the form that exec functions take: pointers into `words`, followed by a null pointer.
 std::vector<char*> exec_pointers(const std::vector<std::string>& words);
 

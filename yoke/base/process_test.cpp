@@ -71,6 +71,16 @@ TEST_F(FindProgram, FindsWhatExecvpRuns) {
   }
 }
 
+TEST_F(FindProgram, ToolsAreNotTakenFromTheWorkingFolder) {
+  const auto absolute = (folder_ / "c").string();
+  EXPECT_EQ(find_tool("tool", {{"PATH", "c:" + absolute}}), absolute + "/tool");
+  fs::copy_file(folder_ / "c/tool", folder_ / "here");
+  for (const auto* path : {"", ".", "c", ":", "/nonexistent:"}) {
+    EXPECT_FALSE(find_tool("tool", {{"PATH", path}})) << path;
+    EXPECT_FALSE(find_tool("here", {{"PATH", path}})) << path;
+  }
+}
+
 TEST_F(FindProgram, ANameWithASlashIsAPath) {
   EXPECT_EQ(find_program("./b/tool", {}), "./b/tool");
   EXPECT_EQ(find_program("/no/such/tool", {}), "/no/such/tool");

@@ -1,4 +1,4 @@
-// `yoke agent`: what `yoke run --hosts` starts on each host. Not for people: it speaks launch/wire.h on its standard
+// `yoke agent`: `yoke run --hosts` starts it on each host. Hidden: it speaks launch/node/wire.h on its standard
 // streams.
 #include "yoke/launch/job/agent.h"
 
@@ -28,7 +28,7 @@ namespace {
 constexpr std::chrono::seconds kFirstSilence{30};
 constexpr std::chrono::seconds kFarewell{1};
 
-/// The channel takes standard input and output; whatever else prints is read as standard error.
+/// The channel takes over standard input and output. Whatever else this process prints goes to standard error.
 launch::Channel take_standard_streams() {
   UniqueFd in(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)), out(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
   if (!in || !out) throw system_error(errno, "taking the standard streams");
@@ -51,7 +51,7 @@ nlohmann::json receive_launch(launch::Channel& channel) {
   }
 }
 
-/// The environment of the job's command, for this process too: programs are looked for on its PATH.
+/// The environment of the job's command. This process gets it too, because programs are looked for on its PATH.
 Environment take_environment(const nlohmann::json& variables) {
   for (const auto& [name, value] : variables.items()) {
     setenv(name.c_str(), value.get_ref<const std::string&>().c_str(), 1);
@@ -83,10 +83,8 @@ int serve(Context& context) {
 
 }  // namespace
 
-void add_agent(CLI::App& app, Context& context) {
-  auto* cmd = app.add_subcommand("agent", "A node of a job on another host; started by `yoke run --hosts`");
-  cmd->group("");
-  cmd->callback([&context] { context.exit_code = serve(context); });
+void add_agent(CLI::App& cmd, Context& context) {
+  cmd.callback([&context] { context.exit_code = serve(context); });
 }
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// `yoke bind`: which CPUs, memory and threads each rank gets, here or on a machine that is not here.
+// `yoke bind`: show which CPUs, memory and threads each rank gets, here or on another machine.
 #include "yoke/launch/plan/bind.h"
 
 #include <fmt/format.h>
@@ -17,10 +17,10 @@
 #include "yoke/base/error.h"
 #include "yoke/base/table.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
-#include "yoke/cli/num_ranks.h"
+#include "yoke/cli/options/device.h"
 #include "yoke/device/topology/locality.h"
 #include "yoke/device/visible_gpus.h"
+#include "yoke/launch/torchrun/num_ranks.h"
 
 namespace yoke::cli {
 namespace {
@@ -29,13 +29,13 @@ struct BindArgs {
   std::string topology, sysroot;
   std::string num_ranks;
   std::string mode = "auto";
-  std::vector<std::string> chosen;  ///< Of --devices.
+  std::vector<std::string> chosen;  ///< The words of --devices.
   std::string cpus;
   std::string format = "table";
   bool json = false;
 };
 
-/// CPUs, and the GPUs that ranks get in this order.
+/// CPUs and GPUs. Ranks get the GPUs in this order.
 struct Machine {
   device::CpuLocality cpus;
   std::vector<device::DeviceLocality> gpus;
@@ -53,7 +53,7 @@ Machine load_machine(const BindArgs& args, const Environment& environment) {
   if (!std::filesystem::is_directory(args.sysroot)) {
     throw Error(ErrorCode::kNotFound, "--sysroot {}: no such folder", args.sysroot);
   }
-  // The variables here say nothing about that machine.
+  // The variables of this environment say nothing about that machine.
   return {device::read_cpu_locality(args.sysroot), device::visible_gpus({}, args.sysroot)};
 }
 
@@ -71,7 +71,7 @@ device::DeviceLocality find_gpu(const std::string& name, const Machine& machine,
     return gpu.pci_bus_id == id;
   });
   if (found != gpus.end()) return *found;
-  // Of a machine without its driver the bus is left.
+  // On a machine without the driver, the PCI bus still lists the GPU.
   if (args.topology.empty() && !number) {
     const std::filesystem::path sysroot = args.sysroot.empty() ? "/" : args.sysroot;
     const auto is_id = [](unsigned char c) { return std::isxdigit(c) != 0 || c == ':' || c == '.'; };
@@ -111,8 +111,8 @@ int64_t num_ranks(const BindArgs& args, const Machine& machine) {
   const auto count_gpus = [&] {
     return device::GpuCount{static_cast<int64_t>(machine.gpus.size()), "no GPU is known of the machine"};
   };
-  return args.num_ranks.empty() ? default_num_ranks(cpus, count_gpus)
-                                : parse_num_ranks(args.num_ranks, cpus, count_gpus);
+  return args.num_ranks.empty() ? launch::default_num_ranks(cpus, count_gpus)
+                                : launch::parse_num_ranks(args.num_ranks, cpus, count_gpus);
 }
 
 std::string nodes_of(const device::CpuLocality& machine, const CpuSet& cpus) {
@@ -133,7 +133,7 @@ std::string to_table(const launch::Binding& binding, const Devices& devices, con
                           nodes_of(machine, one.cpus), one.cpus.to_list(), one.cpus.to_mask(),
                           std::to_string(one.num_threads)});
   }
-  return to_text(table, kUnlimitedWidth);  // masks are to be copied
+  return to_text(table, kUnlimitedWidth);  // masks are there to be copied, so none is cut
 }
 
 std::string to_json(const launch::Binding& binding, const Devices& devices, const device::CpuLocality& machine) {
@@ -193,37 +193,36 @@ int run_bind(const BindArgs& args, Context& context) {
 
 }  // namespace
 
-void add_bind(CLI::App& app, Context& context) {
+void add_bind(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<BindArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("bind", "Show which CPUs and memory each rank would get");
-  cmd->add_option("-n,--nproc-per-node", args->num_ranks,
-                  "Ranks, as for `yoke run`; without it one for each GPU, or for each NUMA node")
+  cmd.add_option("-n,--nproc-per-node", args->num_ranks,
+                 "Ranks, as for `yoke run`; without it one for each GPU, or for each NUMA node")
       ->type_name("auto|gpu|cpu|N");
-  cmd->add_option("--bind", args->mode,
-                  "Where a rank gets its CPUs: by auto, within one NUMA node, socket or last-level cache, everywhere, "
-                  "or given for each rank as mask:0xfe,0xfe00 or cpus:1-7,9-15")
+  cmd.add_option("--bind", args->mode,
+                 "Where a rank gets its CPUs: by auto, within one NUMA node, socket or last-level cache, everywhere, "
+                 "or given for each rank as mask:0xfe,0xfe00 or cpus:1-7,9-15")
       ->type_name("auto|none|node|socket|cache|mask:LIST|cpus:LIST")
       ->capture_default_str();
   add_device_choice(
-      *cmd, args->chosen, "--devices",
+      cmd, args->chosen, "--devices",
       "GPUs of rank 0, 1...: numbers or PCI bus ids between commas, or none; otherwise all that are visible. "
       "More ranks than GPUs begin again with the first",
       ChoiceForm::kOneWord);
-  cmd->add_option("--cpus", args->cpus, "Only these may be used, for example those that a job got")->type_name("LIST");
-  cmd->add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
+  cmd.add_option("--cpus", args->cpus, "Only these may be used, for example those that a job got")->type_name("LIST");
+  cmd.add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
       ->type_name("FILE");
-  cmd->add_option("--sysroot", args->sysroot, "Read proc and sys below DIR")->type_name("DIR");
-  cmd->add_option("--format", args->format, "mask: as an option of Slurm's srun")
+  cmd.add_option("--sysroot", args->sysroot, "Read proc and sys below DIR")->type_name("DIR");
+  cmd.add_option("--format", args->format, "mask: as an option of Slurm's srun")
       ->type_name("table|mask")
       ->capture_default_str();
-  cmd->add_flag("--json", args->json, "Print JSON");
-  cmd->footer(
+  cmd.add_flag("--json", args->json, "Print JSON");
+  cmd.footer(
       examples("  yoke bind                                     what `yoke run` would do here\n"
                "  yoke bind -n 4 --devices none                 four ranks that compute on CPUs\n"
                "  yoke bind --topology lumi.xml -n 8            on a machine that is not here\n"
                "  yoke bind --topology lumi.xml -n 8 --cpus 1-7,9-15,17-23,25-31,33-39,41-47,49-55,57-63\n"
                "  srun $(yoke bind -n 8 --format mask) ./train  let Slurm bind"));
-  cmd->callback([args, &context] { context.exit_code = run_bind(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_bind(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,10 +1,11 @@
-// yoke/cli/command.h -- what every subcommand is given, and their list.
+// yoke/cli/command.h -- what every command is given, and the table of all commands.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,61 +30,58 @@ struct Installation {
   std::filesystem::path share;    ///< examples/first
 };
 
-/// By /proc/self/exe, so that an installation may be moved.
+/// Derived from /proc/self/exe, so that an installation may be moved.
 Installation find_installation();
 
-/// `yoke agent`: a command of another host is carried out here, as a node of its job.
+/// For `yoke agent`, which carries out the command of another host here, as a node of its job.
 struct AgentRole {
-  launch::Channel& channel;          ///< To the head.
-  std::optional<int64_t> num_ranks;  ///< Instead of what the command says.
-  bool heads_terminal = false;       ///< The head's standard output is one.
+  launch::Channel& channel;          ///< Leads to the head.
+  std::optional<int64_t> num_ranks;  ///< Replaces what the command says.
+  bool heads_terminal = false;       ///< The head's standard output is a terminal.
 };
 
 struct Context {
   std::ostream& out;
   Environment environment;
   Installation installation;
-  /// The words that are not yoke's own: the program of `yoke run` and its arguments, the recipe of `yoke train` and
-  /// its.
+  /// The words that belong to another program: for `yoke run` the program and its arguments, for `yoke train` the
+  /// recipe and its arguments.
   std::vector<std::string> rest;
   int exit_code = kExitOk;
   std::vector<std::string> words = {};  ///< The whole command line.
-  const AgentRole* agent = nullptr;     ///< Null: an ordinary command.
-  std::string command = {};             ///< Its name, "run", which begins messages; empty for `yoke` itself.
+  const AgentRole* agent = nullptr;     ///< Null for an ordinary command.
+  std::string command = {};             ///< Name of the command, "run", which begins messages; empty for `yoke` itself.
 };
 
 /// Runs `yoke WORDS...` and returns its exit status.
-/// Errors  kInvalidArgument: what the user typed; whatever the command throws.
+/// Errors  kInvalidArgument: words that are not understood; whatever the command throws.
 int run_command_line(std::vector<std::string> words, Context& context);
 
-/// Type of the positional of a command that starts a program: every word from it on is the program's, and comes in
+/// Type of the positional of a command that starts a program: all words from it on belong to the program, and come in
 /// Context::rest.
 inline constexpr const char* kProgramArguments = "[ARG...]";
 
-/// The whole command tree; completions and man pages are made from it.
-void add_commands(CLI::App& app, Context& context);
+/// A command. Help, completion, man pages and spelling are derived from the table of these.
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  /// Adds options, examples and the callback to `cmd`, which has its name and summary already.
+  void (*add)(CLI::App& cmd, Context& context);
+  std::string_view alias = {};
+  bool is_hidden = false;  ///< It is run by programs, not by people: no help, completion or man page names it.
+  /// Rewrites the command's words before they are parsed; null: they are parsed as they are.
+  std::vector<std::string> (*rewrite)(const std::vector<std::string>& words) = nullptr;
+};
 
-void add_agent(CLI::App& app, Context& context);
-void add_bind(CLI::App& app, Context& context);
-void add_devices(CLI::App& app, Context& context);
-void add_doctor(CLI::App& app, Context& context);
-void add_jobs(CLI::App& app, Context& context);
-void add_kill(CLI::App& app, Context& context);
-void add_logs(CLI::App& app, Context& context);
-void add_metrics(CLI::App& app, Context& context);
-void add_ps(CLI::App& app, Context& context);
-void add_run(CLI::App& app, Context& context);
-void add_stack(CLI::App& app, Context& context);
-void add_stop(CLI::App& app, Context& context);
-void add_top(CLI::App& app, Context& context);
-void add_topo(CLI::App& app, Context& context);
-void add_train(CLI::App& app, Context& context);
-void add_visible(CLI::App& app, Context& context);
-void add_watch(CLI::App& app, Context& context);
-void add_new(CLI::App& app, Context& context);
-void add_completion(CLI::App& app, Context& context);
-void add_complete(CLI::App& app, Context& context);
-void add_man(CLI::App& app, Context& context);
+/// All commands, in the order of help. A command that is not in this table does not exist. Other names start programs:
+/// frame/external.h.
+std::span<const Command> command_table();
+
+/// By name or alias; null if there is none.
+const Command* find_command(std::string_view name);
+
+/// Adds the commands of the table to `app`.
+void add_commands(CLI::App& app, Context& context);
 
 /// `text` formatted as the examples at the end of a command's help.
 std::string examples(std::string_view text);

@@ -1,4 +1,6 @@
-// `yoke devices`: what is in this machine, and what it is doing.
+// `yoke devices`: list the devices of this machine and what they are doing.
+#include "yoke/view/devices.h"
+
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -10,12 +12,13 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
-#include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
-#include "yoke/cli/device_views.h"
-#include "yoke/cli/repetition.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/device.h"
+#include "yoke/cli/options/repetition.h"
 #include "yoke/device/json.h"
+#include "yoke/device/unanswered.h"
 
 namespace yoke::cli {
 namespace {
@@ -40,7 +43,7 @@ device::Want want_of(const DevicesArgs& args) {
   return want;
 }
 
-/// The devices that the user named, each once; all when none was.
+/// The snapshot with the chosen devices only.
 device::Snapshot chosen(const device::Snapshot& snapshot, const std::vector<device::Choice>& choices) {
   auto result = snapshot;
   result.devices.clear();
@@ -59,19 +62,21 @@ std::vector<device::Choice> choices_of(const device::Snapshot& snapshot, const D
 
 std::string pages(const std::vector<device::Choice>& choices) {
   std::string text;
-  for (const auto& choice : choices) text += (text.empty() ? "" : "\n") + device_page(*choice.device, choice.id());
+  for (const auto& choice : choices)
+    text += (text.empty() ? "" : "\n") + view::device_page(*choice.device, choice.id());
   return text;
 }
 
 std::string render(const device::Snapshot& snapshot, const DevicesArgs& args, int64_t number, int64_t width) {
   const auto choices = choices_of(snapshot, args);
-  // One line a snapshot where several follow each other.
+  // With --watch each snapshot is one line.
   if (args.json) return device::to_json(chosen(snapshot, choices)).dump(args.repetition.is_wanted() ? -1 : 2) + "\n";
   if (args.csv) {
-    return to_csv(args.list ? device_list(choices) : device_csv(choices), args.repetition, snapshot.time, number);
+    return to_csv(args.list ? view::device_list(choices) : view::device_csv(choices), args.repetition, snapshot.time,
+                  number);
   }
-  if (args.list) return to_text(device_list(choices), kUnlimitedWidth);
-  return args.device.chosen.empty() ? to_text(device_table(snapshot), width) : pages(choices);
+  if (args.list) return to_text(view::device_list(choices), kUnlimitedWidth);
+  return args.device.chosen.empty() ? to_text(view::device_table(snapshot), width) : pages(choices);
 }
 
 int status_of(const device::Snapshot& snapshot, const DevicesArgs& args) {
@@ -80,9 +85,8 @@ int status_of(const device::Snapshot& snapshot, const DevicesArgs& args) {
     return wants_cpu || device.vendor != device::Vendor::kCpu;
   });
   if (is_found) return kExitOk;
-  const bool is_known = std::all_of(snapshot.backends.begin(), snapshot.backends.end(),
-                                    [](const auto& report) { return report.has_answered; });
-  return exit_status(is_known ? ErrorCode::kNotFound : ErrorCode::kUnavailable);
+  const bool is_certain = device::find_silent_backend(snapshot) == nullptr;
+  return exit_status(is_certain ? ErrorCode::kNotFound : ErrorCode::kUnavailable);
 }
 
 int run_devices(const DevicesArgs& args, Context& context) {
@@ -114,7 +118,7 @@ int run_devices(const DevicesArgs& args, Context& context) {
       return Picture{.time = snapshot.time,
                      .host = snapshot.host,
                      .text = render(snapshot, args, number, output_width(context)),
-                     .notes = note_lines(snapshot, speaker(context))};
+                     .notes = view::note_lines(snapshot, speaker(context))};
     });
     return status;
   });
@@ -122,19 +126,18 @@ int run_devices(const DevicesArgs& args, Context& context) {
 
 }  // namespace
 
-void add_devices(CLI::App& app, Context& context) {
+void add_devices(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<DevicesArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("devices", "List the devices of this machine and what they are doing")->alias("ls");
-  add_device_choice(*cmd, args->device.chosen, "-i,--id",
+  add_device_choice(cmd, args->device.chosen, "-i,--id",
                     "Everything about these: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig, cpu");
-  cmd->add_flag("-L,--list", args->list, "Index, UUID, PCI bus id and name alone");
-  cmd->add_flag("--json", args->json, "Print JSON: all that is known");
-  cmd->add_flag("--csv", args->csv, "Print CSV");
-  add_watch_option(*cmd, args->repetition);
-  cmd->add_option("--record", args->record, "Write what is read to FILE, for --replay and bug reports")
+  cmd.add_flag("-L,--list", args->list, "Index, UUID, PCI bus id and name alone");
+  cmd.add_flag("--json", args->json, "Print JSON: all that is known");
+  cmd.add_flag("--csv", args->csv, "Print CSV");
+  add_watch_option(cmd, args->repetition);
+  cmd.add_option("--record", args->record, "Write what is read to FILE, for --replay and bug reports")
       ->type_name("FILE");
-  add_device_options(*cmd, args->device);
-  cmd->footer(
+  add_device_options(cmd, args->device);
+  cmd.footer(
       examples("  yoke devices                    a table\n"
                "  yoke devices --watch 1          again every second, changes highlighted\n"
                "  yoke devices -i 0               everything about device 0\n"
@@ -143,7 +146,7 @@ void add_devices(CLI::App& app, Context& context) {
                "\n"
                "Exit status: 0 if there is a GPU (or what was asked for), 66 if there is none, 75 if a "
                "driver does not tell."));
-  cmd->callback([args, &context] { context.exit_code = run_devices(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_devices(*args, context); });
 }
 
 }  // namespace yoke::cli

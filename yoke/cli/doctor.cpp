@@ -1,8 +1,6 @@
-// `yoke doctor`: what keeps programs from using this machine's devices well, and what to do about it.
+// `yoke doctor`: report what keeps programs from using this machine's devices well, and what to do about it.
 #include "yoke/device/doctor/doctor.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -12,13 +10,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/text.h"
-#include "yoke/cli/attempt.h"
-#include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/options/color.h"
+#include "yoke/cli/options/device.h"
 #include "yoke/device/doctor/system.h"
 #include "yoke/device/worker.h"
+#include "yoke/view/findings.h"
 
 namespace yoke::cli {
 namespace {
@@ -34,7 +32,7 @@ struct DoctorArgs {
   ColorMode color = ColorMode::kAuto;
 };
 
-/// Asks something that may hang, on a thread of its own.
+/// Runs a function that may hang, on a thread of its own.
 template <typename T>
 class Question {
  public:
@@ -42,7 +40,7 @@ class Question {
     worker_.request();
   }
 
-  /// nullopt: not in time.
+  /// nullopt if the answer was not there in time.
   std::optional<T> answer(device::Worker::Clock::time_point deadline) {
     return worker_.wait_until(deadline) ? *answer_ : std::nullopt;
   }
@@ -62,33 +60,14 @@ device::TorchPlaces torch_places(const DoctorArgs& args, const Context& context)
           .ask_python = args.device.sysroot.empty()};
 }
 
-std::string to_text(const std::vector<device::Finding>& findings, bool is_colored) {
-  size_t width = 0;
-  for (const auto& finding : findings) width = std::max(width, finding.id.size());
-  std::string text;
-  for (const auto& finding : findings) {
-    const auto status = pad(name(finding.status), 4);
-    const auto* colour = finding.status == device::Status::kOk     ? "32"
-                         : finding.status == device::Status::kWarn ? "33"
-                         : finding.status == device::Status::kFail ? "31"
-                                                                   : "2";
-    text += is_colored ? fmt::format("\x1b[{}m{}\x1b[0m", colour, status) : status;
-    text += fmt::format("  {}  ", pad(finding.id, static_cast<int64_t>(width)));
-    if (!finding.devices.empty()) text += fmt::format("device {}: ", fmt::join(finding.devices, ", "));
-    text += printable(finding.found);
-    if (!finding.advice.empty()) text += " -- " + printable(finding.advice);
-    text += '\n';
-  }
-  return text;
-}
-
 int print(const std::vector<device::Finding>& findings, const DoctorArgs& args, Context& context) {
   if (args.json) {
     auto all = nlohmann::ordered_json::array();
     for (const auto& finding : findings) all.push_back(to_json(finding));
     context.out << nlohmann::ordered_json{{"findings", all}}.dump(2) << '\n';
   } else {
-    context.out << to_text(findings, wants_color(args.color, context.environment, isatty(STDOUT_FILENO) != 0));
+    context.out << view::findings_text(findings,
+                                       wants_color(args.color, context.environment, isatty(STDOUT_FILENO) != 0));
   }
   const auto has_failed = [](const auto& finding) { return finding.status == device::Status::kFail; };
   return std::any_of(findings.begin(), findings.end(), has_failed) ? kExitFailed : kExitOk;
@@ -104,7 +83,7 @@ int run_doctor(const DoctorArgs& args, Context& context) {
   return attempt_in_child(context, [&](const std::function<void(int)>& finish) {
     device::Observations observations{.environment = context.environment};
     const std::filesystem::path sysroot = args.device.sysroot.empty() ? "/" : args.device.sysroot;
-    // Before there are threads: it forks.
+    // count_gpus() forks, so it must come before the threads.
     if (sysroot == "/") observations.runtime = device::count_gpus(kRuntimeDeadline);
 
     const auto now = device::Worker::Clock::now();
@@ -127,13 +106,12 @@ int run_doctor(const DoctorArgs& args, Context& context) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Context& context) {
+void add_doctor(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<DoctorArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("doctor", "Look for what keeps programs from using the devices well");
-  cmd->add_flag("--json", args->json, "Print JSON");
-  add_color_option(*cmd, args->color);
-  add_device_options(*cmd, args->device);
-  cmd->footer(
+  cmd.add_flag("--json", args->json, "Print JSON");
+  add_color_option(cmd, args->color);
+  add_device_options(cmd, args->device);
+  cmd.footer(
       examples("  yoke doctor                              a line for each thing looked at\n"
                "  yoke doctor | grep -v ^ok                what is wrong\n"
                "  yoke doctor --json | jq -r '.findings[] | select(.status == \"fail\") | .found'\n"
@@ -141,7 +119,7 @@ void add_doctor(CLI::App& app, Context& context) {
                "Needs no root, changes nothing, and takes at most 20 s where a driver hangs.\n"
                "\n"
                "Exit status: 1 if something fails; 0 if not, with warnings too."));
-  cmd->callback([args, &context] { context.exit_code = run_doctor(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_doctor(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// `yoke jobs`: what runs on this machine under `yoke run` and `yoke train`.
+// `yoke jobs`: list what runs on this machine under `yoke run` and `yoke train`.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -14,11 +14,12 @@
 #include "yoke/base/format.h"
 #include "yoke/base/table.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
-#include "yoke/cli/process_views.h"
-#include "yoke/cli/repetition.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/device.h"
+#include "yoke/cli/options/repetition.h"
 #include "yoke/device/process/info.h"
 #include "yoke/launch/job/job_client.h"
+#include "yoke/view/processes.h"
 
 namespace yoke::cli {
 namespace {
@@ -29,8 +30,9 @@ using std::chrono::system_clock;
 
 std::string program_text(const launch::Job& job) {
   const auto line = fmt::format("{}", fmt::join(job.argv, std::string_view("\0", 1)));
-  return command_text({.name = device::short_command(line), .command = fmt::format("{}", fmt::join(job.argv, " "))},
-                      CommandText::kShort);
+  return view::command_text(
+      {.name = device::short_command(line), .command = fmt::format("{}", fmt::join(job.argv, " "))},
+      view::CommandText::kShort);
 }
 
 std::vector<std::string> cells(const FoundJob& found, system_clock::time_point now) {
@@ -91,7 +93,7 @@ struct JobsArgs {
 
 std::string jobs_text(const std::vector<FoundJob>& jobs, const JobsArgs& args, const Context& context) {
   const bool is_root = geteuid() == 0;
-  if (args.json) {  // one line each time where several follow each other
+  if (args.json) {  // with --watch each list is one line
     return to_json(jobs).dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, Json::error_handler_t::replace) + '\n';
   }
   if (jobs.empty()) return is_root ? "no job runs here under yoke\n" : "no job of yours runs here under yoke\n";
@@ -109,12 +111,11 @@ int run_jobs(const JobsArgs& args, Context& context) {
 
 }  // namespace
 
-void add_jobs(CLI::App& app, Context& context) {
+void add_jobs(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<JobsArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("jobs", "List what runs here under `yoke run` and `yoke train`");
-  cmd->add_flag("--json", args->json, "Print JSON: all that is known, rank by rank");
-  add_watch_option(*cmd, args->repetition);
-  cmd->footer(
+  cmd.add_flag("--json", args->json, "Print JSON: all that is known, rank by rank");
+  add_watch_option(cmd, args->repetition);
+  cmd.footer(
       examples("  yoke jobs                    your jobs on this machine; everybody's for root\n"
                "  yoke jobs --watch 5          again every 5 s, changes highlighted\n"
                "  yoke jobs --json | jq '.jobs[].ranks[] | select(.state != \"running\")'\n"
@@ -122,7 +123,7 @@ void add_jobs(CLI::App& app, Context& context) {
                "A job in a container with a network or with PIDs of its own is seen inside that container.\n"
                "\n"
                "Exit status: 0, also when there is none."));
-  cmd->callback([args, &context] { context.exit_code = run_jobs(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_jobs(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// `yoke kill`: end processes on devices: shown, asked, signalled, waited for.
+// `yoke kill`: show processes on devices, ask for confirmation, signal them and wait for their end.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -17,13 +17,18 @@
 #include "yoke/base/format.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/base/terminal.h"
-#include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
-#include "yoke/cli/device_views.h"
-#include "yoke/cli/kill_plan.h"
-#include "yoke/cli/values.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/device.h"
+#include "yoke/device/process/kill_plan.h"
 #include "yoke/device/process/signal.h"
+#include "yoke/device/process/signal_word.h"
+#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
+#include "yoke/view/devices.h"
+#include "yoke/view/processes.h"
 
 namespace yoke::cli {
 namespace {
@@ -47,25 +52,25 @@ struct KillArgs {
   milliseconds wait() const { return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(wait_s)); }
 };
 
-/// A process that may be ended, held so that its PID cannot come to mean another one; then what became of it.
+/// A process that may be ended, and the result. It is held, so that its PID cannot come to mean another process.
 struct Victim {
-  KillTarget target;
+  device::KillTarget target;
   std::optional<ProcessHandle> handle;
   std::string result = "refused";  ///< "ended", "killed" (by SIGKILL after another), "signaled", "survived", "refused"
 };
 
-std::string describe_target(const KillTarget& target) {
+std::string describe_target(const device::KillTarget& target) {
   const auto& info = target.process.info;
   if (info.name.empty()) return fmt::format("process {}", target.pid);
   return fmt::format("process {} ({}, {})", target.pid, printable(info.user), fit(printable(info.name), 40));
 }
 
-void report_refusal(const KillTarget& target) {
+void report_refusal(const device::KillTarget& target) {
   std::cerr << fmt::format("yoke kill: {} {}\n", describe_target(target), printable(target.refusal->reason));
 }
 
-KillAsker asker() {
-  KillAsker asker{.pid = getpid()};
+device::KillAsker asker() {
+  device::KillAsker asker{.pid = getpid()};
   for (int64_t pid = getppid(); pid > 1 && asker.ancestors.insert(pid).second;) {
     pid = device::describe_process(pid).parent_pid.value_or(0);
   }
@@ -73,7 +78,7 @@ KillAsker asker() {
 }
 
 /// Holds the process, and asks the kernel whether it may be signalled.
-Victim hold(KillTarget target) {
+Victim hold(device::KillTarget target) {
   Victim victim{.target = std::move(target)};
   auto& refusal = victim.target.refusal;
   if (refusal) return victim;
@@ -86,7 +91,7 @@ Victim hold(KillTarget target) {
     victim.handle->signal(0);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kNotFound) {
-      victim.result = "ended";  // since it was listed
+      victim.result = "ended";  // after it was listed
     } else if (error.code() == ErrorCode::kPermissionDenied) {
       refusal = {error.code(),
                  fmt::format("belongs to {}; only that user or root may end it", victim.target.process.info.user)};
@@ -102,7 +107,7 @@ bool is_open(const Victim& victim) { return victim.result == "refused" && !victi
 bool ask(const std::string& question) {
   if (isatty(STDIN_FILENO) == 0) {
     throw Error(ErrorCode::kFailedPrecondition,
-                "standard input is no terminal to ask on, and nothing was sent; --yes does not ask");
+                "standard input is not a terminal to ask on, and nothing was sent; --yes does not ask");
   }
   std::cerr << question << " [y/N] " << std::flush;
   std::string answer;
@@ -115,8 +120,8 @@ void send(std::vector<Victim>& victims, int signal) {
     if (!is_open(victim)) continue;
     try {
       victim.handle->signal(signal);
-      // A stopped process does not hear it otherwise.
-      if (is_ending(signal) && signal != SIGKILL) victim.handle->signal(SIGCONT);
+      // A stopped process would not act on the signal.
+      if (device::is_ending(signal) && signal != SIGKILL) victim.handle->signal(SIGCONT);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kNotFound) {
         victim.result = "ended";
@@ -127,7 +132,7 @@ void send(std::vector<Victim>& victims, int signal) {
   }
 }
 
-/// Until all have ended or `limit` is over; those that have are `result` then.
+/// Waits until all have ended or `limit` is over. Victims that have ended get `result`.
 void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::string& result,
                   const Environment& environment) {
   const bool may_paint = has_escape_sequences(environment);
@@ -166,7 +171,7 @@ std::string why_it_lives(const Victim& victim, const KillArgs& args, int signal)
 
 void end(std::vector<Victim>& victims, const KillArgs& args, int signal, const Environment& environment) {
   send(victims, signal);
-  if (is_ending(signal) && args.wait_s > 0) {
+  if (device::is_ending(signal) && args.wait_s > 0) {
     wait_for_end(victims, args.wait(), "ended", environment);
     if (args.force && std::any_of(victims.begin(), victims.end(), is_open)) {
       send(victims, SIGKILL);
@@ -175,7 +180,7 @@ void end(std::vector<Victim>& victims, const KillArgs& args, int signal, const E
   }
   for (auto& victim : victims) {
     if (!is_open(victim)) continue;
-    if (!is_ending(signal) || args.wait_s <= 0) {
+    if (!device::is_ending(signal) || args.wait_s <= 0) {
       victim.result = "signaled";
     } else {
       victim.result = "survived";
@@ -186,7 +191,7 @@ void end(std::vector<Victim>& victims, const KillArgs& args, int signal, const E
 
 Json to_json(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered, int signal) {
   const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
-  Json json = {{"signal", signal}, {"unanswered", unanswered_json(unanswered)}, {"processes", Json::array()}};
+  Json json = {{"signal", signal}, {"unanswered", view::unanswered_json(unanswered)}, {"processes", Json::array()}};
   for (const auto& victim : victims) {
     const auto& info = victim.target.process.info;
     json["processes"].push_back(
@@ -226,9 +231,9 @@ int status_of(const std::vector<Victim>& victims, const std::vector<device::Unan
   return unanswered.empty() ? kExitOk : exit_status(ErrorCode::kUnavailable);
 }
 
-/// Devices whose processes were asked for, and are not known; says so, and who is left out. Who names PIDs has not
-/// asked for any.
-std::vector<device::Unanswered> report_unknown(const KillRequest& request, const device::Snapshot& snapshot) {
+/// Reports devices whose processes were asked for and are not known, and processes that are left out. A user who names
+/// PIDs has asked for no device.
+std::vector<device::Unanswered> report_unknown(const device::KillRequest& request, const device::Snapshot& snapshot) {
   if (!request.pids.empty()) return {};
   auto unanswered = unanswered_of(snapshot, request.devices);
   for (const auto& one : unanswered) {
@@ -236,7 +241,7 @@ std::vector<device::Unanswered> report_unknown(const KillRequest& request, const
                              one.backend.empty() ? one.what() : "the devices of " + one.what(), printable(one.reason));
   }
   if (request.uid) {
-    const auto uses = uses_of(snapshot, request.devices);
+    const auto uses = device::uses_of(snapshot, request.devices);
     const auto count = std::count_if(uses.begin(), uses.end(), [](const auto& use) { return !use.process.info.uid; });
     if (count > 0) {
       std::cerr << fmt::format("yoke kill: left out: {} {} whose user is not known\n", count,
@@ -247,13 +252,13 @@ std::vector<device::Unanswered> report_unknown(const KillRequest& request, const
 }
 
 std::string table_of(const std::vector<Victim>& victims, std::chrono::system_clock::time_point now, int64_t width) {
-  std::vector<DeviceUse> uses;
+  std::vector<device::DeviceUse> uses;
   for (const auto& victim : victims) {
     if (!is_open(victim)) continue;
     const auto& devices = victim.target.devices;
     uses.push_back({devices.empty() ? "-" : fmt::format("{}", fmt::join(devices, ",")), "", victim.target.process});
   }
-  return to_text(process_table(uses, now, CommandText::kShort), width);
+  return to_text(view::process_table(uses, now, view::CommandText::kShort), width);
 }
 
 std::string question(const std::vector<Victim>& victims, const KillArgs& args, int signal) {
@@ -267,14 +272,15 @@ std::string question(const std::vector<Victim>& victims, const KillArgs& args, i
 
 int work(device::Source& source, const KillArgs& args, int signal, Context& context) {
   const auto snapshot = source.sample({.origins = true});
-  const KillRequest request{.pids = args.pids,
-                            .devices = args.device.selection(),
-                            .uid = args.mine ? std::optional<int64_t>(geteuid()) : std::nullopt,
-                            .with_any = args.with_any};
-  auto targets = plan_kill(request, snapshot, asker(), [](int64_t pid) { return device::describe_process(pid); });
+  const device::KillRequest request{.pids = args.pids,
+                                    .devices = args.device.selection(),
+                                    .uid = args.mine ? std::optional<int64_t>(geteuid()) : std::nullopt,
+                                    .with_any = args.with_any};
+  auto targets =
+      device::plan_kill(request, snapshot, asker(), [](int64_t pid) { return device::describe_process(pid); });
   std::vector<Victim> victims;
   std::transform(targets.begin(), targets.end(), std::back_inserter(victims), hold);
-  std::cerr << note_lines(snapshot, speaker(context));
+  std::cerr << view::note_lines(snapshot, speaker(context));
   const auto unanswered = report_unknown(request, snapshot);
   for (const auto& victim : victims) {
     if (victim.target.refusal) report_refusal(victim.target);
@@ -303,22 +309,22 @@ int work(device::Source& source, const KillArgs& args, int signal, Context& cont
 }
 
 int run_kill(const KillArgs& args, Context& context) {
-  const int signal = parse_signal(args.signal);
+  const int signal = device::parse_signal(args.signal);
   if (args.pids.empty() && args.device.chosen.empty() && !args.mine) {
-    throw Error(ErrorCode::kInvalidArgument, "whom? Name PIDs, or --device ID, or --mine; see `yoke ps`");
+    throw Error(ErrorCode::kInvalidArgument, "which processes? Name PIDs, or --device ID, or --mine; see `yoke ps`");
   }
   if (!args.pids.empty() && (!args.device.chosen.empty() || args.mine)) {
     throw Error(ErrorCode::kInvalidArgument, "name PIDs, or choose by --device and --mine, but not both");
   }
   if (args.with_any && args.pids.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--any is for PIDs, and none is named");
+    throw Error(ErrorCode::kInvalidArgument, "--any is for PIDs, and no PID is named");
   }
   if (args.force && args.wait_s <= 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--force follows when --wait is over, and --wait 0 does not wait; "
                 "--signal KILL ends at once");
   }
-  if (args.force && !is_ending(signal)) {
+  if (args.force && !device::is_ending(signal)) {
     throw Error(ErrorCode::kInvalidArgument, "--force follows a signal that ends processes, which {} does not",
                 signal_name(signal));
   }
@@ -327,28 +333,27 @@ int run_kill(const KillArgs& args, Context& context) {
 
 }  // namespace
 
-void add_kill(CLI::App& app, Context& context) {
+void add_kill(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<KillArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("kill", "End processes on devices");
-  cmd->add_option("PID", args->pids, "Processes, as `yoke ps` lists them")->type_name("PID...")->expected(0, -1);
-  add_device_choice(*cmd, args->device.chosen, "-d,--device",
+  cmd.add_option("PID", args->pids, "Processes, as `yoke ps` lists them")->type_name("PID...")->expected(0, -1);
+  add_device_choice(cmd, args->device.chosen, "-d,--device",
                     "All processes on these devices: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");
-  cmd->add_flag("--mine", args->mine, "Your own processes alone: on all devices, or on those of --device");
-  cmd->add_flag("--any", args->with_any, "PIDs that are on no device, too");
-  cmd->add_flag("-y,--yes", args->yes, "Do not ask");
-  cmd->add_option("--wait", args->wait_s, "How long to wait for their end; 0: not at all")
+  cmd.add_flag("--mine", args->mine, "Your own processes alone: on all devices, or on those of --device");
+  cmd.add_flag("--any", args->with_any, "PIDs that are on no device, too");
+  cmd.add_flag("-y,--yes", args->yes, "Do not ask");
+  cmd.add_option("--wait", args->wait_s, "How long to wait for their end; 0: not at all")
       ->type_name("SECONDS")
       ->check(in_range(0, 86'400, "seconds"))
       ->capture_default_str();
-  cmd->add_flag("--force", args->force, "Send SIGKILL to what has not ended by then");
-  cmd->add_option("-s,--signal", args->signal, "What to send instead: a name or a number")
+  cmd.add_flag("--force", args->force, "Send SIGKILL to what has not ended by then");
+  cmd.add_option("-s,--signal", args->signal, "What to send instead: a name or a number")
       ->type_name("SIGNAL")
       ->capture_default_str();
-  cmd->add_flag("--json", args->json, "Print what became of each as JSON");
-  add_device_options(*cmd, args->device);
-  // The processes of another time or machine cannot be ended.
-  for (const char* option : {"--replay", "--sysroot"}) cmd->remove_option(cmd->get_option(option));
-  cmd->footer(
+  cmd.add_flag("--json", args->json, "Print what became of each as JSON");
+  add_device_options(cmd, args->device);
+  // Processes of another time or machine cannot be ended.
+  for (const char* option : {"--replay", "--sysroot"}) cmd.remove_option(cmd.get_option(option));
+  cmd.footer(
       examples("  yoke kill 4121               ask, send SIGTERM, wait up to 10 s\n"
                "  yoke kill --device 0 --mine  your processes on device 0\n"
                "  yoke kill --mine --yes --force --wait 30\n"
@@ -359,7 +364,7 @@ void add_kill(CLI::App& app, Context& context) {
                "Exit status: 0 when all have ended; else that of the first that has not: 124 still\n"
                "running, 77 somebody else's, 69 not on a device, 66 not there; 75 when it is not known who\n"
                "uses a chosen device; 1 when the answer was no."));
-  cmd->callback([args, &context] { context.exit_code = run_kill(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_kill(*args, context); });
 }
 
 }  // namespace yoke::cli

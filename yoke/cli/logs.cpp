@@ -1,4 +1,4 @@
-// `yoke logs`: what the ranks of a job printed last, and print.
+// `yoke logs`: print what the ranks of a job printed last, and follow what they print.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -15,10 +15,10 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/job_option.h"
-#include "yoke/cli/values.h"
+#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/color.h"
+#include "yoke/cli/options/job.h"
 #include "yoke/launch/output/line_assembler.h"
 #include "yoke/launch/output/screen.h"
 
@@ -50,7 +50,8 @@ const JobRank* find_rank(const launch::Job& job, int64_t rank) {
   return found == job.ranks.end() ? nullptr : &*found;
 }
 
-/// `text` without the sequences that choose colours. REQUIRES: text of printable_with_colours(), which has no others.
+/// `text` without the escape sequences that choose colours. REQUIRES: printable_with_colours() has returned `text`, so
+/// there are no other sequences.
 std::string without_colors(std::string text) {
   for (auto at = text.find('\x1b'); at != text.npos; at = text.find('\x1b', at)) {
     text.erase(at, text.find('m', at) + 1 - at);
@@ -58,7 +59,7 @@ std::string without_colors(std::string text) {
   return text;
 }
 
-/// Lines on the stream that they were written to, as the ranks wrote them; on a terminal nothing of it does harm.
+/// Prints each line on the stream that its rank wrote it to. On a terminal, lines are made harmless first.
 class Printer {
  public:
   Printer(ColorMode color, const Environment& environment)
@@ -93,7 +94,7 @@ class Printer {
   const Target out_, err_;
 };
 
-/// Where the last `count` lines of a file begin. A last one without its line feed is one of them.
+/// The offset at which the last `count` lines of a file begin. An unfinished last line counts as a line.
 off_t begin_of_last_lines(int fd, int64_t count) {
   const off_t size = lseek(fd, 0, SEEK_END);
   if (count == 0) return size;
@@ -110,13 +111,13 @@ off_t begin_of_last_lines(int fd, int64_t count) {
   return 0;
 }
 
-/// A rank's stream that is in a file alone.
+/// A stream of a rank that is written to a file and nowhere else.
 class LogFile {
  public:
   /// Errors  as errno says, with the path; kDataLoss when it is no regular file.
   LogFile(JobRank rank, LineStream stream)
       : rank_(std::move(rank)), stream_(stream), path_((stream == LineStream::kOut ? rank_.out : rank_.err).file) {
-    fd_ = open_regular_file(path_);  // the path is the job's word
+    fd_ = open_regular_file(path_);  // the job named the path, which need not be what it claims
   }
 
   void skip_all_but_last(int64_t num_lines) {
@@ -159,7 +160,7 @@ const StreamPlan& stream_of(const JobRank& rank, LineStream which) {
   return which == LineStream::kOut ? rank.out : rank.err;
 }
 
-/// Where the process itself writes to: "/dev/pts/3", "/home/ada/out.txt", "pipe:[4711]".
+/// The file that the process itself writes to: "/dev/pts/3", "/home/ada/out.txt", "pipe:[4711]".
 std::string target_of(const JobRank& rank, LineStream which) {
   std::error_code ignored;
   const auto link = fmt::format("/proc/{}/fd/{}", rank.pid, which == LineStream::kOut ? 1 : 2);
@@ -167,7 +168,7 @@ std::string target_of(const JobRank& rank, LineStream which) {
   return target.empty() ? "where `yoke run` itself writes to" : printable(target);
 }
 
-/// What no launcher and no file keeps.
+/// Describes a stream that neither the launcher nor a file keeps.
 void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
   for (const auto& rank : job.ranks) {
     if (!is_wanted(rank, args)) continue;
@@ -191,7 +192,7 @@ void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
   }
 }
 
-/// `lacks_some` becomes true where one cannot be read, which is said.
+/// `lacks_some` becomes true if a file cannot be read, which is reported.
 std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args, bool& lacks_some) {
   std::vector<LogFile> files;
   for (const auto& rank : job.ranks) {
@@ -214,7 +215,7 @@ std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args, bo
   return files;
 }
 
-/// Prints until there is no more, and until the job's end when it follows.
+/// Prints what there is. When it follows, it goes on until the job ends.
 class Reader {
  public:
   Reader(OpenJob open, const LogsArgs& args, Printer printer)
@@ -229,12 +230,12 @@ class Reader {
 
   bool lacks_files() const { return lacks_files_; }
 
-  /// Returns whether it read all that there was.
+  /// Returns whether everything was read.
   bool run() {
     connection_.ask_logs(args_.follow, args_.num_lines, args_.rank);
     auto look_at_job = Clock::now() + kLookAtJobEvery;
     while (!connection_.is_over() && !connection_.is_closed()) {
-      if (!std::cout) return true;  // which main() reports
+      if (!std::cout) return true;  // main() reports the error
       const auto now = Clock::now();
       print_lines(now + (files_.empty() ? milliseconds(kLookAtJobEvery) : kLookAtFilesEvery));
       for (auto& file : files_) file.print_new(printer_);
@@ -265,11 +266,11 @@ class Reader {
       }
       if (args_.rank && line->rank != *args_.rank) continue;
       printer_.print(find_rank(job_, line->rank), line->stream, line->text);
-      until = JobTime::min();  // and what else is here
+      until = JobTime::min();  // print everything else that is here
     }
   }
 
-  /// After a restart files have other names.
+  /// After a restart the files have other names.
   void look_at_new_attempt() {
     auto connection = launch::JobConnection::open(connection_.address(), Clock::now());
     if (!connection) return;
@@ -305,17 +306,16 @@ int run_logs(const LogsArgs& args, const Context& context) {
 
 }  // namespace
 
-void add_logs(CLI::App& app, Context& context) {
+void add_logs(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<LogsArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("logs", "Print what the ranks of a running job printed last");
-  add_job_option(*cmd, args->job);
-  cmd->add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
-  cmd->add_option("-n,--lines", args->num_lines, "The last N lines alone, and of a stream in a file the last N of it")
+  add_job_option(cmd, args->job);
+  cmd.add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
+  cmd.add_option("-n,--lines", args->num_lines, "The last N lines alone, and of a stream in a file the last N of it")
       ->type_name("N")
       ->check(in_range(0, 1e9));
-  cmd->add_option("--rank", args->rank, "Of this rank alone")->type_name("RANK");
-  add_color_option(*cmd, args->color);
-  cmd->footer(
+  cmd.add_option("--rank", args->rank, "Of this rank alone")->type_name("RANK");
+  add_color_option(cmd, args->color);
+  cmd.footer(
       examples("  yoke logs 4121             the last lines of all ranks: 1 MiB, 32768 short lines\n"
                "  yoke logs 4121 -f          and all to come\n"
                "  yoke logs -n 20            of the only job, the last 20 lines\n"
@@ -326,7 +326,7 @@ void add_logs(CLI::App& app, Context& context) {
                "the terminal of `yoke run`: then there is nothing to show.\n"
                "\n"
                "Exit status: 0; 75 when a log could not be read, or the job hung up before its last lines were read."));
-  cmd->callback([args, &context] { context.exit_code = run_logs(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_logs(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -4,14 +4,14 @@
 
 #include <iostream>
 
-#include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/output_buffer.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/output.h"
 
 namespace {
 
-/// Started with `<&-` or `>&-`, the next file opened would become standard input or output. Writing to a closed
-/// standard output must fail, as it does in other commands, so that one cannot be written to.
+/// If the command was started with `<&-` or `>&-`, the next file it opens would become standard input or output.
+/// Writing to a closed standard output must fail as it does in other commands, so the replacement cannot be written to.
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) < 0) {

@@ -5,38 +5,56 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/description.h"
+#include "yoke/cli/help/description.h"
 
 namespace yoke::cli {
 namespace {
 
-int run_man(const std::string& name, const CLI::App& app, Context& context) {
+struct ManArgs {
+  std::string command, folder;
+};
+
+/// yoke.1, and yoke-NAME.1 for each command.
+void write_pages(const CommandDescription& root, const std::filesystem::path& folder) {
+  const auto write = [&](const CommandDescription& command, const std::string& name) {
+    const auto path = folder / (name + ".1");
+    std::ofstream file(path);
+    file << man_page(root, command, YOKE_VERSION) << std::flush;
+    if (!file) throw system_error(errno, "writing " + path.string());
+  };
+  write(root, root.name);
+  for (const auto& command : root.commands) write(command, root.name + "-" + command.name);
+}
+
+int run_man(const ManArgs& args, const CLI::App& app, Context& context) {
   auto root = describe(app);
   // A page must not depend on what happens to be installed where it is made.
   root.footer = root.footer.substr(0, root.footer.find("\n\nAlso installed"));
-  if (name.empty()) {
-    context.out << man_page(root, root, YOKE_VERSION);
+  if (!args.folder.empty()) {
+    write_pages(root, args.folder);
     return kExitOk;
   }
-  const auto command =
-      std::find_if(root.commands.begin(), root.commands.end(), [&](const auto& one) { return one.name == name; });
-  if (command == root.commands.end()) throw Error(ErrorCode::kInvalidArgument, "no command `{}`", name);
+  const auto* command = args.command.empty() ? &root : root.find_command(args.command);
+  if (command == nullptr) throw Error(ErrorCode::kInvalidArgument, "no command `{}`", args.command);
   context.out << man_page(root, *command, YOKE_VERSION);
   return kExitOk;
 }
 
 }  // namespace
 
-void add_man(CLI::App& app, Context& context) {
-  auto name = std::make_shared<std::string>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("man", "Print a man page")->group("");
-  cmd->add_option("COMMAND", *name, "Of which command; otherwise of yoke");
-  cmd->footer(examples("  yoke man run | man -l -"));
-  cmd->callback([name, &app, &context] { context.exit_code = run_man(*name, app, context); });
+void add_man(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<ManArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  cmd.add_option("COMMAND", args->command, "Of which command; otherwise of yoke");
+  cmd.add_option("--folder", args->folder, "Write the pages of yoke and of all commands into DIR instead")
+      ->type_name("DIR");
+  cmd.footer(examples("  yoke man run | man -l -"));
+  cmd.callback([args, &cmd, &context] { context.exit_code = run_man(*args, *cmd.get_parent(), context); });
 }
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// `yoke metrics`: what the devices and their processes are doing, for Prometheus; once, or as a server.
+// `yoke metrics`: print or serve what the devices and their processes are doing, for Prometheus.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -9,9 +9,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
-#include "yoke/cli/output_buffer.h"
-#include "yoke/cli/values.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/device.h"
 #include "yoke/web/prometheus.h"
 #include "yoke/web/server.h"
 
@@ -58,29 +58,27 @@ int run_metrics(const MetricsArgs& args, Context& context) {
 
 }  // namespace
 
-void add_metrics(CLI::App& app, Context& context) {
+void add_metrics(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<MetricsArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("metrics", "Print or serve what the devices are doing, for Prometheus");
-  args->serve =
-      cmd->add_option("--serve", args->address,
-                      "Serve /metrics and /devices.json until stopped; unless given at 127.0.0.1:19477, where "
-                      "only this machine can read them. Port 0: any free one")
-          ->type_name("ADDR:PORT")
-          ->expected(0, 1);
+  args->serve = cmd.add_option("--serve", args->address,
+                               "Serve /metrics and /devices.json until stopped; unless given at 127.0.0.1:19477, where "
+                               "only this machine can read them. Port 0: any free one")
+                    ->type_name("ADDR:PORT")
+                    ->expected(0, 1);
   args->max_age =
-      cmd->add_option("--max-age", args->max_age_s, "Answer with a sample that is no older; else take a new one")
+      cmd.add_option("--max-age", args->max_age_s, "Answer with a sample that is no older; else take a new one")
           ->type_name("SECONDS")
           ->check(in_range(0, 3600, "seconds"))
           ->capture_default_str();
-  add_device_options(*cmd, args->device);
-  cmd->footer(
+  add_device_options(cmd, args->device);
+  cmd.footer(
       examples("  yoke metrics                        once\n"
                "  yoke metrics --serve                for a Prometheus on this machine\n"
                "  yoke metrics --serve 10.1.2.3:9400  for others, too: without a password\n"
                "  curl -s localhost:19477/devices.json\n"
                "\n"
                "Exit status: 0; the server ends with it on SIGTERM and Ctrl-C."));
-  cmd->callback([args, &context] { context.exit_code = run_metrics(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_metrics(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// `yoke new`: begin a training program of one's own, from the example that comes with yoke.
+// `yoke new`: begin a training program, as a copy of the example that comes with yoke.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The project is called as its folder. Errors: kInvalidArgument for what CMake takes for no target's name.
+/// The project has the name of its folder. Errors  kInvalidArgument: CMake does not accept the name for a target.
 std::string project_name(const fs::path& target) {
   constexpr std::array kReserved = {"all",  "clean",          "edit_cache", "help",          "install", "package",
                                     "test", "package_source", "preinstall", "rebuild_cache", "yoke"};
@@ -74,14 +74,13 @@ int run_new(const std::string& target, Context& context) {
 
 }  // namespace
 
-void add_new(CLI::App& app, Context& context) {
+void add_new(CLI::App& cmd, Context& context) {
   auto target = std::make_shared<std::string>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("new", "Begin a training program of your own");
-  cmd->add_option("DIR", *target, "A folder that does not exist yet, or is empty; the program is called as it is")
+  cmd.add_option("DIR", *target, "A folder that does not exist yet, or is empty; the program is called as it is")
       ->type_name("")
       ->required();
-  cmd->footer(examples("  yoke new my-training    a CMake project, my-training, that trains a network on all ranks"));
-  cmd->callback([target, &context] { context.exit_code = run_new(*target, context); });
+  cmd.footer(examples("  yoke new my-training    a CMake project, my-training, that trains a network on all ranks"));
+  cmd.callback([target, &context] { context.exit_code = run_new(*target, context); });
 }
 
 }  // namespace yoke::cli

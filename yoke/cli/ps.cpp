@@ -1,4 +1,4 @@
-// `yoke ps`: every process on every device, and what it belongs to.
+// `yoke ps`: list the processes on all devices and what they belong to.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <pwd.h>
@@ -13,13 +13,15 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
-#include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
-#include "yoke/cli/device_views.h"
-#include "yoke/cli/process_views.h"
-#include "yoke/cli/repetition.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/device.h"
+#include "yoke/cli/options/repetition.h"
 #include "yoke/device/json.h"
+#include "yoke/device/uses.h"
+#include "yoke/view/devices.h"
+#include "yoke/view/processes.h"
 
 namespace yoke::cli {
 namespace {
@@ -44,23 +46,24 @@ bool is_wanted(const device::ProcessInfo& info, const PsArgs& args) {
   return args.users.empty() || std::any_of(args.users.begin(), args.users.end(), is_user);
 }
 
-/// A misspelt name is not a user without processes. A recording may be of a machine with other users.
-void check_users(const PsArgs& args, const std::vector<DeviceUse>& uses) {
+/// Refuses a misspelt name: it would look like a user without processes. A recording may be from a machine with other
+/// users, so it is not checked.
+void check_users(const PsArgs& args, const std::vector<device::DeviceUse>& uses) {
   if (!args.device.replay.empty()) return;
   for (const auto& user : args.users) {
-    const bool is_seen =
-        std::any_of(uses.begin(), uses.end(), [&](const DeviceUse& use) { return use.process.info.user == user; });
+    const bool is_seen = std::any_of(uses.begin(), uses.end(),
+                                     [&](const device::DeviceUse& use) { return use.process.info.user == user; });
     if (is_seen || parse_int(user) || getpwnam(user.c_str()) != nullptr) continue;
     throw Error(ErrorCode::kNotFound, "there is no user `{}` here", user);
   }
 }
 
-Json to_json(const std::vector<DeviceUse>& uses, const std::vector<device::Unanswered>& unanswered,
+Json to_json(const std::vector<device::DeviceUse>& uses, const std::vector<device::Unanswered>& unanswered,
              const device::Snapshot& snapshot) {
   const auto seconds = [](auto duration) { return std::chrono::duration<double>(duration).count(); };
   Json json = {{"time_seconds", seconds(snapshot.time.time_since_epoch())},
                {"host", snapshot.host},
-               {"unanswered", unanswered_json(unanswered)},
+               {"unanswered", view::unanswered_json(unanswered)},
                {"processes", Json::array()}};
   for (const auto& use : uses) {
     Json process = {{"device", use.device_id},
@@ -73,10 +76,10 @@ Json to_json(const std::vector<DeviceUse>& uses, const std::vector<device::Unans
   return json;
 }
 
-/// Lines for standard error.
+/// The lines for standard error.
 std::string notes(const device::Snapshot& snapshot, const std::vector<device::Unanswered>& unanswered,
                   int64_t num_ownerless, const std::string& speaker) {
-  auto text = note_lines(snapshot, speaker);
+  auto text = view::note_lines(snapshot, speaker);
   for (const auto& one : unanswered) text += fmt::format("{}the processes of {} are not known\n", speaker, one.what());
   if (num_ownerless > 0) {
     text += fmt::format("{}left out: {} {} whose user is not known (of another PID namespace, or hidden)\n", speaker,
@@ -85,7 +88,7 @@ std::string notes(const device::Snapshot& snapshot, const std::vector<device::Un
   return text;
 }
 
-/// Why there is no row.
+/// Explains why the table is empty.
 std::string nobody(bool is_any, const std::vector<device::Unanswered>& unanswered, const PsArgs& args) {
   if (!unanswered.empty()) {
     std::vector<std::string> silent;
@@ -99,11 +102,11 @@ std::string nobody(bool is_any, const std::vector<device::Unanswered>& unanswere
 Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t number, const Context& context) {
   const auto selection = args.device.selection();
   const auto unanswered = unanswered_of(snapshot, selection);
-  auto uses = uses_of(snapshot, selection);
+  auto uses = device::uses_of(snapshot, selection);
   check_users(args, uses);
   const bool is_any = !uses.empty();
   int64_t num_ownerless = 0;
-  std::erase_if(uses, [&](const DeviceUse& use) {
+  std::erase_if(uses, [&](const device::DeviceUse& use) {
     const bool is_left_out = !is_wanted(use.process.info, args);
     num_ownerless += is_left_out && !use.process.info.uid ? 1 : 0;
     return is_left_out;
@@ -112,14 +115,15 @@ Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t numbe
                   .host = snapshot.host,
                   .notes = notes(snapshot, unanswered, num_ownerless, speaker(context))};
   if (args.json) {
-    const int indent = args.repetition.is_wanted() ? -1 : 2;  // one line a sample where several follow each other
+    const int indent = args.repetition.is_wanted() ? -1 : 2;  // with --watch each sample is one line
     picture.text = to_json(uses, unanswered, snapshot).dump(indent, ' ', false, Json::error_handler_t::replace) + '\n';
   } else if (args.csv) {
-    picture.text = to_csv(process_csv(uses, snapshot.time), args.repetition, snapshot.time, number);
+    picture.text = to_csv(view::process_csv(uses, snapshot.time), args.repetition, snapshot.time, number);
   } else if (uses.empty()) {
     picture.text = nobody(is_any, unanswered, args);
   } else {
-    const auto table = process_table(uses, snapshot.time, args.wide ? CommandText::kWhole : CommandText::kShort);
+    const auto table =
+        view::process_table(uses, snapshot.time, args.wide ? view::CommandText::kWhole : view::CommandText::kShort);
     picture.text = to_text(table, args.wide ? kUnlimitedWidth : output_width(context));
   }
   return picture;
@@ -138,19 +142,18 @@ int run_ps(const PsArgs& args, Context& context) {
 
 }  // namespace
 
-void add_ps(CLI::App& app, Context& context) {
+void add_ps(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<PsArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("ps", "List the processes on all devices, and what they belong to");
-  cmd->add_option("-u,--user", args->users, "Processes of these users alone: names or numbers")->type_name("NAME...");
-  cmd->add_flag("--mine", args->mine, "Your own processes alone");
-  add_device_choice(*cmd, args->device.chosen, "-d,--device",
+  cmd.add_option("-u,--user", args->users, "Processes of these users alone: names or numbers")->type_name("NAME...");
+  cmd.add_flag("--mine", args->mine, "Your own processes alone");
+  add_device_choice(cmd, args->device.chosen, "-d,--device",
                     "On these devices alone: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");
-  cmd->add_flag("-w,--wide", args->wide, "Whole command lines, however long");
-  cmd->add_flag("--json", args->json, "Print JSON: all that is known");
-  cmd->add_flag("--csv", args->csv, "Print CSV");
-  add_watch_option(*cmd, args->repetition);
-  add_device_options(*cmd, args->device);
-  cmd->footer(
+  cmd.add_flag("-w,--wide", args->wide, "Whole command lines, however long");
+  cmd.add_flag("--json", args->json, "Print JSON: all that is known");
+  cmd.add_flag("--csv", args->csv, "Print CSV");
+  add_watch_option(cmd, args->repetition);
+  add_device_options(cmd, args->device);
+  cmd.footer(
       examples("  yoke ps                        who uses which device\n"
                "  yoke ps --mine --wide          your own, with whole command lines\n"
                "  yoke ps -d 0,3 -u ada          of one user on two devices\n"
@@ -161,7 +164,7 @@ void add_ps(CLI::App& app, Context& context) {
                "is hidden from you, is listed with user `?`.\n"
                "\n"
                "Exit status: 0, also when there is no process."));
-  cmd->callback([args, &context] { context.exit_code = run_ps(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_ps(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,4 +1,6 @@
 // `yoke run`: start a program once for each rank, with torchrun's environment.
+#include "yoke/cli/options/run.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -6,6 +8,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -14,28 +17,34 @@
 #include <string_view>
 
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
-#include "yoke/cli/hints.h"
-#include "yoke/cli/run_nodes.h"
-#include "yoke/cli/run_options.h"
+#include "yoke/cli/frame/external.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/help/hints.h"
+#include "yoke/cli/options/device.h"
+#include "yoke/cluster/hosts.h"
+#include "yoke/cluster/ssh.h"
+#include "yoke/cluster/token.h"
 #include "yoke/launch/job/agent.h"
 #include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/job/supervisor.h"
 #include "yoke/launch/plan/plan.h"
+#include "yoke/launch/torchrun/nodes.h"
+#include "yoke/launch/torchrun/spec.h"
 
 namespace yoke::cli {
 namespace {
 
 struct RunArgs {
-  RunOptions options;
+  launch::RunOptions options;
   bool plan = false;
   bool json = false;
 };
 
-/// Only what yoke adds to the environment or changes in it, so that a plan can be shown to others.
+/// Of the environment only what yoke adds or changes, so that a plan can be shown to others.
 nlohmann::ordered_json to_json(const std::vector<launch::RankPlan>& ranks, const Environment& before) {
   auto result = nlohmann::ordered_json::array();
   for (const auto& rank : ranks) {
@@ -71,7 +80,7 @@ Table to_table(const std::vector<launch::RankPlan>& ranks) {
   return table;
 }
 
-/// Hosts, not ranks: what each of them gives its ranks is found out there.
+/// Shows hosts instead of ranks: what a host gives its ranks is found out on that host.
 int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
   const auto num_ranks = [&](const launch::Host& host) {
     return host.num_ranks ? fmt::format("{}", *host.num_ranks) : args.options.nproc_per_node;
@@ -90,7 +99,7 @@ int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& con
   return kExitOk;
 }
 
-/// This node's, as if all others had as many ranks.
+/// The place of this node if all other nodes had as many ranks.
 launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes) {
   const auto node_rank = nodes.node_rank.value_or(0), num_nodes = nodes.membership.max_nodes;
   return {.node_rank = node_rank,
@@ -107,7 +116,7 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
   if (!nodes.hosts.empty()) return show_hosts(nodes, args, context);
   const bool has_files = !spec.logs.folder.empty() || !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
   const auto binding = launch::bind_here(spec);
-  // Port and folder are made at the start: 0 where no port was asked for.
+  // Port and folder are chosen when the job starts. The plan shows port 0 unless one was asked for.
   const auto ranks = launch::plan(
       spec, {.binding = binding,
              .place = place_of(spec, nodes),
@@ -124,7 +133,7 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
   return kExitOk;
 }
 
-/// Variables of a login, or of a host, which the agent's own are better than.
+/// Whether a variable describes a login or a host: then the agent keeps its own value.
 bool belongs_to_a_host(const std::string& name) {
   for (const std::string_view beginning : {"SSH_", "XDG_", "DBUS_", "LC_TERMINAL", "TMUX"}) {
     if (name.starts_with(beginning)) return true;
@@ -136,7 +145,7 @@ bool belongs_to_a_host(const std::string& name) {
   return kNames.contains(name);
 }
 
-/// Where the program is started on all hosts.
+/// The folder in which the program is started on all hosts.
 std::string working_folder() {
   std::error_code error;
   const auto folder = std::filesystem::current_path(error).string();
@@ -147,7 +156,7 @@ std::string working_folder() {
               error.message());
 }
 
-/// This very command, for `yoke agent`.
+/// This command, as `yoke agent` gets it.
 nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context) {
   auto environment = nlohmann::json::object();
   for (const auto& variable : context.environment.to_strings()) {
@@ -162,7 +171,7 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context)
           {"silence_ms", nodes.silence.count()}};
 }
 
-/// As launch::launch; a hint follows a failure that looks like a mistyped command.
+/// launch::launch(), and a hint if the failure looks like a mistyped command.
 int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const CLI::App& command,
                      const Context& context) {
   constexpr std::chrono::seconds kQuick{10};
@@ -177,11 +186,47 @@ int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& no
   return status;
 }
 
+/// The hosts of --hosts or --hostfile, which are reached by ssh.
+std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Context& context) {
+  const auto entries =
+      options.hostfile.empty() ? cluster::parse_hosts(options.hosts) : cluster::read_hostfile(options.hostfile);
+  cluster::SshOptions ssh{.yoke = options.remote_yoke.empty() ? context.installation.executable.string()
+                                                              : options.remote_yoke};
+  ssh.ssh.clear();
+  // As with rsync's -e, blanks separate words, and there is no shell.
+  for (const auto word : words_of(options.ssh)) ssh.ssh.emplace_back(word);
+  if (ssh.ssh.empty()) throw Error(ErrorCode::kInvalidArgument, "--ssh: no program");
+  std::vector<launch::Host> hosts;
+  for (const auto& entry : entries) {
+    hosts.push_back({entry.name, entry.num_ranks, [ssh, name = entry.name] { return start_by_ssh(ssh, name); }});
+  }
+  return hosts;
+}
+
+launch::Surroundings surroundings_of(const launch::RunOptions& options, const Context& context) {
+  launch::Surroundings result{.program = context.rest, .environment = context.environment, .store_program = ""};
+  const auto store = context.installation.libexec / "yoke-store";
+  if (access(store.c_str(), X_OK) == 0) result.store_program = store.string();
+  if (context.agent != nullptr) {
+    result.is_agent = true;
+    result.num_ranks = context.agent->num_ranks;
+    result.heads_terminal = context.agent->heads_terminal;
+  }
+  result.find_program = [&context](const std::string& name) -> std::optional<std::string> {
+    const auto found = find_program(name, context.environment);
+    return found ? std::optional(found->string()) : std::nullopt;
+  };
+  result.list_hosts = [&] { return list_hosts(options, context); };
+  result.job_token = [&context] { return cluster::job_token(context.environment); };
+  return result;
+}
+
 int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "--json is for --plan");
-  auto spec = to_spec(args.options, context);
+  const auto surroundings = surroundings_of(args.options, context);
+  auto spec = launch::to_spec(args.options, surroundings);
   if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
-  const auto nodes = to_nodes(args.options, context, spec);
+  const auto nodes = launch::to_nodes(args.options, surroundings, spec);
   if (args.plan) return show_plan(spec, nodes, args, context);
   try {
     return launch_with_hint(spec, nodes, command, context);
@@ -194,19 +239,18 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
 
 }  // namespace
 
-void add_run(CLI::App& app, Context& context) {
+void add_run(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<RunArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto program = std::make_shared<std::vector<std::string>>();
-  auto* cmd = app.add_subcommand("run", "Start a program once for each rank, on one machine or several");
-  add_run_options(*cmd, args->options);
-  cmd->add_flag("--plan", args->plan, "Print what would be started, and start nothing");
-  cmd->add_flag("--json", args->json, "With --plan: as JSON, with what each rank's environment gets");
-  cmd->add_option("PROGRAM", *program,
-                  "What to start, with its arguments; every word from here on is its own. In an "
-                  "argument, ${local_rank} becomes the rank")
+  add_run_options(cmd, args->options);
+  cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");
+  cmd.add_flag("--json", args->json, "With --plan: as JSON, with what each rank's environment gets");
+  cmd.add_option("PROGRAM", *program,
+                 "What to start, with its arguments; every word from here on is its own. In an "
+                 "argument, ${local_rank} becomes the rank")
       ->type_name(kProgramArguments)
       ->expected(0, -1);
-  cmd->footer(
+  cmd.footer(
       examples("  yoke run -n 2 -- ./train --epochs 5      two ranks of a C++ program\n"
                "  yoke run --hosts a,b -n gpu train.py     on two machines, by ssh\n"
                "  yoke run --nnodes 2 --node-rank 0 --rdzv-endpoint a:29400 -n 8 train.py    on a; 1 on b\n"
@@ -221,7 +265,7 @@ void add_run(CLI::App& app, Context& context) {
                "\n"
                "The exit status is that of the first rank that failed, 128 and the signal's number\n"
                "if a signal ended it, 127 if the program is not found, 75 if output could not be written."));
-  cmd->callback([args, program, cmd, &context] { context.exit_code = run_run(*args, *cmd, context); });
+  cmd.callback([args, program, &cmd, &context] { context.exit_code = run_run(*args, cmd, context); });
 }
 
 }  // namespace yoke::cli

@@ -13,10 +13,11 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/job_option.h"
-#include "yoke/cli/values.h"
+#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/job.h"
 #include "yoke/device/process/info.h"
 #include "yoke/device/process/signal.h"
+#include "yoke/launch/plan/rank_list.h"
 
 namespace yoke::cli {
 namespace {
@@ -24,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// A launcher answers within a turn of its loop.
+/// A launcher answers within one turn of its event loop.
 constexpr std::chrono::seconds kStopPatience{5};
 constexpr std::chrono::seconds kToldEvery{1};
 
@@ -36,7 +37,7 @@ struct StopArgs {
 
 launch::FoundJob find(const std::string& name) { return launch::choose_job(launch::find_jobs(), name); }
 
-/// The launcher's process, held so that its number cannot come to mean another; nullopt: it has ended.
+/// Holds the launcher's process, so that its PID cannot come to mean another one; nullopt if it has ended.
 std::optional<device::ProcessHandle> hold(int64_t pid) {
   const auto start_ticks = device::describe_process(pid).start_ticks;
   if (!start_ticks) return std::nullopt;
@@ -54,12 +55,12 @@ std::string who_is_up(const launch::Job& job) {
     if (rank.is_up()) ranks.push_back(rank.rank);
   }
   if (ranks.empty()) return "what its ranks started";
-  if (ranks.size() > 1) return "ranks " + join_ranks(ranks);
+  if (ranks.size() > 1) return "ranks " + launch::to_list(ranks);
   const auto one = std::find_if(job.ranks.begin(), job.ranks.end(), [](const auto& rank) { return rank.is_up(); });
   return fmt::format("rank {} (pid {})", one->rank, one->pid);
 }
 
-/// Tells on standard error who is being waited for, when that changes.
+/// Reports on standard error whose end is being waited for, whenever that changes.
 class Waiting {
  public:
   explicit Waiting(launch::JobConnection& connection) : connection_(connection) {}
@@ -106,10 +107,10 @@ int run_stop(const StopArgs& args, Context& context) {
   connection->ask_stop(args.now);
   auto answer = connection->read_job(Clock::now() + (found.job ? kStopPatience : std::chrono::seconds(0)));
   if (!answer && !found.job && !connection->is_closed()) {
-    launcher->signal(SIGCONT);  // after Ctrl-Z it would not hear us
+    launcher->signal(SIGCONT);  // a launcher that Ctrl-Z stopped would not read the request
     answer = connection->read_job(Clock::now() + kStopPatience);
   }
-  // It lives after it was held: so it is who is held.
+  // The launcher was still there after the process was held, so the held process is the launcher.
   if (!answer && !connection->is_closed()) throw does_not_answer(pid);
   Waiting waiting(*connection);
   wait_for_end(*launcher, waiting, args);
@@ -118,22 +119,21 @@ int run_stop(const StopArgs& args, Context& context) {
 
 }  // namespace
 
-void add_stop(CLI::App& app, Context& context) {
+void add_stop(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<StopArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("stop", "End a job that runs under `yoke run`, and wait for its end");
-  add_job_option(*cmd, args->job);
-  cmd->add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
-  cmd->add_option("--timeout", args->timeout_s, "How long to wait; otherwise until it has ended")
+  add_job_option(cmd, args->job);
+  cmd.add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
+  cmd.add_option("--timeout", args->timeout_s, "How long to wait; otherwise until it has ended")
       ->type_name("SECONDS")
       ->check(in_range(0.001, 86'400, "seconds"));
-  cmd->footer(
+  cmd.footer(
       examples("  yoke stop 4121           as SIGTERM to `yoke run`: ranks get SIGTERM, and SIGKILL after --grace\n"
                "  yoke stop                the only job\n"
                "  yoke stop 4121 --now     kill at once\n"
                "\n"
                "Exit status: 0 when the job has ended; 124 when it has not within --timeout, or does not answer;\n"
                "66 when there is no such job."));
-  cmd->callback([args, &context] { context.exit_code = run_stop(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_stop(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// `yoke top`: devices, the machine and its processes, live on a page of the terminal.
+// `yoke top`: show devices, the machine and its processes on a live page of the terminal.
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -9,10 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
-#include "yoke/cli/color_option.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
-#include "yoke/cli/values.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/color.h"
+#include "yoke/cli/options/device.h"
 #include "yoke/device/json.h"
 #include "yoke/tui/app.h"
 
@@ -40,7 +41,7 @@ tui::AppOptions to_options(const TopArgs& args) {
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(args.interval_s));
   if (!args.device.sysroot.empty()) options.sampling.sysroot = args.device.sysroot;
   options.sampling.is_recording = !args.device.replay.empty();
-  // The processes below another root are not those that a signal would reach.
+  // A signal would not reach the processes of another root.
   options.is_readonly = args.readonly || !args.device.sysroot.empty();
   return options;
 }
@@ -71,24 +72,23 @@ int run_top(const TopArgs& args, Context& context) {
 
 }  // namespace
 
-void add_top(CLI::App& app, Context& context) {
+void add_top(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<TopArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("top", "Watch devices and their processes on a live page");
-  args->interval = cmd->add_option("--interval", args->interval_s, "Between two samples")
+  args->interval = cmd.add_option("--interval", args->interval_s, "Between two samples")
                        ->type_name("SECONDS")
                        ->check(in_range(0.1, 86'400, "seconds"))
                        ->capture_default_str();
-  cmd->add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
-  cmd->add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
-  cmd->add_flag("--readonly", args->readonly, "End no processes");
-  add_color_option(*cmd, args->color);
-  add_device_options(*cmd, args->device);
-  cmd->footer(
+  cmd.add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
+  cmd.add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
+  cmd.add_flag("--readonly", args->readonly, "End no processes");
+  add_color_option(cmd, args->color);
+  add_device_options(cmd, args->device);
+  cmd.footer(
       examples("  yoke top                        ? shows the keys, q leaves\n"
                "  yoke top --readonly             for a screen that others can touch\n"
                "  yoke top --once                 one page, for a mail or a log\n"
                "  yoke top --replay bug.jsonl     what `yoke devices --record bug.jsonl --watch` has recorded"));
-  cmd->callback([args, &context] { context.exit_code = run_top(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_top(*args, context); });
 }
 
 }  // namespace yoke::cli

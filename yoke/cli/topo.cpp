@@ -1,4 +1,4 @@
-// `yoke topo`: how the devices, network cards and processors of this machine lie to each other.
+// `yoke topo`: show how the devices, network cards and processors of a machine are connected.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -12,9 +12,10 @@
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
-#include "yoke/cli/device_views.h"
-#include "yoke/cli/topology_views.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/device.h"
+#include "yoke/view/devices.h"
+#include "yoke/view/topology.h"
 
 namespace yoke::cli {
 namespace {
@@ -30,17 +31,17 @@ void print(const device::Topology& topology, const std::vector<device::Device>& 
            Context& context) {
   const auto matrix = link_matrix(topology, devices);
   if (args.svg == "-") {
-    context.out << topology_svg(topology, matrix);
+    context.out << view::topology_svg(topology, matrix);
   } else if (!args.svg.empty()) {
     std::ofstream file(args.svg);
-    file << topology_svg(topology, matrix);
+    file << view::topology_svg(topology, matrix);
     file.close();
     if (!file) throw system_error(errno, "writing " + args.svg);
   }
   if (args.json) {
-    context.out << topology_json(topology, matrix).dump(2) << '\n';
+    context.out << view::topology_json(topology, matrix).dump(2) << '\n';
   } else if (args.svg.empty()) {
-    context.out << topology_text(topology, matrix, output_width(context));
+    context.out << view::topology_text(topology, matrix, output_width(context));
   }
 }
 
@@ -55,7 +56,7 @@ int run_topo(const TopoArgs& args, Context& context) {
     throw Error(ErrorCode::kInvalidArgument, "--vendor chooses what is read here, and --topology is a file");
   }
   device::Topology topology;
-  // A recording is of another machine or another day; this machine's processors say nothing about it.
+  // A recording may be from another machine, so this machine's processors say nothing about it.
   if (!args.topology.empty() || args.device.replay.empty()) {
     device::TopologyOptions options{.xml_file = args.topology};
     if (!args.device.sysroot.empty()) options.sysroot = args.device.sysroot;
@@ -74,7 +75,7 @@ int run_topo(const TopoArgs& args, Context& context) {
   }
   return with_source(args.device, context, [&](device::Source& source) {
     const auto snapshot = source.sample({.processes = false, .links = true});
-    if (!args.device.vendor.empty()) {  // GPUs of the others are silent because nobody asked them
+    if (!args.device.vendor.empty()) {  // nobody asked the GPUs of other vendors
       std::erase_if(topology.devices, [&](const device::PciDevice& known) {
         return known.kind == device::PciDevice::Kind::kGpu &&
                std::none_of(snapshot.devices.begin(), snapshot.devices.end(),
@@ -83,27 +84,26 @@ int run_topo(const TopoArgs& args, Context& context) {
     }
     print(topology, snapshot.devices, args, context);
     context.out.flush();
-    for (const auto& note : device_notes(snapshot)) std::cerr << "yoke topo: " << note << '\n';
+    for (const auto& note : view::device_notes(snapshot)) std::cerr << "yoke topo: " << note << '\n';
     return kExitOk;
   });
 }
 
 }  // namespace
 
-void add_topo(CLI::App& app, Context& context) {
+void add_topo(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<TopoArgs>();  // CLI11 binds by reference; the callback keeps it alive
-  auto* cmd = app.add_subcommand("topo", "Show how devices, network cards and processors are connected");
-  cmd->add_flag("--json", args->json, "Print JSON");
-  cmd->add_option("--svg", args->svg, "Write a drawing to FILE instead, - for standard output")->type_name("FILE");
-  cmd->add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
+  cmd.add_flag("--json", args->json, "Print JSON");
+  cmd.add_option("--svg", args->svg, "Write a drawing to FILE instead, - for standard output")->type_name("FILE");
+  cmd.add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
       ->type_name("FILE");
-  add_device_options(*cmd, args->device);
-  cmd->footer(
+  add_device_options(cmd, args->device);
+  cmd.footer(
       examples("  yoke topo                                the matrix of links, and what is beside which NUMA node\n"
                "  yoke topo --svg machine.svg              a drawing for a page about the machine\n"
                "  yoke topo --topology lumi.xml            of a machine that is not here\n"
                "  yoke topo --json | jq '.connections[] | select(.kind == \"NV\")'"));
-  cmd->callback([args, &context] { context.exit_code = run_topo(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_topo(*args, context); });
 }
 
 }  // namespace yoke::cli

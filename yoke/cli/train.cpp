@@ -11,10 +11,10 @@
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/num_ranks.h"
-#include "yoke/cli/recipes.h"
-#include "yoke/cli/words.h"
+#include "yoke/cli/frame/recipes.h"
+#include "yoke/cli/help/words.h"
 #include "yoke/launch/job/supervisor.h"
+#include "yoke/launch/torchrun/num_ranks.h"
 
 namespace yoke::cli {
 namespace {
@@ -53,8 +53,8 @@ int64_t choose_num_ranks(const std::optional<std::string>& text, const Recipe& r
                          const std::vector<std::string>& words) {
   const auto count_gpus = [] { return device::count_gpus(); };
   if (only_asks_for_help(words)) return 1;
-  if (text) return parse_num_ranks(*text, device::count_cpus(), count_gpus);
-  return recipe.ranks ? *recipe.ranks : default_num_ranks(device::count_cpus(), count_gpus);
+  if (text) return launch::parse_num_ranks(*text, device::count_cpus(), count_gpus);
+  return recipe.ranks ? *recipe.ranks : launch::default_num_ranks(device::count_cpus(), count_gpus);
 }
 
 int run_train(const TrainArgs& args, Context& context) {
@@ -83,20 +83,19 @@ int run_train(const TrainArgs& args, Context& context) {
 
 }  // namespace
 
-void add_train(CLI::App& app, Context& context) {
+void add_train(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<TrainArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto recipe = std::make_shared<std::vector<std::string>>();
-  auto* cmd = app.add_subcommand("train", "Train a network that comes with yoke");
-  cmd->add_option("-n,--nproc-per-node", args->num_ranks,
-                  "Ranks, as in `yoke run`; otherwise one for each GPU, or without any one for each memory node and at "
-                  "least two")
+  cmd.add_option("-n,--nproc-per-node", args->num_ranks,
+                 "Ranks, as in `yoke run`; otherwise one for each GPU, or without any one for each memory node and at "
+                 "least two")
       ->type_name("auto|gpu|cpu|N");
-  cmd->add_flag("--list", args->list, "List the recipes");
-  cmd->add_flag("--json", args->json, "With --list: as JSON");
-  cmd->add_option("RECIPE", *recipe, "Which one; every other word after it is the recipe's own")
+  cmd.add_flag("--list", args->list, "List the recipes");
+  cmd.add_flag("--json", args->json, "With --list: as JSON");
+  cmd.add_option("RECIPE", *recipe, "Which one; every other word after it is the recipe's own")
       ->type_name(kProgramArguments)
       ->expected(0, -1);
-  cmd->footer(
+  cmd.footer(
       examples("  yoke train --list                           what there is\n"
                "  yoke train fashion-mnist                    on every device\n"
                "  yoke train fashion-mnist -n 2 --epochs 1    two ranks, one epoch\n"
@@ -104,7 +103,7 @@ void add_train(CLI::App& app, Context& context) {
                "\n"
                "The exit status is that of the first rank that failed, 128 and the signal's number if a signal ended\n"
                "it, 66 if there is no such recipe."));
-  cmd->callback([args, recipe, &context] { context.exit_code = run_train(*args, context); });
+  cmd.callback([args, recipe, &context] { context.exit_code = run_train(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// `yoke watch`: run a program, or look at one that runs, and tell at its end how well it used its devices.
+// `yoke watch`: run a program, or watch one that runs, and report at its end how well it used its devices.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -20,14 +20,15 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/attempt.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/device_options.h"
-#include "yoke/cli/usage_sampling.h"
-#include "yoke/cli/usage_views.h"
-#include "yoke/cli/values.h"
-#include "yoke/cli/watched_program.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/frame/watched_program.h"
+#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/device.h"
 #include "yoke/device/process/info.h"
+#include "yoke/device/usage_sampling.h"
+#include "yoke/view/usage.h"
 
 namespace yoke::cli {
 namespace {
@@ -41,15 +42,16 @@ struct WatchArgs {
   bool json = false;
 };
 
-UsageSamplingOptions sampling_options(const WatchArgs& args, const Context& context, int64_t pid) {
+device::UsageSamplingOptions sampling_options(const WatchArgs& args, const Context& context, int64_t pid) {
   return {.pid = pid,
           .interval = device::Seconds(args.interval_s),
           .goal_percent = args.goal_percent,
           .environment = context.environment};
 }
 
-UsageNotes notes_of(const UsageSampling& sampling, const device::UsageReport& report, const std::string& program) {
-  UsageNotes notes{.program = program};
+view::UsageNotes notes_of(const device::UsageSampling& sampling, const device::UsageReport& report,
+                          const std::string& program) {
+  view::UsageNotes notes{.program = program};
   const bool is_any_used =
       std::any_of(report.devices.begin(), report.devices.end(), [](const auto& usage) { return usage.was_used; });
   if (!sampling.has_gpu()) {
@@ -58,10 +60,10 @@ UsageNotes notes_of(const UsageSampling& sampling, const device::UsageReport& re
     notes.sentences.push_back(fmt::format(
         "the program was seen on no GPU{}; the numbers are of those visible to it, whoever used them",
         sampling.has_seen_strangers() ? " (processes of another PID namespace, as of containers, cannot be told apart)"
-        : sampling.has_seen_silence() ? " (of some GPUs nobody told who used them)"
+        : sampling.has_seen_silence() ? " (for some GPUs it is not known who used them)"
                                       : ""));
   }
-  for (auto& sentence : remarks(report)) notes.sentences.push_back(std::move(sentence));
+  for (auto& sentence : view::remarks(report)) notes.sentences.push_back(std::move(sentence));
   return notes;
 }
 
@@ -71,12 +73,13 @@ int64_t error_width(const Context& context) {
   return output_width(context);
 }
 
-/// Fails before the program has run for hours, not after.
+/// Checks this before the program has run for hours.
 void require_writable(const std::string& file) {
   if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "writing " + file);
 }
 
-/// Of which each would overwrite the other; what is no file, as /dev/null, may be named twice.
+/// Whether both names mean one file, so that each report would overwrite the other. A device such as /dev/null may be
+/// named twice.
 bool is_same_file(const std::string& one, const std::string& other) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -91,15 +94,15 @@ void write_file(const std::string& file, const std::string& text) {
   if (!stream) throw system_error(errno, "writing " + file);
 }
 
-void print_report(const UsageSampling& sampling, const WatchArgs& args, const std::string& program,
+void print_report(const device::UsageSampling& sampling, const WatchArgs& args, const std::string& program,
                   const Context& context) {
   const auto report = sampling.report();
   const auto notes = notes_of(sampling, report, program);
-  if (!args.svg.empty()) write_file(args.svg, usage_svg(report, notes));
-  const auto text = args.json ? usage_json(report, notes).dump(2) + "\n"
-                              : usage_text(report, notes, args.output.empty() ? error_width(context) : 100);
+  if (!args.svg.empty()) write_file(args.svg, view::usage_svg(report, notes));
+  const auto text = args.json ? view::usage_json(report, notes).dump(2) + "\n"
+                              : view::usage_text(report, notes, args.output.empty() ? error_width(context) : 100);
   if (!args.output.empty()) return write_file(args.output, text);
-  // After what the program printed, whatever state it left the line in.
+  // The program may have left its last line unfinished.
   errno = 0;
   std::cerr << (args.json ? "" : "\nyoke watch: ") << text << std::flush;
   if (std::cerr) return;
@@ -107,7 +110,7 @@ void print_report(const UsageSampling& sampling, const WatchArgs& args, const st
   throw system_error(errno, "writing the report to standard error");
 }
 
-/// Until the program has ended; nullopt: this process is to end, and to leave the program alone.
+/// Waits until the program has ended. Returns nullopt if this process must end and leave the program alone.
 std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, pid_t parent) {
   while (true) {
     program.reap();
@@ -115,9 +118,9 @@ std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, p
     pollfd poll_fd{messages.fd(), POLLIN, 0};
     poll(&poll_fd, 1, -1);
     while (const auto message = messages.next()) {
-      // The one that the user started was killed; that is no reason to disturb a program that runs for days.
+      // The process that the user started was killed. That is no reason to disturb a program that runs for days.
       if (message->signal == SIGTERM && getppid() != parent) return std::nullopt;
-      // What the terminal sends, the program gets as well.
+      // Signals from the terminal reach the program, too.
       if (message->signal != SIGCHLD && message->is_from_process) kill(program.pid(), message->signal);
     }
   }
@@ -130,7 +133,7 @@ int watch_program(const WatchArgs& args, Context& context, const std::function<v
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   SignalMessages messages;
   const auto source = open_source(args.device);
-  UsageSampling sampling(*source, sampling_options(args, context, program.pid()));
+  device::UsageSampling sampling(*source, sampling_options(args, context, program.pid()));
   if (const int error = program.start(); error != 0) {
     const auto failure = system_error(error, "cannot run " + argv[0]);
     std::cerr << "yoke watch: " << printable(failure.what()) << std::endl;
@@ -154,7 +157,7 @@ int watch_process(const WatchArgs& args, Context& context, const std::function<v
   if (!info.is_visible.value_or(false)) throw Error(ErrorCode::kNotFound, "there is no process {} here", args.pid);
   SignalMessages messages;
   const auto source = open_source(args.device);
-  UsageSampling sampling(*source, sampling_options(args, context, args.pid));
+  device::UsageSampling sampling(*source, sampling_options(args, context, args.pid));
   sampling.start();
   const auto is_there = [&] {
     const auto now = device::describe_process(args.pid);
@@ -187,30 +190,29 @@ int run_watch(const WatchArgs& args, Context& context) {
 
 }  // namespace
 
-void add_watch(CLI::App& app, Context& context) {
+void add_watch(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<WatchArgs>();  // CLI11 binds by reference; the callback keeps it alive
   auto program = std::make_shared<std::vector<std::string>>();
-  auto* cmd = app.add_subcommand("watch", "Run a program, and tell at its end how well it used its devices");
-  cmd->add_option("--pid", args->pid, "Watch a process that runs already, until it ends or Ctrl-C")
+  cmd.add_option("--pid", args->pid, "Watch a process that runs already, until it ends or Ctrl-C")
       ->type_name("PID")
       ->check(in_range(1, 4194304));
-  cmd->add_option("--interval", args->interval_s, "Time between two samples")
+  cmd.add_option("--interval", args->interval_s, "Time between two samples")
       ->type_name("SECONDS")
       ->check(in_range(0.05, 3600, "seconds"))
       ->capture_default_str();
-  cmd->add_option("--goal", args->goal_percent, "Tell how much of the time utilisation was under this")
+  cmd.add_option("--goal", args->goal_percent, "Tell how much of the time utilisation was under this")
       ->type_name("PERCENT")
       ->check(in_range(0, 100, "percent"))
       ->capture_default_str();
-  cmd->add_option("-o,--output", args->output, "Write the report to FILE instead of standard error")->type_name("FILE");
-  cmd->add_flag("--json", args->json, "The report as JSON");
-  cmd->add_option("--svg", args->svg, "Draw the timelines into FILE")->type_name("FILE");
-  add_device_options(*cmd, args->device);
-  cmd->remove_option(cmd->get_option("--replay"));  // no program runs in a recording
-  cmd->add_option("PROGRAM", *program, "What to run, with its arguments; every word from here on is its own")
+  cmd.add_option("-o,--output", args->output, "Write the report to FILE instead of standard error")->type_name("FILE");
+  cmd.add_flag("--json", args->json, "The report as JSON");
+  cmd.add_option("--svg", args->svg, "Draw the timelines into FILE")->type_name("FILE");
+  add_device_options(cmd, args->device);
+  cmd.remove_option(cmd.get_option("--replay"));  // no program runs in a recording
+  cmd.add_option("PROGRAM", *program, "What to run, with its arguments; every word from here on is its own")
       ->type_name(kProgramArguments)
       ->expected(0, -1);
-  cmd->footer(
+  cmd.footer(
       examples("  yoke watch -- python train.py                 a report after the program's output\n"
                "  yoke watch --svg use.svg -- yoke run -n gpu -- ./train\n"
                "  yoke watch --json -o use.json -- ./train      for other programs\n"
@@ -218,7 +220,7 @@ void add_watch(CLI::App& app, Context& context) {
                "\n"
                "The exit status is the program's: 128 and the signal's number if a signal ended it,\n"
                "127 if it is not found. With --pid it is 0."));
-  cmd->callback([args, program, &context] { context.exit_code = run_watch(*args, context); });
+  cmd.callback([args, program, &context] { context.exit_code = run_watch(*args, context); });
 }
 
 }  // namespace yoke::cli

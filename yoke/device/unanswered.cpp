@@ -47,4 +47,10 @@ std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSele
   return unanswered;
 }
 
+const BackendReport* find_silent_backend(const Snapshot& snapshot) {
+  const auto found = std::find_if(snapshot.backends.begin(), snapshot.backends.end(),
+                                  [](const BackendReport& report) { return !report.has_answered; });
+  return found == snapshot.backends.end() ? nullptr : &*found;
+}
+
 }  // namespace yoke::device

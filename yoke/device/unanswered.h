@@ -25,4 +25,8 @@ struct Unanswered {
 /// Errors  those of DeviceSelection::resolve.
 std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSelection& selection = {});
 
+/// The first backend that has not told which devices it has; null if all drivers have answered. While there is one, a
+/// device that is missing from the snapshot may nevertheless be in the machine.
+const BackendReport* find_silent_backend(const Snapshot& snapshot);
+
 }  // namespace yoke::device

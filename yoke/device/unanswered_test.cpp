@@ -52,5 +52,13 @@ TEST(Unanswered, ADriverThatHasNotAnsweredMayHaveAnyDevice) {
   EXPECT_THAT(whats({"nvidia:0", "cpu"}, snapshot), IsEmpty());
 }
 
+TEST(Unanswered, TheFirstBackendThatHasNotAnsweredIsFound) {
+  auto snapshot = machine();
+  EXPECT_EQ(find_silent_backend(snapshot), nullptr);
+  snapshot.backends[1].has_answered = false;
+  ASSERT_NE(find_silent_backend(snapshot), nullptr);
+  EXPECT_EQ(find_silent_backend(snapshot)->backend, "amdgpu");
+}
+
 }  // namespace
 }  // namespace yoke::device

@@ -34,7 +34,7 @@ Model make_model(Glyphs glyphs, Size size, const SamplerOptions& options) {
   return model;
 }
 
-/// Waits for keys, signals, samples; false when the terminal has gone.
+/// Waits for keys, signals and samples. Returns false if the terminal is gone.
 bool wait_for_input(const Terminal& terminal, const Sampler& sampler) {
   std::array<pollfd, 3> polls = {pollfd{STDIN_FILENO, POLLIN, 0}, pollfd{terminal.signal_fd(), POLLIN, 0},
                                  pollfd{sampler.ready_fd(), POLLIN, 0}};
@@ -79,7 +79,7 @@ std::string print_once(device::Source& source, const SamplerOptions& options, Gl
   model.is_plain = true;
   const auto want = want_of(model);
   if (!options.is_recording) {
-    // How busy the CPU is, and each process, is known from two looks at it.
+    // The utilisation of the CPU and of each process follows from two samples.
     take_sample(source, options, want);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }

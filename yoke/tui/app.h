@@ -1,4 +1,4 @@
-// yoke/tui/app.h -- the live page: hands events to update(), pages to the terminal, requests to the system.
+// yoke/tui/app.h -- the live page: passes events to update(), pages to the terminal and requests to the system.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ struct AppOptions {
   bool is_readonly = false;
 };
 
-/// Shows `source` until the user leaves. Returns the exit status: 128 + the signal that ended it, else 0. The terminal
-/// is given back first of all; then the sample that is being taken is waited for.
+/// Shows `source` until the user leaves. Returns the exit status: 128 plus the signal that ended it, else 0. It
+/// restores the terminal first, and then waits for the sample that is being taken.
 int run(device::Source& source, std::unique_ptr<Terminal> terminal, Glyphs glyphs, const AppOptions& options);
 
-/// One page as text, `width` columns.
+/// One page as text of `width` columns.
 std::string print_once(device::Source& source, const SamplerOptions& options, Glyphs glyphs, int64_t width);
 
 }  // namespace yoke::tui

@@ -1,4 +1,4 @@
-// yoke/tui/canvas.h -- a page of character cells, as a value: what a view returns and a terminal shows.
+// yoke/tui/canvas.h -- a page of character cells as a value: a view returns it, and the terminal shows it.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace yoke::tui {
 
-/// What a cell means; the terminal decides how that looks, without colours too.
+/// The meaning of a cell. The terminal decides how it looks, also on terminals without colours.
 enum class Style : uint8_t {
   kNormal,
-  kDim,     ///< Labels, and what is not the point.
-  kStrong,  ///< Names, one's own processes.
+  kDim,     ///< Labels and other secondary text.
+  kStrong,  ///< Names and the user's own processes.
   kTitle,
   kUtilization,
   kMemory,
@@ -20,7 +20,7 @@ enum class Style : uint8_t {
   kWarning,
   kBad,
   kHeading,
-  kChosenHeading,  ///< Of the column that the list is sorted by.
+  kChosenHeading,  ///< The heading of the column that the list is sorted by.
   kSelected,
   kKey,
 };
@@ -41,7 +41,7 @@ struct Rect {
 };
 
 struct Cell {
-  std::string text = " ";  ///< One character with its combining marks; empty: the right half of the one before.
+  std::string text = " ";  ///< One character with its combining marks; empty in the right half of a wide character.
   Style style = Style::kNormal;
 };
 
@@ -54,13 +54,13 @@ class Canvas {
   /// REQUIRES: `at` is inside.
   const Cell& cell(Point at) const;
 
-  /// Writes `text`, made printable, to the right of `at`; what is outside is left out. Returns the column after it.
+  /// Writes `text`, made printable, from `at` to the right. What lies outside is left out. Returns the column after it.
   int64_t put(Point at, std::string_view text, Style style = Style::kNormal);
 
-  /// Gives what is there another style.
+  /// Changes the style of the cells, not their text.
   void restyle(const Rect& where, Style style);
 
-  /// For terminals that show ASCII only: "…" and "·" become similar characters, all others '?'.
+  /// For terminals that show only ASCII: "…" and "·" become similar characters, all others become '?'.
   void make_ascii();
 
   /// Lines without trailing spaces.

@@ -1,13 +1,12 @@
-// Devices: a line or a block each.
+// Draws the devices: a line or a block for each.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <map>
 
-#include "yoke/base/format.h"
 #include "yoke/tui/view.h"
+#include "yoke/view/labels.h"
 
 namespace yoke::tui {
 namespace {
@@ -16,24 +15,13 @@ using device::Device;
 using device::State;
 using device::Vendor;
 
-/// The part of a name that tells devices apart: "A100-SXM4-80GB", "1g.10gb" of a MIG instance.
-std::string short_name(const Device& device) {
-  std::string_view name = device.facts.name;
-  if (const auto profile = name.find(" MIG "); profile != name.npos) return std::string(name.substr(profile + 5));
-  for (const std::string_view vendor : {"NVIDIA ", "AMD ", "Intel(R) ", "Tesla "}) {
-    if (name.starts_with(vendor)) name.remove_prefix(vendor.size());
-  }
-  if (!name.empty()) return std::string(name);
-  return device.vendor == Vendor::kCpu ? "CPU" : "GPU";
-}
-
 std::string gib(int64_t bytes) {
-  const auto value = static_cast<double>(bytes) / (1 << 30);
+  const auto value = view::to_gib(bytes);
   return value < 999.95 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
 }
 
 std::string memory_text(const device::Readings& readings) {
-  if (!readings.memory_used_bytes) return "-";
+  if (!readings.memory_used_bytes) return view::kUnknown;
   if (!readings.memory_total_bytes) return gib(*readings.memory_used_bytes);
   return gib(*readings.memory_used_bytes) + "/" + gib(*readings.memory_total_bytes);
 }
@@ -43,16 +31,10 @@ std::optional<double> utilization(const device::Readings& readings) {
   return static_cast<double>(*readings.utilization_percent);
 }
 
-std::string percent_text(const device::Readings& readings) {
-  return readings.utilization_percent ? fmt::format("{}%", *readings.utilization_percent) : "-";
-}
-
-int64_t watts(int64_t milliwatts) { return (milliwatts + 500) / 1000; }
-
 std::string power_text(const device::Readings& readings) {
   if (!readings.power_mw) return "";
-  if (!readings.power_limit_mw) return fmt::format("{}W", watts(*readings.power_mw));
-  return fmt::format("{}/{}W", watts(*readings.power_mw), watts(*readings.power_limit_mw));
+  if (!readings.power_limit_mw) return fmt::format("{}W", view::to_watts(*readings.power_mw));
+  return fmt::format("{}/{}W", view::to_watts(*readings.power_mw), view::to_watts(*readings.power_limit_mw));
 }
 
 std::string temperature_text(const device::Readings& readings, Glyphs glyphs) {
@@ -68,7 +50,7 @@ Style temperature_style(const Device& device) {
   return temperature >= slowdown ? Style::kBad : temperature >= slowdown - kNear ? Style::kWarning : Style::kNormal;
 }
 
-/// What keeps the clocks down and is worth a word: being idle is not.
+/// The reasons that keep the clocks down. Being idle is not worth mentioning.
 std::string slowed_by(const device::Readings& readings) {
   std::vector<std::string> reasons;
   for (const auto& reason : readings.throttle_reasons.value_or(std::vector<std::string>{})) {
@@ -96,20 +78,9 @@ Style state_style(const Device& device) {
   return Style::kNormal;
 }
 
-/// Whose processes are on it, most memory first; or that it is free. REQUIRES: the processes were read.
+/// The users of the device, ordered by memory, or its state if there are none. REQUIRES: the processes were read.
 std::string use_text(const Device& device) {
-  std::map<std::string, int64_t> bytes;
-  const auto add = [&](const Device& one) {
-    for (const auto& process : one.processes) {
-      bytes[process.info.user.empty() ? "?" : process.info.user] += process.memory_bytes.value_or(0);
-    }
-  };
-  add(device);
-  for (const auto& instance : device.instances) add(instance);
-  std::vector<std::pair<std::string, int64_t>> users(bytes.begin(), bytes.end());
-  std::stable_sort(users.begin(), users.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string text;
-  for (const auto& [user, sum] : users) text += (text.empty() ? "" : ",") + user;
+  const auto text = fmt::format("{}", fmt::join(view::users_of(device), ","));
   return text.empty() && device.vendor != Vendor::kCpu ? std::string(name(device.state)) : text;
 }
 
@@ -134,7 +105,7 @@ struct Span {
   int64_t x = 0, width = 0;
 };
 
-/// Where the parts of a one-line device are; a part of width 0 is left out.
+/// The places of the parts in a device's line. A part of width 0 is left out.
 struct LineFields {
   Span id, name, utilization_bar, percent, memory_bar, memory, temperature, power, clock, use, graph;
 };
@@ -142,7 +113,7 @@ struct LineFields {
 LineFields line_fields(int64_t width, int64_t id_width, const Model& model) {
   LineFields fields;
   const auto from = [&](int64_t at_least, int64_t wanted) { return width >= at_least ? wanted : 0; };
-  // Memory and users stay where the terminal is narrow; the name is shortened first, then temperature and power go.
+  // On a narrow terminal, memory and users stay. The name is shortened first, then temperature and power are left out.
   fields.id.width = id_width;
   fields.name.width = width >= 140 ? 22 : width >= 100 ? 18 : width >= 80 ? 14 : width >= 60 ? 9 : 0;
   fields.percent.width = from(16, 4);
@@ -213,7 +184,7 @@ class DeviceView {
     const auto fields = fields_for(place.rect.width);
     const auto x = place.rect.x, y = place.rect.y;
     put(fields.id, x, y, place.id, Align::kRight, Style::kStrong);
-    put(fields.name, x, y, short_name(device), Align::kLeft, Style::kNormal);
+    put(fields.name, x, y, view::short_name(device), Align::kLeft, Style::kNormal);
     if (!is_readable(device)) {
       const auto start = x + fields.utilization_bar.x;
       canvas_.put({start, y}, fit(printable(state_text(device)), x + place.rect.width - start), state_style(device));
@@ -221,7 +192,7 @@ class DeviceView {
     }
     draw_bar(canvas_, {x + fields.utilization_bar.x, y},
              {fields.utilization_bar.width, utilization(readings), Style::kUtilization}, model_.glyphs);
-    put(fields.percent, x, y, percent_text(readings), Align::kRight, Style::kNormal);
+    put(fields.percent, x, y, view::percent_text(readings.utilization_percent), Align::kRight, Style::kNormal);
     draw_bar(canvas_, {x + fields.memory_bar.x, y}, {fields.memory_bar.width, memory_percent(readings), Style::kMemory},
              model_.glyphs);
     const bool is_narrow = fields.memory.width < 11;
@@ -230,7 +201,7 @@ class DeviceView {
         Align::kRight, Style::kNormal);
     put(fields.temperature, x, y, temperature_text(readings, model_.glyphs), Align::kRight, temperature_style(device));
     const bool has_limit = fields.power.width >= 10 || !readings.power_mw;
-    put(fields.power, x, y, has_limit ? power_text(readings) : fmt::format("{}W", watts(*readings.power_mw)),
+    put(fields.power, x, y, has_limit ? power_text(readings) : fmt::format("{}W", view::to_watts(*readings.power_mw)),
         Align::kRight, Style::kNormal);
     if (readings.clock_sm_mhz) {
       put(fields.clock, x, y, fmt::format("{}MHz", *readings.clock_sm_mhz), Align::kRight,
@@ -244,11 +215,11 @@ class DeviceView {
   struct Part {
     std::string text;
     Style style = Style::kNormal;
-    int64_t importance = 0;  ///< Where not all fit, those with the smaller numbers are shown.
+    int64_t importance = 0;  ///< If not all parts fit, those with smaller numbers are shown.
   };
   static constexpr int64_t kBetweenParts = 3;
 
-  /// The most important ones of `parts` that fit into `room` together, in the order given.
+  /// The most important `parts` that fit into `room` together, in their order.
   static std::vector<Part> fitting(std::vector<Part> parts, int64_t room) {
     std::erase_if(parts, [](const Part& part) { return part.text.empty(); });
     const auto width_of = [](const std::vector<Part>& all) {
@@ -263,7 +234,7 @@ class DeviceView {
     return parts;
   }
 
-  /// Right-aligned in line `y`. Returns where they begin.
+  /// Draws the parts right-aligned in line `y`. Returns the column at which they begin.
   int64_t draw_parts(const std::vector<Part>& parts, int64_t right, int64_t y) const {
     auto start = right;
     for (const auto& part : parts) {
@@ -296,15 +267,15 @@ class DeviceView {
             {clocks, Style::kNormal, 4}};
   }
 
-  /// Two halves, utilisation and memory: each a bar over its history.
+  /// Draws two halves, utilisation and memory, each with a bar above its history.
   void draw_block(const DevicePlace& place) const {
     const auto& device = *place.device;
     const auto& readings = device.readings;
     const auto x = place.rect.x, y = place.rect.y, width = place.rect.width;
     put({1, id_width_}, x, y, place.id, Align::kRight, Style::kStrong);
     const auto indent = id_width_ + 2;
-    const auto title = printable(short_name(device));
-    constexpr int64_t kShortName = 9;  // the users of a device are worth more than all of its name
+    const auto title = printable(view::short_name(device));
+    constexpr int64_t kShortName = 9;  // the users of a device matter more than its full name
     const auto room = width - indent - 1 - std::min(display_width(title), kShortName);
     const auto parts = is_readable(device) ? fitting(parts_of(device), room) : std::vector<Part>();
     const auto title_end = parts.empty() ? x + width : draw_parts(parts, x + width - 1, y) - 1;
@@ -317,14 +288,15 @@ class DeviceView {
     const auto left_bar = left_width - kPercent, right_bar = right_width - kMemory;
     if (is_readable(device)) {
       draw_bar(canvas_, {left, y + 1}, {left_bar, utilization(readings), Style::kUtilization}, model_.glyphs);
-      put({0, kPercent}, left + left_bar, y + 1, percent_text(readings), Align::kRight, Style::kNormal);
+      put({0, kPercent}, left + left_bar, y + 1, view::percent_text(readings.utilization_percent), Align::kRight,
+          Style::kNormal);
       draw_bar(canvas_, {right, y + 1}, {right_bar, memory_percent(readings), Style::kMemory}, model_.glyphs);
       const auto memory = readings.memory_used_bytes ? memory_text(readings) + " GiB" : "-";
       put({0, kMemory}, right + right_bar, y + 1, memory, Align::kRight, Style::kNormal);
     } else {
       canvas_.put({left, y + 1}, fit(printable(state_text(device)), width - indent), state_style(device));
     }
-    const auto& history = history_of(model_, place.id);  // of a silent device too: what it did before
+    const auto& history = history_of(model_, place.id);  // a device that does not answer still has a history
     const auto height = place.rect.height - 2;
     draw_graph(canvas_, {left, y + 2, left_bar, height}, history.utilization, {Style::kUtilization}, model_.glyphs);
     draw_graph(canvas_, {right, y + 2, right_bar, height}, history.memory,
@@ -347,8 +319,9 @@ void draw_devices(Canvas& canvas, const Model& model, const Layout& layout) {
     view.draw(place);
   }
   if (layout.note) {
-    const auto note = missing_gpu_note(model.sample->snapshot);
-    canvas.put({1, *layout.note}, fit(printable(note), model.size.width - 1), Style::kDim);
+    const auto missing = view::find_missing_gpu(model.sample->snapshot);
+    const auto note = missing ? printable(missing->text()) : std::string();
+    canvas.put({1, *layout.note}, fit(note, model.size.width - 1), Style::kDim);
   }
 }
 

@@ -7,20 +7,21 @@
 namespace yoke::tui {
 namespace {
 
-/// How many of `height` levels are filled: something for all that is not zero when it is printed.
+/// The number of filled levels of `height`. A value that is not printed as zero fills at least one.
 int64_t levels(double percent, int64_t height) {
   if (!(percent >= 0.5)) return 0;
   return std::clamp<int64_t>(std::llround(percent / 100 * static_cast<double>(height)), 1, height);
 }
 
-/// The dots of one column of a graph: from `low` to `high`, counted from 1 at the bottom; high 0: none.
+/// The dots of one column of a graph: from `low` to `high`, counted from 1 at the bottom. There are none if `high` is
+/// 0.
 struct Dots {
   int64_t low = 1, high = 0;
 
   bool has(int64_t dot) const { return dot >= low && dot <= high; }
 };
 
-/// A Braille character: its dots are bits, from the bottom up.
+/// A Braille character. The dots are bits, counted from the bottom.
 std::string braille(const Dots& left, const Dots& right, int64_t below) {
   constexpr std::array<uint32_t, 4> kLeft = {0x40, 0x04, 0x02, 0x01}, kRight = {0x80, 0x20, 0x10, 0x08};
   uint32_t code = 0x2800;
@@ -34,7 +35,7 @@ std::string braille(const Dots& left, const Dots& right, int64_t below) {
           static_cast<char>(0x80 | (code & 0x3F))};
 }
 
-constexpr int64_t kAsciiLevels = 3;  ///< In a cell.
+constexpr int64_t kAsciiLevels = 3;  ///< Levels in a cell.
 
 const char* ascii(const Dots& dots, int64_t below, bool is_filled) {
   const auto top = std::min(dots.high - below, kAsciiLevels);
@@ -66,7 +67,7 @@ void draw_graph(Canvas& canvas, const Rect& where, const device::History& histor
   const bool is_ascii = glyphs == Glyphs::kAscii;
   const int64_t per_cell = is_ascii ? 1 : 2, dots_per_cell = is_ascii ? kAsciiLevels : 4;
   const auto num_samples = static_cast<int64_t>(samples.size());
-  const auto level_at = [&](int64_t column) -> int64_t {  // 0: no sample, or not known
+  const auto level_at = [&](int64_t column) -> int64_t {  // 0 if there is no sample, or if the value is not known
     const auto i = num_samples - where.width * per_cell + column;
     if (i < 0 || i >= num_samples || !samples[static_cast<size_t>(i)].value) return 0;
     return std::max<int64_t>(1, levels(*samples[static_cast<size_t>(i)].value, where.height * dots_per_cell));
@@ -74,7 +75,7 @@ void draw_graph(Canvas& canvas, const Rect& where, const device::History& histor
   const auto dots_at = [&](int64_t column) -> Dots {
     const auto level = level_at(column);
     if (graph.is_filled || level == 0) return {1, level};
-    const auto before = level_at(column - 1);  // a line is drawn from there
+    const auto before = level_at(column - 1);  // the line begins there
     return before == 0 ? Dots{level, level} : Dots{std::min(level, before + 1), std::max(level, before - 1)};
   };
   for (int64_t x = 0; x < where.width; ++x) {

@@ -1,4 +1,4 @@
-// The help page.
+// Draws the help page.
 #include <array>
 
 #include "yoke/tui/view.h"

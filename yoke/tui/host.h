@@ -1,4 +1,4 @@
-// yoke/tui/host.h -- what the machine's line shows beside the CPU, which is a device.
+// yoke/tui/host.h -- what the title shows about the machine. (The CPU is a device.)
 #pragma once
 
 #include <array>
@@ -10,18 +10,18 @@
 namespace yoke::tui {
 
 struct Host {
-  std::optional<std::array<double, 3>> load;  ///< Of 1, 5 and 15 minutes.
+  std::optional<std::array<double, 3>> load;  ///< Averages over 1, 5 and 15 minutes.
   std::optional<int64_t> swap_total_bytes, swap_used_bytes;
 
   bool operator==(const Host&) const = default;
 };
 
-/// Below `sysroot`, now. What cannot be read is nullopt.
+/// Reads the files below `sysroot`. What cannot be read is nullopt.
 Host read_host(const std::filesystem::path& sysroot);
 
-// The parts without a machine.
+// Its parts. Pure.
 std::optional<std::array<double, 3>> parse_loadavg(std::string_view text);
-/// Swap alone. Of /proc/meminfo.
+/// Reads the swap out of the text of /proc/meminfo.
 Host parse_meminfo(std::string_view text);
 
 }  // namespace yoke::tui

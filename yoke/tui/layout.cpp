@@ -10,11 +10,11 @@ namespace {
 using device::Device;
 using device::Vendor;
 
-/// Lines of the page beside devices and processes.
+/// The lines of the page that are not for devices.
 struct Frame {
-  int64_t top = 0;           ///< The title's lines.
-  int64_t bottom = 0;        ///< The footer's.
-  int64_t process_rows = 0;  ///< That the processes keep, heading included.
+  int64_t top = 0;           ///< Lines of the title.
+  int64_t bottom = 0;        ///< Lines of the footer.
+  int64_t process_rows = 0;  ///< Lines reserved for processes, with the heading.
 };
 
 Frame frame_of(const Model& model) {
@@ -29,7 +29,7 @@ struct Line {
   std::string id;
 };
 
-/// A device with its instances: they stay together.
+/// A device with its instances, which stay together.
 struct Group {
   std::vector<Line> lines;
   int64_t height(int64_t block) const { return block + static_cast<int64_t>(lines.size()) - 1; }
@@ -48,11 +48,11 @@ std::vector<Group> groups_of(const device::Snapshot& snapshot, bool is_cpu) {
   return groups;
 }
 
-/// Groups one below the other, in as many columns as given: the first column takes the first half of the lines.
+/// Groups one below the other in columns of about equal height.
 struct Flow {
   int64_t num_columns = 1;
-  int64_t block = 1;   ///< Lines of a device; its instances have one each.
-  int64_t height = 0;  ///< Of the highest column.
+  int64_t block = 1;   ///< Lines of a device; each of its instances has one.
+  int64_t height = 0;  ///< Height of the highest column.
   std::vector<size_t> column_of;
 };
 
@@ -84,13 +84,14 @@ Rect column_rect(const Model& model, int64_t column, int64_t num_columns) {
   return {.x = column * (width + kGap), .width = width};
 }
 
-/// The largest blocks for which `groups` fit into `rows`; nullopt: not even lines with graphs do.
+/// The largest blocks with which `groups` fit into `rows`; nullopt if not even the smallest blocks fit.
 std::optional<Flow> blocks_that_fit(const std::vector<Group>& groups, const Model& model, int64_t rows) {
   if (model.is_compact || model.size.width < 40) return std::nullopt;
   const int64_t most_columns = model.size.width >= kTwoColumnsOfBlocks && groups.size() > 1 ? 2 : 1;
   const int64_t highest = model.shows_processes ? 7 : 14;
   for (int64_t block = highest; block >= 3; --block) {
-    for (int64_t columns = 1; columns <= most_columns; ++columns) {  // wide graphs remember longer
+    for (int64_t columns = 1; columns <= most_columns;
+         ++columns) {  // one column is tried first: wide graphs show more history
       const auto result = flow(groups, columns, block);
       if (result.height <= rows) return result;
     }
@@ -98,7 +99,7 @@ std::optional<Flow> blocks_that_fit(const std::vector<Group>& groups, const Mode
   return std::nullopt;
 }
 
-/// Blocks from line `y` on. Returns the line after them.
+/// Places blocks from line `y` on. Returns the line after them.
 int64_t place_blocks(const std::vector<Group>& groups, const Flow& flow, const Model& model, int64_t y,
                      Layout& layout) {
   std::vector<int64_t> next(static_cast<size_t>(flow.num_columns), y);
@@ -115,7 +116,8 @@ int64_t place_blocks(const std::vector<Group>& groups, const Flow& flow, const M
   return y + flow.height;
 }
 
-/// One line for each device, from line `y` on within `rows`; where they are too many, those from first_device on.
+/// Places one line for each device within `rows` from line `y` on. If there are too many, it places those from
+/// first_device on. Returns the line after them.
 int64_t place_lines(const std::vector<Group>& groups, const Model& model, int64_t y, int64_t rows, Layout& layout) {
   std::vector<Line> lines;
   for (const auto& group : groups) lines.insert(lines.end(), group.lines.begin(), group.lines.end());
@@ -148,7 +150,7 @@ int64_t place_devices(const Model& model, int64_t y, int64_t rows, Layout& layou
   for (const auto& group : gpus) layout.num_gpus += static_cast<int64_t>(group.lines.size());
   layout.num_gpus_shown = layout.num_gpus;
   const bool has_gpus = !gpus.empty();
-  // Blocks leave more to the processes than lines do: they are no necessity.
+  // Blocks are a luxury, so they leave more room to the processes than lines do.
   const auto block_rows = model.shows_processes ? std::min(rows, model.size.height * 3 / 5) : rows;
   constexpr int64_t kCpuBlock = 4;
   if (has_gpus) {
@@ -222,7 +224,7 @@ Layout layout_of(const Model& model) {
   const auto end = height - frame.bottom;
   auto y = place_devices(model, frame.top, end - frame.top - frame.process_rows, layout);
   if (frame.process_rows == 0) return layout;
-  const bool has_air = end - y >= 8;  // a line to breathe
+  const bool has_air = end - y >= 8;  // room for an empty line
   layout.process_heading = has_air ? ++y : y;
   layout.processes = {0, y + 1, model.size.width, end - y - 1};
   layout.columns = process_columns(model);
@@ -230,20 +232,5 @@ Layout layout_of(const Model& model) {
 }
 
 bool shows_clocks(const Model& model) { return model.size.width >= 110; }
-
-std::string missing_gpu_note(const device::Snapshot& snapshot) {
-  std::string reasons;
-  for (const auto& device : snapshot.devices) {
-    if (device.vendor != Vendor::kCpu) return "";
-  }
-  bool is_known = true;
-  for (const auto& report : snapshot.backends) {
-    is_known = is_known && report.has_answered;
-    if (report.reason.empty()) continue;
-    reasons += (reasons.empty() ? "" : "; ") + report.reason;
-  }
-  const std::string what = is_known ? "no GPU" : "no GPU is known";
-  return reasons.empty() ? what : what + ": " + reasons;
-}
 
 }  // namespace yoke::tui

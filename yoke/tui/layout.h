@@ -1,4 +1,4 @@
-// yoke/tui/layout.h -- where everything is on the page: for drawing it, and for finding what the mouse points at. Pure.
+// yoke/tui/layout.h -- the place of everything on the page, for drawing and for the mouse. Pure.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace yoke::tui {
 
-/// A device's place: a line, or a block with graphs.
+/// The place of a device: a line, or a block with graphs.
 struct DevicePlace {
   const device::Device* device = nullptr;  ///< In the model's snapshot.
   std::string id;
@@ -29,11 +29,11 @@ struct ProcessColumn {
 
 struct Layout {
   std::vector<DevicePlace> devices;  ///< Those that are on the page.
-  int64_t id_width = 1;              ///< Of the longest id, shown or not.
-  int64_t num_gpus = 0;              ///< All of them, with instances.
+  int64_t id_width = 1;              ///< Width of the longest id, shown or not.
+  int64_t num_gpus = 0;              ///< All GPUs and instances, shown or not.
   int64_t num_gpus_shown = 0;
-  int64_t first_device = 0;               ///< Model::first_device, brought within bounds.
-  std::optional<int64_t> device_heading;  ///< Line of the titles over one-line devices.
+  int64_t first_device = 0;               ///< Model::first_device, clamped to the bounds.
+  std::optional<int64_t> device_heading;  ///< Line of the titles above one-line devices.
   std::optional<int64_t> note;            ///< Line that says why there is no GPU.
   std::vector<ProcessColumn> columns;     ///< Empty when processes are not shown.
   std::optional<int64_t> process_heading;
@@ -43,13 +43,10 @@ struct Layout {
 
 Layout layout_of(const Model& model);
 
-/// Columns of the process list in a page of this width. What is in none is not read.
+/// The columns of the process list on a page of this width. What no column shows is not read.
 std::vector<ProcessColumn> process_columns(const Model& model);
 
-/// Whether a page of this size has room for clocks and what slows them.
+/// Whether a page of this size has room for clocks and for the reasons that slow them down.
 bool shows_clocks(const Model& model);
-
-/// Why no GPU is shown; empty when one is.
-std::string missing_gpu_note(const device::Snapshot& snapshot);
 
 }  // namespace yoke::tui

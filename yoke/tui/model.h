@@ -1,4 +1,4 @@
-// yoke/tui/model.h -- all that the page is made from, as a value, and what can happen to it.
+// yoke/tui/model.h -- the state of the page as a value, and the events that change it.
 #pragma once
 
 #include <chrono>
@@ -24,11 +24,11 @@ struct Sample {
   device::Snapshot snapshot;
   Host host;
   std::map<int64_t, device::ProcessInfo> ancestors;  ///< By PID: the parents of processes, for the tree.
-  bool has_processes = true;                         ///< They were read.
-  bool is_last = false;                              ///< Of a recording.
+  bool has_processes = true;                         ///< The processes were read.
+  bool is_last = false;                              ///< The last sample of a recording.
 };
 
-/// Used of total.
+/// Used memory as a share of all memory.
 std::optional<double> memory_percent(const device::Readings& readings);
 
 struct DeviceHistory {
@@ -37,7 +37,7 @@ struct DeviceHistory {
 
 enum class SortBy { kPid, kUser, kDevice, kMemory, kUtilization, kAge };
 
-/// A process and no later one of the same number.
+/// Identifies a process, and no later process with the same PID.
 struct ProcessKey {
   int64_t pid = 0;
   std::optional<int64_t> start_ticks;
@@ -54,22 +54,22 @@ struct KillRequest {
   std::string what;        ///< "4121 train.py (ada)"
 };
 
-/// What the line that is being typed at the bottom is for.
+/// The purpose of the line that is being typed at the bottom.
 enum class Prompt { kNone, kText, kUser, kKill };
 
 struct Message {
   std::string text;
   Style style = Style::kNormal;
-  int64_t samples_left = 0;  ///< It goes by itself when so many samples have come.
+  int64_t samples_left = 0;  ///< The message disappears after so many samples.
 };
 
 struct Model {
   // Set at the start.
-  std::string user;  ///< Whose processes stand out.
+  std::string user;  ///< The user whose processes stand out.
   Glyphs glyphs = Glyphs::kUnicode;
   bool is_readonly = false;
   bool is_recording = false;
-  bool is_plain = false;  ///< A page to be printed: without keys and graphs.
+  bool is_plain = false;  ///< The page will be printed: it has no keys and no graphs.
   Size size{80, 24};
 
   // What was read.
@@ -80,32 +80,32 @@ struct Model {
   SortBy sort_by = SortBy::kDevice;
   bool is_reversed = false;
   bool is_tree = false;
-  bool is_compact = false;  ///< One line for each device however much room there is.
+  bool is_compact = false;  ///< One line for each device even if there is more room.
   bool shows_processes = true;
   bool shows_help = false;
-  std::optional<bool> shows_origins;  ///< Not chosen: where there is room.
+  std::optional<bool> shows_origins;  ///< Unset: they are shown if there is room.
   std::string text_filter, user_filter;
 
-  // Where the user is.
+  // The user's position.
   std::optional<ProcessKey> selected;
-  std::string selected_device;  ///< Of that row: a process may have several.
-  int64_t first_row = 0;        ///< Of the process list.
-  int64_t first_device = 0;     ///< Of the device lines, where they do not all fit.
+  std::string selected_device;  ///< The device of the selected row: a process may have several rows.
+  int64_t first_row = 0;        ///< First row of the process list that is shown.
+  int64_t first_device = 0;     ///< First device that is shown, if not all fit.
   int64_t command_offset = 0;
   int64_t first_help_line = 0;
   Prompt prompt = Prompt::kNone;
-  std::string before_prompt;  ///< What the filter was, for Escape.
+  std::string before_prompt;  ///< The filter before the prompt; Escape restores it.
   Message message;
 
   // Ending processes.
-  std::optional<KillRequest> asked;      ///< Waits for "y".
-  std::optional<KillRequest> requested;  ///< For the app to do, which answers with KillAnswer.
-  std::set<ProcessKey> terminated;       ///< Got SIGTERM: the next request is SIGKILL.
+  std::optional<KillRequest> asked;      ///< Waits for the user's "y".
+  std::optional<KillRequest> requested;  ///< For the app, which answers with KillAnswer.
+  std::set<ProcessKey> terminated;       ///< Processes that got SIGTERM: the next request sends SIGKILL.
 
   bool has_quit = false;
 };
 
-// What can happen.
+// Events.
 enum class Key {
   kCharacter,
   kUp,
@@ -139,14 +139,14 @@ struct SampleEvent {
 };
 struct KillAnswer {
   KillRequest request;
-  std::string error;  ///< Empty: the signal was sent.
+  std::string error;  ///< Empty if the signal was sent.
 };
 using Event = std::variant<KeyEvent, MouseEvent, ResizeEvent, SampleEvent, KillAnswer>;
 
 /// The next page after `event`. Pure.
 Model update(Model model, const Event& event);
 
-/// What must be read for the page as it is. Pure.
+/// What must be read for the page in its present state. Pure.
 struct WantOfPage {
   device::Want devices;
   bool ancestors = false;

@@ -1,4 +1,4 @@
-// The process list.
+// Draws the process list.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,6 +8,7 @@
 #include "yoke/device/unanswered.h"
 #include "yoke/tui/processes.h"
 #include "yoke/tui/view.h"
+#include "yoke/view/labels.h"
 
 namespace yoke::tui {
 namespace {
@@ -26,7 +27,7 @@ std::string_view skip(std::string_view text, int64_t columns) {
 
 std::string text_of(const ProcessRow& row, ProcessField field) {
   const auto or_unknown = [](const auto& value, const auto& format) {
-    return value ? format(*value) : std::string("-");
+    return value ? format(*value) : std::string(view::kUnknown);
   };
   switch (field) {
     case ProcessField::kPid: return fmt::format("{}", row.key.pid);
@@ -37,7 +38,7 @@ std::string text_of(const ProcessRow& row, ProcessField field) {
       return or_unknown(row.memory_bytes, [](int64_t bytes) { return format_bytes(bytes); });
     case ProcessField::kUtilization:
       if (row.device.empty()) return "";
-      return or_unknown(row.utilization_percent, [](int64_t percent) { return fmt::format("{}%", percent); });
+      return view::percent_text(row.utilization_percent);
     case ProcessField::kAge: return or_unknown(row.age, [](auto age) { return format_duration(age); });
     case ProcessField::kOrigin: return row.origin;
     case ProcessField::kCommand: return row.branch + printable(row.command);
@@ -45,7 +46,7 @@ std::string text_of(const ProcessRow& row, ProcessField field) {
   return "";
 }
 
-/// Why the list is empty.
+/// Explains why the list is empty.
 std::string nobody_text(const Model& model, const ProcessList& list) {
   if (!model.sample->has_processes) return "reading the processes...";
   if (list.num_processes > 0) return "no process matches the filter; Esc takes it away";

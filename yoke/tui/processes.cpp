@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "yoke/base/text.h"
+#include "yoke/view/labels.h"
 
 namespace yoke::tui {
 namespace {
@@ -17,10 +18,10 @@ namespace {
 using device::Device;
 using device::ProcessInfo;
 
-/// A process on its device, or on its devices together.
+/// A process on one device, or on all of its devices.
 struct Entry {
   ProcessRow row;
-  std::vector<std::pair<int64_t, int64_t>> devices;  ///< Index and, of an instance, 1 + its own; in order.
+  std::vector<std::pair<int64_t, int64_t>> devices;  ///< Index, and 1 + the index of an instance or 0; in order.
   std::optional<int64_t> parent_pid, uid;
 };
 
@@ -49,9 +50,7 @@ ProcessRow row_of(int64_t pid, const ProcessInfo& info, const Model& model) {
   ProcessRow row{.key = {pid, info.start_ticks}, .user = info.user, .name = info.name};
   row.command = !info.command.empty() ? info.command : info.name;
   if (row.command.empty() && !info.reason.empty()) row.command = "(" + info.reason + ")";
-  if (info.started_at) {
-    row.age = std::max<std::chrono::duration<double>>(model.sample->snapshot.time - *info.started_at, {});
-  }
+  row.age = view::age_of(info, model.sample->snapshot.time);
   row.is_mine = !info.user.empty() && info.user == model.user;
   row.is_visible = info.is_visible.value_or(false);
   return row;
@@ -83,7 +82,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// A part of a name is enough, unless it is somebody's whole name.
+/// Part of a name matches, unless the filter is the whole name of a user.
 bool has_user(const ProcessRow& row, const Model& model, bool is_whole_name) {
   if (is_whole_name) return row.user == model.user_filter;
   return lower(row.user).find(lower(model.user_filter)) != std::string::npos;
@@ -91,12 +90,12 @@ bool has_user(const ProcessRow& row, const Model& model, bool is_whole_name) {
 
 bool has_text(const ProcessRow& row, const Model& model) {
   if (model.text_filter.empty()) return true;
-  // As it is shown: what is typed can only match what is seen.
+  // The texts as they are shown: the filter can only match what the user sees.
   const auto text = fmt::format("{} {} {} {}", row.key.pid, row.user, row.origin, row.command);
   return lower(printable(text)).find(lower(model.text_filter)) != std::string::npos;
 }
 
-/// Whether `a` stands above `b`: numbers of amount from the largest on, names and places from the smallest.
+/// Whether `a` stands above `b`. Amounts are in descending order, names and places in ascending order.
 bool is_above(const Entry& a, const Entry& b, const Model& model) {
   const auto& x = a.row;
   const auto& y = b.row;
@@ -157,8 +156,8 @@ std::vector<Entry> parents_of(const std::vector<Entry>& entries, const Model& mo
   return parents;
 }
 
-/// Children below their parents; siblings in the order of what their branches contain. Recordings may claim anything:
-/// a circle of parents is cut somewhere.
+/// Children stand below their parents, and siblings in the order of the rows in their branches. A recording may claim
+/// anything, even a circle of parents, which is cut somewhere.
 std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) {
   std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return is_above(a, b, model); });
   auto parents = parents_of(entries, model);
@@ -171,7 +170,7 @@ std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) 
   std::vector<std::vector<size_t>> children(entries.size());
   std::vector<bool> is_placed(entries.size(), false);
   std::vector<size_t> roots;
-  // In order of rows, each pulls its parents with it: the first row of a branch decides the place of the branch.
+  // Each row, in order, brings its parents with it: the first row of a branch decides the place of the branch.
   for (size_t i = 0; i < entries.size(); ++i) {
     for (size_t node = i; !is_placed[node];) {
       is_placed[node] = true;
@@ -192,8 +191,8 @@ std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) 
 
   struct Step {
     size_t node;
-    std::string branch;  ///< Of the node itself.
-    std::string below;   ///< What its children's lines begin with.
+    std::string branch;  ///< What the line of the node begins with.
+    std::string below;   ///< What the lines of its children begin with.
   };
   const bool is_ascii = model.glyphs == Glyphs::kAscii;
   std::vector<Step> steps;
@@ -205,7 +204,7 @@ std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) 
     auto& row = rows.emplace_back(std::move(entries[step.node].row));
     row.branch = step.branch;
     const auto& below = children[step.node];
-    constexpr size_t kDeepest = 100;  // bytes; what is deeper begins at the left again
+    constexpr size_t kDeepest = 100;  // in bytes; deeper nodes begin at the left again
     const auto start = step.below.size() < kDeepest ? step.below : std::string();
     for (auto child = below.rbegin(); child != below.rend(); ++child) {
       const bool is_last = child == below.rbegin();

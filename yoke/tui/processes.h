@@ -11,21 +11,21 @@
 
 namespace yoke::tui {
 
-/// In the list one row for each process and device; in the tree one for each process, with its devices together, and
-/// their parents of the same user. Texts are as the processes wrote them.
+/// The list has a row for each process on each device. The tree has a row for each process with all of its devices, and
+/// rows for parents of the same user. Texts hold whatever bytes the processes wrote.
 struct ProcessRow {
   ProcessKey key;
-  std::string device;  ///< "3", "0:1", "0-3,6"; empty: uses none, is here for its children.
-  std::string user;    ///< Empty: not known.
+  std::string device;  ///< "3", "0:1", "0-3,6"; empty for a parent that uses no device.
+  std::string user;    ///< Empty if it is not known.
   std::optional<int64_t> memory_bytes;
   std::optional<int64_t> utilization_percent;
   std::optional<std::chrono::duration<double>> age;
   std::string origin;
-  std::string branch;   ///< Lines of the tree before the command.
-  std::string name;     ///< Short.
-  std::string command;  ///< Or why there is none, in brackets.
+  std::string branch;   ///< The lines of the tree, drawn before the command.
+  std::string name;     ///< The short name of the command.
+  std::string command;  ///< The command line, or in brackets why it is not known.
   bool is_mine = false;
-  bool is_visible = false;  ///< Its number means the same process here.
+  bool is_visible = false;  ///< Its PID means the same process in this PID namespace.
 };
 
 struct ProcessList {
@@ -35,10 +35,10 @@ struct ProcessList {
 
 ProcessList process_list(const Model& model);
 
-/// Where the selected row is; nullopt when it has gone, or nothing is selected.
+/// The index of the selected row; nullopt if it is gone or nothing is selected.
 std::optional<int64_t> selected_row(const Model& model, const std::vector<ProcessRow>& rows);
 
-/// "4121 train.py (ada)", harmless and not long, for questions and messages.
+/// "4121 train.py (ada)", printable and short, for questions and messages.
 std::string describe(const ProcessRow& row);
 
 }  // namespace yoke::tui

@@ -19,24 +19,24 @@ namespace yoke::tui {
 struct SamplerOptions {
   std::chrono::milliseconds interval = std::chrono::seconds(1);
   std::filesystem::path sysroot = "/";
-  bool is_recording = false;  ///< Plays at the pace at which it was made; `interval` does not matter then.
+  bool is_recording = false;  ///< It is played at the pace at which it was made, and `interval` has no effect.
 };
 
 class Sampler {
  public:
-  /// `source` must outlive it, and is used by nobody else meanwhile. Errors  kUnavailable: out of descriptors.
+  /// `source` must outlive the sampler, and nobody else may use it meanwhile. Errors  kUnavailable: out of descriptors.
   Sampler(device::Source& source, const SamplerOptions& options, const WantOfPage& want);
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
   ~Sampler();  ///< Waits for the sample that is being taken.
 
-  /// For the next sample, which comes at once where more is wanted than before.
+  /// Sets what the next sample reads. It comes at once if more is wanted than before.
   void set_want(const WantOfPage& want);
 
-  /// Becomes readable with a sample.
+  /// Becomes readable when there is a sample.
   int ready_fd() const { return ready_.value(); }
 
-  /// The latest sample, once. Errors  whatever ended the sampling.
+  /// Takes the latest sample. Errors  the error that ended the sampling.
   std::optional<Sample> take();
 
  private:
@@ -46,7 +46,7 @@ class Sampler {
   void sample_live();
   void play_recording();
   void deliver(Sample sample);
-  /// False when it is time to end. `wakes_on_want`: set_want ends the pause.
+  /// Returns false if the thread must end. With `wakes_on_want`, set_want ends the pause.
   bool pause_until(Clock::time_point time, bool wakes_on_want);
 
   device::Source& source_;
@@ -59,10 +59,10 @@ class Sampler {
   bool must_stop_ = false;
   std::optional<Sample> latest_;
   std::optional<std::string> failure_;
-  std::thread thread_;  ///< Last: it uses all of the above.
+  std::thread thread_;  ///< The last member, because it uses all of the above.
 };
 
-/// One sample, now.
+/// Takes one sample at once.
 Sample take_sample(device::Source& source, const SamplerOptions& options, const WantOfPage& want);
 
 }  // namespace yoke::tui

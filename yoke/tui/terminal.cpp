@@ -30,7 +30,7 @@
 namespace yoke::tui {
 namespace {
 
-// What signal handlers need: one terminal, and they cannot be given it.
+// State for signal handlers, which take no arguments. There is one terminal.
 int signal_pipe = -1;
 termios modes_before = {};
 std::array<char, 512> reset_text = {};
@@ -48,7 +48,7 @@ void note_signal(int number) {
   errno = saved;
 }
 
-/// Leaves the page, then lets the signal do what it would have done.
+/// Leaves the page, then lets the signal have its usual effect.
 void leave_in_crash(int number) {
   [[maybe_unused]] const auto size = write(STDOUT_FILENO, reset_text.data(), static_cast<size_t>(reset_length));
   tcsetattr(STDIN_FILENO, TCSANOW, &modes_before);
@@ -83,7 +83,7 @@ std::string capability(const char* name) {
 }
 
 void prepare_reset() {
-  std::string text = "\x1b[?1000l\x1b[?1006l";  // the mouse; said only to terminals that have one
+  std::string text = "\x1b[?1000l\x1b[?1006l";  // the mouse; sent only to terminals that have one
   if (capability("kmous").empty()) text.clear();
   for (const char* name : {"sgr0", "cnorm", "rmkx", "rmcup"}) text += capability(name);
   text.resize(std::min(text.size(), reset_text.size()));
@@ -95,11 +95,11 @@ void prepare_reset() {
 
 struct Look {
   Style style;
-  short color;  ///< -1: the terminal's own.
+  short color;  ///< -1 is the terminal's default.
   attr_t attributes;
   attr_t without_colors;
 };
-constexpr short kGrey = -2;  ///< As far as there is one.
+constexpr short kGrey = -2;  ///< Grey, if the terminal has it.
 constexpr std::array kLooks = {
     Look{Style::kNormal, -1, A_NORMAL, A_NORMAL},
     Look{Style::kDim, kGrey, A_NORMAL, A_DIM},
@@ -239,17 +239,17 @@ struct Terminal::Impl {
     for (size_t i = 0; i < kCrashes.size(); ++i) sigaction(kCrashes[i], &crash_actions_before[i], nullptr);
   }
 
-  /// As Ctrl-Z does to any program: the whole job stops, and the terminal is the shell's meanwhile.
+  /// Stops the whole job, as Ctrl-Z does to any program. Meanwhile the terminal belongs to the shell.
   void stop() {
     endwin();
     struct sigaction before = {};
     set_handler(SIGTSTP, SIG_DFL, &before);
-    kill(0, SIGTSTP);  // returns when continued, or at once where nobody could continue us
+    kill(0, SIGTSTP);  // returns when the job continues, or at once if nobody could continue it
     sigaction(SIGTSTP, &before, nullptr);
     enter_again();
   }
 
-  /// Somebody else had the terminal: the next draw() sets up everything anew.
+  /// Another program has used the terminal: the next draw() sets it up again.
   void enter_again() {
     endwin();
     resize();
@@ -277,7 +277,7 @@ std::unique_ptr<Terminal> Terminal::open(bool wants_color) {
   if (impl->screen == nullptr) return nullptr;
   prepare_reset();
   impl->handle_signals();  // after newterm, which has handlers of its own
-  raw();                   // Ctrl-C and Ctrl-Z come as characters: the terminal is put back before anybody stops
+  raw();  // Ctrl-C and Ctrl-Z arrive as characters, so that the terminal is restored before the process stops
   noecho();
   nonl();
   curs_set(0);
@@ -310,7 +310,7 @@ void Terminal::draw(const Canvas& canvas) {
       const auto style = canvas.cell({x, y}).style;
       std::string run;
       auto end = x;
-      // A run is placed anew after each character that is not ASCII: ncurses may disagree about its width.
+      // After each character that is not ASCII the cursor is placed again: ncurses may disagree about its width.
       for (bool is_plain = true; end < width && is_plain && canvas.cell({end, y}).style == style; ++end) {
         const auto& text = canvas.cell({end, y}).text;
         is_plain = text.size() == 1;

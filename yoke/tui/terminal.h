@@ -1,4 +1,4 @@
-// yoke/tui/terminal.h -- the terminal, through ncurses: shows canvases, says what was pressed. Nothing else.
+// yoke/tui/terminal.h -- the terminal, through ncurses: shows canvases and reports keys.
 #pragma once
 
 #include <memory>
@@ -11,31 +11,31 @@
 
 namespace yoke::tui {
 
-/// Makes the process's locale that of `environment`, and says what it can show. A UTF-8 locale that is not installed
-/// (a name that ssh brought along) becomes C.UTF-8.
+/// Sets the locale of the process to that of `environment`, and returns the glyphs that it can show. A UTF-8 locale
+/// that is not installed here (its name may have come by ssh) becomes C.UTF-8.
 Glyphs prepare_locale(const Environment& environment);
 
-/// Standard input and output as a page. One at a time. However the process ends, except by SIGKILL, the terminal is
-/// left as it was.
+/// Standard input and output as a page. There is one at a time. The terminal is restored however the process ends,
+/// except by SIGKILL.
 class Terminal {
  public:
-  /// nullptr when this terminal cannot place its cursor (TERM=dumb), or is not known. `wants_color`: colours where the
-  /// terminal has them. REQUIRES: prepare_locale().
+  /// nullptr if the terminal is not known or cannot place its cursor (TERM=dumb). With `wants_color` it shows colours
+  /// if it has any. REQUIRES: prepare_locale() was called.
   static std::unique_ptr<Terminal> open(bool wants_color);
   ~Terminal();
 
   Size size() const;
   void draw(const Canvas& canvas);
 
-  /// Becomes readable when a signal has come; see next().
+  /// Becomes readable when a signal has arrived; see next().
   int signal_fd() const;
 
   struct Input {
     std::optional<Event> event;
-    int ending_signal = 0;   ///< The process was told to end, by a signal or by Ctrl-C.
-    bool must_draw = false;  ///< What is shown is gone: it was stopped and continued, or Ctrl-L was pressed.
+    int ending_signal = 0;   ///< A signal or Ctrl-C has told the process to end.
+    bool must_draw = false;  ///< The page must be drawn again: after Ctrl-Z, or because Ctrl-L was pressed.
   };
-  /// What has happened since; nullopt when nothing more has. Does not wait.
+  /// The next thing that has happened; nullopt if there is none. Does not wait.
   std::optional<Input> next();
 
  private:

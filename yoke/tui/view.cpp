@@ -68,7 +68,7 @@ void draw_title(Canvas& canvas, const Model& model, const Layout& layout) {
   add("", printable(driver_text(snapshot)));
 }
 
-/// Keys with their meaning, as many as fit before column `end`.
+/// Draws keys with their meanings, as many as fit before column `end`.
 void draw_keys(Canvas& canvas, int64_t y, int64_t end) {
   struct Hint {
     const char* key;
@@ -85,7 +85,7 @@ void draw_keys(Canvas& canvas, int64_t y, int64_t end) {
   }
 }
 
-/// What the list is a part of, at the right.
+/// Draws the number of processes at the right. Returns the column before it.
 int64_t draw_count(Canvas& canvas, const Model& model, int64_t y) {
   const auto list = process_list(model);
   std::string text;
@@ -95,7 +95,7 @@ int64_t draw_count(Canvas& canvas, const Model& model, int64_t y) {
   const auto kind = list.num_processes == 1 ? "process" : "processes";
   text += is_filtered ? fmt::format("{} of {} {}", list.num_shown, list.num_processes, kind)
                       : fmt::format("{} {}", list.num_processes, kind);
-  // A device that does not tell who uses it may have more.
+  // A device whose users are not known may have more.
   if (model.sample->has_processes && !device::unanswered_of(model.sample->snapshot).empty())
     text += ", others not known";
   const auto start = model.size.width - 1 - display_width(text);
@@ -108,7 +108,7 @@ void draw_footer(Canvas& canvas, const Model& model, int64_t y) {
   const auto width = model.size.width;
   const auto prompt = [&](const char* label, const std::string& text) {
     const auto x = canvas.put({1, y}, label, Style::kKey);
-    // The end of what is typed stays visible.
+    // The end of the typed text stays visible.
     auto shown = printable(text);
     while (display_width(shown) > std::max<int64_t>(1, width - x - 2)) shown.erase(0, 1);
     const auto end = canvas.put({x, y}, shown);

@@ -9,10 +9,10 @@
 
 namespace yoke::tui {
 
-/// What the terminal shows: of model.size, whatever that is.
+/// The page that the terminal shows. It has model.size.
 Canvas view(const Model& model);
 
-/// Everything on one page as high as it must be, without keys and graphs: for `--once` and for pipes.
+/// Everything on one page that is high enough, without keys and graphs, for `--once` and pipes.
 std::string plain_page(Model model);
 
 // Its parts.
@@ -20,7 +20,7 @@ void draw_devices(Canvas& canvas, const Model& model, const Layout& layout);
 void draw_processes(Canvas& canvas, const Model& model, const Layout& layout);
 void draw_help(Canvas& canvas, const Model& model);
 
-/// Lines of the help page, which may be more than the terminal has.
+/// The number of lines of the help page, which may be higher than the terminal.
 int64_t num_help_lines();
 
 }  // namespace yoke::tui

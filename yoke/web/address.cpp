@@ -19,7 +19,7 @@ bool is_ipv6(const std::string& text) {
   return inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
 }
 
-/// Host and port of "[::1]:80", "host:80", "host", ":80", each possibly empty.
+/// Host and port of "[::1]:80", "host:80", "host" or ":80"; each may be empty.
 struct Split {
   std::string host, port;
 };
@@ -52,10 +52,11 @@ Address parse_address(std::string_view text) {
   if (!host.empty()) address.host = host;
   const auto number = port.empty() ? address.port : parse_int(port).value_or(-1);
   if ((!is_ipv4(address.host) && !is_ipv6(address.host)) || number < 0 || number > 65535) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "`{}` is no place to listen: give ADDR:PORT with an IP address in numbers, like 127.0.0.1:19477 or "
-                "[::1]:19477, or a PORT alone",
-                text);
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "`{}` is not an address to listen on: give ADDR:PORT with an IP address in numbers, like 127.0.0.1:19477 or "
+        "[::1]:19477, or a PORT alone",
+        text);
   }
   address.port = static_cast<uint16_t>(number);
   return address;

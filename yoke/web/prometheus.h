@@ -1,4 +1,4 @@
-// yoke/web/prometheus.h -- a snapshot as Prometheus reads it. docs/metrics.md has the names.
+// yoke/web/prometheus.h -- a snapshot in the format of Prometheus. docs/metrics.md has the names.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace yoke::web {
 
-/// Text exposition format 0.0.4. What is not known has no sample; no name and labels appear twice. Text of other users
-/// (process and device names) is made printable, cut and escaped; command lines are left out.
+/// Text exposition format 0.0.4. A value that is not known has no sample, and no series appears twice. Text of other
+/// users (process and device names) is made printable, cut and escaped. Command lines are left out.
 std::string to_prometheus(const device::Snapshot& snapshot);
 
-/// `text` as the value of a label, without the quotes around it: printable, at most `max_bytes` of it, escaped.
+/// `text` as the value of a label without quotes around it: printable, cut to `max_bytes` and escaped.
 std::string label_value(std::string_view text, size_t max_bytes);
 
 }  // namespace yoke::web

@@ -1,4 +1,4 @@
-// yoke/web/samples.h -- one sample for all who ask at the same time.
+// yoke/web/samples.h -- takes one sample for all requests at the same time.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace yoke::web {
 
-/// A snapshot and what is served of it, made when first asked for and shared by all responses.
+/// A snapshot and the texts made from it. Each text is made at its first use and shared by all responses.
 class Sample {
  public:
   using Clock = std::chrono::steady_clock;
@@ -32,23 +32,23 @@ class Sample {
   std::shared_ptr<const std::string> metrics_, json_;
 };
 
-/// Used by one thread, the owner's; samples are taken on another.
+/// One thread, the owner's, uses this object. Another thread takes the samples.
 class Samples {
  public:
-  /// With a sample that is no older than `max_age`; with null when it could not be taken.
+  /// Called with a sample that is not older than `max_age`, or with null if none could be taken.
   using Callback = std::function<void(Sample*)>;
 
-  /// `post` runs a function on the owner's thread, from any thread.
+  /// `post`, called from any thread, runs a function on the owner's thread.
   Samples(std::function<device::Snapshot()> sample, std::chrono::milliseconds max_age,
           std::function<void(std::function<void()>)> post);
   Samples(const Samples&) = delete;
   Samples& operator=(const Samples&) = delete;
   ~Samples() { stop(); }
 
-  /// Calls `callback` once: now, or when the sample that is being taken is there.
+  /// Calls `callback` once: at once, or when the sample that is being taken is ready.
   void get(Callback callback);
 
-  /// Waits for the sample that is being taken, if one is, and takes no other. Callbacks that wait are dropped.
+  /// Waits for the sample that is being taken, if there is one, and takes no other. Waiting callbacks are dropped.
   void stop();
 
  private:
@@ -59,9 +59,9 @@ class Samples {
   const std::chrono::milliseconds max_age_;
   const std::function<void(std::function<void()>)> post_;
   std::shared_ptr<Sample> last_;
-  std::vector<Callback> waiting_;  ///< Not empty: a sample is being taken.
+  std::vector<Callback> waiting_;  ///< Not empty while a sample is being taken.
 
-  std::mutex mutex_;  ///< For what follows.
+  std::mutex mutex_;  ///< Protects what follows.
   std::condition_variable changed_;
   bool is_wanted_ = false;
   bool is_stopped_ = false;

@@ -36,25 +36,25 @@ using net::ip::tcp;
 using std::chrono::milliseconds;
 
 constexpr uint32_t kMaxRequestBytes = 8192;
-constexpr milliseconds kFarewell{500};  ///< For a client to hang up after its response.
-constexpr milliseconds kLeast{200};     ///< That a client has in any case, when connections are scarce.
+constexpr milliseconds kFarewell{500};  ///< The time for a client to hang up after its response.
+constexpr milliseconds kLeast{200};     ///< The time that every client has, even if connections are scarce.
 
 constexpr std::string_view kIndex =
     "yoke: /metrics for Prometheus, /devices.json for programs; `yoke metrics --help` says more\n";
 
 class Connection;
 
-/// What connections share. Of one thread, but for the samples' work.
+/// What connections share. One thread uses it; only samples are taken on another.
 struct Desk {
   ServerOptions options;
   bool is_loopback = true;
   std::shared_ptr<Samples> samples;
   size_t num_connections = 0;
-  std::list<Connection*> at_client;  ///< Those that wait for their client, the oldest first.
-  std::function<void()> on_free;     ///< A connection has ended.
+  std::list<Connection*> at_client;  ///< Connections that wait for their client, the oldest first.
+  std::function<void()> on_free;     ///< Called when a connection has ended.
 };
 
-/// One request and its response. Kept alive by its pending operation.
+/// One request and its response. The pending operation keeps it alive.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, Desk& desk) : stream_(std::move(socket)), desk_(desk) { ++desk_.num_connections; }
@@ -99,7 +99,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         error != http::error::end_of_stream && error != http::error::partial_message) {
       return refuse(http::status::bad_request, "this is not HTTP");
     }
-    if (error) return;  // gone, or too slow
+    if (error) return;  // the client is gone or too slow
     const auto& request = parser_.get();
     const std::string host(request[http::field::host]);
     if (desk_.is_loopback && !is_local_host_header(host)) {
@@ -141,7 +141,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     stream_.expires_after(desk_.options.response_deadline);
     http::async_write(stream_, response_, [self = shared_from_this()](error_code error, size_t) {
       if (error) return;
-      // Closing with something unread would reset the connection, and the client might lose the end of the response.
+      // Closing a connection with unread data would reset it, and the client might lose the end of the response.
       error_code ignored;
       self->stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
       self->await_client(kFarewell);
@@ -157,7 +157,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   beast::tcp_stream stream_;
   Desk& desk_;
-  std::optional<std::list<Connection*>::iterator> position_;  ///< In Desk::at_client.
+  std::optional<std::list<Connection*>::iterator> position_;  ///< Its place in Desk::at_client.
   std::chrono::steady_clock::time_point since_;               ///< REQUIRES: position_.
   beast::flat_buffer buffer_{kMaxRequestBytes};
   http::request_parser<http::empty_body> parser_;
@@ -167,7 +167,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::array<char, 1024> rest_ = {};
 };
 
-/// Room for `wanted` connections, as far as the limit of open files allows.
+/// The number of connections, at most `wanted`, that the limit of open files allows.
 size_t raise_file_limit(size_t wanted) {
   constexpr rlim_t kOthers = 64;
   rlimit limit = {};
@@ -223,7 +223,7 @@ struct Server::Impl {
     }
     acceptor.async_accept([this](error_code error, tcp::socket socket) {
       if (error == net::error::operation_aborted) return;
-      if (error) {  // out of memory or descriptors: others may give some back
+      if (error) {  // out of memory or descriptors: other connections may free some
         return after(milliseconds(100), [this] { accept(); });
       }
       std::make_shared<Connection>(std::move(socket), desk)->start();
@@ -231,7 +231,7 @@ struct Server::Impl {
     });
   }
 
-  /// Ends what waits for its client for too long, as long as all connections are taken.
+  /// While all connections are taken, ends those that have waited too long for their client.
   void make_room() {
     if (!is_full) return;
     for (auto* connection : desk.at_client) {
@@ -250,7 +250,7 @@ struct Server::Impl {
 
   Desk desk;
   bool is_full = false;
-  net::io_context io{1};  ///< After the desk: its destructor ends the connections, which use it.
+  net::io_context io{1};  ///< Declared after the desk, because its destructor ends the connections, which use the desk.
   tcp::acceptor acceptor;
   net::steady_timer pause;
   net::signal_set signals;
@@ -273,7 +273,7 @@ void Server::run() {
   impl_->signals.async_wait([this](error_code error, int) {
     if (!error) impl_->io.stop();
   });
-  // The first sample is the slow one: drivers wake up, and one that hangs is waited for.
+  // The first sample is slow: drivers wake up, and the deadline passes for one that hangs.
   impl_->desk.samples->get([](Sample*) {});
   impl_->accept();
   impl_->io.run();

@@ -9,6 +9,7 @@
 #include "yoke/base/amd_driver.h"
 #include "yoke/base/environment.h"
 #include "yoke/device/doctor/detail/checks.h"
+#include "yoke/device/unanswered.h"
 #include "yoke/device/visibility/visibility.h"
 
 namespace yoke::device {
@@ -45,9 +46,7 @@ void check_gpus(const Observations& observations, Findings& findings) {
   std::vector<std::string> parts;
   parts.reserve(counts.size());
   for (const auto& [model, count] : counts) parts.push_back(fmt::format("{} x {}", count, model));
-  const auto& backends = observations.snapshot.backends;
-  const bool has_silent_driver =
-      std::any_of(backends.begin(), backends.end(), [](const BackendReport& report) { return !report.has_answered; });
+  const bool has_silent_driver = find_silent_backend(observations.snapshot) != nullptr;
   const auto num_on_bus = observations.system ? observations.system->pci_gpus.size() : 0;
   if (!parts.empty()) {
     findings.push_back({"gpus", Status::kOk, {}, fmt::format("{}", fmt::join(parts, ", ")), ""});

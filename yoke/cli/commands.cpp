@@ -1,0 +1,75 @@
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <array>
+
+#include "yoke/cli/command.h"
+#include "yoke/cli/help/words.h"
+
+namespace yoke::cli {
+
+// Each is in the file of its command.
+using AddCommand = void(CLI::App& cmd, Context& context);
+AddCommand add_agent, add_bind, add_devices, add_doctor, add_jobs, add_kill, add_logs, add_metrics, add_ps, add_run,
+    add_stack, add_stop, add_top, add_topo, add_train, add_visible, add_watch, add_new, add_completion, add_complete,
+    add_man;
+
+namespace {
+
+constexpr auto kCommands = std::to_array<Command>({
+    {.name = "agent",
+     .summary = "A node of a job on another host; started by `yoke run --hosts`",
+     .add = add_agent,
+     .is_hidden = true},
+    {.name = "bind", .summary = "Show which CPUs and memory each rank would get", .add = add_bind},
+    {.name = "devices",
+     .summary = "List the devices of this machine and what they are doing",
+     .add = add_devices,
+     .alias = "ls"},
+    {.name = "doctor", .summary = "Look for what keeps programs from using the devices well", .add = add_doctor},
+    {.name = "jobs", .summary = "List what runs here under `yoke run` and `yoke train`", .add = add_jobs},
+    {.name = "kill", .summary = "End processes on devices", .add = add_kill, .rewrite = with_signal_option},
+    {.name = "logs", .summary = "Print what the ranks of a running job printed last", .add = add_logs},
+    {.name = "metrics", .summary = "Print or serve what the devices are doing, for Prometheus", .add = add_metrics},
+    {.name = "ps", .summary = "List the processes on all devices, and what they belong to", .add = add_ps},
+    {.name = "run", .summary = "Start a program once for each rank, on one machine or several", .add = add_run},
+    {.name = "stack", .summary = "Show where the ranks of a job are: native and Python stacks", .add = add_stack},
+    {.name = "stop", .summary = "End a job that runs under `yoke run`, and wait for its end", .add = add_stop},
+    {.name = "top", .summary = "Watch devices and their processes on a live page", .add = add_top},
+    {.name = "topo", .summary = "Show how devices, network cards and processors are connected", .add = add_topo},
+    {.name = "train", .summary = "Train a network that comes with yoke", .add = add_train},
+    {.name = "visible", .summary = "Explain which GPUs programs see, or start one that sees some", .add = add_visible},
+    {.name = "watch", .summary = "Run a program, and tell at its end how well it used its devices", .add = add_watch},
+    {.name = "new", .summary = "Begin a training program of your own", .add = add_new},
+    {.name = "completion", .summary = "Print the completion script of a shell", .add = add_completion},
+    {.name = "complete",
+     .summary = "Print what may stand at the end of a command line",
+     .add = add_complete,
+     .is_hidden = true},
+    {.name = "man", .summary = "Print a man page", .add = add_man, .is_hidden = true},
+});
+
+}  // namespace
+
+std::span<const Command> command_table() { return kCommands; }
+
+const Command* find_command(std::string_view name) {
+  const auto found = std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& command) {
+    return command.name == name || (!command.alias.empty() && command.alias == name);
+  });
+  return found == kCommands.end() ? nullptr : &*found;
+}
+
+void add_commands(CLI::App& app, Context& context) {
+  for (const auto& command : kCommands) {
+    auto* cmd = app.add_subcommand(std::string(command.name), std::string(command.summary));
+    if (!command.alias.empty()) cmd->alias(std::string(command.alias));
+    if (command.is_hidden) cmd->group("");
+    command.add(*cmd, context);
+    if (cmd->get_footer().find("xit status") != std::string::npos) continue;
+    cmd->footer(cmd->get_footer() + "\n\nExit status: 0, or that of an error as `yoke --help` lists them.");
+  }
+}
+
+}  // namespace yoke::cli

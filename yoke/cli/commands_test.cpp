@@ -1,0 +1,111 @@
+// One table of commands: whatever names commands agrees with it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <filesystem>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "yoke/base/file.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/help/complete.h"
+#include "yoke/cli/help/description.h"
+
+namespace yoke::cli {
+namespace {
+
+/// The tree as the command has it; an installation without programs and recipes.
+struct Tree {
+  Tree() { add_commands(app, context); }
+
+  std::ostringstream out;
+  Context context{out, {}, {}, {}};
+  CLI::App app{"", "yoke"};
+};
+
+std::vector<std::string> visible_names() {
+  std::vector<std::string> names;
+  for (const auto& command : command_table()) {
+    if (!command.is_hidden) names.emplace_back(command.name);
+  }
+  return names;
+}
+
+/// Names that follow "yoke " in `text`, as in "`yoke run`", and mean commands there.
+std::set<std::string> names_in(const std::string& text, const std::regex& pattern) {
+  std::set<std::string> names;
+  for (auto match = std::sregex_iterator(text.begin(), text.end(), pattern); match != std::sregex_iterator(); ++match) {
+    names.insert((*match)[1]);
+  }
+  return names;
+}
+
+TEST(Commands, AreRegisteredAsTheTableSays) {
+  const Tree tree;
+  const auto registered = tree.app.get_subcommands([](const CLI::App*) { return true; });
+  ASSERT_EQ(registered.size(), command_table().size());
+  for (size_t i = 0; i < registered.size(); ++i) {
+    const auto& command = command_table()[i];
+    EXPECT_EQ(registered[i]->get_name(), command.name);
+    EXPECT_EQ(registered[i]->get_description(), command.summary);
+    EXPECT_EQ(registered[i]->get_group().empty(), command.is_hidden) << command.name;
+    EXPECT_EQ(registered[i]->get_aliases().size(), command.alias.empty() ? 0U : 1U) << command.name;
+    EXPECT_EQ(find_command(command.name), &command) << "two commands have this name";
+    if (!command.alias.empty()) {
+      EXPECT_EQ(find_command(command.alias), &command);
+    }
+  }
+  EXPECT_EQ(find_command("no-such-command"), nullptr);
+  EXPECT_EQ(find_command(""), nullptr);
+}
+
+TEST(Commands, AreAllInHelpCompletionAndManPages) {
+  const Tree tree;
+  const auto root = describe(tree.app);
+  std::vector<std::string> described, completed;
+  for (const auto& command : root.commands) described.push_back(command.name);
+  EXPECT_EQ(described, visible_names());
+  const auto nothing = [] { return std::vector<CompletionWord>(); };
+  for (const auto& offer : complete(root, {""}, {nothing, nothing, nothing}).words) completed.push_back(offer.word);
+  EXPECT_EQ(completed, visible_names());
+  const auto page = man_page(root, root, "1");
+  const auto help = tree.app.help();
+  for (const auto& command : command_table()) {
+    const auto names = fmt::format("{}{}{}", command.name, command.alias.empty() ? "" : ", ", command.alias);
+    EXPECT_EQ(help.find(fmt::format("\n  {} ", names)) == help.npos, command.is_hidden) << command.name;
+    EXPECT_EQ(page.find(fmt::format(".TP\n\\fB{}\\fR\n", command.name)) == page.npos, command.is_hidden)
+        << command.name;
+  }
+}
+
+TEST(Commands, HelpNamesOnlyThoseThatExist) {
+  const Tree tree;
+  const std::regex mentioned("(?:`|\n  |&& |\\$\\(|-- )yoke ([a-z]+)");
+  for (const auto* command : tree.app.get_subcommands([](const CLI::App*) { return true; })) {
+    for (const auto& name : names_in('\n' + command->help(), mentioned)) {
+      EXPECT_NE(find_command(name), nullptr) << command->get_name() << " names `yoke " << name << "`";
+    }
+  }
+}
+
+TEST(Commands, ThePagesNameAllOfThemAndNoOthers) {
+  const std::filesystem::path repository = YOKE_PAGES;
+  std::set<std::string> named;
+  for (const char* folder : {"docs", "."}) {
+    for (const auto& entry : std::filesystem::directory_iterator(repository / folder)) {
+      if (entry.path().extension() != ".md") continue;
+      for (const auto& name : names_in(read_file(entry.path()), std::regex("(?:`|\n    )yoke ([a-z]+)"))) {
+        EXPECT_TRUE(find_command(name) != nullptr || name == "help") << entry.path() << " names `yoke " << name << "`";
+        named.insert(name);
+      }
+    }
+  }
+  for (const auto& name : visible_names()) EXPECT_TRUE(named.contains(name)) << "no page names `yoke " << name << "`";
+}
+
+}  // namespace
+}  // namespace yoke::cli

@@ -1,0 +1,133 @@
+#include "yoke/cli/frame/attempt.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/frame/output.h"
+
+namespace yoke::cli {
+namespace {
+
+volatile pid_t child_of_attempt = -1;
+
+/// Passes on signals that only this process gets: those that a process sends, and the kernel's when the terminal of a
+/// session leader hangs up. Other signals of the terminal reach the child anyway.
+void pass_on(int signal, siginfo_t* info, void* /*context*/) {
+  const int saved = errno;
+  const bool is_for_us = info->si_code <= 0 || (signal == SIGHUP && getsid(0) == getpid());
+  if (is_for_us && child_of_attempt > 0) kill(child_of_attempt, signal);
+  errno = saved;
+}
+
+constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+/// While this object exists, signals are passed on to the child.
+class Forwarding {
+ public:
+  Forwarding() {
+    struct sigaction action = {};
+    action.sa_sigaction = pass_on;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    for (size_t i = 0; i < kPassedOn.size(); ++i) {
+      sigaction(kPassedOn[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler != SIG_IGN)
+        sigaction(kPassedOn[i], &action, nullptr);  // what nohup ignores stays ignored
+    }
+  }
+  Forwarding(const Forwarding&) = delete;
+  Forwarding& operator=(const Forwarding&) = delete;
+  ~Forwarding() { restore(); }
+
+  void restore() {
+    for (size_t i = 0; i < kPassedOn.size(); ++i) sigaction(kPassedOn[i], &before_[i], nullptr);
+  }
+
+ private:
+  std::array<struct sigaction, kPassedOn.size()> before_ = {};
+};
+
+int report(Context& context, const std::string& message, int status) {
+  context.out.flush();
+  context.out.clear();  // the error is reported here, and only once
+  std::vector<std::string> lines;
+  for (const auto line : split(message, '\n'))
+    lines.push_back(printable(line));  // arguments may have control characters
+  std::cerr << speaker(context) << fmt::format("{}", fmt::join(lines, "\n")) << std::endl;
+  return status;
+}
+
+}  // namespace
+
+std::string speaker(const Context& context) {
+  return context.command.empty() ? "yoke: " : fmt::format("yoke {}: ", context.command);
+}
+
+int report_errors(Context& context, const std::function<int()>& work) {
+  try {
+    const int status = work();
+    if (!context.out.flush()) throw system_error(error_of(context.out), "writing the output");
+    return status;
+  } catch (const Error& error) {
+    return report(context, error.what(), exit_status(error.code()));
+  } catch (const std::exception& error) {
+    return report(context, fmt::format("internal error: {}", error.what()), exit_status(ErrorCode::kInternal));
+  }
+}
+
+int attempt_in_child(Context& context, const std::function<int(const std::function<void(int)>& finish)>& work) {
+  auto pipe = make_pipe();
+  context.out.flush();
+  Forwarding forwarding;  // before the fork, so that no signal is lost in between
+  const pid_t parent = getpid();
+  const pid_t child = fork();  // not spawn(): the child goes on with the work of this process
+  if (child < 0) throw system_error(errno, "starting a process that asks the drivers");
+  if (child == 0) {
+    forwarding.restore();
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(128 + SIGTERM);
+    const auto finish = [&](int of_work) {
+      const int status = report_errors(context, [&] { return of_work; });
+      std::cerr.flush();
+      [[maybe_unused]] const ssize_t written = write(pipe.write_end.value(), &status, sizeof status);
+      _exit(status);
+    };
+    const int status = report_errors(context, [&] { return work(finish); });
+    context.out.flush();
+    std::exit(status);  // runs the checks of sanitizers, which _exit would leave out
+  }
+  child_of_attempt = child;
+  pipe.write_end.reset();
+
+  int status = 0;
+  ssize_t count = 0;
+  do {
+    pollfd news{pipe.read_end.value(), POLLIN, 0};
+    poll(&news, 1, -1);  // TSan of GCC 12 delays signals during read(), but not during poll()
+    count = read(pipe.read_end.value(), &status, sizeof status);
+  } while (count < 0 && errno == EINTR);
+  if (count == sizeof status) {
+    child_of_attempt = -1;
+    return status;  // the child is left behind
+  }
+  int result = 0;
+  while (waitpid(child, &result, 0) < 0 && errno == EINTR) {
+  }
+  child_of_attempt = -1;
+  return WIFSIGNALED(result) ? 128 + WTERMSIG(result) : WEXITSTATUS(result);
+}
+
+}  // namespace yoke::cli

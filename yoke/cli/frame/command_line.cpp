@@ -1,0 +1,231 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "yoke/base/error.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/frame/external.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/help/help.h"
+#include "yoke/cli/help/spelling.h"
+#include "yoke/cli/help/values.h"
+#include "yoke/cli/help/words.h"
+
+namespace yoke::cli {
+namespace {
+
+/// The names that the user may have meant: the programs in libexec, then the table.
+std::vector<std::string> command_names(const Installation& installation) {
+  auto names = external_commands(installation);
+  for (const auto& command : command_table()) {
+    if (!command.is_hidden) names.emplace_back(command.name);
+  }
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* option : app.get_options()) {
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+bool takes_value(const CLI::App& command, std::string_view name) {
+  const auto* option = command.get_option_no_throw(std::string(name));
+  return option != nullptr && option->get_items_expected_max() > 0;
+}
+
+/// A message about the words that `command` does not know. CLI11 only says that there are some.
+std::string unexpected_words(const CLI::App& command, const std::vector<std::string>& own) {
+  for (const auto& word : own) {
+    const auto name = word.substr(0, word.find('='));
+    if (!name.starts_with("-") || command.get_option_no_throw(name) != nullptr) continue;
+    return fmt::format("unknown option {}{}", name, did_you_mean(name, option_names(command)));
+  }
+  return fmt::format("unexpected: {}", fmt::join(command.remaining(), " "));
+}
+
+/// The flag that was given a value: "--json" of {"--json=x"}. Empty if there is none.
+std::string flag_with_value(const CLI::App& command, const std::vector<std::string>& own) {
+  for (const auto& word : own) {
+    const auto name = word.substr(0, word.find('='));
+    if (name.size() < word.size() && command.get_option_no_throw(name) != nullptr && !takes_value(command, name)) {
+      return name;
+    }
+  }
+  return "";
+}
+
+bool has_variable(const CLI::Option& option) {
+  const char* const value = option.get_envname().empty() ? nullptr : std::getenv(option.get_envname().c_str());
+  return value != nullptr && *value != '\0';
+}
+
+/// The option's name as the user wrote it: "-n" for {"-n4x"}, where CLI11 says "--nproc-per-node". The name of the
+/// variable if the value came from it: PET_NPROC_PER_NODE.
+std::string as_written(const std::string& name, const CLI::App& command, const std::vector<std::string>& own) {
+  const auto* option = command.get_option_no_throw(name);
+  if (option == nullptr) return name;
+  for (const auto& word : own) {
+    const auto written = word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    if (written.starts_with('-') && command.get_option_no_throw(written) == option) return written;
+  }
+  return has_variable(*option) ? option->get_envname() : name;
+}
+
+/// `message` with the variable's name in place of the option's, if the message begins with an option that nobody typed.
+std::string as_written_first(const std::string& message, const CLI::App& command, const std::vector<std::string>& own) {
+  const auto name = message.substr(0, message.find_first_not_of("-abcdefghijklmnopqrstuvwxyz"));
+  return name.starts_with('-') ? as_written(name, command, own) + message.substr(name.size()) : message;
+}
+
+/// CLI11's complaint in yoke's words, with what the user probably meant.
+std::string in_our_words(const CLI::ParseError& error, const CLI::App& command, const std::vector<std::string>& own) {
+  const std::string text = error.what();
+  const auto name = text.substr(0, text.find(": "));
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return unexpected_words(command, own);
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr && name.size() < text.size()) {
+    return fmt::format("{} {}", as_written(name, command, own),
+                       text.substr(name.size() + 2));  // as values.cpp has it: "VALUE: give ..."
+  }
+  const auto* option = command.get_option_no_throw(name);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && option != nullptr && option->count() == 0) {
+    return fmt::format("{} needs a value: {}", as_written(name, command, own), option->get_type_name());
+  }
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
+    if (const auto flag = flag_with_value(command, own); !flag.empty()) return flag + " takes no value";
+    for (const auto* flag : command.get_options()) {
+      if (flag->get_items_expected_max() > 0 || !has_variable(*flag) || text.find(flag->get_name()) == text.npos)
+        continue;
+      return fmt::format("{} {}: give 1 or 0", flag->get_envname(), std::getenv(flag->get_envname().c_str()));
+    }
+  }
+  return text;
+}
+
+[[noreturn]] void rethrow(const CLI::ParseError& error, const CLI::App& command, const std::vector<std::string>& own) {
+  const bool is_root = command.get_parent() == nullptr;
+  throw Error(ErrorCode::kInvalidArgument, "{}; see `yoke {}--help`", in_our_words(error, command, own),
+              is_root ? "" : command.get_name() + " ");
+}
+
+/// Whether the command has a PROGRAM, which gets all words from the first one that is not an option.
+bool starts_program(const CLI::App& command) {
+  const auto options = command.get_options();
+  return std::any_of(options.begin(), options.end(),
+                     [](const CLI::Option* option) { return option->get_type_name() == kProgramArguments; });
+}
+
+/// What the user may have meant by a word that is not a command: a program to start, or a command spelled differently.
+std::string meant_by(const std::string& name, const std::vector<std::string>& commands) {
+  const bool is_program = name.find('/') != name.npos || name.ends_with(".py");
+  return is_program ? fmt::format(" (did you mean `yoke run {}`?)", name) : did_you_mean(name, commands);
+}
+
+/// An empty value mostly comes from a shell variable that is not set, and would silently mean the default, or
+/// everything. Options that are empty by default in torchrun may be empty here. `yoke visible --set` refuses it itself,
+/// and CLI11 reports options that do not exist.
+void refuse_empty_values(const CLI::App& command, const std::vector<std::string>& own) {
+  static const std::set<std::string_view> kMayBeEmpty = {"--rdzv-endpoint",
+                                                         "--rdzv-conf",
+                                                         "--local-ranks-filter",
+                                                         "--duplicate-stdout-filters",
+                                                         "--duplicate-stderr-filters",
+                                                         "--set"};
+  const auto option = find_empty_value(own, [&](std::string_view name) {
+    const bool is_unknown = name.starts_with('-') && command.get_option_no_throw(std::string(name)) == nullptr;
+    return is_unknown || kMayBeEmpty.contains(name);
+  });
+  if (!option) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "{}: the value is empty; is a variable of the shell not set? Leave it out if it is not meant", *option);
+}
+
+/// Parses and runs the command `name`, or `yoke` itself if it is empty. REQUIRES: `words` are the words after the name.
+void parse(CLI::App& app, const std::string& name, const std::vector<std::string>& words, Context& context) {
+  CLI::App& command = name.empty() ? app : *app.get_subcommand(name);
+  auto own = words;
+  if (starts_program(command)) {
+    auto split = split_words(words, [&](std::string_view option) { return takes_value(command, option); });
+    own = std::move(split.own);
+    context.rest = std::move(split.rest);
+  }
+  refuse_empty_values(command, own);
+  std::vector<std::string> reversed(own.rbegin(), own.rend());  // CLI11 takes them from the back
+  if (!name.empty()) reversed.push_back(name);
+  try {
+    app.parse(reversed);
+  } catch (const CLI::Success& help_or_version) {
+    app.exit(help_or_version, context.out, context.out);
+  } catch (const CLI::ParseError& error) {
+    rethrow(error, command, own);
+  } catch (const Error& error) {
+    throw Error(error.code(), "{}", as_written_first(error.what(), command, own));
+  }
+}
+
+/// The whole command tree.
+void build(CLI::App& app, Context& context) {
+  app.require_subcommand(0, 1);
+  app.option_defaults()->take_last();  // for all commands: `yoke run $DEFAULTS -n 4`
+  app.set_version_flag("-V,--version", "yoke " YOKE_VERSION, "Print the version");
+  app.set_help_flag("-h,--help", "Print this help");
+  add_commands(app, context);
+  check_values(app);
+  app.footer([&context] {
+    std::string text = examples(
+        "  yoke devices                        what is in this machine, and who uses it\n"
+        "  yoke top                            the same, live\n"
+        "  yoke doctor                         what is wrong with it, and what to do\n"
+        "  yoke train fashion-mnist            train a network on every device of this machine\n"
+        "  yoke run -n 2 -- ./train            start your own program, two ranks\n"
+        "  yoke new my-training                begin a program of your own\n"
+        "  yoke run --help                     more about one command\n"
+        "\n"
+        "Exit status of errors: 64 words that are not understood, 65 a damaged file, 66 what was named is not there, "
+        "69 something must be done first, 70 a defect of yoke, 75 it may work later, 77 not allowed, 124 no answer in "
+        "time. A program's own status is passed on.");
+    if (const auto names = external_commands(context.installation); !names.empty()) {
+      text += fmt::format("\n\nAlso installed: {}", fmt::join(names, ", "));
+    }
+    return text;
+  });
+  set_help_width(app, output_width(context));
+}
+
+}  // namespace
+
+int run_command_line(std::vector<std::string> words, Context& context) {
+  context.words = words;
+  CLI::App app("Takes one neural network from one device to all of them", "yoke");
+  build(app, context);
+  if (words.empty()) words = {"--help"};
+  if (words[0] == "help")
+    words = words.size() > 1 ? std::vector{words[1], std::string("--help")} : std::vector{std::string("--help")};
+  // Options of `yoke` itself have no values, and end everything.
+  if (words[0].starts_with("-")) {
+    parse(app, "", words, context);
+    return context.exit_code;
+  }
+  const std::string name = words[0];
+  words.erase(words.begin());
+  const auto* command = find_command(name);
+  if (command == nullptr) {
+    exec_external(name, words, context);
+    throw Error(ErrorCode::kInvalidArgument, "no command `{}`{}; see `yoke --help`", name,
+                meant_by(name, command_names(context.installation)));
+  }
+  context.command = command->name;
+  if (command->rewrite != nullptr) words = command->rewrite(words);
+  parse(app, name, words, context);
+  return context.exit_code;
+}
+
+}  // namespace yoke::cli

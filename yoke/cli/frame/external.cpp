@@ -1,0 +1,37 @@
+#include "yoke/cli/frame/external.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+
+#include "yoke/base/error.h"
+#include "yoke/base/process.h"
+
+namespace yoke::cli {
+
+void exec_external(const std::string& name, const std::vector<std::string>& arguments, const Context& context) {
+  if (name.find('/') != name.npos) return;
+  std::optional program = context.installation.libexec / ("yoke-" + name);
+  if (!is_program(*program)) program = find_program("yoke-" + name, context.environment);
+  if (!program) return;
+  std::vector<std::string> words = {program->string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  execv(program->c_str(), exec_pointers(words).data());
+  throw system_error(errno, "cannot run " + program->string());
+}
+
+std::vector<std::string> external_commands(const Installation& installation) {
+  std::vector<std::string> result;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(installation.libexec, error)) {
+    const auto name = entry.path().filename().string();
+    if (name.starts_with("yoke-") && is_program(entry.path())) result.push_back(name.substr(5));
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+}  // namespace yoke::cli

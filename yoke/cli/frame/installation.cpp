@@ -1,0 +1,18 @@
+#include <fmt/format.h>
+
+#include "yoke/cli/command.h"
+
+namespace yoke::cli {
+
+Installation find_installation() {
+  std::error_code error;
+  auto executable = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto folder = executable.parent_path();
+  // The build tree has the layout of an installation.
+  return {executable, (folder / YOKE_BIN_TO_LIBEXEC / "yoke").lexically_normal(),
+          (folder / YOKE_BIN_TO_SHARE / "yoke").lexically_normal()};
+}
+
+std::string examples(std::string_view text) { return fmt::format("Examples:\n{}", text); }
+
+}  // namespace yoke::cli

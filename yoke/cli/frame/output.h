@@ -1,0 +1,34 @@
+// yoke/cli/frame/output.h -- standard output: a stream that remembers why it could not be written, and its width.
+#pragma once
+
+#include <array>
+#include <ostream>
+#include <streambuf>
+
+#include "yoke/cli/command.h"
+
+namespace yoke::cli {
+
+/// Writes to a descriptor, 64 KiB at a time.
+class OutputBuffer : public std::streambuf {
+ public:
+  explicit OutputBuffer(int fd) : fd_(fd) { setp(bytes_.data(), bytes_.data() + bytes_.size()); }
+  int error_number() const { return error_number_; }  ///< The errno of the first write that failed, or 0.
+
+ protected:
+  int_type overflow(int_type character) override;
+  int sync() override;
+
+ private:
+  int fd_;
+  int error_number_ = 0;
+  std::array<char, 1 << 16> bytes_;
+};
+
+/// The errno with which a stream began to fail; EIO if it has no OutputBuffer.
+int error_of(const std::ostream& stream);
+
+/// Columns of the terminal that standard output is, or else of the variable COLUMNS; 80 if neither is known.
+int64_t output_width(const Context& context);
+
+}  // namespace yoke::cli

@@ -1,0 +1,116 @@
+#include "yoke/cli/frame/watched_program.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "yoke/base/error.h"
+#include "yoke/base/process.h"
+
+namespace yoke::cli {
+namespace {
+
+/// Waits in the child for start(); ends it if there will be none.
+void wait_to_go(int go) {
+  char byte = 0;
+  ssize_t count = 0;
+  do {
+    count = read(go, &byte, 1);
+  } while (count < 0 && errno == EINTR);
+  if (count != 1) _exit(0);
+}
+
+volatile int message_fd = -1;
+
+void tell(int signal, siginfo_t* info, void* /*context*/) {
+  const int saved = errno;
+  const SignalMessages::Message message{signal, info->si_code <= 0};
+  [[maybe_unused]] const ssize_t written = write(message_fd, &message, sizeof message);
+  errno = saved;
+}
+
+constexpr std::array kSignals = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+
+}  // namespace
+
+WatchedProgram::WatchedProgram(const std::vector<std::string>& argv) {
+  auto go = make_pipe();
+  auto failure = make_pipe();
+  pid_ = spawn({.argv = argv,
+                .before_exec =
+                    [&] {
+                      go.write_end.reset();
+                      wait_to_go(go.read_end.value());
+                    },
+                .exec_failed =
+                    [&](int error) {
+                      [[maybe_unused]] const auto count = write(failure.write_end.value(), &error, sizeof error);
+                    }});
+  if (pid_ < 0) throw system_error(errno, "starting a process for " + argv[0]);
+  go_ = std::move(go.write_end);
+  failure_ = std::move(failure.read_end);
+}
+
+WatchedProgram::~WatchedProgram() {
+  if (!go_) return;
+  go_.reset();
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+int WatchedProgram::start() {
+  const char byte = 1;
+  while (write(go_.value(), &byte, 1) < 0 && errno == EINTR) {
+  }
+  go_.reset();
+  int error = 0;
+  ssize_t count = 0;
+  do {
+    count = read(failure_.value(), &error, sizeof error);
+  } while (count < 0 && errno == EINTR);
+  return count == sizeof error ? error : 0;
+}
+
+void WatchedProgram::reap() {
+  int status = 0;
+  for (pid_t child = 0; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (child == pid_) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+}
+
+struct SignalMessages::Before {
+  int signal;
+  struct sigaction action;
+};
+
+SignalMessages::SignalMessages() : pipe_(make_pipe()) {
+  for (const int fd : {pipe_.read_end.value(), pipe_.write_end.value()}) fcntl(fd, F_SETFL, O_NONBLOCK);
+  message_fd = pipe_.write_end.value();
+  struct sigaction action = {};
+  action.sa_sigaction = tell;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP;
+  for (const int signal : kSignals) {
+    Before before{signal, {}};
+    sigaction(signal, nullptr, &before.action);
+    if (before.action.sa_handler == SIG_IGN && signal != SIGCHLD) continue;
+    sigaction(signal, &action, nullptr);
+    before_.push_back(before);
+  }
+}
+
+SignalMessages::~SignalMessages() {
+  for (const auto& before : before_) sigaction(before.signal, &before.action, nullptr);
+  message_fd = -1;
+}
+
+std::optional<SignalMessages::Message> SignalMessages::next() {
+  Message message;
+  const auto count = read(pipe_.read_end.value(), &message, sizeof message);
+  return count == sizeof message ? std::optional(message) : std::nullopt;
+}
+
+}  // namespace yoke::cli

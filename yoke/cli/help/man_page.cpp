@@ -1,0 +1,108 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "yoke/cli/help/description.h"
+
+namespace yoke::cli {
+namespace {
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+/// `text` escaped for roff: dashes can be copied, and no line begins with a command.
+std::string roff(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if ((c == '.' || c == '\'') && (result.empty() || result.back() == '\n')) result += "\\&";
+    if (c == '-') {
+      result += "\\-";
+    } else if (c == '\\') {
+      result += "\\e";
+    } else if (c == '`') {
+      result += "\\(ga";
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string synopsis(const CommandDescription& root, const CommandDescription& command) {
+  const bool is_root = &root == &command;
+  std::string line =
+      is_root ? ".B yoke\n[\\fIOPTION\\fR...]\n" : fmt::format(".B yoke {}\n[\\fIOPTION\\fR...]\n", roff(command.name));
+  if (is_root) line += "\\fICOMMAND\\fR [\\fIARG\\fR...]\n";
+  for (const auto& option : command.options) {
+    if (!option.is_positional) continue;
+    line += fmt::format("\\fI{}\\fR", roff(option.names.front()));
+    if (option.value.starts_with("[")) line += " " + roff(option.value);
+    line += '\n';
+  }
+  return line;
+}
+
+std::string option_entry(const OptionDescription& option) {
+  std::vector<std::string> names;
+  for (const auto& name : option.names) {
+    names.push_back(option.is_positional ? fmt::format("\\fI{}\\fR", roff(name))
+                                         : fmt::format("\\fB{}\\fR", roff(name)));
+  }
+  auto entry = fmt::format(".TP\n{}", fmt::join(names, ", "));
+  if (!option.value.empty()) entry += fmt::format(" \\fI{}\\fR", roff(option.value));
+  entry += '\n' + roff(option.text);
+  if (!option.default_value.empty()) entry += fmt::format(" (default: {})", roff(option.default_value));
+  return entry + ".\n";
+}
+
+/// "Examples:" becomes a section whose lines stay as they are; the paragraphs after it become sections.
+std::string footer_sections(const std::string& footer) {
+  constexpr std::string_view kTitle = "Examples:\n";
+  if (!footer.starts_with(kTitle)) return "";
+  auto end = std::min(footer.find("\n\n"), footer.size());
+  auto page = fmt::format(".SH EXAMPLES\n.nf\n{}\n.fi\n", roff(footer.substr(kTitle.size(), end - kTitle.size())));
+  std::string notes, exit_status;
+  while (end < footer.size()) {
+    const auto begin = end + 2;
+    end = std::min(footer.find("\n\n", begin), footer.size());
+    const auto paragraph = footer.substr(begin, end - begin);
+    const bool is_status = paragraph.starts_with("Exit status") || paragraph.starts_with("The exit status");
+    (is_status ? exit_status : notes) += fmt::format(".PP\n{}\n", roff(paragraph));
+  }
+  if (!notes.empty()) page += ".SH NOTES\n" + notes;
+  if (!exit_status.empty()) page += ".SH EXIT STATUS\n" + exit_status;
+  return page;
+}
+
+}  // namespace
+
+std::string man_page(const CommandDescription& root, const CommandDescription& command, const std::string& version) {
+  const bool is_root = &root == &command;
+  const auto name = is_root ? root.name : root.name + "-" + command.name;
+  auto text = command.text;
+  if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  auto page = fmt::format(".TH {} 1 \"\" \"yoke {}\" \"yoke\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n{}",
+                          upper(roff(name)), version, roff(name), roff(text), synopsis(root, command));
+  if (is_root) {
+    page += ".SH COMMANDS\n";
+    for (const auto& one : root.commands) page += fmt::format(".TP\n\\fB{}\\fR\n{}.\n", roff(one.name), roff(one.text));
+  }
+  page += ".SH OPTIONS\n";
+  for (const auto& option : command.options) {
+    if (!option.is_hidden) page += option_entry(option);
+  }
+  page += footer_sections(command.footer);
+  page += ".SH SEE ALSO\n";
+  std::vector<std::string> others;
+  if (!is_root) others.push_back(".BR yoke (1)");
+  for (const auto& one : root.commands) {
+    if (&one != &command && one.name != command.name)
+      others.push_back(fmt::format(".BR {} (1)", roff("yoke-" + one.name)));
+  }
+  return page + fmt::format("{}\n", fmt::join(others, ",\n"));
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,85 @@
+#include "yoke/cli/help/words.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "yoke/base/error.h"
+
+namespace yoke::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using List = std::vector<std::string>;
+
+Words split(const List& words) {
+  return split_words(words, [](std::string_view name) { return name == "-n" || name == "--grace"; });
+}
+
+TEST(Words, EverythingFromTheProgramOnIsItsOwn) {
+  const auto words = split({"-n", "2", "./train", "-n", "5", "--", "--grace"});
+  EXPECT_THAT(words.own, ElementsAre("-n", "2"));
+  EXPECT_THAT(words.rest, ElementsAre("./train", "-n", "5", "--", "--grace"));
+}
+
+TEST(Words, TwoDashesEndTheOptions) {
+  const auto words = split({"--no-prefix", "--", "--odd-program", "x y"});
+  EXPECT_THAT(words.own, ElementsAre("--no-prefix"));
+  EXPECT_THAT(words.rest, ElementsAre("--odd-program", "x y"));
+}
+
+TEST(Words, ValuesMayLookLikeAnything) {
+  EXPECT_THAT(split({"-n", "-5", "p"}).own, ElementsAre("-n", "-5"));
+  EXPECT_THAT(split({"-n4", "p"}).rest, ElementsAre("p"));
+  EXPECT_THAT(split({"--grace=3", "p"}).rest, ElementsAre("p"));
+  EXPECT_THAT(split({"-n"}).own, ElementsAre("-n"));
+  EXPECT_THAT(split({}).rest, IsEmpty());
+}
+
+TEST(Words, UnderscoresAreDashesInNamesOnly) {
+  EXPECT_THAT(split({"--master_port=a_b", "p"}).own, ElementsAre("--master-port=a_b"));
+  EXPECT_THAT(split({"--x", "p_q"}).rest, ElementsAre("p_q"));
+}
+
+TEST(Words, AnEmptyValueIsAWordOfItsOwn) {
+  EXPECT_THAT(split({"--grace=", "-n", "2", "p"}).own, ElementsAre("--grace", "", "-n", "2"));
+  EXPECT_THAT(split({"--grace=", "p"}).rest, ElementsAre("p"));
+  EXPECT_THAT(split({"-n", "", "p"}).own, ElementsAre("-n", ""));
+}
+
+TEST(Words, FindsTheOptionOfAnEmptyValue) {
+  const auto find = [](const List& words) {
+    return find_empty_value(words, [](std::string_view option) { return option == "--may"; });
+  };
+  EXPECT_EQ(find({"--hosts", "a", "-n", "2"}), std::nullopt);
+  EXPECT_EQ(find({"--hosts", "", "-n", "2"}), "--hosts");
+  EXPECT_EQ(find({"-n", "2", "--hosts="}), "--hosts");
+  EXPECT_EQ(find({"--hosts=a="}), std::nullopt);
+  EXPECT_EQ(find({"--may", "", "--hosts", "a"}), std::nullopt);
+  EXPECT_EQ(find({"--may=", "--hosts", "a"}), std::nullopt);
+  EXPECT_EQ(find({"--may", "", "-n", ""}), "-n");
+  EXPECT_EQ(find({"a", ""}), "argument");
+}
+
+TEST(Words, SignalsMayBeWrittenAsForKill) {
+  EXPECT_THAT(with_signal_option({"-9", "123"}), ElementsAre("--signal", "9", "123"));
+  EXPECT_THAT(with_signal_option({"-KILL", "--yes"}), ElementsAre("--signal", "KILL", "--yes"));
+  EXPECT_THAT(with_signal_option({"-SIGUSR1"}), ElementsAre("--signal", "SIGUSR1"));
+  EXPECT_THAT(with_signal_option({"-d", "0", "-s", "9", "--mine", "-"}),
+              ElementsAre("-d", "0", "-s", "9", "--mine", "-"));
+  EXPECT_THAT(with_signal_option({"--", "-9"}), ElementsAre("--", "-9"));
+}
+
+TEST(Words, ExtractsOneOptionFromAmongOthers) {
+  List words = {"--epochs", "3", "-n", "2", "--nproc_per_node=4", "-no", "--", "-n", "9"};
+  EXPECT_EQ(extract_option(words, "-n", "--nproc-per-node"), "4");
+  EXPECT_THAT(words, ElementsAre("--epochs", "3", "-no", "--", "-n", "9"));
+  EXPECT_EQ(extract_option(words, "-n", "--nproc-per-node"), std::nullopt);
+  List short_form = {"-n8"};
+  EXPECT_EQ(extract_option(short_form, "-n", "--nproc-per-node"), "8");
+  List incomplete = {"-n"};
+  EXPECT_THROW(extract_option(incomplete, "-n", "--nproc-per-node"), Error);
+}
+
+}  // namespace
+}  // namespace yoke::cli

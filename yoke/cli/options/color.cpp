@@ -1,0 +1,18 @@
+#include "yoke/cli/options/color.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+namespace yoke::cli {
+
+void add_color_option(CLI::App& command, ColorMode& mode) {
+  const auto take = [&mode](const std::string& text) { mode = parse_color_mode(text).value_or(mode); };
+  command
+      .add_option_function<std::string>("--color", take,
+                                        "Colours: auto, on a terminal that has them, unless NO_COLOR is set")
+      ->type_name("auto|always|never")
+      ->default_str("auto");
+}
+
+}  // namespace yoke::cli

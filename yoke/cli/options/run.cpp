@@ -1,0 +1,145 @@
+#include "yoke/cli/options/run.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <string>
+
+#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/color.h"
+
+namespace yoke::cli {
+namespace {
+
+/// Adds options that torchrun has, too: their defaults come from its variables, PET_SOME_OPTION. What yoke alone has is
+/// added to `command` itself.
+struct Adder {
+  CLI::App& command;
+
+  template <typename T>
+  CLI::Option* option(const std::string& names, T& target, const char* type, const std::string& text) const {
+    return with_variable(command.add_option(names, target, text)->type_name(type));
+  }
+  CLI::Option* flag(const std::string& names, bool& target, const std::string& text) const {
+    return with_variable(command.add_flag(names, target, text));
+  }
+
+ private:
+  static CLI::Option* with_variable(CLI::Option* option) {
+    return option->envname(launch::variable_of_option(option->get_lnames().front()));
+  }
+};
+
+void add_rank_options(const Adder& add, launch::RunOptions& options) {
+  add.option("-n,--nproc-per-node", options.nproc_per_node, "auto|gpu|cpu|N",
+             "Ranks: a number; gpu, one for each GPU; cpu, one for each processor; auto, gpu where there is one and "
+             "else cpu")
+      ->capture_default_str();
+  add.option("--max-restarts", options.max_restarts, "N", "How often all ranks are started again after one failed")
+      ->check(in_range(0, 1'000'000))
+      ->capture_default_str();
+  add.command.add_option("--grace", options.grace_seconds, "Time between asking the ranks to stop and killing them")
+      ->type_name("SECONDS")
+      ->check(in_range(0, 1e6, "seconds"))
+      ->capture_default_str();
+  add.option("--signals-to-handle", options.signals_to_handle, "NAMES",
+             "Signals that end the job; otherwise SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on");
+  add.command.add_option("--bind", options.bind, "CPUs of each rank: auto, those nearest to its GPU; see `yoke bind`")
+      ->type_name("auto|none|node|socket|cache|mask:LIST|cpus:LIST")
+      ->each([&options](const std::string&) { options.is_bind_given = true; })
+      ->capture_default_str();
+  add.option("--numa-binding", options.numa_binding, "node|socket|exclusive|core-complex",
+             "torchrun's words for --bind");
+  add.flag("--virtual-local-rank", options.virtual_local_rank,
+           "Each rank sees one GPU, its device 0, and has local rank 0");
+
+  add.command.add_flag(
+      "--preload", options.preload,
+      "Fork ranks from the program, loaded once and stopped before its main: for C++ programs on libyoke_dist");
+}
+
+void add_program_options(const Adder& add, launch::RunOptions& options) {
+  add.flag("-m,--module", options.module, "The program is a Python module: python -u -m PROGRAM");
+  add.flag("--no-python", options.no_python, "The program is not Python's, although its name ends in .py");
+  add.flag("--run-path", options.run_path, "The program is a Python script, although its name does not end in .py");
+}
+
+void add_output_options(const Adder& add, launch::RunOptions& options) {
+  add.option("--log-dir", options.log_dir, "DIR",
+             "Folder for logs and error files: DIR/ID_XXXXXX/attempt_N/LOCAL-RANK/{stdout.log,stderr.log,error.json}");
+  add.option("-r,--redirects", options.redirects, "0..3|RANK:0..3,...",
+             "What goes into logs and not on the screen: 1 standard output, 2 standard error, 3 both")
+      ->capture_default_str();
+  add.option("-t,--tee", options.tee, "0..3|RANK:0..3,...", "What goes into logs and on the screen")
+      ->capture_default_str();
+  add.option("--local-ranks-filter", options.local_ranks_filter, "RANKS", "Show these local ranks alone: 0,1");
+  add.option("--duplicate-stdout-filters", options.duplicate_stdout_filters, "TEXTS",
+             "Lines of --tee with one of these texts, of all ranks, also into filtered_stdout.log");
+  add.option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS", "The same of standard error");
+  add.command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
+  add.command.add_flag("-q,--quiet", options.quiet, "Say nothing but why the job failed, and show no status line");
+  add_color_option(add.command, options.color);
+}
+
+void add_host_options(const Adder& add, launch::RunOptions& options) {
+  add.command
+      .add_option("--hosts", options.hosts, "Run on these hosts, reached by ssh: a,b,c or n[01-04]; a:2 has 2 ranks")
+      ->type_name("HOSTS");
+  add.command
+      .add_option("--hostfile", options.hostfile, "The same from a file: a host in each line, slots=N behind it")
+      ->type_name("FILE")
+      ->excludes("--hosts");
+  add.command.add_option("--ssh", options.ssh, "How hosts are reached: ssh and options for it")
+      ->type_name("WORDS")
+      ->capture_default_str();
+  add.command.add_option("--remote-yoke", options.remote_yoke, "Where yoke is on the hosts, if not where it is here")
+      ->type_name("PATH");
+}
+
+void add_node_options(const Adder& add, launch::RunOptions& options) {
+  add.option("--nnodes", options.nnodes, "N|MIN:MAX",
+             "Nodes; the same command is started on each, by hand, srun or mpirun");
+  add.option("--node-rank", options.node_rank, "N", "This node among them; 0 is the head");
+  add.option("--rdzv-endpoint", options.rdzv_endpoint, "HOST:PORT",
+             "Where nodes meet: an address of the head; port 29400");
+  add.option(
+      "--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...",
+      "join_timeout=600, last_call_timeout=30 (seconds), is_host=1 (this node is the head); others have no effect");
+  add.command
+      .add_option("--heartbeat-timeout", options.heartbeat_timeout_seconds,
+                  "A node that says nothing for so long is lost")
+      ->type_name("SECONDS")
+      ->check(in_range(2, 1e6, "seconds"))
+      ->capture_default_str();
+  add.option("--local-addr", options.local_addr, "ADDRESS", "Where other nodes reach this one");
+  add.option("--master-addr", options.master_addr, "ADDRESS",
+             "Address of the ranks' store; otherwise that of rank 0's node");
+  add.option("--master-port", options.master_port, "PORT", "Port of the ranks' store; 0, or otherwise, a free one")
+      ->check(in_range(0, 65'535));
+  add.option("--rdzv-id", options.rdzv_id, "ID", "Name of the job, TORCHELASTIC_RUN_ID")->capture_default_str();
+  add.option("--role", options.role, "NAME", "ROLE_NAME of the ranks")->capture_default_str();
+  add.flag("--standalone", options.standalone, "A job of this node alone, with a name of its own");
+}
+
+void add_options_without_effect(const Adder& add, launch::RunOptions& options) {
+  constexpr const char* kNoEffect = "torchrun's; accepted, without effect here";
+  add.option("--rdzv-backend", options.rdzv_backend, "static|c10d|etcd|etcd-v2", kNoEffect);
+  add.option("--monitor-interval", options.monitor_interval, "SECONDS", kNoEffect);
+  add.option("--start-method", options.start_method, "NAME", kNoEffect);
+  add.option("--event-log-handler", options.event_log_handler, "NAME", kNoEffect);
+  add.option("--logs-specs", options.logs_specs, "NAME", "")->group("");
+}
+
+}  // namespace
+
+void add_run_options(CLI::App& command, launch::RunOptions& options) {
+  const Adder add{command};  // help shows the options in this order
+  add_rank_options(add, options);
+  add_program_options(add, options);
+  add_output_options(add, options);
+  add_host_options(add, options);
+  add_node_options(add, options);
+  add_options_without_effect(add, options);
+}
+
+}  // namespace yoke::cli

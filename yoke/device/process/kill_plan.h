@@ -1,0 +1,53 @@
+// yoke/device/process/kill_plan.h -- which processes `yoke kill` may end, and why it may not end the others. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/device/uses.h"
+
+namespace yoke::device {
+
+/// The user asks for PIDs, or for all processes on `devices` (on all devices if empty), of one user or of everybody.
+struct KillRequest {
+  std::vector<int64_t> pids;
+  DeviceSelection devices;
+  std::optional<int64_t> uid;
+  bool with_any = false;  ///< Also end PIDs that are on no device.
+};
+
+/// The process that asks.
+struct KillAsker {
+  int64_t pid = 0;
+  std::set<int64_t> ancestors;  ///< Ending one of them may end this command or its session.
+};
+
+/// Why a process is not ended, or has not ended.
+struct Refusal {
+  ErrorCode code = ErrorCode::kInternal;
+  std::string reason;
+
+  bool operator==(const Refusal&) const = default;
+};
+
+/// A process that was asked for.
+struct KillTarget {
+  int64_t pid = 0;
+  std::vector<std::string> devices;  ///< Empty if it is on none.
+  DeviceProcess process;             ///< On the first of the devices, with its memory on all of them.
+  std::optional<Refusal> refusal;
+
+  bool operator==(const KillTarget&) const = default;
+};
+
+/// The targets in the order of the PIDs, or else of the devices. `describe` describes a PID that is on no device.
+/// Errors  those of DeviceSelection::resolve; kInvalidArgument: the processors, which every process uses.
+std::vector<KillTarget> plan_kill(const KillRequest& request, const Snapshot& snapshot, const KillAsker& asker,
+                                  const std::function<ProcessInfo(int64_t pid)>& describe);
+
+}  // namespace yoke::device

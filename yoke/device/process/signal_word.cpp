@@ -1,0 +1,58 @@
+#include "yoke/device/process/signal_word.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke::device {
+namespace {
+
+struct SignalWord {
+  std::string_view name;
+  int number;
+  bool is_ending = false;
+};
+constexpr std::array<SignalWord, 14> kSignalWords = {{{"TERM", SIGTERM, true},
+                                                      {"KILL", SIGKILL, true},
+                                                      {"INT", SIGINT, true},
+                                                      {"HUP", SIGHUP, true},
+                                                      {"QUIT", SIGQUIT, true},
+                                                      {"ABRT", SIGABRT, true},
+                                                      {"USR1", SIGUSR1},
+                                                      {"USR2", SIGUSR2},
+                                                      {"STOP", SIGSTOP},
+                                                      {"TSTP", SIGTSTP},
+                                                      {"CONT", SIGCONT},
+                                                      {"WINCH", SIGWINCH},
+                                                      {"ALRM", SIGALRM},
+                                                      {"PIPE", SIGPIPE}}};
+
+}  // namespace
+
+int parse_signal(std::string_view text) {
+  const auto name = text.starts_with("SIG") ? text.substr(3) : text;
+  std::vector<std::string_view> names;
+  for (const auto& known : kSignalWords) {
+    if (known.name == name) return known.number;
+    names.push_back(known.name);
+  }
+  const auto number = parse_int(text);
+  if (number && *number > 0 && *number <= SIGRTMAX) return static_cast<int>(*number);
+  throw Error(ErrorCode::kInvalidArgument, "there is no signal `{}`; there are {} and numbers", printable(text),
+              fmt::join(names, ", "));
+}
+
+bool is_ending(int signal) {
+  return std::any_of(kSignalWords.begin(), kSignalWords.end(),
+                     [&](const SignalWord& known) { return known.number == signal && known.is_ending; });
+}
+
+}  // namespace yoke::device

@@ -1,0 +1,91 @@
+// yoke/device/usage_sampling.h -- samples of the devices while a program runs.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "yoke/base/environment.h"
+#include "yoke/device/source.h"
+#include "yoke/device/usage_report.h"
+
+namespace yoke::device {
+
+/// The processes of a program: `root`, its descendants, and processes that have been descendants before.
+class Family {
+ public:
+  explicit Family(int64_t root) : root_(root) {}
+
+  bool contains(const DeviceProcess& process);
+
+ private:
+  bool descends(int64_t pid) const;
+
+  const int64_t root_;
+  std::map<std::pair<int64_t, int64_t>, bool>
+      known_;  ///< By PID and start time. A process that was no descendant never becomes one.
+};
+
+struct UsageSamplingOptions {
+  int64_t pid = 0;  ///< The program's.
+  Seconds interval{0.5};
+  double goal_percent = 90;
+  Environment environment;  ///< The program's: it says which GPUs the program sees.
+};
+
+/// Samples on a thread of its own, so that signals and the end of the program are handled at once even if a driver
+/// hangs.
+class UsageSampling {
+ public:
+  /// Takes a first sample before the program executes its first instruction. `source` must outlive this object.
+  UsageSampling(Source& source, UsageSamplingOptions options);
+  UsageSampling(const UsageSampling&) = delete;
+  UsageSampling& operator=(const UsageSampling&) = delete;
+  ~UsageSampling() { stop(); }
+
+  void start();
+
+  /// Takes the last sample and ends the thread. Waits at most for the drivers' deadline.
+  void stop();
+
+  // To be called after stop().
+
+  /// Reports on the devices that the program used; if it was seen on none, on the devices visible to it; if there is no
+  /// GPU, on the processors.
+  UsageReport report() const;
+  bool has_gpu() const { return has_gpu_; }
+  /// Whether there were processes on devices outside of this PID namespace, or hidden: some may be the program's.
+  bool has_seen_strangers() const { return has_seen_strangers_; }
+  /// Whether some driver did not tell, in some sample, who used its GPUs: the program may have used them.
+  bool has_seen_silence() const { return has_seen_silence_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void add(Seconds time, const Snapshot& snapshot);
+  void work();
+
+  Source& source_;
+  const UsageSamplingOptions options_;
+  Family family_;
+  std::set<std::string> visible_;
+  bool has_gpu_ = true;
+  bool has_seen_strangers_ = false;
+  bool has_seen_silence_ = false;
+  std::unique_ptr<UsageRecorder> recorder_;
+  Clock::time_point begun_;
+  Seconds duration_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_stopped_ = false;
+  std::thread thread_;
+};
+
+}  // namespace yoke::device

@@ -1,0 +1,23 @@
+// yoke/device/uses.h -- which processes use which devices, as a flat list. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "yoke/device/device.h"
+#include "yoke/device/selection.h"
+
+namespace yoke::device {
+
+/// A process on one device. A process that uses several devices has one entry for each.
+struct DeviceUse {
+  std::string device_id;  ///< "0", or "0:1" for a MIG instance.
+  std::string device_uuid;
+  DeviceProcess process;
+};
+
+/// Ordered by device, then by memory, the largest first.
+/// Errors  those of DeviceSelection::resolve.
+std::vector<DeviceUse> uses_of(const Snapshot& snapshot, const DeviceSelection& selection = {});
+
+}  // namespace yoke::device

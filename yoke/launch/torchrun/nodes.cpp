@@ -1,0 +1,200 @@
+#include "yoke/launch/torchrun/nodes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "yoke/base/error.h"
+#include "yoke/base/rank_env.h"
+#include "yoke/base/text.h"
+#include "yoke/launch/torchrun/values.h"
+
+namespace yoke::launch {
+namespace {
+
+constexpr uint16_t kTorchrunPort = 29'400;        // default of its c10d rendezvous
+constexpr uint16_t kTorchrunMasterPort = 29'500;  // default of its static rendezvous
+
+std::chrono::milliseconds to_time(double seconds) {
+  return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+struct Endpoint {
+  std::string host;
+  uint16_t port = 0;  ///< 0 if it is not given.
+};
+
+/// "a:1234", "a", "[::1]:1234", "::1"
+Endpoint parse_endpoint(const std::string& text) {
+  Endpoint result{text, 0};
+  const bool is_ipv6_alone = !text.starts_with('[') && std::count(text.begin(), text.end(), ':') > 1;
+  const auto colon = text.find(':', text.starts_with('[') ? text.find(']') : 0);
+  if (colon != text.npos && !is_ipv6_alone) {
+    result.host = text.substr(0, colon);
+    const auto port = to_number(text.substr(colon + 1), "--rdzv-endpoint's port");
+    if (port < 0 || port > 65'535) {
+      throw Error(ErrorCode::kInvalidArgument, "--rdzv-endpoint {}: {} is not a port", text, port);
+    }
+    result.port = static_cast<uint16_t>(port);
+  }
+  if (result.host.starts_with('[') && result.host.ends_with(']')) {
+    result.host = result.host.substr(1, result.host.size() - 2);
+  }
+  if (result.host.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--rdzv-endpoint {}: give HOST:PORT", text);
+  }
+  return result;
+}
+
+/// "MIN:MAX" or "N".
+void set_number(const std::string& text, MembershipOptions& membership) {
+  const auto colon = text.find(':');
+  membership.min_nodes = to_number(text.substr(0, colon), "--nnodes");
+  membership.max_nodes = colon == text.npos ? membership.min_nodes : to_number(text.substr(colon + 1), "--nnodes");
+  if (membership.min_nodes >= 1 && membership.max_nodes >= membership.min_nodes) return;
+  throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: give N, or MIN:MAX with 1 <= MIN <= MAX", text);
+}
+
+double to_seconds(const std::string& text, const std::string& key) {
+  try {
+    size_t end = 0;
+    const double seconds = std::stod(text, &end);
+    if (end == text.size() && seconds >= 0 && seconds <= 1e6) return seconds;
+  } catch (const std::exception&) {  // reported below
+  }
+  throw Error(ErrorCode::kInvalidArgument, "--rdzv-conf: {}={}: this is not a number of seconds", key, text);
+}
+
+void read_conf(const std::string& text, NodesSpec& nodes) {
+  for (const auto pair : split(text, ',')) {
+    const auto equals = pair.find('=');
+    const std::string key(pair.substr(0, equals)), value(equals == pair.npos ? "" : pair.substr(equals + 1));
+    if (equals == pair.npos) {
+      throw Error(ErrorCode::kInvalidArgument, "--rdzv-conf {}: give KEY=VALUE", pair);
+    }
+    if (key == "join_timeout" || key == "timeout") nodes.membership.join_timeout = to_time(to_seconds(value, key));
+    if (key == "last_call_timeout") nodes.membership.last_call = to_time(to_seconds(value, key));
+    if (key == "is_host") nodes.is_head = value == "1" || value == "true" || value == "True" || value == "t";
+  }
+}
+
+void add_hosts(const RunOptions& options, const Surroundings& surroundings, NodesSpec& nodes) {
+  nodes.hosts = surroundings.list_hosts();
+  const auto num_hosts = static_cast<int64_t>(nodes.hosts.size());
+  nodes.membership.min_nodes = nodes.membership.max_nodes = num_hosts;
+  if (options.nnodes.empty()) return;
+  set_number(options.nnodes, nodes.membership);
+  if (nodes.membership.max_nodes > num_hosts) {
+    throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: there are {} hosts", options.nnodes, num_hosts);
+  }
+  if (nodes.membership.max_nodes < num_hosts) {  // the hosts that answer first would take part
+    throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: {} hosts are named; name those that are meant",
+                options.nnodes, num_hosts);
+  }
+}
+
+void check_alone(const RunOptions& options) {
+  const bool contradicts = options.standalone || options.node_rank || !options.rdzv_endpoint.empty();
+  if (!contradicts) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "--hosts starts the nodes itself; --standalone, --node-rank and --rdzv-endpoint are for nodes that are "
+              "started one by one");
+}
+
+/// What srun or mpirun say, if one of them started this launcher once on each node.
+std::optional<RankEnv> read_outer_launcher(const Environment& environment) {
+  auto own = environment;  // without what an outer torchrun or yoke says about its ranks
+  for (const auto* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) own.erase(name);
+  const bool is_several = own.find_int("SLURM_STEP_NUM_TASKS").value_or(1) > 1 ||
+                          own.find_int("OMPI_COMM_WORLD_SIZE").value_or(1) > 1 ||
+                          own.find_int("PMI_SIZE").value_or(1) > 1;
+  if (!is_several) return std::nullopt;
+  if (const auto address = environment.find("MASTER_ADDR")) own.set("MASTER_ADDR", *address);
+  return read_rank_env(own);
+}
+
+void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
+  if (place.local_world_size != 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "it was started {} times on this node; start it once on each (srun --ntasks-per-node=1, mpirun "
+                "--map-by ppr:1:node) and say by -n how many ranks each has",
+                place.local_world_size);
+  }
+  nodes.membership.min_nodes = nodes.membership.max_nodes = place.world_size;
+  nodes.node_rank = place.rank;
+  nodes.is_head = place.rank == 0;
+  nodes.endpoint_host = place.master_addr;
+  nodes.endpoint_port = place.master_port != 0 ? place.master_port : kTorchrunPort;
+  if (spec.run_id == "none") spec.run_id = place.run_id;
+}
+
+/// For several nodes, each of which is started with the same command.
+void add_endpoint(const RunOptions& options, NodesSpec& nodes) {
+  if (options.node_rank && *options.node_rank >= nodes.membership.max_nodes) {
+    throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: there are {} nodes, from 0", *options.node_rank,
+                nodes.membership.max_nodes);
+  }
+  nodes.node_rank = options.node_rank;
+  if (options.node_rank && !nodes.is_head) nodes.is_head = *options.node_rank == 0;
+  if (!options.rdzv_endpoint.empty()) {
+    const auto endpoint = parse_endpoint(options.rdzv_endpoint);
+    nodes.endpoint_host = endpoint.host;
+    nodes.endpoint_port = endpoint.port != 0 ? endpoint.port : kTorchrunPort;
+  } else if (!options.master_addr.empty()) {  // torchrun's static rendezvous
+    nodes.endpoint_host = options.master_addr;
+    nodes.endpoint_port = options.master_port != 0 ? options.master_port : kTorchrunMasterPort;
+  } else {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--nnodes {}: where do the nodes meet? Give --rdzv-endpoint HOST:PORT, an address of the first node",
+                options.nnodes);
+  }
+}
+
+}  // namespace
+
+NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, LaunchSpec& spec) {
+  NodesSpec nodes;
+  if (surroundings.is_agent) return nodes;
+  nodes.silence = to_time(options.heartbeat_timeout_seconds);
+  read_conf(options.rdzv_conf, nodes);
+  if (!options.hosts.empty() || !options.hostfile.empty()) {
+    check_alone(options);
+    add_hosts(options, surroundings, nodes);
+    if (!options.master_addr.empty()) nodes.master_addr = options.master_addr;
+    return nodes;
+  }
+  if (!options.nnodes.empty()) set_number(options.nnodes, nodes.membership);
+  if (nodes.membership.max_nodes > 1) {
+    if (options.standalone) {
+      throw Error(ErrorCode::kInvalidArgument, "--standalone is a job of one node, and --nnodes says {}",
+                  options.nnodes);
+    }
+    add_endpoint(options, nodes);
+    // Nodes meet at the port of the static rendezvous, so the store has another port.
+    if (options.rdzv_endpoint.empty()) spec.master_port.reset();
+  } else if (const auto place = options.nnodes.empty() && options.rdzv_endpoint.empty() && !options.standalone
+                                    ? read_outer_launcher(surroundings.environment)
+                                    : std::nullopt) {
+    add_nodes_of(*place, nodes, spec);
+  }
+  if (nodes.is_several()) {
+    nodes.local_addr = options.local_addr;
+    nodes.token = surroundings.job_token();
+    if (!options.master_addr.empty() && !options.rdzv_endpoint.empty()) nodes.master_addr = options.master_addr;
+  } else {
+    if (options.node_rank.value_or(0) != 0) {
+      throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: there is one node, and its rank is 0",
+                  *options.node_rank);
+    }
+    // With one node, the endpoint of any rendezvous is where rank 0 serves the ranks' store.
+    if (!options.rdzv_endpoint.empty() && !options.standalone) {
+      const auto endpoint = parse_endpoint(options.rdzv_endpoint);
+      spec.master_addr = endpoint.host;
+      if (endpoint.port != 0) spec.master_port = endpoint.port;
+    }
+  }
+  return nodes;
+}
+
+}  // namespace yoke::launch

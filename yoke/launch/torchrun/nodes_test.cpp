@@ -1,0 +1,184 @@
+#include "yoke/launch/torchrun/nodes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/message_of.h"
+#include "yoke/base/error.h"
+
+namespace yoke::launch {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+class RunNodes : public testing::Test {
+ protected:
+  NodesSpec nodes() { return to_nodes(options_, surroundings_, spec_); }
+
+  std::string refusal() {
+    return test::message_of([&] { nodes(); });
+  }
+
+  void set(std::initializer_list<std::pair<const char*, const char*>> variables) {
+    for (const auto& [name, value] : variables) surroundings_.environment.set(name, value);
+  }
+
+  RunOptions options_;
+  LaunchSpec spec_;
+  Surroundings surroundings_{.program = {"x"},
+                             .environment = {},
+                             .store_program = "",
+                             .list_hosts =
+                                 [] {
+                                   return std::vector<Host>{{.name = "a"}, {.name = "b", .num_ranks = 2}};
+                                 },
+                             .job_token = [] { return std::string("a secret of this test"); }};
+};
+
+TEST_F(RunNodes, OneIsTheDefaultAndItsEndpointIsTheStores) {
+  EXPECT_FALSE(nodes().is_several());
+  options_.rdzv_endpoint = "localhost:1234";
+  options_.nnodes = "1";
+  EXPECT_FALSE(nodes().is_several());
+  EXPECT_EQ(spec_.master_addr, "localhost");
+  EXPECT_EQ(spec_.master_port, 1234);
+}
+
+TEST_F(RunNodes, TheEndpointIsUsedAsItIsGiven) {
+  options_.nnodes = "2";
+  const std::tuple<const char*, const char*, int> cases[] = {
+      {"head", "head", 29400},         {"head:77", "head", 77},         {"10.0.0.1:77", "10.0.0.1", 77},
+      {"[fe80::1]:77", "fe80::1", 77}, {"[fe80::1]", "fe80::1", 29400}, {"fe80::1", "fe80::1", 29400}};
+  for (const auto& [text, host, port] : cases) {
+    options_.rdzv_endpoint = text;
+    EXPECT_EQ(nodes().endpoint_host, host) << text;
+    EXPECT_EQ(nodes().endpoint_port, port) << text;
+  }
+  for (const char* text : {":77", "head:port", "head:70000", "head:-1"}) {
+    options_.rdzv_endpoint = text;
+    EXPECT_NE(refusal(), "(nothing thrown)") << text;
+  }
+}
+
+TEST_F(RunNodes, TheStaticRendezvousOfTorchrunIsOne) {
+  options_.nnodes = "2";
+  options_.node_rank = 1;
+  EXPECT_THAT(refusal(), HasSubstr("where do the nodes meet?"));
+  options_.master_addr = "head";
+  auto result = nodes();
+  EXPECT_EQ(result.endpoint_host, "head");
+  EXPECT_EQ(result.endpoint_port, 29500);
+  EXPECT_EQ(result.is_head, false);
+  EXPECT_EQ(result.node_rank, 1);
+  spec_.master_port = options_.master_port = 1234;
+  result = nodes();
+  EXPECT_EQ(result.endpoint_port, 1234);
+  EXPECT_FALSE(spec_.master_port) << "the nodes meet there, so the store is elsewhere";
+}
+
+TEST_F(RunNodes, ConfigurationOfTheRendezvous) {
+  options_.nnodes = "2:4";
+  options_.rdzv_endpoint = "head";
+  options_.rdzv_conf = "join_timeout=60,last_call_timeout=0.5,is_host=1,read_timeout=7";
+  const auto result = nodes();
+  EXPECT_EQ(result.membership.min_nodes, 2);
+  EXPECT_EQ(result.membership.max_nodes, 4);
+  EXPECT_TRUE(result.is_elastic());
+  EXPECT_EQ(result.membership.join_timeout, seconds(60));
+  EXPECT_EQ(result.membership.last_call, std::chrono::milliseconds(500));
+  EXPECT_EQ(result.is_head, true);
+  options_.rdzv_conf = "join_timeout=soon";
+  EXPECT_THAT(refusal(), HasSubstr("join_timeout=soon"));
+}
+
+TEST_F(RunNodes, NumbersThatMakeNoSenseAreRefused) {
+  options_.rdzv_endpoint = "head";
+  for (const char* text : {"0", "3:2", "two", "1:", ":2", "-1"}) {
+    options_.nnodes = text;
+    EXPECT_NE(refusal(), "(nothing thrown)") << text;
+  }
+  options_.nnodes = "2";
+  options_.node_rank = 2;
+  EXPECT_THAT(refusal(), HasSubstr("--node-rank 2: there are 2 nodes"));
+  options_.node_rank.reset();
+  options_.standalone = true;
+  EXPECT_THAT(refusal(), HasSubstr("--standalone"));
+  options_.nnodes = "1";
+  options_.standalone = false;
+  options_.node_rank = 1;
+  EXPECT_THAT(refusal(), HasSubstr("there is one node"));
+}
+
+TEST_F(RunNodes, SrunSaysAll) {
+  set({{"SLURM_STEP_NUM_TASKS", "4"},
+       {"SLURM_STEP_NUM_NODES", "4"},
+       {"SLURM_STEP_TASKS_PER_NODE", "1(x4)"},
+       {"SLURM_STEP_NODELIST", "n[05-08]"},
+       {"SLURM_PROCID", "2"},
+       {"SLURM_LOCALID", "0"},
+       {"SLURM_NODEID", "2"},
+       {"SLURM_JOB_ID", "77"},
+       {"SLURM_STEP_ID", "3"}});
+  const auto result = nodes();
+  EXPECT_EQ(result.membership.min_nodes, 4);
+  EXPECT_EQ(result.membership.max_nodes, 4);
+  EXPECT_EQ(result.node_rank, 2);
+  EXPECT_EQ(result.is_head, false);
+  EXPECT_EQ(result.endpoint_host, "n05");
+  EXPECT_NE(result.endpoint_port, 0);
+  EXPECT_EQ(spec_.run_id, "77.3");
+  options_.standalone = true;
+  EXPECT_FALSE(nodes().is_several());
+}
+
+TEST_F(RunNodes, AStepOfOneTaskIsOneNode) {
+  set({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}});
+  EXPECT_FALSE(nodes().is_several());
+}
+
+TEST_F(RunNodes, StartedSeveralTimesOnANodeIsRefused) {
+  set({{"SLURM_STEP_NUM_TASKS", "4"},
+       {"SLURM_STEP_NUM_NODES", "2"},
+       {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+       {"SLURM_STEP_NODELIST", "n[05-06]"},
+       {"SLURM_PROCID", "2"},
+       {"SLURM_LOCALID", "0"},
+       {"SLURM_NODEID", "1"}});
+  EXPECT_THAT(refusal(), HasSubstr("it was started 2 times on this node; start it once on each"));
+}
+
+TEST_F(RunNodes, MpirunSaysAllButTheAddress) {
+  set({{"OMPI_COMM_WORLD_SIZE", "2"},
+       {"OMPI_COMM_WORLD_RANK", "0"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+       {"PMIX_NAMESPACE", "prterun-1"}});
+  EXPECT_THAT(refusal(), HasSubstr("MASTER_ADDR is not set"));
+  set({{"MASTER_ADDR", "head"}, {"RANK", "9"}, {"WORLD_SIZE", "10"}});  // the last two: of something around it
+  const auto result = nodes();
+  EXPECT_EQ(result.is_head, true);
+  EXPECT_EQ(result.membership.max_nodes, 2);
+  EXPECT_EQ(result.endpoint_host, "head");
+}
+
+TEST_F(RunNodes, HostsAreReachedAndNotWaitedFor) {
+  options_.hosts = "a,b:2";
+  auto result = nodes();
+  ASSERT_EQ(result.hosts.size(), 2U);
+  EXPECT_EQ(result.hosts[1].num_ranks, 2);
+  EXPECT_EQ(result.membership.min_nodes, 2);
+  EXPECT_TRUE(result.token.empty());
+  options_.nnodes = "1:2";
+  EXPECT_TRUE(nodes().is_elastic());
+  options_.nnodes = "1:3";
+  EXPECT_THAT(refusal(), HasSubstr("there are 2 hosts"));
+  options_.nnodes = "1";  // whoever is there first would take part
+  EXPECT_THAT(refusal(), HasSubstr("2 hosts are named"));
+  options_.nnodes = "";
+  options_.node_rank = 0;
+  EXPECT_THAT(refusal(), HasSubstr("--hosts starts the nodes itself"));
+}
+
+}  // namespace
+}  // namespace yoke::launch

@@ -1,0 +1,24 @@
+// yoke/launch/torchrun/num_ranks.h -- from `-n auto|gpu|cpu|N` to a number.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "yoke/device/cpu/count.h"
+#include "yoke/device/gpu_count.h"
+
+namespace yoke::launch {
+
+/// Called only if the answer matters: it takes a process, and on a machine with GPUs a second.
+using CountGpus = std::function<device::GpuCount()>;
+
+/// As torchrun's --nproc-per-node: auto is one rank for each GPU, or for each processor if there is no GPU.
+/// Errors  kInvalidArgument: `text` is not a number of ranks; kFailedPrecondition: it is "gpu", and there is no GPU.
+int64_t parse_num_ranks(std::string_view text, const device::CpuCount& cpus, const CountGpus& count_gpus);
+
+/// For `yoke train` without -n: one rank for each GPU. Without a GPU one rank for each memory node, and at least two if
+/// there are two processors.
+int64_t default_num_ranks(const device::CpuCount& cpus, const CountGpus& count_gpus);
+
+}  // namespace yoke::launch

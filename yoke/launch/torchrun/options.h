@@ -1,0 +1,90 @@
+// yoke/launch/torchrun/options.h -- the options of `yoke run` as values: torchrun's, and its own.
+//
+// The command reads them (yoke/cli/options/run.h); spec.h and nodes.h say what they mean.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/terminal.h"
+#include "yoke/launch/node/nodes.h"
+
+namespace yoke::launch {
+
+/// The options as they were written. Each field has the name of its option.
+struct RunOptions {
+  std::string nproc_per_node = "1";
+  double grace_seconds = 10;
+  int64_t max_restarts = 0;
+  std::string role = "default";
+  bool no_prefix = false;
+  bool quiet = false;
+  ColorMode color = ColorMode::kAuto;
+
+  bool module = false;
+  bool no_python = false;
+  bool run_path = false;
+
+  std::string log_dir;
+  std::string redirects = "0";
+  std::string tee = "0";
+  std::string local_ranks_filter;
+  std::string duplicate_stdout_filters;
+  std::string duplicate_stderr_filters;
+
+  std::string nnodes;  ///< Empty: as srun and mpirun say, else 1.
+  std::optional<int64_t> node_rank;
+  std::string rdzv_backend = "static";
+  std::string rdzv_endpoint;
+  std::string rdzv_id = "none";
+  std::string rdzv_conf;
+  bool standalone = false;
+  std::string master_addr;
+  uint16_t master_port = 0;
+  std::string local_addr;
+  std::string hosts;
+  std::string hostfile;
+  std::string ssh = "ssh";
+  std::string remote_yoke;
+  double heartbeat_timeout_seconds = 15;
+
+  std::string signals_to_handle;
+  std::string bind = "auto";
+  bool is_bind_given = false;
+  std::string numa_binding;
+  bool virtual_local_rank = false;
+  bool preload = false;
+  std::string logs_specs;
+
+  // These control how torchrun itself works; they change nothing here.
+  std::string monitor_interval, start_method, event_log_handler;
+};
+
+/// The variable from which torchrun takes the default of an option: "PET_MAX_RESTARTS" for "max-restarts".
+std::string variable_of_option(std::string name);
+
+/// What the options do not say: the rest of the command, and where it is carried out.
+struct Surroundings {
+  std::vector<std::string> program;  ///< PROGRAM and its arguments.
+  Environment environment;
+  std::string store_program;  ///< As LaunchSpec::store_program.
+
+  // For an agent, which carries the command out on behalf of a head on another host.
+  bool is_agent = false;
+  std::optional<int64_t> num_ranks = {};  ///< Replaces --nproc-per-node.
+  bool heads_terminal = false;            ///< As LaunchSpec::heads_terminal.
+
+  // Questions that are asked only if the answer matters.
+  /// The path of a program on the PATH; nullopt if there is none.
+  std::function<std::optional<std::string>(const std::string& name)> find_program = {};
+  /// The hosts of --hosts or --hostfile, and how an agent is started on each of them.
+  std::function<std::vector<Host>()> list_hosts = {};
+  /// The secret that the nodes of this user's jobs share.
+  std::function<std::string()> job_token = {};
+};
+
+}  // namespace yoke::launch

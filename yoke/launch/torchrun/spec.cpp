@@ -1,0 +1,161 @@
+#include "yoke/launch/torchrun/spec.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <csignal>
+#include <random>
+#include <set>
+
+#include "yoke/base/error.h"
+#include "yoke/base/signal_name.h"
+#include "yoke/device/cpu/count.h"
+#include "yoke/device/gpu_count.h"
+#include "yoke/device/process/signal_word.h"
+#include "yoke/launch/torchrun/num_ranks.h"
+#include "yoke/launch/torchrun/values.h"
+
+namespace yoke::launch {
+namespace {
+
+StreamChoice to_streams(const std::string& text, const char* option) {
+  try {
+    return StreamChoice(text);
+  } catch (const Error& error) {
+    throw Error(error.code(), "{}: {}", option, error.what());
+  }
+}
+
+int to_stop_signal(const std::string& name) {
+  int signal = 0;
+  try {
+    signal = device::parse_signal(name);
+  } catch (const Error& error) {
+    throw Error(error.code(), "--signals-to-handle: {}", error.what());
+  }
+  if (signal != SIGKILL && signal != SIGSTOP) return signal;
+  throw Error(ErrorCode::kInvalidArgument, "--signals-to-handle: no process can handle {}", signal_name(signal));
+}
+
+/// Refuses a filter that shows no rank. Another node of the job may have more ranks, so only a job of one node is
+/// checked.
+void check_shown_ranks(const std::set<int64_t>& shown, int64_t num_ranks, bool is_alone) {
+  if (shown.empty() || !is_alone || *shown.begin() < num_ranks) return;
+  throw Error(ErrorCode::kInvalidArgument, "--local-ranks-filter {}: no rank would be shown; local ranks are 0 to {}",
+              fmt::join(shown, ","), num_ranks - 1);
+}
+
+LogOptions to_logs(const RunOptions& options, const Environment& environment) {
+  LogOptions logs;
+  logs.folder = options.log_dir;
+  logs.redirects = to_streams(options.redirects, "--redirects");
+  logs.tee = to_streams(options.tee, "--tee");
+  for (const auto& rank : split_at_commas(options.local_ranks_filter)) {
+    logs.shown_local_ranks.insert(to_number(rank, "--local-ranks-filter"));
+  }
+  logs.out_filters = split_at_commas(options.duplicate_stdout_filters);
+  logs.err_filters = split_at_commas(options.duplicate_stderr_filters);
+  logs.prefix_template = environment.value_or("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "");
+  return logs;
+}
+
+/// --bind, or the equivalent of torchrun's --numa-binding.
+std::string bind_of(const RunOptions& options, const Environment& environment) {
+  const auto& word = options.numa_binding;
+  if (word.empty()) return options.bind;
+  if (options.is_bind_given) {
+    if (environment.value_or("PET_NUMA_BINDING", "") == word) return options.bind;  // the command line counts first
+    throw Error(ErrorCode::kInvalidArgument, "--bind {} and --numa-binding {} say the same thing twice; give one",
+                options.bind, word);
+  }
+  if (word == "node" || word == "socket") return word;
+  if (word == "exclusive") return "auto";  // disjoint CPUs of the node that the device is on
+  return "cache";                          // core-complex
+}
+
+std::string random_id() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+std::string find_python(const Surroundings& surroundings) {
+  if (const auto named = surroundings.environment.find("PYTHON_EXEC")) return *named;
+  for (const char* name : {"python", "python3"}) {  // an active environment has both, a bare Debian only the second
+    if (const auto found = surroundings.find_program(name)) return *found;
+  }
+  throw Error(ErrorCode::kFailedPrecondition,
+              "there is no python on the PATH; activate an environment, or name one in PYTHON_EXEC");
+}
+
+/// Ranks of this node. With --hosts, the agents count what each host has.
+int64_t num_ranks(const RunOptions& options, const Surroundings& surroundings, bool runs_elsewhere) {
+  if (surroundings.num_ranks) return *surroundings.num_ranks;
+  const auto& text = options.nproc_per_node;
+  if (runs_elsewhere && !parse_int(text)) return 1;
+  return parse_num_ranks(text, device::count_cpus(), [] { return device::count_gpus(); });
+}
+
+}  // namespace
+
+std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
+                                    const std::function<std::string()>& python) {
+  if (words.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "no program; for example `yoke run -n 2 -- ./train --epochs 5`");
+  }
+  if (options.module && options.no_python) {
+    throw Error(ErrorCode::kInvalidArgument, "--module is Python's, and --no-python says that this is not");
+  }
+  const bool is_script = options.run_path || words.front().ends_with(".py");
+  if (options.no_python || (!options.module && !is_script)) return words;
+  std::vector<std::string> result = {python(), "-u"};
+  if (options.module) result.emplace_back("-m");
+  result.insert(result.end(), words.begin(), words.end());
+  return result;
+}
+
+LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) {
+  LaunchSpec spec;
+  const bool runs_elsewhere = !surroundings.is_agent && (!options.hosts.empty() || !options.hostfile.empty());
+  spec.argv =
+      program_of(surroundings.program, options, [&] { return runs_elsewhere ? "python" : find_python(surroundings); });
+  spec.environment = surroundings.environment;
+  if (!options.logs_specs.empty() && options.logs_specs != "default") {
+    throw Error(ErrorCode::kInvalidArgument, "--logs-specs {}: it names Python code, which yoke does not load",
+                options.logs_specs);
+  }
+  if (!options.master_addr.empty()) spec.master_addr = options.master_addr;
+  if (options.master_port != 0) spec.master_port = options.master_port;
+  spec.num_ranks = num_ranks(options, surroundings, runs_elsewhere);
+  spec.store_program = surroundings.store_program;
+  spec.heads_terminal = surroundings.heads_terminal;
+  spec.environment.erase("YOKE_JOB_TOKEN");  // ranks need not know the secret
+  spec.grace = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(options.grace_seconds));
+  spec.max_restarts = options.max_restarts;
+  spec.role = options.role;
+  spec.run_id = options.standalone ? random_id() : options.rdzv_id;
+  spec.virtual_local_rank = options.virtual_local_rank;
+  spec.preload = options.preload;
+  spec.bind = parse_bind_mode(bind_of(options, surroundings.environment));
+  if (!options.signals_to_handle.empty()) {
+    spec.stop_signals.clear();
+    for (const auto& name : split_at_commas(options.signals_to_handle))
+      spec.stop_signals.push_back(to_stop_signal(name));
+  }
+  if (options.no_prefix) spec.prefix = Prefix::kNone;
+  spec.quiet = options.quiet;
+  spec.color = options.color;
+  spec.logs = to_logs(options, surroundings.environment);
+  const bool is_alone = !runs_elsewhere && !surroundings.is_agent && (options.nnodes.empty() || options.nnodes == "1");
+  check_shown_ranks(spec.logs.shown_local_ranks, spec.num_ranks, is_alone);
+  return spec;
+}
+
+std::string variable_of_option(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  return "PET_" + name;
+}
+
+}  // namespace yoke::launch

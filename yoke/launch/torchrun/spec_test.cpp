@@ -1,0 +1,98 @@
+#include "yoke/launch/torchrun/spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "yoke/base/error.h"
+
+namespace yoke::launch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Spec : public testing::Test {
+ protected:
+  LaunchSpec spec() { return to_spec(options_, surroundings_); }
+
+  std::string refusal() {
+    try {
+      spec();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  RunOptions options_;
+  Surroundings surroundings_{.program = {"./train", "--x"},
+                             .environment = {},
+                             .store_program = "",
+                             .find_program = [](const std::string& name) -> std::optional<std::string> {
+                               if (name == "python3") return "/bin/python3";
+                               return std::nullopt;
+                             }};
+};
+
+TEST_F(Spec, AProgramIsStartedAsItIsAndAScriptByPython) {
+  EXPECT_THAT(spec().argv, ElementsAre("./train", "--x"));
+  surroundings_.program = {"train.py"};
+  EXPECT_THAT(spec().argv, ElementsAre("/bin/python3", "-u", "train.py"));
+  options_.no_python = true;
+  EXPECT_THAT(spec().argv, ElementsAre("train.py"));
+  options_.module = true;
+  EXPECT_THAT(refusal(), HasSubstr("--module is Python's"));
+  options_.no_python = false;
+  EXPECT_THAT(spec().argv, ElementsAre("/bin/python3", "-u", "-m", "train.py"));
+  surroundings_.environment.set("PYTHON_EXEC", "pypy");
+  EXPECT_EQ(spec().argv[0], "pypy");
+}
+
+TEST_F(Spec, AnAgentHasTheRanksThatTheHeadGaveIt) {
+  options_.nproc_per_node = "2";
+  EXPECT_EQ(spec().num_ranks, 2);
+  surroundings_.is_agent = true;
+  EXPECT_EQ(spec().num_ranks, 2);
+  surroundings_.num_ranks = 5;
+  EXPECT_EQ(spec().num_ranks, 5);
+}
+
+TEST_F(Spec, WhatOtherHostsHaveIsCountedThere) {
+  options_.hosts = "a,b";
+  options_.nproc_per_node = "gpu";
+  surroundings_.program = {"train.py"};
+  surroundings_.find_program = nullptr;
+  EXPECT_EQ(spec().num_ranks, 1);
+  EXPECT_EQ(spec().argv[0], "python");
+}
+
+TEST_F(Spec, TorchrunsWordsForBindingMeanOurs) {
+  for (const auto& [word, mode] : {std::pair("node", "node"), {"exclusive", "auto"}, {"core-complex", "cache"}}) {
+    options_.numa_binding = word;
+    EXPECT_EQ(spec().bind, parse_bind_mode(mode)) << word;
+  }
+  options_.is_bind_given = true;
+  EXPECT_THAT(refusal(), HasSubstr("say the same thing twice"));
+  surroundings_.environment.set("PET_NUMA_BINDING", options_.numa_binding);
+  EXPECT_EQ(spec().bind, parse_bind_mode("auto")) << "the command line counts first";
+}
+
+TEST_F(Spec, MessagesNameTheOption) {
+  options_.redirects = "7";
+  EXPECT_THAT(refusal(), HasSubstr("--redirects"));
+  options_.redirects = "0";
+  options_.signals_to_handle = "TERM,KILL";
+  EXPECT_THAT(refusal(), HasSubstr("--signals-to-handle: no process can handle SIGKILL"));
+  options_.signals_to_handle = "";
+  options_.local_ranks_filter = "a";
+  EXPECT_THAT(refusal(), HasSubstr("--local-ranks-filter a"));
+  options_.local_ranks_filter = "1";
+  EXPECT_THAT(refusal(), HasSubstr("no rank would be shown; local ranks are 0 to 0"));
+  options_.nnodes = "2";
+  EXPECT_EQ(refusal(), "accepted") << "a node of another size may have the rank";
+}
+
+TEST(Variables, AreTorchruns) { EXPECT_EQ(variable_of_option("max-restarts"), "PET_MAX_RESTARTS"); }
+
+}  // namespace
+}  // namespace yoke::launch

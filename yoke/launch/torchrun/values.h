@@ -1,0 +1,16 @@
+// yoke/launch/torchrun/values.h -- parts of the options' values. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace yoke::launch {
+
+/// The parts of "a,b".
+std::vector<std::string> split_at_commas(const std::string& text);
+
+/// Errors  kInvalidArgument, naming the option.
+int64_t to_number(const std::string& text, const char* option);
+
+}  // namespace yoke::launch

@@ -1,0 +1,27 @@
+// yoke/stack/processes.h -- what /proc tells about the processes of ranks, without stopping them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "yoke/launch/job/job_client.h"
+#include "yoke/stack/report.h"
+
+namespace yoke::stack {
+
+/// The processes of the job's ranks with their threads, without frames; of `rank` alone if it is given. A rank whose
+/// processes cannot be looked at has a note instead.
+/// Errors  kNotFound: the job has no such rank.
+std::vector<RankStack> look_at_ranks(const launch::Job& job, std::optional<int64_t> rank);
+
+/// Each thread of a process with its state and its place in the kernel. Empty if the process has ended.
+std::vector<ThreadStack> look_at_threads(int64_t pid);
+
+/// Whether a thread waits in the kernel (state D): then no tool can stop the process to look at it.
+bool is_in_kernel(const std::vector<ThreadStack>& threads);
+
+/// Adds the kernel's own stack of the main thread where no tool has shown its frames. Only root may read it.
+void add_kernel_stack(ProcessStack& process);
+
+}  // namespace yoke::stack

@@ -1,0 +1,74 @@
+// yoke/stack/report.h -- where the ranks of a job are: reads what tools print, and shows it as text and JSON. Pure.
+//
+// Texts hold whatever bytes processes and tools wrote, until to_text() makes them printable.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace yoke::stack {
+
+struct Frame {
+  std::string function;  ///< Empty if it is not known.
+  std::string where;     ///< "train.cpp:12", or the library: "libc.so.6". May be empty.
+
+  bool operator==(const Frame&) const = default;
+};
+
+struct ThreadStack {
+  int64_t tid = 0;
+  std::string name;
+  char state = '?';  ///< As in ps(1).
+  std::string
+      kernel;  ///< Where in the kernel it waits: "futex_wait_queue"; empty if it does not, or if that is not known.
+  std::string syscall;        ///< "futex", "271"; empty if it is in none, or if that is not known.
+  std::vector<Frame> frames;  ///< Innermost first.
+
+  bool operator==(const ThreadStack&) const = default;
+};
+
+struct ProcessStack {
+  int64_t pid = 0;
+  std::string command;
+  std::vector<ThreadStack> threads;        ///< The main thread first.
+  std::vector<std::string> python;         ///< The lines of py-spy, from the first "Thread" on.
+  std::vector<std::string> kernel_frames;  ///< The main thread's, if no tool has its frames. Only root may read them.
+  std::vector<std::string> notes;          ///< Explain what is missing.
+};
+
+struct RankStack {
+  int64_t rank = 0;
+  std::string note;                     ///< Why there are no processes: "exited with code 0".
+  std::vector<ProcessStack> processes;  ///< The rank's process, then the children that it only waits for.
+};
+
+/// Reads the output of `eu-stack -m -p`. The threads have frames and nothing else.
+std::vector<ThreadStack> parse_eu_stack(std::string_view text);
+/// Reads the output of gdb's `thread apply all bt` or of pstack, as above. A thread without a number gets `pid`.
+std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid);
+/// The output of `py-spy dump` without its heading.
+std::vector<std::string> parse_py_spy(std::string_view text);
+
+/// A text that is equal for ranks at the same place: what their main threads do, in Python and natively, without
+/// addresses and numbers. Other threads do not count: the number and places of the threads of Gloo and OpenMP differ
+/// from rank to rank although all ranks wait for the same thing.
+std::string place_of(const RankStack& rank);
+
+enum class ShownThreads { kMain, kAll };
+
+/// Ranks at the same place are shown once. The smallest group comes last: in a hang, these are the ranks that are
+/// missing. kMain shows the other threads as one line for each kind.
+std::string to_text(const std::vector<RankStack>& ranks, ShownThreads shown = ShownThreads::kMain);
+nlohmann::ordered_json to_json(const std::vector<RankStack>& ranks);
+
+/// Why a tool may not look into a process, and what to do about it; nullopt if `output` does not say that it may not.
+/// `ptrace_scope` is Yama's setting, nullopt in a kernel without Yama. `tracer` is the process that already traces it,
+/// or 0.
+std::optional<std::string> explain_refusal(std::string_view output, std::optional<int64_t> ptrace_scope,
+                                           int64_t tracer);
+
+}  // namespace yoke::stack

@@ -1,0 +1,32 @@
+// yoke/view/devices.h -- devices as text. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "yoke/base/table.h"
+#include "yoke/device/device.h"
+#include "yoke/device/selection.h"
+
+namespace yoke::view {
+
+/// The everyday table: a row for each device and MIG instance.
+Table device_table(const device::Snapshot& snapshot);
+
+/// A table for programs: the chosen devices and their instances, with more columns, plain numbers and units in the
+/// titles.
+Table device_csv(const std::vector<device::Choice>& choices);
+
+/// A table of index, UUID, bus id and name only (`-L`).
+Table device_list(const std::vector<device::Choice>& choices);
+
+/// Everything that is known of one device, in sections.
+std::string device_page(const device::Device& device, const std::string& id);
+
+/// What the table cannot explain: why a device has no numbers, or why there is no GPU.
+std::vector<std::string> device_notes(const device::Snapshot& snapshot);
+
+/// device_notes() as lines for standard error; each begins with `speaker` ("yoke devices: ").
+std::string note_lines(const device::Snapshot& snapshot, const std::string& speaker);
+
+}  // namespace yoke::view

@@ -1,0 +1,13 @@
+// yoke/view/svg.h -- what the drawings have in common. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace yoke::view {
+
+/// `text` made printable, cut to `columns` characters and quoted for XML.
+std::string xml_text(std::string_view text, int64_t columns);
+
+}  // namespace yoke::view

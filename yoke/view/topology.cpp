@@ -1,0 +1,218 @@
+#include "yoke/view/topology.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "yoke/base/format.h"
+#include "yoke/base/table.h"
+
+namespace yoke::view {
+namespace {
+
+using device::Connection;
+using device::Endpoint;
+using device::LinkMatrix;
+using device::Topology;
+using Json = nlohmann::ordered_json;
+
+struct Cells {
+  std::string title;
+  std::vector<std::string> cells;  ///< One cell for each endpoint.
+
+  int64_t width() const {
+    int64_t most = display_width(title);
+    for (const auto& cell : cells) most = std::max(most, display_width(cell));
+    return most;
+  }
+};
+
+std::vector<Cells> columns_of(const LinkMatrix& matrix) {
+  const auto& endpoints = matrix.endpoints;
+  std::vector<Cells> columns;
+  for (size_t i = 0; i < endpoints.size(); ++i) {
+    auto& column = columns.emplace_back(Cells{endpoints[i].label, {}});
+    for (const auto& row : matrix.connections) column.cells.push_back(label(row[i]));
+  }
+  Cells nodes{"NUMA", {}}, cpus{"CPUs beside it", {}};
+  for (const auto& endpoint : endpoints) {
+    nodes.cells.push_back(endpoint.numa_node ? fmt::format("{}", *endpoint.numa_node) : "-");
+    cpus.cells.push_back(endpoint.cpus.empty() ? "-" : endpoint.cpus);
+  }
+  columns.push_back(std::move(nodes));
+  columns.push_back(std::move(cpus));
+  return columns;
+}
+
+/// The columns from `first` on that fit beside the labels, one at least; moves `first` behind them.
+std::string block(const LinkMatrix& matrix, const std::vector<Cells>& columns, size_t& first, int64_t width) {
+  Table table;
+  table.columns.push_back({""});
+  for (const auto& endpoint : matrix.endpoints) table.rows.push_back({endpoint.label});
+  auto used = Cells{"",
+                    [&] {
+                      std::vector<std::string> labels;
+                      for (const auto& row : table.rows) labels.push_back(row[0]);
+                      return labels;
+                    }()}
+                  .width();
+  const auto begin = first;
+  for (; first < columns.size(); ++first) {
+    used += 2 + columns[first].width();
+    if (used > width && first > begin) break;
+    table.columns.push_back({columns[first].title});
+    for (size_t row = 0; row < table.rows.size(); ++row) table.rows[row].push_back(columns[first].cells[row]);
+  }
+  return to_text(table, kUnlimitedWidth);
+}
+
+std::string legend(const LinkMatrix& matrix) {
+  using Kind = Connection::Kind;
+  constexpr std::array<std::pair<Kind, const char*>, 9> kMeanings = {{
+      {Kind::kNvlink, "NV#    # NVLinks, directly or by NVSwitches"},
+      {Kind::kXgmi, "XGMI#  # links of Infinity Fabric"},
+      {Kind::kHops, "HOP#   Infinity Fabric through other GPUs: # links one after the other"},
+      {Kind::kPix, "PIX    at most one PCIe switch"},
+      {Kind::kPxb, "PXB    several PCIe switches, not the host bridge"},
+      {Kind::kPhb, "PHB    the same PCIe host bridge"},
+      {Kind::kNode, "NODE   several host bridges of one NUMA node"},
+      {Kind::kSys, "SYS    the links between NUMA nodes"},
+      {Kind::kUnknown, "?      not known"},
+  }};
+  std::string text;
+  for (const auto& [kind, meaning] : kMeanings) {
+    const bool is_used =
+        std::any_of(matrix.connections.begin(), matrix.connections.end(), [&, wanted = kind](const auto& row) {
+          return std::any_of(row.begin(), row.end(),
+                             [&](const Connection& connection) { return connection.kind == wanted; });
+        });
+    if (is_used) text += fmt::format("  {}\n", meaning);
+  }
+  return text;
+}
+
+std::vector<std::string> labels_beside(const LinkMatrix& matrix, int64_t numa_node) {
+  std::vector<std::string> labels;
+  for (const auto& endpoint : matrix.endpoints) {
+    if (endpoint.numa_node == numa_node) labels.push_back(endpoint.label);
+  }
+  return labels;
+}
+
+std::string count_of(int64_t count, std::string_view one, std::string_view many) {
+  return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
+Json known_text(const std::string& text) { return text.empty() ? Json(nullptr) : Json(printable(text)); }
+
+template <typename T>
+Json value_or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+std::string_view name(Endpoint::Kind kind) {
+  switch (kind) {
+    case Endpoint::Kind::kDevice: return "device";
+    case Endpoint::Kind::kSilent: return "pci";
+    case Endpoint::Kind::kNic: return "nic";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string machine_line(const Topology& topology) {
+  if (topology.num_cpus == 0) return {};
+  const auto& packages = topology.packages;
+  const auto model = packages.empty() || packages.front().name.empty() ? "Machine" : printable(packages.front().name);
+  auto text =
+      fmt::format("{}: {}, {}, {}, {}", model, count_of(static_cast<int64_t>(packages.size()), "package", "packages"),
+                  count_of(static_cast<int64_t>(topology.numa_nodes.size()), "NUMA node", "NUMA nodes"),
+                  count_of(topology.num_cores, "core", "cores"), count_of(topology.num_cpus, "CPU", "CPUs"));
+  if (!topology.caches.empty()) {
+    const auto& cache = topology.caches.front();
+    text += fmt::format(", L{} {} x {}", cache.level, cache.count, format_bytes(cache.size_bytes));
+  }
+  return text;
+}
+
+std::string topology_text(const Topology& topology, const LinkMatrix& matrix, int64_t width) {
+  std::string text;
+  if (const auto line = machine_line(topology); !line.empty()) {
+    text += line + '\n';
+    if (!topology.allowed_cpus.empty() && topology.allowed_cpus != topology.cpus) {
+      text += fmt::format("This process may use CPUs {}\n", printable(topology.allowed_cpus));
+    }
+    text += '\n';
+  }
+  if (!matrix.endpoints.empty()) {
+    const auto columns = columns_of(matrix);
+    for (size_t first = 0; first < columns.size();) text += block(matrix, columns, first, width) + '\n';
+    if (const auto words = legend(matrix); !words.empty()) text += words + '\n';
+    for (const auto& endpoint : matrix.endpoints) {
+      text += fmt::format("  {:<6} {}  {}{}\n", endpoint.label,
+                          endpoint.pci_bus_id.empty() ? "-" : printable(endpoint.pci_bus_id),
+                          endpoint.name.empty() ? "-" : printable(endpoint.name),
+                          endpoint.kind == Endpoint::Kind::kSilent ? ", of which no driver told" : "");
+    }
+  }
+  if (topology.numa_nodes.empty()) return text;
+  Table nodes{.columns = {{"NUMA"}, {"memory", Align::kRight}, {"CPUs"}, {"beside it"}}};
+  for (const auto& node : topology.numa_nodes) {
+    nodes.rows.push_back({fmt::format("{}", node.number), format_bytes(node.memory_bytes), node.cpus,
+                          fmt::format("{}", fmt::join(labels_beside(matrix, node.number), " "))});
+  }
+  return text + (matrix.endpoints.empty() ? "" : "\n") + to_text(nodes, kUnlimitedWidth);
+}
+
+Json topology_json(const Topology& topology, const LinkMatrix& matrix) {
+  Json json;
+  json["packages"] = Json::array();
+  for (const auto& package : topology.packages) {
+    json["packages"].push_back(
+        {{"number", package.number}, {"name", known_text(package.name)}, {"cpus", package.cpus}});
+  }
+  json["numa_nodes"] = Json::array();
+  for (const auto& node : topology.numa_nodes) {
+    json["numa_nodes"].push_back({{"number", node.number},
+                                  {"package", value_or_null(node.package)},
+                                  {"memory_bytes", node.memory_bytes},
+                                  {"cpus", node.cpus},
+                                  {"beside", labels_beside(matrix, node.number)}});
+  }
+  json["caches"] = Json::array();
+  for (const auto& cache : topology.caches) {
+    json["caches"].push_back({{"level", cache.level}, {"count", cache.count}, {"size_bytes", cache.size_bytes}});
+  }
+  json["num_cores"] = topology.num_cores;
+  json["num_cpus"] = topology.num_cpus;
+  json["cpus"] = known_text(topology.cpus);
+  json["allowed_cpus"] = known_text(topology.allowed_cpus);
+  json["endpoints"] = Json::array();
+  for (const auto& endpoint : matrix.endpoints) {
+    json["endpoints"].push_back({{"label", endpoint.label},
+                                 {"kind", name(endpoint.kind)},
+                                 {"name", known_text(endpoint.name)},
+                                 {"pci_bus_id", known_text(endpoint.pci_bus_id)},
+                                 {"numa_node", value_or_null(endpoint.numa_node)},
+                                 {"cpu_affinity", known_text(endpoint.cpus)}});
+  }
+  json["connections"] = Json::array();
+  for (size_t a = 0; a < matrix.endpoints.size(); ++a) {
+    for (size_t b = a + 1; b < matrix.endpoints.size(); ++b) {
+      const auto& connection = matrix.connections[a][b];
+      const bool is_known = connection.kind != Connection::Kind::kUnknown;
+      json["connections"].push_back({{"from", matrix.endpoints[a].label},
+                                     {"to", matrix.endpoints[b].label},
+                                     {"kind", is_known ? Json(device::name(connection.kind)) : Json(nullptr)},
+                                     {"count", connection.count > 0 ? Json(connection.count) : Json(nullptr)}});
+    }
+  }
+  return json;
+}
+
+}  // namespace yoke::view
