@@ -66,7 +66,8 @@ std::string why_nothing(const ToolRun& run, int64_t pid) {
   if (run.timed_out) return fmt::format("{} took too long, and was ended", name);
   std::optional<int64_t> scope;
   try {
-    scope = parse_int(first_line(read_file("/proc/sys/kernel/yama/ptrace_scope")));
+    const auto text = read_file("/proc/sys/kernel/yama/ptrace_scope");
+    scope = parse_int(std::string_view(text).substr(0, text.find('\n')));
   } catch (const Error&) {  // a kernel without Yama
   }
   const auto tracer = number_in(ProcessFolder(pid, "/proc").read("status", 1 << 16), "TracerPid:");
