@@ -28,11 +28,12 @@ TEST(Arrivals, DoesNotBlameItselfOrTheArrived) {
 }
 
 TEST(Arrivals, TellsWhoCameTooEarly) {
-  EXPECT_EQ(describe_absent_ranks(12, {1}, {{0, 12}, {1, 12}}), "rank 1 has not come");
-  EXPECT_EQ(describe_absent_ranks(12, {0, 1}, {{0, 11}, {1, std::nullopt}, {2, 12}}), "ranks 0 and 1 have not come");
-  EXPECT_EQ(describe_absent_ranks(9, {0, 2}, {{0, 12}, {1, 9}, {2, 12}}),
-            "ranks 0 and 2 have not come; rank 0 is at collective 12 and this rank has entered 9: it has skipped some");
-  EXPECT_EQ(describe_absent_ranks(9, {1}, {}), "rank 1 has not come");
+  EXPECT_EQ(describe_absent_ranks(12, {1}, {{0, 12}, {1, 12}}), "rank 1 has not arrived");
+  EXPECT_EQ(describe_absent_ranks(12, {0, 1}, {{0, 11}, {1, std::nullopt}, {2, 12}}), "ranks 0 and 1 have not arrived");
+  EXPECT_EQ(
+      describe_absent_ranks(9, {0, 2}, {{0, 12}, {1, 9}, {2, 12}}),
+      "ranks 0 and 2 have not arrived; rank 0 is at collective 12 and this rank has entered 9: it has skipped some");
+  EXPECT_EQ(describe_absent_ranks(9, {1}, {}), "rank 1 has not arrived");
 }
 
 TEST(Arrivals, ListsRanksForPeople) {
