@@ -70,7 +70,8 @@ class Note {
   UniqueFd file_;
 };
 
-/// Replaces this process by the program, with `variables` ("NAME=value", each ended by a NUL). Returns only if that fails.
+/// Replaces this process by the program, with `variables` ("NAME=value", each ended by a NUL). Returns only if that
+/// fails.
 int exec_program(const std::vector<std::string>& words, std::string_view variables) {
   const auto parts = split_terminated(variables, '\0');
   const std::vector<std::string> environment(parts.begin(), parts.end());
