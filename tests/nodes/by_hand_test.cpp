@@ -92,7 +92,7 @@ TEST_F(ByHand, TooFewNodesAreNotWaitedForWithoutEnd) {
   const auto head = join(0, {"--rdzv-conf", "join_timeout=1", "--", "true"});
   const auto result = head->wait();
   EXPECT_EQ(result.exit_code, 124);
-  EXPECT_THAT(result.err, HasSubstr("1 of at least 4 nodes have come within 1.0 s"));
+  EXPECT_THAT(result.err, HasSubstr("1 of at least 4 nodes joined within 1.0 s"));
 }
 
 TEST_F(ByHand, AKilledNodeEndsTheJobOnAll) {
@@ -134,7 +134,7 @@ TEST_F(ByHand, ACutNodeOfAnElasticJobComesBack) {
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   network_->cut(2);
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
-  EXPECT_TRUE(wait_for(nodes, [&] { return nodes[2]->err().find("coming to the job again") != std::string::npos; }));
+  EXPECT_TRUE(wait_for(nodes, [&] { return nodes[2]->err().find("joining the job again") != std::string::npos; }));
   network_->mend(2);
   // It is told nothing until the next start; give it the time to come.
   ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(2) > 0; })) << all_errors(nodes);
@@ -249,11 +249,12 @@ TEST_F(ByHand, AnotherTokenOrJobIsRefused) {
   stranger.environment.back() = {"YOKE_JOB_TOKEN", "a secret of somebody else"};
   auto result = run(stranger);
   EXPECT_EQ(result.exit_code, 77) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("it refuses this node: the job's id or the token is another"));
+  EXPECT_THAT(result.err, HasSubstr("it refuses this node: the --rdzv-id or the token differs"));
   result = join(1, {"--rdzv-id", "other", "--", "true"}, "2")->wait();
   EXPECT_THAT(result.err, HasSubstr("it refuses this node"));
   EXPECT_TRUE(head->wait_until([&] {
-    return head->err().find("refused 10.77.0.2: it has another job id or another token") != std::string::npos;
+    return head->err().find("refused 10.77.0.2: its --rdzv-id or its token differs from those of this job") !=
+           std::string::npos;
   })) << head->err();
   EXPECT_FALSE(has_file("0.0.2"));
 }
@@ -263,13 +264,12 @@ TEST_F(ByHand, AnotherNumberOfNodesIsRefused) {
   const auto head = join(0, {"--", "true"}, "2");
   const auto result = join(1, {"--", "true"}, "2:3")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err,
-              HasSubstr("yoke run: the head of the job refuses this node: it was started with --nnodes 2:3, "
-                        "and the head with 2\n"));
-  EXPECT_TRUE(head->wait_until([&] { return head->err().find("started with --nnodes 2:3") != std::string::npos; }));
+  EXPECT_THAT(result.err, HasSubstr("yoke run: the head of the job refuses this node: the node has --nnodes 2:3, "
+                                    "but the head has 2\n"));
+  EXPECT_TRUE(head->wait_until([&] { return head->err().find("the node has --nnodes 2:3") != std::string::npos; }));
   const auto restarts = join(1, {"--max-restarts", "5", "--", "true"}, "2")->wait();
   EXPECT_EQ(restarts.exit_code, 77);
-  EXPECT_THAT(restarts.err, HasSubstr("it was started with --max-restarts 5, and the head with 0\n"));
+  EXPECT_THAT(restarts.err, HasSubstr("the node has --max-restarts 5, but the head has 0\n"));
   const auto node = join(1, {"--", "true"}, "2");
   EXPECT_EQ(node->wait().exit_code, 0) << node->err();
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();
@@ -305,7 +305,7 @@ TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
   ASSERT_TRUE(other->wait_for_output("up"));
   const auto result = join(1, {"--", "true"}, "2")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, HasSubstr("the endpoint 10.77.0.1:29400: it is no yoke; it says nothing, and hangs up"));
+  EXPECT_THAT(result.err, HasSubstr("the endpoint 10.77.0.1:29400: this is not yoke: it sends nothing and hangs up"));
 }
 
 /// Its newer backend is silent for whoever does not speak its protocol.
@@ -325,7 +325,7 @@ TEST_F(ByHand, AStoreOfTorchAtTheEndpointIsNamed) {
   ASSERT_TRUE(store->wait_for_output("up"));
   const auto result = join(1, {"--", "true"}, "2")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, HasSubstr("the endpoint 10.77.0.1:29400: it is no yoke; it is a store of torch"));
+  EXPECT_THAT(result.err, HasSubstr("the endpoint 10.77.0.1:29400: this is not yoke: it is a TCPStore of PyTorch"));
 }
 
 TEST_F(ByHand, AStrangerAtTheEndpointIsSaidOnceAndEndsNothing) {
@@ -343,7 +343,7 @@ TEST_F(ByHand, AStrangerAtTheEndpointIsSaidOnceAndEndsNothing) {
   const auto node = join(1, {"--", "true"}, "2");
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();
   EXPECT_EQ(node->wait().exit_code, 0) << node->err();
-  const auto at = head->err().find("yoke run: refused 10.77.0.3: it is no yoke; it says 'GET / HTTP/1.1");
+  const auto at = head->err().find("yoke run: refused 10.77.0.3: it is not yoke; it sent 'GET / HTTP/1.1");
   ASSERT_NE(at, std::string::npos) << head->err();
   EXPECT_EQ(head->err().find("refused", at + 20), std::string::npos) << head->err();
 }
@@ -356,7 +356,7 @@ TEST_F(ByHand, AnEndpointThatIsNoYokeIsNamed) {
   ASSERT_TRUE(other->wait_for_output("up"));
   const auto result = join(1, {"--", "true"}, "2")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("10.77.0.1:29400: it is no yoke; it says 'SSH-2.0-OpenSSH_9.2"),
+  EXPECT_THAT(result.err, AllOf(HasSubstr("10.77.0.1:29400: it is not yoke; it sent 'SSH-2.0-OpenSSH_9.2"),
                                 testing::Not(HasSubstr("\x1b"))));
 }
 

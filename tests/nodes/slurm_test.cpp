@@ -30,7 +30,7 @@ TEST(SrunNodes, TwoOfThemOnOneNodeAreRefused) {
   const auto result = srun({"-N1", "-n2", YOKE_COMMAND, "run", "--", "true"});
   if (result.exit_code == 125) GTEST_SKIP() << result.err;
   EXPECT_EQ(result.exit_code, 64);
-  EXPECT_THAT(result.err, HasSubstr("it was started 2 times on this node"));
+  EXPECT_THAT(result.err, HasSubstr("yoke run was started 2 times on this node"));
 }
 
 }  // namespace

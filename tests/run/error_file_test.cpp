@@ -92,7 +92,8 @@ TEST(ErrorFile, WithoutAnyFolderForItIsAWarning) {
   if (!result) GTEST_SKIP() << "no mount namespaces";
   EXPECT_EQ(result->exit_code, 3);
   EXPECT_EQ(result->out, "[0] none\n");
-  EXPECT_THAT(result->err, HasSubstr("yoke run: why a rank fails cannot be kept: no folder for temporary files"));
+  EXPECT_THAT(result->err,
+              HasSubstr("yoke run: ranks cannot leave reports of errors: TMPDIR, /tmp and /var/tmp cannot be written"));
 }
 
 TEST(ErrorFile, ALogThatARankPutInPlaceIsRefused) {

@@ -1,4 +1,4 @@
-// The command `yoke`. Never linked to libtorch: it starts in a few milliseconds.
+// The command `yoke`. It does not link libtorch, so it starts in a few milliseconds.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -195,7 +195,7 @@ std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Co
   ssh.ssh.clear();
   // As with rsync's -e, blanks separate words, and there is no shell.
   for (const auto word : words_of(options.ssh)) ssh.ssh.emplace_back(word);
-  if (ssh.ssh.empty()) throw Error(ErrorCode::kInvalidArgument, "--ssh: no program");
+  if (ssh.ssh.empty()) throw Error(ErrorCode::kInvalidArgument, "--ssh is empty; give a command, such as ssh");
   std::vector<launch::Host> hosts;
   for (const auto& entry : entries) {
     hosts.push_back({entry.name, entry.num_ranks, [ssh, name = entry.name] { return start_by_ssh(ssh, name); }});
@@ -244,16 +244,16 @@ void add_run(CLI::App& cmd, Context& context) {
   auto program = std::make_shared<std::vector<std::string>>();
   add_run_options(cmd, args->options);
   cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");
-  cmd.add_flag("--json", args->json, "With --plan: as JSON, with what each rank's environment gets");
+  cmd.add_flag("--json", args->json, "With --plan: print JSON, with the variables that each rank gets");
   cmd.add_option("PROGRAM", *program,
-                 "What to start, with its arguments; every word from here on is its own. In an "
-                 "argument, ${local_rank} becomes the rank")
+                 "Program to start and its arguments; options of yoke come before it. In an "
+                 "argument, ${local_rank} becomes the local rank")
       ->type_name(kProgramArguments)
       ->expected(0, -1);
   cmd.footer(
       examples("  yoke run -n 2 -- ./train --epochs 5      two ranks of a C++ program\n"
                "  yoke run --hosts a,b -n gpu train.py     on two machines, by ssh\n"
-               "  yoke run --nnodes 2 --node-rank 0 --rdzv-endpoint a:29400 -n 8 train.py    on a; 1 on b\n"
+               "  yoke run --nnodes 2 --node-rank 0 --rdzv-endpoint a:29400 -n 8 train.py    on a; on b with 1\n"
                "  srun --ntasks-per-node=1 yoke run -n gpu train.py    on the nodes of a Slurm step\n"
                "  yoke run -n gpu train.py                 a Python script, one rank for each GPU\n"
                "  yoke run -n 2 --max-restarts 3 ./train   start all again when one fails\n"

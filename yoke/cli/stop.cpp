@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// A launcher answers within one turn of its event loop.
+/// How long to wait for a launcher's answer. It needs one turn of its event loop.
 constexpr std::chrono::seconds kStopPatience{5};
 constexpr std::chrono::seconds kToldEvery{1};
 

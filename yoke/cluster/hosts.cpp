@@ -21,7 +21,7 @@ void check_name(std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            std::string_view("._-@").find(c) != std::string_view::npos;
   };
-  if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "a host has no name");
+  if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "a host name is missing; give HOST or HOST:N");
   if (name.front() != '-' && name.front() != '@' && name.size() <= kMaxNameBytes &&
       std::all_of(name.begin(), name.end(), is_allowed)) {
     return;
@@ -35,7 +35,7 @@ void check_name(std::string_view name) {
 int64_t parse_ranks(std::string_view text, std::string_view host) {
   const auto number = parse_int(text);
   if (number && *number >= 1 && *number <= kMaxRanks) return *number;
-  throw Error(ErrorCode::kInvalidArgument, "host {}: '{}' is not a number of ranks", host,
+  throw Error(ErrorCode::kInvalidArgument, "host {}: '{}' is not a number of ranks from 1 to 65536", host,
               printable(text.substr(0, 40)));
 }
 
@@ -91,7 +91,9 @@ std::vector<HostEntry> read_hostfile(const std::filesystem::path& path) {
       throw Error(error.code(), "{}:{}: {}", path.string(), number, error.what());
     }
   }
-  if (hosts.empty()) throw Error(ErrorCode::kInvalidArgument, "{} names no host", path.string());
+  if (hosts.empty())
+    throw Error(ErrorCode::kInvalidArgument, "{} lists no host; write one in each line: HOST, or HOST slots=N",
+                path.string());
   check_twice(hosts);
   return hosts;
 }

@@ -52,7 +52,8 @@ TEST_F(Hostfile, SaysWhichLineIsWrong) {
   EXPECT_THAT(message_of([&] { read_hostfile(write("a slots=many\n")); }),
               HasSubstr("'many' is not a number of ranks"));
   EXPECT_THAT(message_of([&] { read_hostfile(write("a fast\n")); }), HasSubstr("'fast' is unknown"));
-  EXPECT_THAT(message_of([&] { read_hostfile(write("# none\n")); }), HasSubstr("names no host"));
+  EXPECT_THAT(message_of([&] { read_hostfile(write("# none\n")); }),
+              HasSubstr("lists no host; write one in each line: HOST, or HOST slots=N"));
   EXPECT_THAT(message_of([&] { read_hostfile(write(std::string("a\0b\n", 4))); }),
               HasSubstr("is not a valid host name"));
 }

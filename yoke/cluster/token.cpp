@@ -43,7 +43,8 @@ std::optional<std::string> read_token(const std::filesystem::path& path) {
   std::string token(text, static_cast<size_t>(std::max<ssize_t>(0, count)));
   while (token.ends_with('\n')) token.pop_back();
   if (token.size() >= kMinTokenBytes) return token;
-  throw Error(ErrorCode::kFailedPrecondition, "{} holds no token; delete it and yoke makes a new one", path.string());
+  throw Error(ErrorCode::kFailedPrecondition,
+              "{} holds no token of at least 16 bytes; delete it, and yoke makes a new one", path.string());
 }
 
 std::string make_token() {
@@ -85,8 +86,9 @@ std::filesystem::path token_file(const Environment& environment) {
   }
   const auto home = environment.find("HOME");
   if (!home) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "the nodes of a job need a common secret, and HOME is not set; set YOKE_JOB_TOKEN to the same on all");
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "the nodes of a job need a common secret, and HOME is not set; set YOKE_JOB_TOKEN to the same value on all");
   }
   return std::filesystem::path(*home) / ".config" / "yoke" / "token";
 }
@@ -94,14 +96,14 @@ std::filesystem::path token_file(const Environment& environment) {
 std::string job_token(const Environment& environment) {
   if (const auto token = environment.find("YOKE_JOB_TOKEN"); token && !token->empty()) {
     if (token->size() >= kMinTokenBytes) return *token;
-    throw Error(ErrorCode::kFailedPrecondition, "YOKE_JOB_TOKEN has {} byte{}; a secret has {} at least", token->size(),
+    throw Error(ErrorCode::kFailedPrecondition, "YOKE_JOB_TOKEN has {} byte{}; it needs at least {}", token->size(),
                 token->size() == 1 ? "" : "s", kMinTokenBytes);
   }
   const auto path = token_file(environment);
   if (const auto token = read_token(path)) return *token;
   write_token(path);
   if (const auto token = read_token(path)) return *token;
-  throw Error(ErrorCode::kUnavailable, "{} was removed while it was made", path.string());
+  throw Error(ErrorCode::kUnavailable, "{} was removed while yoke made it; run the command again", path.string());
 }
 
 }  // namespace yoke::cluster

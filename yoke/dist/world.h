@@ -57,7 +57,7 @@ class World : public Group {
   /// before is called too.
   bool should_stop();
 
-  /// Collective. Ends the job in order: waits until every rank has called this, then closes the connections of all
+  /// Collective. Ends the job cleanly: waits until every rank has called this, then closes the connections of all
   /// groups. Rank 0's process, which serves the store, returns last.
   void shutdown();
 

@@ -64,11 +64,11 @@ std::optional<std::string> hint_about(const EndedJob& job, const std::vector<std
                        program);
   }
   if (const auto interpreter = job.status == kNotFound ? missing_interpreter(program) : std::nullopt) {
-    return fmt::format("{} is there, and the interpreter that its first line names is not: '{}'", program,
+    return fmt::format("{} exists, but the interpreter that its first line names does not: '{}'", program,
                        *interpreter);
   }
   if ((job.status == kNotFound || job.status == kCannotExecute) && is_script_here(program)) {
-    return fmt::format("if {} is Python's: yoke run --run-path {}", program, program);
+    return fmt::format("if {} is Python code, use: yoke run --run-path {}", program, program);
   }
   if (job.status == 0 || job.status >= kCannotExecute || !job.is_quick) return std::nullopt;
   const auto option = find_misplaced_option(program_and_arguments, is_missing);

@@ -53,7 +53,7 @@ TEST(Hints, AMissingInterpreterIsNotAMissingProgram) {
     return hint_about({.status = 127, .is_quick = true}, {path}, [](std::string_view) { return false; });
   };
   EXPECT_EQ(hint("#! /bin/no-such-shell -e"),
-            path + " is there, and the interpreter that its first line names is not: '/bin/no-such-shell'");
+            path + " exists, but the interpreter that its first line names does not: '/bin/no-such-shell'");
   EXPECT_TRUE(hint("#!/bin/sh\r"));
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   EXPECT_EQ(hint("#!/bin/sh"), std::nullopt) << "what it did ended with 127";

@@ -43,7 +43,7 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
       ->check(in_range(0, 1e6, "seconds"))
       ->capture_default_str();
   add.option("--signals-to-handle", options.signals_to_handle, "NAMES",
-             "Signals that end the job; otherwise SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on");
+             "Signals that end the job; default SIGTERM,SIGINT,SIGHUP,SIGQUIT. Ranks get SIGUSR1 and SIGUSR2");
   add.command.add_option("--bind", options.bind, "CPUs of each rank: auto, those nearest to its GPU; see `yoke bind`")
       ->type_name("auto|none|node|socket|cache|mask:LIST|cpus:LIST")
       ->each([&options](const std::string&) { options.is_bind_given = true; })
@@ -60,7 +60,7 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
 
 void add_program_options(const Adder& add, launch::RunOptions& options) {
   add.flag("-m,--module", options.module, "The program is a Python module: python -u -m PROGRAM");
-  add.flag("--no-python", options.no_python, "The program is not Python's, although its name ends in .py");
+  add.flag("--no-python", options.no_python, "Do not run the program with Python, although its name ends in .py");
   add.flag("--run-path", options.run_path, "The program is a Python script, although its name does not end in .py");
 }
 
@@ -74,8 +74,9 @@ void add_output_options(const Adder& add, launch::RunOptions& options) {
       ->capture_default_str();
   add.option("--local-ranks-filter", options.local_ranks_filter, "RANKS", "Show these local ranks alone: 0,1");
   add.option("--duplicate-stdout-filters", options.duplicate_stdout_filters, "TEXTS",
-             "Lines of --tee with one of these texts, of all ranks, also into filtered_stdout.log");
-  add.option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS", "The same of standard error");
+             "Also copy lines of --tee that contain one of TEXTS, of all ranks, to filtered_stdout.log");
+  add.option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS",
+             "The same for standard error, to filtered_stderr.log");
   add.command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
   add.command.add_flag("-q,--quiet", options.quiet, "Say nothing but why the job failed, and show no status line");
   add_color_option(add.command, options.color);
@@ -86,7 +87,8 @@ void add_host_options(const Adder& add, launch::RunOptions& options) {
       .add_option("--hosts", options.hosts, "Run on these hosts, reached by ssh: a,b,c or n[01-04]; a:2 has 2 ranks")
       ->type_name("HOSTS");
   add.command
-      .add_option("--hostfile", options.hostfile, "The same from a file: a host in each line, slots=N behind it")
+      .add_option("--hostfile", options.hostfile,
+                  "The same from a file: one host per line, optionally followed by slots=N")
       ->type_name("FILE")
       ->excludes("--hosts");
   add.command.add_option("--ssh", options.ssh, "How hosts are reached: ssh and options for it")
@@ -98,23 +100,23 @@ void add_host_options(const Adder& add, launch::RunOptions& options) {
 
 void add_node_options(const Adder& add, launch::RunOptions& options) {
   add.option("--nnodes", options.nnodes, "N|MIN:MAX",
-             "Nodes; the same command is started on each, by hand, srun or mpirun");
-  add.option("--node-rank", options.node_rank, "N", "This node among them; 0 is the head");
+             "Number of nodes; start the same command on each, by hand, srun or mpirun");
+  add.option("--node-rank", options.node_rank, "N", "Rank of this node, from 0; node 0 is the head");
   add.option("--rdzv-endpoint", options.rdzv_endpoint, "HOST:PORT",
-             "Where nodes meet: an address of the head; port 29400");
+             "Where nodes meet: an address of the head; default port 29400");
   add.option(
       "--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...",
       "join_timeout=600, last_call_timeout=30 (seconds), is_host=1 (this node is the head); others have no effect");
   add.command
       .add_option("--heartbeat-timeout", options.heartbeat_timeout_seconds,
-                  "A node that says nothing for so long is lost")
+                  "A node that sends nothing for this long counts as lost")
       ->type_name("SECONDS")
       ->check(in_range(2, 1e6, "seconds"))
       ->capture_default_str();
   add.option("--local-addr", options.local_addr, "ADDRESS", "Where other nodes reach this one");
   add.option("--master-addr", options.master_addr, "ADDRESS",
-             "Address of the ranks' store; otherwise that of rank 0's node");
-  add.option("--master-port", options.master_port, "PORT", "Port of the ranks' store; 0, or otherwise, a free one")
+             "Address of the ranks' store; default: that of rank 0's node");
+  add.option("--master-port", options.master_port, "PORT", "Port of the ranks' store; 0 or not given: a free one")
       ->check(in_range(0, 65'535));
   add.option("--rdzv-id", options.rdzv_id, "ID", "Name of the job, TORCHELASTIC_RUN_ID")->capture_default_str();
   add.option("--role", options.role, "NAME", "ROLE_NAME of the ranks")->capture_default_str();

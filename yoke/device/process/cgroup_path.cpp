@@ -113,8 +113,8 @@ class PathReader {
     }
   }
 
-  // /slurm/uid_1000/job_1/step_0 and /slurm_NODE/...; /system.slice/slurmstepd.scope/job_1/step_0/user/task_0 and
-  // /system.slice/NODE_slurmstepd.scope/...
+  // Slurm's groups: /slurm/uid_1000/job_1/step_0 or /slurm_NODE/... in version 1 of cgroups, and in version 2
+  // /system.slice/slurmstepd.scope/job_1/step_0/user/task_0 or /system.slice/NODE_slurmstepd.scope/...
   void take_slurm(std::string_view segment) {
     is_slurm_ |= segment == "slurm" || segment.starts_with("slurm") || segment.ends_with("slurmstepd.scope");
     if (!is_slurm_) return;

@@ -260,7 +260,7 @@ int join_job(const LaunchSpec& spec, const NodesSpec& nodes) {
     if (outcome == Agent::Outcome::kEnded) return agent.exit_code();
     if (agent.stop_signal() != 0) return 128 + agent.stop_signal();
     if (outcome == Agent::Outcome::kLost || !may_return) return exit_status(ErrorCode::kUnavailable);
-    agent.say("its ranks are ended; coming to the job again");
+    agent.say("the ranks of this node have ended; joining the job again");
   }
 }
 

@@ -49,7 +49,7 @@ void JobPolicy::gather(Time now) {
   if (verdict == Membership::Verdict::kTooFew) {
     const auto& options = membership_.options();
     ranks_.on_refused(exit_status(ErrorCode::kTimeout),
-                      fmt::format("{} of at least {} nodes have come within {}: {}", membership_.choose().size(),
+                      fmt::format("{} of at least {} nodes joined within {}: {}", membership_.choose().size(),
                                   options.min_nodes, format_duration(options.join_timeout), describe(members_)),
                       now);
     return finish();
@@ -77,7 +77,7 @@ void JobPolicy::reach_hosts(Time now) {
 
 void JobPolicy::say_unreachable(size_t host, const std::string& why) {
   if (!tries_.take_complaint(host) || spec_.quiet) return;
-  say(fmt::format("cannot use host {}, and try again: {}", nodes_.hosts[host].name, printable(why)));
+  say(fmt::format("cannot use host {}, trying again: {}", nodes_.hosts[host].name, printable(why)));
 }
 
 void JobPolicy::forget_lost() {
@@ -110,8 +110,8 @@ void JobPolicy::begin_start(Time now) {
   order(BeginAttempt{place_.world_size, ranks_.num_starts()});
   if (is_out_of_reach(address, members_, chosen_)) {
     ranks_.on_refused(exit_status(ErrorCode::kInvalidArgument),
-                      fmt::format("rank 0 would serve the ranks' store at {}, where ranks of other hosts do not find "
-                                  "it; name its host by another address, or give --master-addr",
+                      fmt::format("the ranks' store would be at {} on rank 0's host, which other hosts cannot reach; "
+                                  "name that host by an address that they reach, or give --master-addr",
                                   address),
                       now);
     return end_attempt(now);

@@ -134,12 +134,12 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
     member.name = info.host;
   }
   if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
-    return refuse(id, member, fmt::format("it was started with --nnodes {}, and the head with {}", info.nnodes, ours));
+    return refuse(id, member, fmt::format("the node has --nnodes {}, but the head has {}", info.nnodes, ours));
   }
   if (info.max_restarts != 0 && info.max_restarts != spec_.max_restarts) {
-    return refuse(id, member,
-                  fmt::format("it was started with --max-restarts {}, and the head with {}", info.max_restarts,
-                              spec_.max_restarts));
+    return refuse(
+        id, member,
+        fmt::format("the node has --max-restarts {}, but the head has {}", info.max_restarts, spec_.max_restarts));
   }
   membership_.add(id, member.info.node_rank, now);
 }

@@ -122,7 +122,7 @@ class JobPolicy {
   int last_id_ = -1;
   Phase phase_ = Phase::kGathering;
   bool is_stopping_ = false;
-  std::optional<Time> drain_until_;  ///< How long the readers of the output are waited for; unset: without limit.
+  std::optional<Time> drain_until_;  ///< Until when to wait for readers of the output; unset: no limit.
   JobOrders orders_;                 ///< Of the event that is being handled.
 
   Time gathering_since_;

@@ -121,7 +121,7 @@ TEST(JobPolicy, AHostThatIsNotNeededIsTriedAgain) {
   scene.decide();
   const int a = scene->on_agent_started(0);
   EXPECT_EQ(scene.after(scene->on_agent_failed(1, "no process")),
-            "say yoke run: cannot use host b, and try again: no process");
+            "say yoke run: cannot use host b, trying again: no process");
   EXPECT_EQ(scene.wait(milliseconds(999)), "");
   EXPECT_EQ(scene.wait(milliseconds(1)), "start agent 1");
   EXPECT_EQ(scene.lose(scene->on_agent_started(1)), "forget 1") << "it was said once";
@@ -133,7 +133,7 @@ TEST(JobPolicy, AHostThatIsNotNeededIsTriedAgain) {
   scene.prepared(a);
   for (const int id : {a, b}) scene.started(id, id == a ? 0 : 1);
   EXPECT_EQ(scene.lose(b), "SIGTERM to 0; forget 2; start agent 1") << "for the next start";
-  EXPECT_THAT(scene.lose(scene->on_agent_started(1)), HasSubstr("say yoke run: cannot use host b, and try again"))
+  EXPECT_THAT(scene.lose(scene->on_agent_started(1)), HasSubstr("say yoke run: cannot use host b, trying again"))
       << "it was there in between";
 }
 
@@ -146,7 +146,7 @@ TEST(JobPolicy, AHostThatWasLostIsWaitedFor) {
   EXPECT_EQ(scene.lose(1), "SIGTERM to 0") << "it is tried again once the other ranks have ended";
   EXPECT_THAT(scene.end(0), HasSubstr("restart 1 of 1; forget failure; forget 1; start agent 1"));
   EXPECT_EQ(scene.lose(scene->on_agent_started(1)),
-            "say yoke run: cannot use host b, and try again: it is off; forget 2");
+            "say yoke run: cannot use host b, trying again: it is off; forget 2");
   EXPECT_EQ(scene.wait(seconds(1)), "start agent 1");
 }
 
@@ -264,11 +264,10 @@ TEST(JobPolicy, NodesThatContradictTheHeadAreRefused) {
     NodeInfo info;
     std::string why;  ///< Empty: it is welcome.
   };
-  const Case kCases[] = {
-      {{.host = "b"}, ""},
-      {{.host = "b", .nnodes = "2", .max_restarts = 3}, ""},
-      {{.host = "b", .nnodes = "3"}, "it was started with --nnodes 3, and the head with 2"},
-      {{.host = "b", .max_restarts = 1}, "it was started with --max-restarts 1, and the head with 3"}};
+  const Case kCases[] = {{{.host = "b"}, ""},
+                         {{.host = "b", .nnodes = "2", .max_restarts = 3}, ""},
+                         {{.host = "b", .nnodes = "3"}, "the node has --nnodes 3, but the head has 2"},
+                         {{.host = "b", .max_restarts = 1}, "the node has --max-restarts 1, but the head has 3"}};
   for (const auto& one : kCases) {
     JobScene scene({.min = 2, .max = 2, .max_restarts = 3});
     scene.decide();
@@ -322,7 +321,7 @@ TEST(JobPolicy, TheUserIsToldWhatIsWaitedFor) {
     EXPECT_EQ(scene.wait(milliseconds(1999)), "");
     EXPECT_EQ(scene.wait(milliseconds(1)), quiet ? "" : "say yoke run: waiting for 3 nodes, 2 are here: this host, b");
     EXPECT_EQ(scene.wait(seconds(590)), "") << "once";
-    EXPECT_EQ(scene.wait(seconds(8)), "finish: yoke run: 2 of at least 3 nodes have come within 10:00: this host, b");
+    EXPECT_EQ(scene.wait(seconds(8)), "finish: yoke run: 2 of at least 3 nodes joined within 10:00: this host, b");
     EXPECT_EQ(scene.exit_code(), 124);
   }
 }

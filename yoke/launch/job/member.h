@@ -41,7 +41,7 @@ bool has_processes(MemberState state);
 
 struct Member {
   MemberState state = MemberState::kConnecting;
-  /// The process of the head is part of this node. The job cannot continue without it, so it is never dismissed.
+  /// True for the head's own node. The job cannot continue without it, so it is never dismissed.
   bool is_heads_own = false;
   std::optional<size_t> host;      ///< Index in NodesSpec::hosts, if the head started its agent there.
   std::optional<int> leaves_with;  ///< The exit status of a node that was dismissed; unset: it stays.

@@ -60,9 +60,8 @@ RankPolicy::Decision RankPolicy::on_interrupt_of_rank(Time now) {
   std::erase_if(interrupts_, [&](Time time) { return time + kInterruptsWithin < now; });
   if (interrupts_.size() < kManyInterrupts) return {};
   interrupts_.clear();
-  return {
-      Order::kNone, 0,
-      fmt::format("{}: Ctrl-C is left to the program, which has the terminal; Ctrl-\\ ends the job", options_.name)};
+  return {Order::kNone, 0,
+          fmt::format("{}: Ctrl-C goes to the program, which has the terminal; Ctrl-\\ ends the job", options_.name)};
 }
 
 RankPolicy::Decision RankPolicy::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
@@ -252,7 +251,7 @@ std::string RankPolicy::reason() const {
     }
   }
   if (!left_behind_.empty()) {
-    line += fmt::format("{}left behind, since SIGKILL does not end them (they wait in the kernel): pid {}",
+    line += fmt::format("{}processes left behind: pid {}; SIGKILL does not end them while they wait in the kernel",
                         line.empty() ? options_.name + ": " : "; ", left_behind_);
   }
   return line;

@@ -22,7 +22,8 @@ unsigned char* bytes(std::string& text) { return reinterpret_cast<unsigned char*
 
 Handshake::Handshake(Side side, const std::string& token, const std::string& run_id)
     : side_(side), key_(crypto_auth_KEYBYTES, '\0'), own_(kRandomBytes, '\0') {
-  if (sodium_init() < 0) throw Error(ErrorCode::kUnavailable, "there are no random numbers on this machine");
+  if (sodium_init() < 0)
+    throw Error(ErrorCode::kUnavailable, "libsodium finds no source of random numbers on this machine");
   randombytes_buf(own_.data(), own_.size());
   const auto text = fmt::format("{}:{}{}", token.size(), token, run_id);
   crypto_generichash(bytes(key_), key_.size(), bytes(text), text.size(), nullptr, 0);
@@ -49,7 +50,7 @@ void Handshake::feed_head(std::string& received, std::string& to_send) {
   const auto expected = proof(Side::kAgent);
   if (sodium_memcmp(claimed.data(), expected.data(), expected.size()) != 0) {
     to_send += 'n';
-    return refuse("it has another job id or another token");
+    return refuse("its --rdzv-id or its token differs from those of this job");
   }
   to_send += 'y' + proof(Side::kHead);
   state_ = State::kDone;
@@ -62,7 +63,7 @@ void Handshake::feed_agent(std::string& received, std::string& to_send) {
     to_send += proof(Side::kAgent);
   }
   if (received.empty()) return;
-  if (received.front() == 'n') return refuse("it refuses this node: the job's id or the token is another");
+  if (received.front() == 'n') return refuse("it refuses this node: the --rdzv-id or the token differs");
   if (received.front() != 'y') return refuse("it does not answer as yoke does");
   if (received.size() < 1 + crypto_auth_BYTES) return;
   const auto claimed = received.substr(1, crypto_auth_BYTES);
@@ -84,7 +85,7 @@ bool Handshake::take_greeting(std::string& received, std::string_view text) {
   const auto length = std::min(received.size(), text.size());
   if (received.compare(0, length, text.substr(0, length)) != 0) {
     is_stranger_ = true;
-    refuse(fmt::format("it is no yoke; it says '{}'", printable(std::string_view(received).substr(0, 40))));
+    refuse(fmt::format("it is not yoke; it sent '{}'", printable(std::string_view(received).substr(0, 40))));
     return false;
   }
   if (received.size() < text.size() + kRandomBytes) return false;

@@ -40,7 +40,7 @@ TEST(Handshake, AnotherTokenOrJobIsRefusedByBoth) {
     talk(head, agent);
     EXPECT_EQ(head.state(), State::kRefused);
     EXPECT_EQ(agent.state(), State::kRefused);
-    EXPECT_THAT(agent.reason(), HasSubstr("the job's id or the token is another"));
+    EXPECT_THAT(agent.reason(), HasSubstr("the --rdzv-id or the token differs"));
   }
 }
 
@@ -80,7 +80,7 @@ TEST(Handshake, WhatIsNoYokeIsNamed) {
   std::string received = "SSH-2.0-OpenSSH\x1b[2J", sent;
   agent.feed(received, sent);
   EXPECT_EQ(agent.state(), State::kRefused);
-  EXPECT_THAT(agent.reason(), HasSubstr("it is no yoke; it says 'SSH-2.0-OpenSSH"));
+  EXPECT_THAT(agent.reason(), HasSubstr("it is not yoke; it sent 'SSH-2.0-OpenSSH"));
   EXPECT_THAT(agent.reason(), Not(HasSubstr("\x1b")));
 }
 

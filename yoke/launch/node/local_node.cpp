@@ -190,8 +190,8 @@ void LocalNode::plan_ranks(const Place& place) {
   reader_.settle_logs();  // those of a start that failed
   if (run_folder_.empty() && error_folder_.empty() && place.restart_count == 0) {
     tell({.kind = Kind::kNotice,
-          .text = "why a rank fails cannot be kept: no folder for temporary files can be written, not TMPDIR, /tmp or "
-                  "/var/tmp"});
+          .text = "ranks cannot leave reports of errors: TMPDIR, /tmp and /var/tmp cannot be written; set TMPDIR or "
+                  "give --log-dir"});
   }
   for (auto* filter : {&out_filter_, &err_filter_}) filter->file = nullptr;
   std::string log_folder;

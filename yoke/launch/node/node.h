@@ -94,7 +94,8 @@ class Node : public EventSource {
 
   /// Whether rank 0 runs here, reads from the terminal, and the terminal's keys reach it.
   virtual bool has_keyboard() const = 0;
-  /// Called for each signal of this process, except those of job control, before the order that follows from it.
+  /// Called for each signal that this process receives, except those of job control, before the order that follows from
+  /// it.
   virtual void note_signal(const Signal& signal) = 0;
   /// Stops the ranks of this machine until resume(), except the one that the terminal has stopped.
   virtual void pause(const Signal& signal) = 0;

@@ -195,7 +195,7 @@ class HeadSearch {
     while (handshake.state() == Handshake::State::kTalking) {
       pollfd one{fd, POLLIN, 0};
       if (poll(&one, 1, 20) == 0) {
-        why_ = "it accepts, and says nothing";
+        why_ = "it accepts connections, but sends nothing";
         if (Clock::now() >= until || wait(milliseconds(20))) return false;
         if (!has_heard && !has_greeted && Clock::now() >= began + kGreetFirstAfter) {
           handshake.greet_first(to_send);
@@ -204,7 +204,7 @@ class HeadSearch {
         if (!has_heard && !has_probed_ && Clock::now() >= began + kGreetFirstAfter + kHangUpWithin) {
           has_probed_ = true;
           if (is_torchs_store(address))
-            throw stranger("it is a store of torch, torchrun's or that of another job's ranks");
+            throw stranger("it is a TCPStore of PyTorch, torchrun's or that of another job");
         }
       } else {
         char buffer[256];
@@ -247,7 +247,7 @@ class HeadSearch {
   }
 
   Error stranger(const std::string& what) const {
-    return Error(ErrorCode::kPermissionDenied, "the endpoint {}: it is no yoke; {}; {}", endpoint(), what, kNoHead);
+    return Error(ErrorCode::kPermissionDenied, "the endpoint {}: this is not yoke: {}; {}", endpoint(), what, kNoHead);
   }
 
   /// The other side closed the connection. `after_greeting`: it did so at once after this node spoke. A head speaks
@@ -257,7 +257,7 @@ class HeadSearch {
     why_ = "it closes the connection";
     num_hang_ups_ = after_greeting ? num_hang_ups_ + 1 : 0;
     if (num_hang_ups_ < 2) return;
-    throw stranger("it says nothing, and hangs up when a node of yoke speaks, as an older store of torch does");
+    throw stranger("it sends nothing and hangs up on yoke's greeting, as older TCPStores of PyTorch do");
   }
 
   const NodesSpec& nodes_;
@@ -316,7 +316,8 @@ void Listener::talk_to(Pending& one, LoopTime now) {
     complain(one.address, one.handshake->reason());
     one.socket.reset();
   } else if (now >= one.until) {
-    complain(one.address, fmt::format("it says nothing for {}", format_duration(kHandshakePatience)));
+    complain(one.address,
+             fmt::format("it has not completed its greeting within {}", format_duration(kHandshakePatience)));
     one.socket.reset();
   }
 }
@@ -325,7 +326,7 @@ void Listener::complain(const std::string& address, const std::string& why) {
   auto text = fmt::format("refused {}: {}", address, why);
   if (said_.size() >= kMaxComplaints || !said_.insert(text).second) return;
   complaints_.push_back(std::move(text));
-  if (said_.size() == kMaxComplaints) complaints_.emplace_back("further strangers are refused without a message");
+  if (said_.size() == kMaxComplaints) complaints_.emplace_back("further refused connections are not reported");
 }
 
 void Listener::accept_some(LoopTime now) {

@@ -40,7 +40,7 @@ std::filesystem::path temporary_folder() {
   for (const auto& folder : {wanted, std::filesystem::path("/tmp"), std::filesystem::path("/var/tmp")}) {
     if (folder.is_absolute() && has_room_for_files(folder)) return folder.lexically_normal();
   }
-  throw Error(ErrorCode::kUnavailable, "no folder for temporary files can be written: not TMPDIR, /tmp or /var/tmp");
+  throw Error(ErrorCode::kUnavailable, "cannot write to TMPDIR, /tmp or /var/tmp; set TMPDIR, or give --log-dir");
 }
 
 void make_folders(const std::filesystem::path& folder) {

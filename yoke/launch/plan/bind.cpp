@@ -193,13 +193,14 @@ class Planner {
   void warn_of_homes() const {
     if (!unknown_.empty()) {
       warnings_->push_back(
-          fmt::format("{}: which NUMA node the device is beside is not known; spread evenly", name_of(unknown_)));
+          fmt::format("{}: the NUMA node of the device is not known; the ranks are spread evenly", name_of(unknown_)));
     }
     if (away_.empty()) return;
     CpuSet wanted;
     for (const auto rank : away_.to_vector()) wanted |= devices_[static_cast<size_t>(rank)]->cpus;
-    warnings_->push_back(fmt::format("{}: none of the CPUs beside the device ({}) may be used; got the nearest",
-                                     name_of(away_), wanted.to_list()));
+    warnings_->push_back(
+        fmt::format("{}: none of the CPUs near the device ({}) may be used; using the nearest that may", name_of(away_),
+                    wanted.to_list()));
   }
 
   void warn_of_crowding() const {
@@ -208,11 +209,11 @@ class Planner {
       warnings_->push_back(
           fmt::format("{} ranks share {} CPUs; start fewer ranks", num_ranks_, machine_.allowed.size()));
     } else if (num_ranks_ > cores) {
-      warnings_->push_back(
-          fmt::format("{} ranks on {} cores: some have a part of a core's hardware threads", num_ranks_, cores));
+      warnings_->push_back(fmt::format("{} ranks on {} cores: some ranks get only a part of a core's hardware threads",
+                                       num_ranks_, cores));
     } else if (!crowded_out_.empty()) {
-      warnings_->push_back(fmt::format("{}: there are not enough cores beside the device for a core each; got others",
-                                       name_of(crowded_out_)));
+      warnings_->push_back(
+          fmt::format("{}: too few cores near the device for a core each; using others", name_of(crowded_out_)));
     }
   }
 
@@ -252,7 +253,7 @@ std::vector<CpuSet> take_masks(const BindMode& mode, const CpuSet& allowed, size
         fmt::format("{}: some CPUs of the mask may not be used here; allowed are {}", name_of(cut), allowed.to_list()));
   }
   if (!overlapping.empty()) {
-    warnings.push_back(fmt::format("{}: the mask has CPUs of a lower rank's", name_of(overlapping)));
+    warnings.push_back(fmt::format("{}: the mask overlaps that of a lower rank", name_of(overlapping)));
   }
   return result;
 }
@@ -319,7 +320,7 @@ BindMode parse_bind_mode(std::string_view text) {
   const bool is_mask = text.starts_with("mask:"), is_list = text.starts_with("cpus:");
   if (!is_mask && !is_list) {
     throw Error(ErrorCode::kInvalidArgument,
-                "--bind {}: there are auto, none, node, socket, cache, mask:0xfe,0xfe00 and cpus:1-7,9-15", text);
+                "--bind {}: give auto, none, node, socket, cache, mask:0xfe,0xfe00 and cpus:1-7,9-15", text);
   }
   text.remove_prefix(5);
   BindMode mode{BindKind::kMasks, {}};

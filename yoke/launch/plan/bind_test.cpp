@@ -239,7 +239,7 @@ TEST(Bind, ACoreForEachRankComesBeforeNearness) {
   // The first ranks of each GPU are beside it, the others in the same package.
   EXPECT_EQ(binding.ranks[0].cpus, cpus("6,54"));
   EXPECT_EQ(binding.ranks[44].cpus & cpus("24-47,72-95"), CpuSet());
-  EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("not enough cores beside the device")));
+  EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("too few cores near the device")));
 }
 
 // ---- other machines -------------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ TEST(Bind, None) {
 TEST(Bind, NoAllowedCpuBesideTheDevice) {
   const auto binding = bind_gpus("auto", machine("lumi-g", "0-15"), 8);
   EXPECT_EQ(text(binding), "2-3 4-5 6-7 10-11 0-1 8-9 12-13 14-15");  // ranks 4 and 5 are beside theirs
-  EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("ranks 0-3,6-7: none of the CPUs beside the device")));
+  EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("ranks 0-3,6-7: none of the CPUs near the device")));
   EXPECT_EQ(nodes(binding), "0 0 0 0 0 0 0 0");
   // Of two packages, the one of the device.
   const auto dgx = machine("dgx-a100", "0-15,64-79");
@@ -349,7 +349,8 @@ TEST(Bind, MoreRanksThanCores) {
   const auto halves = bind_cpus("node", corona, 12);
   EXPECT_EQ(text(halves), "0 48 1 49 2 50 3 51 4 52 5 53");
   EXPECT_THAT(threads(halves), testing::Each(1));
-  EXPECT_THAT(halves.warnings, ElementsAre("12 ranks on 6 cores: some have a part of a core's hardware threads"));
+  EXPECT_THAT(halves.warnings,
+              ElementsAre("12 ranks on 6 cores: some ranks get only a part of a core's hardware threads"));
   EXPECT_EQ(text(bind_cpus("node", corona, 8)), "0 48 1,49 2,50 3 51 4,52 5,53");
 }
 
@@ -367,8 +368,7 @@ TEST(Bind, UnknownNodeOfADevice) {
   for (auto& gpu : dgx.gpus) gpu.cpus = dgx.cpus.allowed;  // as Linux says where firmware says nothing
   const auto everywhere = bind_gpus("auto", dgx, 8);
   EXPECT_EQ(text(everywhere), text(bind_cpus("auto", dgx, 8)));
-  EXPECT_THAT(everywhere.warnings,
-              ElementsAre(StartsWith("ranks 0-7: which NUMA node the device is beside is not known")));
+  EXPECT_THAT(everywhere.warnings, ElementsAre(StartsWith("ranks 0-7: the NUMA node of the device is not known")));
   for (auto& gpu : dgx.gpus) gpu.cpus = {};
   EXPECT_EQ(text(bind_gpus("auto", dgx, 8)), text(everywhere));
 }
@@ -428,7 +428,7 @@ TEST(Bind, MasksThatDoNotFit) {
   EXPECT_THAT(test::message_of([&] { try_masks("cpus:1-7"); }), HasSubstr("1 masks for 2 ranks"));
   EXPECT_THROW(try_masks("cpus:1-7,8"), Error);  // not one of them allowed
   EXPECT_THAT(try_masks("cpus:0-7,9").warnings, ElementsAre(HasSubstr("rank 0: some CPUs of the mask may not")));
-  EXPECT_THAT(try_masks("cpus:1-7,7").warnings, ElementsAre(HasSubstr("rank 1: the mask has CPUs of a lower")));
+  EXPECT_THAT(try_masks("cpus:1-7,7").warnings, ElementsAre(HasSubstr("rank 1: the mask overlaps that of a lower")));
 }
 
 // ---- on any machine -------------------------------------------------------------------------------------------------

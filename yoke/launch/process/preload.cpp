@@ -52,10 +52,10 @@ std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv
   // OpenMP reads these when it is loaded, and would bind threads to CPUs of other ranks.
   for (const char* variable : {"OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}) {
     if (environment.contains(variable))
-      return fmt::format("{} is set, which is obeyed before ranks are forked", variable);
+      return fmt::format("{} is set, and OpenMP reads it before ranks are forked", variable);
   }
   if (const auto bound = environment.value_or("OMP_PROC_BIND", "false"); bound != "false" && bound != "FALSE") {
-    return "OMP_PROC_BIND is set, which is obeyed before ranks are forked";
+    return "OMP_PROC_BIND is set, and OpenMP reads it before ranks are forked";
   }
   const auto program = find_program(name, environment);
   struct stat status {};
@@ -63,7 +63,7 @@ std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv
   if ((status.st_mode & (S_ISUID | S_ISGID)) != 0) return name + " is a set-user-ID program";
   try {
     const auto libraries = needed_libraries(*program);
-    if (!libraries) return name + " is no dynamically linked program";
+    if (!libraries) return name + " is not a dynamically linked program";
     if (std::find(libraries->begin(), libraries->end(), kLibrary) == libraries->end()) {
       return fmt::format("{} is not linked to {}", name, kLibrary);
     }
@@ -97,7 +97,7 @@ Preload::~Preload() { fail(""); }
 
 void Preload::fail(std::string reason) {
   reason_ = std::move(reason);
-  socket_.reset();  // at which the program ends too, unless it hangs
+  socket_.reset();  // the program ends when its socket closes, unless it hangs
   if (!process_) return;
   syscall(SYS_pidfd_send_signal, process_.value(), SIGKILL, nullptr, 0);
   pollfd end{process_.value(), POLLIN, 0};

@@ -21,7 +21,7 @@ TEST(Preload, WhatRanksHaveInCommonIsWhatTheProgramIsLoadedWith) {
 TEST(Preload, AProgramThatWouldRunItsMainIsRefused) {
   EXPECT_THAT(Preload::why_not({"/proc/self/exe"}, {}), Optional(HasSubstr("is not linked to libyoke_dist.so")));
   EXPECT_THAT(Preload::why_not({"sh"}, {{"PATH", "/nonexistent:/bin"}}), Optional(HasSubstr("sh is not linked to")));
-  EXPECT_THAT(Preload::why_not({"/etc/passwd"}, {}), Optional(HasSubstr("is no dynamically linked program")));
+  EXPECT_THAT(Preload::why_not({"/etc/passwd"}, {}), Optional(HasSubstr("is not a dynamically linked program")));
   EXPECT_THAT(Preload::why_not({"nothing-of-that-name"}, {{"PATH", "/bin"}}), Optional(HasSubstr("is not found")));
   EXPECT_THAT(Preload::why_not({"./train"}, {{"PATH", "/bin"}}), Optional(HasSubstr("is not found")));
 }

@@ -1,4 +1,4 @@
-// yoke/launch/process/session_starter.h -- starts ranks in the session that the guardian has left.
+// yoke/launch/process/session_starter.h -- starts ranks in the launcher's session, which the guardian has left.
 #pragma once
 
 #include <sys/resource.h>

@@ -63,7 +63,7 @@ double to_seconds(const std::string& text, const std::string& key) {
     if (end == text.size() && seconds >= 0 && seconds <= 1e6) return seconds;
   } catch (const std::exception&) {  // reported below
   }
-  throw Error(ErrorCode::kInvalidArgument, "--rdzv-conf: {}={}: this is not a number of seconds", key, text);
+  throw Error(ErrorCode::kInvalidArgument, "--rdzv-conf: {}={}: give 0 to 1000000 seconds", key, text);
 }
 
 void read_conf(const std::string& text, NodesSpec& nodes) {
@@ -89,8 +89,8 @@ void add_hosts(const RunOptions& options, const Surroundings& surroundings, Node
     throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: there are {} hosts", options.nnodes, num_hosts);
   }
   if (nodes.membership.max_nodes < num_hosts) {  // the hosts that answer first would take part
-    throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: {} hosts are named; name those that are meant",
-                options.nnodes, num_hosts);
+    throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: {} hosts are listed; list only those to use", options.nnodes,
+                num_hosts);
   }
 }
 
@@ -117,7 +117,7 @@ std::optional<RankEnv> read_outer_launcher(const Environment& environment) {
 void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
   if (place.local_world_size != 1) {
     throw Error(ErrorCode::kInvalidArgument,
-                "it was started {} times on this node; start it once on each (srun --ntasks-per-node=1, mpirun "
+                "yoke run was started {} times on this node; start it once on each (srun --ntasks-per-node=1, mpirun "
                 "--map-by ppr:1:node) and say by -n how many ranks each has",
                 place.local_world_size);
   }
@@ -132,8 +132,8 @@ void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
 /// For several nodes, each of which is started with the same command.
 void add_endpoint(const RunOptions& options, NodesSpec& nodes) {
   if (options.node_rank && *options.node_rank >= nodes.membership.max_nodes) {
-    throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: there are {} nodes, from 0", *options.node_rank,
-                nodes.membership.max_nodes);
+    throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: nodes are numbered from 0, and there are {}",
+                *options.node_rank, nodes.membership.max_nodes);
   }
   nodes.node_rank = options.node_rank;
   if (options.node_rank && !nodes.is_head) nodes.is_head = *options.node_rank == 0;

@@ -100,7 +100,7 @@ TEST_F(RunNodes, NumbersThatMakeNoSenseAreRefused) {
   }
   options_.nnodes = "2";
   options_.node_rank = 2;
-  EXPECT_THAT(refusal(), HasSubstr("--node-rank 2: there are 2 nodes"));
+  EXPECT_THAT(refusal(), HasSubstr("--node-rank 2: nodes are numbered from 0, and there are 2"));
   options_.node_rank.reset();
   options_.standalone = true;
   EXPECT_THAT(refusal(), HasSubstr("--standalone"));
@@ -145,7 +145,7 @@ TEST_F(RunNodes, StartedSeveralTimesOnANodeIsRefused) {
        {"SLURM_PROCID", "2"},
        {"SLURM_LOCALID", "0"},
        {"SLURM_NODEID", "1"}});
-  EXPECT_THAT(refusal(), HasSubstr("it was started 2 times on this node; start it once on each"));
+  EXPECT_THAT(refusal(), HasSubstr("yoke run was started 2 times on this node; start it once on each"));
 }
 
 TEST_F(RunNodes, MpirunSaysAllButTheAddress) {
@@ -174,7 +174,7 @@ TEST_F(RunNodes, HostsAreReachedAndNotWaitedFor) {
   options_.nnodes = "1:3";
   EXPECT_THAT(refusal(), HasSubstr("there are 2 hosts"));
   options_.nnodes = "1";  // whoever is there first would take part
-  EXPECT_THAT(refusal(), HasSubstr("2 hosts are named"));
+  EXPECT_THAT(refusal(), HasSubstr("2 hosts are listed"));
   options_.nnodes = "";
   options_.node_rank = 0;
   EXPECT_THAT(refusal(), HasSubstr("--hosts starts the nodes itself"));

@@ -86,7 +86,7 @@ std::string find_python(const Surroundings& surroundings) {
     if (const auto found = surroundings.find_program(name)) return *found;
   }
   throw Error(ErrorCode::kFailedPrecondition,
-              "there is no python on the PATH; activate an environment, or name one in PYTHON_EXEC");
+              "there is no python on the PATH; activate an environment, or set PYTHON_EXEC to an interpreter");
 }
 
 /// Ranks of this node. With --hosts, the agents count what each host has.
@@ -105,7 +105,7 @@ std::vector<std::string> program_of(std::vector<std::string> words, const RunOpt
     throw Error(ErrorCode::kInvalidArgument, "no program; for example `yoke run -n 2 -- ./train --epochs 5`");
   }
   if (options.module && options.no_python) {
-    throw Error(ErrorCode::kInvalidArgument, "--module is Python's, and --no-python says that this is not");
+    throw Error(ErrorCode::kInvalidArgument, "--module needs Python, and --no-python excludes it; give one of them");
   }
   const bool is_script = options.run_path || words.front().ends_with(".py");
   if (options.no_python || (!options.module && !is_script)) return words;

@@ -41,7 +41,7 @@ TEST_F(Spec, AProgramIsStartedAsItIsAndAScriptByPython) {
   options_.no_python = true;
   EXPECT_THAT(spec().argv, ElementsAre("train.py"));
   options_.module = true;
-  EXPECT_THAT(refusal(), HasSubstr("--module is Python's"));
+  EXPECT_THAT(refusal(), HasSubstr("--module needs Python"));
   options_.no_python = false;
   EXPECT_THAT(spec().argv, ElementsAre("/bin/python3", "-u", "-m", "train.py"));
   surroundings_.environment.set("PYTHON_EXEC", "pypy");

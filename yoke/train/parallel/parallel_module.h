@@ -45,7 +45,7 @@ class ParallelModule {
  protected:
   ParallelModule() = default;
 
-  /// Runs a forward. Its exceptions are reported to the other ranks, which would otherwise only miss this rank.
+  /// Runs a forward. Its exceptions are reported to the other ranks, which would see only that it is absent.
   template <class Forward>
   auto told_to_all(Forward&& forward) -> decltype(forward()) {
     try {

@@ -48,7 +48,7 @@ struct GradScalerOptions {
   /// For gradients that differ between ranks. The ranks of this group agree whether any of them overflowed, so that all
   /// skip or none does. Then unscale() and step() are collective. An optimizer over a sharded network's parts and a
   /// ShardedOptimizer provide their own group, so it is needed only if a rank may have no part of any parameter. With
-  /// DistributedDataParallel, an overflow on one rank is in the mean on all ranks.
+  /// DistributedDataParallel it is not needed: an overflow on one rank reaches all ranks in the averaged gradients.
   dist::Group* group = nullptr;
 };
 

@@ -27,7 +27,7 @@ inline c10::intrusive_ptr<c10d::ProcessGroup> process_group_of(const dist::Group
 
 /// The state of a step.
 enum class StepState : uint8_t {
-  kIdle,         ///< A gradient is an error.
+  kIdle,         ///< Between steps: a gradient that arrives now is an error, because it would not be averaged.
   kAccumulates,  ///< After a forward under no_sync: gradients are not averaged.
   kExpects,      ///< After a forward: the next backward averages.
   kInBackward,
