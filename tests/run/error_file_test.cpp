@@ -82,6 +82,12 @@ TEST(ErrorFile, NeedsNoRoomInTmpdir) {
   EXPECT_THAT(result->err, HasSubstr("yoke run: rank 0 failed: ValueError: no\n"));
 }
 
+TEST(ErrorFile, ALimitOfFileSizesDoesNotLoseIt) {
+  auto options = failing(kExplain);
+  options.argv.insert(options.argv.begin(), {"sh", "-c", "ulimit -f 16 && exec \"$0\" \"$@\""});  // 8 KiB
+  EXPECT_THAT(run(options).err, HasSubstr("yoke run: rank 0 failed: ValueError: no\n"));
+}
+
 TEST(ErrorFile, WithoutAnyFolderForItIsAWarning) {
   auto options = failing("[ -z \"$f\" ] && echo none");
   options.environment = {{"TMPDIR", "/proc"}};

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,7 +29,9 @@ bool has_room_for_files(const std::filesystem::path& folder) {
     if (file) unlink(path.c_str());
   }
   if (!file) return false;
-  const std::string bytes(kBytes, '\0');
+  rlimit limit{};  // which the error files of ranks must fit into as well
+  const auto size = getrlimit(RLIMIT_FSIZE, &limit) == 0 ? std::min<rlim_t>(kBytes, limit.rlim_cur) : kBytes;
+  const std::string bytes(size, '\0');
   return write(file.value(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 
