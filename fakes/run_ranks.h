@@ -1,9 +1,12 @@
 // fakes/run_ranks.h -- ranks as threads of one process: real Gloo, a store in memory, no launcher.
 #pragma once
 
+#include <ATen/Context.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 
 #include "yoke/dist/world.h"
 
@@ -14,5 +17,15 @@ namespace yoke::fakes {
 /// throws.
 void run_ranks(int64_t num_ranks, const std::function<void(dist::World& world)>& body,
                std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+/// Returns make(), whose random numbers start from `seed`. The default generator belongs to the process, so ranks that
+/// are threads take turns; without this, another rank's draws come in between now and then.
+template <class Make>
+auto make_seeded(uint64_t seed, const Make& make) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  at::manual_seed(seed);
+  return make();
+}
 
 }  // namespace yoke::fakes

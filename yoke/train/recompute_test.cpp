@@ -6,7 +6,6 @@
 #include <torch/nn/functional/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <mutex>
 
 #include "fakes/run_ranks.h"
 #include "fakes/tensor_bytes.h"
@@ -25,10 +24,11 @@ struct Deep : nn::Module {
   bool keep = true;  ///< Keep activations instead of recomputing them.
 
   explicit Deep(int depth = 4, int64_t width = 16) {
-    static std::mutex mutex;  // ranks are threads that share the default generator
-    const std::lock_guard lock(mutex);
-    torch::manual_seed(0);
-    for (int i = 0; i < depth; ++i) layers.push_back(register_module(std::to_string(i), nn::Linear(width, width)));
+    layers = fakes::make_seeded(0, [&] {
+      std::vector<nn::Linear> made;
+      for (int i = 0; i < depth; ++i) made.push_back(register_module(std::to_string(i), nn::Linear(width, width)));
+      return made;
+    });
   }
 
   at::Tensor block(size_t i, const at::Tensor& x) {

@@ -31,12 +31,13 @@ using test::message_of;
 using ::testing::HasSubstr;
 
 torch::nn::Sequential make_model() {
-  at::manual_seed(0);
-  torch::nn::Sequential model;
-  model->push_back(torch::nn::Linear(4, 8));
-  model->push_back(torch::nn::BatchNorm1d(8));
-  model->push_back(torch::nn::Linear(8, 1));
-  return model;
+  return fakes::make_seeded(0, [] {
+    torch::nn::Sequential model;
+    model->push_back(torch::nn::Linear(4, 8));
+    model->push_back(torch::nn::BatchNorm1d(8));
+    model->push_back(torch::nn::Linear(8, 1));
+    return model;
+  });
 }
 
 TensorMap values_of(torch::nn::Sequential& model, const Optimizer& optimizer) {

@@ -26,19 +26,13 @@ namespace nn = torch::nn;
 
 /// A network with several buckets if these are small. The same seed gives the same weights.
 nn::Sequential make_model(uint64_t seed = 0) {
-  torch::manual_seed(seed);
-  nn::Sequential model;
-  model->push_back(nn::Linear(6, 16));
-  model->push_back(nn::Linear(16, 16));
-  model->push_back(nn::Linear(16, 2));
-  return model;
-}
-
-// Ranks are threads of one process and share the default generator.
-std::mutex seed_mutex;
-nn::Sequential make_model_in_thread(uint64_t seed = 0) {
-  const std::lock_guard lock(seed_mutex);
-  return make_model(seed);
+  return fakes::make_seeded(seed, [] {
+    nn::Sequential model;
+    model->push_back(nn::Linear(6, 16));
+    model->push_back(nn::Linear(16, 16));
+    model->push_back(nn::Linear(16, 2));
+    return model;
+  });
 }
 
 void descend(nn::Module& model, double lr) {
@@ -67,7 +61,7 @@ std::vector<at::Tensor> train_on(int64_t num_ranks, int steps, const Distributed
   const Problem problem;
   std::vector<at::Tensor> result;
   run_ranks(num_ranks, [&](World& world) {
-    auto model = make_model_in_thread();
+    auto model = make_model();
     DistributedDataParallel net(model, world, options);
     const int64_t rows = 16 / world.size();
     for (int i = 0; i < steps; ++i) {
@@ -115,7 +109,7 @@ TEST(DistributedDataParallel, TrainsOnTheRanksOfAGroup) {
   run_ranks(4, [&](World& world) {
     const int64_t half = world.rank() % 2;
     auto group = world.split(half);
-    auto model = make_model_in_thread(static_cast<uint64_t>(half) + (group.rank() == 0 ? 0 : 7));
+    auto model = make_model(static_cast<uint64_t>(half) + (group.rank() == 0 ? 0 : 7));
     DistributedDataParallel net(model, group);
     for (int i = 0; i < 10; ++i) {
       model->zero_grad();
@@ -148,7 +142,7 @@ TEST(DistributedDataParallel, AccumulatedGradientsAreAveragedOnce) {
   auto whole = make_model();
   (problem.loss(whole, 0, 16) * 2).backward();  // two half-batches per rank, each with its own mean
   run_ranks(2, [&](World& world) {
-    auto model = make_model_in_thread();
+    auto model = make_model();
     DistributedDataParallel net(model, world);
     for (int round = 0; round < 3; ++round) {  // buckets are rebuilt in the second round
       model->zero_grad();
@@ -167,7 +161,7 @@ TEST(DistributedDataParallel, AccumulatedGradientsAreAveragedOnce) {
 TEST(DistributedDataParallel, EveryRankStartsFromRankZero) {
   const auto expected = make_model(0);
   run_ranks(3, [&](World& world) {
-    auto model = make_model_in_thread(static_cast<uint64_t>(world.rank()));
+    auto model = make_model(static_cast<uint64_t>(world.rank()));
     const DistributedDataParallel net(model, world);
     for (size_t i = 0; i < model->parameters().size(); ++i) {
       EXPECT_TRUE(torch::equal(model->parameters()[i], expected->parameters()[i]));
@@ -197,7 +191,7 @@ TEST(DistributedDataParallel, BuffersFollowRankZero) {
 
 TEST(DistributedDataParallel, FrozenParametersStayOut) {
   run_ranks(2, [&](World& world) {
-    auto model = make_model_in_thread();
+    auto model = make_model();
     model->parameters()[0].set_requires_grad(false);
     DistributedDataParallel net(model, world);
     for (int i = 0; i < 2; ++i) {
@@ -273,7 +267,7 @@ TEST(DistributedDataParallel, ARankThatStopsIsNamedByTheOthers) {
   run_ranks(
       2,
       [&](World& world) {
-        auto model = make_model_in_thread();
+        auto model = make_model();
         DistributedDataParallel net(model, world);
         if (world.rank() == 1) {  // takes no step, and leaves when rank 0 has timed out
           gave_up.wait(false);

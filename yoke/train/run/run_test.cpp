@@ -59,8 +59,7 @@ Outcome train(dist::World& world, const RunOptions& options, const std::function
               int64_t num_epochs = kEpochs) {
   Run run(world, options);
   run.fix("epochs", num_epochs);
-  torch::manual_seed(3);
-  Net model;
+  Net model = fakes::make_seeded(3, [] { return Net(); });
   DistributedDataParallel net(model, world);
   AdamW optimizer(net, {.lr = 0.01});
   Loader loader(some_samples(), world, {.batch_size = kBatch / world.size(), .seed = 5});
