@@ -18,12 +18,14 @@ namespace yoke::fakes {
 void run_ranks(int64_t num_ranks, const std::function<void(dist::World& world)>& body,
                std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
+inline std::mutex default_generator_mutex;
+
 /// Returns make(), whose random numbers start from `seed`. The default generator belongs to the process, so ranks that
-/// are threads take turns; without this, another rank's draws come in between now and then.
+/// are threads take turns. Ranks must use this for every draw from the default generator: a draw of one rank outside of
+/// it changes the numbers that another gets inside.
 template <class Make>
 auto make_seeded(uint64_t seed, const Make& make) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(default_generator_mutex);
   at::manual_seed(seed);
   return make();
 }

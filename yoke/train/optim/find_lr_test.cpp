@@ -116,7 +116,7 @@ TEST(FindLr, StopsWhereTheLossDiverges) {
 TEST(FindLr, LeavesTheTrainingAsItWas) {
   fakes::run_ranks(2, [](dist::World& world) {
     auto model = make_model(), twin = make_model();
-    const auto x = at::randn({16, 4}), y = x.sum(1, true);
+    const auto x = fakes::make_seeded(1, [] { return at::randn({16, 4}); }), y = x.sum(1, true);
     DistributedDataParallel net(model, world), twin_net(twin, world);
     AdamW optimizer(net, {.lr = 0.01}), twin_optimizer(twin_net, {.lr = 0.01});
     const auto train = [&](auto& network, AdamW& of, int num_steps) {
