@@ -31,6 +31,8 @@
 #include "yoke/train/data/sampler.h"
 #include "yoke/train/data/samples.h"
 #include "yoke/train/data/source.h"
+#include "yoke/train/data/tar_shards.h"
+#include "yoke/train/data/token_files.h"
 #include "yoke/train/device/devices.h"
 #include "yoke/train/format/optimizer_pt.h"
 #include "yoke/train/format/pt_file.h"

@@ -54,13 +54,13 @@ struct Guard : c10::impl::DeviceGuardImplInterface {
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override { setDevice(device); }
   c10::Stream getStream(c10::Device device) const override {
-    return {c10::Stream::UNSAFE, device.has_index() ? device : getDevice(), current_stream};
+    return c10::Stream(c10::Stream::UNSAFE, device.has_index() ? device : getDevice(), current_stream);
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, device.has_index() ? device : getDevice());
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
-    return {c10::Stream::UNSAFE, device.has_index() ? device : getDevice(), 1};
+    return c10::Stream(c10::Stream::UNSAFE, device.has_index() ? device : getDevice(), 1);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     const auto old = getStream(stream.device());

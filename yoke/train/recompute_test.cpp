@@ -6,7 +6,6 @@
 #include <torch/nn/functional/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-
 #include "fakes/run_ranks.h"
 #include "fakes/tensor_bytes.h"
 #include "yoke/base/error.h"

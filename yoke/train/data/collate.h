@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <concepts>
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -26,9 +26,9 @@ at::Tensor stack(const BatchRequest& request, const std::vector<at::Tensor>& ten
 at::Tensor pad(const BatchRequest& request, const std::vector<at::Tensor>& tensors, double value = 0);
 
 /// The collate function of a Loader for which none is given. A batch of tensors [...] is a tensor [n, ...]; of numbers,
-/// a tensor [n]; of Sample, a Batch; of pairs, tuples and strings, the pair or tuple of their batches and a vector. A
-/// collate function of yours is `batch operator()(const BatchRequest&, std::vector<sample>) const`; it is called on
-/// several threads at a time.
+/// a tensor [n], int64 for integers of any size; of Sample, a Batch; of pairs, tuples and strings, the pair or tuple of
+/// their batches and a vector. A collate function of yours is `batch operator()(const BatchRequest&,
+/// std::vector<sample>) const`; it is called on several threads at a time.
 struct Stack {
   at::Tensor operator()(const BatchRequest& request, const std::vector<at::Tensor>& samples) const {
     return stack(request, samples);
@@ -48,8 +48,9 @@ struct Stack {
   template <class Number>
   requires std::is_arithmetic_v<Number> at::Tensor operator()(const BatchRequest& request,
                                                               const std::vector<Number>& samples) const {
-    auto result = request.empty({static_cast<int64_t>(samples.size())}, c10::CppTypeToScalarType<Number>::value);
-    std::copy(samples.begin(), samples.end(), static_cast<Number*>(result.data_ptr()));
+    using Item = std::conditional_t<std::is_integral_v<Number> && !std::is_same_v<Number, bool>, int64_t, Number>;
+    auto result = request.empty({static_cast<int64_t>(samples.size())}, c10::CppTypeToScalarType<Item>::value);
+    std::copy(samples.begin(), samples.end(), static_cast<Item*>(result.data_ptr()));
     return result;
   }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "yoke/train/data/sample_random.h"
 
@@ -61,6 +62,28 @@ class BatchRequest {
  private:
   std::span<const int64_t> samples_;
   Options options_;
+};
+
+/// A source whose samples are function(sample) or function(sample, random) of another source's samples, such as a
+/// decoded and augmented image of a file. Workers call the function at the same time.
+template <class Source, class Function>
+class MappedSource {
+ public:
+  MappedSource(Source source, Function function) : source_(std::move(source)), function_(std::move(function)) {}
+
+  int64_t size() const { return static_cast<int64_t>(source_.size()); }
+
+  auto sample(int64_t index, SampleRandom& random) const {
+    if constexpr (requires { function_(source_.sample(index), random); }) {
+      return function_(source_.sample(index), random);
+    } else {
+      return function_(source_.sample(index));
+    }
+  }
+
+ private:
+  Source source_;
+  Function function_;
 };
 
 }  // namespace yoke::train

@@ -1,0 +1,60 @@
+// yoke/train/data/token_files.h -- sequences of tokens from binary files, for language models.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "yoke/train/data/collate.h"
+#include "yoke/train/data/source.h"
+
+namespace yoke::train {
+
+struct TokenOptions {
+  int64_t sequence_length = 1024;
+  at::ScalarType dtype = at::kUInt16;      ///< Of the files: kUInt16, or kUInt32; the machine's byte order.
+  int64_t offset_bytes = 0;                ///< Of the first token in each file, for files with a header.
+  int64_t vocabulary_size = 0;             ///< If above 0, a token of this number or above is an error.
+  std::optional<int64_t> end_of_document;  ///< The token after each document; sequences then have `documents`.
+};
+
+/// All tensors are int64 [batch, sequence_length].
+struct TokenBatch {
+  at::Tensor data;
+  at::Tensor target;  ///< The token after each token of `data`.
+  /// The number of the document to which a token of `data` belongs: 0 for the first one in its sequence. A mask that
+  /// allows attention only where the numbers are equal keeps packed documents apart. Undefined without end_of_document.
+  at::Tensor documents;
+};
+
+inline void for_each_tensor(TokenBatch& batch, const TensorFunction& f) {
+  for_each_tensor(batch.documents, f);
+  for_each_tensor(batch.data, f);
+  for_each_tensor(batch.target, f);
+}
+
+/// A source of the sequences in files of tokens without any structure, as nanoGPT and llm.c write them. Sequence i of a
+/// file has the tokens from i * sequence_length on; the last tokens that are no whole sequence are left out. Files are
+/// read, not mapped, so a file that becomes shorter is an error and not a crash. Its pages stay in the system's cache.
+class TokenFiles {
+ public:
+  /// Errors  kInvalidArgument: no files, or an option that is out of range; kDataLoss: a file whose size is not that of
+  ///         whole tokens, or that has fewer than one sequence; as errno says, with the path.
+  TokenFiles(std::vector<std::filesystem::path> paths, const TokenOptions& options);
+
+  int64_t size() const;  ///< The number of sequences in all files.
+
+  /// Errors  kDataLoss: a file has become shorter, or a token is outside of the vocabulary; names file and position.
+  TokenBatch batch(const BatchRequest& request) const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace yoke::train
