@@ -11,9 +11,9 @@ namespace yoke::cli {
 
 // Each is in the file of its command.
 using AddCommand = void(CLI::App& cmd, Context& context);
-AddCommand add_agent, add_bind, add_devices, add_doctor, add_jobs, add_kill, add_logs, add_metrics, add_ps, add_run,
-    add_stack, add_stop, add_top, add_topo, add_train, add_visible, add_watch, add_new, add_completion, add_complete,
-    add_man;
+AddCommand add_agent, add_bind, add_devices, add_doctor, add_jobs, add_kill, add_logs, add_metrics, add_profile, add_ps,
+    add_run, add_stack, add_stop, add_top, add_topo, add_train, add_visible, add_watch, add_new, add_completion,
+    add_complete, add_man;
 
 namespace {
 
@@ -32,6 +32,7 @@ constexpr auto kCommands = std::to_array<Command>({
     {.name = "kill", .summary = "End processes on devices", .add = add_kill, .rewrite = with_signal_option},
     {.name = "logs", .summary = "Print what the ranks of a running job printed last", .add = add_logs},
     {.name = "metrics", .summary = "Print or serve what the devices are doing, for Prometheus", .add = add_metrics},
+    {.name = "profile", .summary = "Name the bottleneck of a training from its traces", .add = add_profile},
     {.name = "ps", .summary = "List the processes on all devices, and what they belong to", .add = add_ps},
     {.name = "run", .summary = "Start a program once for each rank, on one machine or several", .add = add_run},
     {.name = "stack", .summary = "Show where the ranks of a job are: native and Python stacks", .add = add_stack},

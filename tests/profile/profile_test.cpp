@@ -1,0 +1,543 @@
+// `yoke profile` against trainings with a planted bottleneck: simulated ones (simulation.h), whose gain without it is
+// known exactly, and those that plant.py trained and recorded.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "tests/profile/simulation.h"
+#include "tests/support/command.h"
+#include "tests/support/message_of.h"
+#include "yoke/base/error.h"
+#include "yoke/profile/judge.h"
+#include "yoke/profile/trace_file.h"
+#include "yoke/profile/trace_reader.h"
+
+namespace yoke::test {
+namespace {
+
+using profile::Cause;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using Json = nlohmann::json;
+
+profile::Trace read(const std::string& text, const std::string& path = "trace.json", size_t piece = 4 << 20) {
+  size_t at = 0;
+  return profile::read_trace(
+      [&](std::span<char> buffer) {
+        const auto count = text.copy(buffer.data(), std::min(buffer.size(), piece), at);
+        at += count;
+        return count;
+      },
+      path);
+}
+
+profile::Report judge(const std::vector<std::string>& traces) {
+  std::vector<profile::RankAccount> accounts;
+  for (const auto& trace : traces) accounts.push_back(profile::account_for(read(trace)));
+  return profile::judge(std::move(accounts));
+}
+
+std::string named(const profile::Report& report) {
+  return report.bottleneck ? std::string(rule_of(report.bottleneck->cause).name) : "none";
+}
+
+std::string causes_of(const profile::Report& report) {
+  std::string text;
+  for (const auto& finding : report.findings) {
+    text += fmt::format("{} {:.1f} %, ", rule_of(finding.cause).name, finding.ceiling_percent);
+  }
+  return text;
+}
+
+using Change = std::function<void(Training&)>;
+
+struct Planted {
+  std::string test;
+  std::string bottleneck;
+  Change plant;     ///< Makes a healthy training ill.
+  Change fix = {};  ///< What somebody would do about it, on top of `plant`; without it the healthy training.
+};
+
+void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.test; }
+
+class PlantedBottleneck : public testing::TestWithParam<Planted> {};
+
+// Oracle: the simulation of the same training without the bottleneck.
+TEST_P(PlantedBottleneck, IsNamedWithTheGainOfItsFix) {
+  for (int64_t seed = 1; seed <= (kIsSanitized ? 1 : 3); ++seed) {
+    Training ill{.seed = seed};
+    GetParam().plant(ill);
+    Training well =
+        GetParam().fix ? ill : Training{.seed = seed, .num_ranks = ill.num_ranks, .has_device = ill.has_device};
+    if (GetParam().fix) GetParam().fix(well);
+    const auto planted = simulate(ill), fixed = simulate(well);
+    const auto report = judge(planted.traces);
+    const double gain = 100 * (1 - fixed.step_us / planted.step_us);
+    EXPECT_EQ(named(report), GetParam().bottleneck) << causes_of(report);
+    if (!report.bottleneck) continue;
+    EXPECT_NEAR(report.bottleneck->ceiling_percent, gain, 10) << causes_of(report);
+    EXPECT_GE(report.bottleneck->ceiling_percent, gain - 3) << "a ceiling below the gain";
+    EXPECT_NE(report.confidence, profile::Confidence::kLow);
+  }
+}
+
+const Planted kPlanted[] = {
+    {"LoaderStarvesTheDevice", "data_loading", [](Training& t) { t.loader_us = 45'000; }},
+    {"LoaderWithoutDevice", "data_loading",
+     [](Training& t) {
+       t.has_device = false;
+       t.loader_us = 9'000;
+     }},
+    {"CollectivesOutlastBackward", "communication",
+     [](Training& t) {
+       t.num_ranks = 4;
+       t.collective_us = 9'000;
+     }},
+    {"GlooOutlastsBackward", "communication",
+     [](Training& t) {
+       t.has_device = false;
+       t.num_ranks = 2;
+       t.collective_us = 9'000;
+     }},
+    {"SlowRankWithDevice", "skew",
+     [](Training& t) {
+       t.num_ranks = 2;
+       t.late_us = 14'000;
+     }},
+    {"SlowRankOfEight", "skew",
+     [](Training& t) {
+       t.num_ranks = 8;
+       t.late_us = 14'000;
+     }},
+    {"SlowRankWithoutDevice", "skew",
+     [](Training& t) {
+       t.has_device = false;
+       t.num_ranks = 3;
+       t.late_us = 14'000;
+     }},
+    {"LaunchBound", "small_operations",
+     [](Training& t) {
+       t.num_layers = 200;
+       t.matmul_us = 3;
+       t.elementwise_us = 3;
+       t.optimizer_us = 100;
+       t.launch_us = 15;
+     },
+     [](Training& t) { t.launch_us = 0.5; }},
+    {"TinyOperationsWithoutDevice", "small_operations",
+     [](Training& t) {
+       t.has_device = false;
+       t.num_layers = 300;
+       t.matmul_us = 3;
+       t.elementwise_us = 3;
+       t.num_elementwise = 4;
+     },
+     [](Training& t) { t.num_layers = 1; }},
+    {"ItemAfterEachLayer", "host_sync",
+     [](Training& t) {
+       t.num_syncs = 24;
+       t.launch_us = 30;
+       t.matmul_us = 60;
+       t.num_elementwise = 2;
+       t.optimizer_us = 200;
+     },
+     [](Training& t) { t.num_syncs = 0; }},
+    {"CopiesFromPageableMemory", "device_copy",
+     [](Training& t) {
+       t.copy_us = 12'000;
+       t.is_pinned = false;
+     }},
+    {"CopiesInTheWay", "device_copy", [](Training& t) { t.copy_us = 12'000; }},
+    {"Float32WithoutTensorCores", "precision", [](Training& t) { t.uses_tensor_cores = false; },
+     [](Training& t) { t.matmul_us /= 8; }},
+    {"UnfusedElementwise", "memory_bandwidth",
+     [](Training& t) {
+       t.num_elementwise = 10;
+       t.elementwise_us = 60;
+     },
+     [](Training& t) { t.num_elementwise = 1; }},
+    {"HeavyOptimizer", "optimizer",
+     [](Training& t) {
+       t.optimizer_us = 30'000;
+       t.num_optimizer_kernels = 200;
+     }},
+    {"HeavyOptimizerWithoutDevice", "optimizer",
+     [](Training& t) {
+       t.has_device = false;
+       t.optimizer_us = 30'000;
+       t.num_optimizer_kernels = 200;
+     }},
+};
+INSTANTIATE_TEST_SUITE_P(All, PlantedBottleneck, testing::ValuesIn(kPlanted),
+                         [](const auto& test) { return test.param.test; });
+
+// What is no bottleneck, in 64 trainings: networks, ranks and devices of many kinds, a loader, a copy and collectives
+// that the device does not notice.
+TEST(HealthyTraining, HasNoBottleneck) {
+  int64_t num_trainings = 0;
+  const int64_t num_seeds = kIsSanitized ? 2 : 16;
+  for (int64_t seed = 0; seed < num_seeds; ++seed) {
+    for (const bool has_device : {true, false}) {
+      for (const int64_t num_ranks : {int64_t{1}, 2 + seed % 3}) {
+        Training training{.seed = seed, .num_ranks = num_ranks, .num_steps = 3 + seed % 5, .has_device = has_device};
+        training.num_layers = 8 + 4 * (seed % 7);
+        training.matmul_us = static_cast<double>(300 + 150 * (seed % 5));
+        training.elementwise_us = static_cast<double>(8 + 6 * (seed % 4));
+        training.num_elementwise = 1 + seed % 3;
+        training.optimizer_us = static_cast<double>(300 + 100 * (seed % 6));
+        training.num_syncs = has_device ? seed % 2 : 0;
+        training.uses_tensor_cores = true;
+        const double step_us = simulate(training).step_us;
+        training.collective_us = step_us * 0.01;
+        training.loader_us = has_device ? step_us * 0.3 : step_us * 0.01;
+        training.copy_us = step_us * 0.02;
+        training.marks_steps = seed % 4 != 3;
+        const auto report = judge(simulate(training).traces);
+        EXPECT_EQ(named(report), "none") << "seed " << seed << ", " << num_ranks << " ranks, device " << has_device
+                                         << ": " << causes_of(report);
+        ++num_trainings;
+      }
+    }
+  }
+  EXPECT_EQ(num_trainings, 4 * num_seeds);
+}
+
+std::string with_host(const std::string& trace, const std::string& host) {
+  const auto at = trace.find("\"displayTimeUnit\"");
+  return trace.substr(0, at) + "\"host\": " + host + ",\n" + trace.substr(at);
+}
+
+TEST(HostFacts, NameThreadsAndPaging) {
+  const auto trace = simulate({.has_device = false}).traces[0];
+  EXPECT_EQ(named(judge({with_host(trace, R"({"num_threads": 8, "num_cpus": 8})")})), "none");
+  const auto threads = judge({with_host(trace, R"({"num_threads": 2, "num_cpus": 8})")});
+  EXPECT_EQ(named(threads), "threads");
+  EXPECT_NEAR(threads.bottleneck->ceiling_percent, 75, 5);  // nearly all of the step is large operations
+  const auto paging = judge({with_host(trace, R"({"memory_stall_us": 60000})")});  // of 6 steps of 30 ms
+  EXPECT_EQ(named(paging), "paging");
+  EXPECT_NEAR(paging.bottleneck->ceiling_percent, 33, 3);
+}
+
+TEST(Skew, NamesTheSlowRankAndWhatItDoes) {
+  const auto report = judge(simulate({.num_ranks = 4, .has_device = false, .late_us = 20'000}).traces);
+  ASSERT_TRUE(report.straggler);
+  EXPECT_EQ(report.straggler->rank, 3);
+  EXPECT_THAT(report.straggler->why, HasSubstr("computes"));
+}
+
+TEST(Ranks, OneOfSeveralIsNoCertainty) {
+  const auto all = simulate({.num_ranks = 2, .collective_us = 9'000});
+  const auto report = judge({all.traces[0]});
+  EXPECT_EQ(named(report), "communication");
+  EXPECT_EQ(report.confidence, profile::Confidence::kMedium);
+  EXPECT_THAT(report.notes, testing::Contains(HasSubstr("1 of 2 ranks")));
+}
+
+// The same answer whatever pieces the file comes in, and however its bytes are spread: the reader starts an event anew
+// when the piece ends in it.
+TEST(Reader, ReadsTheSameInPiecesOfAnySize) {
+  const auto text = simulate({.num_steps = 1, .num_layers = 2}).traces[0];
+  const auto whole = read(text);
+  for (const size_t piece : {1, 7, 100, 4097}) {
+    const auto trace = read(text, "trace.json", piece);
+    ASSERT_EQ(trace.events.size(), whole.events.size());
+    for (size_t i = 0; i < whole.events.size(); ++i) {
+      EXPECT_EQ(trace.events[i].start_ns, whole.events[i].start_ns);
+      EXPECT_EQ(trace.names[trace.events[i].name].text, whole.names[whole.events[i].name].text);
+    }
+  }
+}
+
+std::string event(const std::string& members) {
+  return R"({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5)" + members + "}";
+}
+
+TEST(HostileTrace, IsReadAsFarAsItMakesSense) {
+  // Fields that are missing, not numbers, negative, or too large.
+  auto trace = read("[" + event("") + R"(,{"ph":"X","cat":"cpu_op","name":"a","ts":1},{},3,"x",null,
+      {"ph":"X","cat":"cpu_op","name":"b","ts":1e400,"dur":1},{"ph":"X","cat":"cpu_op","name":"c","ts":NaN,"dur":1},
+      {"ph":"X","cat":"cpu_op","name":"d","ts":1,"dur":-1},{"ph":"X","cat":"cpu_op","name":"e","ts":1,"dur":1e300}])");
+  EXPECT_EQ(trace.events.size(), 1);
+  EXPECT_EQ(trace.num_without_duration, 8);
+  EXPECT_FALSE(trace.is_truncated);
+
+  // Commas without events between them.
+  trace = read("[," + event("") + ",,\n, " + event("") + ",]");
+  EXPECT_EQ(trace.events.size(), 2);
+  EXPECT_FALSE(trace.is_truncated);
+
+  // Begins and ends: a pair, an end too many, a begin without its end.
+  trace = read(R"([{"ph":"B","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1},{"ph":"E","pid":1,"tid":1,"ts":4.5},
+      {"ph":"E","pid":1,"tid":1,"ts":5},{"ph":"B","cat":"cpu_op","name":"b","pid":1,"tid":2,"ts":6}])");
+  ASSERT_EQ(trace.events.size(), 1);
+  EXPECT_EQ(trace.events[0].duration_ns, 3500);
+  EXPECT_EQ(trace.num_without_duration, 2);
+
+  // Kineto has written a member without a value, and names with quotes and line ends.
+  trace = read(R"({"traceEvents":[{"name":"a\"\n\u001b[31m","cat":"cpu_op","args":{"Process Group": ,"x":[1,]},)"
+               R"("ph":"X","ts":1,"dur":2,"pid":1,"tid":"t"}],"distributedInfo":{"rank": 3, "world_size": }})");
+  ASSERT_EQ(trace.events.size(), 1);
+  EXPECT_EQ(trace.names[0].text, "a\"\n\x1b[31m");
+  EXPECT_EQ(trace.rank, 3);
+
+  // A run that was killed while it wrote.
+  const auto whole = simulate({.num_steps = 2, .num_layers = 2}).traces[0];
+  trace = read(whole.substr(0, whole.size() / 2));
+  EXPECT_TRUE(trace.is_truncated);
+  EXPECT_GT(trace.events.size(), 10);
+  (void)profile::judge({profile::account_for(trace)});
+
+  // Nesting does not take stack.
+  trace = read("{\"x\":" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + ",\"traceEvents\":[" +
+               event("") + "]}");
+  EXPECT_EQ(trace.events.size(), 1);
+
+  // 100,000 threads.
+  std::string many = "[";
+  for (int i = 0; i < 100'000; ++i) {
+    many += fmt::format(R"({{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":{},"ts":{},"dur":1}},)", i, i);
+  }
+  EXPECT_EQ(profile::account_for(read(many + "]")).steps.size(), 1);
+}
+
+TEST(HostileTrace, IsRefusedWhenItIsNone) {
+  for (const auto* text : {"", "{}", "[]", "{\"traceEvents\":[]}",
+                           "\x7f"
+                           "ELF",
+                           "null", "{\"traceEvents\":{}}", "[[[["}) {
+    EXPECT_THAT(message_of([&] { read(text, "some.json"); }, ErrorCode::kDataLoss),
+                AllOf(HasSubstr("some.json"), HasSubstr("found no events")));
+  }
+}
+
+// A file of 100 GB whose first string never ends is neither read to its end nor kept in memory.
+TEST(HostileTrace, AValueWithoutEndIsGivenUp) {
+  size_t num_read = 0;
+  const auto endless = [&](std::span<char> buffer) {
+    std::fill(buffer.begin(), buffer.end(), 'a');
+    if (num_read == 0) std::copy_n("{\"a\":\"", 6, buffer.begin());
+    num_read += buffer.size();
+    return buffer.size();
+  };
+  EXPECT_THAT(message_of([&] { profile::read_trace(endless, "some.json"); }, ErrorCode::kDataLoss),
+              HasSubstr("some.json"));
+  EXPECT_LT(num_read, size_t{200} << 20);
+}
+
+TEST(Ranks, TwoTracesOfOneRankAreRefusedUnlessTheyGoOn) {
+  const auto text = simulate({.num_steps = 2, .num_layers = 2}).traces[0];
+  EXPECT_THAT(message_of([&] { judge({text, text}); }), AllOf(HasSubstr("rank 0"), HasSubstr("step 5")));
+  auto later = text;
+  for (const auto* step : {"Step#5", "Step#6"})
+    later.replace(later.find(step), 6, std::string("Step#") + (step[5] == '5' ? "7" : "8"));
+  const auto report = judge({text, later});
+  ASSERT_EQ(report.ranks.size(), 1);
+  EXPECT_EQ(report.ranks[0].num_steps, 4);
+}
+
+Result yoke(std::vector<std::string> words) {
+  words.insert(words.begin(), {YOKE_COMMAND, "profile"});
+  return run({.argv = std::move(words), .environment = {{"COLUMNS", "160"}}});
+}
+
+// What plant.py recorded on two processors (docs/profile.md has the figures). gain.json beside the traces says by how
+// much the same steps were shorter without the bottleneck.
+struct Recorded {
+  std::string folder, bottleneck;
+};
+void PrintTo(const Recorded& recorded, std::ostream* out) { *out << recorded.folder; }
+
+class RecordedTraining : public testing::TestWithParam<Recorded> {};
+
+TEST_P(RecordedTraining, IsNamedWithTheGainThatWasMeasured) {
+  const auto folder = std::string(YOKE_RECORDED "/") + GetParam().folder;
+  const auto traces = profile::find_traces(folder + "/traces");
+  const auto result = yoke({"--trace", folder + "/traces", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto report = Json::parse(result.out);
+  EXPECT_EQ(report["bottleneck"], GetParam().bottleneck) << result.out;
+  ASSERT_EQ(report["ranks"].size(), traces.size());
+  if (GetParam().bottleneck == "none") return;
+  const auto gain = Json::parse(slurp(folder + "/gain.json"));
+  EXPECT_NEAR(report["gain_ceiling_percent"].get<double>(), gain["gain_percent"].get<double>(), 10) << result.out;
+  EXPECT_THAT(report["evidence"].size(), testing::Ge(2));
+}
+
+const Recorded kRecorded[] = {
+    {"healthy_mlp", "none"},
+    {"healthy_cnn", "none"},
+    {"healthy_ddp", "none"},
+    {"slow_dataset", "data_loading"},
+    {"slow_worker", "data_loading"},
+    {"slow_collate", "data_loading"},
+    {"large_gradients", "communication"},
+    {"synchronous_all_reduce", "communication"},
+    {"slow_rank", "skew"},
+    {"slow_loader_of_one_rank", "skew"},
+    {"tiny_operations", "small_operations"},
+    {"loop_optimizer", "optimizer"},
+    {"one_thread", "threads"},
+};
+INSTANTIATE_TEST_SUITE_P(All, RecordedTraining, testing::ValuesIn(kRecorded),
+                         [](const auto& test) { return test.param.folder; });
+
+TEST(ProfileCommand, NamesWhatTakesTheTime) {
+  const auto evidence = [](const std::string& folder) {
+    return Json::parse(yoke({"--trace", std::string(YOKE_RECORDED "/") + folder, "--json"}).out)["evidence"].dump();
+  };
+  EXPECT_THAT(evidence("tiny_operations/traces"), HasSubstr("MulBackward0"));
+  EXPECT_THAT(evidence("slow_worker/traces"), HasSubstr("_MultiProcessingDataLoaderIter"));
+  EXPECT_THAT(evidence("slow_dataset/traces"), HasSubstr("_SingleProcessDataLoaderIter"));
+  EXPECT_THAT(evidence("loop_optimizer/traces"), HasSubstr("Optimizer.step#Adam.step"));
+}
+
+TEST(ProfileCommand, PrintsTheAnswerFirst) {
+  TemporaryFolder folder;
+  const auto all = simulate({.num_ranks = 2, .late_us = 14'000});
+  for (size_t rank = 0; rank < all.traces.size(); ++rank) folder.write(fmt::format("r{}.json", rank), all.traces[rank]);
+  const auto result = yoke({"--trace", folder.path()});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, IsEmpty());
+  EXPECT_THAT(result.out, testing::StartsWith("Waiting for a slow rank limits this training: a fix saves at most "));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("Rank 1 comes last"), HasSubstr("\nNext: ")));
+  const auto one = yoke({"--trace", folder.path("r0.json"), folder.path("r1.json"), "--json"});
+  EXPECT_EQ(Json::parse(one.out)["straggler"]["rank"], 1);
+}
+
+TEST(ProfileCommand, PrintsNothingThatATerminalObeys) {
+  TemporaryFolder folder;
+  folder.write("rank\x1b[31m\n0.json", "[" + event("") + "]");
+  const auto result = yoke({"--trace", folder.path()});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, Not(HasSubstr("\x1b")));
+}
+
+struct Refused {
+  std::string test, text;
+};
+void PrintTo(const Refused& refused, std::ostream* out) { *out << refused.test; }
+
+class RefusedFile : public testing::TestWithParam<Refused> {};
+
+TEST_P(RefusedFile, IsNamed) {
+  TemporaryFolder folder;
+  folder.write("some.json", GetParam().text);
+  for (const auto& path : {folder.path("some.json"), folder.path()}) {
+    const auto result = yoke({"--trace", path});
+    EXPECT_EQ(result.exit_code, 65);
+    EXPECT_THAT(result.err, AllOf(testing::StartsWith("yoke profile: "), HasSubstr(folder.path("some.json"))));
+    EXPECT_THAT(result.out, IsEmpty());
+  }
+}
+
+const Refused kRefused[] = {
+    {"Empty", ""},
+    {"Text", "no trace"},
+    {"NulBytes", std::string(1000, '\0')},
+    {"Program", std::string("\x7f"
+                            "ELF\2\1\1\0\0",
+                            9)},
+    {"NoMembers", "{}"},
+    {"NoEvents", R"({"traceEvents": []})"},
+    {"EventsOfOtherTypes", R"({"traceEvents": [1, "a", null, [[]], {"ph": 5, "cat": {}, "name": [], "ts": "x"}]})"},
+    {"EventsAreText", R"({"traceEvents": "X", "distributedInfo": 7, "host": []})"},
+    {"NumbersOutOfRange", R"([{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1e999, "dur": 99999999999999999999}])"},
+    {"DeepNesting", std::string(1'000'000, '[')},
+    {"DeepObjects",
+     [] {
+       std::string text;
+       for (int i = 0; i < 100'000; ++i) text += R"({"a":)";
+       return text;
+     }()},
+    {"DamagedArchive", std::string("\x1f\x8b\x08\0\0\0\0\0\0\3 damaged", 20)},
+    {"EmptyArchive", std::string("\x1f\x8b\x08\0\0\0\0\0\0\3", 10)},
+};
+INSTANTIATE_TEST_SUITE_P(All, RefusedFile, testing::ValuesIn(kRefused),
+                         [](const auto& test) { return test.param.test; });
+
+TEST(ProfileCommand, SaysWhichFileIsMissing) {
+  TemporaryFolder folder;
+  const auto missing = yoke({"--trace", folder.path("missing.json")});
+  EXPECT_EQ(missing.exit_code, 66);
+  EXPECT_THAT(missing.err, HasSubstr(folder.path("missing.json")));
+  folder.write("readme.txt", "not a trace");
+  ASSERT_EQ(mkfifo(folder.path("waits.json").c_str(), 0600), 0);  // reading it would wait for ever
+  std::filesystem::create_symlink("/no/such/trace.json", folder.path("vanished.json"));
+  std::filesystem::create_directory(folder.path("folder.json"));
+  const auto none = yoke({"--trace", folder.path()});
+  EXPECT_EQ(none.exit_code, 66);
+  EXPECT_THAT(none.err, AllOf(HasSubstr(folder.path()), HasSubstr("there is no trace in this folder")));
+  const auto vanished = yoke({"--trace", folder.path("vanished.json")});
+  EXPECT_EQ(vanished.exit_code, 66);
+  EXPECT_THAT(vanished.err, HasSubstr("vanished.json"));
+}
+
+TEST(ProfileCommand, WithoutTracesSaysWhatToGive) {
+  const auto result = yoke({});
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_THAT(result.err, AllOf(testing::StartsWith("yoke profile: "), HasSubstr("--trace"), HasSubstr("--help")));
+}
+
+TEST(ProfileCommand, ReadsATruncatedArchiveAsFarAsItGoes) {
+  TemporaryFolder folder;
+  const auto whole = slurp(YOKE_RECORDED "/slow_dataset/traces/rank0.json.gz");
+  folder.write("rank3.json.gz", whole.substr(0, whole.size() / 2));
+  const auto result = yoke({"--trace", folder.path(), "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto report = Json::parse(result.out);
+  EXPECT_EQ(report["ranks"][0]["rank"], 3);
+  EXPECT_THAT(report["notes"].dump(), HasSubstr("rank3.json.gz ends in the middle"));
+}
+
+TEST(ProfileCommand, SaysWhichRankEachFileIs) {
+  TemporaryFolder folder;
+  folder.write("rank2.json", "[" + event("") + "]");
+  folder.write("host_4121.rank-7.pt.trace.json", "[" + event("") + "]");
+  const auto report = Json::parse(yoke({"--trace", folder.path(), "--json"}).out);
+  ASSERT_EQ(report["ranks"].size(), 2);
+  EXPECT_EQ(report["ranks"][0]["rank"], 2);
+  EXPECT_EQ(report["ranks"][0]["trace"], folder.path("rank2.json"));
+  EXPECT_EQ(report["ranks"][1]["rank"], 7);
+  const auto narrow =
+      run({.argv = {YOKE_COMMAND, "profile", "--trace", folder.path()}, .environment = {{"COLUMNS", "80"}}});
+  EXPECT_THAT(narrow.out, AllOf(HasSubstr("\n   2  rank2.json "), HasSubstr("\n   7  host_4121")));
+}
+
+TEST(ProfileCommand, ShowsProgressOnATerminalOnly) {
+  TemporaryFolder folder;
+  const auto path = folder.path("slow.json");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  for (const bool on_terminal : {true, false}) {
+    Command command({.argv = {YOKE_COMMAND, "profile", "--trace", path}, .on_terminal = on_terminal});
+    {
+      const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+      ASSERT_TRUE(fd);
+      const std::string blanks(1 << 20, ' ');
+      const auto has_shown = [&] { return command.out().find("slow.json: ") != std::string::npos; };
+      const auto end = std::chrono::steady_clock::now() + (on_terminal ? milliseconds(20'000) : milliseconds(1'000));
+      while (!has_shown() && std::chrono::steady_clock::now() < end) {
+        write_all(fd.value(), std::as_bytes(std::span(blanks)), path);
+        command.wait_until(has_shown, milliseconds(50));
+      }
+      const auto text = "[" + event("") + "]";
+      write_all(fd.value(), std::as_bytes(std::span(text)), path);
+    }
+    const auto result = command.wait();
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.out.find("slow.json: ") != std::string::npos, on_terminal);
+    EXPECT_THAT(result.err, IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,294 @@
+#include "yoke/profile/account.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "yoke/profile/timeline.h"
+
+namespace yoke::profile {
+namespace {
+
+/// A device that idles for less than this waits for the next launch and not for something else; likewise a host on the
+/// way from one small operation to the next. Launching takes 5 to 20 us.
+constexpr int64_t kLaunchGapNs = 100'000;
+/// An operation of the host that takes less computes next to nothing: dispatch takes 1 to 5 us, and the profiler as
+/// much again. (TraceLens counts kernels below 10 us.)
+constexpr int64_t kSmallOperationNs = 20'000;
+/// An operation that takes longer is worth several threads: libtorch divides work from 32,768 elements on.
+constexpr int64_t kParallelOperationNs = 100'000;
+/// Float32 on tensor cores (TF32) against ordinary units, by NVIDIA's data sheets: 156 and 19.5 TFLOP/s (A100), 495 and
+/// 67 (H100).
+constexpr double kTensorCoreSpeedup = 8;
+
+/// An operation that no other calls.
+struct Outermost {
+  Interval time;
+  uint32_t name = 0;
+  int64_t longest_part_ns = 0;  ///< Of the operations in it, each without those that it calls.
+};
+
+class Accountant {
+ public:
+  explicit Accountant(const Trace& trace) : trace_(trace), timeline_(trace) {}
+
+  RankAccount run() {
+    account_ = {.path = trace_.path,
+                .rank = trace_.rank.value_or(0),
+                .world_size = trace_.world_size,
+                .host = trace_.host,
+                .has_device = timeline_.has_device(),
+                .has_steps = timeline_.has_steps(),
+                .num_without_duration = trace_.num_without_duration,
+                .is_truncated = trace_.is_truncated};
+    for (const auto& window : timeline_.windows()) {
+      account_.steps.push_back({.number = window.number, .length_ns = window.time.length()});
+    }
+    timeline_.has_device() ? account_device() : account_host();
+    account_paging();
+    find_largest_parts();
+    return std::move(account_);
+  }
+
+ private:
+  /// Adds what each step has of `set` to `sum(step)`.
+  template <class Sum>
+  void add(const Intervals& set, Sum sum) {
+    for (size_t i = 0; i < account_.steps.size(); ++i) {
+      std::invoke(sum, account_.steps[i]) += length_within(set, timeline_.windows()[i].time);
+    }
+  }
+  void lose(Cause cause, const Intervals& set) {
+    add(set, [cause](Step& step) -> int64_t& { return step.lost_ns[static_cast<size_t>(cause)]; });
+  }
+  /// The same for a part of the time. REQUIRES: nothing is lost to `cause` yet.
+  void lose(Cause cause, const Intervals& set, double share) {
+    lose(cause, set);
+    for (auto& step : account_.steps) {
+      auto& lost = step.lost_ns[static_cast<size_t>(cause)];
+      lost = static_cast<int64_t>(static_cast<double>(lost) * share);
+    }
+  }
+
+  Step* step_at(int64_t time) {
+    const auto index = timeline_.window_at(time);
+    return index < 0 ? nullptr : &account_.steps[static_cast<size_t>(index)];
+  }
+
+  /// Each collective is given the part of `exposed` from its start to the start of the next one in the step; the first
+  /// one also what comes before it.
+  void add_collectives(Kind kind, const Intervals& exposed) {
+    auto events = timeline_.events(kind, kind);
+    std::stable_sort(events.begin(), events.end(),
+                     [](const Event* a, const Event* b) { return a->start_ns < b->start_ns; });
+    for (size_t i = 0; i < events.size(); ++i) {
+      const auto index = timeline_.window_at(events[i]->start_ns);
+      if (index < 0) continue;
+      auto& step = account_.steps[static_cast<size_t>(index)];
+      auto time = timeline_.windows()[static_cast<size_t>(index)].time;
+      if (!step.collectives.empty()) time.begin = events[i]->start_ns;
+      if (i + 1 < events.size()) time.end = std::min(time.end, events[i + 1]->start_ns);
+      step.collectives.push_back({.key = std::hash<std::string>()(trace_.names[events[i]->name].text),
+                                  .duration_ns = events[i]->duration_ns,
+                                  .exposed_ns = length_within(exposed, time)});
+    }
+  }
+
+  /// Those of the main thread, in order, except for those that begin in `without`.
+  std::vector<Outermost> outermost_operations(const Intervals& without) const {
+    std::vector<Outermost> outermost;
+    std::vector<Interval> open;   // the operations around this one, the outermost first
+    std::vector<int64_t> own_ns;  // of each of them: its time without those that it calls
+    const auto close_until = [&](int64_t time) {
+      while (!open.empty() && open.back().end <= time) {
+        outermost.back().longest_part_ns = std::max(outermost.back().longest_part_ns, own_ns.back());
+        open.pop_back();
+        own_ns.pop_back();
+      }
+    };
+    for (const auto* event : timeline_.events(Kind::kOperation, Kind::kOperation)) {
+      if (event->track != timeline_.main_track()) continue;
+      const Interval operation{event->start_ns, event->end_ns()};
+      close_until(operation.begin);
+      if (open.empty()) outermost.push_back({operation, event->name});
+      if (!own_ns.empty()) own_ns.back() -= operation.length();
+      open.push_back(operation);
+      own_ns.push_back(operation.length());
+    }
+    close_until(INT64_MAX);
+    std::erase_if(outermost, [&](const Outermost& operation) {
+      return length_within(without, {operation.time.begin, operation.time.begin + 1}) > 0;
+    });
+    return outermost;
+  }
+
+  void account_host() {
+    const auto& loader = timeline_.of(Kind::kLoader);
+    const auto computing = subtract(timeline_.of(Kind::kOperation), loader);
+    lose(Cause::kDataLoading, loader);
+    lose(Cause::kOptimizer, subtract(timeline_.of(Kind::kOptimizer), loader));
+    add(computing, &Step::computing_ns);
+
+    // Collectives are in the way of the training thread while it prepares them, while they run and it does nothing
+    // else, and on the short ways before and after.
+    const auto& calls = timeline_.of(Kind::kCollectiveCall);
+    const auto collectives = timeline_.of({Kind::kHostCollective, Kind::kCollectiveCall});
+    auto idle = subtract(subtract(timeline_.in_steps(), collectives),
+                         timeline_.of({Kind::kOperation, Kind::kLoader, Kind::kOptimizer}));
+    auto communicating = idle;
+    std::erase_if(communicating, [&](const Interval& gap) {
+      return gap.length() > kLaunchGapNs || length_within(collectives, {gap.begin - 1, gap.end + 1}) == 0;
+    });
+    idle = subtract(idle, communicating);
+    for (const auto& part : subtract(collectives, timeline_.of({Kind::kOperation, Kind::kLoader}))) {
+      communicating.push_back(part);
+    }
+    communicating.insert(communicating.end(), calls.begin(), calls.end());
+    communicating = union_of(std::move(communicating));
+    add_collectives(Kind::kHostCollective, communicating);
+
+    const auto apart = timeline_.of({Kind::kLoader, Kind::kOptimizer});
+    const auto operations = outermost_operations(apart);
+    Intervals small, parallel;
+    std::vector<int64_t> time_of_small(trace_.names.size());
+    for (size_t i = 0; i < operations.size(); ++i) {
+      const auto& time = operations[i].time;
+      if (auto* const step = step_at(time.begin)) ++step->num_operations;
+      if (operations[i].longest_part_ns >= kParallelOperationNs) parallel.push_back(time);
+      if (operations[i].longest_part_ns >= kSmallOperationNs) continue;
+      time_of_small[operations[i].name] += time.length();
+      small.push_back(time);  // and the way to the next
+      if (i + 1 == operations.size() || operations[i + 1].time.begin - time.end > kLaunchGapNs) continue;
+      small.push_back({time.end, operations[i + 1].time.begin});
+    }
+    const auto launching = subtract(subtract(union_of(std::move(small)), apart), communicating);
+    lose(Cause::kSmallOperations, launching);
+    find_largest_part(Cause::kSmallOperations, Kind::kOperation, time_of_small);
+    add(subtract(idle, launching), &Step::unexplained_ns);
+    const auto threads = trace_.host.num_threads.value_or(0), cpus = trace_.host.num_cpus.value_or(0);
+    if (threads > 0 && threads < cpus) {
+      lose(Cause::kThreads, union_of(std::move(parallel)),
+           1 - static_cast<double>(threads) / static_cast<double>(cpus));
+    }
+  }
+
+  void account_device() {
+    const auto computing = timeline_.of({Kind::kKernel, Kind::kPlainMatmul, Kind::kMemoryBound});
+    const auto copies = timeline_.of({Kind::kHostCopy, Kind::kPageableCopy});
+    const auto working = timeline_.of({Kind::kKernel, Kind::kPlainMatmul, Kind::kMemoryBound, Kind::kDeviceCollective});
+    add(computing, &Step::computing_ns);
+    add_collectives(Kind::kDeviceCollective, subtract(timeline_.of(Kind::kDeviceCollective), computing));
+
+    // What the device does, beside its collectives.
+    const auto& optimizing = timeline_.of(Kind::kDeviceOptimizer);
+    lose(Cause::kPrecision, subtract(timeline_.of(Kind::kPlainMatmul), optimizing), 1 - 1 / kTensorCoreSpeedup);
+    lose(Cause::kMemoryBandwidth, subtract(fusible(), optimizing));
+    lose(Cause::kOptimizer, optimizing);
+    lose(Cause::kDeviceCopy, subtract(copies, working));
+
+    // Why the device does nothing: what the host does meanwhile.
+    auto idle = subtract(subtract(timeline_.in_steps(), working), copies);
+    const auto take_from_idle = [&](Cause cause, const Intervals& host) {
+      lose(cause, intersect(idle, host));
+      idle = subtract(idle, host);
+    };
+    take_from_idle(Cause::kDataLoading, timeline_.of(Kind::kLoader));
+    idle = subtract(idle, optimizing);  // counted above
+    take_from_idle(Cause::kOptimizer, timeline_.of(Kind::kOptimizer));
+    take_from_idle(Cause::kDeviceCopy, timeline_.of(Kind::kCopyCall));
+    const auto& syncs = timeline_.of(Kind::kSync);
+    Intervals after_sync, launching, long_gaps;
+    for (const auto& gap : idle) {
+      // The device ran out of work while the host waited for it, so the host had launched nothing ahead.
+      const bool is_after_sync = length_within(syncs, {gap.begin - 1000, gap.begin + 1000}) > 0;
+      (is_after_sync ? after_sync : gap.length() <= kLaunchGapNs ? launching : long_gaps).push_back(gap);
+    }
+    lose(Cause::kSmallOperations, launching);
+    // During a long gap the host may have been in operations; the trace says nothing of the rest.
+    const auto& operations = timeline_.of(Kind::kOperation);
+    lose(Cause::kSmallOperations, intersect(long_gaps, operations));
+    add(subtract(long_gaps, operations), &Step::unexplained_ns);
+    lose(Cause::kHostSync, after_sync);
+    for (size_t i = 0; i < account_.steps.size(); ++i) {
+      // Without the waiting a step takes as long as the host is at work, or the device, whichever is longer.
+      auto& lost = account_.steps[i].lost_ns[static_cast<size_t>(Cause::kHostSync)];
+      lost = std::min(lost, length_within(syncs, timeline_.windows()[i].time));
+    }
+    for (const auto* event : timeline_.events(Kind::kSync, Kind::kSync)) {
+      if (auto* const step = step_at(event->start_ns)) ++step->num_syncs;
+    }
+    for (const auto* event : timeline_.events(Kind::kKernel, Kind::kPageableCopy)) {
+      if (auto* const step = step_at(event->start_ns)) ++step->num_operations;
+    }
+    const auto pageable_ns = static_cast<double>(total(timeline_.of(Kind::kPageableCopy)));
+    const auto all_ns = pageable_ns + static_cast<double>(total(timeline_.of(Kind::kHostCopy)));
+    account_.pageable_share = all_ns > 0 ? pageable_ns / all_ns : 0;
+  }
+
+  /// Kernels that follow each other on a stream and each read and write all their data: as one kernel they would do so
+  /// once. Of every such chain all but the longest.
+  Intervals fusible() const {
+    Intervals saved;
+    const Event* longest = nullptr;  // of the chain so far
+    const Event* last = nullptr;
+    for (const auto* kernel : timeline_.events(Kind::kKernel, Kind::kPageableCopy)) {
+      const bool is_memory_bound = timeline_.kind_of(*kernel) == Kind::kMemoryBound;
+      const bool continues = longest != nullptr && is_memory_bound && last->track == kernel->track &&
+                             kernel->start_ns - last->end_ns() <= kLaunchGapNs;
+      if (continues) {
+        const auto* shorter = kernel->duration_ns > longest->duration_ns ? std::exchange(longest, kernel) : kernel;
+        saved.push_back({shorter->start_ns, shorter->end_ns()});
+      } else {
+        longest = is_memory_bound ? kernel : nullptr;
+      }
+      last = kernel;
+    }
+    return union_of(std::move(saved));
+  }
+
+  void account_paging() {
+    const auto stalled_us = trace_.host.memory_stall_us.value_or(0);
+    if (stalled_us <= 0) return;
+    const auto in_steps_ns = static_cast<double>(std::max<int64_t>(1, total(timeline_.in_steps())));
+    lose(Cause::kPaging, timeline_.in_steps(), std::min(1.0, static_cast<double>(stalled_us) * 1e3 / in_steps_ns));
+  }
+
+  void find_largest_parts() {
+    const bool has_device = timeline_.has_device();
+    const std::pair<Cause, Kind> parts[] = {
+        {Cause::kDataLoading, Kind::kLoader},
+        {Cause::kCommunication, has_device ? Kind::kDeviceCollective : Kind::kHostCollective},
+        {Cause::kHostSync, Kind::kSync},
+        {Cause::kDeviceCopy, Kind::kPageableCopy},
+        {Cause::kPrecision, Kind::kPlainMatmul},
+        {Cause::kOptimizer, Kind::kOptimizer},
+        {Cause::kMemoryBandwidth, Kind::kMemoryBound}};
+    std::vector<int64_t> time_of(trace_.names.size());
+    for (const auto& event : trace_.events) {
+      if (step_at(event.start_ns) != nullptr) time_of[event.name] += event.duration_ns;
+    }
+    for (const auto& [cause, kind] : parts) find_largest_part(cause, kind, time_of);
+  }
+
+  /// `time_of` has the time of each name of the trace.
+  void find_largest_part(Cause cause, Kind kind, const std::vector<int64_t>& time_of) {
+    int64_t most = 0;
+    for (size_t i = 0; i < time_of.size(); ++i) {
+      if (trace_.names[i].kind != kind || time_of[i] <= most) continue;
+      most = time_of[i];
+      account_.largest_part[static_cast<size_t>(cause)] = trace_.names[i].text;
+    }
+  }
+
+  const Trace& trace_;
+  const Timeline timeline_;
+  RankAccount account_;
+};
+
+}  // namespace
+
+RankAccount account_for(const Trace& trace) { return Accountant(trace).run(); }
+
+}  // namespace yoke::profile

@@ -1,0 +1,55 @@
+// yoke/profile/account.h -- where one rank's time went, step by step.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/profile/causes.h"
+#include "yoke/profile/trace.h"
+
+namespace yoke::profile {
+
+/// One collective of a step.
+struct Collective {
+  size_t key = 0;           ///< Equal for what different ranks call by the same name, in the same process group.
+  int64_t duration_ns = 0;  ///< With the waiting for the last rank.
+  int64_t exposed_ns =
+      0;  ///< From its start to the next one's: the communication during which this rank does not compute.
+};
+
+struct Step {
+  int64_t number = 0;
+  int64_t length_ns = 0;
+  /// How much shorter the step would be, at most, without each cause. Communication and skew are 0 here: only all ranks
+  /// together tell these two apart.
+  std::array<int64_t, kNumCauses> lost_ns = {};
+  std::vector<Collective> collectives;
+  int64_t computing_ns = 0;    ///< Of the device if there is one, otherwise of this process.
+  int64_t unexplained_ns = 0;  ///< Nothing computes, and no event says why.
+  int64_t num_syncs = 0;
+  int64_t num_operations = 0;  ///< Kernels; without a device, operations that no other operation calls.
+};
+
+struct RankAccount {
+  std::string path;
+  int64_t rank = 0;
+  std::optional<int64_t> world_size;
+  HostFacts host;
+  bool has_device = false;
+  bool has_steps = false;     ///< False: the trace marks no steps and is taken as one.
+  double pageable_share = 0;  ///< Of the time of copies.
+  /// For each cause, the name of the events that took most of its time; empty if the cause has no events of its own.
+  std::array<std::string, kNumCauses> largest_part;
+  int64_t num_without_duration = 0;
+  bool is_truncated = false;
+  std::vector<Step> steps;
+};
+
+/// Accounts for the time of a trace. A rank without a number is rank 0.
+RankAccount account_for(const Trace& trace);
+
+}  // namespace yoke::profile

@@ -1,0 +1,75 @@
+// What Kineto's names mean; the only file that knows them.
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "yoke/profile/json_cursor.h"
+#include "yoke/profile/trace.h"
+
+namespace yoke::profile {
+namespace {
+
+bool has_any(std::string_view text, std::initializer_list<std::string_view> parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return text.find(part) != text.npos; });
+}
+
+bool begins_with_any(std::string_view text, std::initializer_list<std::string_view> parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return text.starts_with(part); });
+}
+
+Kind kind_of_annotation(std::string_view name) {
+  if (begins_with_any(name, {"enumerate(DataLoader)", "data_loading"})) return Kind::kLoader;
+  if (begins_with_any(name, {"Optimizer.step"})) return Kind::kOptimizer;
+  if (begins_with_any(name, {"gloo:", "mpi:", "ucc:"})) return Kind::kHostCollective;
+  return Kind::kIgnored;
+}
+
+/// cuBLAS, cuDNN and CUTLASS name the units that a kernel uses: `sgemm` and `simt` are the ordinary ones, `s1688gemm`,
+/// `tensorop` and `tf32` the tensor cores. Kernels that say neither are not accused. AMD's matrix cores do float32.
+Kind kind_of_kernel(std::string_view name) {
+  if (begins_with_any(name, {"nccl", "ncclDevKernel", "ncclKernel", "rccl", "mscclKernel"})) {
+    return Kind::kDeviceCollective;
+  }
+  const bool is_plain = has_any(name, {"sgemm", "_simt_", "f32f32_f32f32", "winograd"});
+  if (is_plain && !has_any(name, {"tensorop", "tf32", "1688", "884", "16816"})) return Kind::kPlainMatmul;
+  // multi_tensor_apply and Triton's kernels are several operations in one already.
+  const bool is_one = has_any(name, {"elementwise", "reduce_kernel", "oftmax", "ayer_norm", "LayerNorm", "atch_norm",
+                                     "bn_fw", "bn_bw", "ropout"});
+  return is_one && !has_any(name, {"triton", "multi_tensor_apply"}) ? Kind::kMemoryBound : Kind::kKernel;
+}
+
+Kind kind_of(std::string_view category, std::string_view name) {
+  if (category == "cpu_op") {
+    return begins_with_any(name, {"c10d::", "torch::distributed::reducer::"}) ? Kind::kCollectiveCall
+                                                                              : Kind::kOperation;
+  }
+  if (category == "user_annotation") return kind_of_annotation(name);
+  if (category == "gpu_user_annotation") {
+    return kind_of_annotation(name) == Kind::kOptimizer ? Kind::kDeviceOptimizer : Kind::kIgnored;
+  }
+  if (category == "kernel") return kind_of_kernel(name);
+  if (category == "gpu_memset") return Kind::kKernel;
+  if (category == "gpu_memcpy") {
+    if (!has_any(name, {"HtoD", "DtoH"})) return Kind::kKernel;
+    return has_any(name, {"Pageable"}) ? Kind::kPageableCopy : Kind::kHostCopy;
+  }
+  if (category == "cuda_runtime" || category == "cuda_driver") {
+    const bool waits = has_any(name, {"Synchronize"}) || name == "cudaMemcpy" || name == "hipMemcpyWithStream";
+    return waits ? Kind::kSync : has_any(name, {"Memcpy"}) ? Kind::kCopyCall : Kind::kIgnored;
+  }
+  return Kind::kIgnored;
+}
+
+}  // namespace
+
+Name classify(std::string_view category, std::string text) {
+  constexpr std::string_view kStepPrefix = "ProfilerStep#";
+  if (category == "user_annotation" && text.starts_with(kStepPrefix)) {
+    const auto step = parse_integer(std::string_view(text).substr(kStepPrefix.size()));
+    if (step && *step >= 0) return {std::move(text), Kind::kStep, *step};
+  }
+  const auto kind = kind_of(category, text);
+  return {std::move(text), kind, -1};
+}
+
+}  // namespace yoke::profile

@@ -1,0 +1,28 @@
+// yoke/profile/intervals.h -- sets of times: what overlaps is counted once.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace yoke::profile {
+
+struct Interval {
+  int64_t begin = 0, end = 0;
+  int64_t length() const { return end - begin; }
+  bool operator==(const Interval&) const = default;
+};
+
+/// Disjoint intervals in order, none of them empty.
+using Intervals = std::vector<Interval>;
+
+/// Any intervals, in any order, as a set.
+Intervals union_of(Intervals any);
+Intervals intersect(const Intervals& a, const Intervals& b);
+Intervals subtract(const Intervals& a, const Intervals& b);
+
+int64_t total(const Intervals& set);
+
+/// How much of `window` is in the set.
+int64_t length_within(const Intervals& set, Interval window);
+
+}  // namespace yoke::profile

@@ -1,0 +1,23 @@
+// yoke/profile/joint_steps.h -- the steps that all ranks have, with the waiting of the ranks for each other.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "yoke/profile/account.h"
+
+namespace yoke::profile {
+
+/// A step on all ranks. What a collective takes on the rank that comes last is communication; the rest is waiting.
+struct JointStep {
+  std::vector<const Step*> ranks;
+  int64_t communication_ns = 0;
+  std::vector<int64_t> waiting_ns;  ///< By rank.
+  std::vector<int64_t> late_ns;     ///< How long the others waited, charged to the rank that came last.
+  int64_t length_ns() const;        ///< Of the rank that took longest.
+};
+
+/// The steps with a number that is in all accounts, in order. They point into `ranks`.
+std::vector<JointStep> join_steps(const std::vector<RankAccount>& ranks);
+
+}  // namespace yoke::profile

@@ -1,0 +1,56 @@
+// yoke/profile/json_cursor.h -- walks over JSON in memory without building it, and forgives what profilers write.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace yoke::profile {
+
+/// Traces are not always JSON: Kineto has written `"key": ,`, NaN, and control characters in names, and a run that was
+/// killed leaves half a file. So values are found by brackets, quotes and commas alone; a missing value is an empty
+/// one. Each function that needs more text than there is returns false or nullopt, and the cursor is then of no use.
+class JsonCursor {
+ public:
+  explicit JsonCursor(std::string_view text) : at_(text.data()), end_(text.data() + text.size()) {}
+
+  /// The next character that is no white space; 0 at the end.
+  char peek();
+  /// Takes `wanted` if it is next.
+  bool take(char wanted);
+  /// The text of a string between its quotes, still escaped; nullopt also when the next value is no string.
+  std::optional<std::string_view> string();
+  /// Any value: a string with its quotes, a number, a whole object or array. Empty where a value is missing.
+  std::optional<std::string_view> value();
+
+  /// Calls `member(key)` for each member of the object that is next, with the cursor at the value. `member` takes the
+  /// value and returns false to give up.
+  template <class Member>
+  bool object(Member member) {
+    if (!take('{')) return false;
+    while (!take('}')) {
+      const auto key = string();
+      if (!key || !take(':') || !member(*key)) return false;
+      if (!take(',') && peek() != '}') return false;
+    }
+    return true;
+  }
+
+  const char* position() const { return at_; }
+
+ private:
+  const char* at_;
+  const char* end_;
+};
+
+/// `escaped` with its escape sequences replaced; as it is when they are wrong.
+std::string unescape(std::string_view escaped);
+
+/// A time in microseconds as whole nanoseconds; nullopt for what is no number or beyond 127 years.
+std::optional<int64_t> parse_microseconds(std::string_view number);
+
+/// A whole number; nullopt for anything else.
+std::optional<int64_t> parse_integer(std::string_view number);
+
+}  // namespace yoke::profile

@@ -1,0 +1,285 @@
+#include "yoke/profile/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/profile/joint_steps.h"
+
+namespace yoke::profile {
+namespace {
+
+constexpr double kWorthShowingPercent = 0.5;
+constexpr double kUnexplainedPercent = 20;
+/// One rank of several is named if it alone was last in so much of the waiting.
+constexpr double kStragglerPercent = 66;
+/// The share of the steps that must agree for each confidence.
+constexpr double kHighAgreement = 0.8, kMediumAgreement = 0.5;
+constexpr size_t kMinStepsForHigh = 3;
+constexpr int64_t kMaxNameWidth = 80;  // names of kernels have hundreds of characters
+
+template <class Part, class Whole>
+double percent(Part part, Whole whole) {
+  return whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+double milliseconds(int64_t ns) { return 1e-6 * static_cast<double>(ns); }
+
+bool is_above(Cause cause, int64_t part_ns, int64_t whole_ns) {
+  return percent(part_ns, whole_ns) >= rule_of(cause).threshold_percent;
+}
+
+/// The sum of `value(element)`, 0 for none.
+template <class Elements, class Value>
+int64_t sum_of(const Elements& elements, const Value& value) {
+  int64_t sum = 0;
+  for (const auto& element : elements) sum += std::invoke(value, element);
+  return sum;
+}
+
+/// Orders accounts by rank, and makes one of those of one rank.
+std::vector<RankAccount> one_of_each_rank(std::vector<RankAccount> accounts) {
+  if (accounts.empty()) throw Error(ErrorCode::kInvalidArgument, "there is no trace to judge");
+  std::stable_sort(accounts.begin(), accounts.end(),
+                   [](const RankAccount& a, const RankAccount& b) { return a.rank < b.rank; });
+  std::vector<RankAccount> ranks;
+  std::set<int64_t> numbers;
+  for (auto& account : accounts) {
+    const bool is_new = ranks.empty() || ranks.back().rank != account.rank;
+    if (is_new) numbers.clear();
+    for (const auto& step : account.steps) {
+      if (numbers.insert(step.number).second || is_new) continue;
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "{} and {} both have step {} of rank {}; give the traces of one run only, and name them rankN.json if "
+          "they do not say their rank",
+          ranks.back().path, account.path, step.number, account.rank);
+    }
+    if (is_new) {
+      ranks.push_back(std::move(account));
+      continue;
+    }
+    auto& rank = ranks.back();
+    std::move(account.steps.begin(), account.steps.end(), std::back_inserter(rank.steps));
+    rank.num_without_duration += account.num_without_duration;
+    rank.is_truncated = rank.is_truncated || account.is_truncated;
+  }
+  return ranks;
+}
+
+class Judge {
+ public:
+  explicit Judge(std::vector<RankAccount> accounts)
+      : ranks_(one_of_each_rank(std::move(accounts))), joint_(join_steps(ranks_)) {}
+
+  Report run() {
+    for (size_t i = 0; i < kNumCauses; ++i) {
+      const auto cause = static_cast<Cause>(i);
+      const auto finding = cause == Cause::kCommunication || cause == Cause::kSkew ? joint(cause) : local(cause);
+      if (finding.ceiling_percent >= kWorthShowingPercent) report_.findings.push_back(finding);
+    }
+    std::stable_sort(report_.findings.begin(), report_.findings.end(),
+                     [](const Finding& a, const Finding& b) { return a.ceiling_percent > b.ceiling_percent; });
+    const auto named = std::find_if(report_.findings.begin(), report_.findings.end(),
+                                    [](const Finding& finding) { return finding.is_named(); });
+    if (named != report_.findings.end()) report_.bottleneck = *named;
+    for (size_t i = 0; i < ranks_.size(); ++i) report_.ranks.push_back(line(i));
+    if (report_.bottleneck) add_evidence(*report_.bottleneck);
+    add_notes();
+    report_.confidence = confidence();
+    return std::move(report_);
+  }
+
+ private:
+  static int64_t lost_in(const Step& step, Cause cause) { return step.lost_ns[static_cast<size_t>(cause)]; }
+
+  /// What most ranks have in common: the median. What a few have alone makes them late, and is told there.
+  Finding local(Cause cause) const {
+    Finding finding{.cause = cause};
+    std::vector<std::pair<double, double>> of_ranks;  // percent, ms a step
+    for (const auto& rank : ranks_) {
+      const auto lost = sum_of(rank.steps, [&](const Step& step) { return lost_in(step, cause); });
+      finding.num_steps += sum_of(
+          rank.steps, [&](const Step& step) { return is_above(cause, lost_in(step, cause), step.length_ns) ? 1 : 0; });
+      finding.num_steps_seen += std::ssize(rank.steps);
+      of_ranks.emplace_back(percent(lost, sum_of(rank.steps, &Step::length_ns)),
+                            milliseconds(lost) / static_cast<double>(rank.steps.size()));
+    }
+    const auto middle = of_ranks.begin() + (std::ssize(of_ranks) - 1) / 2;
+    std::nth_element(of_ranks.begin(), middle, of_ranks.end());
+    std::tie(finding.ceiling_percent, finding.ms_per_step) = *middle;
+    return finding;
+  }
+
+  /// The ceiling of skew is what the rank that waits longest waits in each step. That of communication is what remains
+  /// of collectives if no rank is ever late, and of the waiting what all ranks have in common: ranks that take turns at
+  /// being late would not wait without collectives.
+  Finding joint(Cause cause) const {
+    Finding finding{.cause = cause, .num_steps_seen = std::ssize(joint_)};
+    int64_t lost = 0, length = 0;
+    std::vector<int64_t> waiting(ranks_.size());
+    for (const auto& step : joint_) {
+      const auto step_length = step.length_ns();
+      const auto part = cause == Cause::kCommunication
+                            ? step.communication_ns
+                            : *std::max_element(step.waiting_ns.begin(), step.waiting_ns.end());
+      lost += std::min(part, step_length);
+      length += step_length;
+      finding.num_steps += is_above(cause, part, step_length) ? 1 : 0;
+      for (size_t i = 0; i < waiting.size(); ++i) waiting[i] += step.waiting_ns[i];
+    }
+    if (cause == Cause::kCommunication) lost += *std::min_element(waiting.begin(), waiting.end());
+    lost = std::min(lost, length);
+    finding.ceiling_percent = percent(lost, length);
+    finding.ms_per_step = joint_.empty() ? 0 : milliseconds(lost) / static_cast<double>(joint_.size());
+    return finding;
+  }
+
+  RankLine line(size_t index) const {
+    const auto& rank = ranks_[index];
+    const auto share = [&](const auto& value) {
+      return percent(sum_of(rank.steps, value), sum_of(rank.steps, &Step::length_ns));
+    };
+    const auto exposed = share([](const Step& step) { return sum_of(step.collectives, &Collective::exposed_ns); });
+    const auto waiting = percent(sum_of(joint_, [&](const JointStep& step) { return step.waiting_ns[index]; }),
+                                 sum_of(rank.steps, &Step::length_ns));
+    return {.rank = rank.rank,
+            .path = rank.path,
+            .num_steps = std::ssize(rank.steps),
+            .has_device = rank.has_device,
+            .step_ms = milliseconds(sum_of(rank.steps, &Step::length_ns)) / static_cast<double>(rank.steps.size()),
+            .computing_percent = share(&Step::computing_ns),
+            .loading_percent = share([](const Step& step) { return lost_in(step, Cause::kDataLoading); }),
+            .communicating_percent = exposed - waiting,
+            .waiting_percent = waiting,
+            .unexplained_percent = share(&Step::unexplained_ns)};
+  }
+
+  std::optional<Straggler> find_straggler() const {
+    size_t worst = 0;
+    int64_t most = -1, all = 0;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const auto late = sum_of(joint_, [&](const JointStep& step) { return step.late_ns[i]; });
+      if (late > most) std::tie(most, worst) = std::pair(late, i);
+      all += late;
+    }
+    if (percent(most, all) < kStragglerPercent) return std::nullopt;
+    return Straggler{ranks_[worst].rank, percent(most, all), why_late(worst)};
+  }
+
+  /// What the rank does longer than the mean of the others.
+  std::string why_late(size_t index) const {
+    const std::pair<double RankLine::*, std::string_view> kinds[] = {
+        {&RankLine::computing_percent, "computes"},
+        {&RankLine::loading_percent, "loads data"},
+        {&RankLine::unexplained_percent, "is in code that its trace does not name"}};
+    double most = 0;
+    std::string_view what;
+    for (const auto& [member, words] : kinds) {
+      double more = 0;
+      for (size_t i = 0; i < ranks_.size(); ++i) {
+        const auto ms = report_.ranks[i].step_ms * report_.ranks[i].*member / 100;
+        more += i == index ? ms : -ms / static_cast<double>(ranks_.size() - 1);
+      }
+      if (more > most) std::tie(most, what) = std::pair(more, words);
+    }
+    return what.empty() ? "" : fmt::format("it {} for {:.1f} ms a step longer than the others", what, most);
+  }
+
+  template <class... Args>
+  void say(fmt::format_string<Args...> sentence, Args&&... args) {
+    report_.evidence.push_back(fmt::format(sentence, std::forward<Args>(args)...));
+  }
+
+  void add_evidence(const Finding& finding) {
+    const auto& rank = ranks_[0];
+    const auto& rule = rule_of(finding.cause);
+    const auto per_step = [&](int64_t Step::*count) {
+      return static_cast<double>(sum_of(rank.steps, count)) / static_cast<double>(rank.steps.size());
+    };
+    report_.evidence.emplace_back(rank.has_device ? rule.reason : rule.host_reason);
+    say("It takes {:.1f} ms of a step, and more than {:.0f} % in {} of {} steps.", finding.ms_per_step,
+        rule.threshold_percent, finding.num_steps, finding.num_steps_seen);
+    if (const auto& part = rank.largest_part[static_cast<size_t>(finding.cause)]; !part.empty()) {
+      say("The largest part of it on rank {} is {}.", rank.rank, fit(printable(part), kMaxNameWidth));
+    }
+    switch (finding.cause) {
+      case Cause::kSkew:
+        report_.straggler = find_straggler();
+        if (!report_.straggler) return say("The rank that comes last changes from step to step.");
+        return say("Rank {} comes last in {:.0f} % of the waiting{}{}.", report_.straggler->rank,
+                   report_.straggler->late_percent, report_.straggler->why.empty() ? "" : "; ", report_.straggler->why);
+      case Cause::kSmallOperations:
+        return say("A step of rank {} has {:.0f} {}.", rank.rank, per_step(&Step::num_operations),
+                   rank.has_device ? "kernels" : "operations");
+      case Cause::kHostSync:
+        return say("The host of rank {} waits {:.0f} times a step.", rank.rank, per_step(&Step::num_syncs));
+      case Cause::kDeviceCopy:
+        return say("{:.0f} % of the time of copies is from or to memory that is not pinned.",
+                   100 * rank.pageable_share);
+      case Cause::kThreads:
+        return say("The program computes with {} of {} processors.", rank.host.num_threads.value_or(0),
+                   rank.host.num_cpus.value_or(0));
+      default: return;
+    }
+  }
+
+  void add_notes() {
+    const auto note = [&]<class... Args>(fmt::format_string<Args...> sentence, Args&&... args) {
+      report_.notes.push_back(fmt::format(sentence, std::forward<Args>(args)...));
+    };
+    if (lacks_ranks()) {
+      note("These are {} of {} ranks; waiting for a missing one counts as communication.", ranks_.size(),
+           *ranks_[0].world_size);
+    }
+    if (joint_.empty())
+      note("No step is in the traces of all ranks, so how long ranks wait for each other is not known.");
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const auto& rank = ranks_[i];
+      if (!rank.has_steps) {
+        note("{} marks no steps (call profiler.step() after each), so all of it counts as one.", rank.path);
+      }
+      if (rank.num_without_duration > 0) {
+        note("{}: {} events without a usable time were left out.", rank.path, rank.num_without_duration);
+      }
+      if (rank.is_truncated) note("{} ends in the middle; the events before count.", rank.path);
+      if (report_.ranks[i].unexplained_percent >= kUnexplainedPercent) {
+        note(
+            "Rank {} spends {:.0f} % of the step in code that its trace does not name; mark it with "
+            "torch.profiler.record_function (a loader as \"data_loading\").",
+            rank.rank, report_.ranks[i].unexplained_percent);
+      }
+    }
+  }
+
+  bool lacks_ranks() const { return std::cmp_less(ranks_.size(), ranks_[0].world_size.value_or(1)); }
+
+  Confidence confidence() const {
+    const auto most =
+        lacks_ranks() || ranks_[0].steps.size() < kMinStepsForHigh ? Confidence::kMedium : Confidence::kHigh;
+    if (!report_.bottleneck) return most;
+    const auto& finding = *report_.bottleneck;
+    const auto agreement = static_cast<double>(finding.num_steps) / static_cast<double>(finding.num_steps_seen);
+    return agreement >= kHighAgreement ? most : agreement >= kMediumAgreement ? Confidence::kMedium : Confidence::kLow;
+  }
+
+  const std::vector<RankAccount> ranks_;
+  const std::vector<JointStep> joint_;
+  Report report_;
+};
+
+}  // namespace
+
+std::string_view name(Confidence confidence) {
+  return confidence == Confidence::kHigh ? "high" : confidence == Confidence::kMedium ? "medium" : "low";
+}
+
+Report judge(std::vector<RankAccount> accounts) { return Judge(std::move(accounts)).run(); }
+
+}  // namespace yoke::profile

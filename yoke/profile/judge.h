@@ -1,0 +1,61 @@
+// yoke/profile/judge.h -- names the bottleneck of a training from the accounts of its ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/profile/account.h"
+
+namespace yoke::profile {
+
+enum class Confidence { kLow, kMedium, kHigh };
+std::string_view name(Confidence confidence);
+
+/// What one cause takes of a step, by all ranks together.
+struct Finding {
+  Cause cause = Cause::kDataLoading;
+  double ceiling_percent = 0;  ///< Of the step's time, which a fix can save at most.
+  double ms_per_step = 0;
+  int64_t num_steps = 0;       ///< How many steps, of all ranks, are above the threshold each for itself,
+  int64_t num_steps_seen = 0;  ///< of so many.
+  /// Above its threshold, and not by a single step of several, which may be an accident.
+  bool is_named() const {
+    return ceiling_percent >= rule_of(cause).threshold_percent && num_steps >= (num_steps_seen < 3 ? 1 : 2);
+  }
+};
+
+struct RankLine {
+  int64_t rank = 0;
+  std::string path;
+  int64_t num_steps = 0;
+  bool has_device = false;
+  double step_ms = 0;
+  double computing_percent = 0, loading_percent = 0, communicating_percent = 0, waiting_percent = 0,
+         unexplained_percent = 0;
+};
+
+/// The rank that the others wait for.
+struct Straggler {
+  int64_t rank = 0;
+  double late_percent = 0;  ///< Of the time that ranks waited, the share in which this rank was the last.
+  std::string why;          ///< What it does longer than the others; empty if the traces do not say.
+};
+
+struct Report {
+  std::optional<Finding> bottleneck;
+  Confidence confidence = Confidence::kHigh;
+  std::vector<Finding> findings;  ///< The largest ceiling first; those of less than 0.5 % are left out.
+  std::optional<Straggler> straggler;
+  std::vector<std::string> evidence;  ///< Sentences about the bottleneck.
+  std::vector<std::string> notes;     ///< What the traces lack, and what in them cannot be used.
+  std::vector<RankLine> ranks;        ///< By rank.
+};
+
+/// Accounts of one rank whose steps follow each other are put together.
+/// Errors  kInvalidArgument: no accounts; two of one rank with the same step.
+Report judge(std::vector<RankAccount> accounts);
+
+}  // namespace yoke::profile

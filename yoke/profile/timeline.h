@@ -1,0 +1,53 @@
+// yoke/profile/timeline.h -- a trace as sets of times: what the host and the device did, and when the steps were.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "yoke/profile/intervals.h"
+#include "yoke/profile/trace.h"
+
+namespace yoke::profile {
+
+/// A step of the training thread; if the trace marks none, all of the trace is one.
+struct Window {
+  int64_t number = 0;
+  Interval time;
+};
+
+class Timeline {
+ public:
+  explicit Timeline(const Trace& trace);
+
+  /// When events of this kind ran; of the loader and the optimizer, on the training thread alone.
+  const Intervals& of(Kind kind) const { return by_kind_[static_cast<size_t>(kind)]; }
+  Intervals of(std::initializer_list<Kind> kinds) const;
+  /// The events of one kind, or of all from it on, by track and time.
+  std::vector<const Event*> events(Kind first, Kind last) const;
+
+  Kind kind_of(const Event& event) const { return trace_.names[event.name].kind; }
+  bool has_device() const { return has_device_; }
+  bool has_steps() const { return has_steps_; }
+  /// The thread that trains: the one with the steps, or with most operations.
+  uint32_t main_track() const { return main_track_; }
+  const std::vector<Window>& windows() const { return windows_; }
+  /// The index of the step that `time` is in; -1 if there is none.
+  int64_t window_at(int64_t time) const;
+  const Intervals& in_steps() const { return in_steps_; }
+
+ private:
+  void find_main_track();
+  void find_windows();
+
+  const Trace& trace_;
+  bool has_device_ = false, has_steps_ = false;
+  Interval device_ = {INT64_MAX, INT64_MIN};  ///< From the device's first event to the end of its last.
+  uint32_t main_track_ = 0;
+  std::array<Intervals, kNumKinds> by_kind_;
+  std::vector<Window> windows_;
+  Intervals in_steps_;
+};
+
+}  // namespace yoke::profile

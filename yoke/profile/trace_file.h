@@ -1,0 +1,22 @@
+// yoke/profile/trace_file.h -- the files of traces: plain or gzipped, and those of a folder.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "yoke/profile/trace.h"
+
+namespace yoke::profile {
+
+/// Reads the file at `path`. The rank is that of distributedInfo, otherwise N of a name like rankN.json. `progress` is
+/// called from time to time with the number of bytes of the file that are read.
+/// Errors  those of read_trace; as errno says; kDataLoss: the compressed data are damaged.
+Trace read_trace_file(const std::filesystem::path& path, const std::function<void(int64_t)>& progress = {});
+
+/// The traces that `path` names: itself, or if it is a folder, all files in it that end in .json or .json.gz, by name.
+/// Errors  as errno says; kNotFound: there is none.
+std::vector<std::filesystem::path> find_traces(const std::filesystem::path& path);
+
+}  // namespace yoke::profile
