@@ -22,7 +22,7 @@ TEST(AmdDriver, ProcessorsAndGpusOfOthersAreNone) {
   }
 }
 
-// As docs/visible.md has it: an empty HIP_VISIBLE_DEVICES hides nothing.
+// As docs/visible.md says, an empty HIP_VISIBLE_DEVICES hides nothing.
 TEST(AmdDriver, VariablesMayHideAll) {
   const auto count = [](const Environment& environment) {
     return probe_amd_driver(environment, kMachines / "lumi-g").num_devices;

@@ -39,7 +39,7 @@ std::chrono::system_clock::time_point time_at(const Json& json, const char* key)
   const auto found = json.find(key);
   int64_t seconds = 0;
   if (found == json.end()) {
-    // The time stays 1970.
+    // The report keeps the time 0, which is 1970.
   } else if (found->is_string()) {
     seconds = parse_int(found->get_ref<const std::string&>()).value_or(0);
   } else if (found->is_number_unsigned()) {
@@ -167,7 +167,7 @@ void record_uncaught_exceptions() {
       } catch (const std::exception& known) {
         record_failure(known);
       } catch (...) {
-        record_failure("", "an exception that is no std::exception");
+        record_failure("", "an exception that is not a std::exception");
       }
     }
     if (before != nullptr) before();

@@ -13,7 +13,7 @@ namespace yoke {
 /// The values of `--color`.
 enum class ColorMode { kAuto, kAlways, kNever };
 
-/// "auto", "always" or "never"; nullopt: another text.
+/// "auto", "always" or "never"; nullopt: any other text.
 std::optional<ColorMode> parse_color_mode(std::string_view text);
 
 /// The rule for all commands. Pure. kAuto means colours on a terminal, unless NO_COLOR is set and not empty, or the
