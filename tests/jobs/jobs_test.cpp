@@ -58,7 +58,7 @@ TEST(Jobs, TwoAtOnceAreListed) {
   const auto which = run(yoke({"logs"}));
   EXPECT_EQ(which.exit_code, 64);
   EXPECT_THAT(which.err,
-              AllOf(HasSubstr("which job?"), HasSubstr(first.name() + " ("), HasSubstr(second.name() + " (")));
+              AllOf(HasSubstr("name one by its PID"), HasSubstr(first.name() + " ("), HasSubstr(second.name() + " (")));
   for (const char* command : {"logs", "stop", "stack"}) {  // as shells complete them
     const auto offered = run(yoke({"complete", "--", command, ""})).out;
     EXPECT_THAT(offered, AllOf(StartsWith("words\n"), HasSubstr("\n" + first.name() + "\t" + kHang + "\n"),

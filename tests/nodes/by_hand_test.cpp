@@ -58,8 +58,7 @@ TEST_F(ByHand, NodeRanksAreHonouredWhoeverComesFirst) {
 
 TEST_F(ByHand, ASlowHeadIsWaitedFor) {
   auto node = join(1, {"--", "true"}, "2");
-  ASSERT_TRUE(
-      node->wait_until([&] { return node->err().find("waiting for the head of the job") != std::string::npos; }));
+  ASSERT_TRUE(node->wait_until([&] { return node->err().find("waiting for the head node") != std::string::npos; }));
   const auto head = join(0, {"--", "true"}, "2");
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();
   EXPECT_EQ(node->wait().exit_code, 0) << node->err();
@@ -112,7 +111,7 @@ TEST_F(ByHand, AKilledHeadEndsTheJobOnAll) {
   for (const int host : {1, 2, 3}) {
     const auto result = nodes[static_cast<size_t>(host)]->wait();
     EXPECT_EQ(result.exit_code, 75) << host;
-    EXPECT_THAT(result.err, HasSubstr("lost the head of the job: its connection was closed"));
+    EXPECT_THAT(result.err, HasSubstr("lost the head node: its connection was closed"));
   }
 }
 
@@ -125,7 +124,7 @@ TEST_F(ByHand, AHeadKilledWithSomethingUnreadEndsTheJobToo) {
   for (const int host : {1, 2, 3}) {
     const auto result = nodes[static_cast<size_t>(host)]->wait();
     EXPECT_EQ(result.exit_code, 75) << host;
-    EXPECT_THAT(result.err, HasSubstr("lost the head of the job: its connection was closed"));
+    EXPECT_THAT(result.err, HasSubstr("lost the head node: its connection was closed"));
   }
 }
 
@@ -249,11 +248,12 @@ TEST_F(ByHand, AnotherTokenOrJobIsRefused) {
   stranger.environment.back() = {"YOKE_JOB_TOKEN", "a secret of somebody else"};
   auto result = run(stranger);
   EXPECT_EQ(result.exit_code, 77) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("it refuses this node: the --rdzv-id or the token differs"));
+  EXPECT_THAT(result.err,
+              HasSubstr("the head node refuses this node, because its --rdzv-id or its token differs from the job's"));
   result = join(1, {"--rdzv-id", "other", "--", "true"}, "2")->wait();
-  EXPECT_THAT(result.err, HasSubstr("it refuses this node"));
+  EXPECT_THAT(result.err, HasSubstr("the head node refuses this node, because its --rdzv-id or its token differs"));
   EXPECT_TRUE(head->wait_until([&] {
-    return head->err().find("refused 10.77.0.2: its --rdzv-id or its token differs from those of this job") !=
+    return head->err().find("refused a connection from 10.77.0.2: its --rdzv-id or its token differs from the job's") !=
            std::string::npos;
   })) << head->err();
   EXPECT_FALSE(has_file("0.0.2"));
@@ -264,12 +264,12 @@ TEST_F(ByHand, AnotherNumberOfNodesIsRefused) {
   const auto head = join(0, {"--", "true"}, "2");
   const auto result = join(1, {"--", "true"}, "2:3")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, HasSubstr("yoke run: the head of the job refuses this node: the node has --nnodes 2:3, "
-                                    "but the head has 2\n"));
+  EXPECT_THAT(result.err, HasSubstr("yoke run: the head node refuses this node: the node has --nnodes 2:3, "
+                                    "but the head node has 2\n"));
   EXPECT_TRUE(head->wait_until([&] { return head->err().find("the node has --nnodes 2:3") != std::string::npos; }));
   const auto restarts = join(1, {"--max-restarts", "5", "--", "true"}, "2")->wait();
   EXPECT_EQ(restarts.exit_code, 77);
-  EXPECT_THAT(restarts.err, HasSubstr("the node has --max-restarts 5, but the head has 0\n"));
+  EXPECT_THAT(restarts.err, HasSubstr("the node has --max-restarts 5, but the head node has 0\n"));
   const auto node = join(1, {"--", "true"}, "2");
   EXPECT_EQ(node->wait().exit_code, 0) << node->err();
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();
@@ -285,10 +285,10 @@ TEST_F(ByHand, ATakenNodeRankIsRefused) {
         run(options(network_->on(rank == "0" ? 0 : 2, {kYoke, "run", "--nnodes", "3", "--node-rank", rank,
                                                        "--rdzv-endpoint", "10.77.0.1:29400", "--", "true"})));
     EXPECT_EQ(result.exit_code, 77) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("the head of the job refuses this node: --node-rank " + rank + " is taken by "));
+    EXPECT_THAT(result.err, HasSubstr("the head node refuses this node: --node-rank " + rank + " is taken by "));
   }
   EXPECT_TRUE(wait_for(nodes, [&] {
-    return nodes[0]->err().find("--node-rank 0 is taken by the head") != std::string::npos;
+    return nodes[0]->err().find("--node-rank 0 is taken by the head node") != std::string::npos;
   })) << all_errors(nodes);
   nodes.push_back(join(2, shell({}, script()), "3"));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 3); })) << all_errors(nodes);
@@ -305,7 +305,10 @@ TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
   ASSERT_TRUE(other->wait_for_output("up"));
   const auto result = join(1, {"--", "true"}, "2")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, HasSubstr("the endpoint 10.77.0.1:29400: this is not yoke: it sends nothing and hangs up"));
+  EXPECT_THAT(
+      result.err,
+      HasSubstr(
+          "cannot join the job at 10.77.0.1:29400: what listens there closes the connection when yoke greets it"));
 }
 
 /// Its newer backend is silent for whoever does not speak its protocol.
@@ -325,7 +328,7 @@ TEST_F(ByHand, AStoreOfTorchAtTheEndpointIsNamed) {
   ASSERT_TRUE(store->wait_for_output("up"));
   const auto result = join(1, {"--", "true"}, "2")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, HasSubstr("the endpoint 10.77.0.1:29400: this is not yoke: it is a TCPStore of PyTorch"));
+  EXPECT_THAT(result.err, HasSubstr("cannot join the job at 10.77.0.1:29400: a TCPStore of PyTorch listens there"));
 }
 
 TEST_F(ByHand, AStrangerAtTheEndpointIsSaidOnceAndEndsNothing) {
@@ -343,7 +346,8 @@ TEST_F(ByHand, AStrangerAtTheEndpointIsSaidOnceAndEndsNothing) {
   const auto node = join(1, {"--", "true"}, "2");
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();
   EXPECT_EQ(node->wait().exit_code, 0) << node->err();
-  const auto at = head->err().find("yoke run: refused 10.77.0.3: it is not yoke; it sent 'GET / HTTP/1.1");
+  const auto at = head->err().find(
+      "yoke run: refused a connection from 10.77.0.3: a program that is not yoke sent 'GET / HTTP/1.1");
   ASSERT_NE(at, std::string::npos) << head->err();
   EXPECT_EQ(head->err().find("refused", at + 20), std::string::npos) << head->err();
 }
@@ -356,7 +360,7 @@ TEST_F(ByHand, AnEndpointThatIsNoYokeIsNamed) {
   ASSERT_TRUE(other->wait_for_output("up"));
   const auto result = join(1, {"--", "true"}, "2")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("10.77.0.1:29400: it is not yoke; it sent 'SSH-2.0-OpenSSH_9.2"),
+  EXPECT_THAT(result.err, AllOf(HasSubstr("10.77.0.1:29400: a program that is not yoke sent 'SSH-2.0-OpenSSH_9.2"),
                                 testing::Not(HasSubstr("\x1b"))));
 }
 

@@ -154,7 +154,7 @@ TEST_F(Ssh, ACutHostIsLostInTimeAndEndsItsRanksItself) {
   network_->cut(1);
   const auto result = command->wait(kLong);
   EXPECT_EQ(result.exit_code, 75);
-  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: nothing was heard from it for "));
+  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: it sent nothing for "));
   // TearDown sees that nothing is left on the host, which is still cut.
 }
 
@@ -164,7 +164,7 @@ TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
   ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); }, kLong)) << command->err();
   network_->cut(3);
   ASSERT_TRUE(command->wait_until([&] { return runs(1, 3); }, kLong)) << command->err();
-  EXPECT_THAT(command->err(), HasSubstr("lost host 10.77.0.4: nothing was heard from it for "));
+  EXPECT_THAT(command->err(), HasSubstr("lost host 10.77.0.4: it sent nothing for "));
   network_->mend(3);
   ASSERT_TRUE(command->wait_until([&] { return agent_of(3).has_value(); }, kLong)) << "while the others run";
   make_file("fail-1");  // the next start, for whatever reason

@@ -199,7 +199,7 @@ TEST_F(PreloadedRanks, AThreadBeforeMainIsSaidAndNothingForked) {
   preload.wait(-1, 60s);
   EXPECT_FALSE(preload.is_ready());
   EXPECT_FALSE(preload.is_loading());
-  EXPECT_EQ(preload.reason(), "it has 2 threads before its main");
+  EXPECT_EQ(preload.reason(), "the program has 2 threads before its main");
   EXPECT_EQ(preload.start_rank(plan, {}), std::nullopt);
 }
 
@@ -217,7 +217,7 @@ TEST_F(PreloadedRanks, AProgramThatEndsWhileItLoadsIsSaid) {
   for (const auto& plan : {plan_of(0, {YOKE_EARLY_PROGRAM}, {"EARLY=exit"}), plan_of(0, {"/nonexistent"})}) {
     Preload preload({plan});
     preload.wait(-1, 60s);
-    EXPECT_EQ(preload.reason(), "it ended before its main, or could not be loaded");
+    EXPECT_EQ(preload.reason(), "the program ended before its main, or could not be loaded");
   }
 }
 

@@ -87,7 +87,9 @@ TEST(CommandLine, HostsNeedAFolderThatThereIs) {
                                     "--hosts", "a", "--ssh", "false", "--", "true"},
                            .folder = folder.path()});
   EXPECT_EQ(result.exit_code, 69);
-  EXPECT_THAT(result.err, StartsWith("yoke run: the working folder, where the program would start on each host, "));
+  EXPECT_THAT(
+      result.err,
+      StartsWith("yoke run: cannot get the path of the working folder, where the program starts on each host: "));
 }
 
 /// `--hosts "$HOSTS"` with a variable that is not set must not run the job here.
@@ -118,14 +120,15 @@ TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
                                    "--logs-specs"}) {
     const auto result = yoke({"run", option, "", "--", "echo", "ran"});
     EXPECT_EQ(result.exit_code, 64) << option;
-    EXPECT_THAT(result.err, HasSubstr(": the value is empty; is a variable of the shell not set?")) << option;
+    EXPECT_THAT(result.err, HasSubstr(": the value is empty, perhaps because a shell variable is not set;")) << option;
     EXPECT_THAT(result.out, IsEmpty()) << option;
   }
   const auto joined = yoke({"run", "--hosts=", "-n", "2", "--", "echo", "ran"});
   EXPECT_EQ(joined.exit_code, 64);
-  EXPECT_EQ(joined.err,
-            "yoke run: --hosts: the value is empty; is a variable of the shell not set? Leave it out if it is not "
-            "meant\n");
+  EXPECT_EQ(
+      joined.err,
+      "yoke run: --hosts: the value is empty, perhaps because a shell variable is not set; give a value, or leave "
+      "the option out\n");
   for (const auto& words : std::vector<std::vector<std::string>>{{"stop", ""},
                                                                  {"kill", ""},
                                                                  {"kill", "-d", ""},

@@ -168,7 +168,7 @@ TEST(Environment, APortIsOfOneJobAlone) {
   const auto second = run(yoke_run({"-n", "2", "--master-port", port, "--", "true"}));
   EXPECT_EQ(second.exit_code, 75);
   EXPECT_EQ(second.err, "yoke run: taking master port " + port +
-                            ": another job has it; without --master-port a free one is taken\n");
+                            ": a different job of yoke uses it; without --master-port a free one is taken\n");
   first.signal(SIGTERM);
   first.wait();
   EXPECT_EQ(run(yoke_run({"-n", "2", "--master-port", port, "--", "true"})).exit_code, 0);
@@ -216,7 +216,7 @@ TEST(Environment, ThePlanIsShownAndNothingStarted) {
   EXPECT_THAT(hosts.out, StartsWith("{\n  \"hosts\": [")) << hosts.err;
   const auto refused = run(yoke_run({"--json", "--", "./absent"}));
   EXPECT_EQ(refused.exit_code, 64);
-  EXPECT_THAT(refused.err, HasSubstr("--json is for --plan"));
+  EXPECT_THAT(refused.err, HasSubstr("--json needs --plan"));
 }
 
 TEST(Environment, EachRankHasItsCpus) {

@@ -98,8 +98,9 @@ TEST(ErrorFile, WithoutAnyFolderForItIsAWarning) {
   if (!result) GTEST_SKIP() << "no mount namespaces";
   EXPECT_EQ(result->exit_code, 3);
   EXPECT_EQ(result->out, "[0] none\n");
-  EXPECT_THAT(result->err,
-              HasSubstr("yoke run: ranks cannot leave reports of errors: TMPDIR, /tmp and /var/tmp cannot be written"));
+  EXPECT_THAT(
+      result->err,
+      HasSubstr("yoke run: ranks cannot write error files, because TMPDIR, /tmp and /var/tmp are not writable"));
 }
 
 TEST(ErrorFile, ALogThatARankPutInPlaceIsRefused) {

@@ -118,7 +118,7 @@ TEST(Messages, OfRangesAndWordsAreReadable) {
       {{"completion", "zhs"},
        "yoke completion: SHELL zhs: give bash, zsh or fish (did you mean `zsh`?); see `yoke completion --help`\n"},
       {{"jobs", "--json=x"}, "yoke jobs: --json takes no value; see `yoke jobs --help`\n"},
-      {{"jobs", "now"}, "yoke jobs: unexpected: now; see `yoke jobs --help`\n"},
+      {{"jobs", "now"}, "yoke jobs: unexpected argument: now; see `yoke jobs --help`\n"},
       {{"./prog"}, "yoke: no command `./prog` (did you mean `yoke run ./prog`?); see `yoke --help`\n"},
       {{"devices", "--mineral="}, "yoke devices: unknown option --mineral; see `yoke devices --help`\n"},
       {{"run", "--mineral", "", "true"}, "yoke run: unknown option --mineral; see `yoke run --help`\n"},

@@ -51,8 +51,8 @@ TEST(Orphans, NoneWhenTheGuardianIsKilled) {
   kill(*guardian, SIGKILL);
   const auto result = job.command.wait();
   EXPECT_EQ(result.exit_code, 75);
-  EXPECT_THAT(result.err,
-              HasSubstr("yoke run: the guardian process (pid " + std::to_string(*guardian) + ") was killed"));
+  EXPECT_THAT(result.err, HasSubstr("yoke run: the process that starts and watches the ranks (pid " +
+                                    std::to_string(*guardian) + ") was killed"));
   job.expect_nothing_left();
 }
 

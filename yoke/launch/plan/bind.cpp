@@ -199,8 +199,8 @@ class Planner {
     CpuSet wanted;
     for (const auto rank : away_.to_vector()) wanted |= devices_[static_cast<size_t>(rank)]->cpus;
     warnings_->push_back(
-        fmt::format("{}: none of the CPUs near the device ({}) may be used; using the nearest that may", name_of(away_),
-                    wanted.to_list()));
+        fmt::format("{}: none of the CPUs near the device ({}) may be used; using the nearest allowed ones",
+                    name_of(away_), wanted.to_list()));
   }
 
   void warn_of_crowding() const {
@@ -212,8 +212,8 @@ class Planner {
       warnings_->push_back(fmt::format("{} ranks on {} cores: some ranks get only a part of a core's hardware threads",
                                        num_ranks_, cores));
     } else if (!crowded_out_.empty()) {
-      warnings_->push_back(
-          fmt::format("{}: too few cores near the device for a core each; using others", name_of(crowded_out_)));
+      warnings_->push_back(fmt::format("{}: too few cores are near the device to give each rank one; using others too",
+                                       name_of(crowded_out_)));
     }
   }
 
@@ -320,7 +320,7 @@ BindMode parse_bind_mode(std::string_view text) {
   const bool is_mask = text.starts_with("mask:"), is_list = text.starts_with("cpus:");
   if (!is_mask && !is_list) {
     throw Error(ErrorCode::kInvalidArgument,
-                "--bind {}: give auto, none, node, socket, cache, mask:0xfe,0xfe00 and cpus:1-7,9-15", text);
+                "--bind {}: give auto, none, node, socket, cache, mask:0xfe,0xfe00 or cpus:1-7,9-15", text);
   }
   text.remove_prefix(5);
   BindMode mode{BindKind::kMasks, {}};

@@ -239,7 +239,7 @@ TEST(Bind, ACoreForEachRankComesBeforeNearness) {
   // The first ranks of each GPU are beside it, the others in the same package.
   EXPECT_EQ(binding.ranks[0].cpus, cpus("6,54"));
   EXPECT_EQ(binding.ranks[44].cpus & cpus("24-47,72-95"), CpuSet());
-  EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("too few cores near the device")));
+  EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("too few cores are near the device")));
 }
 
 // ---- other machines -------------------------------------------------------------------------------------------------

@@ -91,9 +91,10 @@ std::string visible_gpu_of(const LaunchSpec& spec, int64_t local_rank) {
     if (entry.size() == rest.size()) break;
     rest.remove_prefix(entry.size() + 1);
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              "each of {} ranks is to see one GPU, and CUDA_VISIBLE_DEVICES={} has none for local rank {}",
-              spec.num_ranks, *visible, local_rank);
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "--virtual-local-rank shows each of {} ranks one GPU, but CUDA_VISIBLE_DEVICES={} has none for local rank {}",
+      spec.num_ranks, *visible, local_rank);
 }
 
 StreamPlan plan_stream(bool is_redirected, bool is_teed, bool is_shown, const std::string& file) {

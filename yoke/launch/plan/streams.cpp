@@ -11,10 +11,11 @@ namespace {
 Streams to_streams(std::string_view text, std::string_view whole) {
   const auto number = parse_int(text);
   if (!number || *number < 0 || *number > 3) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "'{}' names no streams: use 0 for none, 1 for standard output, 2 for standard error, 3 for both, or "
-                "RANK:NUMBER,... for some local ranks",
-                whole);
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "'{}' is not a choice of streams: use 0 for none, 1 for standard output, 2 for standard error, 3 for both, or "
+        "RANK:NUMBER,... for some local ranks",
+        whole);
   }
   return {.out = (*number & 1) != 0, .err = (*number & 2) != 0};
 }

@@ -208,7 +208,7 @@ class Guardian {
   }
 
   void tell_not_preloaded() {
-    const auto text = to_descriptor(preload_->is_loading() ? "it takes too long to load" : preload_->reason());
+    const auto text = to_descriptor(preload_->is_loading() ? "the program takes too long to load" : preload_->reason());
     send_message(options_.control.value(), {.kind = Message::Kind::kNotPreloaded}, {text.value()});
   }
 

@@ -44,7 +44,7 @@ class Preload {
   void wait(int interrupt, std::chrono::milliseconds limit);
   bool is_loading() const { return socket_ && !is_ready_; }
   bool is_ready() const { return socket_ && is_ready_; }
-  /// Why it is neither loading nor ready, as a clause: "it has 4 threads before its main".
+  /// Why it is neither loading nor ready, as a clause: "the program has 4 threads before its main".
   const std::string& reason() const { return reason_; }
 
   /// Forks the rank, as a child of the caller. Returns its pid, or -1 with errno as fork does; nullopt: the program is

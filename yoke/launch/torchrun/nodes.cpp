@@ -86,11 +86,13 @@ void add_hosts(const RunOptions& options, const Surroundings& surroundings, Node
   if (options.nnodes.empty()) return;
   set_number(options.nnodes, nodes.membership);
   if (nodes.membership.max_nodes > num_hosts) {
-    throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: there are {} hosts", options.nnodes, num_hosts);
+    throw Error(ErrorCode::kInvalidArgument, "--nnodes {} asks for more nodes than the {} hosts that are listed",
+                options.nnodes, num_hosts);
   }
   if (nodes.membership.max_nodes < num_hosts) {  // the hosts that answer first would take part
-    throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: {} hosts are listed; list only those to use", options.nnodes,
-                num_hosts);
+    throw Error(ErrorCode::kInvalidArgument,
+                "--nnodes {} asks for fewer nodes than the {} hosts that are listed; list only those to use",
+                options.nnodes, num_hosts);
   }
 }
 
@@ -118,7 +120,7 @@ void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
   if (place.local_world_size != 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "yoke run was started {} times on this node; start it once on each (srun --ntasks-per-node=1, mpirun "
-                "--map-by ppr:1:node) and say by -n how many ranks each has",
+                "--map-by ppr:1:node) and give by -n how many ranks each has",
                 place.local_world_size);
   }
   nodes.membership.min_nodes = nodes.membership.max_nodes = place.world_size;
@@ -132,7 +134,7 @@ void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
 /// For several nodes, each of which is started with the same command.
 void add_endpoint(const RunOptions& options, NodesSpec& nodes) {
   if (options.node_rank && *options.node_rank >= nodes.membership.max_nodes) {
-    throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: nodes are numbered from 0, and there are {}",
+    throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: nodes are numbered from 0, and the job has {}",
                 *options.node_rank, nodes.membership.max_nodes);
   }
   nodes.node_rank = options.node_rank;
@@ -145,9 +147,10 @@ void add_endpoint(const RunOptions& options, NodesSpec& nodes) {
     nodes.endpoint_host = options.master_addr;
     nodes.endpoint_port = options.master_port != 0 ? options.master_port : kTorchrunMasterPort;
   } else {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--nnodes {}: where do the nodes meet? Give --rdzv-endpoint HOST:PORT, an address of the first node",
-                options.nnodes);
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--nnodes {}: the other nodes need an address of the first node; give --rdzv-endpoint HOST:PORT on all nodes",
+        options.nnodes);
   }
 }
 
@@ -167,8 +170,7 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
   if (!options.nnodes.empty()) set_number(options.nnodes, nodes.membership);
   if (nodes.membership.max_nodes > 1) {
     if (options.standalone) {
-      throw Error(ErrorCode::kInvalidArgument, "--standalone is a job of one node, and --nnodes says {}",
-                  options.nnodes);
+      throw Error(ErrorCode::kInvalidArgument, "--standalone is a job of one node, but --nnodes is {}", options.nnodes);
     }
     add_endpoint(options, nodes);
     // Nodes meet at the port of the static rendezvous, so the store has another port.
@@ -184,7 +186,7 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
     if (!options.master_addr.empty() && !options.rdzv_endpoint.empty()) nodes.master_addr = options.master_addr;
   } else {
     if (options.node_rank.value_or(0) != 0) {
-      throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: there is one node, and its rank is 0",
+      throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: the job has one node, whose rank is 0",
                   *options.node_rank);
     }
     // With one node, the endpoint of any rendezvous is where rank 0 serves the ranks' store.

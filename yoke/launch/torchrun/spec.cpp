@@ -67,8 +67,8 @@ std::string bind_of(const RunOptions& options, const Environment& environment) {
   if (word.empty()) return options.bind;
   if (options.is_bind_given) {
     if (environment.value_or("PET_NUMA_BINDING", "") == word) return options.bind;  // the command line counts first
-    throw Error(ErrorCode::kInvalidArgument, "--bind {} and --numa-binding {} say the same thing twice; give one",
-                options.bind, word);
+    throw Error(ErrorCode::kInvalidArgument,
+                "--bind {} and --numa-binding {} both choose the CPUs of ranks; give one of them", options.bind, word);
   }
   if (word == "node" || word == "socket") return word;
   if (word == "exclusive") return "auto";  // disjoint CPUs of the node that the device is on
@@ -102,10 +102,10 @@ int64_t num_ranks(const RunOptions& options, const Surroundings& surroundings, b
 std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
                                     const std::function<std::string()>& python) {
   if (words.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "no program; for example `yoke run -n 2 -- ./train --epochs 5`");
+    throw Error(ErrorCode::kInvalidArgument, "no program was given; for example `yoke run -n 2 -- ./train --epochs 5`");
   }
   if (options.module && options.no_python) {
-    throw Error(ErrorCode::kInvalidArgument, "--module needs Python, and --no-python excludes it; give one of them");
+    throw Error(ErrorCode::kInvalidArgument, "--module needs Python, but --no-python excludes it; give one of them");
   }
   const bool is_script = options.run_path || words.front().ends_with(".py");
   if (options.no_python || (!options.module && !is_script)) return words;
@@ -122,7 +122,7 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
       program_of(surroundings.program, options, [&] { return runs_elsewhere ? "python" : find_python(surroundings); });
   spec.environment = surroundings.environment;
   if (!options.logs_specs.empty() && options.logs_specs != "default") {
-    throw Error(ErrorCode::kInvalidArgument, "--logs-specs {}: it names Python code, which yoke does not load",
+    throw Error(ErrorCode::kInvalidArgument, "--logs-specs {} names Python code, which yoke does not load",
                 options.logs_specs);
   }
   if (!options.master_addr.empty()) spec.master_addr = options.master_addr;
