@@ -27,7 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLibrary = "libyoke_dist.so";
-/// For a fork, which takes long if the machine swaps.
+/// The time for a fork, which takes long if the machine swaps.
 constexpr std::chrono::seconds kPreloadPatience{30};
 constexpr std::chrono::seconds kEndPatience{1};
 /// P_PIDFD of waitid(), which glibc has since 2.36.
@@ -86,11 +86,12 @@ Preload::Preload(const std::vector<RankPlan>& ranks) : argv_(ranks.at(0).argv) {
       .argv = argv_,
       .environment = std::move(environment),
       .in = kNullStream,
-      .out = STDERR_FILENO,  // what the loader complains about must be seen, and not in the output of a rank
+      .out = STDERR_FILENO,  // messages of the loader must be visible, but not in the output of a rank
       .inherited_fds = {sockets.far.value()},
       .process_group = 0,  // SIGKILL to the launcher's group, in which the guardian may be, must not reach the program
       .death_signal = SIGKILL,
-      // They stay blocked until a rank is complete: a scheduler that signals every process must not end the program.
+      // Signals stay blocked until a rank is complete, because a scheduler that signals every process must not end the
+      // program.
       .blocked_signals = BlockedSignals::kAll,
   });
   if (pid_ < 0) throw system_error(errno, "starting the program that --preload loads");
@@ -105,7 +106,7 @@ void Preload::fail(std::string reason) {
   if (!process_) return;
   syscall(SYS_pidfd_send_signal, process_.value(), SIGKILL, nullptr, 0);
   pollfd end{process_.value(), POLLIN, 0};
-  poll(&end, 1, std::chrono::milliseconds(kEndPatience).count());  // a program that is blocked in the kernel dies later
+  poll(&end, 1, std::chrono::milliseconds(kEndPatience).count());  // a program that is blocked in the kernel ends later
   siginfo_t ignored{};
   waitid(kPidfd, static_cast<id_t>(process_.value()), &ignored, WEXITED | WNOHANG);
   process_.reset();
@@ -147,7 +148,8 @@ std::optional<pid_t> Preload::start_rank(const RankPlan& plan, const StartOption
     if (errno == EPIPE || errno == ECONNRESET) fail("the preloaded program has ended");
     return std::nullopt;
   }
-  // Without an answer it is not known whether there is a rank. An exec could start it twice, so this start has failed.
+  // Without an answer it is not known whether the rank was forked. Starting it by exec might start it twice, so this
+  // start fails.
   pollfd reply{socket_.value(), POLLIN, 0};
   int32_t pid = 0;
   int count = 0;

@@ -22,7 +22,7 @@ std::chrono::milliseconds to_time(double seconds) {
 
 struct Endpoint {
   std::string host;
-  uint16_t port = 0;  ///< 0 if it is not given.
+  uint16_t port = 0;  ///< The port; 0 if it is not given.
 };
 
 /// "a:1234", "a", "[::1]:1234", "::1"
@@ -89,7 +89,7 @@ void add_hosts(const RunOptions& options, const Surroundings& surroundings, Node
     throw Error(ErrorCode::kInvalidArgument, "--nnodes {} asks for more nodes than the {} hosts that are listed",
                 options.nnodes, num_hosts);
   }
-  if (nodes.membership.max_nodes < num_hosts) {  // the hosts that answer first would take part
+  if (nodes.membership.max_nodes < num_hosts) {  // otherwise only the hosts that answer first would take part
     throw Error(ErrorCode::kInvalidArgument,
                 "--nnodes {} asks for fewer nodes than the {} hosts that are listed; list only those to use",
                 options.nnodes, num_hosts);
@@ -104,9 +104,9 @@ void check_alone(const RunOptions& options) {
               "started one by one");
 }
 
-/// What srun or mpirun say, if one of them started this launcher once on each node.
+/// The place of this node by the variables of srun or mpirun, if one of them started this launcher on each node.
 std::optional<RankEnv> read_outer_launcher(const Environment& environment) {
-  auto own = environment;  // without what an outer torchrun or yoke says about its ranks
+  auto own = environment;  // without the rank variables of an outer torchrun or yoke
   for (const auto* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) own.erase(name);
   const bool is_several = own.find_int("SLURM_STEP_NUM_TASKS").value_or(1) > 1 ||
                           own.find_int("OMPI_COMM_WORLD_SIZE").value_or(1) > 1 ||
@@ -131,7 +131,7 @@ void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
   if (spec.run_id == "none") spec.run_id = place.run_id;
 }
 
-/// For several nodes, each of which is started with the same command.
+/// Adds the endpoint of several nodes, each of which is started with the same command.
 void add_endpoint(const RunOptions& options, NodesSpec& nodes) {
   if (options.node_rank && *options.node_rank >= nodes.membership.max_nodes) {
     throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: nodes are numbered from 0, and the job has {}",
@@ -173,7 +173,7 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
       throw Error(ErrorCode::kInvalidArgument, "--standalone is a job of one node, but --nnodes is {}", options.nnodes);
     }
     add_endpoint(options, nodes);
-    // Nodes meet at the port of the static rendezvous, so the store has another port.
+    // Nodes join at the port of the static rendezvous, so the store needs a different port.
     if (options.rdzv_endpoint.empty()) spec.master_port.reset();
   } else if (const auto place = options.nnodes.empty() && options.rdzv_endpoint.empty() && !options.standalone
                                     ? read_outer_launcher(surroundings.environment)
@@ -189,7 +189,7 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
       throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: the job has one node, whose rank is 0",
                   *options.node_rank);
     }
-    // With one node, the endpoint of any rendezvous is where rank 0 serves the ranks' store.
+    // With one node, rank 0 serves the ranks' store at the endpoint of any rendezvous.
     if (!options.rdzv_endpoint.empty() && !options.standalone) {
       const auto endpoint = parse_endpoint(options.rdzv_endpoint);
       spec.master_addr = endpoint.host;
