@@ -49,8 +49,8 @@ struct SpawnOptions {
   /// Descriptors that the program keeps under the same numbers. All others must be close-on-exec.
   std::vector<int> inherited_fds = {};
   bool new_session = false;
-  std::optional<pid_t> process_group =
-      {};                ///< The group that the child joins; 0: a new one, led by the child. nullopt: the caller's.
+  /// The group that the child joins; 0: a new one, led by the child. nullopt: the caller's.
+  std::optional<pid_t> process_group = {};
   int death_signal = 0;  ///< Sent to the child when its parent (the calling thread) ends; 0: none.
   BlockedSignals blocked_signals = BlockedSignals::kAsInherited;
   bool as_sibling = false;  ///< The child's parent is the parent of the caller (CLONE_PARENT).

@@ -34,7 +34,7 @@ Arrivals::~Arrivals() {
   stop_changed_.notify_all();
   thread_.join();
   try {
-    publish();                       // other ranks that wait read how far this one has come
+    publish();                       // so that ranks that wait can read how far this one has come
   } catch (const std::exception&) {  // the store is gone, so no rank can ask
   }
 }
@@ -51,7 +51,7 @@ void Arrivals::publish_until_stopped() {
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
-      // A rank with nothing to publish may be waiting for one that has failed, and the store may go with that one soon.
+      // A rank with nothing to publish may wait for one that has failed, and the store may end soon with that one.
       if (!publish()) listen();
     } catch (const std::exception&) {
       return;  // the store is gone, so no rank can ask

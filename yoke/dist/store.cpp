@@ -32,7 +32,8 @@ bool accepts(const addrinfo& address) {
 }
 
 /// TCPStore's client sleeps for a second after a refused connection. Ranks start together, so the first attempt of most
-/// of them is refused. So this tries every few milliseconds until something listens, and only then TCPStore connects.
+/// of them is refused. This function tries to connect every few milliseconds until something listens; only then
+/// TCPStore connects.
 void wait_until_served(const RankEnv& rank, milliseconds timeout) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

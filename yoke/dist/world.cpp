@@ -51,7 +51,7 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
   return c10::kCPU;
 }
 
-/// Every rank announces itself. If some never do, the error names them.
+/// Every rank announces itself in the store. If some never do, the error names them.
 void wait_for_all(c10d::Store& store, const RankEnv& rank, milliseconds timeout) {
   store.set(fmt::format("here/{}", rank.rank), std::string("1"));
   std::vector<std::string> keys;
@@ -180,7 +180,7 @@ void World::shutdown() {
           if (!store.check({fmt::format("leaving/{}", other)})) absent.push_back(other);
         }
       } catch (const std::exception&) {
-        absent.clear();  // the store is gone, as the first error tells
+        absent.clear();  // the store has ended, as the first error says
       }
       if (absent.empty()) explain(error);
       throw Error(ErrorCode::kTimeout, "rank {}: the end of the job timed out after {:g} s: {}", rank(),

@@ -223,7 +223,8 @@ TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
         } catch (const Error& error) {
           (world.rank() == 1 ? early : late) = error.what();
         }
-        if (world.rank() == 1) const World leaving(std::move(world));  // closes connections, as its process would
+        // Closes connections, as the end of its process would.
+        if (world.rank() == 1) const World leaving(std::move(world));
       },
       std::chrono::minutes(5));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(2));

@@ -34,10 +34,10 @@ struct CpuLocality {
   bool operator==(const CpuLocality&) const = default;
 };
 
-/// Functions return nullopt instead if there is no device.
+/// Functions that return this return nullopt if there is no device.
 struct DeviceLocality {
   std::string pci_bus_id;
-  CpuSet cpus;  ///< CPUs close to it; empty if not known.
+  CpuSet cpus;  ///< The CPUs close to it; empty if they are not known.
 
   bool operator==(const DeviceLocality&) const = default;
 };

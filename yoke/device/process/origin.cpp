@@ -118,7 +118,8 @@ void add_slurm_variables(const Variables& variables, Origin& origin) {
       variables["SLURM_JOB_ID"].empty() ? variables.number("SLURM_JOBID") : variables.number("SLURM_JOB_ID");
   if (!job || *job <= 0) return;
   auto& slurm = origin.slurm;
-  if (slurm && slurm->job_id != *job) return;  // the cgroup decides, since variables may come from another job
+  // The cgroup decides, because the variables may come from a different job.
+  if (slurm && slurm->job_id != *job) return;
   if (!slurm) slurm = SlurmJob{.job_id = *job};
   if (slurm->step.empty()) slurm->step = slurm_step_name(variables["SLURM_STEP_ID"]);
   slurm->name = variables["SLURM_JOB_NAME"];

@@ -1,4 +1,4 @@
-// yoke/device/process/signal.h -- signals one process, and never another one that has reused its PID.
+// yoke/device/process/signal.h -- signals one process, and never a later one that has reused its PID.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace yoke::device {
 
-/// Holds a process by a pidfd (Linux 5.3), so a signal reaches that process or none.
+/// Refers to a process by a pidfd (Linux 5.3), so that a signal reaches that process or none.
 class ProcessHandle {
  public:
   /// Opens the process `pid` that began at `start_ticks` (ProcessInfo has both).

@@ -44,8 +44,8 @@ class JobConnection {
   void ask_stop(bool now);
   /// `last`: only this number of the lines that are kept, or of those of `rank` if it is given.
   void ask_logs(bool follow, std::optional<int64_t> last = {}, std::optional<int64_t> rank = {});
-  std::optional<Job> read_job(
-      JobTime until);  ///< nullopt: no answer came in time, or the launcher has closed the connection.
+  /// nullopt: no answer came in time, or the launcher has closed the connection.
+  std::optional<Job> read_job(JobTime until);
   /// nullopt: no line came in time, or there are no more (is_over()), or the launcher has closed the connection.
   std::optional<RecentLines::Line> read_line(JobTime until);
 

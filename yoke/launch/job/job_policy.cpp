@@ -163,8 +163,8 @@ void JobPolicy::dismiss(int id, Member& member, int exit_status, const std::stri
 
 void JobPolicy::on_refused(Member& member, const NodeEvent& event, Time now) {
   const auto text = member.notice_prefix() + printable(event.text);
-  if (!member.takes_part() && (nodes_.is_elastic() || is_gathering_again_))
-    return say(text);  // the job can start without this node
+  // The job can start without this node.
+  if (!member.takes_part() && (nodes_.is_elastic() || is_gathering_again_)) return say(text);
   if (member.takes_part()) member.leave_start();
   tell(ranks_.on_refused(event.value, text, now));
 }

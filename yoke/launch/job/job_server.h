@@ -46,8 +46,8 @@ class JobServer : public EventSource {
     std::string question, answer;
     size_t num_sent = 0;
     std::optional<RecentLines::Cursor> cursor;  ///< Set while the client reads lines.
-    uint64_t num_gone =
-        0;  ///< The number of lines that were overwritten before the client began; sent with the first line.
+    /// The number of lines that were overwritten before the client began; sent with the first line.
+    uint64_t num_gone = 0;
     bool is_following = false;
     uint64_t last_seen = 0;
   };

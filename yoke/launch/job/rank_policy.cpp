@@ -180,8 +180,8 @@ RankPolicy::Decision RankPolicy::on_refused(int exit_code, const std::string& wh
 }
 
 RankPolicy::Decision RankPolicy::fail(int exit_code, std::string cause, Time now) {
-  if (attempt_.state != State::kRunning)
-    return {};  // the failure is a consequence of the first one or of our own signal
+  // The failure is a consequence of the first one or of our own signal.
+  if (attempt_.state != State::kRunning) return {};
   attempt_.exit_code = exit_code;
   attempt_.cause = std::move(cause);
   return stop(SIGTERM, now);

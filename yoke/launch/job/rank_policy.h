@@ -130,8 +130,8 @@ class RankPolicy {
   std::vector<std::string> hosts_;
   int64_t num_restarts_ = 0;
   int64_t num_starts_ = 0;
-  std::vector<Time>
-      interrupts_;  ///< Times of recent Ctrl-C that were left to the rank; emptied when the message was printed.
+  /// Times of recent Ctrl-C that were left to the rank; emptied when the message was printed.
+  std::vector<Time> interrupts_;
   bool was_interrupted_ = false;
   std::set<int> told_;           ///< The launchers that got a signal to end.
   bool is_told_to_end_ = false;  ///< A signal or `yoke stop` asked for the end of the job.

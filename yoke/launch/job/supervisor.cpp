@@ -74,10 +74,10 @@ class Head : public Launcher {
     if (event.kind == Kind::kReport && !event.text.empty()) {
       facts_.logs[event.rank] = policy_.member(id).path_of(event.text);
     }
-    if (event.kind == Kind::kExited)
-      read_signals();  // Ctrl-C signals both this rank and us, so the signal is handled first, as the cause
-    if (event.kind == Kind::kEnded)
-      loop_.read_clock();  // a node whose guardian was killed has waited long for the last process
+    // Ctrl-C signals both this rank and us, so the signal is handled first, as the cause.
+    if (event.kind == Kind::kExited) read_signals();
+    // A node whose guardian was killed has waited long for the last process.
+    if (event.kind == Kind::kEnded) loop_.read_clock();
     carry_out(policy_.on_node_event(id, event, loop_.now()));
   }
 

@@ -39,9 +39,8 @@ class Channel : public EventSource {
   /// received.
   const std::optional<std::string>& end() const { return end_; }
   Time last_heard() const { return heartbeat_.last_heard(); }
-  bool was_silent() const {
-    return was_silent_;
-  }  ///< The channel ended by silence, so the connection was cut, and the other side may be alive.
+  /// The channel ended by silence, so the connection was cut, and the other side may be alive.
+  bool was_silent() const { return was_silent_; }
   size_t num_unsent_bytes() const { return unsent_.size() - sent_; }
 
   /// Sends what is still unsent, for no longer than `patience`.

@@ -175,8 +175,8 @@ void LocalNode::start(const Place& place) {
     send_plan();
     state_ = State::kRunning;
   } catch (const Error& error) {
-    if (control_)
-      send_message(control_.value(), {Message::Kind::kKill});  // the guardian may wait for the rest of the plan
+    // The guardian may wait for the rest of the plan.
+    if (control_) send_message(control_.value(), {Message::Kind::kKill});
     tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
   }
   master_ = {};  // the guardian has the socket, or it is not needed

@@ -50,9 +50,8 @@ class LocalNode : public Node {
   void handle(LoopTime now) override;
 
   const Binding& binding() const { return binding_; }
-  const std::vector<RankPlan>& plans() const {
-    return plans_;
-  }  ///< The plans of the last start, including the store's.
+  /// The plans of the last start, including the store's.
+  const std::vector<RankPlan>& plans() const { return plans_; }
   const std::string& run_folder() const { return run_folder_; }  ///< The folder of the logs; empty: there are no logs.
 
  private:

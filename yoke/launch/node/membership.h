@@ -14,8 +14,8 @@ struct MembershipOptions {
   int64_t min_nodes = 1;
   int64_t max_nodes = 1;
   std::chrono::milliseconds join_timeout{600'000};  ///< How long to wait for min_nodes. torchrun's default.
-  std::chrono::milliseconds last_call{
-      30'000};  ///< How long to wait for more than min_nodes; only before the first start.
+  /// How long to wait for more than min_nodes; only before the first start.
+  std::chrono::milliseconds last_call{30'000};
 };
 
 /// "2" or "2:4", the value of --nnodes.

@@ -35,8 +35,8 @@ struct OutputTaker {
   std::function<bool(bool is_err)> has_room;
   /// `bytes` is empty at the end of the stream.
   std::function<void(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes)> take;
-  std::function<void(const std::string& line)>
-      complain;  ///< Called when a log cannot be written, and when it can be written again.
+  /// Called when a log cannot be written, and when it can be written again.
+  std::function<void(const std::string& line)> complain;
 };
 
 class RankReader {

@@ -118,8 +118,8 @@ std::vector<std::string> Screen::lost_lines(int64_t rank) const {
 
 void Screen::show_progress(int64_t rank, const Stream& stream) {
   const auto text = stream.lines.progress();
-  if (!text.empty() &&
-      rank <= progress_rank_) {  // if several ranks have progress bars, only that of the lowest rank is shown
+  // If several ranks have progress bars, only that of the lowest rank is shown.
+  if (!text.empty() && rank <= progress_rank_) {
     progress_rank_ = rank;
     if (prompt_.empty() || rank == kRankOfKeyboard) {
       stream.sink->show_progress(stream.lines.prefix() + std::string(text));

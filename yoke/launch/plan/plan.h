@@ -56,9 +56,9 @@ struct RankPlan {
   std::vector<std::string> environment;  ///< "NAME=value"
   std::vector<int> inherited_fds;
   bool inherits_stdin = false;  ///< False: its standard input is /dev/null.
-  int process_group =
-      0;        ///< The launcher's process group, in its session and terminal; 0: the process gets its own session.
-  CpuSet cpus;  ///< CPUs that it may use; empty: those of the launcher.
+  /// The launcher's process group, in its session and terminal; 0: the process gets its own session.
+  int process_group = 0;
+  CpuSet cpus;          ///< CPUs that it may use; empty: those of the launcher.
   CpuSet memory_nodes;  ///< NUMA nodes preferred for its memory; empty: those of the launcher.
   StreamPlan out, err;
   std::string prefix;      ///< The prefix of its lines on the screen.
