@@ -173,7 +173,7 @@ TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
   EXPECT_EQ(command->wait().exit_code, 0) << command->err();
 }
 
-/// While the first node takes the port of the ranks' store, nobody runs yet, and everybody is already counted.
+/// While the first node takes the port of the ranks' TCPStore, nobody runs yet, and everybody is already counted.
 TEST_F(Ssh, ANodeThatIsLostWhileTheJobBeginsIsMissed) {
   std::vector<std::string> argv = {
       kYoke,      "run",          "--hosts",     "10.77.0.1,10.77.0.2,no.such.host.invalid",

@@ -75,7 +75,7 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
   ASSERT_TRUE(wait_until(find_store));
   kill(*store, SIGKILL);
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 75);
-  EXPECT_THAT(nodes[1]->err(), HasSubstr("the process that serves the ranks' store (pid "));
+  EXPECT_THAT(nodes[1]->err(), HasSubstr("the process that serves the ranks' TCPStore (pid "));
 }
 
 /// It outlives the ranks of its own node, and signals that are for ranks.

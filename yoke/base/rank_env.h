@@ -23,7 +23,7 @@ struct RankEnv {
   int64_t node_rank = 0;         ///< torchrun's GROUP_RANK.
   int64_t num_nodes = 1;
 
-  std::string master_addr = "127.0.0.1";  ///< The address of the ranks' store.
+  std::string master_addr = "127.0.0.1";  ///< The address of the ranks' TCPStore.
   uint16_t master_port = 0;
   /// The launcher serves the store, and every rank is a client (TORCHELASTIC_USE_AGENT_STORE).
   bool agent_serves_store = false;

@@ -16,7 +16,7 @@ constexpr const char* kNumHeard = "report/heard";
 std::string key_of(const CountedGroup& group, int64_t rank) { return fmt::format("{}/{}", group.key, rank); }
 
 constexpr const char* kStoreIsGone =
-    "the ranks' store no longer answers, so rank 0 (or the launcher that serves it) is gone";
+    "the ranks' TCPStore no longer answers, so rank 0 (or the launcher that serves it) is gone";
 
 }  // namespace
 

@@ -65,7 +65,7 @@ void wait_for_all(c10d::Store& store, const RankEnv& rank, milliseconds timeout)
         if (!store.check({keys[static_cast<size_t>(other)]})) missing.push_back(other);
       }
     } catch (const std::exception&) {
-      throw Error(ErrorCode::kUnavailable, "rank {}: the ranks' store at {}:{} no longer answers; rank 0 is gone",
+      throw Error(ErrorCode::kUnavailable, "rank {}: the ranks' TCPStore at {}:{} no longer answers; rank 0 is gone",
                   rank.rank, rank.master_addr, rank.master_port);
     }
     if (missing.empty()) throw;

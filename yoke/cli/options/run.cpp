@@ -123,8 +123,8 @@ void add_node_options(const Adder& add, launch::RunOptions& options) {
       ->capture_default_str();
   add.option("--local-addr", options.local_addr, "ADDRESS", "Address at which other nodes reach this one");
   add.option("--master-addr", options.master_addr, "ADDRESS",
-             "Address of the ranks' store; default: that of rank 0's node");
-  add.option("--master-port", options.master_port, "PORT", "Port of the ranks' store; 0 or not given: a free one")
+             "Address of the ranks' TCPStore; default: that of rank 0's node");
+  add.option("--master-port", options.master_port, "PORT", "Port of the ranks' TCPStore; 0 or not given: a free one")
       ->check(in_range(0, 65'535));
   add.option("--rdzv-id", options.rdzv_id, "ID", "Name of the job, TORCHELASTIC_RUN_ID")->capture_default_str();
   add.option("--role", options.role, "NAME", "ROLE_NAME of the ranks")->capture_default_str();

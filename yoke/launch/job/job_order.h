@@ -17,7 +17,7 @@ struct BeginAttempt {
   int64_t num_ranks = 0;
   int64_t num_starts = 0;  ///< The number of starts before this one.
 };
-/// The node shall take a port for the ranks' store at `address`: kPrepared or kRefused follows.
+/// The node shall take a port for the ranks' TCPStore at `address`: kPrepared or kRefused follows.
 struct PrepareNode {
   int node = 0;
   std::string address;

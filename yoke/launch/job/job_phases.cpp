@@ -111,11 +111,12 @@ void JobPolicy::begin_start(Time now) {
   ranks_.begin(place_.world_size, hosts);
   order(BeginAttempt{place_.world_size, ranks_.num_starts()});
   if (is_out_of_reach(address, members_, chosen_)) {
-    ranks_.on_refused(exit_status(ErrorCode::kInvalidArgument),
-                      fmt::format("the ranks' store would be at {} on rank 0's host, which other hosts cannot reach; "
-                                  "name that host by an address that they reach, or give --master-addr",
-                                  address),
-                      now);
+    ranks_.on_refused(
+        exit_status(ErrorCode::kInvalidArgument),
+        fmt::format("the ranks' TCPStore would be at {} on rank 0's host, which other hosts cannot reach; "
+                    "name that host by an address that they reach, or give --master-addr",
+                    address),
+        now);
     return end_attempt(now);
   }
   for (const int id : chosen_) members_.at(id).state = MemberState::kPreparing;
@@ -162,7 +163,7 @@ void JobPolicy::run(Time now) {
   reach_hosts(now);
 }
 
-/// The program that serves the ranks' store ends after the ranks of all nodes.
+/// The program that serves the ranks' TCPStore ends after the ranks of all nodes.
 void JobPolicy::release_store() {
   const auto id = last_with_store(members_);
   if (!id) return;

@@ -29,7 +29,7 @@ enum class MemberState {
   kWaiting,     ///< It can take part in the next start.
   kPreparing,
   kRunning,
-  kOnlyStore,  ///< Of its processes only the one that serves the ranks' store is left.
+  kOnlyStore,  ///< Of its processes only the one that serves the ranks' TCPStore is left.
   kDraining,
   kLeft,  ///< It does not take part in further starts.
   kLost,
@@ -70,7 +70,7 @@ int64_t num_lost(const Members& members);
 std::string describe(const Members& members);
 /// Whether ranks on other hosts cannot find the store at `address`, because it is a loopback address.
 bool is_out_of_reach(const std::string& address, const Members& members, const std::vector<int>& chosen);
-/// The node that serves the ranks' store while no other process of the job is left; nullopt: there is no such node.
+/// The node that serves the ranks' TCPStore while no other process of the job is left; nullopt: there is no such node.
 std::optional<int> last_with_store(const Members& members);
 
 }  // namespace yoke::launch

@@ -153,7 +153,7 @@ RankPolicy::Decision RankPolicy::on_store_ended(int pid, const std::string& wher
   const auto how = WIFSIGNALED(wait_status) ? fmt::format("was killed by {}", signal_name(WTERMSIG(wait_status)))
                                             : fmt::format("exited with code {}", WEXITSTATUS(wait_status));
   return fail(exit_status(ErrorCode::kUnavailable),
-              fmt::format("the process that serves the ranks' store (pid {}{}) {}", pid, where, how), now);
+              fmt::format("the process that serves the ranks' TCPStore (pid {}{}) {}", pid, where, how), now);
 }
 
 RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node,

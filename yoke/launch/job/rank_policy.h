@@ -74,7 +74,7 @@ class RankPolicy {
   /// A process of the job survives SIGKILL, because it waits in the kernel. `where`: " on b", or empty.
   Decision on_left_behind(int pid, const std::string& where = "");
   Decision on_guardian_lost(int pid, const std::string& where = "");
-  /// The program that serves the ranks' store has ended before the ranks.
+  /// The program that serves the ranks' TCPStore has ended before the ranks.
   Decision on_store_ended(int pid, const std::string& where, int wait_status, Time now);
   /// A node with these ranks was lost. `why`: "lost host b: ...". `is_planned`: the other nodes may continue without
   /// it, so the loss does not count as a failure.

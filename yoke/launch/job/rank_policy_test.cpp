@@ -365,7 +365,7 @@ TEST(RankPolicy, TheEndOfTheStoreIsAFailure) {
   auto policy = restarting_policy(1);
   EXPECT_EQ(policy.on_store_ended(5, " on a", SIGKILL, kStart).order, Order::kSignal);
   EXPECT_THAT(policy.reason(),
-              HasSubstr("the process that serves the ranks' store (pid 5 on a) was killed by SIGKILL"));
+              HasSubstr("the process that serves the ranks' TCPStore (pid 5 on a) was killed by SIGKILL"));
   EXPECT_TRUE(policy.begin_again());
 }
 

@@ -23,7 +23,7 @@ struct NodeInfo {
   std::string address;  ///< Where other nodes reach it; empty: unknown.
   int64_t num_ranks = 1;
   std::optional<int64_t> node_rank;  ///< The node rank that the user gave it.
-  bool has_store = false;            ///< It has a program that can serve the ranks' store.
+  bool has_store = false;            ///< It has a program that can serve the ranks' TCPStore.
   std::string nnodes;                ///< Its --nnodes, "2" or "2:4"; empty: the head started it.
   int64_t max_restarts = 0;          ///< Its --max-restarts; 0: not given, so the head's value counts.
   bool is_return = false;            ///< It was a node of this job before, and was cut off.
@@ -33,17 +33,17 @@ struct NodeInfo {
 struct NodeEvent {
   enum class Kind {
     kReady,         ///< It can take part in a start. info
-    kPrepared,      ///< value: the port that it holds for the ranks' store.
+    kPrepared,      ///< value: the port that it holds for the ranks' TCPStore.
     kRefused,       ///< It cannot prepare or start. text: why; value: the exit status for the job.
     kStarted,       ///< rank, pid
     kCannotRun,     ///< rank, value: errno of exec
     kCannotStart,   ///< rank, value: errno of fork
     kExited,        ///< rank, pid, value: wait status
-    kStoreEnded,    ///< The program that serves the ranks' store ended before the ranks. pid, value: wait status
+    kStoreEnded,    ///< The program that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< pid of a process that SIGKILL does not end
     kGuardianLost,  ///< pid
     kReport,        ///< A rank ended. report, and text: its log, or empty.
-    kOnlyStore,     ///< Its ranks have ended; the program that serves the ranks' store waits for kEndStore.
+    kOnlyStore,     ///< Its ranks have ended; the program that serves the ranks' TCPStore waits for kEndStore.
     kEnded,         ///< All processes that were started have ended.
     kDone,          ///< All output of the ranks was delivered, and so were the reports.
     kSignal,        ///< The launcher of that node received signal `value`, which ends the job.
@@ -77,7 +77,7 @@ class Node : public EventSource {
  public:
   // The job.
 
-  /// Takes a port for the ranks' store and holds it: kPrepared or kRefused follows. `port`: unset for any.
+  /// Takes a port for the ranks' TCPStore and holds it: kPrepared or kRefused follows. `port`: unset for any.
   /// `or_any`: if the address is not this machine's own, as with a cluster's service name, the port is taken on all
   /// addresses.
   virtual void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) = 0;

@@ -45,7 +45,7 @@ struct NodesSpec {
   std::optional<bool> is_head;
   std::optional<int64_t> node_rank;  ///< The node rank that this node asks for.
   std::string local_addr;            ///< The address at which others reach this node; empty: that of its connection.
-  std::optional<std::string> master_addr;  ///< The address of the ranks' store; unset: that of node 0.
+  std::optional<std::string> master_addr;  ///< The address of the ranks' TCPStore; unset: that of node 0.
   std::string token;                       ///< A secret that the nodes of the job share.
 
   std::chrono::milliseconds silence{15'000};  ///< A node that is silent for this long is lost.

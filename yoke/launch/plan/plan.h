@@ -17,7 +17,7 @@ struct Place {
   int64_t world_size = 1;  ///< The number of ranks on all nodes.
   int64_t restart_count = 0;
   std::string master_addr = "127.0.0.1";
-  uint16_t master_port = 0;         ///< The port of the ranks' store; the node with rank 0 has bound it already.
+  uint16_t master_port = 0;         ///< The port of the ranks' TCPStore; the node with rank 0 has bound it already.
   bool agent_serves_store = false;  ///< The store is a program on rank 0's node (yoke-store), not rank 0 itself.
   bool is_elastic = false;          ///< Another start of the job may have more or fewer nodes.
 
@@ -64,7 +64,7 @@ struct RankPlan {
   std::string prefix;      ///< The prefix of its lines on the screen.
   std::string error_file;  ///< The file for its report if it fails (yoke/base/error_file.h); empty: it writes none.
   bool holds_master_port = false;  ///< It inherits the socket that is bound to MASTER_PORT.
-  bool is_store = false;           ///< It is not a rank, but the program that serves the ranks' store.
+  bool is_store = false;           ///< It is not a rank, but the program that serves the ranks' TCPStore.
 };
 
 /// The plans of all ranks of this node.
@@ -74,7 +74,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts);
 /// The prefix of the lines of a rank at `place`.
 std::string prefix_of(const LaunchSpec& spec, const Place& place, int64_t local_rank);
 
-/// The plan of the program that serves the ranks' store on this node. REQUIRES: spec.store_program is not empty.
+/// The plan of the program that serves the ranks' TCPStore on this node. REQUIRES: spec.store_program is not empty.
 RankPlan plan_store(const LaunchSpec& spec);
 
 /// Reads the topology of this machine and divides its CPUs among the ranks, as `spec` says. Not pure.

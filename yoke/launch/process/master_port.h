@@ -1,4 +1,4 @@
-// yoke/launch/process/master_port.h -- the port of the ranks' store, reserved before the ranks are told of it.
+// yoke/launch/process/master_port.h -- the port of the ranks' TCPStore, reserved before the ranks are told of it.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@ enum class Order {
   kForward,   ///< Send a signal to the process group of every rank.
   kSignal,    ///< The same, after which the ranks are to end.
   kKill,      ///< Kill the ranks and everything that they started.
-  kEndStore,  ///< End the program that serves the ranks' store.
+  kEndStore,  ///< End the program that serves the ranks' TCPStore.
 };
 
 }  // namespace yoke::launch

@@ -189,7 +189,7 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
       throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: the job has one node, whose rank is 0",
                   *options.node_rank);
     }
-    // With one node, rank 0 serves the ranks' store at the endpoint of any rendezvous.
+    // With one node, rank 0 serves the ranks' TCPStore at the endpoint of any rendezvous.
     if (!options.rdzv_endpoint.empty() && !options.standalone) {
       const auto endpoint = parse_endpoint(options.rdzv_endpoint);
       spec.master_addr = endpoint.host;

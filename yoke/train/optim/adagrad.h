@@ -43,7 +43,7 @@ class Adagrad : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<AdagradOptions> options_;  ///< By group; the base class keeps lr.
+  std::vector<AdagradOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
 }  // namespace yoke::train

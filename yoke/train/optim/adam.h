@@ -43,7 +43,7 @@ class AdamBase : public Optimizer {
 
   const char* name_;
   bool is_decoupled_;
-  std::vector<AdamWOptions> options_;  ///< By group; the base class keeps lr.
+  std::vector<AdamWOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
 /// torch.optim.Adam; weight decay is part of the gradient. Dense gradients only.

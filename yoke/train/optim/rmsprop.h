@@ -41,7 +41,7 @@ class RMSprop : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<RMSpropOptions> options_;  ///< By group; the base class keeps lr.
+  std::vector<RMSpropOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
 }  // namespace yoke::train

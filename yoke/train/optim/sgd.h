@@ -51,7 +51,7 @@ class Sgd : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<SgdOptions> options_;  ///< By group; the base class keeps lr.
+  std::vector<SgdOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
 }  // namespace yoke::train
