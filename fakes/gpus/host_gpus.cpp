@@ -68,7 +68,7 @@ struct Guard : c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {}
 };
 
-/// The same memory as a tensor of another device. It keeps the original storage alive.
+/// The same memory as a tensor of a different device. It keeps the original storage alive.
 at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const void*, c10::Storage>& storages) {
   const auto* key = tensor.storage().unsafeGetStorageImpl();
   auto found = storages.find(key);

@@ -69,7 +69,7 @@ inline std::string for_everybody(const TemporaryFolder& folder, const std::strin
   return copy;
 }
 
-/// `argv` as another user. REQUIRES: root.
+/// `argv` as a different user. REQUIRES: root.
 inline CommandOptions as_somebody_else(std::vector<std::string> argv) {
   const auto user = std::to_string(kSomebodyElse);
   argv.insert(argv.begin(), {"setpriv", "--reuid=" + user, "--regid=" + user, "--clear-groups"});

@@ -206,7 +206,7 @@ TEST_F(JobsOf, RootSeesTheJobOfAnotherUser) {
   EXPECT_EQ(job.wait().exit_code, 143);
 }
 
-/// Listens as another user, says that it is a job, and answers as one; `is_full`: so that nobody can connect.
+/// Listens as a different user, says that it is a job, and answers as one; `is_full`: so that nobody can connect.
 class Squatter {
  public:
   /// `pid`: whom it pretends to be; 0: itself.

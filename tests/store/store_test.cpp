@@ -61,7 +61,7 @@ std::unique_ptr<Command> start_rank(const RankEnv& rank) {
                                            {"TORCHELASTIC_RESTART_COUNT", std::to_string(rank.restart_count)}}});
 }
 
-// What a job does with it over its life: a gang, then, restarted, another one of another size at the same store.
+// What a job does with it over its life: a gang, then, restarted, another one of a different size at the same store.
 TEST(Store, GangsOfOneJobMeetThereOneAfterAnother) {
   Served served;
   for (const int64_t restart : {0, 1, 2}) {

@@ -29,7 +29,7 @@ bool is_program(const std::filesystem::path& path);
 std::optional<std::filesystem::path> find_program(std::string_view name, const Environment& environment);
 
 /// The same for a program that yoke starts of its own accord, such as a debugger: folders of PATH that are not absolute
-/// are left out, because the working directory may belong to another user.
+/// are left out, because the working directory may belong to a different user.
 std::optional<std::filesystem::path> find_tool(std::string_view name, const Environment& environment);
 
 /// `words` in the form that exec functions take: pointers into `words`, followed by a null pointer.

@@ -34,7 +34,7 @@ bool has_controlling_terminal();
 class TerminalModes {
  public:
   explicit TerminalModes(int fd);
-  /// Does nothing if this process is in the background, where another job uses the terminal, or if `fd` was not a
+  /// Does nothing if this process is in the background, where a different job uses the terminal, or if `fd` was not a
   /// terminal.
   void restore() const;
 

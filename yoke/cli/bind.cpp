@@ -1,4 +1,4 @@
-// `yoke bind`: show which CPUs, memory and threads each rank gets, here or on another machine.
+// `yoke bind`: show which CPUs, memory and threads each rank gets, here or on a different machine.
 #include "yoke/launch/plan/bind.h"
 
 #include <fmt/format.h>

@@ -26,7 +26,7 @@ enum class State {
   kLost,          ///< The driver has lost it (fallen off the bus).
   kNoAnswer,      ///< The driver did not answer within the deadline.
   kNoPermission,  ///< It exists, but this user may not use it.
-  kError,         ///< The driver refused for another reason; see Device::reason.
+  kError,         ///< The driver refused for a different reason; see Device::reason.
 };
 std::string_view name(State state);  ///< "free", "busy", "lost", "no answer", "no permission", "error"
 

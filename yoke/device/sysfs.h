@@ -42,7 +42,7 @@ int access_error(const std::filesystem::path& file);
 std::optional<int64_t> parse_number(std::string_view text);
 
 /// Lines "name value" or "name: value unit" of whole numbers, as in KFD's properties, RAS counts, /proc/meminfo and
-/// memory.stat. Numbers above INT64_MAX (KFD's unique_id) keep their bits. Lines of another form are left out.
+/// memory.stat. Numbers above INT64_MAX (KFD's unique_id) keep their bits. Lines of a different form are left out.
 std::map<std::string, int64_t, std::less<>> parse_properties(std::string_view text);
 
 /// `part` of `whole` from 0 to 100; nullopt if `whole` is not positive.

@@ -1,7 +1,7 @@
 // yoke/device/cpu/locality.h -- which CPUs are close to each other or to a device. `yoke run` binds ranks by it.
 //
 // It is read from a few files of sysfs, because hwloc would take a launcher too long. topology/locality.h computes the
-// same from hwloc's file of another machine.
+// same from hwloc's file of a different machine.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ class ProcessHandle {
   /// Errors kNotFound: it has ended; kFailedPrecondition: this kernel has no pidfds; kUnavailable: out of descriptors.
   ProcessHandle(int64_t pid, int64_t start_ticks, const std::filesystem::path& proc = "/proc");
 
-  /// Errors  kNotFound: it has ended; kPermissionDenied: it belongs to another user.
+  /// Errors  kNotFound: it has ended; kPermissionDenied: it belongs to a different user.
   void signal(int number) const;
 
   /// Waits for its end for at most `limit`. Returns whether it has ended; a zombie has.

@@ -84,7 +84,8 @@ class Optimizer : public ScalableOptimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// Updates with each group's learning rate.
-  /// Errors  kInvalidArgument, naming the parameter: its gradient has another dtype, device or shape, or is sparse and
+  /// Errors  kInvalidArgument, naming the parameter: its gradient has a different dtype, device or shape, or is sparse
+  /// and
   ///         the optimizer does not support that; or the parameter was moved, converted or changed in layout since its
   ///         state was made. Then nothing has changed.
   void step() final;

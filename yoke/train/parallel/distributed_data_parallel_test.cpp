@@ -223,7 +223,7 @@ TEST(DistributedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
   }
 }
 
-// With another memory order, elements of a gradient would be averaged with the wrong ones.
+// With a different memory order, elements of a gradient would be averaged with the wrong ones.
 TEST(DistributedDataParallel, LayoutsThatDifferAreNamed) {
   run_ranks(2, [&](World& world) {
     nn::Conv2d model(nn::Conv2dOptions(2, 2, 2));
