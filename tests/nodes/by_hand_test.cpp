@@ -28,7 +28,7 @@ class ByHand : public Nodes {
     return text;
   }
 
-  /// Reads what all of them say until `condition`.
+  /// Reads the output of all nodes until `condition` holds.
   static bool wait_for(const std::vector<std::unique_ptr<Command>>& nodes, const std::function<bool()>& condition) {
     return wait_until(
         [&] {
@@ -41,7 +41,7 @@ class ByHand : public Nodes {
 
 TEST_F(ByHand, NodeRanksAreHonouredWhoeverComesFirst) {
   std::vector<std::unique_ptr<Command>> nodes(kNumHosts);
-  for (const int host : {3, 1, 2, 0}) {  // the head comes last
+  for (const int host : {3, 1, 2, 0}) {  // the head starts last
     nodes[static_cast<size_t>(host)] =
         join(host, shell({"-n", std::to_string(host + 1)}, "echo $RANK/$WORLD_SIZE $GROUP_RANK $MASTER_ADDR"));
     if (host != 0) nodes[static_cast<size_t>(host)]->wait_until([] { return false; }, milliseconds(100));
@@ -119,7 +119,7 @@ TEST_F(ByHand, AHeadKilledWithSomethingUnreadEndsTheJobToo) {
   const auto nodes = join_all(shell({}, script()));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   nodes[0]->signal(SIGSTOP);
-  nodes[0]->wait_until([] { return false; }, milliseconds(1500));  // every node says something each second
+  nodes[0]->wait_until([] { return false; }, milliseconds(1500));  // every node sends a heartbeat each second
   nodes[0]->signal(SIGKILL);
   for (const int host : {1, 2, 3}) {
     const auto result = nodes[static_cast<size_t>(host)]->wait();
@@ -135,7 +135,7 @@ TEST_F(ByHand, ACutNodeOfAnElasticJobComesBack) {
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
   EXPECT_TRUE(wait_for(nodes, [&] { return nodes[2]->err().find("joining the job again") != std::string::npos; }));
   network_->mend(2);
-  // It is told nothing until the next start; give it the time to come.
+  // The node gets no message until the next start, so the test gives it time to join.
   ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(2) > 0; })) << all_errors(nodes);
   make_file("fail-1");
   ASSERT_TRUE(restart_until(*nodes[0], 2, 4)) << all_errors(nodes);
@@ -205,7 +205,7 @@ TEST_F(ByHand, AWaitingNodeWithoutItsGuardianIsMissedByNobody) {
   EXPECT_EQ(nodes[0]->wait().exit_code, 0) << nodes[0]->err();
 }
 
-/// Its rank notices that a peer is gone before the heartbeat does: no restart is used up all the same.
+/// A rank notices the loss of a peer before the heartbeat does. This does not count as one of --max-restarts either.
 TEST_F(ByHand, ALostNodeIsNoFailureThoughARankNoticesFirst) {
   const auto nodes = join_all(shell({"--heartbeat-timeout", kSilence}, script()), "2:4");
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
@@ -231,7 +231,8 @@ TEST_F(ByHand, ASignalToOneNodeEndsAJobOfFixedSize) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 143) << node->err();
 }
 
-/// A scheduler, or Ctrl-C in srun, tells every launcher: that is one wish, not the second one that kills at once.
+/// A scheduler, or Ctrl-C in srun, signals every launcher. This counts as one request, not as a second one that kills
+/// at once.
 TEST_F(ByHand, SignalsToAllNodesLeaveTheGrace) {
   const auto nodes = join_all(shell({}, "trap 'sleep 0.5; : > " + folder_.path() + "/saved.$RANK; exit 0' INT; cd " +
                                             folder_.path() + "; : > 0.$RANK.4; while :; do sleep 0.02; done"));
@@ -259,7 +260,7 @@ TEST_F(ByHand, AnotherTokenOrJobIsRefused) {
   EXPECT_FALSE(has_file("0.0.2"));
 }
 
-/// The refused node says why at once, and the head waits for the right one.
+/// The refused node reports the reason at once, and the head waits for the right node.
 TEST_F(ByHand, AnotherNumberOfNodesIsRefused) {
   const auto head = join(0, {"--", "true"}, "2");
   const auto result = join(1, {"--", "true"}, "2:3")->wait();
@@ -280,7 +281,8 @@ TEST_F(ByHand, ATakenNodeRankIsRefused) {
   for (const int host : {0, 1}) nodes.push_back(join(host, shell({}, script()), "3"));
   ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(1) > 0; })) << all_errors(nodes);
   for (const std::string rank : {"1", "0"}) {
-    // Another rank 0 is refused where it finds the head's port taken.
+    // A second rank 0 must start on the head's host: there it finds the port taken and connects to the head, which
+    // refuses it.
     const auto result =
         run(options(network_->on(rank == "0" ? 0 : 2, {kYoke, "run", "--nnodes", "3", "--node-rank", rank,
                                                        "--rdzv-endpoint", "10.77.0.1:29400", "--", "true"})));
@@ -296,7 +298,7 @@ TEST_F(ByHand, ATakenNodeRankIsRefused) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
 }
 
-/// As torch's store does, and what else waits for its client to begin.
+/// Older TCPStores behave so, and so do other servers whose client sends first.
 TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
   const auto other = std::make_unique<Command>(
       options(network_->on(0, {"python3", "-c",
@@ -311,7 +313,7 @@ TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
           "cannot join the job at 10.77.0.1:29400: what listens there closes the connection when yoke greets it"));
 }
 
-/// Its newer backend is silent for whoever does not speak its protocol.
+/// The newer backend of torch's store does not answer clients with a different protocol.
 TEST_F(ByHand, AStoreOfTorchAtTheEndpointIsNamed) {
   const auto store = std::make_unique<Command>(options(network_->on(
       0, {"python3", "-c",
@@ -364,7 +366,7 @@ TEST_F(ByHand, AnEndpointThatIsNoYokeIsNamed) {
                                 testing::Not(HasSubstr("\x1b"))));
 }
 
-/// Whoever comes to the port with anything at all neither joins, nor disturbs those who may.
+/// A client that sends arbitrary bytes to the port does not join, and does not disturb the nodes of the job.
 TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
   const auto head = join(0, shell({}, "echo $RANK/$WORLD_SIZE"), "2");
   const auto noise = run(options(
@@ -385,8 +387,8 @@ TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
   EXPECT_THAT(node->out(), HasSubstr("1/2"));
 }
 
-/// Launchers, guardians and ranks of a job that restarts all the time, at random moments: nothing of them is left, and
-/// the others end when they are told to.
+/// Kills launchers, guardians and ranks of a job that restarts all the time, at random moments. None of their processes
+/// may remain, and the others must end on request.
 TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 500 : 6;
   std::mt19937 random(std::random_device{}());

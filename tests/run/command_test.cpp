@@ -1,4 +1,5 @@
-// The command itself: its subcommands, help, spelling, completions, man pages, and what it finds beside it.
+// Tests the command itself: its subcommands, help, spelling, completions, man pages, and the programs and recipes that
+// it finds in its installation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +65,7 @@ TEST(CommandLine, BindCountsBeforeTorchrunsVariableAndContradictsItsOption) {
   EXPECT_THAT(both.err, HasSubstr("--bind none and --numa-binding socket"));
 }
 
-/// Who is told of an option that nobody typed looks for it in vain.
+/// If a value comes from a variable, the message must name the variable, because the user did not type the option.
 TEST(CommandLine, WhatIsWrongInAVariableIsSaidOfTheVariable) {
   const auto said_of = [](const char* variable, const char* value, std::vector<std::string> words = {}) {
     words.insert(words.begin(), {YOKE_COMMAND, "run"});
@@ -142,7 +143,7 @@ TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
   }
 }
 
-/// Of torchrun's options these are empty unless they are given.
+/// These options of torchrun are empty by default, so an empty value is allowed.
 TEST(CommandLine, SomeOfTorchrunsOptionsMayBeEmpty) {
   for (const std::string option : {"--rdzv-endpoint", "--rdzv-conf", "--local-ranks-filter",
                                    "--duplicate-stdout-filters", "--duplicate-stderr-filters"}) {

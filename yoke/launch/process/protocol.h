@@ -13,11 +13,12 @@ namespace yoke::launch {
 struct Message {
   enum class Kind : int32_t {
     // node to guardian
-    kStart,   ///< value: the number of kRank messages that follow; rank: 1 if the program may be preloaded.
-              ///< Descriptors: the plans (plan_codec.h) as a text, then the master's socket, if there is one.
-    kRank,    ///< rank: index in the plans; value: RankStream bits. Descriptors: the stream of each bit, in order.
-    kSignal,  ///< value: a signal for the process group of every rank, after which the ranks are to end. pid: a process
-              ///< group to which the terminal has already sent the signal; 0: none.
+    kStart,  ///< value: the number of kRank messages that follow; rank: 1 if the program may be preloaded.
+             ///< Descriptors: the plans (plan_codec.h) as a text, then the master's socket, if there is one.
+    kRank,   ///< rank: index in the plans; value: RankStream bits. Descriptors: the stream of each bit, in order.
+    /// value: a signal for the process group of every rank, after which the ranks are to end. pid: a process group to
+    /// which the terminal has already sent the signal; 0: none.
+    kSignal,
     kForward,   ///< The same, but the ranks continue.
     kKill,      ///< End everything now.
     kEndStore,  ///< End the store, which outlives the ranks.
