@@ -125,7 +125,7 @@ TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {
 TEST(Dist, CollectivesOfOtherSizesAreSaidToDiffer) {
   const auto result = run({.argv = under_yoke({"mismatch"})});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kFailedPrecondition)) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("its collective met another one, of another size"));
+  EXPECT_THAT(result.err, HasSubstr("its collective met one of a different size"));
   EXPECT_THAT(result.err, Not(HasSubstr("terminate called")));
 }
 

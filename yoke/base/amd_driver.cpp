@@ -41,7 +41,8 @@ DriverProbe probe_amd_driver(const Environment& environment, const fs::path& sys
   }
   if (num_gpus == 0) return {0, "no AMD GPU (KFD lists none)"};
   if (!fs::exists(sysroot / "dev/kfd", error)) {
-    return {0, fmt::format("KFD lists {} AMD GPU{}, and /dev/kfd is not here", num_gpus, num_gpus == 1 ? "" : "s")};
+    return {
+        0, fmt::format("KFD lists {} AMD GPU{}, but /dev/kfd does not exist here", num_gpus, num_gpus == 1 ? "" : "s")};
   }
   if (const auto* variable = what_hides_all(environment)) return {0, fmt::format("{} hides every AMD GPU", variable)};
   return {num_gpus, ""};

@@ -317,7 +317,7 @@ PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
 void Group::check_peer(const char* what, int64_t peer) const {
   if (peer >= 0 && peer < size() && peer != rank()) return;
   throw Error(ErrorCode::kInvalidArgument, "{}: rank {} of this group of {} is {}", what, peer, size(),
-              peer == rank() ? "this rank itself" : "not there");
+              peer == rank() ? "this rank itself" : "not in the group");
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {

@@ -100,7 +100,7 @@ void become_rank(std::vector<UniqueFd> fds) {
   FieldReader fields(text);
   auto rank = decode_rank_process(fields);
   if (fds.size() != kNumPreloadFds + rank.inherited_fds.size()) {
-    throw Error(ErrorCode::kInternal, "the guardian has sent {} descriptors; {} were expected", fds.size(),
+    throw Error(ErrorCode::kInternal, "the process that forks ranks sent {} descriptors; {} were expected", fds.size(),
                 kNumPreloadFds + rank.inherited_fds.size());
   }
   std::vector<int> numbers = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};

@@ -35,9 +35,9 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
     if (num_devices == 0) {
       throw Error(
           ErrorCode::kFailedPrecondition,
-          "the driver shows a device and libtorch does not (a {} plug is loaded): the driver may be older than "
-          "libtorch needs, or /dev/kfd closed to this user; see `yoke doctor`, or set YOKE_DEVICE=cpu to train on "
-          "the CPU",
+          "the driver shows a device, but libtorch does not (the plug for {} is loaded): the driver may be older than "
+          "libtorch needs, or this user may not open /dev/kfd; see `yoke doctor`, or set YOKE_DEVICE=cpu to train "
+          "on the CPU",
           plug->name);
     }
     // A launcher may show each rank only its own device (srun --gpus-per-task), or fewer devices than ranks.
@@ -94,7 +94,7 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   if (job_->device.type() != c10::DeviceType::CPU) {
     const auto* plug = loaded_plug();
     if (plug == nullptr || plug->device_type != job_->device.type()) {
-      throw Error(ErrorCode::kFailedPrecondition, "device {} has no plug: {}", job_->device.str(),
+      throw Error(ErrorCode::kFailedPrecondition, "no GPU plug is loaded for device {}: {}", job_->device.str(),
                   plug_status().reason);
     }
     plug->set_device(job_->device.index());
@@ -154,7 +154,7 @@ void World::wait_for_all_leaving() const {
       if (left <= interval) throw;
     }
     if (const auto ahead = job_->arrivals->describe_ahead()) {
-      fail(Error(ErrorCode::kFailedPrecondition, "came to the end of the job before its time: {}", *ahead));
+      fail(Error(ErrorCode::kFailedPrecondition, "reached the end of the job too early: {}", *ahead));
     }
   }
 }
