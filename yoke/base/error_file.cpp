@@ -136,7 +136,7 @@ bool write_error_file(const std::filesystem::path& path, const ErrorReport& repo
 }
 
 void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& report, int error_code) {
-  // A replacement would turn it into a regular file, even /dev/null.
+  // Replacing the path would turn even /dev/null into a regular file.
   struct stat status {};
   if (lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kDataLoss, "{}: not a regular file", path.string());

@@ -98,7 +98,7 @@ void Arrivals::report(const std::string& text) {
       std::this_thread::sleep_for(interval_ / 20);
       lock.lock();
     }
-  } catch (const std::exception&) {  // the store is gone, so the report reaches no rank
+  } catch (const std::exception&) {  // the store is gone, so no rank can read the report
   }
 }
 

@@ -61,7 +61,7 @@ class Arrivals {
   /// such as the end of the job.
   std::string describe_absent(const std::vector<int64_t>& absent) const;
 
-  /// Called at the end of the job. Describes a rank that has entered more collectives of some group than this one, and
+  /// Called at the end of the job. Describes a rank that has entered more collectives of a group than this rank, and
   /// therefore waits in them for ever. Throws what the store throws.
   std::optional<std::string> describe_ahead() const;
 

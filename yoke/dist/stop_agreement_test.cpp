@@ -74,7 +74,7 @@ TEST(StopAgreement, AllRanksStopAtTheSameCallWheneverOneIsTold) {
   }
 }
 
-// If steps are short, most calls start no all-reduce; if they are long, a stop is still not delayed much.
+// If steps are short, most calls do not start an all-reduce; if they are long, a stop is still not delayed much.
 TEST(StopAgreement, TheIntervalFollowsTheSteps) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   fakes::run_ranks(2, [&](World& world) {

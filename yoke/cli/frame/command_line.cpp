@@ -130,8 +130,8 @@ std::string meant_by(const std::string& name, const std::vector<std::string>& co
 }
 
 /// An empty value mostly comes from a shell variable that is not set, and would silently mean the default, or
-/// everything. Options that are empty by default in torchrun may be empty here. `yoke visible --set` refuses it itself,
-/// and CLI11 reports options that do not exist.
+/// everything. Options that are empty by default in torchrun may be empty here. `yoke visible --set` checks for empty
+/// values itself, and CLI11 reports unknown options.
 void refuse_empty_values(const CLI::App& command, const std::vector<std::string>& own) {
   static const std::set<std::string_view> kMayBeEmpty = {"--rdzv-endpoint",
                                                          "--rdzv-conf",

@@ -46,7 +46,7 @@ struct NodeEvent {
     kOnlyStore,     ///< Its ranks have ended; the program that serves the ranks' TCPStore waits for kEndStore.
     kEnded,         ///< All processes that were started have ended.
     kDone,          ///< All output of the ranks was delivered, and so were the reports.
-    kSignal,        ///< The launcher of that node received signal `value`, which ends the job.
+    kSignal,        ///< The launcher of that node received signal `value`, which asks it to end.
     kNotice,        ///< text: for the user. value: 1 if output is lost for good.
     kLost,          ///< The connection has ended. text: why.
   };

@@ -87,7 +87,7 @@ class Sink {
   bool progress_changed_ = false;
   bool progress_is_hidden_ = false;
   bool progress_is_shown_ = false;
-  bool progress_stays_ = false;  ///< The next line is written behind the progress bar.
+  bool progress_stays_ = false;  ///< The next lines follow the prompt, which is not erased.
 };
 
 }  // namespace yoke::launch

@@ -71,7 +71,7 @@ class TrainState {
   template <class Part>
   TrainState& add(const std::string& name, Part& part) {
     if constexpr (requires { part.model(); }) {
-      return add(name, part.model());  // the model of a wrapper carries the marks of sharding
+      return add(name, part.model());  // the tensors of the wrapped model have the marks of sharding
     } else if constexpr (std::is_base_of_v<torch::nn::Module, Part>) {
       return add_module(name, part);
     } else if constexpr (requires { static_cast<const torch::nn::Module&>(*part); }) {

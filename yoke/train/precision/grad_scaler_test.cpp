@@ -277,7 +277,8 @@ TEST(GradScaler, LooksAtSparseGradientsOnceTheyAreSummed) {
   EXPECT_EQ(step(2), 0);
 }
 
-// One rank of three overflows, as a shard of the gradients may. Then no rank steps, and all scales stay equal.
+// One rank of three overflows, which can happen if gradients are sharded. Then no rank steps, and all scales stay
+// equal.
 TEST(GradScaler, AgreesBetweenRanks) {
   fakes::run_ranks(3, [](dist::World& world) {
     const auto weight = at::ones({2}).requires_grad_();

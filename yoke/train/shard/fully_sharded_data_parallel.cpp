@@ -160,8 +160,8 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   }
 
   /// Autograd visits nodes in the reverse order of their creation. So a call that ended later, and whose backward has
-  /// not begun, leads to no loss on this rank. It may do so on other ranks, which then communicate for it; so this rank
-  /// takes part.
+  /// not begun, does not contribute to the loss on this rank. It may do so on other ranks, which then communicate for
+  /// it; so this rank takes part.
   void begin_backward(const Activity& activity) {
     watch_backward();
     passes.emplace(activity.pass->number, activity.pass);

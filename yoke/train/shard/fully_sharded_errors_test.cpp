@@ -206,7 +206,7 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
         FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
         const Batch batch;
         const auto output = sharded(batch.x);
-        if (world.rank() == 1) {  // runs no backward, and leaves when rank 0 has timed out
+        if (world.rank() == 1) {  // does not run a backward, and leaves when rank 0 has timed out
           gave_up.wait(false);
           return;
         }
