@@ -1,4 +1,4 @@
-// Command to first all-reduce: what bench/peers/first_all_reduce.py does, on yoke.
+// Measures the time from the command to the first all-reduce, like bench/peers/first_all_reduce.py, but with yoke.
 #include <ATen/ops/ones.h>
 
 #include "yoke/dist/world.h"

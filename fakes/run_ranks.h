@@ -22,7 +22,7 @@ inline std::mutex default_generator_mutex;
 
 /// Returns make(), whose random numbers start from `seed`. The default generator belongs to the process, so ranks that
 /// are threads take turns. Ranks must use this for every draw from the default generator: a draw of one rank outside of
-/// it changes the numbers that another gets inside.
+/// it changes the numbers that a different rank gets inside.
 template <class Make>
 auto make_seeded(uint64_t seed, const Make& make) {
   const std::lock_guard lock(default_generator_mutex);

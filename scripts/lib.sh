@@ -1,9 +1,9 @@
-# Sourced by setup, demo and test: saying things, and running a step with its output in a log.
+# Sourced by setup, demo and test: printing messages, and running a step with its output in a log.
 # shellcheck shell=bash disable=SC2154  # log_dir is the caller's
 
 say() { printf '%s: %s\n' "${0##*/}" "$*"; }
 
-# die STATUS LINE...: the first line says what, the others what next.
+# die STATUS LINE...: the first line says what failed, the others what to do next.
 die() {
   local status=$1
   shift

@@ -4,7 +4,7 @@ import gzip
 import numpy as np
 
 DATA = "/usr/share/datasets/fashion-mnist"
-MEAN, STD = 0.2860, 0.3530  # of the pixels of the training images, scaled to 0..1
+MEAN, STD = 0.2860, 0.3530  # mean and standard deviation of the pixels of the training images, scaled to 0..1
 
 
 def read(split, directory=DATA):

@@ -51,9 +51,9 @@ class Network(nn.Module):
         self.fc2 = nn.Linear(128, 10)
 
     def forward(self, x):
-        x = F.relu_(self.norm1(F.max_pool2d(self.conv1(x), 2)))  # pooled first: a quarter of the values to normalise
+        x = F.relu_(self.norm1(F.max_pool2d(self.conv1(x), 2)))  # pooled first, so that only a quarter of the values is normalised
         x = F.relu_(self.norm2(F.max_pool2d(self.conv2(x), 2)))
-        x = x.permute(0, 2, 3, 1).flatten(1)  # in channels_last order a view, not a copy
+        x = x.permute(0, 2, 3, 1).flatten(1)  # a view and not a copy, because of the channels_last order
         x = F.relu_(self.norm3(self.fc1(x)))
         return self.fc2(x)
 

@@ -1,4 +1,4 @@
-// A libcuda.so.1 with as many devices as YOKE_FAKE_GPUS says (none if unset), and with no other function of CUDA.
+// A libcuda.so.1 that only counts devices: their number is YOKE_FAKE_GPUS (0 if it is unset).
 //
 // Put its folder (build/fakes) into LD_LIBRARY_PATH of the program under test only, because it hides a real driver.
 // YOKE_FAKE_GPU_HANG=1 makes cuInit hang, as a broken driver does.

@@ -78,7 +78,7 @@ struct Guard : c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {}
 };
 
-/// The same memory as a tensor of another device. It keeps the original storage alive.
+/// Returns the same memory as a tensor of a different device. It keeps the original storage alive.
 at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const void*, c10::Storage>& storages) {
   const auto* key = tensor.storage().unsafeGetStorageImpl();
   auto found = storages.find(key);
@@ -88,7 +88,8 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const vo
     found =
         storages.emplace(key, c10::Storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(data)))
             .first;
-    storages.emplace(found->second.unsafeGetStorageImpl(), tensor.storage());  // for the way back
+    // For results that go back to the fake device.
+    storages.emplace(found->second.unsafeGetStorageImpl(), tensor.storage());
   }
   const auto backend = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
   auto result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(found->second), c10::DispatchKeySet(backend),
@@ -104,7 +105,8 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const vo
 struct Call {
   std::optional<c10::Device> device;
   std::map<const void*, c10::Storage> storages;
-  std::map<const void*, at::Tensor> originals;  ///< By the host tensor, so that in-place changes reach the original.
+  /// The original tensors by their host tensors, so that in-place changes reach the original.
+  std::map<const void*, at::Tensor> originals;
 
   at::Tensor to_host(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;

@@ -1,7 +1,7 @@
-// fakes/nvml/call.h -- what every function of the fake does before and after its own work.
+// fakes/nvml/call.h -- the common beginning and end of all functions of the fake.
 //
 // A call finds the current state, the device of its handle, and the errors and delays that the state specifies; then
-// its own part runs. Nothing is thrown across the C interface.
+// its own part runs. No exception crosses the C interface.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ Handle handle_of(Place place);
 /// A device or MIG instance during one call.
 struct Target {
   const State& state;
-  const Json& device;  ///< The whole device, also when an instance is asked.
+  const Json& device;  ///< The whole device, even if the handle is that of an instance.
   const Json& fields;  ///< The instance, or the device.
   Place place;
 

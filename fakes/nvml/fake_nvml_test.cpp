@@ -134,7 +134,7 @@ TEST_F(FakeNvml, NothingAnswersBeforeInitAndAfterShutdown) {
   EXPECT_EQ(nvml_.call("nvmlInitWithFlags", Size{0}), kSuccess);
   EXPECT_EQ(nvml_.call("nvmlInit_v2"), kSuccess);
   EXPECT_EQ(nvml_.call("nvmlShutdown"), kSuccess);
-  EXPECT_EQ(nvml_.call("nvmlDeviceGetCount_v2", &count), kSuccess);  // two users, of which one is left
+  EXPECT_EQ(nvml_.call("nvmlDeviceGetCount_v2", &count), kSuccess);  // there are two users, of which one remains
   EXPECT_EQ(nvml_.call("nvmlShutdown"), kSuccess);
   EXPECT_EQ(nvml_.call("nvmlDeviceGetCount_v2", &count), kUninitialized);
   EXPECT_EQ(nvml_.call("nvmlShutdown"), kUninitialized);
@@ -172,7 +172,7 @@ TEST_F(FakeNvml, MemoryVersion1CountsWhatIsReservedAndVersion2DoesNot) {
   EXPECT_EQ(v2.used, kMib / 2);
   EXPECT_EQ(v2.reserved, 100 * kMib);
   EXPECT_EQ(v2.free, v1.free);
-  v2.version = 2;  // nvtop makes this mistake
+  v2.version = 2;  // nvtop passes this wrong argument
   EXPECT_EQ(nvml_.call("nvmlDeviceGetMemoryInfo_v2", handle(0), &v2), kArgumentVersionMismatch);
 }
 
@@ -511,7 +511,8 @@ TEST_F(FakeNvml, TheSampleStatesLoad) {
       EXPECT_EQ(nvml_.call("nvmlInit_v2"), kVersionMismatch);
       state.erase("init");
     }
-    state["driver_version"] = "marker." + std::to_string(++num_states);  // a wrong file would leave the last one
+    state["driver_version"] =
+        "marker." + std::to_string(++num_states);  // after a wrong file, the previous state would stay
     start(state);
     std::array<char, 80> version{};
     EXPECT_EQ(nvml_.call("nvmlSystemGetDriverVersion", version.data(), Size{80}), kSuccess);

@@ -1,4 +1,4 @@
-// The fake's field values, by number, and the functions that exist and support nothing.
+// The fake's field values, by number, and the functions that exist, but return "not supported".
 #include <chrono>
 #include <string>
 

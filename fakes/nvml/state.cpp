@@ -19,8 +19,8 @@ namespace {
 
 struct StatusName {
   int status;
-  const char* name;  // as in state files
-  const char* text;  // as from nvmlErrorString
+  const char* name;  // the names in state files
+  const char* text;  // the texts of nvmlErrorString
 };
 
 constexpr StatusName kStatusNames[] = {
@@ -128,7 +128,7 @@ class File {
     try {
       const auto modified_at = static_cast<double>(info.st_mtim.tv_sec) + 1e-9 * info.st_mtim.tv_nsec;
       state_ = std::make_shared<const State>(parse_state(text, modified_at));
-    } catch (const Json::parse_error& error) {  // half-written; the next look will succeed
+    } catch (const Json::parse_error& error) {  // the file is half-written; the next attempt will succeed
       if (state_ == nullptr) complain(error.what());
     } catch (const std::exception& error) {
       complain(error.what());

@@ -28,12 +28,13 @@ using namespace yoke;
 
 /// Settings that the command line cannot change. They were found by a search; see README.md.
 struct Preset {
-  int64_t global_batch = 256;  ///< Over all ranks, so that the accuracy does not depend on their number.
+  /// The batch size of all ranks together, so that the accuracy does not depend on their number.
+  int64_t global_batch = 256;
   double max_lr = 0.2;
   double momentum = 0.9;
   double weight_decay = 5e-4;
   double label_smoothing = 0.1;
-  double warm_up = 0.2;  ///< Share of all steps.
+  double warm_up = 0.2;  ///< A share of all steps.
 };
 
 train::LoaderOptions loader_options(int64_t batch_size, const dist::World& world) {

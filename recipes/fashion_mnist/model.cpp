@@ -34,7 +34,7 @@ void to_channels_last(nn::Module& module) {
   for (auto& parameter : module.parameters()) {
     if (parameter.dim() != 4) continue;
     // contiguous(ChannelsLast) does not suffice: with one input channel, any layout counts as channels_last. Gradients
-    // come in the real layout, which would then not match the buckets.
+    // have the real layout, which would then not match that of the buckets.
     const auto options = parameter.options().memory_format(at::MemoryFormat::ChannelsLast);
     parameter.set_data(at::empty(parameter.sizes(), options).copy_(parameter.detach()));
   }

@@ -1,4 +1,4 @@
-// `yoke bind` as its user meets it, on machines that are not here: fakes/topologies and fakes/sysfs.
+// Runs `yoke bind` on recorded machines: fakes/topologies and fakes/sysfs.
 #include "yoke/launch/plan/bind.h"
 
 #include <gmock/gmock.h>
@@ -58,15 +58,15 @@ TEST(Bind, MasksForSlurm) {
   EXPECT_EQ(result.out,
             "--cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,"
             "0xfe0000000000\n");
-  // What was printed can be given.
+  // The masks that were printed are accepted by --bind.
   const auto masks = result.out.substr(result.out.find(':') + 1);
   const auto again = bind({"--topology", topology("lumi-g"), "--cpus", kLumiCores, "--format", "mask", "--bind",
                            "mask:" + masks.substr(0, masks.size() - 1)});
   EXPECT_EQ(again.out, result.out);
 }
 
-/// The plan is a pure function of what the two say, so all modes and numbers of ranks need no process of their own;
-/// that the command takes each of both is seen once for each machine.
+/// The plan is a pure function of machine and devices, so most modes and numbers of ranks are tested without a process.
+/// For each machine, the command runs once with each option.
 TEST(Bind, AMachinesFilesAndItsTopologySayTheSame) {
   for (const std::string name : {"lumi-g", "sierra", "power8", "quartz", "corona", "mi300a", "xeon-snc4",
                                  "epyc-workstation", "desktop", "gb200", "vm"}) {
@@ -134,12 +134,12 @@ TEST(Bind, ChosenDevices) {
   EXPECT_EQ(cpus_of("73:00.0,0000:13:00.0", "corona"), "42-47,90-95 6-11,54-59 ");
   EXPECT_EQ(cpus_of("3", "corona"), "42-44,90-92 45-47,93-95 ");
   EXPECT_EQ(cpus_of("none", "corona"), "0-23,48-71 24-47,72-95 ");
-  // On the bus of a machine whose driver is not there.
+  // GPUs are on the PCI bus, but their driver is not loaded.
   const auto dgx = bind({"--sysroot", sysroot("dgx-a100"), "-n", "1", "--devices", "BD:00.0"});
   EXPECT_THAT(dgx.out, HasSubstr("0000:bd:00.0  5     80-95,208-223"));
 }
 
-// The affinity mask of the process counts, and variables that choose GPUs.
+// The affinity mask of the process and variables that choose GPUs have an effect.
 TEST(Bind, ThisMachine) {
   const auto all = Json::parse(bind({"-n", "1", "--json"}).out);
   cpu_set_t mask;

@@ -1,4 +1,4 @@
-// `yoke devices` as its users meet it, on machines whose driver is a fake.
+// Runs `yoke devices` on machines with a fake driver.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 
-/// Columns, where every character but those of UTF-8's continuation takes one.
+/// The number of columns: one for each byte that is not a continuation byte of UTF-8.
 size_t width_of(const std::string& line) {
   return static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
@@ -32,7 +32,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
-/// On a terminal that is wide enough for any user's name.
+/// Runs the command on a terminal that is wide enough for every user name.
 Result wide_yoke_on(const std::string& state, std::vector<std::string> words) {
   auto options = on_machine(state, std::move(words));
   options.environment.emplace_back("COLUMNS", "120");
@@ -100,7 +100,7 @@ TEST(Devices, AListOfProcessesThatNobodyToldIsNull) {
 }
 
 TEST(Devices, WhatWasNotAskedForIsNotWaitedFor) {
-  // The deadline is longer than a test may take: it ends only if it does not wait.
+  // The deadline is longer than a test may run, so the test passes only if the command does not wait for it.
   const TemporaryFolder folder;
   folder.write("state.json", R"({"devices": 3, "overrides": {"1": {"hang_s": 100}}})");
   for (const std::string word : {"cpu", "0", "2", "nvidia:2"}) {

@@ -1,5 +1,5 @@
-// The same numbers as gpustat and nvitop, field by field, on the same driver. What they read was recorded by
-// record-monitors into tests/reference/monitors; with YOKE_PEER_MONITORS=/path/of/python they are asked again.
+// Compares yoke field by field with gpustat and nvitop on the same driver. record-monitors recorded their values in
+// tests/reference/monitors; with YOKE_PEER_MONITORS=/path/of/python they run again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,13 +13,13 @@
 namespace yoke::test {
 namespace {
 
-/// A field of a peer: ours, and theirs in our unit.
+/// A field: the value of yoke, and that of the peer in the same unit.
 struct Pair {
   std::string name;
   Json ours, theirs;
 };
 
-/// gpustat cuts watts and MiB down.
+/// gpustat rounds watts and MiB down.
 Json whole(const Json& value, int64_t unit) { return value.is_number() ? Json(value.get<int64_t>() / unit) : value; }
 
 std::string lower(std::string text) {
@@ -27,7 +27,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// Null and "N/A" are the same; text is compared without its case.
+/// Null equals "N/A"; the case of text is ignored.
 bool is_equal(const Json& ours, const Json& theirs) {
   if (ours.is_null() || theirs.is_null()) return ours.is_null() && theirs.is_null();
   if (ours.is_string() && theirs.is_string()) return lower(ours) == lower(theirs);
@@ -91,7 +91,7 @@ std::vector<Pair> against_nvitop(const Json& ours, const Json& theirs) {
       {"max SM clock", ours["clock_sm_max_mhz"], known(theirs["max_sm_clock"])},
       {"compute capability", ours["compute_capability"], known(theirs["compute_capability"])},
   };
-  // Where GPU and processor share their memory, nvitop shows the machine's; yoke has it in the row of the CPU.
+  // If GPU and CPU share their memory, nvitop shows that of the machine; yoke shows it in the row of the CPU.
   if (ours["memory_total_bytes"].is_null()) {
     std::erase_if(
         pairs, [](const Pair& pair) { return pair.name.starts_with("memory_") && pair.name != "memory_utilization"; });
@@ -102,7 +102,7 @@ std::vector<Pair> against_nvitop(const Json& ours, const Json& theirs) {
   return pairs;
 }
 
-/// pid -> device memory in `unit` bytes, of a GPU with its MIG instances.
+/// Device memory in `unit` bytes by PID, on a GPU and its MIG instances.
 std::map<int64_t, Json> memory_by_pid(const Json& processes, const char* key, int shift) {
   std::map<int64_t, Json> result;
   for (const auto& process : processes) {
@@ -136,18 +136,18 @@ TEST_P(Peers, ShowTheSameNumbers) {
       ++num_compared;
     }
   };
-  // A peer that a lost GPU ends shows nothing to compare with; that is recorded as its error.
+  // A peer that fails because of a lost GPU does not print values; then its error is recorded.
   if (peers["gpustat"].contains("gpus")) {
     const auto& gpus = peers["gpustat"]["gpus"];
     ASSERT_EQ(gpus.size(), ours.size());
     for (size_t i = 0; i < ours.size(); ++i) {
-      if (ours[i]["state"] == "lost") continue;  // gpustat gives it a name in brackets
+      if (ours[i]["state"] == "lost") continue;  // gpustat shows its name in brackets
       compare("gpustat", ours[i], against_gpustat(ours[i], gpus[i]));
-      // gpustat leaves out what it cannot find in /proc, and knows no MIG instances.
+      // gpustat leaves out processes that are not in /proc, and does not show MIG instances.
       if (!ours[i]["instances"].empty()) continue;
       const auto all = memory_by_pid(ours[i]["processes"], "memory_bytes", 20);
       for (const auto& [pid, memory] : memory_by_pid(gpus[i]["processes"], "gpu_memory_usage", 0)) {
-        if (pid != 1) continue;  // the state says "parent": the program that asked
+        if (pid != 1) continue;  // "parent" in the state means the program that calls NVML
         ASSERT_TRUE(all.contains(pid)) << pid;
         EXPECT_EQ(all.at(pid), memory) << pid;
         ++num_compared;

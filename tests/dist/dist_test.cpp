@@ -1,4 +1,4 @@
-// World as real processes, under everything that starts ranks.
+// Tests World with real processes, under every launcher that yoke supports.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST(Dist, TwoJobsAtOnceDoNotMeet) {
   EXPECT_THAT((results.begin() + 1)->out, HasSubstr("sum 6\n"));
 }
 
-/// Ranks as clients of an agent's store, which this process serves, `per_node` on each node.
+/// Runs ranks as clients of a store that this process serves like torchrun's agent, with `per_node` ranks on each node.
 std::vector<test::Result> under_an_agent(int num_ranks, int per_node, const std::string& mode) {
   const auto store = c10::make_intrusive<c10d::TCPStore>(
       "127.0.0.1", c10d::TCPStoreOptions{.port = 0, .isServer = true, .waitWorkers = false});
@@ -110,7 +110,8 @@ TEST(Dist, ARankThatIsKilledEndsTheJob) {
   EXPECT_THAT(result.err, HasSubstr("SIGKILL"));
 }
 
-// Rank 0 serves the store: its end breaks the others' connections to it, and must still be what is reported.
+// Rank 0 serves the store, so its end also breaks the connections of the other ranks. The reported cause must be the
+// failure of rank 0.
 TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {
   for (int i = 0; i < 3; ++i) {
     const auto result = run({.argv = under_yoke({"throw", "0"})});
@@ -120,11 +121,11 @@ TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {
   }
 }
 
-// Gloo throws on a thread of its own, where nobody can catch it.
+// Gloo throws on its own thread, where the exception cannot be caught.
 TEST(Dist, CollectivesOfOtherSizesAreSaidToDiffer) {
   const auto result = run({.argv = under_yoke({"mismatch"})});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kFailedPrecondition)) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("its collective met another one, of another size"));
+  EXPECT_THAT(result.err, HasSubstr("its collective met one of a different size"));
   EXPECT_THAT(result.err, Not(HasSubstr("terminate called")));
 }
 
@@ -135,7 +136,7 @@ TEST(Dist, ARankThatHangsBeforeACollectiveIsNamed) {
   EXPECT_THAT(result.err, Not(HasSubstr("unexpected")));
 }
 
-// One rank gets the signal, at any moment of any step, and all stop at the same one.
+// One rank gets the signal at an arbitrary moment, and all ranks stop at the same step.
 TEST(Dist, RanksStopTogetherWhenOneIsTold) {
   for (const int number : {SIGTERM, SIGUSR1, SIGTERM, SIGUSR1}) {
     Command command({.argv = under_yoke({"steps"}, 3)});
@@ -207,7 +208,8 @@ TEST(Dist, ThePlugComesBeforeLibtorchIsAsked) {
   const auto early = run({.argv = {YOKE_PLUG_PROGRAM}, .environment = fakes});
   EXPECT_EQ(early.out, "libtorch sees 1\nset_device 0\ndevice cuda:0\n") << early.err;
 
-  // The same plug after the first backward: libtorch has kept its answer. This is what the order is for.
+  // The same plug is loaded after the first backward, when libtorch has already cached that there is no GPU. So the
+  // order matters.
   auto without_plug = fakes;
   without_plug.emplace_back("YOKE_DEVICE", "cpu");
   const auto late =
@@ -232,7 +234,8 @@ TEST(Dist, AGpuWithoutAPlugIsNotQuietlyTheCpu) {
   EXPECT_THAT(missing.out, HasSubstr("YOKE_DEVICE=cpu"));
 }
 
-/// The program where /sys is that of a LUMI-G node and /dev/kfd is there; nullopt: no mount namespaces here.
+/// Runs the program with the /sys of a LUMI-G node and with a /dev/kfd; nullopt: mount namespaces are not possible
+/// here.
 std::optional<test::Result> run_on_lumi(std::vector<std::pair<std::string, std::string>> environment) {
   constexpr auto kMounts =
       "mount --rbind /dev /mnt && mount -t tmpfs none /dev && ln -s /mnt/urandom /dev/urandom && : > /dev/kfd && "

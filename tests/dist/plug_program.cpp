@@ -1,7 +1,7 @@
-// What a user's program may do before it makes its World: seed, and run a backward. Prints what it then sees.
+// A program that seeds and runs a backward before it makes its World. It then prints which devices it sees.
 //
-//   plug_program              the plug comes by itself, before main
-//   plug_program --late FILE  the plug is loaded by hand, after the backward: shows why the order matters
+//   plug_program              the plug is loaded by libyoke_dist, before main
+//   plug_program --late FILE  the program itself loads the plug after the backward, which is too late
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/detail/CUDAHooksInterface.h>

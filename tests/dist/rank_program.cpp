@@ -23,7 +23,7 @@
 
 namespace {
 
-/// Of the numbers of the group's ranks in the World, counted from 1.
+/// Sums rank + 1 over the group's ranks, as numbered in the World.
 double sum_over_ranks(yoke::dist::Group& group) {
   const auto tensor = at::full({1}, static_cast<double>(group.ranks()[static_cast<size_t>(group.rank())] + 1));
   group.all_reduce(tensor);
@@ -49,7 +49,7 @@ void fail(std::string_view how) {
   while (true) pause();
 }
 
-/// With `hanging`, should_stop() is all that the ranks do together.
+/// With `hanging`, the ranks communicate only by should_stop().
 void step_until_told(yoke::dist::World& world, int64_t hanging) {
   int64_t step = 0;
   while (!world.should_stop()) {

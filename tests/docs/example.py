@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The complete programs in docs/: taken out of their pages, and run.
+"""Extracts the complete programs from the pages of docs/, and runs them.
 
     example.py extract PAGE NAME                    prints the program after the line <!-- example NAME ... -->
     example.py run PAGE NAME -- COMMAND...          runs it in an empty folder: it must exit with 0, and print the lines
@@ -15,7 +15,7 @@ import tempfile
 
 
 def block(page, marker):
-    """The text of the fenced block that follows a line with the marker; None without one."""
+    """Returns the text of the fenced block after the line with the marker; None if there is none."""
     lines = open(page, encoding="utf-8").read().splitlines()
     starts = [i for i, line in enumerate(lines) if re.fullmatch(rf"<!-- {marker}( .*)? -->", line)]
     if not starts:

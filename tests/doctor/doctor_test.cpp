@@ -1,4 +1,4 @@
-// `yoke doctor` on machines that are ill in known ways.
+// Runs `yoke doctor` on machines with known faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(Doctor, ColoursAreOfThreeKinds) {
 }
 
 TEST(Doctor, CudaIsAskedInAProcessOfItsOwn) {
-  // The fake folder has both libraries: NVML shows eight GPUs, and CUDA as many as it is told.
+  // The folder of fakes has both libraries: NVML shows eight GPUs, and CUDA the number that a variable gives.
   auto options = on_machine("eight_a100", {"doctor", "--json"});
   options.environment.emplace_back("YOKE_FAKE_GPUS", "8");
   const auto lines = found(run(options));

@@ -1,4 +1,4 @@
-// Any bytes as a rank's error file: what must hold whatever they are.
+// Reads any bytes as a rank's error file, and checks what must hold for all of them.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Any bytes as a pickle: refused with an Error, or objects that refer to each other and to nothing else.
+// Reads any bytes as a pickle: they are refused with an Error, or give objects whose references are all valid.
 #include <cstdio>
 #include <cstdlib>
 

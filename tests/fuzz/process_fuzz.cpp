@@ -1,4 +1,4 @@
-// Any bytes in the files of /proc that tell of a process: what must hold whatever they are.
+// Reads any bytes as the files of a process in /proc, and checks what must hold for all of them.
 //
 // Input: stat, cgroup, environ, then a name and arguments for each parent, between bytes 0xF8, which no UTF-8 has.
 #include <cstdint>
@@ -58,7 +58,8 @@ void check_origin(const Origin& origin) {
   read_json(nlohmann::ordered_json::parse(json.dump()), back);
   auto again = nlohmann::ordered_json::object();
   write_json(back, again);
-  // Where a text is cut by bytes, what is not UTF-8 becomes longer by being replaced, and the cut falls elsewhere.
+  // Texts are cut at a number of bytes. Replacing invalid UTF-8 makes a text longer, so its cut can be at a different
+  // place.
   json.erase("label");
   again.erase("label");
   check(json == again, "a recording says the same");

@@ -1,6 +1,5 @@
-// Any pickle in an otherwise sound .pt file: refused with an Error, or values that can be written and read again, and
-// tensors that lie in their storages. The storages are made to the sizes that the pickle says, as long as they are
-// small.
+// Reads any pickle in an otherwise valid .pt file: it is refused with an Error, or gives values that can be written and
+// read again, and tensors inside their storages. The storages get the sizes in the pickle if these are small.
 #include <ATen/EmptyTensor.h>
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// A recording comes by mail: whatever its lines hold is refused with an Error, or is a snapshot that survives being
-// written and read again, and that can be shown.
+// Reads any bytes as a line of a recording, which may come from a stranger: it is refused with an Error, or gives a
+// snapshot that can be shown, and that is the same after it was written and read again.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>

@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file: refused with an Error, or tensors that lie in it.
+// Reads any bytes as a safetensors file: it is refused with an Error, or gives tensors inside the file.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   using namespace yoke::train;  // NOLINT(google-build-using-namespace): a program of one file
   static const yoke::UniqueFd file(memfd_create("fuzz", MFD_CLOEXEC));
   static const std::string path = "/proc/self/fd/" + std::to_string(file.value());
-  // A copy of this very size: what is read beyond it is noticed.
+  // A copy of exactly this size, so that a read beyond its end is detected.
   const std::vector<std::byte> bytes(reinterpret_cast<const std::byte*>(data),
                                      reinterpret_cast<const std::byte*>(data) + size);
   SafetensorsHeader header;
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   TensorMap tensors;
   try {
     tensors = reader.tensors();
-  } catch (const yoke::Error&) {  // a BOOL that is neither 0 nor 1
+  } catch (const yoke::Error&) {  // a byte of a BOOL may be neither 0 nor 1
     return 0;
   }
   if (tensors.size() != header.slots.size()) std::abort();
@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
     if (tensor.nbytes() != static_cast<size_t>(slot.end_byte - slot.begin_byte)) std::abort();
     if (tensor.nbytes() > 0 && std::memcmp(tensor.data_ptr(), stored, tensor.nbytes()) != 0) std::abort();
     if (!reader.elements(slot.name, 0, tensor.numel()).equal(tensor.view({-1}))) {
-      if (!at::isFloatingType(slot.dtype) && !at::isComplexType(slot.dtype)) std::abort();  // NaN is not itself
+      if (!at::isFloatingType(slot.dtype) && !at::isComplexType(slot.dtype)) std::abort();  // NaN does not equal itself
     }
   }
   (void)lay_out_safetensors(tensors, {});

@@ -1,4 +1,4 @@
-// Any bytes as the index of a set of safetensors files: refused with an Error, or plain names.
+// Reads any bytes as the index of a set of safetensors files: it is refused with an Error, or gives plain file names.
 #include <cstdlib>
 
 #include "yoke/base/error.h"

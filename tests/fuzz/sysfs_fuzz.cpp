@@ -1,4 +1,4 @@
-// Any bytes in the kernel's files about AMD GPUs and processors.
+// Reads any bytes as the kernel's files about AMD GPUs and processors.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Any bytes in the variables that hide devices, on five machines: what must hold whatever they are.
+// Puts any bytes into the variables that hide devices, on five machines, and checks what must hold for all of them.
 //
 // Input: a byte for the machine, a byte that says which variables are set, then their values between NULs.
 #include <fmt/format.h>
@@ -141,14 +141,14 @@ void check_visibility(const Visibility& result, const Snapshot& snapshot) {
   }
 }
 
-/// What programs see, asked for by name, is what they see then.
+/// If the devices that programs see are selected by their names, programs must see the same devices.
 void check_round_trip(const Visibility& result, const Environment& environment, const Snapshot& snapshot) {
   const auto before = shown(result);
   std::string selection;
   for (const auto& id : before) selection += (selection.empty() ? "" : ",") + id;
   const auto with_instance =
       std::count_if(before.begin(), before.end(), [](const std::string& id) { return id.find(':') != id.npos; });
-  // GPUs and MIG instances are of two kinds, and a list is of one: what is seen without a list, a list cannot say.
+  // A list cannot contain both GPUs and MIG instances, but without a list a program may see both.
   const auto num_nvidia = std::count_if(result.devices.begin(), result.devices.end(), [](const DeviceVisibility& row) {
     return row.ordinal && row.vendor == Vendor::kNvidia;
   });
@@ -197,7 +197,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_other_rules(environment, snapshot);
   try {
     assignments_for(environment.value_or("CUDA_VISIBLE_DEVICES", ""), IdFormat::kUuid, environment, snapshot);
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a refusal is an answer
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a refusal is a valid result
   }
   return 0;
 }

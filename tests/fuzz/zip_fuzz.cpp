@@ -1,4 +1,4 @@
-// Any bytes as a zip file: refused with an Error, or entries that lie in it, apart from each other.
+// Reads any bytes as a zip file: it is refused with an Error, or gives entries inside the file that do not overlap.
 #include <cstdlib>
 
 #include "yoke/base/error.h"
@@ -6,7 +6,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   using namespace yoke::train;  // NOLINT(google-build-using-namespace): a program of one file
-  // A copy of this very size: what is read beyond it is noticed.
+  // A copy of exactly this size, so that a read beyond its end is detected.
   const std::vector<std::byte> file(reinterpret_cast<const std::byte*>(data),
                                     reinterpret_cast<const std::byte*>(data) + size);
   std::map<std::string, ZipEntry> entries;

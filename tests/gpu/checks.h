@@ -1,5 +1,5 @@
-// tests/gpu/checks.h -- what scripts/gpu-check does with libtorch on a GPU. Each check prints one line of JSON, and
-// throws where something is not as it should be.
+// tests/gpu/checks.h -- the checks of scripts/gpu-check that use libtorch on a GPU. Each prints one line of JSON, and
+// throws if it fails.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,16 +14,20 @@ using Json = nlohmann::ordered_json;
 /// Errors  kInternal with `what` unless `is_right`.
 void expect(bool is_right, const std::string& what);
 
-Json facts();        ///< The plug, its devices, and which one a World takes.
-Json collectives();  ///< Every collective, on the World's device.
-Json two_ranks();    ///< Gradients of a rank's half of a batch, averaged on the CPU: those of the whole batch.
-Json sharded();      ///< A FullyShardedDataParallel trains as the model alone does.
+Json facts();        ///< Prints the plug, its devices, and the device that a World chooses.
+Json collectives();  ///< Runs every collective on the World's device.
+Json two_ranks();    ///< Gradients of two half batches, averaged on the CPU, must equal those of the whole batch.
+Json sharded();      ///< Training with FullyShardedDataParallel must equal training the model alone.
 
-Json loader(c10::Device device);        ///< A GPU's batches are the CPU's, used on a side stream too.
-Json trajectories(c10::Device device);  ///< Losses and weights of each optimizer, for peer.py's beside them.
-Json scaled(c10::Device device);        ///< The same in float16 with a GradScaler and overflows.
-Json checkpoint(c10::Device device, const std::string& folder);  ///< Saved there and read on the CPU, and back.
-Json steps(c10::Device device, const std::string& model, int64_t num_steps);  ///< Milliseconds of a training step.
-Json burn(c10::Device device, double seconds);  ///< Keeps the device busy, for monitors to see.
+/// Batches on the GPU must equal those on the CPU, also if a second stream uses them.
+Json loader(c10::Device device);
+/// Prints losses and weights of each optimizer, to compare with those of peer.py.
+Json trajectories(c10::Device device);
+Json scaled(c10::Device device);  ///< The same in float16 with a GradScaler and overflows.
+/// A checkpoint saved on the GPU must load on the CPU, and the reverse.
+Json checkpoint(c10::Device device, const std::string& folder);
+/// Measures a training step in milliseconds.
+Json steps(c10::Device device, const std::string& model, int64_t num_steps);
+Json burn(c10::Device device, double seconds);  ///< Keeps the device busy, so that monitors show it.
 
 }  // namespace yoke::gpu_check

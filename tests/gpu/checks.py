@@ -1,4 +1,4 @@
-"""The checks, in the order in which they run: what one returns goes into the results, with its description."""
+"""The checks, in the order in which they run. The results contain what a check returns, and its docstring."""
 import json
 import re
 import subprocess
@@ -16,11 +16,11 @@ class Checks(Machine):
         return {"torch": facts["torch"], "yoke": self.yoke("--version").stdout.split()[-1]}
 
     def launcher(self):
-        """`yoke run`: two ranks meet, and every collective of Gloo's gives what it should, on the CPU."""
+        """Two ranks under `yoke run` compute every collective of Gloo on the CPU correctly."""
         return {"ranks": self.program("collectives", ranks=2, YOKE_DEVICE="cpu")[0]["ranks"]}
 
     def plug(self):
-        """The plug loads before libtorch is asked, names the device, and a World takes it."""
+        """The plug loads before libtorch looks for devices, names the device, and a World chooses it."""
         facts = self.program("facts", stand_in="driver")
         expect(facts["plug"] == ("cuda" if self.has_card else "fake"), f"the plug is {facts}")
         expect(facts["libtorch_sees"] >= 1, "libtorch sees no device")
@@ -38,26 +38,26 @@ class Checks(Machine):
         return {}
 
     def nccl_one_rank(self):
-        """Every collective through NCCL, with one rank."""
+        """One rank computes every collective through NCCL correctly."""
         answer = self.program("collectives", ranks=1)[0]
         self.expect_on_card(answer["device"])
         return answer
 
     def gloo_two_ranks(self):
-        """Two ranks compute on the one card, and average over Gloo what one process has of the whole batch."""
+        """Two ranks on one GPU average gradients over Gloo: they equal those of one process on the whole batch."""
         answer = self.program("two-ranks", ranks=2)[0]
         self.expect_on_card(answer["devices"][1])
         return answer
 
     def loader(self):
-        """Batches through pinned memory, on the default stream and a side stream, are the CPU's to the last bit."""
+        """Batches through pinned memory, on the default stream and a side stream, equal the CPU's to the last bit."""
         answer = self.program("loader", stand_in="host")
         expect(answer["side_stream"] or not self.has_card, "no side stream")
         self.expect_on_card(answer["device"])
         return answer
 
     def optimizers(self):
-        """Fused AdamW, Adam, SGD and Adagrad train as Python's."""
+        """Fused AdamW, Adam, SGD and Adagrad train as Python's do."""
         ours = self.program("trajectories", stand_in="host")
         self.expect_on_card(ours["device"])
         theirs, oracle = self.oracle("trajectories")
@@ -68,7 +68,7 @@ class Checks(Machine):
         return {"oracle": oracle, "last_losses": {name: ours[name]["losses"][-1] for name in ours if name != "device"}}
 
     def scaler(self):
-        """float16 with GradScaler and two overflows trains as Python's: the same scales, the same steps left out."""
+        """A training in float16 with GradScaler and two overflows equals Python's: same scales, same skipped steps."""
         ours = self.program("scaled", stand_in="host")
         self.expect_on_card(ours["device"])
         theirs, oracle = self.oracle("scaled")
@@ -78,19 +78,19 @@ class Checks(Machine):
         return {"oracle": oracle, "scales": ours["scales"]}
 
     def fsdp_one_rank(self):
-        """A sharded model of one rank trains as the model alone."""
+        """A sharded model on one rank trains as the model alone does."""
         answer = self.program("sharded", ranks=1)[0]
         self.expect_on_card(answer["device"])
         return answer
 
     def checkpoints(self):
-        """Saved on the card and read on the CPU, and back: the same bits of the model and its optimizer."""
+        """Model and optimizer, saved on the GPU and read on the CPU, and the reverse, keep all bits."""
         answer = self.program("checkpoint", self.folder / "checkpoints", stand_in="host")
         self.expect_on_card(answer["device"])
         return answer
 
     def devices(self):
-        """`yoke devices` lists what the driver does."""
+        """`yoke devices` lists the same devices as the driver."""
         ours = json.loads(self.yoke("devices", "--json", "--vendor", "nvidia").stdout)["devices"]
         theirs = {device["uuid"]: device for device in self.driver_devices()}
         expect({device["uuid"] for device in ours} == set(theirs), f"{ours} and {theirs}")
@@ -102,7 +102,7 @@ class Checks(Machine):
         return {"names": [device["name"] for device in ours]}
 
     def top(self):
-        """`yoke top` shows each of them, as a page and as JSON."""
+        """`yoke top` shows each device, as a page and as JSON."""
         names = [device["name"] for device in self.driver_devices()]
         page = self.yoke("top", "--once", "--vendor", "nvidia").stdout
         rows = re.findall(r"^\s*(\d+) \S", page, re.M)
@@ -112,7 +112,7 @@ class Checks(Machine):
         return {"rows": len(rows)}
 
     def watch(self):
-        """`yoke watch` sees a program's use of the card."""
+        """`yoke watch` reports a program's use of the GPU."""
         words = ["burn", "4"] if self.has_card else ["burn", "0.5"]
         name = "yoke_gpu_program" if self.has_card else "yoke_gpu_program_on_host"
         file = self.folder / "watch.json"
@@ -125,7 +125,7 @@ class Checks(Machine):
         return {key: device[key] for key in ("was_used", "p95_utilization_percent", "program_memory_peak_bytes")}
 
     def doctor(self):
-        """`yoke doctor` finds the driver and its GPUs, and names what fails."""
+        """`yoke doctor` finds the driver and its GPUs, and reports what fails."""
         done = self.yoke("doctor", "--json", stand_in="driver", status=(0, 1))
         findings = json.loads(done.stdout)["findings"]
         states = {finding["id"]: finding["status"] for finding in findings}
@@ -157,7 +157,7 @@ class Checks(Machine):
         return {"samples": sum(1 for line in text.splitlines() if line[:1] != "#")}
 
     def preload(self):
-        """`yoke run --preload`: ranks forked beside a driver load the plug, each for itself."""
+        """Under `yoke run --preload`, forked ranks each load the plug and use the driver."""
         answers = self.program("facts", ranks=2, launch=["--preload"], stand_in="driver")
         for facts in answers:
             expect(facts["plug"] == ("cuda" if self.has_card else "fake"), f"{facts}")
@@ -166,7 +166,7 @@ class Checks(Machine):
         return {"devices": [facts["device"] for facts in answers]}
 
     def step_times(self):
-        """A training step of five networks beside PyTorch's, eager and compiled; all train alike."""
+        """Times training steps of five networks and those of PyTorch, eager and compiled; the losses are equal."""
         num_steps = 500 if self.has_card else 10
         missing = []
         for model in ("mlp",) if self.args.quick else ("mlp", "mlp1024", "cnn", "resnet20", "transformer"):
@@ -194,7 +194,7 @@ class Checks(Machine):
             raise NotRun("without " + "; ".join(missing))
         return {}
 
-    CHECKS = {  # name: needs the card
+    CHECKS = {  # name: whether it needs a GPU
         "package": False, "launcher": False, "plug": True, "no_silent_cpu": True, "nccl_one_rank": True,
         "gloo_two_ranks": True, "loader": True, "optimizers": True, "scaler": True, "fsdp_one_rank": True,
         "checkpoints": True, "devices": True, "top": True, "watch": True, "doctor": True, "metrics": True,

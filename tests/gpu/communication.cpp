@@ -1,4 +1,4 @@
-// The checks with a World.
+// The checks that need a World.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -75,7 +75,7 @@ Json collectives() {
   return {{"device", device.str()}, {"ranks", size}};
 }
 
-// NCCL takes one rank a device, so two ranks that share a card reduce on the CPU, by Gloo.
+// NCCL accepts only one rank per device, so two ranks that share a GPU reduce on the CPU, by Gloo.
 Json two_ranks() {
   dist::World world;
   const auto device = world.device();

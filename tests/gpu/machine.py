@@ -1,4 +1,4 @@
-"""Running yoke's programs, Python's torch and the driver's own tools, on the card or on stand-ins."""
+"""Runs yoke's programs, Python's torch and the driver's own tools, on the GPU or on stand-ins."""
 import json
 import math
 import os
@@ -14,11 +14,11 @@ LIMIT_S = 560  # of ten minutes
 
 
 class Failure(Exception):
-    """What is not as it should be."""
+    """Raised when a check fails, with the difference."""
 
 
 class NotRun(Exception):
-    """Why a check could not be made here."""
+    """Raised when a check could not run here, with the reason."""
 
 
 def expect(is_right, what):
@@ -36,7 +36,7 @@ cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0)
 works = cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
 print(count.value if works else 0)
 """
-# The oracle of what monitors show: NVIDIA's library, asked by nobody of ours. One device a line.
+# The oracle for monitors: a call of NVIDIA's library without code of yoke. It prints one line for each device.
 NVML_PROBE = """
 import ctypes
 nvml, count = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_uint(0)
@@ -70,7 +70,7 @@ class Machine:
         return int(done.stdout) if done.returncode == 0 else 0
 
     def environment(self, stand_in, more):
-        """stand_in, without a card: "driver" (a driver and a plug that have no GPU), "host" or "cpu" (no plug)."""
+        """stand_in, used without a GPU: "driver" (a driver and a plug without a GPU), "host" or "cpu" (no plug)."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("YOKE_")}
         if not self.has_card:
             environment["LD_LIBRARY_PATH"] = str(HERE / "fakes")
@@ -97,7 +97,7 @@ class Machine:
         return self.run([HERE / "bin/yoke", *words], **options)
 
     def program(self, *words, ranks=0, launch=(), stand_in="cpu", **options):
-        """What each rank printed, as JSON; alone without `ranks`."""
+        """Returns the JSON that each rank printed; without `ranks`, that of one process."""
         name = "yoke_gpu_program_on_host" if stand_in == "host" and not self.has_card else "yoke_gpu_program"
         argv = [HERE / "bin" / name, *words]
         if ranks:
@@ -108,7 +108,7 @@ class Machine:
         return lines if ranks else lines[0]
 
     def peer(self, *words, timeout=180):
-        """Python's torch on the same device. Raises NotRun where there is none."""
+        """Runs Python's torch on the same device. Raises NotRun if torch is missing."""
         if self.peer_reason is None:
             probe = subprocess.run([sys.executable, "-c", "import torch; print(torch.cuda.is_available())"],
                                    capture_output=True, text=True, timeout=120)
@@ -135,7 +135,7 @@ class Machine:
             return json.loads((HERE / "share/reference.json").read_text())[what], "figures recorded on a CPU"
 
     def driver_devices(self):
-        """What the driver lists, by nvidia-smi, or asked of its library."""
+        """Returns the devices that the driver lists, by nvidia-smi or by its library."""
         if self.has_card and shutil.which("nvidia-smi"):
             argv = ["nvidia-smi", "--query-gpu=uuid,memory.total,name", "--format=csv,noheader,nounits"]
         else:

@@ -1,4 +1,5 @@
-// One check of scripts/gpu-check: `yoke_gpu_program CHECK [ARGUMENT...]`. tests/gpu/run calls them and compares.
+// One check of scripts/gpu-check: `yoke_gpu_program CHECK [ARGUMENT...]`. tests/gpu/run starts this program and
+// compares the results.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/headeronly/version.h>
@@ -26,7 +27,7 @@ Json facts() {
   Json result{{"torch", TORCH_VERSION},
               {"plug", plug != nullptr ? Json(plug->name) : Json()},
               {"reason", dist::plug_status().reason},
-              // Programs that exec starts have it elsewhere, each time; forked ones at one place.
+              // If exec starts the ranks, this address differs between them; if they are forked, it is the same.
               {"address", reinterpret_cast<uintptr_t>(&at::detail::getCUDAHooks)},
               {"libtorch_sees", at::detail::getCUDAHooks().deviceCount()}};
   if (plug != nullptr && plug->num_devices() > 0) {

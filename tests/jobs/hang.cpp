@@ -1,9 +1,9 @@
 // yoke_test_hang: a rank that waits in a function of a known name.
 //
-//   yoke_test_hang [RANK]          in wait_here(); the rank of that number in wait_elsewhere()
-//   yoke_test_hang hidden          in wait_here(), and not to be looked into
-//   yoke_test_hang threads [RANK]  with threads whose number and places differ from rank to rank, as Gloo's and
-//                                  OpenMP's do: rank R has R + 2 in pool_thread() and one in loop_thread()
+//   yoke_test_hang [RANK]          waits in wait_here(); rank RANK waits in wait_elsewhere()
+//   yoke_test_hang hidden          waits in wait_here(), and debuggers may not attach
+//   yoke_test_hang threads [RANK]  has threads whose number and places differ from rank to rank, as those of Gloo and
+//   OpenMP do: rank R has R + 2 in pool_thread() and one in loop_thread()
 #include <poll.h>
 #include <pthread.h>
 #include <sys/prctl.h>

@@ -1,4 +1,4 @@
-// tests/jobs/job.h -- jobs that run while a test looks at them.
+// tests/jobs/job.h -- jobs that run while a test inspects them.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ inline CommandOptions yoke(std::vector<std::string> words) {
   return {.argv = std::move(words)};
 }
 
-/// yoke run WORDS..., until the end of the test.
+/// Starts `yoke run WORDS...`, and ends it at the end of the test.
 class RunningJob : public Command {
  public:
   explicit RunningJob(std::vector<std::string> words) : Command(options(std::move(words))) {}
@@ -33,7 +33,7 @@ class RunningJob : public Command {
     return RunningJob({"-n", std::to_string(num_ranks), "--", "sh", "-c", script});
   }
 
-  /// Each of `count` ranks has said "ready".
+  /// Waits until each of `count` ranks has printed "ready".
   bool is_ready(int count) {
     return wait_until([&] {
       int found = 0;
@@ -50,7 +50,7 @@ class RunningJob : public Command {
   }
 };
 
-/// What `yoke jobs --json` says of the launcher `pid`.
+/// Returns the output of `yoke jobs --json` for the launcher `pid`.
 inline std::optional<Json> find_job(pid_t pid) {
   const auto result = run(yoke({"jobs", "--json"}));
   const auto jobs = Json::parse(result.out).at("jobs");
@@ -60,7 +60,7 @@ inline std::optional<Json> find_job(pid_t pid) {
   return std::nullopt;
 }
 
-/// A copy of a program that everybody may start: the folder of the build may not be.
+/// A copy of a program that all users may start, because the build folder may be closed to others.
 inline std::string for_everybody(const TemporaryFolder& folder, const std::string& program) {
   const auto copy = folder.path(std::filesystem::path(program).filename().native());
   std::filesystem::copy_file(program, copy, std::filesystem::copy_options::skip_existing);
@@ -69,7 +69,7 @@ inline std::string for_everybody(const TemporaryFolder& folder, const std::strin
   return copy;
 }
 
-/// `argv` as another user. REQUIRES: root.
+/// Runs `argv` as a different user. REQUIRES: root.
 inline CommandOptions as_somebody_else(std::vector<std::string> argv) {
   const auto user = std::to_string(kSomebodyElse);
   argv.insert(argv.begin(), {"setpriv", "--reuid=" + user, "--regid=" + user, "--clear-groups"});

@@ -1,4 +1,4 @@
-// `yoke jobs`: what is listed, and what is not believed.
+// Tests `yoke jobs`: which jobs it lists, and which sockets it does not trust.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -58,7 +58,7 @@ TEST(Jobs, TwoAtOnceAreListed) {
   const auto which = run(yoke({"logs"}));
   EXPECT_EQ(which.exit_code, 64);
   EXPECT_THAT(which.err,
-              AllOf(HasSubstr("which job?"), HasSubstr(first.name() + " ("), HasSubstr(second.name() + " (")));
+              AllOf(HasSubstr("name one by its PID"), HasSubstr(first.name() + " ("), HasSubstr(second.name() + " (")));
   for (const char* command : {"logs", "stop", "stack"}) {  // as shells complete them
     const auto offered = run(yoke({"complete", "--", command, ""})).out;
     EXPECT_THAT(offered, AllOf(StartsWith("words\n"), HasSubstr("\n" + first.name() + "\t" + kHang + "\n"),
@@ -93,7 +93,7 @@ TEST(Jobs, ARestartIsTheSameJob) {
   EXPECT_EQ(found->at("num_up"), 2);
 }
 
-/// The socket on which the launcher `pid` listens, as a link in /proc/PID/fd has it: "socket:[4711]".
+/// The socket on which the launcher `pid` listens, in the form of links in /proc/PID/fd: "socket:[4711]".
 std::string listener_of(pid_t pid) {
   const auto text = read_file("/proc/net/unix");
   const auto addresses = addresses_of(pid);
@@ -114,14 +114,14 @@ bool has_open(pid_t pid, const std::string& what) {
   return false;
 }
 
-// Held by another, the name would outlive the launcher and answer nobody.
+// If a different process kept the socket, its name would outlive the launcher, and nothing would answer.
 TEST(Jobs, TheLauncherAloneHoldsTheSocket) {
   auto job = RunningJob({"-n", "2", "--max-restarts", "1", "--", "sh", "-c",
                          "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 7; echo ready; exec sleep 1000"});
   ASSERT_TRUE(job.is_ready(2));
   const auto guardian = guardian_of(job.pid());
   ASSERT_TRUE(guardian);
-  // The kernel's list is read in pieces, and jobs of other tests come and go.
+  // The kernel's list is read in pieces, and jobs of other tests start and end meanwhile.
   std::string listener;
   EXPECT_TRUE(wait_until([&] {
     listener = listener_of(job.pid());
@@ -150,7 +150,7 @@ TEST(Jobs, AStoppedLauncherDelaysNobody) {
   EXPECT_EQ(run(yoke({"stack", stopped.name()})).exit_code, 124);
 }
 
-// Its own user, who never reads, and talks nonsense: the job goes on, and others are served.
+// Clients of the same user never read, or send invalid requests. The job continues, and other clients are served.
 TEST(Jobs, ClientsThatMisbehaveDoNoHarm) {
   auto job = RunningJob({"-n", "2", "--", "sh", "-c", "echo ready; i=0; while :; do i=$((i+1)); echo line $i; done"});
   ASSERT_TRUE(job.is_ready(2));
@@ -206,10 +206,11 @@ TEST_F(JobsOf, RootSeesTheJobOfAnotherUser) {
   EXPECT_EQ(job.wait().exit_code, 143);
 }
 
-/// Listens as another user, says that it is a job, and answers as one; `is_full`: so that nobody can connect.
+/// Listens as a different user, under the name of a job, and answers like one. `is_full`: its queue is full, so that
+/// clients cannot connect.
 class Squatter {
  public:
-  /// `pid`: whom it pretends to be; 0: itself.
+  /// `pid`: the PID in the name of its socket; 0: its own.
   Squatter(int uid, pid_t pid, bool is_full = false) : pipe_(make_pipe()) {
     pid_ = fork();
     if (pid_ == 0) squat(fmt::format("yoke/{}/{}/0123456789abcdef", uid, pid == 0 ? getpid() : pid), is_full);

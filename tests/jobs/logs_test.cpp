@@ -1,4 +1,4 @@
-// `yoke logs`.
+// Tests `yoke logs`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -109,7 +109,7 @@ TEST(Logs, ManyLinesReachWhoFollows) {
   Command logs(yoke({"logs", job.name(), "-f"}));
   ASSERT_TRUE(logs.wait_for_output("ready"));
   folder.write("go", "");
-  EXPECT_TRUE(job.wait_until([&] {  // both are read, for a launcher that nobody reads waits
+  EXPECT_TRUE(job.wait_until([&] {  // both outputs are read, because a launcher waits for its reader
     logs.wait_until([] { return false; }, milliseconds(1));
     return std::count(logs.out().begin(), logs.out().end(), '\n') >= 6002;
   }));
@@ -182,7 +182,7 @@ TEST(Logs, SaysThatEarlierLinesAreGone) {
 
 TEST(Logs, TheLastLinesOfFiles) {
   TemporaryFolder folder;
-  // Over 64 KiB, so that they are not read in one piece.
+  // The lines have more than 64 KiB, so that they are not read in one piece.
   RunningJob job({"-n", "2", "--redirects", "3", "--log-dir", folder.path("logs"), "--", "sh", "-c",
                   "seq -f line%050g 3000; echo ready; printf open >&2; exec sleep 1000"});
   ASSERT_TRUE(wait_until([&] { return run(yoke({"logs", job.name(), "-n", "1"})).out == "[0] ready\n[1] ready\n"; }));

@@ -1,4 +1,4 @@
-// `yoke stop`.
+// Tests `yoke stop`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

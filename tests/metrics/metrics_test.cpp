@@ -1,4 +1,4 @@
-// `yoke metrics` as its users meet it: Prometheus, people with curl, and clients that mean no good.
+// Tests `yoke metrics` with Prometheus, curl and hostile clients.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 constexpr seconds kLessThanTheHang{15};  ///< Of the driver of the state "hung", which takes 20 s.
 
-/// One request of many, without waiting.
+/// One of many requests, sent without waiting.
 class Client {
  public:
   explicit Client(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
@@ -46,7 +46,7 @@ class Client {
   void hang_up() { fd_.reset(); }
   const std::string& response() const { return response_; }
 
-  /// Whether all of a 200 has come.
+  /// Whether a whole response with status 200 has arrived.
   bool is_served() const {
     const auto body = response_.find("\r\n\r\n");
     const auto length = response_.find("Content-Length: ");
@@ -90,7 +90,7 @@ void serve_all(std::vector<Client>& clients, milliseconds limit = seconds(30)) {
   }
 }
 
-/// `yoke metrics --serve` on a free port.
+/// Runs `yoke metrics --serve` on a free port.
 class Server {
  public:
   explicit Server(const std::string& state, std::vector<std::string> more = {})
@@ -112,7 +112,7 @@ class Server {
   }
   std::string get(const std::string& path) const { return ask("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"); }
 
-  /// How many of so many scrapes at the same time were served.
+  /// Makes `count` scrapes at the same time, and returns how many were served.
   int64_t scrape(size_t count) const {
     std::vector<Client> clients;
     for (size_t i = 0; i < count; ++i) {
@@ -123,7 +123,7 @@ class Server {
     return std::count_if(clients.begin(), clients.end(), [](const Client& client) { return client.is_served(); });
   }
 
-  /// Resident memory of the process that serves: the command, or its child where a driver might hang.
+  /// Resident memory of the process that serves: the command, or its child if a driver might hang.
   int64_t resident_kib() const {
     int64_t most = 0;
     auto pids = children_of(command_.pid());
@@ -151,7 +151,8 @@ class Server {
 TEST(Metrics, EveryStateIsValid) {
   for (const auto* state :
        {"eight_a100", "lost", "many_processes", "mig", "throttled", "unsupported", "version_mismatch"}) {
-    const auto result = yoke_on(state, {"metrics", "--deadline", "60"});  // a busy machine is no slow driver
+    const auto result =
+        yoke_on(state, {"metrics", "--deadline", "60"});  // a busy machine must not count as a slow driver
     EXPECT_EQ(result.exit_code, 0) << state << result.err;
     std::set<std::string> samples;
     for (const auto& line : lines_of(result.out)) {

@@ -28,7 +28,7 @@ class ByHand : public Nodes {
     return text;
   }
 
-  /// Reads what all of them say until `condition`.
+  /// Reads the output of all nodes until `condition` holds.
   static bool wait_for(const std::vector<std::unique_ptr<Command>>& nodes, const std::function<bool()>& condition) {
     return wait_until(
         [&] {
@@ -41,7 +41,7 @@ class ByHand : public Nodes {
 
 TEST_F(ByHand, NodeRanksAreHonouredWhoeverComesFirst) {
   std::vector<std::unique_ptr<Command>> nodes(kNumHosts);
-  for (const int host : {3, 1, 2, 0}) {  // the head comes last
+  for (const int host : {3, 1, 2, 0}) {  // the head starts last
     nodes[static_cast<size_t>(host)] =
         join(host, shell({"-n", std::to_string(host + 1)}, "echo $RANK/$WORLD_SIZE $GROUP_RANK $MASTER_ADDR"));
     if (host != 0) nodes[static_cast<size_t>(host)]->wait_until([] { return false; }, milliseconds(100));
@@ -58,8 +58,7 @@ TEST_F(ByHand, NodeRanksAreHonouredWhoeverComesFirst) {
 
 TEST_F(ByHand, ASlowHeadIsWaitedFor) {
   auto node = join(1, {"--", "true"}, "2");
-  ASSERT_TRUE(
-      node->wait_until([&] { return node->err().find("waiting for the head of the job") != std::string::npos; }));
+  ASSERT_TRUE(node->wait_until([&] { return node->err().find("waiting for the head node") != std::string::npos; }));
   const auto head = join(0, {"--", "true"}, "2");
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();
   EXPECT_EQ(node->wait().exit_code, 0) << node->err();
@@ -112,7 +111,7 @@ TEST_F(ByHand, AKilledHeadEndsTheJobOnAll) {
   for (const int host : {1, 2, 3}) {
     const auto result = nodes[static_cast<size_t>(host)]->wait();
     EXPECT_EQ(result.exit_code, 75) << host;
-    EXPECT_THAT(result.err, HasSubstr("lost the head of the job: its connection was closed"));
+    EXPECT_THAT(result.err, HasSubstr("lost the head node: its connection was closed"));
   }
 }
 
@@ -120,12 +119,12 @@ TEST_F(ByHand, AHeadKilledWithSomethingUnreadEndsTheJobToo) {
   const auto nodes = join_all(shell({}, script()));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   nodes[0]->signal(SIGSTOP);
-  nodes[0]->wait_until([] { return false; }, milliseconds(1500));  // every node says something each second
+  nodes[0]->wait_until([] { return false; }, milliseconds(1500));  // every node sends a heartbeat each second
   nodes[0]->signal(SIGKILL);
   for (const int host : {1, 2, 3}) {
     const auto result = nodes[static_cast<size_t>(host)]->wait();
     EXPECT_EQ(result.exit_code, 75) << host;
-    EXPECT_THAT(result.err, HasSubstr("lost the head of the job: its connection was closed"));
+    EXPECT_THAT(result.err, HasSubstr("lost the head node: its connection was closed"));
   }
 }
 
@@ -136,7 +135,7 @@ TEST_F(ByHand, ACutNodeOfAnElasticJobComesBack) {
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
   EXPECT_TRUE(wait_for(nodes, [&] { return nodes[2]->err().find("joining the job again") != std::string::npos; }));
   network_->mend(2);
-  // It is told nothing until the next start; give it the time to come.
+  // The node gets no message until the next start, so the test gives it time to join.
   ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(2) > 0; })) << all_errors(nodes);
   make_file("fail-1");
   ASSERT_TRUE(restart_until(*nodes[0], 2, 4)) << all_errors(nodes);
@@ -206,7 +205,7 @@ TEST_F(ByHand, AWaitingNodeWithoutItsGuardianIsMissedByNobody) {
   EXPECT_EQ(nodes[0]->wait().exit_code, 0) << nodes[0]->err();
 }
 
-/// Its rank notices that a peer is gone before the heartbeat does: no restart is used up all the same.
+/// A rank notices the loss of a peer before the heartbeat does. This does not count as one of --max-restarts either.
 TEST_F(ByHand, ALostNodeIsNoFailureThoughARankNoticesFirst) {
   const auto nodes = join_all(shell({"--heartbeat-timeout", kSilence}, script()), "2:4");
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
@@ -232,7 +231,8 @@ TEST_F(ByHand, ASignalToOneNodeEndsAJobOfFixedSize) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 143) << node->err();
 }
 
-/// A scheduler, or Ctrl-C in srun, tells every launcher: that is one wish, not the second one that kills at once.
+/// A scheduler, or Ctrl-C in srun, signals every launcher. This counts as one request, not as a second one that kills
+/// at once.
 TEST_F(ByHand, SignalsToAllNodesLeaveTheGrace) {
   const auto nodes = join_all(shell({}, "trap 'sleep 0.5; : > " + folder_.path() + "/saved.$RANK; exit 0' INT; cd " +
                                             folder_.path() + "; : > 0.$RANK.4; while :; do sleep 0.02; done"));
@@ -249,27 +249,28 @@ TEST_F(ByHand, AnotherTokenOrJobIsRefused) {
   stranger.environment.back() = {"YOKE_JOB_TOKEN", "a secret of somebody else"};
   auto result = run(stranger);
   EXPECT_EQ(result.exit_code, 77) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("it refuses this node: the --rdzv-id or the token differs"));
+  EXPECT_THAT(result.err,
+              HasSubstr("the head node refuses this node, because its --rdzv-id or its token differs from the job's"));
   result = join(1, {"--rdzv-id", "other", "--", "true"}, "2")->wait();
-  EXPECT_THAT(result.err, HasSubstr("it refuses this node"));
+  EXPECT_THAT(result.err, HasSubstr("the head node refuses this node, because its --rdzv-id or its token differs"));
   EXPECT_TRUE(head->wait_until([&] {
-    return head->err().find("refused 10.77.0.2: its --rdzv-id or its token differs from those of this job") !=
+    return head->err().find("refused a connection from 10.77.0.2: its --rdzv-id or its token differs from the job's") !=
            std::string::npos;
   })) << head->err();
   EXPECT_FALSE(has_file("0.0.2"));
 }
 
-/// The refused node says why at once, and the head waits for the right one.
+/// The refused node reports the reason at once, and the head waits for the right node.
 TEST_F(ByHand, AnotherNumberOfNodesIsRefused) {
   const auto head = join(0, {"--", "true"}, "2");
   const auto result = join(1, {"--", "true"}, "2:3")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, HasSubstr("yoke run: the head of the job refuses this node: the node has --nnodes 2:3, "
-                                    "but the head has 2\n"));
+  EXPECT_THAT(result.err, HasSubstr("yoke run: the head node refuses this node: the node has --nnodes 2:3, "
+                                    "but the head node has 2\n"));
   EXPECT_TRUE(head->wait_until([&] { return head->err().find("the node has --nnodes 2:3") != std::string::npos; }));
   const auto restarts = join(1, {"--max-restarts", "5", "--", "true"}, "2")->wait();
   EXPECT_EQ(restarts.exit_code, 77);
-  EXPECT_THAT(restarts.err, HasSubstr("the node has --max-restarts 5, but the head has 0\n"));
+  EXPECT_THAT(restarts.err, HasSubstr("the node has --max-restarts 5, but the head node has 0\n"));
   const auto node = join(1, {"--", "true"}, "2");
   EXPECT_EQ(node->wait().exit_code, 0) << node->err();
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();
@@ -280,15 +281,16 @@ TEST_F(ByHand, ATakenNodeRankIsRefused) {
   for (const int host : {0, 1}) nodes.push_back(join(host, shell({}, script()), "3"));
   ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(1) > 0; })) << all_errors(nodes);
   for (const std::string rank : {"1", "0"}) {
-    // Another rank 0 is refused where it finds the head's port taken.
+    // A second rank 0 must start on the head's host: there it finds the port taken and connects to the head, which
+    // refuses it.
     const auto result =
         run(options(network_->on(rank == "0" ? 0 : 2, {kYoke, "run", "--nnodes", "3", "--node-rank", rank,
                                                        "--rdzv-endpoint", "10.77.0.1:29400", "--", "true"})));
     EXPECT_EQ(result.exit_code, 77) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("the head of the job refuses this node: --node-rank " + rank + " is taken by "));
+    EXPECT_THAT(result.err, HasSubstr("the head node refuses this node: --node-rank " + rank + " is taken by "));
   }
   EXPECT_TRUE(wait_for(nodes, [&] {
-    return nodes[0]->err().find("--node-rank 0 is taken by the head") != std::string::npos;
+    return nodes[0]->err().find("--node-rank 0 is taken by the head node") != std::string::npos;
   })) << all_errors(nodes);
   nodes.push_back(join(2, shell({}, script()), "3"));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 3); })) << all_errors(nodes);
@@ -296,7 +298,7 @@ TEST_F(ByHand, ATakenNodeRankIsRefused) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
 }
 
-/// As torch's store does, and what else waits for its client to begin.
+/// Older TCPStores behave so, and so do other servers whose client sends first.
 TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
   const auto other = std::make_unique<Command>(
       options(network_->on(0, {"python3", "-c",
@@ -305,10 +307,13 @@ TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
   ASSERT_TRUE(other->wait_for_output("up"));
   const auto result = join(1, {"--", "true"}, "2")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, HasSubstr("the endpoint 10.77.0.1:29400: this is not yoke: it sends nothing and hangs up"));
+  EXPECT_THAT(
+      result.err,
+      HasSubstr(
+          "cannot join the job at 10.77.0.1:29400: what listens there closes the connection when yoke greets it"));
 }
 
-/// Its newer backend is silent for whoever does not speak its protocol.
+/// The newer backend of torch's store does not answer clients with a different protocol.
 TEST_F(ByHand, AStoreOfTorchAtTheEndpointIsNamed) {
   const auto store = std::make_unique<Command>(options(network_->on(
       0, {"python3", "-c",
@@ -325,7 +330,7 @@ TEST_F(ByHand, AStoreOfTorchAtTheEndpointIsNamed) {
   ASSERT_TRUE(store->wait_for_output("up"));
   const auto result = join(1, {"--", "true"}, "2")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, HasSubstr("the endpoint 10.77.0.1:29400: this is not yoke: it is a TCPStore of PyTorch"));
+  EXPECT_THAT(result.err, HasSubstr("cannot join the job at 10.77.0.1:29400: a TCPStore of PyTorch listens there"));
 }
 
 TEST_F(ByHand, AStrangerAtTheEndpointIsSaidOnceAndEndsNothing) {
@@ -343,7 +348,8 @@ TEST_F(ByHand, AStrangerAtTheEndpointIsSaidOnceAndEndsNothing) {
   const auto node = join(1, {"--", "true"}, "2");
   EXPECT_EQ(head->wait().exit_code, 0) << head->err();
   EXPECT_EQ(node->wait().exit_code, 0) << node->err();
-  const auto at = head->err().find("yoke run: refused 10.77.0.3: it is not yoke; it sent 'GET / HTTP/1.1");
+  const auto at = head->err().find(
+      "yoke run: refused a connection from 10.77.0.3: a program that is not yoke sent 'GET / HTTP/1.1");
   ASSERT_NE(at, std::string::npos) << head->err();
   EXPECT_EQ(head->err().find("refused", at + 20), std::string::npos) << head->err();
 }
@@ -356,11 +362,11 @@ TEST_F(ByHand, AnEndpointThatIsNoYokeIsNamed) {
   ASSERT_TRUE(other->wait_for_output("up"));
   const auto result = join(1, {"--", "true"}, "2")->wait();
   EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("10.77.0.1:29400: it is not yoke; it sent 'SSH-2.0-OpenSSH_9.2"),
+  EXPECT_THAT(result.err, AllOf(HasSubstr("10.77.0.1:29400: a program that is not yoke sent 'SSH-2.0-OpenSSH_9.2"),
                                 testing::Not(HasSubstr("\x1b"))));
 }
 
-/// Whoever comes to the port with anything at all neither joins, nor disturbs those who may.
+/// A client that sends arbitrary bytes to the port does not join, and does not disturb the nodes of the job.
 TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
   const auto head = join(0, shell({}, "echo $RANK/$WORLD_SIZE"), "2");
   const auto noise = run(options(
@@ -381,8 +387,8 @@ TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
   EXPECT_THAT(node->out(), HasSubstr("1/2"));
 }
 
-/// Launchers, guardians and ranks of a job that restarts all the time, at random moments: nothing of them is left, and
-/// the others end when they are told to.
+/// Kills launchers, guardians and ranks of a job that restarts all the time, at random moments. None of their processes
+/// may remain, and the others must end on request.
 TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 500 : 6;
   std::mt19937 random(std::random_device{}());

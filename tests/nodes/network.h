@@ -1,4 +1,4 @@
-// tests/nodes/network.h -- hosts that are network namespaces on a switch of their own, with an sshd each.
+// tests/nodes/network.h -- hosts for tests: network namespaces on a separate switch, each with an sshd.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 namespace yoke::test {
 
 /// Hosts 0 to N-1 have addresses 10.77.0.1 to N, and one more, kOutside, has 10.77.0.254. They share files and
-/// processes, and nothing of them is left once this process has ended, by SIGKILL too.
+/// processes. They disappear when this process ends, even by SIGKILL.
 class Network {
  public:
   static constexpr int kOutside = -1;
@@ -18,24 +18,24 @@ class Network {
   explicit Network(int num_hosts);
   ~Network();
 
-  /// Why there can be no such network here; empty: there can.
+  /// The reason why this machine does not allow such a network; empty: it does.
   static std::string why_not();
   static std::string why_no_sshd();
 
   static std::string address(int host);
-  /// The command on that host.
+  /// The words that run a command on that host.
   std::vector<std::string> on(int host, const std::vector<std::string>& argv) const;
 
-  /// `tag`: for YOKE_TEST_TAG of what is started through it.
+  /// `tag`: YOKE_TEST_TAG of the processes that are started through ssh.
   void start_sshd(const std::string& tag);
-  /// For `yoke run --ssh`.
+  /// The value for `yoke run --ssh`.
   std::string ssh() const { return "ssh -F " + folder_.path("ssh_config"); }
 
-  /// From now on what the host sends and is sent is dropped, and nobody is told.
+  /// From now on all packets from and to the host are dropped silently.
   void cut(int host);
   void mend(int host);
 
-  /// Sockets that listen on a host; without `but_not_port`.
+  /// The sockets that listen on a host, except that of `but_not_port`.
   std::vector<std::string> listening(int host) const;
 
  private:

@@ -18,13 +18,13 @@ namespace yoke::test {
 
 inline constexpr const char* kYoke = YOKE_COMMAND;
 
-/// For --heartbeat-timeout, where a host is cut off: far more than a busy machine keeps a healthy node silent, so that
-/// the host which was cut off is the only one that is lost. How long it takes is heartbeat_test's business.
+/// The --heartbeat-timeout of tests that cut off a host. It is long enough that on a busy machine only that host is
+/// lost. heartbeat_test tests the time itself.
 inline const char* const kSilence = kIsSanitized ? "20" : "8";
-/// For what follows from it.
+/// The time for the consequences of such a cut.
 inline constexpr milliseconds kLong(120'000);
 
-/// Four hosts, and a tag by which the processes of the job are known.
+/// Four hosts, and a tag that identifies the processes of the job.
 class Nodes : public testing::Test {
  protected:
   static constexpr int kNumHosts = 4;
@@ -39,7 +39,7 @@ class Nodes : public testing::Test {
     EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); })) << "processes are left";
   }
 
-  /// `yoke run --nnodes ... WORDS`, on a host, as its node.
+  /// Starts `yoke run --nnodes ... WORDS` on a host, as one node of the job.
   std::unique_ptr<Command> join(int host, const std::vector<std::string>& words, const std::string& nnodes = "4",
                                 bool with_rank = true) {
     std::vector<std::string> argv = {
@@ -49,7 +49,7 @@ class Nodes : public testing::Test {
     return std::make_unique<Command>(options(network_->on(host, argv)));
   }
 
-  /// `yoke run --hosts ... WORDS`, from outside.
+  /// Starts `yoke run --hosts ... WORDS` on a machine outside of the hosts.
   std::unique_ptr<Command> over_ssh(const std::vector<std::string>& words) {
     std::string hosts;
     for (int host = 0; host < kNumHosts; ++host) hosts += (host > 0 ? "," : "") + Network::address(host);
@@ -63,15 +63,15 @@ class Nodes : public testing::Test {
             .environment = {{"YOKE_TEST_TAG", tag_}, {"YOKE_JOB_TOKEN", "a secret of these tests"}}};
   }
 
-  /// What every rank runs: it says that it is there by a file ATTEMPT.RANK.WORLD-SIZE, ends with 3 when there is a file
-  /// fail-ATTEMPT and it is rank 0, and with 0 when there is a file `done`.
+  /// The script of every rank. It creates a file ATTEMPT.RANK.WORLD-SIZE when it has started. Rank 0 exits with 3 when
+  /// a file fail-ATTEMPT appears; every rank exits with 0 when a file `done` appears.
   std::string script() const {
     return "cd " + folder_.path() +
            "; a=$TORCHELASTIC_RESTART_COUNT; : > $a.$RANK.$WORLD_SIZE; while [ ! -e done ]; do sleep 0.02; "
            "[ $RANK = 0 ] && [ -e fail-$a ] && exit 3; done; exit 0";
   }
 
-  /// Connections of the host to the job's endpoint.
+  /// The number of connections of the host to the job's endpoint.
   size_t num_connections(int host) const {
     const auto result =
         run({.argv = network_->on(host, {"ss", "-H", "-t", "-n", "state", "established", "dport", "=", "29400"})});
@@ -81,7 +81,7 @@ class Nodes : public testing::Test {
   bool has_file(const std::string& name) const { return std::filesystem::exists(folder_.path(name)); }
   void make_file(const std::string& name) const { folder_.write(name, ""); }
 
-  /// All ranks of an attempt are there.
+  /// Whether all ranks of an attempt have started.
   bool runs(int attempt, int world_size) const {
     for (int rank = 0; rank < world_size; ++rank) {
       if (!has_file(std::to_string(attempt) + "." + std::to_string(rank) + "." + std::to_string(world_size))) {
@@ -91,8 +91,8 @@ class Nodes : public testing::Test {
     return true;
   }
 
-  /// Lets one start after the other fail, from `attempt` on, until one has so many ranks: who comes while ranks run
-  /// takes part in the next start, and when it has come cannot be seen. `command` is being waited for meanwhile.
+  /// Makes each attempt fail, from `attempt` on, until one has `world_size` ranks. A node that joins while ranks run
+  /// takes part only in the next start, and the test cannot see when it has joined. `command` is read meanwhile.
   bool restart_until(Command& command, int attempt, int world_size) {
     const auto has_begun = [&] {
       for (int ranks = 1; ranks <= kNumHosts; ++ranks) {
@@ -122,7 +122,7 @@ std::string fmt(const char* format, Args... args) {
   return text;
 }
 
-/// The words of a shell as a program.
+/// The words that run a shell script as the program.
 inline std::vector<std::string> shell(std::vector<std::string> options, const std::string& script) {
   options.insert(options.end(), {"--", "sh", "-c", script});
   return options;

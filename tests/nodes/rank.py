@@ -1,4 +1,4 @@
-"""A Python rank in a World of C++ ranks: one all-reduce of rank + 1. docs/dist.md has what it must do, step by step."""
+"""A Python rank in a World of C++ ranks: one all-reduce of rank + 1. docs/dist.md lists the steps."""
 import os
 from datetime import timedelta
 

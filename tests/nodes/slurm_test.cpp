@@ -1,5 +1,5 @@
-// `srun yoke run`: the nodes meet by what Slurm tells them. Two nodes of a real Slurm, both on this host: their names
-// do not resolve here, so MASTER_ADDR is set as a user would.
+// Tests `srun yoke run`: the nodes find each other by the variables of Slurm. A real Slurm has two nodes, both on this
+// host. Their names do not resolve here, so the test sets MASTER_ADDR.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// `yoke run --hosts`: four hosts in network namespaces, reached by real ssh.
+// Tests `yoke run --hosts` on four hosts in network namespaces, reached by real ssh.
 #include <csignal>
 #include <fstream>
 #include <optional>
@@ -20,7 +20,7 @@ class Ssh : public Nodes {
     if (network_) network_->start_sshd(tag_);
   }
 
-  /// The agent on that host: of those with the tag, the one in its network.
+  /// The agent on that host: the process with the tag in its network namespace.
   std::optional<pid_t> agent_of(int host) const {
     const auto wanted = namespace_of(run({.argv = network_->on(host, {"sh", "-c", "readlink /proc/self/ns/net"})}).out);
     for (const auto pid : processes_with_tag(tag_)) {
@@ -35,7 +35,7 @@ class Ssh : public Nodes {
     return std::nullopt;
   }
 
-  /// Of the job that runs from outside, as `yoke jobs` has it.
+  /// Returns the output of `yoke jobs` for the job that was started outside of the hosts.
   bool has_num_ranks(int count) const {
     const auto jobs = run({.argv = network_->on(Network::kOutside, {kYoke, "jobs", "--json"})});
     return jobs.out.find("\"num_ranks\": " + std::to_string(count) + ",") != std::string::npos;
@@ -45,7 +45,7 @@ class Ssh : public Nodes {
 };
 
 TEST_F(Ssh, RanksAreOnAllHostsInTheirOrder) {
-  const auto command = over_ssh(shell({"-n", "2", "-q"},  // a slow machine would say that it waits
+  const auto command = over_ssh(shell({"-n", "2", "-q"},  // a slow machine would print that it waits
                                       "echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE "
                                       "$MASTER_ADDR $(ip -4 -br addr show eth0 | tr -s ' ' | cut -d' ' -f3)"));
   const auto result = command->wait();
@@ -117,7 +117,7 @@ TEST_F(Ssh, ASlowReaderDoesNotKeepSignalsBack) {
   how.leave_unread = true;
   Command command(how);
   ASSERT_TRUE(wait_until([&] { return processes_with_tag(tag_).size() > 6; }));
-  poll(nullptr, 0, 500);  // for all pipes to be full
+  poll(nullptr, 0, 500);  // so that all pipes become full
   command.signal(SIGTERM);
   EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); }, kLong));
   const auto result = command.wait();
@@ -154,8 +154,8 @@ TEST_F(Ssh, ACutHostIsLostInTimeAndEndsItsRanksItself) {
   network_->cut(1);
   const auto result = command->wait(kLong);
   EXPECT_EQ(result.exit_code, 75);
-  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: nothing was heard from it for "));
-  // TearDown sees that nothing is left on the host, which is still cut.
+  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: it sent nothing for "));
+  // TearDown checks that no process is left on the host, which is still cut off.
 }
 
 TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
@@ -164,16 +164,16 @@ TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
   ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); }, kLong)) << command->err();
   network_->cut(3);
   ASSERT_TRUE(command->wait_until([&] { return runs(1, 3); }, kLong)) << command->err();
-  EXPECT_THAT(command->err(), HasSubstr("lost host 10.77.0.4: nothing was heard from it for "));
+  EXPECT_THAT(command->err(), HasSubstr("lost host 10.77.0.4: it sent nothing for "));
   network_->mend(3);
   ASSERT_TRUE(command->wait_until([&] { return agent_of(3).has_value(); }, kLong)) << "while the others run";
-  make_file("fail-1");  // the next start, for whatever reason
+  make_file("fail-1");  // the next start, whatever its cause
   EXPECT_TRUE(restart_until(*command, 2, 4)) << command->err();
   make_file("done");
   EXPECT_EQ(command->wait().exit_code, 0) << command->err();
 }
 
-/// While the first node takes the port of the ranks' store, nobody runs yet, and everybody is already counted.
+/// While the first node reserves the port of the ranks' TCPStore, the nodes are already chosen, but no rank runs yet.
 TEST_F(Ssh, ANodeThatIsLostWhileTheJobBeginsIsMissed) {
   std::vector<std::string> argv = {
       kYoke,      "run",          "--hosts",     "10.77.0.1,10.77.0.2,no.such.host.invalid",
@@ -181,14 +181,15 @@ TEST_F(Ssh, ANodeThatIsLostWhileTheJobBeginsIsMissed) {
       "--ssh",    network_->ssh()};
   for (const auto& word : shell({}, script())) argv.push_back(word);
   Command command(options(network_->on(Network::kOutside, argv)));
-  // Two nodes are there before the last call is over, and the head then waits for the first one's port.
+  // Two nodes have joined when the last call ends, and the head then waits for the port of the first one.
   const auto is_there = [&](int host) {
     const auto agent = agent_of(host);
     return agent && guardian_of(*agent);
   };
   ASSERT_TRUE(command.wait_until([&] { return is_there(0) && is_there(1); }, kLong)) << command.err();
   const auto first = *agent_of(0);
-  command.wait_until([] { return false; }, milliseconds(500));  // from its guardian to its word that it is there
+  // From the start of its guardian to its report that it is ready.
+  command.wait_until([] { return false; }, milliseconds(500));
   kill(first, SIGSTOP);
   ASSERT_TRUE(command.wait_until([&] { return has_num_ranks(2); }, kLong)) << command.err();
   kill(*agent_of(1), SIGKILL);

@@ -1,4 +1,4 @@
-// C++ ranks of a job on four hosts meet, at a store that is no rank's.
+// C++ ranks on four hosts use a TCPStore that a separate process serves.
 #include <csignal>
 #include <optional>
 #include <set>
@@ -43,7 +43,8 @@ TEST_F(TorchNodes, OverSshTheyDoToo) {
   }
 }
 
-/// The store serves whoever is left; a failure of rank 0 is not covered by a hundred lost connections.
+/// The store serves the remaining ranks after rank 0 has failed, so that errors about lost connections do not hide its
+/// failure.
 TEST_F(TorchNodes, ARestartMeetsAtAnotherStore) {
   const auto nodes = join_all(
       {"--max-restarts", "1", "--", "sh", "-c",
@@ -64,7 +65,7 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
   const auto nodes = join_all(shell({}, script()));
   ASSERT_TRUE(wait_until([&] { return runs(0, 4); }));
   std::optional<pid_t> store;
-  const auto find_store = [&] {  // ranks do not wait until it is there
+  const auto find_store = [&] {  // ranks do not wait for this file
     for (const auto pid : processes_with_tag(tag_)) {
       std::error_code error;
       const auto exe = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
@@ -75,10 +76,10 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
   ASSERT_TRUE(wait_until(find_store));
   kill(*store, SIGKILL);
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 75);
-  EXPECT_THAT(nodes[1]->err(), HasSubstr("the process that serves the ranks' store (pid "));
+  EXPECT_THAT(nodes[1]->err(), HasSubstr("the process that serves the ranks' TCPStore (pid "));
 }
 
-/// It outlives the ranks of its own node, and signals that are for ranks.
+/// The store outlives the ranks of its own node, and ignores signals that are for ranks.
 TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
   const auto nodes =
       join_all(shell({}, "trap '' USR1; cd " + folder_.path() +
@@ -97,20 +98,20 @@ TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
   nodes[0]->signal(SIGUSR1);
   make_file("first");
   const auto first = static_cast<pid_t>(std::stoi(read_file(folder_.path("pid.0"))));
-  ASSERT_TRUE(wait_until([&] { return kill(first, 0) != 0; }));  // ended, and its node has seen it
+  ASSERT_TRUE(wait_until([&] { return kill(first, 0) != 0; }));  // the rank has ended, and its node has noticed
   nodes[0]->wait_until([] { return false; }, milliseconds(500));
   EXPECT_TRUE(store());
   make_file("done");
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
 }
 
-/// One group of C++ and Python ranks.
+/// C++ and Python ranks form one group.
 TEST_F(TorchNodes, PythonRanksJoinThem) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";
   const auto python = std::filesystem::path(torchrun).parent_path() / "python";
   const auto nodes = join_all({"--", "sh", "-c",
-                               // PyTorch asks for this host's name, which is no address of this network.
+                               // PyTorch resolves this host's name, which does not give an address of this network.
                                "[ $((RANK % 2)) = 0 ] || GLOO_SOCKET_IFNAME=eth0 exec " + python.string() +
                                    " " YOKE_PYTHON_RANK "; exec " YOKE_RANK_PROGRAM " sum"});
   for (int host = 0; host < kNumHosts; ++host) {

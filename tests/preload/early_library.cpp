@@ -1,4 +1,4 @@
-// A user's library whose static constructor comes before libyoke_dist's, and does what EARLY says.
+// A user's library whose static constructor runs before libyoke_dist's. The variable EARLY chooses its action.
 #include <unistd.h>
 
 #include <cstdio>

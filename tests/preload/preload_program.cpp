@@ -1,4 +1,4 @@
-// A rank that tells what it is, for tests/preload: a line of JSON.
+// A rank for tests/preload that prints its properties as a line of JSON.
 //
 //   preload_program          ends with exit code 7
 //   preload_program wait     waits for ever
@@ -55,7 +55,8 @@ int main(int argc, char** argv) {
   facts["file_limit"] = {limit.rlim_cur, limit.rlim_max};
   facts["program"] = std::filesystem::read_symlink("/proc/self/exe").string();
   facts["num_threads"] = at::get_num_threads();
-  // Large enough for all of libtorch's threads: after a fork in the wrong state it would hang.
+  // This operation is large enough for all of libtorch's threads. If the fork had copied a pool without its threads, it
+  // would hang.
   facts["product"] = at::ones({300, 300}).mm(at::ones({300, 300})).sum().item<double>();
   facts["plug"] = yoke::dist::plug_status().reason;
   std::printf("%s\n", facts.dump().c_str());

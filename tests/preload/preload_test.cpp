@@ -1,4 +1,5 @@
-// A small guardian: it starts a program that waits before its main, has ranks forked from it, kills them, asks again.
+// A small guardian: it starts a program that waits before its main, lets ranks be forked from it, kills them, and
+// requests new ones.
 #include "yoke/launch/process/preload.h"
 
 #include <fcntl.h>
@@ -51,7 +52,7 @@ struct Rank {
   UniqueFd out;
 };
 
-/// By `preload`, or by exec.
+/// Starts the rank by `preload`, or by exec.
 Rank start(Preload* preload, const RankPlan& plan) {
   auto out = make_pipe();
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -89,7 +90,7 @@ class PreloadedRanks : public testing::Test {
   }
 };
 
-// Oracle: the program cannot tell how it was started.
+// Oracle: the properties of a rank do not depend on how it was started.
 TEST_F(PreloadedRanks, AreWhatExecMakes) {
   const auto shared = make_pipe();
   const int high = fcntl(shared.write_end.value(), F_DUPFD_CLOEXEC, 300);
@@ -115,7 +116,7 @@ TEST_F(PreloadedRanks, AreWhatExecMakes) {
 }
 
 TEST_F(PreloadedRanks, ArriveWithDescriptorsThatCross) {
-  // What is to be 5 and 6 comes as others, and their numbers are other descriptors in the guardian.
+  // The descriptors for 5 and 6 have other numbers here, and in the guardian 5 and 6 are different descriptors.
   auto first = make_pipe(), second = make_pipe();
   auto plan = plan_of(0, {YOKE_PRELOAD_PROGRAM});
   plan.inherited_fds = {second.write_end.value(), first.write_end.value()};
@@ -199,7 +200,7 @@ TEST_F(PreloadedRanks, AThreadBeforeMainIsSaidAndNothingForked) {
   preload.wait(-1, 60s);
   EXPECT_FALSE(preload.is_ready());
   EXPECT_FALSE(preload.is_loading());
-  EXPECT_EQ(preload.reason(), "it has 2 threads before its main");
+  EXPECT_EQ(preload.reason(), "the program has 2 threads before its main");
   EXPECT_EQ(preload.start_rank(plan, {}), std::nullopt);
 }
 
@@ -217,7 +218,7 @@ TEST_F(PreloadedRanks, AProgramThatEndsWhileItLoadsIsSaid) {
   for (const auto& plan : {plan_of(0, {YOKE_EARLY_PROGRAM}, {"EARLY=exit"}), plan_of(0, {"/nonexistent"})}) {
     Preload preload({plan});
     preload.wait(-1, 60s);
-    EXPECT_EQ(preload.reason(), "it ended before its main, or could not be loaded");
+    EXPECT_EQ(preload.reason(), "the program ended before its main, or could not be loaded");
   }
 }
 
@@ -225,7 +226,7 @@ TEST_F(PreloadedRanks, AProgramThatWasKilledIsNoticed) {
   const auto plan = plan_of(0, {YOKE_PRELOAD_PROGRAM});
   const auto preload = ready({plan});
   kill(preload->pid(), SIGKILL);
-  waitpid(preload->pid(), nullptr, 0);  // as a guardian that reaps whatever ends
+  waitpid(preload->pid(), nullptr, 0);  // as a guardian does, which reaps every process that ends
   EXPECT_EQ(preload->start_rank(plan, {}), std::nullopt);
   EXPECT_EQ(preload->reason(), "it has ended");
 }

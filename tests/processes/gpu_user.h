@@ -1,4 +1,4 @@
-// tests/processes/gpu_user.h -- real processes that the fake driver believes to use its GPUs.
+// tests/processes/gpu_user.h -- real processes that the fake driver reports as users of its GPUs.
 #pragma once
 
 #include <sys/types.h>
@@ -14,23 +14,23 @@
 
 namespace yoke::test {
 
-/// A process of the test's own, until the end of the test.
+/// A child of the test, which runs until the end of the test.
 class GpuUser {
  public:
   explicit GpuUser(CommandOptions options) : command_(std::move(options)) {
     const auto own_name = first_line(getpid(), "comm");
-    // It has become the program; the kernel changes the name first, and then has the arguments.
+    // Waits until the child has become the program. The kernel changes its name first, then its arguments.
     wait_until([&] { return first_line(pid(), "comm") != own_name && !first_line(pid(), "cmdline").empty(); });
   }
   explicit GpuUser(std::vector<std::string> argv = {"sleep", "1000"})
       : GpuUser(CommandOptions{.argv = std::move(argv)}) {}
 
-  /// A shell that runs `script`, which says "ready".
+  /// Starts a shell that runs `script`, and waits until it prints "ready".
   static CommandOptions shell(const std::string& script) { return {.argv = {"sh", "-c", script}}; }
   bool wait_until_ready() { return command_.wait_for_output("ready"); }
 
   pid_t pid() const { return command_.pid(); }
-  /// It is not waited for: after its end it stays, as a zombie.
+  /// The child is not reaped, so it stays as a zombie after its end.
   bool is_running() const {
     siginfo_t info = {};
     return waitid(P_PID, static_cast<id_t>(pid()), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_pid == 0;

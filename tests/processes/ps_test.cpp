@@ -1,4 +1,4 @@
-// `yoke ps` as its users meet it: real processes on the GPUs of a fake driver.
+// Tests `yoke ps` with real processes on the GPUs of a fake driver.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -177,7 +177,7 @@ TEST(Ps, AGpuThatDoesNotAnswerIsNotOneWithoutProcesses) {
 
   const FakeMachine idle{{}, {}};
   EXPECT_THAT(Json::parse(run(idle.yoke({"ps", "--json"})).out).at("unanswered"), IsEmpty());
-  // After an update of the driver the programs that run still use the GPUs.
+  // After an update of the driver, NVML does not work, but running programs still use the GPUs.
   const auto mismatch = Json::parse(run(on_machine("version_mismatch", {"ps", "--json"})).out).at("unanswered");
   ASSERT_THAT(mismatch, SizeIs(1));
   EXPECT_THAT(std::string(mismatch[0].at("reason")), HasSubstr("different versions"));
@@ -195,7 +195,7 @@ TEST(Ps, ADriverThatTellsNoProcessesSaysSo) {
 }
 
 TEST(Ps, WhatWasNotAskedForIsNotWaitedFor) {
-  // The deadline is longer than a test may take: it ends only if it does not wait.
+  // The deadline is longer than a test may run, so the test passes only if the command does not wait for it.
   const TemporaryFolder folder;
   folder.write("state.json", R"({"devices": 3, "overrides": {"1": {"hang_s": 100}}})");
   for (const std::string word : {"0", "2-2", "nvidia:0", "cpu", "0,2"}) {

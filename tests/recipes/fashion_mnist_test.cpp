@@ -1,4 +1,4 @@
-// `yoke train fashion-mnist` as a user meets it, on a small data set made here: ten kinds of noisy stripes.
+// Runs `yoke train fashion-mnist` on a small data set made here: ten kinds of noisy stripes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -59,7 +59,7 @@ class FashionMnist : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     shared_ = std::make_unique<test::TemporaryFolder>();
-    write_split(data(), "train", 5200);  // 20 steps of 256, and a rest that is dropped
+    write_split(data(), "train", 5200);  // 20 steps of 256 samples, and a rest that is dropped
     write_split(data(), "t10k", 1000);
   }
   static void TearDownTestSuite() { shared_.reset(); }
@@ -113,7 +113,7 @@ TEST_F(FashionMnist, ShowsProgressOnATerminal) {
               ContainsRegex("epoch 1/1  step [0-9]+/20  train loss [0-9.]+  [0-9.]+ ?k? samples/s"));
 }
 
-// Oracle: a run that was killed in the middle of an epoch and resumed ends with the very file of one that was not.
+// Oracle: a run that was killed in the middle of an epoch and resumed ends with the same file as an uninterrupted run.
 TEST_F(FashionMnist, AKilledRunResumesToTheSameBits) {
   const std::vector<std::string> exact = {"--epochs", "2", "--precision", "fp32", "--deterministic"};
   auto words = exact;
@@ -136,7 +136,7 @@ TEST_F(FashionMnist, AKilledRunResumesToTheSameBits) {
   EXPECT_THAT(resumed.out, ContainsRegex("resumed from killed/checkpoint-0+[0-9]+.safetensors at epoch 2, step [1-9]"));
   EXPECT_TRUE(read_file(file("killed") / kLast) == read_file(file("whole") / kLast));
 
-  // The last column but two of each line are times.
+  // Drops the columns with times from each line.
   const auto figures = [&](const char* run) {
     std::istringstream lines(read_file(file(run) / "metrics.csv"));
     std::string all;
@@ -147,7 +147,8 @@ TEST_F(FashionMnist, AKilledRunResumesToTheSameBits) {
   EXPECT_EQ(figures("killed"), figures("whole"));
 }
 
-// Oracle: the same file again. SIGTERM to the launcher is what a scheduler sends; the grace is for the checkpoint.
+// Oracle: the same file again. A scheduler sends SIGTERM to the launcher; the grace period gives time for the
+// checkpoint.
 TEST_F(FashionMnist, ARunThatIsToldToStopSavesAndResumesToTheSameBits) {
   const std::vector<std::string> exact = {"--epochs", "2", "--precision", "fp32", "--deterministic"};
   auto words = exact;
@@ -231,7 +232,7 @@ TEST_F(FashionMnist, TwoRunsAtOnceStayApart) {
 TEST_F(FashionMnist, AFullDiskKeepsTheCheckpointBeforeAndSaysSo) {
   const auto disk = file("disk");
   fs::create_directory(disk);
-  // Room for two checkpoints of 2.4 MiB, not for a third beside them.
+  // The disk has room for two checkpoints of 2.4 MiB, but not for a third one.
   if (mount("yoke", disk.c_str(), "tmpfs", 0, "size=6m") != 0) GTEST_SKIP() << "cannot mount a small disk here";
   const auto result = train({"--epochs", "3", "--out", "disk/run"});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kUnavailable));

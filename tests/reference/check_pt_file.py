@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that pairs of files hold the same values, bit for bit, in Python's eyes.
+"""Checks with Python that pairs of files contain the same values, bit for bit.
 
 Usage: check_pt_file.py THEIRS OURS [THEIRS OURS]...
 
-THEIRS is a file of torch.save, OURS what yoke wrote after reading it: .pt, loaded with weights_only=True, mapped and not,
-and tested as a zip file; or .safetensors (of a flat dictionary).
+THEIRS is a file of torch.save, OURS the file that yoke wrote after reading it: .pt, which is loaded with weights_only=True,
+mapped and not, and tested as a zip file; or .safetensors (of a flat dictionary).
 """
 
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Goes on with optimizers that yoke wrote: loads parameters and state, takes 5 more steps, writes both.
+"""Continues trainings that yoke wrote: loads parameters and optimizer state, takes 5 more steps, and writes both.
 
 Usage: continue_training.py OURS.pt THEIRS.pt
 

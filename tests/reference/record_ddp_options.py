@@ -1,4 +1,4 @@
-"""Record short trainings of PyTorch's DistributedDataParallel with each of its options, for yoke's to be compared with.
+"""Record short trainings of PyTorch's DistributedDataParallel with each of its options, to compare yoke's with.
 
     torchrun --nproc-per-node 2 record_ddp_options.py [--case NAME] [--out FILE]
 
@@ -7,10 +7,10 @@ step (and micro-batch) comes from a generator seeded with 100000 * rank + 10 * s
 labels below 4; for the embedding 16 x 3 indices below 40, then labels. The networks are below, seeded with 0. Losses and
 sums are hexadecimal floats, parameters the CRC-32 of their little-endian float32 bytes.
 
-sync_batch_norm is one process with BatchNorm1d on the batches of both ranks, since Python's SyncBatchNorm refuses the CPU;
+sync_batch_norm is one process with BatchNorm1d on the batches of both ranks, because Python's SyncBatchNorm refuses the CPU;
 its losses are those of the two halves.
 
-Bits depend on the CPU model: equal ones are promised only on one machine. Elsewhere compare within a tolerance.
+Bits depend on the CPU model, so they are equal only on one machine. On others, compare within a tolerance.
 """
 import argparse
 import json
@@ -44,7 +44,7 @@ def index_batch(rank, step):
 
 
 class Mlp(nn.Module):
-    """Matrices large enough for PowerSGD, and a layer of batch norm where asked."""
+    """Has matrices large enough for PowerSGD and, on request, a layer of batch norm."""
 
     def __init__(self, norm=False):
         super().__init__()
@@ -61,7 +61,7 @@ class Mlp(nn.Module):
 
 
 class Branches(nn.Module):
-    """One of two branches a step; `never` takes part in nothing."""
+    """Uses one of two branches in each step; `never` is not used."""
 
     def __init__(self):
         super().__init__()
@@ -258,4 +258,4 @@ def main():
 
 main()
 sys.stdout.flush()
-os._exit(0)  # the interpreter's own end now and then aborts beside Gloo's threads (std::terminate)
+os._exit(0)  # a normal exit sometimes aborts (std::terminate) while Gloo's threads run

@@ -1,4 +1,4 @@
-"""Record 100 steps of PyTorch's DistributedDataParallel, for yoke's to be compared with.
+"""Record 100 steps of PyTorch's DistributedDataParallel, to compare yoke's with.
 
     torchrun --nproc-per-node 2 record_ddp_trajectory.py [--bucket-cap-mb MB] [--steps N] [--out FILE]
 
@@ -6,8 +6,8 @@ Two Gloo ranks, one thread each, fp32, a small CNN without batch norm or dropout
 of a rank at a step comes from a generator seeded with 1000 * rank + step: first the images, then the labels. Losses
 and sums are hexadecimal floats, parameters the CRC-32 of their little-endian float32 bytes.
 
-Bits depend on the CPU model and on the thread count: equal ones are promised only on one machine. Elsewhere compare
-the losses within a tolerance; the labels are noise, so rounding grows. Other kernels on the machine of the record
+Bits depend on the CPU model and on the thread count, so they are equal only on one machine. On others, compare the
+losses within a tolerance; the labels are noise, so rounding grows. Other kernels on the machine of the record
 (AVX2, SSE4.1) moved the losses by at most 1e-5 in the first 12 steps, 6e-4 in the first 20 and 6e-3 in all 100; the
 losses of the two ranks differ by up to 5e-2. `--bucket-cap-mb 0.1` makes several buckets; the sums of two ranks do not
 depend on how the gradients are cut.
@@ -93,4 +93,4 @@ def main():
 
 main()
 sys.stdout.flush()
-os._exit(0)  # the interpreter's own end now and then aborts beside Gloo's threads (std::terminate)
+os._exit(0)  # a normal exit sometimes aborts (std::terminate) while Gloo's threads run

@@ -1,4 +1,4 @@
-"""Record 20 steps of torch.optim.SGD(fused=True) on the CPU, for yoke's fused SGD to be compared with.
+"""Record 20 steps of torch.optim.SGD(fused=True) on the CPU, to compare yoke's fused SGD with it.
 
     python record_fused_sgd.py > sgd.json
 

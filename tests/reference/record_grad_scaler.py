@@ -1,4 +1,4 @@
-"""Record 200 steps of torch.amp.GradScaler on the CPU, for yoke's GradScaler to be compared with.
+"""Record 200 steps of torch.amp.GradScaler on the CPU, to compare yoke's GradScaler with it.
 
     python record_grad_scaler.py > grad_scaler.json
 

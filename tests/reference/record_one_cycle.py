@@ -1,4 +1,4 @@
-"""Record the learning rates of torch.optim.lr_scheduler.OneCycleLR, for yoke's one-cycle schedule to be compared with.
+"""Record the learning rates of torch.optim.lr_scheduler.OneCycleLR, to compare yoke's one-cycle schedule with it.
 
     python record_one_cycle.py > one_cycle.json
 

@@ -1,4 +1,4 @@
-"""Record torch.optim (fused; NAdam and RMSprop have no such kernel, and are foreach), torch.optim.lr_scheduler, clipping and AveragedModel, for yoke's to be compared with.
+"""Record torch.optim (fused; NAdam and RMSprop have no such kernel, and are foreach), torch.optim.lr_scheduler, clipping and AveragedModel, to compare yoke's with.
 
     python record_optimizers.py FOLDER      # writes optimizers.json, schedules.json and optimizer_*.safetensors
 
@@ -7,7 +7,7 @@ sin(k) / 2, of the input at cos(k), all computed in double and rounded; sample i
 are the sum and the first values of each tensor after step 1 and after the last, as hexadecimal floats.
 
 The safetensors files hold an optimizer's state_dict after HALF steps: tensors "state.INDEX.NAME" and "parameter.NAME",
-metadata "param_groups" as JSON. optimizers.json has where that training goes on to.
+metadata "param_groups" as JSON. optimizers.json has the end of that training.
 """
 import json
 import math
@@ -28,7 +28,7 @@ def hexes(values):
 
 
 def digest(tensors):
-    """By name: the sum in double, then the first three values."""
+    """Returns by name the sum in double, then the first three values."""
     return {name: hexes([t.detach().double().sum(), *t.detach().flatten()[:3]]) for name, t in tensors.items()}
 
 
@@ -73,7 +73,7 @@ def train(network, optimizer, first, last, scale=None, found=(), before_step=Non
         loss = torch.nn.functional.cross_entropy(network(x), y)
         losses.append(loss.item())
         (loss * scale if scale else loss).backward()
-        if scale and type(optimizer).__name__ in FOREACH:  # what GradScaler does before such a step
+        if scale and type(optimizer).__name__ in FOREACH:  # GradScaler does this before such a step
             for p in network.parameters():
                 p.grad.div_(scale)
         elif scale:
@@ -200,7 +200,7 @@ def rates(build, num_steps=STEPS, lr=0.5):
 
 
 def schedules():
-    """By name, as schedule_test.cpp has the same ones; base rate 0.5."""
+    """Returns the schedules by name, the same as in schedule_test.cpp; base rate 0.5."""
     return {
         "constant": rates(lambda o: lrs.ConstantLR(o, factor=0.25, total_iters=10)),
         "linear up": rates(lambda o: lrs.LinearLR(o, start_factor=0.01, total_iters=20)),

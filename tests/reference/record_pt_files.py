@@ -58,7 +58,7 @@ def state_dict():
 
 
 def trainer():
-    """What a training script typically keeps."""
+    """The content that a training script typically saves."""
     net = model()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     net.head(torch.randn(2, 4)).sum().backward()
@@ -79,7 +79,7 @@ def trainer():
 
 
 def plain(value, tensors, place):
-    """A value as JSON, its tensors by place."""
+    """Returns a value as JSON, with each tensor replaced by its position."""
     if isinstance(value, torch.Tensor):
         dense = value.detach().contiguous().resolve_conj().resolve_neg()
         bits = dense.reshape(-1).view(torch.uint8) if dense.numel() else torch.zeros(0, dtype=torch.uint8)
@@ -105,7 +105,7 @@ def plain(value, tensors, place):
 
 
 def beside():
-    """Weights, and beside them what is neither a tensor nor plain data."""
+    """Weights, together with objects that are neither tensors nor plain data."""
     return {
         "model": {"weight": torch.arange(6.0).view(2, 3)},
         "seen": {1, 2, 3},
@@ -130,7 +130,7 @@ def main():
         value, tensors = make(), {}
         torch.save(value, folder / f"{make.__name__}.pt")
         record["files"][make.__name__] = {"value": plain(value, tensors, ""), "tensors": tensors}
-    without = {"complex32", "complex128"}  # which safetensors lacks
+    without = {"complex32", "complex128"}  # safetensors does not have these dtypes
     tensors = {name: value for name, value in dtypes().items() if name not in without}
     safetensors.torch.save_file(tensors, folder / "dtypes.safetensors", {"format": "pt"})
     torch.save(state_dict(), folder / "legacy.pt", _use_new_zipfile_serialization=False)

@@ -1,9 +1,9 @@
-"""Record the index lists of torch.utils.data.DistributedSampler, for yoke's sampler to equal element for element.
+"""Record the index lists of torch.utils.data.DistributedSampler, which yoke's sampler must equal element for element.
 
     python record_sampler.py > sampler.json
 
 A case is [n, world_size, shuffle, drop_last, seed, epoch] and "ranks" the list of every rank in order. Without
-shuffling, seed and epoch do not matter: those cases are recorded with 0, 0 alone. "large" holds data sets of real size
+shuffling, seed and epoch do not matter: those cases are recorded only with 0, 0. "large" holds data sets of real size
 as the CRC-32 of each rank's indices, little-endian int64.
 """
 import itertools

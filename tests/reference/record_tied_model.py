@@ -1,4 +1,4 @@
-"""Record a language model whose head is tied to its embedding, trained by AdamW, for yoke's TiedLinear to equal.
+"""Record a language model whose head is tied to its embedding, trained by AdamW, which yoke's TiedLinear must equal.
 
     python record_tied_model.py > tied_model.json
 

@@ -1,4 +1,5 @@
-// The command itself: its subcommands, help, spelling, completions, man pages, and what it finds beside it.
+// Tests the command itself: its subcommands, help, spelling, completions, man pages, and the programs and recipes that
+// it finds in its installation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +65,7 @@ TEST(CommandLine, BindCountsBeforeTorchrunsVariableAndContradictsItsOption) {
   EXPECT_THAT(both.err, HasSubstr("--bind none and --numa-binding socket"));
 }
 
-/// Who is told of an option that nobody typed looks for it in vain.
+/// If a value comes from a variable, the message must name the variable, because the user did not type the option.
 TEST(CommandLine, WhatIsWrongInAVariableIsSaidOfTheVariable) {
   const auto said_of = [](const char* variable, const char* value, std::vector<std::string> words = {}) {
     words.insert(words.begin(), {YOKE_COMMAND, "run"});
@@ -87,7 +88,9 @@ TEST(CommandLine, HostsNeedAFolderThatThereIs) {
                                     "--hosts", "a", "--ssh", "false", "--", "true"},
                            .folder = folder.path()});
   EXPECT_EQ(result.exit_code, 69);
-  EXPECT_THAT(result.err, StartsWith("yoke run: the working folder, where the program would start on each host, "));
+  EXPECT_THAT(
+      result.err,
+      StartsWith("yoke run: cannot get the path of the working folder, where the program starts on each host: "));
 }
 
 /// `--hosts "$HOSTS"` with a variable that is not set must not run the job here.
@@ -118,14 +121,15 @@ TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
                                    "--logs-specs"}) {
     const auto result = yoke({"run", option, "", "--", "echo", "ran"});
     EXPECT_EQ(result.exit_code, 64) << option;
-    EXPECT_THAT(result.err, HasSubstr(": the value is empty; is a variable of the shell not set?")) << option;
+    EXPECT_THAT(result.err, HasSubstr(": the value is empty, perhaps because a shell variable is not set;")) << option;
     EXPECT_THAT(result.out, IsEmpty()) << option;
   }
   const auto joined = yoke({"run", "--hosts=", "-n", "2", "--", "echo", "ran"});
   EXPECT_EQ(joined.exit_code, 64);
-  EXPECT_EQ(joined.err,
-            "yoke run: --hosts: the value is empty; is a variable of the shell not set? Leave it out if it is not "
-            "meant\n");
+  EXPECT_EQ(
+      joined.err,
+      "yoke run: --hosts: the value is empty, perhaps because a shell variable is not set; give a value, or leave "
+      "the option out\n");
   for (const auto& words : std::vector<std::vector<std::string>>{{"stop", ""},
                                                                  {"kill", ""},
                                                                  {"kill", "-d", ""},
@@ -139,7 +143,7 @@ TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
   }
 }
 
-/// Of torchrun's options these are empty unless they are given.
+/// These options of torchrun are empty by default, so an empty value is allowed.
 TEST(CommandLine, SomeOfTorchrunsOptionsMayBeEmpty) {
   for (const std::string option : {"--rdzv-endpoint", "--rdzv-conf", "--local-ranks-filter",
                                    "--duplicate-stdout-filters", "--duplicate-stderr-filters"}) {

@@ -1,4 +1,4 @@
-// tests/run/commands.h -- the commands that the command under test has, by its own word.
+// tests/run/commands.h -- the commands of the program under test, as its own completion lists them.
 #pragma once
 
 #include <string>

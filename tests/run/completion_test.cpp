@@ -1,4 +1,4 @@
-// Completion, by the shells themselves.
+// Tests completion in real shells.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ constexpr const char* kBashCompletion = "/usr/share/bash-completion/bash_complet
 
 bool is_here(const std::string& program) { return run({.argv = {"sh", "-c", "command -v " + program}}).exit_code == 0; }
 
-/// An installation on the PATH, with recipes, and a folder of files to stand in.
+/// An installation on the PATH, with recipes, and a working folder with files.
 struct Shells : Prefix {
   Shells() {
     for (const std::string name : {"demo", "my recipe"}) {
@@ -43,7 +43,8 @@ struct Shells : Prefix {
                 .folder = path("files")});
   }
 
-  /// COMPREPLY for COMP_WORDS=(WORDS) and the cursor at the end of the last one. `package`: a file to source before.
+  /// COMPREPLY for COMP_WORDS=(WORDS) and the cursor at the end of the last one. `package`: a file that is sourced
+  /// first.
   List bash(const std::string& words, const std::string& package = "") const {
     const auto result = run_script("bash",
                                    "[ -z \"$1\" ] || . \"$1\"\n"
@@ -62,7 +63,7 @@ struct Shells : Prefix {
   }
 };
 
-// Bash splits words at = and : as well, and replaces the last piece alone.
+// Bash also splits words at = and :, and replaces only the last piece.
 TEST(Completion, BashOffersWhatMayFollow) {
   const Shells shells;
   const List files = {"hosts.txt", "my hosts", "run", "sub", "train.py"};

@@ -1,4 +1,4 @@
-// What a rank finds when it starts: torchrun's contract, its port, its arguments, its standard input.
+// Tests the environment of a rank at its start: torchrun's contract, its port, its arguments, its standard input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -142,7 +142,7 @@ TEST(Environment, NumbersOfRanks) {
 
 TEST(Environment, AThousandRanks) {
   const auto result = run(yoke_run({"-n", "1000", "--", "true"}));
-  // Where this user may not have so many processes, it must say so.
+  // If the limit of processes is too low for the ranks, a message must say so.
   if (result.exit_code != 0) {
     EXPECT_THAT(result.err, testing::AnyOf(HasSubstr("open files"), HasSubstr("limit on processes")));
   }
@@ -159,7 +159,8 @@ TEST(Environment, TooFewOpenFilesIsNamed) {
   EXPECT_EQ(run(options).exit_code, 0) << "and that is true";
 }
 
-// torch's stores set SO_REUSEADDR, so that until rank 0 listens both jobs could have the port, and meet there.
+// torch's stores set SO_REUSEADDR. Until rank 0 listens, two jobs could bind the port, and their ranks would use one
+// store.
 TEST(Environment, APortIsOfOneJobAlone) {
   auto port = run(yoke_run_shell(1, "echo $MASTER_PORT")).out;  // which is free
   port.pop_back();
@@ -168,7 +169,7 @@ TEST(Environment, APortIsOfOneJobAlone) {
   const auto second = run(yoke_run({"-n", "2", "--master-port", port, "--", "true"}));
   EXPECT_EQ(second.exit_code, 75);
   EXPECT_EQ(second.err, "yoke run: taking master port " + port +
-                            ": another job has it; without --master-port a free one is taken\n");
+                            ": a different job of yoke uses it; without --master-port a free one is taken\n");
   first.signal(SIGTERM);
   first.wait();
   EXPECT_EQ(run(yoke_run({"-n", "2", "--master-port", port, "--", "true"})).exit_code, 0);
@@ -216,7 +217,7 @@ TEST(Environment, ThePlanIsShownAndNothingStarted) {
   EXPECT_THAT(hosts.out, StartsWith("{\n  \"hosts\": [")) << hosts.err;
   const auto refused = run(yoke_run({"--json", "--", "./absent"}));
   EXPECT_EQ(refused.exit_code, 64);
-  EXPECT_THAT(refused.err, HasSubstr("--json is for --plan"));
+  EXPECT_THAT(refused.err, HasSubstr("--json needs --plan"));
 }
 
 TEST(Environment, EachRankHasItsCpus) {

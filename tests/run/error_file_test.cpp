@@ -1,4 +1,5 @@
-// The files by which a rank says why it failed, and by which the launcher says it to its own launcher.
+// Tests the file in which a rank reports why it failed, and the file in which the launcher passes this on to its own
+// launcher.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +65,7 @@ TEST(ErrorFile, NeedsNoUsableTmpdir) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path("relative")), {}), 1) << "nothing is left there";
 }
 
-/// `options` where `mounts` has been done; nullopt: this machine does not let us.
+/// Runs `options` after the mounts of `mounts`; nullopt: this machine does not allow mounts.
 std::optional<Result> run_with(const std::string& mounts, CommandOptions options) {
   options.argv.insert(options.argv.begin(), {"unshare", "-rm", "sh", "-c", mounts + " || exit 77; exec \"$@\"", "sh"});
   auto result = run(options);
@@ -98,8 +99,9 @@ TEST(ErrorFile, WithoutAnyFolderForItIsAWarning) {
   if (!result) GTEST_SKIP() << "no mount namespaces";
   EXPECT_EQ(result->exit_code, 3);
   EXPECT_EQ(result->out, "[0] none\n");
-  EXPECT_THAT(result->err,
-              HasSubstr("yoke run: ranks cannot leave reports of errors: TMPDIR, /tmp and /var/tmp cannot be written"));
+  EXPECT_THAT(
+      result->err,
+      HasSubstr("yoke run: ranks cannot write error files, because TMPDIR, /tmp and /var/tmp are not writable"));
 }
 
 TEST(ErrorFile, ALogThatARankPutInPlaceIsRefused) {
@@ -115,7 +117,7 @@ TEST(ErrorFile, ALogThatARankPutInPlaceIsRefused) {
   }
 }
 
-/// What the launcher leaves in its own file.
+/// Returns what the launcher writes to its own error file.
 std::string handed_on(const TemporaryFolder& folder, CommandOptions options) {
   const auto own = folder.path("own.json");
   options.environment = {{"TORCHELASTIC_ERROR_FILE", own}, {"OWN", own}};

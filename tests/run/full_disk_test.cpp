@@ -1,4 +1,4 @@
-// What becomes of output that cannot be written: on a full disk, beyond the limit of file sizes, to a closed stream.
+// Tests output that cannot be written: on a full disk, beyond the limit of file sizes, to a closed stream.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,14 +17,14 @@ using testing::Not;
 
 constexpr int kUnavailable = 75;
 
-/// `command` started by a shell that executes `before` and then `exec COMMAND REDIRECTION`.
+/// Starts `command` by a shell that executes `before` and then `exec COMMAND REDIRECTION`.
 CommandOptions in_shell(const std::string& before, CommandOptions command, const std::string& redirection) {
   const auto script = before + " exec \"$@\" " + redirection;
   command.argv.insert(command.argv.begin(), {"sh", "-c", script, "sh"});
   return command;
 }
 
-/// Of 512 bytes: 1 MiB, as much as the launcher keeps.
+/// In blocks of 512 bytes: 1 MiB, as much as the launcher keeps.
 constexpr const char* kFileLimit = "ulimit -f 2048;";
 
 TEST(FullDisk, FailsAJobThatSucceeded) {
@@ -58,7 +58,7 @@ TEST(FullDisk, LinesWaitUntilThereIsRoom) {
   Command command(options);
   ASSERT_TRUE(command.wait_until([&] { return command.err().find("File too large") != std::string::npos; }))
       << command.err();
-  std::filesystem::resize_file(folder.path("out"), 0);  // somebody makes room
+  std::filesystem::resize_file(folder.path("out"), 0);  // now there is room on the disk
   ASSERT_TRUE(command.wait_until([&] { return command.err().find("again; nothing is") != std::string::npos; }))
       << command.err();
   folder.write("go", "");
@@ -111,7 +111,7 @@ TEST(FullDisk, ALogIsContinuedOnceThereIsRoom) {
   }
 }
 
-// A file that is too large ends what writes it, unless it says otherwise: ranks are as they would be without yoke.
+// A write beyond the limit of file sizes ends a rank by SIGXFSZ, unless the rank handles it, just as without yoke.
 TEST(FullDisk, RanksHaveTheirFileLimitAsItWas) {
   const TemporaryFolder folder;
   auto options = in_shell(kFileLimit, yoke_run_shell(2, "exec head -c 2000000 /dev/zero > own-$RANK"), "");

@@ -1,5 +1,5 @@
-// What every command says of itself, and to words that it does not understand: help, man pages and messages have one
-// source, so these tests go through all commands and all of their options.
+// Tests help, man pages and messages about wrong arguments for all commands and all of their options, because these
+// texts have one source.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ Result yoke_with_columns(std::vector<std::string> words, const std::string& colu
   return run({.argv = std::move(words), .environment = {{"COLUMNS", columns}}});
 }
 
-/// "--bind" -> "auto|none|...", as the man page has it; empty for a flag.
+/// "--bind" -> "auto|none|...", the value in the man page; empty for a flag.
 std::map<std::string, std::string> values_in_man_page(const std::string& command) {
   const auto page = std::regex_replace(yoke_with_columns({"man", command}).out, std::regex(R"(\\-)"), "-");
   const std::regex entry(R"(^(?:\\fB\S+\\fR, )*\\fB(--?\S+)\\fR(?: \\fI(.*)\\fR)?$)");
@@ -73,7 +73,7 @@ TEST(Help, FitsNarrowTerminals) {
     for (const auto& line : lines_of(yoke_with_columns({command, "--help"}, "60").out)) {
       if (line == "Examples:") is_example = true;
       if (line.empty()) is_example = false;
-      const bool is_name = line.starts_with("  ") && line[2] != ' ';  // of an option: it cannot be broken
+      const bool is_name = line.starts_with("  ") && line[2] != ' ';  // the value of an option, which cannot be broken
       const bool is_one_word = line.find(' ', line.find_first_not_of(' ')) == line.npos;
       if (is_example || is_name || is_one_word) continue;
       EXPECT_LE(line.size(), 60) << command;
@@ -118,7 +118,7 @@ TEST(Messages, OfRangesAndWordsAreReadable) {
       {{"completion", "zhs"},
        "yoke completion: SHELL zhs: give bash, zsh or fish (did you mean `zsh`?); see `yoke completion --help`\n"},
       {{"jobs", "--json=x"}, "yoke jobs: --json takes no value; see `yoke jobs --help`\n"},
-      {{"jobs", "now"}, "yoke jobs: unexpected: now; see `yoke jobs --help`\n"},
+      {{"jobs", "now"}, "yoke jobs: unexpected argument: now; see `yoke jobs --help`\n"},
       {{"./prog"}, "yoke: no command `./prog` (did you mean `yoke run ./prog`?); see `yoke --help`\n"},
       {{"devices", "--mineral="}, "yoke devices: unknown option --mineral; see `yoke devices --help`\n"},
       {{"run", "--mineral", "", "true"}, "yoke run: unknown option --mineral; see `yoke run --help`\n"},

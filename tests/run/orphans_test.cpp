@@ -1,4 +1,4 @@
-// Nothing of a job outlives it, whoever is killed.
+// No process or file of a job remains after its end, whichever of its processes is killed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,8 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// The guarantee says a second, of a machine that has time. What would stay, stays for the minute that ranks sleep.
+/// The guarantee is one second on an idle machine. A process that is not ended would remain for the minute that ranks
+/// sleep, so a longer limit detects it too.
 constexpr milliseconds kSoon{20'000};
 
 struct Job {
@@ -30,11 +31,12 @@ struct Job {
   Command command;
 };
 
-/// Ranks with children, grandchildren and daemons that ignore all signals, up and running.
+/// Starts ranks with children, grandchildren and daemons that ignore all signals, and waits until they run.
 struct StubbornJob : Job {
   StubbornJob() : Job(yoke_run({"-n", "2", "--", kRank, "tree", "stubborn"})) {
     EXPECT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
-    EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag).size() >= 10; }));  // yoke, guardian, 2 x (rank and 3)
+    // Yoke, guardian, 2 ranks with 3 more processes each.
+    EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag).size() >= 10; }));
   }
 };
 
@@ -51,8 +53,8 @@ TEST(Orphans, NoneWhenTheGuardianIsKilled) {
   kill(*guardian, SIGKILL);
   const auto result = job.command.wait();
   EXPECT_EQ(result.exit_code, 75);
-  EXPECT_THAT(result.err,
-              HasSubstr("yoke run: the guardian process (pid " + std::to_string(*guardian) + ") was killed"));
+  EXPECT_THAT(result.err, HasSubstr("yoke run: the process that starts and watches the ranks (pid " +
+                                    std::to_string(*guardian) + ") was killed"));
   job.expect_nothing_left();
 }
 
@@ -90,7 +92,7 @@ TEST(Orphans, NoneAfterSuccess) {
   EXPECT_THAT(processes_with_tag(job.tag), IsEmpty()) << "at once, not soon";
 }
 
-// Python's resource_tracker frees shared memory when its rank is gone: it must live that long.
+// Python's resource_tracker frees shared memory after the end of its rank, so it must live that long.
 TEST(Orphans, HelpersMayCleanUpAfterTheirRank) {
   Job job(yoke_run_shell(2, "(trap '' TERM; while kill -0 $$ 2>&-; do sleep 0.01; done; echo cleaned) & exit 0"));
   const auto result = job.command.wait();
@@ -109,18 +111,18 @@ TEST(Orphans, NoneAfterAFailure) {
 TEST(Orphans, RanksDieEvenIfBothAreKilledAtOnce) {
   const TemporaryFolder folder;
   auto options = yoke_run({"-n", "2", "--", "sh", "-c", "echo ready; exec sleep 60"});
-  options.environment = {{"TMPDIR", folder.path()}};  // the folder of error files stays, and the docs say so
+  options.environment = {{"TMPDIR", folder.path()}};  // the folder of error files remains, as documented
   Job job(options);
   ASSERT_TRUE(job.command.wait_for_output("[0] ready") && job.command.wait_for_output("[1] ready"));
   const auto guardian = guardian_of(job.command.pid());
   ASSERT_TRUE(guardian);
-  job.command.signal(SIGSTOP);  // it must not see its guardian's end
+  job.command.signal(SIGSTOP);  // stopped, so that it does not notice the end of its guardian
   kill(*guardian, SIGKILL);
   job.command.signal(SIGKILL);
-  job.expect_nothing_left();  // by their death signal; what they started may remain, and the docs say so
+  job.expect_nothing_left();  // ranks end by their death signal; processes that they started may remain, as documented
 }
 
-// Kills launcher or guardian at any moment, from before the first rank on.
+// Kills launcher or guardian at arbitrary moments, beginning before the start of the first rank.
 TEST(Orphans, KillCampaign) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 500 : 10;
   std::mt19937 random(std::random_device{}());
@@ -129,7 +131,7 @@ TEST(Orphans, KillCampaign) {
     const auto moment = std::chrono::microseconds(random() % 15'000);
     const bool kill_guardian = random() % 2 == 0;
     const auto until = std::chrono::steady_clock::now() + moment;
-    while (std::chrono::steady_clock::now() < until) {  // finer than any timer
+    while (std::chrono::steady_clock::now() < until) {  // a busy wait is finer than any timer
     }
     if (const auto guardian = kill_guardian ? guardian_of(job.command.pid()) : std::nullopt) {
       kill(*guardian, SIGKILL);

@@ -1,4 +1,4 @@
-// What the user sees of the ranks' output.
+// Tests how the output of ranks is shown.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -141,13 +141,13 @@ TEST(Output, AReaderThatDoesNotReadDoesNotBlockSignals) {
   options.leave_unread = true;
   Command command(options);
   ASSERT_TRUE(wait_until([&] { return guardian_of(command.pid()).has_value(); }));
-  const auto full = [&] {  // the pipe is: the launcher waits for its reader
+  const auto full = [&] {  // the pipe is full, so the launcher waits for its reader
     pollfd ready{STDIN_FILENO, 0, 0};
     return poll(&ready, 1, 200) == 0;
   };
   full();
   command.signal(SIGTERM);
-  // It may wait a moment for its reader, who never comes.
+  // The launcher may wait a moment for its reader, which never reads.
   ASSERT_TRUE(wait_until([&] { return !guardian_of(command.pid()).has_value(); }));
   EXPECT_EQ(command.wait().exit_code, 143);
 }
@@ -172,7 +172,8 @@ TEST(Output, ATerminalSaysHowTheJobIs) {
 }
 
 TEST(Output, TheStatusLineIsTakenAwayBeforeALineIsPrinted) {
-  // Rank 0 prints once the status line is there: the terminal echoes nothing, so that what follows it is ours alone.
+  // Rank 0 prints after the status line has appeared. The terminal does not echo, so all text after the line is from
+  // the launcher.
   auto options = yoke_run_shell(2, "[ $RANK = 1 ] || { read go; echo out; echo err >&2; }");
   options.argv.insert(options.argv.begin(), {"sh", "-c", "mkfifo input; exec \"$@\" <> input", "sh"});
   const TemporaryFolder folder;

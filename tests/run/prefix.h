@@ -1,4 +1,4 @@
-// tests/run/prefix.h -- an installation of the test's own.
+// tests/run/prefix.h -- a separate installation of yoke for a test.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace yoke::test {
 
-/// An installation with programs and recipes of the test's own.
+/// An installation to which a test adds programs and recipes.
 struct Prefix : TemporaryFolder {
   Prefix() {
     std::filesystem::create_directories(path("bin"));

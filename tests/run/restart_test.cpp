@@ -1,4 +1,4 @@
-// Restarts, log files and what is said of a failure.
+// Tests restarts, log files and the messages about a failure.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -17,7 +17,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
-/// yoke run OPTIONS -- sh -c SCRIPT, with a TMPDIR that must be empty afterwards.
+/// Runs `yoke run OPTIONS -- sh -c SCRIPT`, with a TMPDIR that must be empty afterwards.
 Result run_in(const TemporaryFolder& folder, std::vector<std::string> options, const std::string& script) {
   fs::create_directories(folder.path("tmp"));
   options.insert(options.end(), {"--", "sh", "-c", script});
@@ -66,7 +66,7 @@ TEST(Restart, ASignalEndsTheJobAndNotTheAttempt) {
   EXPECT_EQ(result.out.size(), 14U) << result.out;
 }
 
-/// Sent while the ranks of a failed attempt are being ended.
+/// The signal is sent while the ranks of a failed attempt are ended.
 TEST(Restart, ASignalAfterAFailureEndsTheJobWithItsStatus) {
   const TemporaryFolder folder;
   auto options = yoke_run({"-n", "2", "--max-restarts", "9", "--", "sh", "-c",
@@ -85,7 +85,7 @@ TEST(Restart, ASignalAfterAFailureEndsTheJobWithItsStatus) {
   EXPECT_THAT(result.err, HasSubstr("yoke run: SIGTERM after rank 1 (pid "));
 }
 
-/// A job that restarts all the time, at moments that are as good as random.
+/// Signals a job that restarts all the time, at moments that are practically random.
 TEST(Restart, ASignalAtAnyMomentEndsTheJobWithItsStatus) {
   std::mt19937 random(std::random_device{}());
   for (int round = 0; round < 30; ++round) {
@@ -99,8 +99,9 @@ TEST(Restart, ASignalAtAnyMomentEndsTheJobWithItsStatus) {
   }
 }
 
-// Whatever it was doing: between two attempts, too, nothing stays.
-/// Of a job that restarts all the time, at a random moment: the launcher, its guardian or a rank.
+// No process remains, even if the signal came between two attempts.
+/// The process that is killed at a random moment of a job that restarts all the time: the launcher, its guardian or a
+/// rank.
 TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 10'000 : 30;
   std::mt19937 random(std::random_device{}());
@@ -112,12 +113,12 @@ TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
     options.environment = {{"TMPDIR", folder.path()}, {"YOKE_TEST_TAG", tag}};
     Command command(options);
     const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 30'000);
-    while (std::chrono::steady_clock::now() < until) {  // finer than any timer
+    while (std::chrono::steady_clock::now() < until) {  // a busy wait is finer than any timer
     }
     if (const auto victim = random() % 3; victim == 1) {
       if (const auto guardian = guardian_of(command.pid())) {
         kill(*guardian, SIGKILL);
-        // A rank's own failure, if that came first.
+        // The status may also be that of a rank's own failure, if that came first.
         EXPECT_THAT(command.wait().exit_code, testing::AnyOf(75, 1)) << "round " << round;
       }
     } else if (victim == 2) {

@@ -24,14 +24,14 @@ constexpr std::string_view kClearLine = "\r\x1b[K";
 
 class Terminal : public testing::Test {
  protected:
-  /// A script for `sh`, in a file: what a shell echoes then has none of its text. `$F` is the test's folder.
+  /// A script for `sh`, in a file, so that the echo of the shell does not contain its text. `$F` is the test's folder.
   std::string script(const std::string& text) {
     const auto name = "script" + std::to_string(++num_scripts_);
     folder_.write(name, "export F=" + folder_.path() + "\n" + text + "\n");
     return "sh " + folder_.path(name);
   }
 
-  /// yoke run OPTIONS -- sh SCRIPT
+  /// The command line `yoke run OPTIONS -- sh SCRIPT`.
   std::string yoke_run(const std::string& options, const std::string& text) {
     return std::string(kYoke) + " run " + options + " -- " + script(text);
   }
@@ -48,7 +48,7 @@ class Terminal : public testing::Test {
     });
   }
 
-  /// The only rank runs, and the launcher has been told: until then Ctrl-C ends the job.
+  /// Waits until the only rank runs and the launcher knows it, because before that Ctrl-C ends the job.
   bool launcher_has_its_rank() {
     if (pid_in("pid-0") <= 0) return false;
     return shell_.wait_until([&] {
@@ -68,13 +68,14 @@ class Terminal : public testing::Test {
   int num_scripts_ = 0;
 };
 
-/// Counts SIGINT in a file of each rank and lives until it is told to go on.
+/// The script counts SIGINT in a file for each rank, and runs until a file tells it to end.
 constexpr const char* kCountInterrupts =
     "trap 'echo caught >> $F/caught-$RANK' INT\n"
     "echo $$ > $F/pid-$RANK\n"
     "until [ -e $F/go ]; do sleep 0.05; done";
 
-/// Ranks that only wait. (A shell that starts a program may be stopped in the middle of a vfork, which is state D.)
+/// The ranks only wait. (A shell that starts a program may be stopped in the middle of a vfork, and is then in state
+/// D.)
 constexpr const char* kWait = "echo $$ > $F/pid-$RANK; exec sleep 1000";
 
 // Job control.
@@ -92,7 +93,8 @@ TEST_F(Terminal, CtrlCReachesEachRankOnce) {
   EXPECT_TRUE(nothing_is_left());
 }
 
-// The kernel tells the leader of the session alone, as in `tmux new "exec yoke run ..."`: rank 0 must hear it too.
+// The kernel signals only the leader of the session, as in `tmux new "exec yoke run ..."`; the launcher must pass the
+// signal on to rank 0.
 TEST_F(Terminal, WhenItHangsUpEachRankIsTold) {
   for (const std::string leader : {"exec ", ""}) {
     ShellOnTerminal shell;
@@ -183,7 +185,7 @@ TEST_F(Terminal, RankZeroHasTheTerminalAfterARestart) {
   EXPECT_TRUE(shell_.shows("start-0-1")) << shell_.out();
 }
 
-// Without a shell nobody could continue the job: the kernel ignores Ctrl-Z then.
+// Without a shell, nothing could continue the job, so the kernel ignores Ctrl-Z.
 TEST_F(Terminal, CtrlZIsIgnoredWhereNobodyCouldContinueTheJob) {
   shell_.run("exec " +
              yoke_run("-n 2", "echo $$ > $F/pid-$RANK; [ $RANK = 1 ] && exec sleep 1000; read a; echo heard-$a"));
@@ -194,7 +196,7 @@ TEST_F(Terminal, CtrlZIsIgnoredWhereNobodyCouldContinueTheJob) {
   EXPECT_TRUE(are_stopped({ranks[1]}, false));
 }
 
-// Who is signalled.
+// Which processes are signalled.
 
 TEST_F(Terminal, ASignalReachesWhatRankZeroStartedAndNobodyBeside) {
   const auto neighbour = script("trap 'echo hit > $F/hit' TERM; cat");
@@ -255,8 +257,8 @@ TEST_F(Terminal, ARankThatDiesOfCtrlCIsNotStartedAgain) {
 TEST_F(Terminal, ARankThatIsAloneAndDoesNotEndCanBeEnded) {
   shell_.run(yoke_run("-n 1 --grace 0.1", "trap '' INT QUIT; echo $$ > $F/pid-0; while :; do sleep 0.05; done"));
   ASSERT_TRUE(launcher_has_its_rank());
-  // Pressed until the launcher has read three of them: two that come at once are one. The terminal forgets what is not
-  // yet read when Ctrl-C is pressed.
+  // Ctrl-C is pressed until the launcher has read three of them, because two that arrive at once count as one. The
+  // terminal drops unread input when Ctrl-C is pressed.
   const auto is_told = [&] { return shell_.out().find("Ctrl-\\ ends the job") != std::string::npos; };
   for (int i = 0; i < 100 && !is_told(); ++i) {
     shell_.type(kCtrlC);
@@ -280,7 +282,7 @@ TEST_F(Terminal, SigintToTheLauncherEndsARankThatIsAlone) {
 
 // The status line, and bars.
 
-/// Prints a line now and then, until it is told to go on.
+/// The script prints a line from time to time, until a file tells it to end.
 constexpr const char* kTick =
     "echo $$ > $F/pid-$RANK; n=0\n"
     "until [ -e $F/go ]; do sleep 0.1; n=$((n+1)); [ $RANK = 0 ] && echo tick-$n; done";
@@ -302,7 +304,7 @@ TEST_F(Terminal, TheStatusLineIsForTheForeground) {
 
   shell_.forget();
   shell_.run("bg");
-  ASSERT_TRUE(show_ticks(25)) << shell_.out();  // over two seconds; it is painted every second
+  ASSERT_TRUE(show_ticks(25)) << shell_.out();  // the job takes over two seconds, and the line is drawn every second
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kStatus)));
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kClearLine)));
 
@@ -324,7 +326,7 @@ TEST_F(Terminal, NothingIsPaintedBesideTheReaderOfAPipe) {
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kStatus)));
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kClearLine)));
 
-  // A file is nobody's who could write here.
+  // A regular file does not have a reader that could write to the terminal.
   shell_.forget();
   shell_.run(yoke_run("-n 2", bar_and_time) + " > " + folder_.path("log") + "; echo over-$((6 * 7))");
   ASSERT_TRUE(shell_.shows("over-42")) << shell_.out();
@@ -345,7 +347,7 @@ TEST_F(Terminal, NothingIsPaintedOnATerminalThatCannot) {
   }
 }
 
-// Prompts of the rank that has the keyboard.
+// Prompts of the rank that reads the keyboard.
 
 TEST_F(Terminal, AQuestionIsSeenBeforeItIsAnswered) {
   shell_.run(yoke_run("-n 2",

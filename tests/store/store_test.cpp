@@ -1,4 +1,4 @@
-// yoke-store as a launcher uses it: a bound socket, a pipe as standard input, ranks that are all clients.
+// Tests yoke-store as a launcher uses it: with a bound socket, a pipe as standard input, and only clients as ranks.
 #include "yoke/dist/detail/store.h"
 
 #include <arpa/inet.h>
@@ -22,14 +22,14 @@ namespace {
 using test::Command;
 using testing::HasSubstr;
 
-/// A store that serves, and what its launcher holds.
+/// A running store, and the descriptors that its launcher keeps.
 struct Served {
   explicit Served(const std::string& address = "127.0.0.1") : master(launch::take_master_port(address, std::nullopt)) {
     const int fd = master.socket.value();
     fcntl(fd, F_SETFD, 0);
     command.emplace(
         test::CommandOptions{.argv = {YOKE_STORE, "--fd", std::to_string(fd)}, .input_fd = input.read_end.value()});
-    master.socket.reset();  // from now on the port lives as long as the store
+    master.socket.reset();  // from now on only the store keeps the port
     input.read_end.reset();
   }
 
@@ -61,7 +61,7 @@ std::unique_ptr<Command> start_rank(const RankEnv& rank) {
                                            {"TORCHELASTIC_RESTART_COUNT", std::to_string(rank.restart_count)}}});
 }
 
-// What a job does with it over its life: a gang, then, restarted, another one of another size at the same store.
+// One store serves a job over its restarts: first some ranks, then a different number of ranks.
 TEST(Store, GangsOfOneJobMeetThereOneAfterAnother) {
   Served served;
   for (const int64_t restart : {0, 1, 2}) {
@@ -100,7 +100,7 @@ TEST(Store, WhatComesOnItsStandardInputIsNoEnd) {
   dist::connect_store(served.rank(0, 2), std::chrono::seconds(20))->set("key", std::string("value"));
 }
 
-// A scheduler signals every process of a job that it ends, and the ranks still have work to save.
+// A scheduler that ends a job signals all of its processes, but ranks still need the store while they save their work.
 TEST(Store, SignalsAreForRanks) {
   Served served;
   const auto store = dist::connect_store(served.rank(0, 2), std::chrono::seconds(20));
@@ -111,7 +111,7 @@ TEST(Store, SignalsAreForRanks) {
   EXPECT_EQ(served.command->wait().exit_code, 0);
 }
 
-// A stranger, or a scan of ports: he is dropped, and the ranks meet all the same.
+// A port scan or a different program connects: it is disconnected, and the ranks still find each other.
 TEST(Store, GarbageDoesNotEndIt) {
   Served served;
   const auto store = dist::connect_store(served.rank(0, 2), std::chrono::seconds(20));

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 struct CommandOptions {
   std::vector<std::string> argv;
-  std::vector<std::pair<std::string, std::string>> environment = {};  ///< Added to the test's own.
+  std::vector<std::pair<std::string, std::string>> environment = {};  ///< Variables that are added to the test's own.
   std::vector<std::string> without = {};                              ///< Variables to remove.
   std::string input = {};                                             ///< Standard input; empty: /dev/null.
   std::optional<int> input_fd = {};                                   ///< Standard input instead of `input`.
@@ -28,7 +28,7 @@ struct CommandOptions {
   /// Standard output and error are a pseudo-terminal, which controls a new session of the command. out() has the output
   /// of both. TERM is xterm unless `environment` sets it.
   bool on_terminal = false;
-  bool join_outputs = false;                ///< Like 2>&1.
+  bool join_outputs = false;                ///< Standard error goes to standard output, as by 2>&1.
   bool leave_unread = false;                ///< The output is not read until wait().
   std::optional<uint64_t> file_limit = {};  ///< RLIMIT_NOFILE, soft and hard.
 };
@@ -49,12 +49,12 @@ class Command {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  void close_output();  ///< As `| head` does after enough lines.
+  void close_output();  ///< Closes the output, as `| head` does after enough lines.
 
   const std::string& out() const { return out_; }
   const std::string& err() const { return err_; }
 
-  /// Reads output until `condition` holds; false: `limit` has passed.
+  /// Reads output until `condition` holds. Returns false if `limit` has passed.
   bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
   bool wait_for_output(std::string_view text);
   Result wait(milliseconds limit = milliseconds(60'000));
@@ -72,10 +72,10 @@ class Command {
 
 Result run(const CommandOptions& options);
 
-/// The whole file; empty if it cannot be read.
+/// Returns the whole file; empty if it cannot be read.
 std::string slurp(const std::string& path);
 
-/// Waits until `condition` holds; false: `limit` has passed.
+/// Waits until `condition` holds. Returns false if `limit` has passed.
 bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
 
 /// A new value for YOKE_TEST_TAG, unique on this machine.

@@ -22,8 +22,8 @@ inline std::vector<std::pair<std::string, std::string>> driver_with(const std::s
 }
 
 /// `state`: the name of a file in fakes/nvml/states, or the path of a state; empty: there is no driver. Unless a device
-/// of the state hangs, only this machine can be slow, so devices, ps and metrics have a deadline that it does not
-/// reach.
+/// of the state hangs, a delay can only come from the test machine, so devices, ps and metrics get a deadline that is
+/// never reached.
 inline CommandOptions on_machine(const std::string& state, std::vector<std::string> words,
                                  const std::string& fakes = YOKE_FAKES_FOLDER) {
   const bool is_path = state.find('/') != std::string::npos;
@@ -43,7 +43,7 @@ inline Result yoke_on(const std::string& state, std::vector<std::string> words) 
   return run(on_machine(state, std::move(words)));
 }
 
-/// The devices of `yoke devices --json` that are no CPU.
+/// The devices of `yoke devices --json`, without the CPU.
 inline std::vector<Json> gpus_of(const Result& result) {
   std::vector<Json> gpus;
   const auto snapshot = Json::parse(result.out);
@@ -53,13 +53,13 @@ inline std::vector<Json> gpus_of(const Result& result) {
   return gpus;
 }
 
-/// A machine with GPUs of the test's own, and a folder for files.
+/// A machine whose GPUs the test chooses, and a folder for files.
 class FakeMachine {
  public:
-  /// `state`: as fakes/nvml takes it (docs/fakes.md).
+  /// `state`: a state of fakes/nvml (docs/fakes.md).
   explicit FakeMachine(const Json& state) { folder_.write("state.json", state.dump()); }
 
-  /// GPUs with these PIDs on them. The memory of each is 1 GiB more than that of the one before.
+  /// A state of GPUs with these processes. Each process uses 1 GiB more memory than the one before.
   FakeMachine(std::initializer_list<std::vector<pid_t>> pids_by_device) : FakeMachine(state_with(pids_by_device)) {}
 
   const TemporaryFolder& folder() const { return folder_; }

@@ -1,4 +1,4 @@
-// tests/support/message_of.h -- the Error that a call throws.
+// tests/support/message_of.h -- returns the Error that a call throws.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace yoke::test {
 
-/// The Error that `body` throws; the test fails if it throws none.
+/// The Error that `body` throws; the test fails if it does not throw.
 template <class Body>
 Error error_of(const Body& body) {
   try {

@@ -1,4 +1,4 @@
-// yoke_test_rank: what ranks do in tests and is hard to write in a shell.
+// yoke_test_rank: actions of ranks in tests that are hard to write in a shell.
 //
 //   lines COUNT LENGTH   prints that many lines, in portions that end at any place
 //   tree [stubborn]      starts a child, a grandchild and a daemon in its own session; prints "ready" and waits.

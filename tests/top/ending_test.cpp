@@ -1,4 +1,4 @@
-// However `yoke top` ends or stops, the terminal is what it was before.
+// Tests that the terminal is as before, however `yoke top` ends or stops.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ class TopEnding : public testing::Test {
   const Machine machine_{1};
 };
 
-/// The command that the shell waits for, and the process in which it has the terminal.
+/// The command that the shell waits for, and its child that uses the terminal.
 struct Processes {
   pid_t command = -1, page = -1;
 };
@@ -86,7 +86,7 @@ TEST_F(TopEnding, WhenWhatStartedItIsKilled) {
   const Tmux tmux({.environment = machine_.environment(), .command = yoke_top()});
   ASSERT_TRUE(tmux.shows("A100-SXM4-80GB"));
   const auto processes = processes_of(tmux);
-  if (processes.command == processes.page) return;  // nothing in between
+  if (processes.command == processes.page) return;  // no output in between
   kill(processes.command, SIGKILL);
   EXPECT_TRUE(wait_until([&] { return kill(processes.page, 0) != 0; })) << "nobody would end it";
   EXPECT_TRUE(tmux.no_longer_shows("A100-SXM4-80GB"));

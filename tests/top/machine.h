@@ -18,7 +18,7 @@ namespace yoke::test {
 
 inline constexpr const char* kYoke = YOKE_COMMAND;
 
-/// A process that does nothing until it is ended, under the name that `argv` gives it.
+/// A process that sleeps until it is ended, under the name that `argv` gives it.
 class Sleeper {
  public:
   explicit Sleeper(const std::string& name = "train", bool ignores_term = false) : pid_(fork()) {
@@ -49,7 +49,7 @@ class Sleeper {
   pid_t pid_;
 };
 
-/// GPUs with `processes` one after the other on them; `more` goes into the state.
+/// A state of GPUs, over which `processes` are distributed in turn; `more` is added to the state.
 struct Machine : FakeMachine {
   explicit Machine(int num_gpus, const std::vector<Sleeper>& processes = {}, const std::string& more = "{}")
       : FakeMachine(state_with(num_gpus, processes, Json::parse(more))) {}
@@ -71,7 +71,7 @@ struct Machine : FakeMachine {
   }
 };
 
-/// yoke top WORDS, and then what became of it and of the terminal.
+/// A shell script that runs `yoke top WORDS`, and then prints its exit status and the modes of the terminal.
 inline std::string yoke_top(const std::string& words = "") {
   return fmt::format("clear; {} top {}; echo \"left with $?\"; stty -a | grep -q ' echo ' && echo 'typing shows'",
                      kYoke, words);

@@ -1,4 +1,4 @@
-// `yoke top` in a terminal: keys, mouse, sizes, kinds of terminals.
+// Tests `yoke top` in a terminal: keys, mouse, sizes, kinds of terminals.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ class TopPage : public testing::Test {
   }
 };
 
-/// Their PIDs ascend: when the numbers have run out in between they are started again.
+/// Starts processes with ascending PIDs: if PIDs wrap around in between, it starts them again.
 std::vector<Sleeper> sleepers(const std::vector<std::string>& names) {
   std::vector<Sleeper> result;
   for (const auto& name : names) result.emplace_back(name);
@@ -33,7 +33,7 @@ std::vector<Sleeper> sleepers(const std::vector<std::string>& names) {
   return ascend ? std::move(result) : sleepers(names);
 }
 
-/// Line of the screen on which `text` is, from 0; -1: on none.
+/// The line of the screen that contains `text`, from 0; -1: there is none.
 int line_of(const std::string& screen, const std::string& text) {
   const auto lines = lines_of(screen);
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -52,7 +52,7 @@ bool stands_above(const Tmux& tmux, const std::string& above, const std::string&
 
 TEST_F(TopPage, SortsFiltersAndExplains) {
   const auto processes = sleepers({"apple", "berry", "cherry"});
-  const Machine machine(2, processes);  // berry on device 1, the others on 0
+  const Machine machine(2, processes);  // berry is on device 1, the others are on device 0
   const Tmux tmux({.environment = machine.environment(), .command = yoke_top()});
   ASSERT_TRUE(tmux.shows("cherry 1000")) << tmux.text();
   EXPECT_TRUE(tmux.shows("3 processes"));

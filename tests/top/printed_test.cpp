@@ -1,4 +1,4 @@
-// `yoke top` where there is no terminal: one plain page, or JSON.
+// Tests `yoke top` without a terminal: it prints one plain page, or JSON.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

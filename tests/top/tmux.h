@@ -1,4 +1,4 @@
-// tests/top/tmux.h -- a terminal that tests can type into and read: tmux, with a server of its own.
+// tests/top/tmux.h -- a terminal that tests can type into and read, by a separate server of tmux.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace yoke::test {
 
-/// Whether this machine has tmux; tests that need it are skipped otherwise.
+/// Whether this machine has tmux. Without it, tests that need it are skipped.
 bool has_tmux();
 
 struct TmuxOptions {
   int width = 80, height = 24;
   std::string term = "screen-256color";
   std::vector<std::pair<std::string, std::string>> environment = {};
-  /// What the shell in it runs, with job control. After it the shell waits for more.
+  /// The command that its shell runs, with job control. The shell then waits for input.
   std::string command;
 };
 
@@ -28,21 +28,21 @@ class Tmux {
   Tmux& operator=(const Tmux&) = delete;
   ~Tmux();
 
-  /// Names as tmux has them ("Down", "C-z"), or single characters.
+  /// Types keys: names of tmux ("Down", "C-z"), or single characters.
   void press(const std::vector<std::string>& keys) const;
-  /// Bytes as they are.
+  /// Types bytes unchanged.
   void type(const std::string& bytes) const;
   void resize(int width, int height) const;
 
-  /// What is seen, a line each.
+  /// The lines on the screen.
   std::string text() const;
   /// The same with escape sequences for colours.
   std::string styled_text() const;
   std::string title() const;
-  /// Of the shell in it.
+  /// The PID of its shell.
   pid_t shell() const;
 
-  /// Whether `text` comes to be seen, or goes.
+  /// Waits until `text` appears on the screen, or disappears. Returns whether it did.
   bool shows(std::string_view text) const;
   bool no_longer_shows(std::string_view text) const;
 

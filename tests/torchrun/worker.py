@@ -1,4 +1,4 @@
-"""One rank, for `contract`: says what it was given, prints, and ends as it is told. Standard library only.
+"""One rank, for `contract`: reports its environment and arguments, prints, and ends as MODE says. Standard library only.
 
     worker.py REPORTS MODE [ARGUMENT...]
 """
@@ -13,12 +13,12 @@ rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
 if mode == "wait-for-term":
     ended = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
-# In one write each: torchrun tears lines.
+# Each line is one write, because torchrun may split lines.
 sys.stdout.write(f"out of {rank} loss\n")
 sys.stdout.flush()
 sys.stderr.write(f"err of {rank} loss\n")
 sys.stderr.flush()
-# Last, and whole at once: whoever fails waits for the others' reports, and ends them.
+# Written last and in one piece: a rank that fails waits for the reports of the others before it ends them.
 with open(f"{reports}/new-{attempt}-{rank}", "w") as file:
     json.dump({"argv": sys.argv[3:], "environment": dict(os.environ), "is_module": __spec__ is not None,
                "folder": os.getcwd()}, file)
@@ -32,7 +32,7 @@ def others_started():
 
 
 def explain():
-    """As torch's @record does for an exception."""
+    """Does what torch's @record does for an exception."""
     message = {"message": f"ValueError: rank {rank} has it", "extraInfo": {
         "py_callstack": "Traceback (most recent call last):\nValueError\n", "timestamp": str(int(time.time()))}}
     with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as error_file:
@@ -58,4 +58,4 @@ elif mode == "wait-for-term":
         pass
     sys.exit(0)
 if mode != "ok" and (mode, attempt != "0") != ("fail-once", True):
-    time.sleep(60)  # for the others' failure to end it
+    time.sleep(60)  # until the failure of a different rank ends this one

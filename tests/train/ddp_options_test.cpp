@@ -1,4 +1,4 @@
-// 20 steps with each option of DistributedDataParallel against PyTorch's own.
+// Compares 20 steps with each option of DistributedDataParallel with PyTorch's own.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,15 +26,15 @@ const json& ours() {
 
 double to_double(const json& hex) { return std::strtod(hex.get<std::string>().c_str(), nullptr); }
 
-/// Kernels, and with them the last bits, depend on the CPU model. Where gradients are rounded to 8 or 11 bits on the
-/// way, or approximated, one such bit becomes more.
+/// Kernels, and so the last bits of results, depend on the CPU model. If gradients are rounded to 8 or 11 bits, or
+/// approximated, a difference in one such bit grows.
 double tolerance(const std::string& name) {
   if (name == "fp16" || name == "bf16") return 1e-2;
   return name.rfind("power_sgd", 0) == 0 ? 1e-2 : 1e-4;
 }
 
-/// Whose record a tensor of `rank` is to equal. PyTorch copies rank 0's buffers before each forward, and so leaves the
-/// other ranks with those of their own last one; here all end a step with rank 0's.
+/// The rank whose recorded tensor a tensor of `rank` must equal. PyTorch copies rank 0's buffers before each forward,
+/// so the other ranks keep the buffers of their own last forward. Here all ranks end a step with rank 0's buffers.
 size_t rank_of(const std::string& tensor, size_t rank) {
   return tensor.find("running") == std::string::npos ? rank : 0;
 }
@@ -66,7 +66,7 @@ TEST(DdpOptions, EachFollowsTheRecordedOne) {
   }
 }
 
-// The record must tell the options apart, or following it says nothing.
+// The records of different options must differ; otherwise equality with them would prove nothing.
 TEST(DdpOptions, ChangeTheTraining) {
   for (const auto* name : {"no_sync", "buffers", "join", "join_active", "ignored", "fp16", "bf16", "power_sgd",
                            "power_sgd_rank_4", "power_sgd_plain", "sync_batch_norm"}) {
@@ -93,8 +93,8 @@ TEST(DdpOptions, LeaveAllRanksWithTheSameModel) {
   }
 }
 
-// Beside PyTorch itself, on this machine, in this run: needs a Python with torch, so not in CI. SyncBatchNorm has no
-// twin on the CPU there.
+// Compares with PyTorch itself on this machine. This needs a Python with torch, so CI does not run it. PyTorch does not
+// have SyncBatchNorm on the CPU.
 TEST(DdpOptions, EachEqualsPyTorchsToTheLastBit) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";

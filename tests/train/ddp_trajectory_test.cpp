@@ -1,4 +1,4 @@
-// 100 steps of DistributedDataParallel against PyTorch's own.
+// Compares 100 steps of DistributedDataParallel with PyTorch's own.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,8 +24,8 @@ json run_trajectory(std::vector<std::string> options = {}) {
 
 double number(const json& hex) { return std::strtod(hex.get<std::string>().c_str(), nullptr); }
 
-/// Kernels, and with them the last bits, depend on the CPU model; the training itself does not. Momentum amplifies the
-/// bits: the first steps must agree closely, all 100 roughly.
+/// Kernels, and so the last bits of results, depend on the CPU model. Momentum amplifies such differences, so the first
+/// steps must agree closely, and all 100 roughly.
 void expect_near(const json& ours, const json& recorded) {
   ASSERT_EQ(ours["losses_hex"].size(), recorded["losses_hex"].size());
   for (size_t rank = 0; rank < recorded["losses_hex"].size(); ++rank) {
@@ -49,7 +49,7 @@ TEST(DdpTrajectory, TwoRunsAreEqualToTheLastBitWhateverTheBuckets) {
   EXPECT_EQ(first, run_trajectory({"--steps", "30", "--bucket-cap-mb", "0.1"}));
 }
 
-// Beside PyTorch itself, on this machine, in this run: needs a Python with torch, so not in CI.
+// Compares with PyTorch itself on this machine. This needs a Python with torch, so CI does not run it.
 TEST(DdpTrajectory, EqualsPyTorchsToTheLastBit) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";

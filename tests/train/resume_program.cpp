@@ -1,7 +1,7 @@
-// A training that is interrupted in the middle of an epoch and goes on: with batch norm, dropout and a loader, whole or
-// sharded through the same calls.
+// A training that is interrupted in the middle of an epoch and resumed: with batch norm, dropout and a loader,
+// replicated or sharded by the same calls.
 //
-//   resume_program ddp|zero|fsdp FOLDER END   goes on from FOLDER's newest checkpoint to step END, and saves
+//   resume_program ddp|zero|fsdp FOLDER END   continues from FOLDER's newest checkpoint to step END, and saves
 //   resume_program compare FOLDER FOLDER      says whether the models of their newest checkpoints have equal bits
 #include <ATen/ops/arange.h>
 #include <fmt/format.h>
@@ -52,7 +52,8 @@ struct Network : nn::Module {
   at::Tensor forward(const at::Tensor& x) { return head(second(first(x))); }
 };
 
-/// Not Adam, which makes steps of full size of the rounding errors that are the gradient of a bias before a batch norm.
+/// This is not Adam, because the gradient of a bias before a batch norm consists of rounding errors, of which Adam
+/// would make steps of full size.
 const train::SgdOptions kSgd{.momentum = 0.9};
 
 train::Samples some_samples() {

@@ -1,4 +1,4 @@
-// A half-read epoch, with batch norm and dropout, interrupted and resumed: whole, ZeRO-1 and fully sharded alike.
+// Interrupts and resumes a training with batch norm and dropout in the middle of an epoch: with DDP, ZeRO-1 and FSDP.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,14 +23,14 @@ class ResumeAcrossProcesses : public testing::TestWithParam<std::tuple<std::stri
   const test::TemporaryFolder temporary_;
 };
 
-// Oracle: the training that nobody interrupts.
+// Oracle: an uninterrupted training.
 TEST_P(ResumeAcrossProcesses, EndsWithTheParametersOfAnUninterruptedOne) {
   const auto& [way, num_ranks] = GetParam();
   train(num_ranks, "whole", "17");
   train(num_ranks, "parts", "13");  // in the second epoch
   train(num_ranks, "parts", "17");
-  // DistributedDataParallel divides its first step into other buckets than later ones, and the order of a sum of four
-  // depends on its place in one.
+  // DistributedDataParallel uses different buckets in its first step and in later ones, and the order of a sum over
+  // four ranks depends on the position in a bucket.
   const bool is_exact = num_ranks != "4" || way == "fsdp";
   EXPECT_THAT(compare("parts", "whole"), testing::AnyOf("equal\n", is_exact ? "equal\n" : "close\n"));
   if (num_ranks != "1") return;

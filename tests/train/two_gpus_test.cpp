@@ -1,4 +1,4 @@
-// What moves between devices, on two GPUs that are the host's (fakes/gpus/host_gpus.cpp).
+// Tests moves between devices, on two fake GPUs that use the host's memory (fakes/gpus/host_gpus.cpp).
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -45,7 +45,7 @@ TEST(TwoGpus, AreFoundAndNamed) {
   EXPECT_EQ(try_gpu(2), kCpu);
   EXPECT_EQ(device_name(kSecond), "Host GPU 1");
   EXPECT_EQ(device_name(c10::Device(c10::kCUDA)), "Host GPU 0");
-  EXPECT_THROW(at::ones({2}, kFirst) + at::ones({2}, kSecond), c10::Error);  // the fake tells devices apart
+  EXPECT_THROW(at::ones({2}, kFirst) + at::ones({2}, kSecond), c10::Error);  // the fake distinguishes devices
 }
 
 // Oracle: the same loader on the CPU. (The fake's copies are synchronous, so an early reuse of memory is not seen
@@ -90,7 +90,7 @@ TEST(TwoGpus, TensorsAndModulesMove) {
   EXPECT_EQ(weight.grad().device(), kSecond);
   EXPECT_TRUE(at::equal(weight.grad().cpu(), gradient));
   EXPECT_TRUE(at::allclose(model->forward(to(x, kSecond)).cpu(), output));
-  optimizer.step();  // holds the parameters that moved
+  optimizer.step();  // the optimizer refers to the parameters that moved
   EXPECT_EQ(weight.device(), kSecond);
   EXPECT_THROW(model->forward(x), c10::Error);
 }
@@ -134,7 +134,7 @@ TEST(TwoGpus, DataParallelEqualsOneModule) {
       [&](torch::nn::SequentialImpl& one, const std::vector<at::Tensor>& inputs) {
         const auto device = inputs[0].device();
         EXPECT_EQ(device_of(one), device);
-        EXPECT_EQ(at::ones({1}, c10::kCUDA).device(), device);  // the thread's current one
+        EXPECT_EQ(at::ones({1}, c10::kCUDA).device(), device);  // the thread's current device
         devices[static_cast<size_t>(device.index())] = device;
         return inputs;
       },
@@ -171,7 +171,8 @@ TEST(TwoGpus, DataParallelUnderAutocastWithAGradScaler) {
   EXPECT_EQ(scaler.scale_now(), 128);
 }
 
-// Gradients of one optimizer on both: either one's overflow skips all, without asking a device.
+// One optimizer has gradients on both devices: an overflow on either device skips the whole step, without waiting for a
+// device.
 TEST(TwoGpus, GradScalerSeesGradientsOnBoth) {
   const auto a = at::ones({2}, kFirst).requires_grad_(), b = at::ones({2}, kSecond).requires_grad_();
   Sgd optimizer({{"a", a}, {"b", b}}, {.lr = 1});

@@ -1,4 +1,4 @@
-// `yoke visible` on machines of the fake NVML and on recorded ones, as its user meets it.
+// Tests `yoke visible` on machines of the fake NVML and on recorded ones.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ constexpr auto* kAmdMachine =
   {"index": 1, "vendor": "amd", "vendor_index": 1, "state": "free", "name": "MI250X", "uuid": "GPU-00ab00000000000c"},
   {"index": 2, "vendor": "cpu", "state": "free", "name": "EPYC"}]})";
 
-/// A machine with NVIDIA GPUs, by the fake NVML, or a recorded one.
+/// A machine with NVIDIA GPUs of the fake NVML, or a recorded machine.
 class Machine {
  public:
   static Machine with_state(const std::string& state) {
@@ -82,7 +82,7 @@ class Machine {
   std::vector<std::string> replay_;
 };
 
-/// Indices ("1:0" of MIG instances) of what is visible, in order.
+/// Indices ("1:0" for a MIG instance) of the visible devices, in order.
 std::vector<std::string> seen(const Json& json) {
   std::vector<std::string> ids;
   int64_t ordinal = 0;
@@ -188,7 +188,7 @@ TEST(Visible, StartsAProgramWithChosenDevices) {
   EXPECT_EQ(printed_variables(machine.visible(with_program({"--set", "none"}))), " unset  unset\n");
   EXPECT_EQ(printed_variables(machine.visible(with_program({"--set", "all"}), {{"CUDA_VISIBLE_DEVICES", "3"}})),
             "unset PCI_BUS_ID unset unset\n");
-  // What the program was started so sees, by yoke itself.
+  // Runs yoke itself as the program, to see which devices it has.
   const auto inner = machine.visible({"--set", "3,1", "--", YOKE_COMMAND, "visible", "--json"});
   EXPECT_THAT(seen(Json::parse(inner.out)), ElementsAre("3", "1"));
 }
@@ -204,7 +204,7 @@ TEST(Visible, TheProgramKeepsItsWordsInputAndStatus) {
   EXPECT_EQ(missing.exit_code, 127);
   EXPECT_THAT(missing.err, HasSubstr("cannot start ./no-such-program"));
   EXPECT_EQ(machine.visible({"--set", "0", "--", "/"}).exit_code, 126);
-  // It is the program itself: no process of ours stays above it.
+  // yoke becomes the program, so no process of yoke remains as its parent.
   const auto replaced = machine.visible({"--set", "0", "--", "sh", "-c", "cat /proc/$PPID/comm"});
   EXPECT_THAT(replaced.out, Not(HasSubstr("yoke\n")));
 }

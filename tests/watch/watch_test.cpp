@@ -1,4 +1,4 @@
-// `yoke watch`: what it does to a program (nothing), and what it tells of it.
+// Tests `yoke watch`: the program is not affected, and the report describes it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -19,7 +19,7 @@ using testing::IsEmpty;
 using testing::StartsWith;
 
 /// A machine of four GPUs whose state a shell program changes: `use PID PERCENT` puts that process on device 1, and
-/// `seen` waits for a whole sample of that: the processes of device 1 have been listed, and listed again after it.
+/// `seen` waits for a whole sample after it: until the processes of device 1 were listed twice.
 struct Machine : FakeMachine {
   Machine() : FakeMachine(Json{{"devices", 4}}) {}
 
@@ -93,7 +93,7 @@ TEST(Watch, ReportsTheDeviceThatTheProgramUsed) {
   const auto& device = json["devices"][0];
   EXPECT_EQ(device["id"], "1");
   EXPECT_TRUE(device["was_used"]);
-  // How much time either has is the machine's affair; what follows from it is usage_report_test's.
+  // How long each takes depends on the machine; usage_report_test tests the figures.
   EXPECT_THAT(device["mean_utilization_percent"].get<double>(), AllOf(testing::Gt(20), testing::Lt(96)));
   EXPECT_THAT(device["under_goal_percent"].get<double>(), AllOf(testing::Gt(0), testing::Lt(100)));
   EXPECT_EQ(device["memory_peak_bytes"], int64_t{4096} << 20);
@@ -155,7 +155,7 @@ TEST(Watch, AHungDriverDelaysNeitherSignalsNorTheProgram) {
   EXPECT_EQ(result.exit_code, 5);
 }
 
-// Ctrl-C reaches all in the terminal's foreground: the program must get it once, and the report must come.
+// Ctrl-C reaches all processes in the terminal's foreground: the program must get it once, and the report must appear.
 TEST(Watch, CtrlCIsTheProgramsOnce) {
   const Machine machine;
   constexpr auto kProgram =
@@ -166,7 +166,8 @@ TEST(Watch, CtrlCIsTheProgramsOnce) {
       "print('first', flush=True)\n"
       "print('interrupted', 'twice' if s.sigtimedwait([s.SIGINT], 0.5) else 'once')\n";
   auto options = machine.watch({"--", "python3", "-c", kProgram});
-  // The one that would pass it on is stopped meanwhile: two signals at the same time would look like one.
+  // The process that would pass the signal on is stopped meanwhile, because two signals at the same time would count as
+  // one.
   constexpr auto kTerminal =
       "import os, pty, signal, sys\n"
       "pid, fd = pty.fork()\n"
@@ -192,7 +193,7 @@ TEST(Watch, CtrlCIsTheProgramsOnce) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("interrupted once"), HasSubstr("yoke watch: python3")));
 }
 
-// The kernel tells the leader of the session alone.
+// The kernel signals only the leader of the session.
 TEST(Watch, AHangupOfItsTerminalReachesTheProgram) {
   const Machine machine;
   constexpr auto kProgram = "trap 'echo told > \"$0\"; exit' HUP; echo ready; while :; do sleep 0.05; done";
@@ -248,7 +249,7 @@ TEST(Watch, AProcessThatRunsAlready) {
 
   Command endless({.argv = {"sleep", "60"}});
   Command watching(machine.watch({"--pid", std::to_string(endless.pid())}));
-  run({.argv = {"sh", "-c", machine.use() + "seen"}});  // it samples, and has taken its signals by then
+  run({.argv = {"sh", "-c", machine.use() + "seen"}});  // it takes samples, so it handles signals by then
   EXPECT_EQ(watching.err(), "");
   watching.signal(SIGINT);
   const auto stopped = watching.wait();

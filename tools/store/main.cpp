@@ -1,5 +1,5 @@
-// tools/store/main.cpp -- serves the ranks' store in a separate process, for jobs in which no rank is sure to outlive
-// the other ranks.
+// tools/store/main.cpp -- serves the ranks' TCPStore in a separate process, for jobs in which no rank is sure to
+// outlive the other ranks.
 //
 //   yoke-store [--fd N]    N: a TCP socket that is bound and does not listen yet; default: YOKE_MASTER_LISTEN_FD
 //

@@ -18,11 +18,11 @@ bool has_simd_units(const fs::path& properties) {
   while (file >> name >> value) {
     if (name == "simd_count") return value > 0;
   }
-  return false;  // also a node that the devices cgroup of this process hides: reading it fails
+  return false;  // reading also fails for a node that the devices cgroup of this process hides
 }
 
-/// The variable that hides every GPU; nullptr: none does. ROCr takes an empty list at its word, HIP does not; a
-/// negative number names no GPU and ends the list, for both (docs/visible.md).
+/// Returns the variable that hides every GPU, or nullptr if none does. An empty list hides all GPUs from ROCr, but none
+/// from HIP. For both, a negative number ends the list, so a list that begins with one is empty (docs/visible.md).
 const char* what_hides_all(const Environment& environment) {
   const auto rocr = environment.find("ROCR_VISIBLE_DEVICES"), hip = environment.find("HIP_VISIBLE_DEVICES");
   if (rocr && (rocr->empty() || rocr->starts_with('-'))) return "ROCR_VISIBLE_DEVICES";
@@ -41,7 +41,8 @@ DriverProbe probe_amd_driver(const Environment& environment, const fs::path& sys
   }
   if (num_gpus == 0) return {0, "no AMD GPU (KFD lists none)"};
   if (!fs::exists(sysroot / "dev/kfd", error)) {
-    return {0, fmt::format("KFD lists {} AMD GPU{}, and /dev/kfd is not here", num_gpus, num_gpus == 1 ? "" : "s")};
+    return {
+        0, fmt::format("KFD lists {} AMD GPU{}, but /dev/kfd does not exist here", num_gpus, num_gpus == 1 ? "" : "s")};
   }
   if (const auto* variable = what_hides_all(environment)) return {0, fmt::format("{} hides every AMD GPU", variable)};
   return {num_gpus, ""};

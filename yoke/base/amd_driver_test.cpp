@@ -22,7 +22,7 @@ TEST(AmdDriver, ProcessorsAndGpusOfOthersAreNone) {
   }
 }
 
-// As docs/visible.md has it: an empty HIP_VISIBLE_DEVICES hides nothing.
+// As docs/visible.md says, an empty HIP_VISIBLE_DEVICES hides nothing.
 TEST(AmdDriver, VariablesMayHideAll) {
   const auto count = [](const Environment& environment) {
     return probe_amd_driver(environment, kMachines / "lumi-g").num_devices;
@@ -42,7 +42,7 @@ TEST(AmdDriver, AContainerThatWasGivenNoneHasNone) {
   std::filesystem::create_directories(folder);
   std::filesystem::create_directory_symlink(kMachines / "lumi-g/sys", folder / "sys");
   EXPECT_EQ(probe_amd_driver({}, folder).num_devices, 0);
-  EXPECT_EQ(probe_amd_driver({}, folder).reason, "KFD lists 8 AMD GPUs, and /dev/kfd is not here");
+  EXPECT_EQ(probe_amd_driver({}, folder).reason, "KFD lists 8 AMD GPUs, but /dev/kfd does not exist here");
   std::filesystem::remove_all(folder);
 }
 

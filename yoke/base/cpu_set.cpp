@@ -16,7 +16,7 @@ size_t word_of(int64_t cpu) { return static_cast<size_t>(cpu / kWordBits); }
 uint64_t bit_of(int64_t cpu) { return uint64_t{1} << (cpu % kWordBits); }
 
 std::optional<int64_t> parse_cpu(std::string_view text) {
-  if (text.empty() || text.find_first_not_of("0123456789") != text.npos) return std::nullopt;  // nor a sign
+  if (text.empty() || text.find_first_not_of("0123456789") != text.npos) return std::nullopt;  // a sign is refused too
   const auto cpu = parse_int(text);
   return cpu && *cpu < CpuSet::kMaxCpus ? cpu : std::nullopt;
 }

@@ -20,8 +20,8 @@ class CpuSet {
   CpuSet() = default;
   CpuSet(std::initializer_list<int64_t> cpus);
 
-  /// Parses a list in the kernel's form, "0-3,8"; an empty text is the empty set. nullopt: the text has another form,
-  /// or a number is not below kMaxCpus.
+  /// Parses a list in the kernel's form, "0-3,8"; an empty text is the empty set. nullopt: the text has a different
+  /// form, or a number is not below kMaxCpus.
   static std::optional<CpuSet> parse_list(std::string_view text);
   /// Parses a mask as in Slurm's mask_cpu, with any number of digits: "0xff", "ff00".
   static std::optional<CpuSet> parse_mask(std::string_view text);

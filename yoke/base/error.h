@@ -12,13 +12,13 @@ namespace yoke {
 
 /// Why an operation could not finish. Where absence is expected, functions return std::optional instead.
 enum class ErrorCode {
-  kInvalidArgument,     ///< The arguments are wrong; a repetition fails in the same way.
+  kInvalidArgument,     ///< The arguments are wrong; trying again fails in the same way.
   kNotFound,            ///< A file, program, host or device with this name does not exist.
-  kPermissionDenied,    ///< It exists, and this user may not use it.
+  kPermissionDenied,    ///< It exists, but this user may not use it.
   kFailedPrecondition,  ///< Something else must be done first.
   kUnavailable,         ///< It may work later: a port is in use, a disk is full, a peer is down.
   kTimeout,             ///< A peer did not answer in time; the message names it.
-  kDataLoss,            ///< A file is damaged, truncated or of another format than it claims.
+  kDataLoss,            ///< A file is damaged, truncated or not in the format that it claims.
   kInternal,            ///< A bug in yoke.
 };
 

@@ -39,7 +39,7 @@ std::chrono::system_clock::time_point time_at(const Json& json, const char* key)
   const auto found = json.find(key);
   int64_t seconds = 0;
   if (found == json.end()) {
-    // The time stays 1970.
+    // The report keeps the time 0, which is 1970.
   } else if (found->is_string()) {
     seconds = parse_int(found->get_ref<const std::string&>()).value_or(0);
   } else if (found->is_number_unsigned()) {
@@ -136,7 +136,7 @@ bool write_error_file(const std::filesystem::path& path, const ErrorReport& repo
 }
 
 void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& report, int error_code) {
-  // A replacement would turn it into a regular file, even /dev/null.
+  // Replacing the path would turn even /dev/null into a regular file.
   struct stat status {};
   if (lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kDataLoss, "{}: not a regular file", path.string());
@@ -167,7 +167,7 @@ void record_uncaught_exceptions() {
       } catch (const std::exception& known) {
         record_failure(known);
       } catch (...) {
-        record_failure("", "an exception that is no std::exception");
+        record_failure("", "an exception that is not a std::exception");
       }
     }
     if (before != nullptr) before();

@@ -25,10 +25,10 @@ struct ErrorReport {
 /// without it. The rank controls the file; whatever the file is, this neither blocks nor needs much memory.
 std::optional<ErrorReport> read_error_file(const std::filesystem::path& path);
 
-/// The same for the content of such a file.
+/// Parses the content of such a file.
 std::optional<ErrorReport> parse_error_report(std::string_view text);
 
-/// Replaces `path` atomically. False: it cannot be written. It throws nothing, since the caller is failing already.
+/// Replaces `path` atomically. False: it cannot be written. It does not throw, because the caller is already failing.
 bool write_error_file(const std::filesystem::path& path, const ErrorReport& report) noexcept;
 
 /// Passes the report of a rank on to the parent of the launcher, as torchrun does: replaces the file `path` by the

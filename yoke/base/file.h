@@ -38,8 +38,8 @@ Pipe make_pipe();
 /// Reads the whole file. Errors  as errno says, with the path.
 std::string read_file(const std::filesystem::path& path);
 
-/// Opens a file that another user may have replaced by something else: never waits for the writer of a FIFO, opens no
-/// device and follows no symbolic link. Errors  as errno says, with the path; kDataLoss: it is not a regular file.
+/// Opens a file that a different user may have replaced by something else: never waits for the writer of a FIFO, opens
+/// no device and follows no symbolic link. Errors  as errno says, with the path; kDataLoss: it is not a regular file.
 UniqueFd open_regular_file(const std::filesystem::path& path);
 
 /// Reads the whole of such a file. Errors  those of open_regular_file; kDataLoss: it is longer than `max_bytes`.

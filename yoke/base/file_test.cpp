@@ -97,8 +97,9 @@ TEST_F(FileTest, DescriptorsMoveAndClose) {
   EXPECT_EQ(fcntl(number, F_GETFD), -1);
 }
 
-/// Sends 40 messages of one descriptor each, of which about 30 may be on their way, as a user without privileges, whom
-/// alone the kernel limits. Nobody receives them before there are so many. Returns how many were sent.
+/// Sends 40 messages with one descriptor each, and returns how many were sent. The kernel lets a user without
+/// privileges have about 30 unreceived ones, so this function drops its privileges, and the receiver starts only when
+/// 30 were sent.
 int send_more_than_may_be_on_their_way() {
   if (geteuid() == 0 && setresuid(4321, 4321, 4321) != 0) return -1;
   constexpr int kMayBeOnTheirWay = 30, kMessages = 40;
@@ -122,7 +123,7 @@ int send_more_than_may_be_on_their_way() {
 }
 
 TEST(SendDescriptors, WaitsWhileTooManyAreOnTheirWay) {
-  const pid_t child = fork();  // which gives its privileges away
+  const pid_t child = fork();  // the child drops its privileges
   ASSERT_GE(child, 0);
   if (child == 0) _exit(send_more_than_may_be_on_their_way());
   int status = 0;

@@ -16,7 +16,7 @@ void encode(const RankProcess& rank, FieldWriter& fields) {
 }
 
 RankProcess decode_rank_process(FieldReader& fields) {
-  // Braces evaluate in order.
+  // Initializers in braces are evaluated in order.
   RankProcess rank{.environment = fields.texts(),
                    .inherited_fds = fields.small_numbers(),
                    .cpus = fields.set(),

@@ -1,5 +1,5 @@
 // yoke/base/preload.h -- the protocol between a launcher's guardian and a program that waits before its main, from
-// which ranks are forked. Its page is docs/preload.md; its two ends are yoke/launch/process/preload.h and
+// which ranks are forked. docs/preload.md describes it; its two ends are yoke/launch/process/preload.h and
 // yoke/dist/detail/preload.h.
 //
 // Messages over a SOCK_SEQPACKET pair; the program inherits one end under the number in YOKE_PRELOAD_FD:
@@ -34,9 +34,9 @@ struct PreloadHello {
 /// What the process of a rank is given beyond its program and its standard streams.
 struct RankProcess {
   std::vector<std::string> environment;  ///< "NAME=value", complete.
-  std::vector<int> inherited_fds;        ///< Under these numbers.
+  std::vector<int> inherited_fds;        ///< The rank keeps these numbers.
   CpuSet cpus, memory_nodes;             ///< As in RankPlan (yoke/launch/plan/plan.h).
-  int process_group = 0;                 ///< One of the session that its parent is in; 0: a session of its own.
+  int process_group = 0;  ///< A group in the session of the rank's parent; 0: the rank gets a session of its own.
   rlimit file_limit{};
 
   bool operator==(const RankProcess& other) const;

@@ -55,7 +55,7 @@ TEST(Preload, AnythingElseIsRefused) {
     EXPECT_THROW(decoded(bytes_of(wrong)), Error);
   }
   FieldWriter numbers;
-  numbers.add(int64_t{-1});  // as many variables
+  numbers.add(int64_t{-1});  // read as the number of variables
   EXPECT_THROW(decoded(numbers.bytes()), Error);
   FieldWriter sets;
   sets.add(std::vector<std::string>()).add(std::vector<int>()).add(std::string_view("x"));

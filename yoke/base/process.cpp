@@ -178,7 +178,8 @@ std::string text_of(const UniqueFd& descriptor) {
 
 SocketPair make_socket_pair() {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw system_error(errno, "making a socket");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    throw system_error(errno, "making a pair of sockets");
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 

@@ -29,7 +29,7 @@ bool is_program(const std::filesystem::path& path);
 std::optional<std::filesystem::path> find_program(std::string_view name, const Environment& environment);
 
 /// The same for a program that yoke starts of its own accord, such as a debugger: folders of PATH that are not absolute
-/// are left out, because the working directory may belong to another user.
+/// are left out, because the working directory may belong to a different user.
 std::optional<std::filesystem::path> find_tool(std::string_view name, const Environment& environment);
 
 /// `words` in the form that exec functions take: pointers into `words`, followed by a null pointer.
@@ -49,8 +49,9 @@ struct SpawnOptions {
   /// Descriptors that the program keeps under the same numbers. All others must be close-on-exec.
   std::vector<int> inherited_fds = {};
   bool new_session = false;
-  std::optional<pid_t> process_group = {};  ///< To join; 0: a new one, led by the child. nullopt: the caller's.
-  int death_signal = 0;                     ///< Sent to the child when its parent (the calling thread) ends; 0: none.
+  /// The group that the child joins; 0: a new one, led by the child. nullopt: the caller's.
+  std::optional<pid_t> process_group = {};
+  int death_signal = 0;  ///< Sent to the child when its parent (the calling thread) ends; 0: none.
   BlockedSignals blocked_signals = BlockedSignals::kAsInherited;
   bool as_sibling = false;  ///< The child's parent is the parent of the caller (CLONE_PARENT).
   /// Called in the child right before exec, and after a failed exec with errno. Both may only do what signal-safety(7)
@@ -81,7 +82,7 @@ ssize_t receive_with_fds(int socket, std::span<std::byte> bytes, std::vector<Uni
 
 /// Text of any length in a form that can be sent: a memory file. Errors  kUnavailable: out of memory or descriptors.
 UniqueFd to_descriptor(std::string_view text);
-/// The text of such a file, wherever its position is.
+/// Reads the whole text of such a file, whatever its file position is.
 std::string text_of(const UniqueFd& descriptor);
 
 /// Both ends of a connection that keeps messages whole (SOCK_SEQPACKET), close-on-exec.

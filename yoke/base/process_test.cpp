@@ -36,7 +36,7 @@ class FindProgram : public testing::Test {
   fs::path folder_;
 };
 
-/// What execvp makes of the same name and PATH: the path of the program, in the script's $0.
+/// The path that execvp() finds for the same name and PATH; the script prints it as its $0.
 std::string run_by_execvp(const std::string& name, const std::string& path) {
   auto out = make_pipe();
   const pid_t child = fork();
@@ -96,7 +96,7 @@ TEST_F(FindProgram, WithoutPathItIsTheSystems) {
 
 struct Spawned {
   std::string out;
-  int status = -1;  ///< As a shell has it.
+  int status = -1;  ///< The exit status as a shell reports it.
 };
 
 Spawned run(SpawnOptions options) {

@@ -26,7 +26,7 @@ uint16_t to_port(int64_t port, const char* name) {
   return static_cast<uint16_t>(port);
 }
 
-/// A port below the ephemeral range (32768) that is the same for every rank of a job, and another for the next job.
+/// A port below the ephemeral range (32768) that is the same for every rank of a job, and differs between jobs.
 uint16_t port_of_job(uint64_t job, uint64_t step) { return static_cast<uint16_t>(12'000 + (job * 31 + step) % 18'000); }
 
 /// FNV-1a, since std::hash may differ between processes and machines.
@@ -79,7 +79,7 @@ RankEnv from_torchrun(const Environment& environment) {
 }
 
 RankEnv from_slurm(const Environment& environment) {
-  // A batch script has SLURM_PROCID too, but no ranks. Only srun sets SLURM_STEP_NUM_TASKS.
+  // A batch script, which is not a rank, has SLURM_PROCID too. Only srun sets SLURM_STEP_NUM_TASKS.
   RankEnv result;
   result.source = RankSource::kSlurm;
   constexpr const char* kBecause = "SLURM_STEP_NUM_TASKS";

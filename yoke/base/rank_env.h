@@ -1,5 +1,5 @@
 // yoke/base/rank_env.h -- the contract between a launcher and the programs that it starts as ranks, which is the only
-// connection between the machine half and the training half. Its page is docs/rank-environment.md.
+// connection between the machine half and the training half. docs/rank-environment.md describes it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct RankEnv {
   int64_t node_rank = 0;         ///< torchrun's GROUP_RANK.
   int64_t num_nodes = 1;
 
-  std::string master_addr = "127.0.0.1";  ///< The address of the ranks' store.
+  std::string master_addr = "127.0.0.1";  ///< The address of the ranks' TCPStore.
   uint16_t master_port = 0;
   /// The launcher serves the store, and every rank is a client (TORCHELASTIC_USE_AGENT_STORE).
   bool agent_serves_store = false;
@@ -34,7 +34,7 @@ struct RankEnv {
   int64_t restart_count = 0;
   int64_t max_restarts = 0;
   std::string run_id = "none";
-  std::string role = "default";  ///< The role of torchrun, of which a job has one.
+  std::string role = "default";  ///< torchrun's role; all ranks of a job have the same.
 };
 
 /// Reads, in this order: torchrun's and yoke's variables, an srun step, Open MPI's mpirun, PMI (MPICH, Intel MPI).

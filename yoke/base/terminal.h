@@ -13,7 +13,7 @@ namespace yoke {
 /// The values of `--color`.
 enum class ColorMode { kAuto, kAlways, kNever };
 
-/// "auto", "always" or "never"; nullopt: another text.
+/// "auto", "always" or "never"; nullopt: any other text.
 std::optional<ColorMode> parse_color_mode(std::string_view text);
 
 /// The rule for all commands. Pure. kAuto means colours on a terminal, unless NO_COLOR is set and not empty, or the
@@ -34,7 +34,7 @@ bool has_controlling_terminal();
 class TerminalModes {
  public:
   explicit TerminalModes(int fd);
-  /// Does nothing if this process is in the background, where another job uses the terminal, or if `fd` was not a
+  /// Does nothing if this process is in the background, where a different job uses the terminal, or if `fd` was not a
   /// terminal.
   void restore() const;
 

@@ -5,7 +5,7 @@
 namespace yoke {
 namespace {
 
-/// Oracle: every character comes back from its bytes, and surrogates are none.
+/// Oracle: every character comes back from its bytes, but surrogates are not characters.
 TEST(Utf8, EveryCharacterComesBack) {
   for (char32_t code = 0; code <= 0x10FFFF; ++code) {
     const auto bytes = to_utf8(code);

@@ -1,5 +1,5 @@
-// `yoke agent`: `yoke run --hosts` starts it on each host. Hidden: it speaks launch/node/wire.h on its standard
-// streams.
+// `yoke agent`: `yoke run --hosts` starts it on each host. Hidden: programs run it, and it exchanges the messages of
+// launch/node/wire.h on its standard streams.
 #include "yoke/launch/job/agent.h"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ launch::Channel take_standard_streams() {
   dup2(null.value(), STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   for (const int fd : {out.value(), STDERR_FILENO}) {
-    write_all(fd, std::as_bytes(std::span(launch::kAgentPreamble)), "the head of the job");
+    write_all(fd, std::as_bytes(std::span(launch::kAgentPreamble)), "the head node");
   }
   return {std::move(in), std::move(out), kFirstSilence};
 }
@@ -47,7 +47,7 @@ nlohmann::json receive_launch(launch::Channel& channel) {
   while (true) {
     loop.turn(sources, std::chrono::milliseconds(500));
     if (auto message = channel.receive()) return message->at("launch");
-    if (channel.end()) throw Error(ErrorCode::kUnavailable, "the head of the job: {}", *channel.end());
+    if (channel.end()) throw Error(ErrorCode::kUnavailable, "lost the head node: {}", *channel.end());
   }
 }
 

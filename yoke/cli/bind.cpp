@@ -1,4 +1,4 @@
-// `yoke bind`: show which CPUs, memory and threads each rank gets, here or on another machine.
+// `yoke bind`: show which CPUs, memory and threads each rank gets, here or on a different machine.
 #include "yoke/launch/plan/bind.h"
 
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ Machine load_machine(const BindArgs& args, const Environment& environment) {
   if (!std::filesystem::is_directory(args.sysroot)) {
     throw Error(ErrorCode::kNotFound, "--sysroot {}: no such folder", args.sysroot);
   }
-  // The variables of this environment say nothing about that machine.
+  // The environment variables of this machine do not apply to the recorded one.
   return {device::read_cpu_locality(args.sysroot), device::visible_gpus({}, args.sysroot)};
 }
 

@@ -35,9 +35,9 @@ Installation find_installation();
 
 /// For `yoke agent`, which carries out the command of another host here, as a node of its job.
 struct AgentRole {
-  launch::Channel& channel;          ///< Leads to the head.
-  std::optional<int64_t> num_ranks;  ///< Replaces what the command says.
-  bool heads_terminal = false;       ///< The head's standard output is a terminal.
+  launch::Channel& channel;          ///< The connection to the head node.
+  std::optional<int64_t> num_ranks;  ///< Replaces the number in the command line.
+  bool heads_terminal = false;       ///< The head node's standard output is a terminal.
 };
 
 struct Context {

@@ -9,7 +9,7 @@
 
 namespace yoke::cli {
 
-// Each is in the file of its command.
+// Each function is defined in the file of its command.
 using AddCommand = void(CLI::App& cmd, Context& context);
 AddCommand add_agent, add_bind, add_devices, add_doctor, add_jobs, add_kill, add_logs, add_metrics, add_profile, add_ps,
     add_run, add_stack, add_stop, add_top, add_topo, add_train, add_visible, add_watch, add_new, add_completion,

@@ -1,4 +1,4 @@
-// One table of commands: whatever names commands agrees with it.
+// Help, completion, man pages and docs name the commands of the table, and no others.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ std::vector<std::string> visible_names() {
   return names;
 }
 
-/// Names that follow "yoke " in `text`, as in "`yoke run`", and mean commands there.
+/// The command names in `text`: words that follow "yoke ", as in "`yoke run`".
 std::set<std::string> names_in(const std::string& text, const std::regex& pattern) {
   std::set<std::string> names;
   for (auto match = std::sregex_iterator(text.begin(), text.end(), pattern); match != std::sregex_iterator(); ++match) {

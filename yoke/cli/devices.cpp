@@ -99,7 +99,7 @@ int run_devices(const DevicesArgs& args, Context& context) {
     throw Error(ErrorCode::kInvalidArgument, "--record reads this machine and --replay does not; choose one");
   }
   auto source_options = args.device;
-  if (!args.record.empty()) source_options.chosen.clear();  // a recording has everything
+  if (!args.record.empty()) source_options.chosen.clear();  // a recording contains all devices
   return with_source(source_options, context, [&](device::Source& source) {
     std::ofstream record;
     if (!args.record.empty()) {

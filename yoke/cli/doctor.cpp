@@ -40,7 +40,7 @@ class Question {
     worker_.request();
   }
 
-  /// nullopt if the answer was not there in time.
+  /// nullopt if the function did not return in time.
   std::optional<T> answer(device::Worker::Clock::time_point deadline) {
     return worker_.wait_until(deadline) ? *answer_ : std::nullopt;
   }

@@ -52,11 +52,13 @@ struct KillArgs {
   milliseconds wait() const { return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(wait_s)); }
 };
 
-/// A process that may be ended, and the result. It is held, so that its PID cannot come to mean another process.
+/// A process that may be ended, and the result. The handle (a pidfd) keeps meaning this process even if the kernel
+/// gives its PID to a new one.
 struct Victim {
   device::KillTarget target;
   std::optional<ProcessHandle> handle;
-  std::string result = "refused";  ///< "ended", "killed" (by SIGKILL after another), "signaled", "survived", "refused"
+  std::string result = "refused";  ///< "ended", "killed" (by SIGKILL, after the first signal did not end it),
+                                   ///< "signaled", "survived", "refused"
 };
 
 std::string describe_target(const device::KillTarget& target) {
@@ -231,8 +233,8 @@ int status_of(const std::vector<Victim>& victims, const std::vector<device::Unan
   return unanswered.empty() ? kExitOk : exit_status(ErrorCode::kUnavailable);
 }
 
-/// Reports devices whose processes were asked for and are not known, and processes that are left out. A user who names
-/// PIDs has asked for no device.
+/// Reports chosen devices whose processes are not known, and processes that are left out. If the user named PIDs, no
+/// device was chosen.
 std::vector<device::Unanswered> report_unknown(const device::KillRequest& request, const device::Snapshot& snapshot) {
   if (!request.pids.empty()) return {};
   auto unanswered = unanswered_of(snapshot, request.devices);
@@ -351,7 +353,7 @@ void add_kill(CLI::App& cmd, Context& context) {
       ->capture_default_str();
   cmd.add_flag("--json", args->json, "Print what became of each as JSON");
   add_device_options(cmd, args->device);
-  // Processes of another time or machine cannot be ended.
+  // The processes in a recording cannot be signalled.
   for (const char* option : {"--replay", "--sysroot"}) cmd.remove_option(cmd.get_option(option));
   cmd.footer(
       examples("  yoke kill 4121               ask, send SIGTERM, wait up to 10 s\n"

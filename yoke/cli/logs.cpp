@@ -114,10 +114,10 @@ off_t begin_of_last_lines(int fd, int64_t count) {
 /// A stream of a rank that is written to a file and nowhere else.
 class LogFile {
  public:
-  /// Errors  as errno says, with the path; kDataLoss when it is no regular file.
+  /// Errors  as errno says, with the path; kDataLoss: it is not a regular file.
   LogFile(JobRank rank, LineStream stream)
       : rank_(std::move(rank)), stream_(stream), path_((stream == LineStream::kOut ? rank_.out : rank_.err).file) {
-    fd_ = open_regular_file(path_);  // the job named the path, which need not be what it claims
+    fd_ = open_regular_file(path_);  // the job reported the path, but any file may be there now
   }
 
   void skip_all_but_last(int64_t num_lines) {
@@ -215,7 +215,7 @@ std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args, bo
   return files;
 }
 
-/// Prints what there is. When it follows, it goes on until the job ends.
+/// Prints the lines that exist. With --follow it continues until the job ends.
 class Reader {
  public:
   Reader(OpenJob open, const LogsArgs& args, Printer printer)

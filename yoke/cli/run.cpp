@@ -44,7 +44,7 @@ struct RunArgs {
   bool json = false;
 };
 
-/// Of the environment only what yoke adds or changes, so that a plan can be shown to others.
+/// Contains only the variables that yoke adds or changes, so that a plan can be shown to others without secrets.
 nlohmann::ordered_json to_json(const std::vector<launch::RankPlan>& ranks, const Environment& before) {
   auto result = nlohmann::ordered_json::array();
   for (const auto& rank : ranks) {
@@ -80,7 +80,7 @@ Table to_table(const std::vector<launch::RankPlan>& ranks) {
   return table;
 }
 
-/// Shows hosts instead of ranks: what a host gives its ranks is found out on that host.
+/// Shows hosts instead of ranks, because the CPUs and devices of a host are known only on that host.
 int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
   const auto num_ranks = [&](const launch::Host& host) {
     return host.num_ranks ? fmt::format("{}", *host.num_ranks) : args.options.nproc_per_node;
@@ -133,7 +133,7 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
   return kExitOk;
 }
 
-/// Whether a variable describes a login or a host: then the agent keeps its own value.
+/// Whether a variable describes a login or a host. `yoke agent` then keeps the value of its own host.
 bool belongs_to_a_host(const std::string& name) {
   for (const std::string_view beginning : {"SSH_", "XDG_", "DBUS_", "LC_TERMINAL", "TMUX"}) {
     if (name.starts_with(beginning)) return true;
@@ -150,13 +150,14 @@ std::string working_folder() {
   std::error_code error;
   const auto folder = std::filesystem::current_path(error).string();
   if (!error) return folder;
-  throw Error(ErrorCode::kFailedPrecondition,
-              "the working folder, where the program would start on each host, has no name: {}; it may have been "
-              "removed; change to a folder that all hosts have",
-              error.message());
+  throw Error(
+      ErrorCode::kFailedPrecondition,
+      "cannot get the path of the working folder, where the program starts on each host: {}; if it was removed, "
+      "change to a folder that all hosts have",
+      error.message());
 }
 
-/// This command, as `yoke agent` gets it.
+/// This command line, in the message that starts it on another host by `yoke agent`.
 nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context) {
   auto environment = nlohmann::json::object();
   for (const auto& variable : context.environment.to_strings()) {
@@ -195,7 +196,8 @@ std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Co
   ssh.ssh.clear();
   // As with rsync's -e, blanks separate words, and there is no shell.
   for (const auto word : words_of(options.ssh)) ssh.ssh.emplace_back(word);
-  if (ssh.ssh.empty()) throw Error(ErrorCode::kInvalidArgument, "--ssh is empty; give a command, such as ssh");
+  if (ssh.ssh.empty())
+    throw Error(ErrorCode::kInvalidArgument, "--ssh is empty; give the command that reaches a host, such as ssh");
   std::vector<launch::Host> hosts;
   for (const auto& entry : entries) {
     hosts.push_back({entry.name, entry.num_ranks, [ssh, name = entry.name] { return start_by_ssh(ssh, name); }});
@@ -222,7 +224,7 @@ launch::Surroundings surroundings_of(const launch::RunOptions& options, const Co
 }
 
 int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
-  if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "--json is for --plan");
+  if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "--json needs --plan");
   const auto surroundings = surroundings_of(args.options, context);
   auto spec = launch::to_spec(args.options, surroundings);
   if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
@@ -260,10 +262,11 @@ void add_run(CLI::App& cmd, Context& context) {
                "  yoke run -n 4 --tee 3 --log-dir logs train.py\n"
                "  yoke run -n 2 --plan -- ./train          what each rank would get\n"
                "\n"
-               "Options of torchrun are understood, with dashes or underscores, and their variables PET_*.\n"
-               "The last of a repeated option counts. An empty value is an error, as of a variable that is not set.\n"
+               "Options of torchrun are accepted, with dashes or underscores, and so are its variables PET_*.\n"
+               "If an option is repeated, the last one counts. An empty value is an error, because it often\n"
+               "comes from a shell variable that is not set.\n"
                "\n"
-               "The exit status is that of the first rank that failed, 128 and the signal's number\n"
+               "The exit status is that of the first rank that failed, 128 plus the signal's number\n"
                "if a signal ended it, 127 if the program is not found, 75 if output could not be written."));
   cmd.callback([args, program, &cmd, &context] { context.exit_code = run_run(*args, cmd, context); });
 }

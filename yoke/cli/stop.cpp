@@ -37,7 +37,8 @@ struct StopArgs {
 
 launch::FoundJob find(const std::string& name) { return launch::choose_job(launch::find_jobs(), name); }
 
-/// Holds the launcher's process, so that its PID cannot come to mean another one; nullopt if it has ended.
+/// A handle (a pidfd) that keeps meaning the launcher's process even if its PID is given to a new one; nullopt if it
+/// has ended.
 std::optional<device::ProcessHandle> hold(int64_t pid) {
   const auto start_ticks = device::describe_process(pid).start_ticks;
   if (!start_ticks) return std::nullopt;
@@ -60,7 +61,7 @@ std::string who_is_up(const launch::Job& job) {
   return fmt::format("rank {} (pid {})", one->rank, one->pid);
 }
 
-/// Reports on standard error whose end is being waited for, whenever that changes.
+/// Reports on standard error, whenever it changes, which processes this command waits for.
 class Waiting {
  public:
   explicit Waiting(launch::JobConnection& connection) : connection_(connection) {}
@@ -110,7 +111,7 @@ int run_stop(const StopArgs& args, Context& context) {
     launcher->signal(SIGCONT);  // a launcher that Ctrl-Z stopped would not read the request
     answer = connection->read_job(Clock::now() + kStopPatience);
   }
-  // The launcher was still there after the process was held, so the held process is the launcher.
+  // The launcher answered after the handle was made, so the handle refers to the launcher.
   if (!answer && !connection->is_closed()) throw does_not_answer(pid);
   Waiting waiting(*connection);
   wait_for_end(*launcher, waiting, args);
@@ -123,7 +124,7 @@ void add_stop(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<StopArgs>();  // CLI11 binds by reference; the callback keeps it alive
   add_job_option(cmd, args->job);
   cmd.add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
-  cmd.add_option("--timeout", args->timeout_s, "How long to wait; otherwise until it has ended")
+  cmd.add_option("--timeout", args->timeout_s, "How long to wait; by default until the job has ended")
       ->type_name("SECONDS")
       ->check(in_range(0.001, 86'400, "seconds"));
   cmd.footer(

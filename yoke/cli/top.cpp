@@ -41,7 +41,7 @@ tui::AppOptions to_options(const TopArgs& args) {
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(args.interval_s));
   if (!args.device.sysroot.empty()) options.sampling.sysroot = args.device.sysroot;
   options.sampling.is_recording = !args.device.replay.empty();
-  // A signal would not reach the processes of another root.
+  // The processes of a recorded or copied machine cannot get a signal.
   options.is_readonly = args.readonly || !args.device.sysroot.empty();
   return options;
 }

@@ -56,7 +56,7 @@ int run_topo(const TopoArgs& args, Context& context) {
     throw Error(ErrorCode::kInvalidArgument, "--vendor chooses what is read here, and --topology is a file");
   }
   device::Topology topology;
-  // A recording may be from another machine, so this machine's processors say nothing about it.
+  // A recording may be from a different machine, so this machine's processors are not shown with it.
   if (!args.topology.empty() || args.device.replay.empty()) {
     device::TopologyOptions options{.xml_file = args.topology};
     if (!args.device.sysroot.empty()) options.sysroot = args.device.sysroot;
@@ -75,7 +75,7 @@ int run_topo(const TopoArgs& args, Context& context) {
   }
   return with_source(args.device, context, [&](device::Source& source) {
     const auto snapshot = source.sample({.processes = false, .links = true});
-    if (!args.device.vendor.empty()) {  // nobody asked the GPUs of other vendors
+    if (!args.device.vendor.empty()) {  // the GPUs of other vendors were not read
       std::erase_if(topology.devices, [&](const device::PciDevice& known) {
         return known.kind == device::PciDevice::Kind::kGpu &&
                std::none_of(snapshot.devices.begin(), snapshot.devices.end(),

@@ -101,7 +101,7 @@ void add_train(CLI::App& cmd, Context& context) {
                "  yoke train fashion-mnist -n 2 --epochs 1    two ranks, one epoch\n"
                "  yoke train fashion-mnist --help             the recipe's own options\n"
                "\n"
-               "The exit status is that of the first rank that failed, 128 and the signal's number if a signal ended\n"
+               "The exit status is that of the first rank that failed, 128 plus the signal's number if a signal ended\n"
                "it, 66 if there is no such recipe."));
   cmd.callback([args, recipe, &context] { context.exit_code = run_train(*args, context); });
 }

@@ -57,7 +57,7 @@ std::string to_shell(const std::vector<device::Assignment>& assignments) {
   return text;
 }
 
-/// Text of any length that a child leaves for its parent. Neither waits for the other.
+/// A file in memory, in which a child leaves text of any length for its parent. Neither waits for the other.
 class Note {
  public:
   Note() : file_(memfd_create("yoke-visible", MFD_CLOEXEC)) {
@@ -78,7 +78,7 @@ int exec_program(const std::vector<std::string>& words, std::string_view variabl
   execvpe(words[0].c_str(), exec_pointers(words).data(), exec_pointers(environment).data());
   const int error = errno;
   std::cerr << "yoke visible: " << system_error(error, "cannot start " + words[0]).what() << std::endl;
-  constexpr int kNotFound = 127;  // as shells and `yoke run` say
+  constexpr int kNotFound = 127;  // the status that shells and `yoke run` return
   constexpr int kCannotRun = 126;
   return error == ENOENT ? kNotFound : kCannotRun;
 }

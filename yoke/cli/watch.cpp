@@ -73,7 +73,7 @@ int64_t error_width(const Context& context) {
   return output_width(context);
 }
 
-/// Checks this before the program has run for hours.
+/// Refuses a report file that cannot be written before the program runs for hours.
 void require_writable(const std::string& file) {
   if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "writing " + file);
 }
@@ -118,7 +118,7 @@ std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, p
     pollfd poll_fd{messages.fd(), POLLIN, 0};
     poll(&poll_fd, 1, -1);
     while (const auto message = messages.next()) {
-      // The process that the user started was killed. That is no reason to disturb a program that runs for days.
+      // The process that the user started was killed. The program, which may have run for days, continues undisturbed.
       if (message->signal == SIGTERM && getppid() != parent) return std::nullopt;
       // Signals from the terminal reach the program, too.
       if (message->signal != SIGCHLD && message->is_from_process) kill(program.pid(), message->signal);
@@ -208,7 +208,7 @@ void add_watch(CLI::App& cmd, Context& context) {
   cmd.add_flag("--json", args->json, "The report as JSON");
   cmd.add_option("--svg", args->svg, "Draw the timelines into FILE")->type_name("FILE");
   add_device_options(cmd, args->device);
-  cmd.remove_option(cmd.get_option("--replay"));  // no program runs in a recording
+  cmd.remove_option(cmd.get_option("--replay"));  // a recording does not contain running programs
   cmd.add_option("PROGRAM", *program, "What to run, with its arguments; every word from here on is its own")
       ->type_name(kProgramArguments)
       ->expected(0, -1);

@@ -13,7 +13,7 @@
 namespace yoke::cluster {
 namespace {
 
-/// In sh and csh alike only the quote itself is special in single quotes. ('!' is special in csh if it is interactive.)
+/// Between single quotes, only the quote itself is special in sh and csh. ('!' is special in an interactive csh.)
 std::string quote(const std::string& word) {
   std::string result = "'";
   for (const char c : word) {
@@ -30,7 +30,7 @@ std::string quote(const std::string& word) {
 
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host) {
   auto words = options.ssh;
-  // -T: no terminal. Of an option that is given twice ssh uses the first one, which is the user's.
+  // -T: no terminal. If an option is given twice, ssh uses the first one, so the user's options precede ours.
   for (const char* word : {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"}) words.emplace_back(word);
   words.push_back(host);
   words.push_back(fmt::format("exec {} agent", quote(options.yoke)));

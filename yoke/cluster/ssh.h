@@ -1,4 +1,4 @@
-// yoke/cluster/ssh.h -- starts an agent on another host by the user's ssh.
+// yoke/cluster/ssh.h -- starts `yoke agent` on another host by the user's ssh.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct SshOptions {
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host);
 
 /// Starts ssh in a session of its own, so that Ctrl-C does not reach it. It is killed when the calling thread ends.
-/// Errors  kUnavailable: no process can be started. If ssh is not found, the process says so on its standard error, and
-/// ends.
+/// Errors  kUnavailable: no process can be started. If ssh is not found, the new process prints that on its standard
+/// error and ends.
 launch::AgentProcess start_by_ssh(const SshOptions& options, const std::string& host);
 
 }  // namespace yoke::cluster

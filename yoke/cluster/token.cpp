@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kRandomBytes = 32;
 constexpr size_t kMinTokenBytes = 16;
 
-/// nullopt: there is no file.
+/// Returns nullopt if the file does not exist.
 std::optional<std::string> read_token(const std::filesystem::path& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd && errno == ENOENT) return std::nullopt;
@@ -44,12 +44,13 @@ std::optional<std::string> read_token(const std::filesystem::path& path) {
   while (token.ends_with('\n')) token.pop_back();
   if (token.size() >= kMinTokenBytes) return token;
   throw Error(ErrorCode::kFailedPrecondition,
-              "{} holds no token of at least 16 bytes; delete it, and yoke makes a new one", path.string());
+              "{} does not contain a token of at least 16 bytes; delete it, and yoke makes a new one", path.string());
 }
 
 std::string make_token() {
   unsigned char bytes[kRandomBytes];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw system_error(errno, "making a token");
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+    throw system_error(errno, "getting random bytes for the token of your jobs");
   std::string text;
   for (const auto byte : bytes) text += fmt::format("{:02x}", byte);
   return text;
@@ -62,7 +63,7 @@ void write_token(const std::filesystem::path& path) {
   if (error) throw system_error(error.value(), fmt::format("making the folder {}", path.parent_path().string()));
   auto own = path.string() + ".XXXXXX";
   const UniqueFd fd(mkostemp(own.data(), O_CLOEXEC));  // with mode 600
-  if (!fd) throw system_error(errno, fmt::format("making {}", path.string()));
+  if (!fd) throw system_error(errno, fmt::format("making the file of your jobs' token, {}", path.string()));
   int error_number = 0;
   try {
     const auto token = make_token() + "\n";
@@ -74,7 +75,7 @@ void write_token(const std::filesystem::path& path) {
   }
   unlink(own.c_str());
   if (error_number != 0 && error_number != EEXIST) {
-    throw system_error(error_number, fmt::format("making {}", path.string()));
+    throw system_error(error_number, fmt::format("making the file of your jobs' token, {}", path.string()));
   }
 }
 
@@ -88,7 +89,7 @@ std::filesystem::path token_file(const Environment& environment) {
   if (!home) {
     throw Error(
         ErrorCode::kFailedPrecondition,
-        "the nodes of a job need a common secret, and HOME is not set; set YOKE_JOB_TOKEN to the same value on all");
+        "the nodes of a job need a common secret, but HOME is not set; set YOKE_JOB_TOKEN to the same value on all");
   }
   return std::filesystem::path(*home) / ".config" / "yoke" / "token";
 }

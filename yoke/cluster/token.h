@@ -10,7 +10,7 @@ namespace yoke::cluster {
 
 /// The value of YOKE_JOB_TOKEN, or else the content of the user's token file, which is created on first use and shared
 /// by hosts with a common home folder. Errors  kFailedPrecondition: other users may read the file, it belongs to
-/// another user, or HOME is not set. As errno says.
+/// a different user, or HOME is not set. As errno says.
 std::string job_token(const Environment& environment);
 
 /// $XDG_CONFIG_HOME/yoke/token, or ~/.config/yoke/token. Errors  kFailedPrecondition: HOME is not set.

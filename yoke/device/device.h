@@ -26,7 +26,7 @@ enum class State {
   kLost,          ///< The driver has lost it (fallen off the bus).
   kNoAnswer,      ///< The driver did not answer within the deadline.
   kNoPermission,  ///< It exists, but this user may not use it.
-  kError,         ///< The driver refused for another reason; see Device::reason.
+  kError,         ///< The driver refused for a different reason; see Device::reason.
 };
 std::string_view name(State state);  ///< "free", "busy", "lost", "no answer", "no permission", "error"
 
@@ -127,11 +127,11 @@ struct BackendReport {
   bool operator==(const BackendReport&) const = default;
 };
 
-/// The position of a device, which is known before the device is read.
+/// The position of a device. It is known before the device is read.
 struct DevicePlace {
   Vendor vendor = Vendor::kCpu;
-  int64_t index = 0;   ///< As Device::index.
-  int64_t number = 0;  ///< Among the devices of its vendor.
+  int64_t index = 0;   ///< Equal to Device::index.
+  int64_t number = 0;  ///< The number among the devices of its vendor.
 
   bool operator==(const DevicePlace&) const = default;
 };
@@ -147,7 +147,8 @@ struct Snapshot {
   bool operator==(const Snapshot&) const = default;
 };
 
-/// What to read in addition to facts, memory, utilisation, temperature and power. Leave out what is not shown.
+/// What to read in addition to facts, memory, utilisation, temperature and power. Leave out the values that are not
+/// shown.
 struct Want {
   bool processes = true;             ///< The processes, with owner and command line.
   bool details = false;              ///< All other readings and facts that have no flag here.

@@ -16,7 +16,7 @@ class History {
 
   struct Sample {
     Time time;
-    std::optional<double> value;  ///< nullopt: requested, but not known.
+    std::optional<double> value;  ///< nullopt: the value was requested, but is not known.
 
     bool operator==(const Sample&) const = default;
   };
@@ -25,7 +25,7 @@ class History {
 
   void push(Time time, std::optional<double> value);
 
-  /// Oldest first.
+  /// The samples, oldest first.
   const std::deque<Sample>& samples() const { return samples_; }
 
   /// The samples that are at most `length` older than the newest one.

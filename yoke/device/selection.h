@@ -11,7 +11,7 @@
 
 namespace yoke::device {
 
-/// A device, or a MIG instance, that a word names.
+/// A device or MIG instance that the user named by a word.
 struct Choice {
   const Device* device = nullptr;
   const Device* parent = nullptr;  ///< The GPU of an instance; null for a device.
@@ -40,7 +40,7 @@ class DeviceSelection {
 
   bool is_everything() const { return terms_.empty(); }
 
-  /// Returns false if the selection cannot name a device of that vendor, so that its driver need not be asked.
+  /// Returns false if the selection cannot name a device of that vendor, so that its driver is not needed.
   bool may_name(Vendor vendor) const;
   /// The same for one device, whose UUID and bus id are not known yet.
   bool may_name(const DevicePlace& place) const;

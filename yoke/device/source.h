@@ -19,8 +19,8 @@ class Source {
   /// Returns the present state of all devices. The devices and their order are the same in every call.
   virtual Snapshot sample(const Want& want) = 0;
 
-  /// Returns true if a thread of this process still hangs in a driver. Then leave by _exit, because the destructors of
-  /// the driver's library would wait.
+  /// Returns true if a thread of this process still hangs in a driver. The caller must then end by _exit, because the
+  /// destructors of the driver's library would wait.
   virtual bool has_stuck_worker() const { return false; }
 };
 

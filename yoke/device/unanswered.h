@@ -21,12 +21,12 @@ struct Unanswered {
 };
 
 /// Lists the devices that `selection` names, or may name, whose users are not known because the driver did not answer
-/// or does not list processes. An empty process list of such a device means nothing.
+/// or does not list processes. An empty process list of such a device does not mean that it is free.
 /// Errors  those of DeviceSelection::resolve.
 std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSelection& selection = {});
 
-/// The first backend that has not told which devices it has; null if all drivers have answered. While there is one, a
-/// device that is missing from the snapshot may nevertheless be in the machine.
+/// The first backend that has not reported its devices; null if all drivers have answered. If there is one, the machine
+/// may have devices that are missing from the snapshot.
 const BackendReport* find_silent_backend(const Snapshot& snapshot);
 
 }  // namespace yoke::device

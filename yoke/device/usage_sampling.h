@@ -30,14 +30,14 @@ class Family {
 
   const int64_t root_;
   std::map<std::pair<int64_t, int64_t>, bool>
-      known_;  ///< By PID and start time. A process that was no descendant never becomes one.
+      known_;  ///< By PID and start time. A process that was not a descendant when it was first seen never becomes one.
 };
 
 struct UsageSamplingOptions {
   int64_t pid = 0;  ///< The program's.
   Seconds interval{0.5};
   double goal_percent = 90;
-  Environment environment;  ///< The program's: it says which GPUs the program sees.
+  Environment environment;  ///< The program's environment, which determines the GPUs that it sees.
 };
 
 /// Samples on a thread of its own, so that signals and the end of the program are handled at once even if a driver
@@ -55,7 +55,7 @@ class UsageSampling {
   /// Takes the last sample and ends the thread. Waits at most for the drivers' deadline.
   void stop();
 
-  // To be called after stop().
+  // These functions are called after stop().
 
   /// Reports on the devices that the program used; if it was seen on none, on the devices visible to it; if there is no
   /// GPU, on the processors.
@@ -63,7 +63,7 @@ class UsageSampling {
   bool has_gpu() const { return has_gpu_; }
   /// Whether there were processes on devices outside of this PID namespace, or hidden: some may be the program's.
   bool has_seen_strangers() const { return has_seen_strangers_; }
-  /// Whether some driver did not tell, in some sample, who used its GPUs: the program may have used them.
+  /// Whether a driver did not report the users of its GPUs in some sample, so the program may have used them.
   bool has_seen_silence() const { return has_seen_silence_; }
 
  private:

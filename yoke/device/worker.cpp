@@ -79,7 +79,7 @@ void Crew::hire(size_t count) {
     auto& self = shared_->threads.emplace_back();
     try {
       self.thread = std::thread([shared = shared_, &self] { shared->run(self); });
-    } catch (const std::system_error&) {  // this user may have no more threads
+    } catch (const std::system_error&) {  // the limit of threads is reached
       shared_->threads.pop_back();
       if (shared_->threads.empty()) throw;
       return;

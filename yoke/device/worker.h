@@ -24,12 +24,13 @@ class Crew {
   std::shared_ptr<Shared> shared_;
 };
 
-/// Does `work` once per request, on a thread of the crew. Only one thread may call its members.
+/// Runs `work` once per request, on a thread of the crew. Only one thread may call its members.
 class Worker {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Its thread keeps `work` alive. `work` must own or share all that it uses, because it may outlive Worker and Crew.
+  /// The thread that runs `work` keeps it alive. `work` must own or share all that it uses, because it may outlive
+  /// Worker and Crew.
   Worker(std::shared_ptr<Crew> crew, std::function<void()> work);
   explicit Worker(std::function<void()> work) : Worker(std::make_shared<Crew>(), std::move(work)) {}
   Worker(const Worker&) = delete;

@@ -16,7 +16,7 @@ constexpr const char* kNumHeard = "report/heard";
 std::string key_of(const CountedGroup& group, int64_t rank) { return fmt::format("{}/{}", group.key, rank); }
 
 constexpr const char* kStoreIsGone =
-    "the ranks' store no longer answers, so rank 0 (or the launcher that serves it) is gone";
+    "the ranks' TCPStore no longer answers, so rank 0 (or the launcher that serves it) is gone";
 
 }  // namespace
 
@@ -34,7 +34,7 @@ Arrivals::~Arrivals() {
   stop_changed_.notify_all();
   thread_.join();
   try {
-    publish();                       // other ranks that wait read how far this one has come
+    publish();                       // so that ranks that wait can read how far this one has come
   } catch (const std::exception&) {  // the store is gone, so no rank can ask
   }
 }
@@ -51,7 +51,7 @@ void Arrivals::publish_until_stopped() {
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
-      // A rank with nothing to publish may be waiting for one that has failed, and the store may go with that one soon.
+      // A rank with nothing to publish may wait for one that has failed, and the store may end soon with that one.
       if (!publish()) listen();
     } catch (const std::exception&) {
       return;  // the store is gone, so no rank can ask
@@ -98,7 +98,7 @@ void Arrivals::report(const std::string& text) {
       std::this_thread::sleep_for(interval_ / 20);
       lock.lock();
     }
-  } catch (const std::exception&) {  // the store is gone, so the report reaches no rank
+  } catch (const std::exception&) {  // the store is gone, so no rank can read the report
   }
 }
 

@@ -34,8 +34,9 @@ struct CountedGroup {
 
 /// Keeps this rank's sequence numbers (collectives entered so far, in each group) in the store.
 ///
-/// A separate thread publishes the numbers that have changed, at most once per `interval`. So collectives cost nothing
-/// more, and when a rank hangs in its own code, the other ranks can still read its last number.
+/// A separate thread publishes the numbers that have changed, at most once per `interval`. Collectives themselves
+/// therefore do not become slower, and when a rank hangs in its own code, the other ranks can still read its last
+/// number.
 class Arrivals {
  public:
   /// Clones `store`, because a client that waits for a key blocks every other user of the same connection. `world` is
@@ -48,19 +49,20 @@ class Arrivals {
   /// Returns the number of the group.
   size_t add(CountedGroup group);
 
-  /// Says in one sentence which ranks are missing at this rank's current collective of `group`, judged by their
-  /// numbers. Then adds the failure that another rank has reported.
+  /// Returns a sentence about the ranks that are missing at this rank's current collective of `group`, according to
+  /// their numbers, and the failure that a different rank has reported, if any.
   std::string describe(size_t group) const;
-  /// The same for a message to or from `peer`, a rank of the World, that has not arrived.
+  /// The same for a message to or from `peer`, a rank of the World, which has not arrived.
   std::string describe_peer(size_t group, int64_t peer) const;
   /// Returns whether this rank has read another rank's report.
   bool has_heard() const;
 
-  /// Says in one sentence which ranks are missing at a meeting that is not a collective, such as the end of the job.
+  /// Returns a sentence about the ranks that are missing where all ranks wait for each other outside of a collective,
+  /// such as the end of the job.
   std::string describe_absent(const std::vector<int64_t>& absent) const;
 
-  /// Called at the end of the job. Describes a rank that has entered more collectives of some group than this one, and
-  /// so waits in them without end. Throws what the store throws.
+  /// Called at the end of the job. Describes a rank that has entered more collectives of a group than this rank, and
+  /// therefore waits in them for ever. Throws what the store throws.
   std::optional<std::string> describe_ahead() const;
 
   /// Leaves `text` for the other ranks' describe(); only the first report counts. Waits for up to three intervals so
@@ -98,8 +100,8 @@ class Arrivals {
 /// Pure. `own` is this rank's number.
 std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers);
 
-/// Pure. `absent` are the ranks that have not arrived. Says so if this rank came too early, after fewer collectives
-/// than they have entered.
+/// Pure. `absent` are the ranks that have not arrived. If this rank has entered fewer collectives than they have, the
+/// sentence says so.
 std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers);
 
 /// "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, 2, 3 and 60 more".

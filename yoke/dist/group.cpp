@@ -26,8 +26,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A lost connection is usually the consequence of another rank's end. The launcher should hear of that rank first; it
-/// then ends this rank before it reports its own error.
+/// A connection is usually lost because the other rank has ended. This rank waits before it reports its own error, so
+/// that the launcher sees the other rank's end first and ends this rank.
 constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
 /// A rank that has reported why it ends is certain to exit, but on a busy machine its exit can take seconds.
 constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
@@ -49,14 +49,15 @@ struct Dense {
 /// Drops the stack trace that follows in libtorch's errors.
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
-/// Two containers of one machine have different names, and two machines may both be called "localhost".
+/// The host name does not identify a machine: two containers of one machine have different names, and two machines may
+/// both be called "localhost".
 std::string name_of_host() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   std::string boot;
   try {
     boot = read_file("/proc/sys/kernel/random/boot_id");
-  } catch (const Error&) {  // no boot id (not Linux, or no /proc): the host name must do
+  } catch (const Error&) {  // there is no boot id (no Linux, or no /proc), so the host name is used
   }
   return fmt::format("{} {}", name, boot);
 }
@@ -316,11 +317,11 @@ PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
 void Group::check_peer(const char* what, int64_t peer) const {
   if (peer >= 0 && peer < size() && peer != rank()) return;
   throw Error(ErrorCode::kInvalidArgument, "{}: rank {} of this group of {} is {}", what, peer, size(),
-              peer == rank() ? "this rank itself" : "not there");
+              peer == rank() ? "this rank itself" : "not in the group");
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {
-  // The text travels on the CPU, whatever the device: every group has Gloo.
+  // The text is sent by Gloo on the CPU, which every group has, whatever its device.
   const auto lengths = all_gather(at::full({1}, static_cast<int64_t>(text.size()), at::kLong));     // [size, 1]
   const auto padded = at::zeros({std::max<int64_t>(1, lengths.max().item<int64_t>())}, at::kByte);  // Gloo takes no
                                                                                                     // empty tensor
@@ -384,7 +385,7 @@ void Group::fail(std::exception_ptr error) const {
 void Group::report_failure(const std::string& text) const noexcept {
   try {
     if (job_ != nullptr && job_->arrivals) job_->arrivals->report(fmt::format("rank {}: {}", job_->env.rank, text));
-  } catch (const std::exception&) {  // no memory for the text; the other ranks end without it
+  } catch (const std::exception&) {  // there was no memory for the text; the other ranks end without it
   }
 }
 

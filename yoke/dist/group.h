@@ -59,7 +59,7 @@ struct Splits {
 
 /// Ranks that communicate, from the view of one of them: by Gloo on the CPU, by NCCL on CUDA.
 ///
-///     auto group = world.split(world.rank() % 2);   // the ranks that gave the same number
+///     auto group = world.split(world.rank() % 2);   // the ranks that passed the same number
 ///     group.all_reduce(tensor);                     // over these ranks alone
 ///
 /// Ranks    every member marked "collective" is called by all ranks of the group in the same order, or the others wait.
@@ -85,7 +85,7 @@ class Group {
   /// Collective. Like MPI_Comm_split: the ranks that give the same `color` become a group, ordered by `key` and, where
   /// keys are equal, by their rank in this group.
   Group split(int64_t color, int64_t key = 0);
-  /// Collective. The ranks of this group that are on the same node, as the launcher and the host name tell it.
+  /// Collective. Returns the ranks of this group on the same node, according to the launcher and the host name.
   Group of_this_host();
 
   void barrier();  ///< Collective.
@@ -136,13 +136,13 @@ class Group {
   /// reported. Any other exception is reported to the other ranks and rethrown unchanged.
   [[noreturn]] void explain(std::exception_ptr error) const;
 
-  /// For a failure that only this rank finds, while the other ranks would only see that it does not arrive. Tells them,
-  /// then throws the error with "rank N: " before its message. Takes up to three seconds.
+  /// For a failure that only this rank finds; the other ranks would only see that it does not arrive. Reports the error
+  /// to them, then throws it with "rank N: " before its message. Takes up to three seconds.
   [[noreturn]] void fail(const Error& error) const;
   /// The same for a caught exception, which is rethrown unchanged.
   [[noreturn]] void fail(std::exception_ptr error) const;
-  /// Tells all ranks of the job: the errors that end their waiting will include `text`. Only the first report counts.
-  /// Takes up to three seconds, and never throws.
+  /// Reports to all ranks of the job: the errors that end their waiting will include `text`. Only the first report
+  /// counts. Takes up to three seconds, and never throws.
   void report_failure(const std::string& text) const noexcept;
 
  protected:

@@ -114,7 +114,7 @@ TEST(Group, SendsFromOneRankToAnother) {
   on_groups([](Group& group, int64_t mark) {
     const int64_t next = (group.rank() + 1) % group.size(), last = (group.rank() + group.size() - 1) % group.size();
     if (group.size() == 1) return;
-    for (int64_t round = 0; round < 3; ++round) {  // around the ring, all at once
+    for (int64_t round = 0; round < 3; ++round) {  // each rank sends to the next one, all at once
       const auto received = at::zeros({2}, at::kLong);
       auto sending = group.start_send(at::full({2}, mark + 10 * round + group.rank()), next);
       group.receive(received, last);
@@ -140,7 +140,7 @@ TEST(Group, IsSplitByColorAndOrderedByKey) {
     } else {
       EXPECT_THAT(three.ranks(), ElementsAre(0, 1, 3));
     }
-    // A split of a group goes by the group's own ranks and order, while ranks() still gives ranks of the World.
+    // Splitting a group uses the group's own ranks and order, but ranks() still returns ranks of the World.
     auto halves = backwards.split(backwards.rank() / 2);
     EXPECT_THAT(halves.ranks(), world.rank() >= 2 ? ElementsAre(3, 2) : ElementsAre(1, 0));
     const auto first = at::full({1}, world.rank());

@@ -31,8 +31,8 @@ void on_terminate() {
     const std::unique_lock lock(mutex, std::try_to_lock);
     if (is_mismatch(error) && lock && tell_others) {
       const Error known(ErrorCode::kFailedPrecondition, "{}",
-                        tell_others("its collective met another one, of another size: the ranks call different "
-                                    "collectives, or with tensors that differ"));
+                        tell_others("its collective met one of a different size: the ranks call different "
+                                    "collectives, or pass tensors of different sizes"));
       std::fprintf(stderr, "%s\n", known.what());
       record_failure(known);
       _exit(exit_status(known.code()));

@@ -15,7 +15,7 @@
 namespace yoke::dist {
 namespace {
 
-// Constant-initialised, so that a plug can register whatever the order of static constructors is.
+// These are constant-initialised, so that a plug can register in any order of static constructors.
 constinit const Plug* registered = nullptr;
 
 PlugStatus load_plug() {
@@ -33,7 +33,7 @@ PlugStatus load_plug() {
     dladdr(reinterpret_cast<const void*>(&register_plug), &self);
     file = std::filesystem::path(self.dli_fname).replace_filename(choice.library);
   }
-  // RTLD_GLOBAL: libtorch_cuda's symbols must be found by what is loaded after it. Never closed.
+  // RTLD_GLOBAL, because libraries that are loaded later must find libtorch_cuda's symbols. The handle is never closed.
   if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     return {true, std::string(dlerror()) + "; build yoke with its GPU plug"};
   }

@@ -1,9 +1,9 @@
-// yoke/dist/plug.h -- the seam between libyoke_dist and what needs a vendor's libtorch.
+// yoke/dist/plug.h -- the interface between libyoke_dist and the code that needs a vendor's libtorch.
 //
 // The plug (libyoke_cuda.so or libyoke_hip.so) is loaded by a constructor of libyoke_dist, before main, when a driver
 // shows a device.
-// It cannot be later: the first manual_seed, is_available or backward of a process asks libtorch for its device hooks
-// and keeps the answer, so a libtorch_cuda that comes afterwards is never seen.
+// It cannot be loaded later: the first manual_seed, is_available or backward of a process asks libtorch for its device
+// hooks and keeps the answer, so a libtorch_cuda that comes afterwards is never seen.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,13 +20,13 @@ class Store;
 
 namespace yoke::dist {
 
-/// What a vendor's plug offers. Registered by the plug's own constructor while it is being loaded.
+/// The functions of a vendor's plug. Registered by the plug's own constructor while it is being loaded.
 struct Plug {
   const char* name;  ///< "cuda", "hip"
   c10::DeviceType device_type;
   int64_t (*num_devices)();
   void (*set_device)(c10::DeviceIndex index);
-  std::string (*device_name)(c10::DeviceIndex index);  ///< The vendor's, "NVIDIA H100 80GB HBM3".
+  std::string (*device_name)(c10::DeviceIndex index);  ///< The vendor's name of the device, "NVIDIA H100 80GB HBM3".
   bool (*has_bfloat16)(c10::DeviceIndex index);        ///< In hardware.
   /// Collective. The process group's backend for this device type.
   c10::intrusive_ptr<c10d::Backend> (*make_backend)(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
@@ -40,13 +40,13 @@ void register_plug(const Plug& plug);
 const Plug* loaded_plug();
 
 struct PlugStatus {
-  /// The driver shows devices, yet no plug could be loaded: training on the CPU would be a silent mistake.
+  /// The driver shows devices, but no plug could be loaded: training on the CPU would be an unnoticed mistake.
   bool missing = false;
   std::string reason;  ///< Why there is no plug, and what to do if one is missing; empty when there is one.
 };
 
-/// YOKE_DEVICE=cpu in the environment asks for no plug; YOKE_PLUG names another file than the plug beside
-/// libyoke_dist.so.
+/// With YOKE_DEVICE=cpu in the environment, no plug is loaded. YOKE_PLUG names a file to load in place of the plug
+/// beside libyoke_dist.so.
 const PlugStatus& plug_status();
 
 }  // namespace yoke::dist

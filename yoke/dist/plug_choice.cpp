@@ -28,7 +28,7 @@ PlugChoice choose_plug(const DriverProbe& nvidia, const DriverProbe& amd, const 
   const auto num_gpus = is_nvidia ? nvidia.num_devices : amd.num_devices;
   if (num_gpus == 0) return {"", {false, fmt::format("{}; {}", nvidia.reason, amd.reason)}};
   return {"",
-          {true, fmt::format("it is {}'s, and the libtorch in {} is built for {}; {}", is_nvidia ? "NVIDIA" : "AMD",
+          {true, fmt::format("it is {}'s, but the libtorch in {} is built for {}; {}", is_nvidia ? "NVIDIA" : "AMD",
                              torch.folder,
                              torch.has_cuda  ? "CUDA"
                              : torch.has_hip ? "ROCm"

@@ -36,7 +36,7 @@ TEST(PlugChoice, AGpuThatLibtorchIsNotBuiltForIsAnErrorThatSaysWhatToInstall) {
     const auto amd = choose_plug(kNoNvidia, kEight, torch);
     EXPECT_EQ(amd.library, "");
     EXPECT_TRUE(amd.status.missing);
-    EXPECT_THAT(amd.status.reason, HasSubstr("it is AMD's, and the libtorch in /t is built for "));
+    EXPECT_THAT(amd.status.reason, HasSubstr("it is AMD's, but the libtorch in /t is built for "));
     EXPECT_THAT(amd.status.reason, HasSubstr("install torch for ROCm"));
   }
   for (const auto& torch : {kCpu, kHip}) {

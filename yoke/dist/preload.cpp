@@ -27,7 +27,7 @@
 namespace yoke::dist {
 namespace {
 
-/// The socket, if it is our parent's. The variable may be left over from another process.
+/// Returns the socket, if our parent is at its other end. The variable may be left over from a different process.
 std::optional<int> socket_of_guardian() {
   const char* text = std::getenv(kPreloadVariable);
   if (text == nullptr) return std::nullopt;
@@ -46,7 +46,7 @@ std::optional<int> socket_of_guardian() {
 int num_threads() {
   int count = 0;
   DIR* folder = opendir("/proc/self/task");
-  if (folder == nullptr) return 0;  // an unknown number is not one
+  if (folder == nullptr) return 0;  // 0 stands for an unknown number
   while (const dirent* entry = readdir(folder)) count += entry->d_name[0] != '.' ? 1 : 0;
   closedir(folder);
   return count;
@@ -57,16 +57,16 @@ void say(int socket, const void* bytes, size_t size) {
   }
 }
 
-/// Waits until the intermediate process has ended and this one is the guardian's child. Only then may it ask to die
-/// with the guardian.
+/// Waits until the intermediate process has ended and this one is the guardian's child. Only then it may set its death
+/// signal, which is for the end of the parent.
 void become_child_of(pid_t guardian, pid_t between) {
   while (getppid() == between) sched_yield();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guardian) _exit(1);  // the guardian died before the death signal was set
 }
 
-/// Moves each descriptor to its number. All are first moved above the highest number, since one may occupy another's
-/// place.
+/// Moves each descriptor to its number. All are first moved above the highest number, because one may have the number
+/// that another one needs.
 void place(std::vector<UniqueFd> fds, const std::vector<int>& numbers) {
   const int above = *std::max_element(numbers.begin(), numbers.end()) + 1;
   for (auto& fd : fds) fd = UniqueFd(fcntl(fd.value(), F_DUPFD_CLOEXEC, above));
@@ -85,7 +85,7 @@ void replace_environment(std::vector<std::string> environment) {
   environ = pointers->data();
 }
 
-/// OpenMP read its variable when it was loaded, so the number is set by a call.
+/// OpenMP read its environment variable when it was loaded, so the number of threads is set by a call.
 void obey_num_threads() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   if (text == nullptr) return;
@@ -100,7 +100,7 @@ void become_rank(std::vector<UniqueFd> fds) {
   FieldReader fields(text);
   auto rank = decode_rank_process(fields);
   if (fds.size() != kNumPreloadFds + rank.inherited_fds.size()) {
-    throw Error(ErrorCode::kInternal, "the guardian has sent {} descriptors; {} were expected", fds.size(),
+    throw Error(ErrorCode::kInternal, "the process that forks ranks sent {} descriptors; {} were expected", fds.size(),
                 kNumPreloadFds + rank.inherited_fds.size());
   }
   std::vector<int> numbers = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};

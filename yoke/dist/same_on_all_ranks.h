@@ -1,4 +1,4 @@
-// yoke/dist/same_on_all_ranks.h -- checks that all ranks hold tensors of the same names, shapes and dtypes.
+// yoke/dist/same_on_all_ranks.h -- checks that the tensors of all ranks have the same names, shapes and dtypes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

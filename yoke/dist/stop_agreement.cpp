@@ -20,7 +20,7 @@ StopAgreement::StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::fun
 
 StopAgreement::~StopAgreement() {
   // Gloo's destructor waits for the all-reduce in flight, up to the timeout if a rank hangs. This rank leaves because
-  // of an exception, and the other ranks learn of it by its end.
+  // of an exception, and the other ranks notice its end.
   if (pending_ && !pending_->isCompleted()) backend_.release();
 }
 

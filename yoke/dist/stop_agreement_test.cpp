@@ -43,7 +43,7 @@ TEST(StopAgreement, AllRanksStopAtTheSameCallWheneverOneIsTold) {
   for (int round = 0; round < 60 && !testing::Test::HasFailure(); ++round) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     const auto told = static_cast<int64_t>(random() % kRanks);
-    std::vector<milliseconds::rep> paces(kRanks);  // ranks have different speeds
+    std::vector<milliseconds::rep> paces(kRanks);  // each rank has a different speed
     for (auto& pace : paces) pace = static_cast<milliseconds::rep>(random() % 300);
     const std::chrono::microseconds when(random() % 30'000);
     std::atomic<bool> is_told = false;
@@ -74,7 +74,7 @@ TEST(StopAgreement, AllRanksStopAtTheSameCallWheneverOneIsTold) {
   }
 }
 
-// If steps are short, most calls start no all-reduce; if they are long, a stop is still not delayed much.
+// If steps are short, most calls do not start an all-reduce; if they are long, a stop is still not delayed much.
 TEST(StopAgreement, TheIntervalFollowsTheSteps) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   fakes::run_ranks(2, [&](World& world) {

@@ -66,7 +66,7 @@ TEST(StopSignal, AHandlerFromLaterKeepsItsPlace) {
   EXPECT_EQ(in_a_child([] {
               heed_stop_signals({SIGTERM});
               signal(SIGTERM, [](int) { num_own_calls = num_own_calls + 1; });
-              heed_stop_signals({SIGTERM});  // another World
+              heed_stop_signals({SIGTERM});  // as a second World does
               raise(SIGTERM);
               return !is_told_to_stop() && num_own_calls == 1;
             }),

@@ -32,7 +32,8 @@ bool accepts(const addrinfo& address) {
 }
 
 /// TCPStore's client sleeps for a second after a refused connection. Ranks start together, so the first attempt of most
-/// of them is refused. So this tries every few milliseconds until something listens, and only then TCPStore connects.
+/// of them is refused. This function tries to connect every few milliseconds until something listens; only then
+/// TCPStore connects.
 void wait_until_served(const RankEnv& rank, milliseconds timeout) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -49,7 +50,7 @@ void wait_until_served(const RankEnv& rank, milliseconds timeout) {
       if (accepts(*address)) return;
     }
     if (steady_clock::now() + pause > deadline) {
-      throw Error(ErrorCode::kTimeout, "rank {}: nothing serves the ranks' store at {}:{} ({} s); has {} started?",
+      throw Error(ErrorCode::kTimeout, "rank {}: nothing serves the ranks' TCPStore at {}:{} ({} s); has {} started?",
                   rank.rank, rank.master_addr, rank.master_port, std::chrono::duration<double>(timeout).count(),
                   rank.agent_serves_store ? "the launcher" : "rank 0");
     }
@@ -89,10 +90,10 @@ c10::intrusive_ptr<c10d::Store> connect_tcp(const RankEnv& rank, milliseconds ti
   } catch (const std::exception& error) {
     if (options.isServer) {
       throw Error(ErrorCode::kUnavailable,
-                  "rank 0 cannot serve the ranks' store on port {} (MASTER_PORT); is another job using it? {}",
+                  "rank 0 cannot serve the ranks' TCPStore on port {} (MASTER_PORT); is another job using it? {}",
                   rank.master_port, error.what());
     }
-    throw Error(ErrorCode::kUnavailable, "rank {} cannot join the ranks' store at {}:{}: {}", rank.rank,
+    throw Error(ErrorCode::kUnavailable, "rank {} cannot join the ranks' TCPStore at {}:{}: {}", rank.rank,
                 rank.master_addr, rank.master_port, error.what());
   }
 }

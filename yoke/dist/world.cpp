@@ -35,9 +35,9 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
     if (num_devices == 0) {
       throw Error(
           ErrorCode::kFailedPrecondition,
-          "the driver shows a device and libtorch does not (a {} plug is loaded): the driver may be older than "
-          "libtorch needs, or /dev/kfd closed to this user; see `yoke doctor`, or set YOKE_DEVICE=cpu to train on "
-          "the CPU",
+          "the driver shows a device, but libtorch does not (the plug for {} is loaded): the driver may be older than "
+          "libtorch needs, or this user may not open /dev/kfd; see `yoke doctor`, or set YOKE_DEVICE=cpu to train "
+          "on the CPU",
           plug->name);
     }
     // A launcher may show each rank only its own device (srun --gpus-per-task), or fewer devices than ranks.
@@ -51,7 +51,7 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
   return c10::kCPU;
 }
 
-/// Every rank announces itself. If some never do, the error names them.
+/// Every rank announces itself in the store. If some never do, the error names them.
 void wait_for_all(c10d::Store& store, const RankEnv& rank, milliseconds timeout) {
   store.set(fmt::format("here/{}", rank.rank), std::string("1"));
   std::vector<std::string> keys;
@@ -65,7 +65,7 @@ void wait_for_all(c10d::Store& store, const RankEnv& rank, milliseconds timeout)
         if (!store.check({keys[static_cast<size_t>(other)]})) missing.push_back(other);
       }
     } catch (const std::exception&) {
-      throw Error(ErrorCode::kUnavailable, "rank {}: the ranks' store at {}:{} no longer answers; rank 0 is gone",
+      throw Error(ErrorCode::kUnavailable, "rank {}: the ranks' TCPStore at {}:{} no longer answers; rank 0 is gone",
                   rank.rank, rank.master_addr, rank.master_port);
     }
     if (missing.empty()) throw;
@@ -94,7 +94,7 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   if (job_->device.type() != c10::DeviceType::CPU) {
     const auto* plug = loaded_plug();
     if (plug == nullptr || plug->device_type != job_->device.type()) {
-      throw Error(ErrorCode::kFailedPrecondition, "device {} has no plug: {}", job_->device.str(),
+      throw Error(ErrorCode::kFailedPrecondition, "no GPU plug is loaded for device {}: {}", job_->device.str(),
                   plug_status().reason);
     }
     plug->set_device(job_->device.index());
@@ -154,7 +154,7 @@ void World::wait_for_all_leaving() const {
       if (left <= interval) throw;
     }
     if (const auto ahead = job_->arrivals->describe_ahead()) {
-      fail(Error(ErrorCode::kFailedPrecondition, "came to the end of the job before its time: {}", *ahead));
+      fail(Error(ErrorCode::kFailedPrecondition, "reached the end of the job too early: {}", *ahead));
     }
   }
 }
@@ -180,7 +180,7 @@ void World::shutdown() {
           if (!store.check({fmt::format("leaving/{}", other)})) absent.push_back(other);
         }
       } catch (const std::exception&) {
-        absent.clear();  // the store is gone, as the first error tells
+        absent.clear();  // the store has ended, as the first error says
       }
       if (absent.empty()) explain(error);
       throw Error(ErrorCode::kTimeout, "rank {}: the end of the job timed out after {:g} s: {}", rank(),

@@ -42,8 +42,8 @@ class World : public Group {
   /// Collective. For ranks that already share a store, such as the threads of a test.
   World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const WorldOptions& options = {});
   World(World&&) noexcept;
-  /// Leaves without waiting for other ranks, which is right when an exception ends this rank. Otherwise call
-  /// shutdown().
+  /// Does not wait for other ranks, which is right when an exception ends this rank. In all other cases call shutdown()
+  /// first.
   ~World();
 
   int64_t local_rank() const { return env().local_rank; }
@@ -53,8 +53,8 @@ class World : public Group {
   /// Collective, to be called once per step. Returns true, on all ranks at the same call, after any rank has received
   /// one of WorldOptions::stop_signals. Ranks agree about ten times per second while they compute, so it becomes true a
   /// few calls (at most 64) after the signal; it stays true. The first call installs the handlers for the rest of the
-  /// process, so a program that never calls this still dies of these signals. A handler that the program installed
-  /// before is called too.
+  /// process, so these signals still end a program that never calls this. A handler that the program installed before
+  /// is called too.
   bool should_stop();
 
   /// Collective. Ends the job cleanly: waits until every rank has called this, then closes the connections of all

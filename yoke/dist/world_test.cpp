@@ -223,11 +223,12 @@ TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
         } catch (const Error& error) {
           (world.rank() == 1 ? early : late) = error.what();
         }
-        if (world.rank() == 1) const World leaving(std::move(world));  // closes connections, as its process would
+        // Closes connections, as the end of its process would.
+        if (world.rank() == 1) const World leaving(std::move(world));
       },
       std::chrono::minutes(5));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(2));
-  EXPECT_THAT(early, testing::HasSubstr("rank 1: came to the end of the job before its time: rank 0 is at collective"));
+  EXPECT_THAT(early, testing::HasSubstr("rank 1: reached the end of the job too early: rank 0 is at collective"));
   EXPECT_THAT(late, testing::HasSubstr("reported before: rank 1: came to the end of the job"));
 }
 

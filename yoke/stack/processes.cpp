@@ -129,8 +129,8 @@ std::string fate_of(const launch::JobRank& rank) {
   return fmt::format("exited with code {}", WEXITSTATUS(*rank.wait_status));
 }
 
-/// Only processes that the launcher has started are looked at: a launcher may belong to another user, or name processes
-/// of another host that has the same name.
+/// Only processes that the launcher has started are looked at: a launcher may belong to a different user, or name
+/// processes of another host that has the same name.
 bool is_below(int64_t launcher, int64_t pid) {
   constexpr int kMaxDepth = 64;
   for (int i = 0; i < kMaxDepth && pid > 1; ++i) {

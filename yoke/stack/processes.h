@@ -1,4 +1,4 @@
-// yoke/stack/processes.h -- what /proc tells about the processes of ranks, without stopping them.
+// yoke/stack/processes.h -- reads from /proc what the processes of ranks do, without stopping them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace yoke::stack {
 
 /// The processes of the job's ranks with their threads, without frames; of `rank` alone if it is given. A rank whose
-/// processes cannot be looked at has a note instead.
+/// processes cannot be read has a note instead.
 /// Errors  kNotFound: the job has no such rank.
 std::vector<RankStack> look_at_ranks(const launch::Job& job, std::optional<int64_t> rank);
 

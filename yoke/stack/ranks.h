@@ -1,4 +1,4 @@
-// yoke/stack/ranks.h -- where each rank of a job is: /proc, and the tools that are installed.
+// yoke/stack/ranks.h -- shows where each rank of a job is, by /proc and the debuggers that are installed.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace yoke::stack {
 
 /// The stacks of the job's ranks, or of `rank` alone: native ones by eu-stack, gdb or pstack, Python's by py-spy, found
-/// on the PATH of `environment`. What is missing is explained in ProcessStack::notes. Each tool stops its process while
-/// it looks, and the process continues afterwards. Errors  kNotFound: the job has no such rank; kUnavailable: no
-/// process can be started. REQUIRES: one thread.
+/// on the PATH of `environment`. ProcessStack::notes explains what is missing. Each tool stops its process while it
+/// looks, and the process continues afterwards. Errors  kNotFound: the job has no such rank; kUnavailable: no process
+/// can be started. REQUIRES: one thread.
 std::vector<RankStack> take_stacks(const launch::Job& job, std::optional<int64_t> rank, const Environment& environment);
 
 }  // namespace yoke::stack

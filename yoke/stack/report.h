@@ -1,4 +1,4 @@
-// yoke/stack/report.h -- where the ranks of a job are: reads what tools print, and shows it as text and JSON. Pure.
+// yoke/stack/report.h -- parses the output of debuggers about the ranks of a job, and shows it as text and JSON. Pure.
 //
 // Texts hold whatever bytes processes and tools wrote, until to_text() makes them printable.
 #pragma once
@@ -22,10 +22,10 @@ struct Frame {
 struct ThreadStack {
   int64_t tid = 0;
   std::string name;
-  char state = '?';  ///< As in ps(1).
-  std::string
-      kernel;  ///< Where in the kernel it waits: "futex_wait_queue"; empty if it does not, or if that is not known.
-  std::string syscall;        ///< "futex", "271"; empty if it is in none, or if that is not known.
+  char state = '?';     ///< As in ps(1).
+  std::string kernel;   ///< Where in the kernel it waits: "futex_wait_queue"; empty if it does not wait there, or if
+                        ///< that is not known.
+  std::string syscall;  ///< "futex", "271"; empty if it is not in a system call, or if that is not known.
   std::vector<Frame> frames;  ///< Innermost first.
 
   bool operator==(const ThreadStack&) const = default;
@@ -46,7 +46,7 @@ struct RankStack {
   std::vector<ProcessStack> processes;  ///< The rank's process, then the children that it only waits for.
 };
 
-/// Reads the output of `eu-stack -m -p`. The threads have frames and nothing else.
+/// Reads the output of `eu-stack -m -p`. The threads get frames only.
 std::vector<ThreadStack> parse_eu_stack(std::string_view text);
 /// Reads the output of gdb's `thread apply all bt` or of pstack, as above. A thread without a number gets `pid`.
 std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid);

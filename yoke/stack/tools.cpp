@@ -36,7 +36,7 @@ class Tool {
   }
   Tool(Tool&& other) noexcept = default;
   ~Tool() {
-    if (!out_) return;  // moved from
+    if (!out_) return;  // a moved-from object has no process
     kill(-pid_, SIGKILL);
     // A tool that hangs in the kernel together with its process is left behind.
     const auto until = Clock::now() + kPatience;

@@ -12,7 +12,7 @@ namespace yoke::train {
 namespace {
 
 TEST(CpuSpeed, FlushedDenormalsAreZeroInThreadsStartedLater) {
-  std::thread([] {  // on a separate thread, so that the setting does not affect other tests
+  std::thread([] {  // run on a separate thread, so that the setting does not affect other tests
     if (!flush_denormals()) GTEST_SKIP() << "this CPU cannot flush denormals";
     float tiny = 1;
     std::thread([&tiny] {

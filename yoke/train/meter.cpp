@@ -65,7 +65,8 @@ void Meter::accumulate(const at::Tensor& value, int64_t scale, int64_t weight) {
   if (!sum_.defined()) {
     sum_ = at::zeros({}, value.options().dtype(at::kDouble).requires_grad(false));
   } else if (sum_.device() != value.device()) {
-    sum_ = sum_.to(value.device());  // a state was loaded, or the model has moved
+    // The sum is on a different device, because a state was loaded or the model was moved.
+    sum_ = sum_.to(value.device());
   }
   sum_.add_(value.reshape({}), scale);  // computed in float64, whatever the value's dtype
   weight_ += weight;

@@ -97,7 +97,7 @@ struct FirstCall : torch::CustomClassHolder {
 };
 
 struct Recompute : torch::autograd::Function<Recompute> {
-  /// `trigger` needs a gradient, so that there is a node even if no input needs one.
+  /// `trigger` requires a gradient, so that autograd makes a node even if no input requires one.
   static std::vector<at::Tensor> forward(AutogradContext* context, const c10::intrusive_ptr<FirstCall>& call,
                                          const at::Tensor& /*trigger*/, at::TensorList inputs) {
     context->set_materialize_grads(false);

@@ -25,10 +25,10 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 ///             must compute the same and must not change each other's input. Batch norm's running statistics are
 ///             updated twice.
 /// Inputs      must be defined tensors. Of the tensors that the function captures, only leaves are differentiated.
-/// Backward    by backward(), once for each forward. Not by autograd::grad, since the parameters' gradients are
-///             accumulated inside. Gradients of gradients are not supported.
+/// Backward    call backward(), once for each forward. autograd::grad is refused, because the parameters' gradients are
+/// accumulated inside. Gradients of gradients are not supported.
 /// Errors      kFailedPrecondition: called by autograd::grad; kInvalidArgument: an input is undefined, or the second
-///             call returns another number of outputs.
+///             call returns a different number of outputs.
 /// Source      Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; PyTorch's reentrant checkpoint.
 std::vector<at::Tensor> recompute(const TensorFunction& function, const std::vector<at::Tensor>& inputs);
 

@@ -48,7 +48,8 @@ std::vector<at::Tensor> gradients_of(Deep& model, const at::Tensor& x) {
   x.mutable_grad().reset();
   torch::manual_seed(7);
   model.forward(x).to(torch::kFloat).square().mean().backward();
-  std::vector<at::Tensor> result = {x.grad(), torch::rand({3})};  // the random numbers show the generator's state
+  // These numbers depend on the generator's state.
+  std::vector<at::Tensor> result = {x.grad(), torch::rand({3})};
   for (const auto& parameter : model.parameters()) result.push_back(parameter.grad());
   return result;
 }

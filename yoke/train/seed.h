@@ -7,7 +7,7 @@ namespace yoke::train {
 
 struct SeedOptions {
   uint64_t seed = 0;
-  int64_t rank = 0;  ///< Selects this rank's stream; use the same number on all ranks for a common stream.
+  int64_t rank = 0;  ///< Selects the stream of random numbers; with the same number, ranks have the same stream.
   /// Request kernels from libtorch and cuDNN that always give the same bits. An operation without one throws. Slower.
   bool deterministic = false;
 };

@@ -1,4 +1,4 @@
-// yoke/train/warn.h -- the receiver of warnings.
+// yoke/train/warn.h -- the type of a function that receives warnings.
 #pragma once
 
 #include <functional>

@@ -7,7 +7,7 @@ namespace yoke::tui {
 
 struct AncestorReader::Exchange {
   std::mutex mutex;
-  std::set<int64_t> parents;  ///< Of what is listed.
+  std::set<int64_t> parents;  ///< The parents of the processes that are listed.
   Processes answer;
 };
 

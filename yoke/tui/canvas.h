@@ -54,7 +54,8 @@ class Canvas {
   /// REQUIRES: `at` is inside.
   const Cell& cell(Point at) const;
 
-  /// Writes `text`, made printable, from `at` to the right. What lies outside is left out. Returns the column after it.
+  /// Writes `text`, made printable, from `at` to the right. Text outside of the page is left out. Returns the column
+  /// after it.
   int64_t put(Point at, std::string_view text, Style style = Style::kNormal);
 
   /// Changes the style of the cells, not their text.

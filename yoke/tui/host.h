@@ -1,4 +1,4 @@
-// yoke/tui/host.h -- what the title shows about the machine. (The CPU is a device.)
+// yoke/tui/host.h -- the facts about the machine that the title shows. (The CPU is a device.)
 #pragma once
 
 #include <array>
@@ -16,10 +16,10 @@ struct Host {
   bool operator==(const Host&) const = default;
 };
 
-/// Reads the files below `sysroot`. What cannot be read is nullopt.
+/// Reads the files below `sysroot`. Values that cannot be read are nullopt.
 Host read_host(const std::filesystem::path& sysroot);
 
-// Its parts. Pure.
+// Its pure parts.
 std::optional<std::array<double, 3>> parse_loadavg(std::string_view text);
 /// Reads the swap out of the text of /proc/meminfo.
 Host parse_meminfo(std::string_view text);

@@ -150,7 +150,7 @@ int64_t place_devices(const Model& model, int64_t y, int64_t rows, Layout& layou
   for (const auto& group : gpus) layout.num_gpus += static_cast<int64_t>(group.lines.size());
   layout.num_gpus_shown = layout.num_gpus;
   const bool has_gpus = !gpus.empty();
-  // Blocks are a luxury, so they leave more room to the processes than lines do.
+  // Blocks are optional, so they must leave more lines to the processes than one-line devices must.
   const auto block_rows = model.shows_processes ? std::min(rows, model.size.height * 3 / 5) : rows;
   constexpr int64_t kCpuBlock = 4;
   if (has_gpus) {

@@ -28,7 +28,7 @@ struct ProcessColumn {
 };
 
 struct Layout {
-  std::vector<DevicePlace> devices;  ///< Those that are on the page.
+  std::vector<DevicePlace> devices;  ///< The devices that are on the page.
   int64_t id_width = 1;              ///< Width of the longest id, shown or not.
   int64_t num_gpus = 0;              ///< All GPUs and instances, shown or not.
   int64_t num_gpus_shown = 0;
@@ -43,7 +43,7 @@ struct Layout {
 
 Layout layout_of(const Model& model);
 
-/// The columns of the process list on a page of this width. What no column shows is not read.
+/// The columns of the process list on a page of this width. Values that no column shows are not read.
 std::vector<ProcessColumn> process_columns(const Model& model);
 
 /// Whether a page of this size has room for clocks and for the reasons that slow them down.

@@ -1,4 +1,4 @@
-// yoke/tui/machine_test.h -- machines for the tests of this room.
+// yoke/tui/machine_test.h -- sample machines for the tests of yoke/tui.
 #pragma once
 
 #include <fmt/format.h>

@@ -19,7 +19,7 @@
 
 namespace yoke::tui {
 
-/// What a sampler reads for one page.
+/// The data that a sampler reads for one page.
 struct Sample {
   device::Snapshot snapshot;
   Host host;
@@ -72,11 +72,11 @@ struct Model {
   bool is_plain = false;  ///< The page will be printed: it has no keys and no graphs.
   Size size{80, 24};
 
-  // What was read.
+  // The data that was read.
   std::optional<Sample> sample;
   std::map<std::string, DeviceHistory> histories;  ///< By id, "0:1" of a MIG instance.
 
-  // What the user chose.
+  // The choices of the user.
   SortBy sort_by = SortBy::kDevice;
   bool is_reversed = false;
   bool is_tree = false;
@@ -99,7 +99,7 @@ struct Model {
 
   // Ending processes.
   std::optional<KillRequest> asked;      ///< Waits for the user's "y".
-  std::optional<KillRequest> requested;  ///< For the app, which answers with KillAnswer.
+  std::optional<KillRequest> requested;  ///< Confirmed; the app sends the signals and answers with KillAnswer.
   std::set<ProcessKey> terminated;       ///< Processes that got SIGTERM: the next request sends SIGKILL.
 
   bool has_quit = false;
@@ -146,7 +146,7 @@ using Event = std::variant<KeyEvent, MouseEvent, ResizeEvent, SampleEvent, KillA
 /// The next page after `event`. Pure.
 Model update(Model model, const Event& event);
 
-/// What must be read for the page in its present state. Pure.
+/// Returns what must be read for the page in its present state. Pure.
 struct WantOfPage {
   device::Want devices;
   bool ancestors = false;

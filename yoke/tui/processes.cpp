@@ -156,8 +156,8 @@ std::vector<Entry> parents_of(const std::vector<Entry>& entries, const Model& mo
   return parents;
 }
 
-/// Children stand below their parents, and siblings in the order of the rows in their branches. A recording may claim
-/// anything, even a circle of parents, which is cut somewhere.
+/// Children stand below their parents, and siblings in the order of the rows in their branches. A recording may be
+/// wrong and contain a cycle of parents, which is cut at one place.
 std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) {
   std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return is_above(a, b, model); });
   auto parents = parents_of(entries, model);
@@ -170,7 +170,7 @@ std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) 
   std::vector<std::vector<size_t>> children(entries.size());
   std::vector<bool> is_placed(entries.size(), false);
   std::vector<size_t> roots;
-  // Each row, in order, brings its parents with it: the first row of a branch decides the place of the branch.
+  // Rows are added in order, each with its parents, so the first row of a branch decides the place of the branch.
   for (size_t i = 0; i < entries.size(); ++i) {
     for (size_t node = i; !is_placed[node];) {
       is_placed[node] = true;
@@ -191,8 +191,8 @@ std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) 
 
   struct Step {
     size_t node;
-    std::string branch;  ///< What the line of the node begins with.
-    std::string below;   ///< What the lines of its children begin with.
+    std::string branch;  ///< The beginning of the line of the node.
+    std::string below;   ///< The beginning of the lines of its children.
   };
   const bool is_ascii = model.glyphs == Glyphs::kAscii;
   std::vector<Step> steps;

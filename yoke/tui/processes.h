@@ -35,7 +35,7 @@ struct ProcessList {
 
 ProcessList process_list(const Model& model);
 
-/// The index of the selected row; nullopt if it is gone or nothing is selected.
+/// The index of the selected row; nullopt if its process has ended or no row is selected.
 std::optional<int64_t> selected_row(const Model& model, const std::vector<ProcessRow>& rows);
 
 /// "4121 train.py (ada)", printable and short, for questions and messages.

@@ -130,7 +130,7 @@ TEST(AncestorReader, ReadsTheParentsOfProcesses) {
   const auto processes = reader.read(sample.snapshot, milliseconds(20'000));
   ASSERT_TRUE(processes.contains(getpid()));
   EXPECT_EQ(processes.at(getpid()).parent_pid, getppid());
-  info.parent_pid = 1 << 22;  // there is none
+  info.parent_pid = 1 << 22;  // no process has this PID
   EXPECT_FALSE(reader.read(sample.snapshot, milliseconds(20'000)).contains(getpid()));
 }
 

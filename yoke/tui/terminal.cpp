@@ -244,12 +244,12 @@ struct Terminal::Impl {
     endwin();
     struct sigaction before = {};
     set_handler(SIGTSTP, SIG_DFL, &before);
-    kill(0, SIGTSTP);  // returns when the job continues, or at once if nobody could continue it
+    kill(0, SIGTSTP);  // returns when the job continues, or at once if no shell could continue it
     sigaction(SIGTSTP, &before, nullptr);
     enter_again();
   }
 
-  /// Another program has used the terminal: the next draw() sets it up again.
+  /// Called after a different program has used the terminal: the next draw() sets it up again.
   void enter_again() {
     endwin();
     resize();

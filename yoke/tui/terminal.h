@@ -35,7 +35,7 @@ class Terminal {
     int ending_signal = 0;   ///< A signal or Ctrl-C has told the process to end.
     bool must_draw = false;  ///< The page must be drawn again: after Ctrl-Z, or because Ctrl-L was pressed.
   };
-  /// The next thing that has happened; nullopt if there is none. Does not wait.
+  /// Returns the next event; nullopt if there is none. Does not wait.
   std::optional<Input> next();
 
  private:

@@ -129,7 +129,7 @@ void note_answer(Model& model, const KillAnswer& answer) {
   say(model, fmt::format("sent SIGTERM to {}; k again sends SIGKILL", request.what));
 }
 
-// What is typed.
+// The prompt.
 
 void type(Model& model, const KeyEvent& event) {
   auto& text = model.prompt == Prompt::kText ? model.text_filter : model.user_filter;
@@ -273,7 +273,7 @@ void point(Model& model, const MouseEvent& event) {
   if (number < static_cast<int64_t>(rows.size())) select(model, rows[static_cast<size_t>(number)]);
 }
 
-// What was read.
+// New samples.
 
 void remember(Model& model) {
   const auto& snapshot = model.sample->snapshot;

@@ -9,13 +9,13 @@
 
 namespace yoke::tui {
 
-/// The page that the terminal shows. It has model.size.
+/// Returns the page that the terminal shows, with the size model.size.
 Canvas view(const Model& model);
 
 /// Everything on one page that is high enough, without keys and graphs, for `--once` and pipes.
 std::string plain_page(Model model);
 
-// Its parts.
+// The parts of a page.
 void draw_devices(Canvas& canvas, const Model& model, const Layout& layout);
 void draw_processes(Canvas& canvas, const Model& model, const Layout& layout);
 void draw_help(Canvas& canvas, const Model& model);

@@ -103,7 +103,7 @@ TEST(View, DevicesNeverOverlapAndStayAboveTheProcesses) {
   }
 }
 
-/// Whatever the size, a page is what it says it is, and nothing crashes.
+/// A page has the requested size, and no size makes view() crash.
 TEST(View, OfAnySize) {
   auto sample = make_sample(9, 40);
   sample.snapshot.devices[2].state = device::State::kLost;
@@ -216,7 +216,7 @@ TEST(View, NastyNamesAreHarmless) {
   }
 }
 
-/// A line or a block for each device, at any width that people use.
+/// A line or a block for each device, at every usual width.
 TEST(View, NarrowTerminalsKeepMemoryAndUsers) {
   for (const int64_t width : {40, 60, 80}) {
     for (const bool is_compact : {false, true}) {
@@ -224,7 +224,7 @@ TEST(View, NarrowTerminalsKeepMemoryAndUsers) {
       model.is_compact = is_compact;
       const auto text = view(model).to_text();
       const auto place = "at " + std::to_string(width) + (is_compact ? ", lines\n" : ", blocks\n") + text;
-      // Above the list of processes, which has users of its own.
+      // The lines above the list of processes, because that list has users too.
       const auto devices = text.substr(0, text.find("PID"));
       EXPECT_THAT(devices, HasSubstr("ada")) << place;
       EXPECT_THAT(devices, HasSubstr("grace")) << place;
@@ -265,7 +265,7 @@ TEST(View, CommandsScrollSideways) {
 
 TEST(View, SelectionMineAndOthers) {
   auto model = make_model({80, 24}, make_sample(8, 2));
-  // With their devices, as the list has them; users stand in the lines of devices as well.
+  // Processes are listed with their devices. Users also appear in the lines of devices.
   EXPECT_EQ(style_of(model, "ada      0"), Style::kStrong);
   EXPECT_EQ(style_of(model, "grace    1"), Style::kNormal);
   model = press(press(std::move(model), Key::kDown), Key::kDown);

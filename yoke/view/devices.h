@@ -23,7 +23,7 @@ Table device_list(const std::vector<device::Choice>& choices);
 /// Everything that is known of one device, in sections.
 std::string device_page(const device::Device& device, const std::string& id);
 
-/// What the table cannot explain: why a device has no numbers, or why there is no GPU.
+/// Notes beside the table: why a device has no numbers, or why there is no GPU.
 std::vector<std::string> device_notes(const device::Snapshot& snapshot);
 
 /// device_notes() as lines for standard error; each begins with `speaker` ("yoke devices: ").

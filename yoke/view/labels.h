@@ -24,7 +24,7 @@ std::string short_name(const device::Device& device);
 /// "97%"
 std::string percent_text(const std::optional<int64_t>& percent);
 
-/// Watts, rounded to whole ones.
+/// The power in whole watts.
 int64_t to_watts(int64_t milliwatts);
 
 double to_gib(int64_t bytes);
@@ -37,15 +37,15 @@ std::vector<std::string> users_of(const device::Device& device);
 std::optional<std::chrono::duration<double>> age_of(const device::ProcessInfo& info,
                                                     std::chrono::system_clock::time_point now);
 
-/// Why the snapshot has no GPU.
+/// The reason why the snapshot does not contain a GPU.
 struct MissingGpu {
-  bool is_certain = true;            ///< All drivers have answered: there is no GPU.
-  std::vector<std::string> reasons;  ///< What the backends say, as they say it.
+  bool is_certain = true;            ///< True if all drivers have answered, so the machine does not have a GPU.
+  std::vector<std::string> reasons;  ///< The reasons that the backends reported, unchanged.
 
   std::string text() const;  ///< "no GPU: libnvidia-ml.so.1 is not installed"
 };
 
-/// nullopt if the snapshot has a GPU.
+/// Returns nullopt if the snapshot has a GPU.
 std::optional<MissingGpu> find_missing_gpu(const device::Snapshot& snapshot);
 
 }  // namespace yoke::view

@@ -1,4 +1,4 @@
-// yoke/view/svg.h -- what the drawings have in common. Pure.
+// yoke/view/svg.h -- functions for all drawings. Pure.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 
 namespace yoke::view {
 
-/// What the report says beside the numbers.
+/// The facts of the report besides the numbers.
 struct UsageNotes {
   std::string program;  ///< As the user typed it, or "process 4121".
   std::vector<std::string> sentences;

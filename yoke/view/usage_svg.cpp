@@ -20,8 +20,9 @@ using device::UsageReport;
 // Lengths in pixels.
 constexpr double kPageWidth = 880, kLeft = 56, kRight = 20, kTop = 64, kPlotHeight = 96, kPanelHeight = 168;
 constexpr double kPlotWidth = kPageWidth - kLeft - kRight;
-constexpr size_t kMaxSteps = 400;     ///< More steps cannot be told apart.
-constexpr double kUsageLetter = 6.4;  ///< Estimated width of a letter of the small type; it is never much too small.
+constexpr size_t kMaxSteps = 400;  ///< More steps cannot be told apart.
+/// Estimated width of a letter of the small type; rather too large than too small.
+constexpr double kUsageLetter = 6.4;
 
 constexpr const char* kUsageStyle = R"(<style>
 text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-size:11px;fill:#1f2328}

@@ -54,7 +54,7 @@ std::string label(std::string_view name, std::string_view text, size_t max_bytes
   return fmt::format("{}=\"{}\"", name, label_value(text, max_bytes));
 }
 
-/// To Prometheus, an empty label does not exist.
+/// Prometheus treats an empty label as missing.
 std::string more_label(std::string_view name, std::string_view text, size_t max_bytes = kMaxLabelBytes) {
   return text.empty() ? "" : "," + label(name, text, max_bytes);
 }
@@ -83,7 +83,7 @@ struct Quantity {
   const char* label = "";
 };
 
-// Metrics of one name stand together.
+// Samples of one metric follow each other.
 constexpr Quantity<Readings> kReadings[] = {
     {"memory_total_bytes", "gauge", "Memory of the device.", &Readings::memory_total_bytes},
     {"memory_used_bytes", "gauge", "Memory in use, without what driver and firmware reserve where they tell.",

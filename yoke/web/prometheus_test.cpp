@@ -32,7 +32,7 @@ Device gpu(int64_t index) {
   return device;
 }
 
-/// All that a device may tell, and two processes.
+/// A device with every value that a backend can read, and two processes.
 Device talkative_gpu(int64_t index) {
   auto device = gpu(index);
   auto& r = device.readings;

@@ -44,7 +44,7 @@ constexpr std::string_view kIndex =
 
 class Connection;
 
-/// What connections share. One thread uses it; only samples are taken on another.
+/// State that all connections share. One thread uses it; a second thread only takes samples.
 struct Desk {
   ServerOptions options;
   bool is_loopback = true;

@@ -73,7 +73,7 @@ void send_text(const UniqueFd& fd, std::string_view text) {
   }
 }
 
-/// All until the server hangs up.
+/// Reads until the server closes the connection.
 std::string receive(const UniqueFd& fd, milliseconds limit = seconds(10)) {
   std::string text;
   const auto until = Clock::now() + limit;
@@ -139,11 +139,11 @@ TEST(Server, OneSampleForAllWhoAskAtTheSameTime) {
   std::atomic<int> num_samples = 0;
   std::atomic<bool> have_asked = false;
   ServerOptions options;
-  options.max_age = std::chrono::hours(1);  // who is heard late on a busy machine has the same one
+  options.max_age = std::chrono::hours(1);  // requests that arrive late on a busy machine get the same sample
   const Served served(
       [&] {
         ++num_samples;
-        have_asked.wait(false);  // a driver at work
+        have_asked.wait(false);  // stands for a slow driver
         return one_gpu();
       },
       options);
@@ -163,7 +163,7 @@ TEST(Server, AnOldSampleIsTakenAnew) {
   ServerOptions options;
   options.max_age = milliseconds(0);
   const Served served([&] { return ++num_samples, one_gpu(); }, options);
-  get(served, "/metrics");  // may be answered from the one that the server begins with
+  get(served, "/metrics");  // may get the sample that the server takes at its start
   const int before = num_samples;
   get(served, "/metrics");
   get(served, "/metrics");
@@ -254,7 +254,7 @@ TEST(Server, ATakenPortIsAnErrorThatSaysSo) {
   options.address = parse_address(url.substr(7, url.size() - 7 - std::string_view("/metrics").size()));
   EXPECT_THAT(test::message_of([&] { Server(options, one_gpu); }, ErrorCode::kUnavailable),
               HasSubstr("is taken by another program"));
-  options.address = parse_address("192.0.2.1:9");  // of nobody
+  options.address = parse_address("192.0.2.1:9");  // an address for documentation, which no machine has
   EXPECT_THROW(Server(options, one_gpu), Error);
 }
 

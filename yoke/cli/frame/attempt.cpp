@@ -45,7 +45,7 @@ class Forwarding {
     for (size_t i = 0; i < kPassedOn.size(); ++i) {
       sigaction(kPassedOn[i], nullptr, &before_[i]);
       if (before_[i].sa_handler != SIG_IGN)
-        sigaction(kPassedOn[i], &action, nullptr);  // what nohup ignores stays ignored
+        sigaction(kPassedOn[i], &action, nullptr);  // a signal that nohup ignores stays ignored
     }
   }
   Forwarding(const Forwarding&) = delete;

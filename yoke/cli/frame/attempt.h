@@ -1,4 +1,5 @@
-// yoke/cli/frame/attempt.h -- runs a command so that it ends, whatever errors or drivers that hang it meets.
+// yoke/cli/frame/attempt.h -- runs a command so that it always ends: with a message after an error, and without its
+// child process if a driver hangs.
 #pragma once
 
 #include <functional>

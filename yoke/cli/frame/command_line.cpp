@@ -20,7 +20,7 @@
 namespace yoke::cli {
 namespace {
 
-/// The names that the user may have meant: the programs in libexec, then the table.
+/// The names that the user may have meant: the programs in libexec, then the commands of the table.
 std::vector<std::string> command_names(const Installation& installation) {
   auto names = external_commands(installation);
   for (const auto& command : command_table()) {
@@ -49,7 +49,7 @@ std::string unexpected_words(const CLI::App& command, const std::vector<std::str
     if (!name.starts_with("-") || command.get_option_no_throw(name) != nullptr) continue;
     return fmt::format("unknown option {}{}", name, did_you_mean(name, option_names(command)));
   }
-  return fmt::format("unexpected: {}", fmt::join(command.remaining(), " "));
+  return fmt::format("unexpected argument: {}", fmt::join(command.remaining(), " "));
 }
 
 /// The flag that was given a value: "--json" of {"--json=x"}. Empty if there is none.
@@ -130,8 +130,8 @@ std::string meant_by(const std::string& name, const std::vector<std::string>& co
 }
 
 /// An empty value mostly comes from a shell variable that is not set, and would silently mean the default, or
-/// everything. Options that are empty by default in torchrun may be empty here. `yoke visible --set` refuses it itself,
-/// and CLI11 reports options that do not exist.
+/// everything. Options that are empty by default in torchrun may be empty here. `yoke visible --set` checks for empty
+/// values itself, and CLI11 reports unknown options.
 void refuse_empty_values(const CLI::App& command, const std::vector<std::string>& own) {
   static const std::set<std::string_view> kMayBeEmpty = {"--rdzv-endpoint",
                                                          "--rdzv-conf",
@@ -144,8 +144,10 @@ void refuse_empty_values(const CLI::App& command, const std::vector<std::string>
     return is_unknown || kMayBeEmpty.contains(name);
   });
   if (!option) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "{}: the value is empty; is a variable of the shell not set? Leave it out if it is not meant", *option);
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "{}: the value is empty, perhaps because a shell variable is not set; give a value, or leave the option out",
+      *option);
 }
 
 /// Parses and runs the command `name`, or `yoke` itself if it is empty. REQUIRES: `words` are the words after the name.
@@ -189,9 +191,9 @@ void build(CLI::App& app, Context& context) {
         "  yoke new my-training                begin a program of your own\n"
         "  yoke run --help                     more about one command\n"
         "\n"
-        "Exit status of errors: 64 words that are not understood, 65 a damaged file, 66 what was named is not there, "
-        "69 something must be done first, 70 a defect of yoke, 75 it may work later, 77 not allowed, 124 no answer in "
-        "time. A program's own status is passed on.");
+        "Exit status of errors: 64 arguments that yoke does not understand, 65 a damaged file, 66 a thing named that "
+        "does not exist, 69 something that must be done first, 70 a defect of yoke, 75 a failure that may pass, 77 a "
+        "missing permission, 124 a timeout. A program's own status is passed on.");
     if (const auto names = external_commands(context.installation); !names.empty()) {
       text += fmt::format("\n\nAlso installed: {}", fmt::join(names, ", "));
     }

@@ -14,7 +14,7 @@
 namespace yoke::cli {
 namespace {
 
-/// Waits in the child for start(); ends it if there will be none.
+/// Runs in the child: waits for start(), and exits if the parent closes the pipe without calling it.
 void wait_to_go(int go) {
   char byte = 0;
   ssize_t count = 0;

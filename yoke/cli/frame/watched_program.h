@@ -46,7 +46,8 @@ class SignalMessages {
     bool is_from_process = false;  ///< Sent by kill(2). The kernel sends those of Ctrl-C, to the whole group.
   };
 
-  SignalMessages();  ///< SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD. REQUIRES: there is no other one.
+  /// SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD. REQUIRES: no other SignalMessages exists.
+  SignalMessages();
   SignalMessages(const SignalMessages&) = delete;
   SignalMessages& operator=(const SignalMessages&) = delete;
   ~SignalMessages();

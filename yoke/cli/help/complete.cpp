@@ -55,8 +55,8 @@ Completion complete_value(const CommandDescription& root, const OptionDescriptio
 struct Typed {
   const OptionDescription* waits_for_value = nullptr;  ///< The last word, if it is an option with a value.
   size_t num_positionals = 0;
-  size_t first_positional = 0;  ///< The index of the first one.
-  bool options_ended = false;   ///< There was a "--".
+  size_t first_positional = 0;  ///< The index of the first positional argument.
+  bool options_ended = false;   ///< A "--" was among the words.
 };
 
 Typed read_typed(const CommandDescription& command, const WordList& words, size_t end) {

@@ -38,9 +38,9 @@ struct CompletionSources {
   std::function<std::vector<CompletionWord>()> jobs, recipes, external_commands;
 };
 
-/// Completes the last of `words`, which follow `yoke`; it may be empty. The candidates do not depend on what is typed
-/// of it, except for "--option=" and the choice between options and other words: each shell filters in its own way.
-/// Pure but for the sources.
+/// Completes the last of `words`, which follow `yoke`; it may be empty. The part of that word that is already typed
+/// only decides between options, other words and the value of "--option="; each shell then filters the candidates by
+/// it. Pure except for the sources.
 Completion complete(const CommandDescription& root, const std::vector<std::string>& words,
                     const CompletionSources& sources);
 

@@ -83,7 +83,7 @@ TEST(Complete, SaysWhatMayFollow) {
       {{"ls", "--vendor", "n"}, "words nvidia amd"},
       {{"ls", "--watch", "--"}, "words --watch --vendor"},
       {{"ls", "--watch", "2", "--"}, "words --watch --vendor"},
-      // Hidden ones are understood, and not offered.
+      // Hidden options are accepted, but not offered.
       {{"ls", "-"}, "words --watch --vendor"},
       {{"visible", "-d", "0", "-"}, "words --set"},
       {{"visible", "-d", ""}, "words"},

@@ -22,7 +22,7 @@
 namespace yoke::cli {
 namespace {
 
-/// Paints each picture over the one before. With `marks_changes` it highlights what has changed.
+/// Prints each output of a repeated command over the one before. With `marks_changes` it highlights the differences.
 class Screen {
  public:
   Screen(std::ostream& out, bool marks_changes) : out_(out), marks_changes_(marks_changes) { out_ << "\x1b[2J"; }
@@ -47,7 +47,7 @@ class Screen {
   std::vector<std::string> before_;
 };
 
-/// 0 if it is not known.
+/// Returns 0 if the number is not known.
 size_t rows_of_terminal() {
   winsize size{};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
@@ -128,7 +128,8 @@ std::string first_lines(const std::string& text, size_t num_rows) {
 
 std::string highlight_changes(const std::string& line, const std::string& before) {
   if (before.empty() || line == before) return line;
-  // Compares characters, so that none is torn. Lines differ in few places and keep their columns.
+  // Compares whole characters instead of bytes, so that an escape sequence never divides one. Lines differ in few
+  // places and keep their columns.
   const auto next = [](const std::string& text, size_t i) {
     do {
       ++i;

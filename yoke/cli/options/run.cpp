@@ -11,8 +11,8 @@
 namespace yoke::cli {
 namespace {
 
-/// Adds options that torchrun has, too: their defaults come from its variables, PET_SOME_OPTION. What yoke alone has is
-/// added to `command` itself.
+/// Adds options that torchrun has too: their defaults come from torchrun's variables, PET_SOME_OPTION. Options that
+/// only yoke has are added to `command` itself.
 struct Adder {
   CLI::App& command;
 
@@ -31,9 +31,10 @@ struct Adder {
 };
 
 void add_rank_options(const Adder& add, launch::RunOptions& options) {
-  add.option("-n,--nproc-per-node", options.nproc_per_node, "auto|gpu|cpu|N",
-             "Ranks: a number; gpu, one for each GPU; cpu, one for each processor; auto, gpu where there is one and "
-             "else cpu")
+  add.option(
+         "-n,--nproc-per-node", options.nproc_per_node, "auto|gpu|cpu|N",
+         "Ranks on each node: a number; gpu, one for each GPU; cpu, one for each processor; auto, as gpu if there is "
+         "a GPU, else as cpu")
       ->capture_default_str();
   add.option("--max-restarts", options.max_restarts, "N", "How often all ranks are started again after one failed")
       ->check(in_range(0, 1'000'000))
@@ -42,20 +43,24 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
       ->type_name("SECONDS")
       ->check(in_range(0, 1e6, "seconds"))
       ->capture_default_str();
-  add.option("--signals-to-handle", options.signals_to_handle, "NAMES",
-             "Signals that end the job; default SIGTERM,SIGINT,SIGHUP,SIGQUIT. Ranks get SIGUSR1 and SIGUSR2");
-  add.command.add_option("--bind", options.bind, "CPUs of each rank: auto, those nearest to its GPU; see `yoke bind`")
+  add.option(
+      "--signals-to-handle", options.signals_to_handle, "NAMES",
+      "Signals that end the job; default SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on to ranks");
+  add.command
+      .add_option("--bind", options.bind,
+                  "CPUs that each rank may use; auto: those nearest to its GPU; see `yoke bind`")
       ->type_name("auto|none|node|socket|cache|mask:LIST|cpus:LIST")
       ->each([&options](const std::string&) { options.is_bind_given = true; })
       ->capture_default_str();
   add.option("--numa-binding", options.numa_binding, "node|socket|exclusive|core-complex",
-             "torchrun's words for --bind");
+             "The same as --bind, in torchrun's words");
   add.flag("--virtual-local-rank", options.virtual_local_rank,
            "Each rank sees one GPU, its device 0, and has local rank 0");
 
   add.command.add_flag(
       "--preload", options.preload,
-      "Fork ranks from the program, loaded once and stopped before its main: for C++ programs on libyoke_dist");
+      "Load the program once, stop it before its main, and fork the ranks from it; for C++ programs linked to "
+      "libyoke_dist");
 }
 
 void add_program_options(const Adder& add, launch::RunOptions& options) {
@@ -72,13 +77,14 @@ void add_output_options(const Adder& add, launch::RunOptions& options) {
       ->capture_default_str();
   add.option("-t,--tee", options.tee, "0..3|RANK:0..3,...", "What goes into logs and on the screen")
       ->capture_default_str();
-  add.option("--local-ranks-filter", options.local_ranks_filter, "RANKS", "Show these local ranks alone: 0,1");
+  add.option("--local-ranks-filter", options.local_ranks_filter, "RANKS",
+             "Show the output of these local ranks only, such as 0,1");
   add.option("--duplicate-stdout-filters", options.duplicate_stdout_filters, "TEXTS",
-             "Also copy lines of --tee that contain one of TEXTS, of all ranks, to filtered_stdout.log");
+             "Also copy the lines of all ranks that --tee shows and that contain one of TEXTS to filtered_stdout.log");
   add.option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS",
              "The same for standard error, to filtered_stderr.log");
   add.command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
-  add.command.add_flag("-q,--quiet", options.quiet, "Say nothing but why the job failed, and show no status line");
+  add.command.add_flag("-q,--quiet", options.quiet, "Print only why the job failed, and show no status line");
   add_color_option(add.command, options.color);
 }
 
@@ -91,32 +97,34 @@ void add_host_options(const Adder& add, launch::RunOptions& options) {
                   "The same from a file: one host per line, optionally followed by slots=N")
       ->type_name("FILE")
       ->excludes("--hosts");
-  add.command.add_option("--ssh", options.ssh, "How hosts are reached: ssh and options for it")
+  add.command.add_option("--ssh", options.ssh, "Command that reaches hosts: ssh and options for it")
       ->type_name("WORDS")
       ->capture_default_str();
-  add.command.add_option("--remote-yoke", options.remote_yoke, "Where yoke is on the hosts, if not where it is here")
+  add.command
+      .add_option("--remote-yoke", options.remote_yoke, "Path of yoke on the hosts, if it differs from the path here")
       ->type_name("PATH");
 }
 
 void add_node_options(const Adder& add, launch::RunOptions& options) {
   add.option("--nnodes", options.nnodes, "N|MIN:MAX",
              "Number of nodes; start the same command on each, by hand, srun or mpirun");
-  add.option("--node-rank", options.node_rank, "N", "Rank of this node, from 0; node 0 is the head");
+  add.option("--node-rank", options.node_rank, "N",
+             "Rank of this node, from 0; node 0 is the head node, which the others join");
   add.option("--rdzv-endpoint", options.rdzv_endpoint, "HOST:PORT",
-             "Where nodes meet: an address of the head; default port 29400");
-  add.option(
-      "--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...",
-      "join_timeout=600, last_call_timeout=30 (seconds), is_host=1 (this node is the head); others have no effect");
+             "Address of the head node, where other nodes join; default port 29400");
+  add.option("--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...",
+             "join_timeout=600, last_call_timeout=30 (seconds), is_host=1 (this node is the head node); other keys "
+             "have no effect");
   add.command
       .add_option("--heartbeat-timeout", options.heartbeat_timeout_seconds,
                   "A node that sends nothing for this long counts as lost")
       ->type_name("SECONDS")
       ->check(in_range(2, 1e6, "seconds"))
       ->capture_default_str();
-  add.option("--local-addr", options.local_addr, "ADDRESS", "Where other nodes reach this one");
+  add.option("--local-addr", options.local_addr, "ADDRESS", "Address at which other nodes reach this one");
   add.option("--master-addr", options.master_addr, "ADDRESS",
-             "Address of the ranks' store; default: that of rank 0's node");
-  add.option("--master-port", options.master_port, "PORT", "Port of the ranks' store; 0 or not given: a free one")
+             "Address of the ranks' TCPStore; default: that of rank 0's node");
+  add.option("--master-port", options.master_port, "PORT", "Port of the ranks' TCPStore; 0 or not given: a free one")
       ->check(in_range(0, 65'535));
   add.option("--rdzv-id", options.rdzv_id, "ID", "Name of the job, TORCHELASTIC_RUN_ID")->capture_default_str();
   add.option("--role", options.role, "NAME", "ROLE_NAME of the ranks")->capture_default_str();
@@ -124,7 +132,7 @@ void add_node_options(const Adder& add, launch::RunOptions& options) {
 }
 
 void add_options_without_effect(const Adder& add, launch::RunOptions& options) {
-  constexpr const char* kNoEffect = "torchrun's; accepted, without effect here";
+  constexpr const char* kNoEffect = "An option of torchrun that is accepted without effect";
   add.option("--rdzv-backend", options.rdzv_backend, "static|c10d|etcd|etcd-v2", kNoEffect);
   add.option("--monitor-interval", options.monitor_interval, "SECONDS", kNoEffect);
   add.option("--start-method", options.start_method, "NAME", kNoEffect);

@@ -138,7 +138,8 @@ class AmdgpuBackend : public Backend {
     if (!device.reason.empty()) device.state = State::kNoPermission;
   }
 
-  /// Says why programs of this user cannot compute on the card, although its readings are available. Empty if they can.
+  /// Returns why programs of this user cannot compute on the card, although its readings are available; empty if they
+  /// can.
   std::string obstacle(const Known& known) const {
     if (known.is_denied) return "this process may not use it: its cgroup (a container, a job) was given other devices";
     std::error_code error;

@@ -183,13 +183,14 @@ TEST(Amdgpu, ARadeonCardAndTheGpuInTheProcessor) {
   EXPECT_EQ(card.readings.fan_percent, 20);
   EXPECT_EQ(card.readings.power_mw, 31'500);
   EXPECT_EQ(card.facts.power_limit_min_mw, 272'000);
-  // This is not the link to the card's own bridge, which has 16 lanes of generation 4.
+  // The expected link is that of the topmost bridge, not the one to the card's own bridge, which has 16 lanes of
+  // generation 4.
   EXPECT_EQ(card.readings.pcie_generation, 3);
   EXPECT_EQ(card.readings.pcie_width, 4);
   EXPECT_EQ(card.facts.pcie_width_max, 16);
-  EXPECT_EQ(card.facts.numa_node, std::nullopt);  // -1: the machine does not say
+  EXPECT_EQ(card.facts.numa_node, std::nullopt);  // the file has -1: unknown
 
-  const auto& integrated = devices[1];  // KFD does not know it
+  const auto& integrated = devices[1];  // KFD does not list it
   EXPECT_EQ(integrated.facts.name, "AMD Radeon Graphics");
   EXPECT_EQ(integrated.facts.pci_bus_id, "0000:12:00.0");
   EXPECT_EQ(integrated.facts.vendor_index, std::nullopt);
@@ -231,7 +232,7 @@ TEST(Amdgpu, SaysWhatKeepsProgramsFromUsingIt) {
   auto device = read_all(tree.path()).at(0);
   EXPECT_EQ(device.state, State::kNoPermission);
   EXPECT_THAT(device.reason, AllOf(HasSubstr("there is no /dev/kfd here"), HasSubstr("--device")));
-  EXPECT_EQ(device.readings.utilization_percent, 3);  // it can be read all the same
+  EXPECT_EQ(device.readings.utilization_percent, 3);  // readings do not need the permission
 
   tree.write("dev/kfd", "");
   fs::permissions(tree.path() / "dev/kfd", fs::perms::none);
@@ -304,7 +305,8 @@ TEST(Amdgpu, PartitionsOfACardAreDevices) {
   EXPECT_EQ(devices[1].facts.target, "gfx942");
   EXPECT_EQ(devices[1].readings.memory_total_bytes, 24 * kGib);
   EXPECT_EQ(devices[1].readings.memory_used_bytes, std::nullopt);
-  EXPECT_EQ(devices[1].readings.power_mw, std::nullopt);  // power is per card and reported once
+  // Power is that of the card, and only its first device reports it.
+  EXPECT_EQ(devices[1].readings.power_mw, std::nullopt);
   EXPECT_EQ(devices[0].readings.power_mw, 31'500);
 }
 

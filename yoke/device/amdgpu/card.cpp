@@ -151,7 +151,7 @@ void Card::read_errors(Readings& readings) const {
 std::optional<int64_t> pcie_generation(std::string_view speed) {
   constexpr std::array<std::string_view, 6> kSpeeds = {"2.5", "5.0", "8.0", "16.0", "32.0", "64.0"};
   for (size_t i = 0; i < kSpeeds.size(); ++i) {
-    const auto whole = kSpeeds[i].substr(0, kSpeeds[i].find(".0"));  // older kernels: "5 GT/s"
+    const auto whole = kSpeeds[i].substr(0, kSpeeds[i].find(".0"));  // older kernels write "5 GT/s"
     if (speed.starts_with(fmt::format("{} ", kSpeeds[i])) || speed.starts_with(fmt::format("{} ", whole))) {
       return static_cast<int64_t>(i) + 1;
     }

@@ -71,7 +71,7 @@ TEST(CpuBackend, ALowerMemoryLimitIsTheMemory) {
   const auto backend = make_cpu_backend(tree.path());
   EXPECT_EQ(read(*backend).readings.memory_total_bytes, 2 * kCpuGib);
   EXPECT_EQ(read(*backend).readings.memory_used_bytes, kCpuGib);
-  tree.write("sys/fs/cgroup/job/memory.max", "109951162777600\n");  // more than the machine has
+  tree.write("sys/fs/cgroup/job/memory.max", "109951162777600\n");  // more memory than the machine has
   EXPECT_EQ(read(*backend).readings.memory_total_bytes, 8 * kCpuGib);
 }
 
@@ -120,7 +120,7 @@ TEST(CpuBackend, PowerIsTheEnergySinceTheLastSample) {
   EXPECT_GT(read(*backend).readings.power_mw.value(), 0);
   tree.write(zone + "0/energy_uj", "7\n");  // the counter has wrapped around
   EXPECT_GT(read(*backend).readings.power_mw.value(), 0);
-  tree.remove(zone + "0/energy_uj");  // as for all users but root
+  tree.remove(zone + "0/energy_uj");  // as it is for all users except root
   EXPECT_EQ(read(*backend).readings.power_mw, std::nullopt);
 }
 

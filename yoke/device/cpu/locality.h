@@ -1,7 +1,7 @@
 // yoke/device/cpu/locality.h -- which CPUs are close to each other or to a device. `yoke run` binds ranks by it.
 //
 // It is read from a few files of sysfs, because hwloc would take a launcher too long. topology/locality.h computes the
-// same from hwloc's file of another machine.
+// same from hwloc's file of a different machine.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ struct CpuLocality {
   bool operator==(const CpuLocality&) const = default;
 };
 
-/// Functions return nullopt instead if there is no device.
+/// Functions that return this return nullopt if there is no device.
 struct DeviceLocality {
   std::string pci_bus_id;
-  CpuSet cpus;  ///< CPUs close to it; empty if not known.
+  CpuSet cpus;  ///< The CPUs close to it; empty if they are not known.
 
   bool operator==(const DeviceLocality&) const = default;
 };

@@ -97,7 +97,7 @@ TEST(Locality, WhatCannotBeReadIsOne) {
   EXPECT_EQ(read_device_locality("0000:01:00.0", empty.path()), std::nullopt);
 }
 
-// The files contradict each other, or make no sense.
+// These files contradict each other, or contain invalid text.
 TEST(Locality, FilesThatMakeNoSense) {
   const fakes::FixtureTree tree(sysroot("vm"), {"sys/devices/system", "proc/self"});
   const std::string cpu = "sys/devices/system/cpu/";

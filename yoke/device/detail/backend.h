@@ -12,9 +12,9 @@
 
 namespace yoke::device {
 
-/// Any call may block forever, because drivers do. The live source calls open() on one thread, then read() on one
-/// thread per device, and never twice at once for the same device. Nothing is thrown: failures are in the report or in
-/// Device::state.
+/// Any call may block for ever, because drivers may. The live source calls open() on one thread, then read() on one
+/// thread per device, and never twice at once for the same device. The functions do not throw: failures are in the
+/// report or in Device::state.
 class Backend {
  public:
   virtual ~Backend() = default;

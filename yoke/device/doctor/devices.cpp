@@ -91,7 +91,7 @@ void check_throttling(const std::vector<NamedDevice>& gpus, Findings& findings) 
                                 reason.find("thermal") != reason.npos ? temperature : ""));
       }
     }
-    // A GPU at its default power limit has its full speed. A lower limit was set by someone.
+    // A GPU at its default power limit has its full speed. A lower limit was set by an administrator or a program.
     const auto& usual = device->facts.power_limit_default_mw;
     if (readings.power_limit_mw && usual && *readings.power_limit_mw < *usual) {
       capped.add(id, fmt::format("the power limit is {} W of {} W", *readings.power_limit_mw / 1000, *usual / 1000));

@@ -52,7 +52,7 @@ struct System {
 
 struct Observations {
   Snapshot snapshot;               ///< With processes and details.
-  bool has_devices_alone = false;  ///< For a recording: only its devices are known.
+  bool has_devices_alone = false;  ///< True for a recording: only its devices are known.
   Environment environment;
   std::optional<GpuCount> runtime;  ///< GPUs that CUDA's or HIP's runtime shows to a program started here.
   // nullopt if the files did not answer in time.
@@ -69,7 +69,7 @@ struct Finding {
   Status status = Status::kOk;
   std::vector<std::string> devices;  ///< Devices concerned, as named by id_of(); empty: the machine.
   std::string found;                 ///< Any bytes.
-  std::string advice;                ///< What to do; empty with kOk.
+  std::string advice;                ///< What to do about it; empty with kOk.
 };
 
 /// The findings in the order in which to check them: driver first.

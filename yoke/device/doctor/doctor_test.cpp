@@ -324,7 +324,7 @@ const DoctorCase kDoctorCases[] = {
 INSTANTIATE_TEST_SUITE_P(Doctor, DoctorTable, testing::ValuesIn(kDoctorCases),
                          [](const auto& instance) { return instance.param.name; });
 
-// What libyoke_dist says where it refuses to train on the CPU (yoke/dist/plug_choice.cpp).
+// The message of libyoke_dist when it refuses to train on the CPU (yoke/dist/plug_choice.cpp).
 TEST(Doctor, ATorchThatCannotUseAnAmdGpuSaysWhatToInstall) {
   Observations all;
   all.system.emplace();

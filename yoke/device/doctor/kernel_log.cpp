@@ -26,7 +26,7 @@ std::optional<std::string_view> take_until(std::string_view& rest, std::string_v
   return taken;
 }
 
-/// Converts "PCI:0000:3b:00" and "0000:3b:00.0" to "0000:3b:00.0"; empty if `text` has another form.
+/// Converts "PCI:0000:3b:00" and "0000:3b:00.0" to "0000:3b:00.0"; empty if `text` has a different form.
 std::string bus_id(std::string_view text) {
   if (text.starts_with("PCI:")) text.remove_prefix(4);
   text = text.substr(0, text.find('.'));

@@ -90,7 +90,7 @@ TEST(DoctorSystem, ReadsAMachineWithBothVendors) {
   EXPECT_EQ(system.shared_memory_bytes, std::nullopt) << "limits of this process are not the fixture's";
 }
 
-/// Makes the process another user than root during its lifetime, since root may use every file.
+/// Gives the process a user other than root during its lifetime, because root may use every file.
 class AsNobody {
  public:
   AsNobody() : was_root_(getuid() == 0) {

@@ -12,7 +12,7 @@ namespace yoke::device {
 struct TorchInstall {
   std::string path;          ///< The folder that holds lib/libtorch_cpu.so.
   std::string from;          ///< Where its path comes from: "YOKE_TORCH_DIR", "the active Python".
-  std::string version;       ///< "2.11.0+cu130"; empty if its files do not say.
+  std::string version;       ///< "2.11.0+cu130"; empty if its files do not contain it.
   std::string cuda_version;  ///< "13.0"; empty if not built for it.
   std::string hip_version;   ///< "6.4.43482"
   bool has_cuda = false;     ///< lib/libtorch_cuda.so is there.
@@ -22,7 +22,7 @@ struct TorchInstall {
   bool operator==(const TorchInstall&) const = default;
 };
 
-/// Returns nullopt if `folder` holds no libtorch.
+/// Returns nullopt if `folder` does not contain libtorch.
 std::optional<TorchInstall> read_torch_install(const std::filesystem::path& folder, const std::string& from);
 
 /// The value of `name` in a torch/version.py: 13.0 for "cuda: Optional[str] = '13.0'"; empty for None.

@@ -140,7 +140,7 @@ class NvmlBackend : public Backend {
     device.readings.mig_enabled = parent.is_mig_enabled();
     if (!device.readings.mig_enabled.value_or(false)) return;
     for (const auto handle : parent.mig_handles()) {
-      Known instance{.handle = handle};  // handles are reused for other instances, so nothing is kept
+      Known instance{.handle = handle};  // the driver reuses handles for other instances, so no data is kept
       auto& child = device.instances.emplace_back();
       child.vendor = device.vendor;
       child.index = static_cast<int64_t>(device.instances.size()) - 1;

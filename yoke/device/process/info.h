@@ -34,8 +34,8 @@ struct ProcessInfo {
 };
 
 /// Describes `pid` below `proc`. If the process does not exist, the result says so. If it ends meanwhile, the result
-/// holds what was read before. All values are about one process, even if the PID is reused meanwhile. Nothing is
-/// thrown. This may block if the process hangs in the kernel with its memory locked, so a caller needs a deadline of
+/// holds what was read before. All values are about one process, even if the PID is reused meanwhile. The function does
+/// not throw. This may block if the process hangs in the kernel with its memory locked, so a caller needs a deadline of
 /// its own.
 ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc = "/proc");
 
@@ -47,7 +47,7 @@ bool is_first_pid_namespace(const std::filesystem::path& proc = "/proc");
 /// the directory service does.
 std::string user_name(int64_t uid);
 
-// The pure functions below need no machine.
+// The functions below are pure.
 
 /// The fields of /proc/PID/stat that are used here.
 struct ProcessStat {

@@ -1,4 +1,4 @@
-// yoke/device/process/kill_plan.h -- which processes `yoke kill` may end, and why it may not end the others. Pure.
+// yoke/device/process/kill_plan.h -- which processes `yoke kill` may end, and why it may not end other processes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace yoke::device {
 
-/// The user asks for PIDs, or for all processes on `devices` (on all devices if empty), of one user or of everybody.
+/// The request of a user: PIDs, or all processes on `devices` (on all devices if empty), of one user or of all users.
 struct KillRequest {
   std::vector<int64_t> pids;
   DeviceSelection devices;
@@ -21,7 +21,7 @@ struct KillRequest {
   bool with_any = false;  ///< Also end PIDs that are on no device.
 };
 
-/// The process that asks.
+/// The process that makes the request.
 struct KillAsker {
   int64_t pid = 0;
   std::set<int64_t> ancestors;  ///< Ending one of them may end this command or its session.
@@ -35,7 +35,7 @@ struct Refusal {
   bool operator==(const Refusal&) const = default;
 };
 
-/// A process that was asked for.
+/// A process that the request names or matches.
 struct KillTarget {
   int64_t pid = 0;
   std::vector<std::string> devices;  ///< Empty if it is on none.

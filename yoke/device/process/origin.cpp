@@ -118,7 +118,8 @@ void add_slurm_variables(const Variables& variables, Origin& origin) {
       variables["SLURM_JOB_ID"].empty() ? variables.number("SLURM_JOBID") : variables.number("SLURM_JOB_ID");
   if (!job || *job <= 0) return;
   auto& slurm = origin.slurm;
-  if (slurm && slurm->job_id != *job) return;  // the cgroup decides, since variables may come from another job
+  // The cgroup decides, because the variables may come from a different job.
+  if (slurm && slurm->job_id != *job) return;
   if (!slurm) slurm = SlurmJob{.job_id = *job};
   if (slurm->step.empty()) slurm->step = slurm_step_name(variables["SLURM_STEP_ID"]);
   slurm->name = variables["SLURM_JOB_NAME"];
@@ -164,7 +165,8 @@ void add_ancestor(const Ancestor& ancestor, bool is_itself, Origin& origin) {
 void add_variables(const Variables& variables, Origin& origin) {
   add_container_variables(variables, origin);
   add_slurm_variables(variables, origin);
-  // Slurm copies the environment of the submitting host into the job, where only a parent process proves a session.
+  // Slurm copies the environment of the submitting host into the job, so only a parent process shows that a process is
+  // in a session.
   const bool is_own = !origin.slurm.has_value();
   if (is_own || origin.tmux) add_tmux_variables(variables, origin);
   if ((is_own || origin.screen) && !variables["STY"].empty()) origin.screen = variables["STY"];

@@ -74,11 +74,11 @@ struct Origin {
 /// known. It may contain arbitrary bytes, like its parts.
 std::string label(const Origin& origin);
 
-/// The origin of `pid` below `proc`, as far as permissions allow. Nothing is thrown. It may block, like
+/// The origin of `pid` below `proc`, as far as permissions allow. It does not throw. It may block, like
 /// describe_process().
 Origin origin_of_process(int64_t pid, const std::filesystem::path& proc = "/proc");
 
-// The pure functions below need no machine.
+// The functions below are pure.
 
 /// An ancestor of a process.
 struct Ancestor {

@@ -5,10 +5,10 @@
 
 namespace yoke::device {
 
-/// The number of "TERM", "SIGTERM" or "15". Errors  kInvalidArgument, with the names that are understood.
+/// The number of "TERM", "SIGTERM" or "15". Errors  kInvalidArgument, with the names that are accepted.
 int parse_signal(std::string_view text);
 
-/// Whether a process that does not handle the signal ends, and people send it for that.
+/// Whether the signal ends a process that does not handle it, and is usually sent for that.
 bool is_ending(int signal);
 
 }  // namespace yoke::device

@@ -66,7 +66,7 @@ TEST(Connections, FunctionsOfOneCardAreBehindOneBridge) {
 TEST(Connections, WhatIsNotKnownIsNotGuessed) {
   const auto matrix = matrix_of({{"a", {"host 0"}, std::nullopt}, {"b", {"host 1"}, 0}, {"c", {}, 0}, {"d", {}, 1}});
   EXPECT_THAT(row(matrix, 0), ElementsAre("X", "?", "?", "?"));
-  EXPECT_THAT(row(matrix, 2), ElementsAre("?", "?", "X", "SYS"));  // the NUMA nodes suffice for this
+  EXPECT_THAT(row(matrix, 2), ElementsAre("?", "?", "X", "SYS"));  // known from the NUMA nodes alone
 }
 
 TEST(Connections, NvlinksAreCounted) {

@@ -3,7 +3,7 @@
 namespace yoke::device {
 namespace {
 
-/// Lists that hwloc made are well formed.
+/// Parses a list made by hwloc, which is always well formed.
 CpuSet to_set(std::string_view list) { return CpuSet::parse_list(list).value_or(CpuSet()); }
 
 }  // namespace

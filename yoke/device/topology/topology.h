@@ -62,7 +62,7 @@ struct Topology {
   std::vector<std::string> cores;              ///< The hardware threads of each.
   int64_t num_cores = 0, num_cpus = 0;
   std::string cpus;
-  std::string allowed_cpus;        ///< CPUs that this process may use; empty for a file of another machine.
+  std::string allowed_cpus;        ///< CPUs that this process may use; empty for a file of a different machine.
   std::vector<PciDevice> devices;  ///< In order of their bus ids.
 
   bool operator==(const Topology&) const = default;

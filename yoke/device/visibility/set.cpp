@@ -167,7 +167,7 @@ std::vector<Assignment> assignments_for(std::string_view selection, IdFormat for
     if (format == IdFormat::kIndex) changes.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
     changes.agree(ids.empty() ? "none" : ids);
   } else {
-    changes.unset("CUDA_VISIBLE_DEVICES");  // HIP would read it
+    changes.unset("CUDA_VISIBLE_DEVICES");  // HIP would read this variable
   }
   if (!all.amd.empty()) {
     changes.set("ROCR_VISIBLE_DEVICES", amd_ids(chosen.amd, all.amd, format));

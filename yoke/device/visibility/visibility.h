@@ -1,4 +1,5 @@
-// yoke/device/visibility/visibility.h -- says which devices a program started here would see, in which order, and why.
+// yoke/device/visibility/visibility.h -- determines which devices a program started here would see, in which order, and
+// why.
 //
 // These are pure functions of devices and environment variables: CUDA_VISIBLE_DEVICES with CUDA_DEVICE_ORDER,
 // NVIDIA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, GPU_DEVICE_ORDINAL, and ZE_AFFINITY_MASK with

@@ -55,7 +55,7 @@ std::vector<Device> with_mig() {
   std::vector<Device> gpus = {nvidia("GPU-a0"), nvidia("GPU-b1"), nvidia("GPU-c2"), nvidia("GPU-d3")};
   gpus[1].readings.mig_enabled = true;
   gpus[1].instances = {mig("MIG-10aa", 7, 0), mig("MIG-11bb", 8, 0), mig("MIG-11cc", 8, 1)};
-  gpus[2].readings.mig_enabled = true;  // and it has no instance yet
+  gpus[2].readings.mig_enabled = true;  // but it does not have an instance yet
   gpus[3].readings.mig_enabled = true;
   gpus[3].instances = {mig("MIG-30dd", 1, 0)};
   return gpus;
@@ -191,7 +191,7 @@ const std::vector<Row>& rows() {
       {"models", "CUDA_VISIBLE_DEVICES=2; CUDA_DEVICE_ORDER=PCI_BUS_I", "0", "v"},
       {"models", "CUDA_VISIBLE_DEVICES=1,0; CUDA_DEVICE_ORDER=FASTEST_FIRST", "1 2", "vv"},
       {"models", "CUDA_VISIBLE_DEVICES=GPU-slow,GPU-fast", "0 2", "vv"},
-      // MIG before driver 570: one MIG device, and nothing beside it.
+      // MIG before driver 570: a program sees one MIG device and nothing else.
       {"mig", "", "1:0", ""},
       {"mig?", "", "1:0", ""},
       {"mig", "CUDA_VISIBLE_DEVICES=0", "0", "v"},
@@ -213,7 +213,7 @@ const std::vector<Row>& rows() {
       {"mig", "CUDA_VISIBLE_DEVICES=MIG-GPU-b1/7", "", "i"},
       {"mig", "CUDA_VISIBLE_DEVICES=MIG-GPU-b1/x/0", "", "i"},
       {"mig", "CUDA_VISIBLE_DEVICES=MIG-GPU-z/7/0", "", "o"},
-      // MIG from driver 570 on: one compute instance of each GPU instance, and whole GPUs.
+      // MIG from driver 570 on: a program sees one compute instance of each GPU instance, and whole GPUs.
       {"mig570", "", "0 1:0 1:1 3:0", ""},
       {"mig570", "CUDA_VISIBLE_DEVICES=MIG-11bb,MIG-10aa", "1:1 1:0", "vv"},
       {"mig570", "CUDA_VISIBLE_DEVICES=MIG-11bb,MIG-11cc", "1:1", "vg"},

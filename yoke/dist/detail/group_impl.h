@@ -20,9 +20,9 @@ namespace yoke::dist {
 
 /// One group's connections, and how many collectives this rank has entered there.
 struct Group::Impl {
-  /// Messages between two ranks are subtracted, since not all ranks take part in them. Gloo counts them.
+  /// Gloo also counts messages between two ranks. They are subtracted, because not all ranks take part in them.
   uint64_t sequence() const {
-    const uint64_t messages = num_messages;  // first: a message is added here before Gloo counts it
+    const uint64_t messages = num_messages;  // read first, because a message is added here before Gloo counts it
     uint64_t count = gloo->getSequenceNumberForGroup();
     count -= std::min(count, messages);
     if (backend != gloo) count += backend->getSequenceNumberForGroup();
@@ -38,7 +38,7 @@ struct Group::Impl {
   c10::intrusive_ptr<c10d::Backend> gloo;     ///< Carries CPU tensors, whatever the World's device.
   c10::intrusive_ptr<c10d::Backend> backend;  ///< The backend of the device; on the CPU the same as `gloo`.
   c10::intrusive_ptr<c10d::ProcessGroup> group;
-  std::atomic<uint64_t> num_messages = 0;       ///< Sent or received through Gloo.
+  std::atomic<uint64_t> num_messages = 0;       ///< The number of messages sent or received through Gloo.
   std::atomic<uint64_t> num_further_calls = 0;  ///< Collectives that the backend does not count: World::should_stop.
 };
 
@@ -46,7 +46,7 @@ struct Group::Job {
   /// Collective over `impl->ranks`. Connects them.
   void connect(const std::shared_ptr<Impl>& impl);
 
-  const int num_exceptions = std::uncaught_exceptions();  ///< Exceptions in flight when it was made.
+  const int num_exceptions = std::uncaught_exceptions();  ///< The exceptions in flight when this object was made.
   RankEnv env;
   std::chrono::milliseconds timeout{};
   c10::Device device = c10::kCPU;

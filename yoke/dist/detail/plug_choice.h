@@ -1,4 +1,5 @@
-// yoke/dist/detail/plug_choice.h -- which plug, given what the drivers show and what libtorch is built for.
+// yoke/dist/detail/plug_choice.h -- chooses the plug, given the devices that drivers show and the libtorch that is
+// installed.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace yoke::dist {
 
-/// The libtorch of this process, by the files beside libc10.so.
+/// The vendors that the libtorch of this process is built for, by the files in the folder of libc10.so.
 struct TorchBuild {
   std::string folder;
   bool has_cuda = false, has_hip = false;
@@ -16,12 +17,12 @@ struct TorchBuild {
 TorchBuild torch_of_this_process();
 
 struct PlugChoice {
-  std::string library;  ///< "libyoke_hip.so"; empty: no plug, and `status` says why.
+  std::string library;  ///< "libyoke_hip.so"; empty: no plug; `status` has the reason.
   PlugStatus status;
 };
 
-/// A GPU that libtorch can use comes first, NVIDIA's before AMD's. Where there are only others, training on the CPU
-/// would be a silent mistake: the status is `missing`, and says what to install.
+/// Prefers a GPU that libtorch can use, NVIDIA's before AMD's. If there are only GPUs that it cannot use, training on
+/// the CPU would be an unnoticed mistake: the status is `missing`, and says what to install.
 PlugChoice choose_plug(const DriverProbe& nvidia, const DriverProbe& amd, const TorchBuild& torch);
 
 }  // namespace yoke::dist

@@ -15,28 +15,28 @@ class Work;
 
 namespace yoke::dist {
 
-/// Some of the calls start an all-reduce of this rank's flag and read the result of the previous one. So the all-reduce
-/// overlaps with the steps in between, and all ranks read the same value at the same call, whenever each was told. The
-/// message also carries how many calls later the next all-reduce should follow, computed from the time that steps take.
-/// The aim is ten all-reduces per second, because on a busy CPU each costs a few tenths of a millisecond of other
-/// threads' time. The calls in between cost nothing.
+/// Some of the calls start an all-reduce of this rank's flag and read the result of the previous one. The all-reduce
+/// thus overlaps with the steps in between, and all ranks read the same value at the same call, whenever each of them
+/// got the signal. The message also carries how many calls later the next all-reduce should follow, computed from the
+/// time that steps take. The aim is ten all-reduces per second, because on a busy CPU each takes a few tenths of a
+/// millisecond from other threads. The calls in between do not communicate.
 ///
 /// Ranks    collective: all ranks make the same number of calls.
 /// Threads  one at a time.
 class StopAgreement {
  public:
   /// `backend` is a Gloo backend that nothing else uses, since otherwise its order would mix with that of the user's
-  /// collectives. Null means that this rank is alone. Each call asks `is_told` once.
+  /// collectives. Null means that this rank is alone. Each call calls `is_told` once.
   StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::function<bool()> is_told);
-  static constexpr int64_t kMaxInterval = 32;  ///< Bounded, since later steps may be slower.
+  static constexpr int64_t kMaxInterval = 32;  ///< A limit, because later steps may be slower.
 
   /// Does not wait for an all-reduce that other ranks have not joined.
   ~StopAgreement();
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
-  /// Returns true if a rank was told to stop, at most 2 * kMaxInterval calls after that. It stays true. Throws what
-  /// c10d throws.
+  /// Returns true if a rank was told to stop, at most 2 * kMaxInterval calls after that. Later calls return true too.
+  /// Throws what c10d throws.
   bool should_stop();
 
   /// Collective. Waits for the all-reduce in flight.

@@ -1,4 +1,4 @@
-// yoke/dist/detail/store.h -- the key-value store through which the ranks of a job meet.
+// yoke/dist/detail/store.h -- the key-value store through which the ranks of a job find each other.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -20,8 +20,8 @@ namespace yoke::dist {
 /// Errors  kUnavailable: the port of rank 0 is taken, or nothing serves it within `timeout`; both name the address.
 c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, std::chrono::milliseconds timeout);
 
-/// libtorch prints no warnings in this process while an object of this class exists. A lost store is an expected end
-/// with a message of ours; libtorch would print a stack trace before it.
+/// libtorch does not print warnings in this process while an object of this class exists. If the store is lost, yoke
+/// prints a message of its own; libtorch would print a stack trace before it.
 class WithoutWarnings {
  public:
   WithoutWarnings();

@@ -1,5 +1,5 @@
-// libyoke_cuda.so or libyoke_hip.so: what needs libtorch_cuda or libtorch_hip, loaded only where there is a GPU
-// (plug.h).
+// libyoke_cuda.so or libyoke_hip.so: the code that needs libtorch_cuda or libtorch_hip, loaded only on machines with a
+// GPU (plug.h).
 #include "yoke/dist/plug.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>

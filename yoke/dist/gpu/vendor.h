@@ -2,8 +2,8 @@
 //
 // PyTorch makes the headers of its ROCm build from CUDA's with its tool hipify (torch/utils/hipify). Files are renamed:
 // c10/cuda/CUDAFunctions.h is c10/hip/HIPFunctions.h there. Names of C++ stay: at::cuda, ProcessGroupNCCL (whose NCCL
-// is then RCCL), and DeviceType::CUDA, which a ROCm device is to every user of libtorch. Only c10's functions moved:
-// they are in c10::hip up to libtorch 2.10, and have that name as well since.
+// is then RCCL), and DeviceType::CUDA, which a ROCm device is to every user of libtorch. Only c10's functions have a
+// different name: c10::hip up to libtorch 2.10; later versions have both names.
 #pragma once
 
 #ifdef USE_ROCM
@@ -24,7 +24,7 @@ namespace runtime = c10::cuda;
 inline constexpr const char* kName = "cuda";
 #endif
 
-/// NVIDIA's have bfloat16 in hardware since Ampere. For AMD's PyTorch says yes to all, whatever the model.
+/// NVIDIA's GPUs have bfloat16 in hardware since Ampere. For AMD's GPUs, PyTorch returns true for every model.
 inline bool has_bfloat16(c10::DeviceIndex index) {
 #ifdef USE_ROCM
   return index >= 0;

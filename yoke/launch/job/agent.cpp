@@ -21,9 +21,9 @@ namespace {
 
 using nlohmann::json;
 using Kind = NodeEvent::Kind;
-/// The output of each stream that may be on its way to the head.
+/// The largest output of each stream that was sent to the head, but not yet acknowledged.
 constexpr int64_t kMaxUnacknowledgedBytes = 1 << 20;
-/// How long, beyond the grace, a head may take to answer the request to end.
+/// How long, beyond the grace period, the head may take to answer a request to end the job.
 constexpr std::chrono::seconds kHeadPatience{5};
 constexpr std::chrono::seconds kDrain{1};
 constexpr std::chrono::seconds kLongestTurn{1};
@@ -34,7 +34,7 @@ std::string host_name() {
   return name;
 }
 
-/// Where the head's connection reached this host. SSH_CONNECTION is "CLIENT PORT SERVER PORT".
+/// The address of this host by which the head reached it. SSH_CONNECTION is "CLIENT PORT SERVER PORT".
 std::string address_by_ssh() {
   const char* const connection = std::getenv("SSH_CONNECTION");
   if (connection == nullptr) return "";
@@ -61,24 +61,24 @@ class Agent : public Launcher {
 
   enum class Outcome { kEnded, kLost, kCut };
 
-  /// Returns when the job is over or the head is lost; no rank is left then.
+  /// Returns when the job is over or the head is lost. No rank is running then.
   Outcome serve(Channel& head) {
     head_ = &head;
     outcome_.reset();
     std::fill(std::begin(unacknowledged_), std::end(unacknowledged_), 0);
     tell({.kind = Kind::kReady, .info = info_});
-    info_.is_return = true;  // if it comes again
+    info_.is_return = true;  // for the next connection, if this one is cut
     for (const auto& text : notices_) tell({.kind = Kind::kNotice, .text = text});
     notices_.clear();
     while (!outcome_) step();
     node_.order(Order::kKill, 0);
-    // A screen whose reader does not read is not waited for once somebody wants the end.
+    // Once a signal asked for the end, a screen whose reader does not read is not waited for.
     while (is_running_ && !(has_ended_ && stop_signal_ != 0)) step();
     head_ = nullptr;
     return *outcome_;
   }
 
-  /// Without a head: answers those who ask. Returns whether it was told to end.
+  /// Handles signals and requests of `yoke` commands while there is no head. Returns whether a signal asked it to end.
   bool wait_alone(std::chrono::milliseconds limit) {
     turn({}, limit);
     return stop_signal_ != 0;
@@ -87,7 +87,7 @@ class Agent : public Launcher {
   int exit_code() const { return exit_code_with_output(exit_code_); }
   using Launcher::say;
 
-  /// Output that was printed may still wait for its reader.
+  /// Waits for the reader of output that ranks have printed.
   void finish_screen() {
     const auto until = loop_.now() + kDrain;
     while (screen_ && screen_->is_waiting() && (stop_signal_ == 0 || loop_.now() < until)) step();
@@ -130,7 +130,7 @@ class Agent : public Launcher {
     turn(sources, kLongestTurn);
     if (has_head()) receive();
     if (give_up_at_ && loop_.now() >= *give_up_at_ && !outcome_) {
-      say("the head of the job does not answer; ending this node's ranks");
+      say("the head node does not answer; ending this node's ranks");
       outcome_ = Outcome::kLost;
     }
   }
@@ -150,7 +150,7 @@ class Agent : public Launcher {
 
   void on_stop(StopHow) override { ask_to_end(SIGTERM); }
 
-  /// Reports the signal to the head, which decides.
+  /// Reports the signal to the head, which decides what to do.
   void ask_to_end(int signal) {
     stop_signal_ = signal;
     job_.is_stopping = true;
@@ -164,13 +164,13 @@ class Agent : public Launcher {
         obey(*message);
         if (outcome_) return;
       }
-    } catch (const std::exception& error) {  // errors of JSON too
-      say(fmt::format("the head of the job: {}", error.what()));
+    } catch (const std::exception& error) {  // also those of the JSON library
+      say(fmt::format("lost the head node: {}", error.what()));
       outcome_ = Outcome::kLost;
       return;
     }
     if (!head_->end()) return;
-    say(fmt::format("lost the head of the job: {}", *head_->end()));
+    say(fmt::format("lost the head node: {}", *head_->end()));
     outcome_ = head_->was_silent() ? Outcome::kCut : Outcome::kLost;
   }
 
@@ -213,8 +213,8 @@ class Agent : public Launcher {
   NodeInfo info_;
   LocalNode node_;
   Channel* head_ = nullptr;
-  bool is_running_ = false;  ///< It has ranks, or output of them that was not read.
-  bool has_ended_ = false;   ///< All ranks have.
+  bool is_running_ = false;  ///< Ranks are running, or some of their output was not read yet.
+  bool has_ended_ = false;   ///< All ranks have ended.
   std::optional<Outcome> outcome_;
   int exit_code_ = 0;
   int stop_signal_ = 0;

@@ -1,4 +1,4 @@
-// yoke/launch/job/agent.h -- the launcher of a node that is not the head's: it does what the head of the job says.
+// yoke/launch/job/agent.h -- the launcher of a node that is not the head node: it does what the head node orders.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,9 +14,9 @@ namespace yoke::launch {
 int serve_head(const LaunchSpec& spec, Channel& channel);
 
 /// Connects this node to the head's endpoint, and shows the output of its ranks on its own screen. Waits until there is
-/// a head. After a cut it connects again, if the job may continue without this node or start again.
-/// Returns the exit status of the job. Errors  kTimeout, kUnavailable, kPermissionDenied: there is no head, or it
-/// refuses.
+/// a head. If the connection is cut, it connects again, provided that the job may continue without this node or start
+/// again. Returns the exit status of the job. Errors  kTimeout, kUnavailable, kPermissionDenied: there is no head, or
+/// it refuses this node.
 int join_job(const LaunchSpec& spec, const NodesSpec& nodes);
 
 }  // namespace yoke::launch

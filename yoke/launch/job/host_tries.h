@@ -1,4 +1,4 @@
-// yoke/launch/job/host_tries.h -- when to try again to start an agent on each host, and what has been said about it.
+// yoke/launch/job/host_tries.h -- when to try again to start an agent on each host, and which failures were reported.
 // Pure.
 #pragma once
 
@@ -23,9 +23,9 @@ class HostTries {
     host.pause = std::min(2 * host.pause, kLongestPause);
     return true;
   }
-  /// Whether the failure of host `index` is still to be told: once until the host is there again.
+  /// Whether to report the failure of host `index`: only its first one since the host was last reached.
   bool take_complaint(size_t index) { return !std::exchange(hosts_[index].has_said, true); }
-  /// Host `index` is there.
+  /// Notes that host `index` was reached.
   void forget(size_t index) { hosts_[index] = {}; }
 
  private:

@@ -17,28 +17,28 @@ struct JobRank {
   int64_t rank = 0;
   int64_t local_rank = 0;
   std::string host;
-  int64_t pid = 0;                 ///< On its host; 0: it has not started yet.
-  std::optional<int> wait_status;  ///< Set once it has ended.
+  int64_t pid = 0;                 ///< The PID on its host; 0: it has not started yet.
+  std::optional<int> wait_status;  ///< Unset until it has ended.
   StreamPlan out, err;             ///< Where its lines go.
-  std::string prefix;              ///< Begins each of its lines.
+  std::string prefix;              ///< The beginning of each of its lines.
 
   bool is_up() const { return pid > 0 && !wait_status; }
   bool operator==(const JobRank&) const = default;
 };
 
 struct Job {
-  int64_t pid = 0;  ///< That of the launcher, by which `yoke` commands name the job.
+  int64_t pid = 0;  ///< The launcher's PID, by which `yoke` commands name the job.
   std::string name;
   std::string run_id;
   std::vector<std::string> argv;
-  std::string folder;  ///< The one that it was started in.
-  std::string host;    ///< The one that the launcher runs on.
+  std::string folder;  ///< The folder in which the job was started.
+  std::string host;    ///< The host of the launcher.
   std::chrono::system_clock::time_point started_at;
   int64_t num_ranks = 0;
   int64_t num_restarts = 0;
   int64_t max_restarts = 0;
   bool is_stopping = false;    ///< It was told to stop, by a signal or by `yoke stop`.
-  std::vector<JobRank> ranks;  ///< Those of this attempt.
+  std::vector<JobRank> ranks;  ///< The ranks of this attempt.
 
   void begin_attempt(const std::vector<RankPlan>& plans, int64_t restart_count);
   void on_started(int64_t rank, int64_t rank_pid);
@@ -53,7 +53,7 @@ Job describe_job(const LaunchSpec& spec);
 
 /// docs/jobs.md has the keys.
 nlohmann::ordered_json to_json(const Job& job);
-/// Errors  nlohmann::json::exception: a key is missing or has another type.
+/// Errors  nlohmann::json::exception: a key is missing or has the wrong type.
 Job parse_job(const nlohmann::ordered_json& json);
 
 }  // namespace yoke::launch

@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 constexpr size_t kMaxAnswerBytes = 64 << 20;  // enough for a job of more than ten thousand ranks
 
 Error no_answer(const JobAddress& address) {
-  return {ErrorCode::kDataLoss, "job {}: what listens there does not answer as `yoke run` does", address.pid};
+  return {ErrorCode::kDataLoss, "job {}: its process does not answer as `yoke run` does", address.pid};
 }
 
 /// kBusy: the listener has a full queue of connections.
@@ -40,7 +40,7 @@ Connected connect_to(const JobAddress& address, UniqueFd& fd) {
   address.name.copy(name.sun_path + 1, address.name.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.name.size());
   fd = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) throw system_error(errno, "making a socket");
+  if (!fd) throw system_error(errno, fmt::format("making a socket to ask job {}", address.pid));
   if (connect(fd.value(), reinterpret_cast<sockaddr*>(&name), size) == 0) return Connected::kYes;
   return errno == EAGAIN || errno == EINTR ? Connected::kBusy : Connected::kNo;
 }
@@ -132,7 +132,7 @@ void JobConnection::ask(const Json& question) {
   }
 }
 
-/// Returns false if nothing arrived until then, or the launcher has closed the connection.
+/// Returns false if nothing arrived in time, or the launcher has closed the connection.
 bool JobConnection::receive(JobTime until) {
   while (fd_) {
     char buffer[1 << 16];
@@ -210,8 +210,8 @@ std::optional<RecentLines::Line> JobConnection::take_line() {
 
 namespace {
 
-/// The kernel returns the list in pieces, and sockets come and go between two of them. A socket that one reading misses
-/// is found by one of three.
+/// The kernel returns the list in pieces, so a reading can miss a socket if others are opened or closed meanwhile. The
+/// file is read three times, so that one of the readings has it.
 std::vector<JobAddress> list_addresses() {
   std::vector<JobAddress> all;
   for (int i = 0; i < 3; ++i) {
@@ -235,7 +235,7 @@ std::vector<FoundJob> find_jobs(milliseconds patience) {
     std::erase_if(addresses, [&](const JobAddress& address) {
       UniqueFd fd;
       const auto connected = connect_to(address, fd);
-      if (connected == Connected::kBusy) return false;  // perhaps no launcher: ask the others first
+      if (connected == Connected::kBusy) return false;  // it may not be a launcher, so the others are asked first
       if (connected == Connected::kNo || !is_who_it_says(fd.value(), address)) return true;
       asked.push_back(JobConnection(address, std::move(fd)));
       asked.back().ask_job();
@@ -269,14 +269,16 @@ const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string&
   }
   if (meant.size() == 1) return *meant.front();
   if (name.empty() && meant.empty()) {
-    throw Error(ErrorCode::kNotFound, "no job of this user runs here; those of others are named by their PID: {}",
+    throw Error(ErrorCode::kNotFound, "no job of this user runs here; name a job of a different user by its PID: {}",
                 listed(jobs));
   }
   if (name.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "which job? {} run here: {}; see `yoke jobs`", jobs.size(), listed(jobs));
+    throw Error(ErrorCode::kInvalidArgument, "{} jobs run here; name one by its PID: {}; see `yoke jobs`", jobs.size(),
+                listed(jobs));
   }
   if (meant.empty()) {
-    throw Error(ErrorCode::kNotFound, "no job `{}`; there is {}; see `yoke jobs`", printable(name), listed(jobs));
+    throw Error(ErrorCode::kNotFound, "no job `{}` runs here, but these do: {}; see `yoke jobs`", printable(name),
+                listed(jobs));
   }
   std::vector<FoundJob> those;
   for (const auto* found : meant) those.push_back(*found);

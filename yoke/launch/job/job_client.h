@@ -1,7 +1,7 @@
 // yoke/launch/job/job_client.h -- finds the jobs that run on this machine, and asks them questions.
 //
-// Anybody may listen under any name. A socket is trusted only if the kernel says that its listener has the process id
-// and the user that are in the socket's name.
+// Any process may listen under any name. A socket is trusted only if the kernel says that its listener has the process
+// id and the user that are in the socket's name.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace yoke::launch {
 
-/// The name of a launcher's socket, and what it says.
+/// The name of a launcher's socket, and the values in the name.
 struct JobAddress {
   std::string name;  ///< "yoke/UID/PID/RANDOM"
   int64_t uid = 0;
@@ -32,19 +32,21 @@ std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid);
 
 using JobTime = std::chrono::steady_clock::time_point;
 
-/// A conversation with a launcher. No function waits longer than `until` for a launcher that does not answer (Ctrl-Z).
+/// A connection to a launcher, over which it answers questions. No function waits longer than `until` for a launcher
+/// that does not answer (Ctrl-Z).
 class JobConnection {
  public:
-  /// nullopt: nobody listens, or the listener is not the one that the name says.
+  /// nullopt: no process listens, or its PID or user is not the one in the name.
   static std::optional<JobConnection> open(const JobAddress& address, JobTime until);
 
-  /// Errors of all functions: kDataLoss when the answer is not that of a launcher.
+  /// Errors of all functions: kDataLoss: the answer is not that of a launcher.
   void ask_job();
   void ask_stop(bool now);
   /// `last`: only this number of the lines that are kept, or of those of `rank` if it is given.
   void ask_logs(bool follow, std::optional<int64_t> last = {}, std::optional<int64_t> rank = {});
-  std::optional<Job> read_job(JobTime until);  ///< nullopt: no answer until then, or it has closed.
-  /// nullopt: no line until then, or there are no more (is_over()), or the launcher has closed the connection.
+  /// nullopt: no answer came in time, or the launcher has closed the connection.
+  std::optional<Job> read_job(JobTime until);
+  /// nullopt: no line came in time, or there are no more (is_over()), or the launcher has closed the connection.
   std::optional<RecentLines::Line> read_line(JobTime until);
 
   const JobAddress& address() const { return address_; }
@@ -65,13 +67,13 @@ class JobConnection {
   JobAddress address_;
   UniqueFd fd_;
   std::string received_;
-  size_t num_taken_ = 0;  ///< Bytes of received_ that were taken.
+  size_t num_taken_ = 0;  ///< The number of bytes of received_ that were read.
   bool is_over_ = false;
 };
 
 struct FoundJob {
   JobAddress address;
-  std::optional<Job> job;  ///< nullopt: its launcher exists and does not answer.
+  std::optional<Job> job;  ///< nullopt: its launcher exists, but does not answer.
 };
 
 /// The jobs of this user, or of all users for root, in the order of their PIDs.

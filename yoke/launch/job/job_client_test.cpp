@@ -18,7 +18,8 @@ using testing::Not;
 constexpr const char* kSockets =
     "Num       RefCount Protocol Flags    Type St Inode Path\n"
     "0000000000000000: 00000002 00000000 00010000 0001 01 57821 @yoke/1000/812/00112233445566aa\n"
-    "0000000000000000: 00000003 00000000 00000000 0001 03 57822 @yoke/1000/812/00112233445566aa\n"  // a client of it
+    // The socket of a client.
+    "0000000000000000: 00000003 00000000 00000000 0001 03 57822 @yoke/1000/812/00112233445566aa\n"
     "0000000000000000: 00000002 00000000 00010000 0001 01 57823 @yoke/0/77/ffffffffffffffff\n"
     "0000000000000000: 00000002 00000000 00010000 0005 01 57824 @yoke/1000/813/00112233445566aa\n"  // SOCK_SEQPACKET
     "0000000000000000: 00000002 00000000 00010000 0001 01 57825 /run/@yoke/1000/814/00112233445566aa\n"
@@ -55,13 +56,14 @@ TEST(ChooseJob, ByPidByRunIdOrAlone) {
   EXPECT_EQ(choose_job(jobs, "20").address.pid, 20) << "a PID before a run id";
   EXPECT_THAT(complaint(jobs, "none", ErrorCode::kInvalidArgument),
               AllOf(HasSubstr("2 jobs have the run id `none`"), HasSubstr("30 (./train)"), Not(HasSubstr("10 ("))));
-  EXPECT_THAT(complaint(jobs, "", ErrorCode::kInvalidArgument), HasSubstr("which job? 4 run here: 10 (./train), 20"));
+  EXPECT_THAT(complaint(jobs, "", ErrorCode::kInvalidArgument),
+              HasSubstr("4 jobs run here; name one by its PID: 10 (./train), 20"));
   EXPECT_THAT(complaint(jobs, "50", ErrorCode::kNotFound), HasSubstr("no job `50`"));
   jobs.resize(1);
   EXPECT_EQ(choose_job(jobs, "").address.pid, 10);
   jobs[0].address.uid = geteuid() + 1;
   EXPECT_THAT(complaint(jobs, "", ErrorCode::kNotFound),
-              HasSubstr("no job of this user runs here; those of others are named by their PID: 10 (./train)"));
+              HasSubstr("no job of this user runs here; name a job of a different user by its PID: 10 (./train)"));
   EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);
   jobs[0].job.reset();  // stopped by Ctrl-Z: its PID is known
   EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);

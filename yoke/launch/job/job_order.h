@@ -12,12 +12,12 @@
 
 namespace yoke::launch {
 
-/// A new attempt begins: what is known of the ranks of the one before is forgotten.
+/// A new attempt begins: the executor forgets the ranks of the attempt before.
 struct BeginAttempt {
   int64_t num_ranks = 0;
-  int64_t num_starts = 0;  ///< Before this one.
+  int64_t num_starts = 0;  ///< The number of starts before this one.
 };
-/// The node shall take a port for the ranks' store at `address`: kPrepared or kRefused follows.
+/// The node shall take a port for the ranks' TCPStore at `address`: kPrepared or kRefused follows.
 struct PrepareNode {
   int node = 0;
   std::string address;
@@ -26,7 +26,7 @@ struct StartNode {
   int node = 0;
   Place place;
 };
-/// For the processes of the node: a signal, SIGKILL, or the end of the store.
+/// A signal to the processes of the node, SIGKILL for them, or the end of the store.
 struct TellNode {
   int node = 0;
   Order order = Order::kNone;
@@ -36,9 +36,9 @@ struct TellNode {
 struct EndNode {
   int node = 0;
   int exit_status = 0;
-  std::string reason;  ///< Empty: it needs none.
+  std::string reason;  ///< The reason for the user of the node; empty: none is needed.
 };
-/// The node was lost, and nothing asks for it any more.
+/// The node was lost, and the policy does not refer to it any more.
 struct ForgetNode {
   int node = 0;
 };
@@ -46,17 +46,17 @@ struct ForgetNode {
 struct StartAgent {
   size_t host = 0;
 };
-/// A whole line for the user.
+/// Prints a whole line for the user.
 struct Say {
   std::string line;
 };
-/// Ranks of this attempt failed: the user shall see what is known about it.
+/// Ranks of this attempt failed: prints what is known about the failure.
 struct ShowFailure {
-  int64_t first_exited = 0;  ///< The rank whose end was seen first.
+  int64_t first_exited = 0;  ///< The rank that ended first, as far as the launcher knows.
 };
-/// The attempt is over and another one follows: its failure is not the job's.
+/// A new attempt follows, so the failure of the last one is not reported as the job's.
 struct ForgetFailure {};
-/// The job is over. What it printed may still wait for its reader.
+/// The job is over. Its output may still wait for a reader.
 struct Finish {
   std::string reason;  ///< One line; empty after success.
 };

@@ -49,8 +49,10 @@ void JobPolicy::gather(Time now) {
   if (verdict == Membership::Verdict::kTooFew) {
     const auto& options = membership_.options();
     ranks_.on_refused(exit_status(ErrorCode::kTimeout),
-                      fmt::format("{} of at least {} nodes joined within {}: {}", membership_.choose().size(),
-                                  options.min_nodes, format_duration(options.join_timeout), describe(members_)),
+                      fmt::format("only {} of at least {} nodes joined within {} ({}); start the missing ones, or "
+                                  "raise join_timeout in --rdzv-conf",
+                                  membership_.choose().size(), options.min_nodes, format_duration(options.join_timeout),
+                                  describe(members_)),
                       now);
     return finish();
   }
@@ -62,11 +64,11 @@ void JobPolicy::say_missing(Time now) {
   if (has_said_missing_ || now < gathering_since_ + kSayMissingAfter) return;
   has_said_missing_ = true;
   const auto count = membership_.num_nodes();
-  say(fmt::format("waiting for {} nodes, {} {} here: {}", describe_number(nodes_.membership), count,
-                  count == 1 ? "is" : "are", describe(members_)));
+  say(fmt::format("waiting for {} nodes, of which {} joined so far: {}", describe_number(nodes_.membership), count,
+                  describe(members_)));
 }
 
-/// Has agents started on hosts that have none.
+/// Orders agents for the hosts that have none.
 void JobPolicy::reach_hosts(Time now) {
   for (size_t host = 0; host < nodes_.hosts.size(); ++host) {
     const bool is_there =
@@ -77,7 +79,7 @@ void JobPolicy::reach_hosts(Time now) {
 
 void JobPolicy::say_unreachable(size_t host, const std::string& why) {
   if (!tries_.take_complaint(host) || spec_.quiet) return;
-  say(fmt::format("cannot use host {}, trying again: {}", nodes_.hosts[host].name, printable(why)));
+  say(fmt::format("cannot use host {}: {}; trying again", nodes_.hosts[host].name, printable(why)));
 }
 
 void JobPolicy::forget_lost() {
@@ -88,7 +90,7 @@ void JobPolicy::forget_lost() {
   });
 }
 
-/// Gives every rank its number and its place.
+/// Chooses the nodes, and gives every rank its number and its node.
 void JobPolicy::begin_start(Time now) {
   chosen_ = membership_.choose();
   const auto& first = members_.at(chosen_.front());
@@ -109,11 +111,12 @@ void JobPolicy::begin_start(Time now) {
   ranks_.begin(place_.world_size, hosts);
   order(BeginAttempt{place_.world_size, ranks_.num_starts()});
   if (is_out_of_reach(address, members_, chosen_)) {
-    ranks_.on_refused(exit_status(ErrorCode::kInvalidArgument),
-                      fmt::format("the ranks' store would be at {} on rank 0's host, which other hosts cannot reach; "
-                                  "name that host by an address that they reach, or give --master-addr",
-                                  address),
-                      now);
+    ranks_.on_refused(
+        exit_status(ErrorCode::kInvalidArgument),
+        fmt::format("the ranks' TCPStore would be at {} on rank 0's host, which other hosts cannot reach; "
+                    "name that host by an address that they reach, or give --master-addr",
+                    address),
+        now);
     return end_attempt(now);
   }
   for (const int id : chosen_) members_.at(id).state = MemberState::kPreparing;
@@ -135,7 +138,7 @@ void JobPolicy::prepare(Time now) {
   end_attempt(now);
 }
 
-/// Starts one node, because it may refuse at once, and then the others are not started.
+/// Starts one node at a time: if it refuses at once, the others are not started.
 void JobPolicy::start_next() {
   const auto index = static_cast<size_t>(place_.node_rank);
   if (ranks_.exit_code() == 0 && index < chosen_.size()) {
@@ -156,11 +159,11 @@ void JobPolicy::run(Time now) {
   release_store();
   if (!takes_any_part(members_) || is_drain_over(now)) return end_attempt(now);
   if (!nodes_.is_elastic()) return;
-  forget_lost();  // for the next start
+  forget_lost();  // so that its host can be tried again for the next start
   reach_hosts(now);
 }
 
-/// The program that serves the ranks' store ends after the ranks of all nodes.
+/// The program that serves the ranks' TCPStore ends after the ranks of all nodes.
 void JobPolicy::release_store() {
   const auto id = last_with_store(members_);
   if (!id) return;

@@ -1,4 +1,4 @@
-// The events. job_phases.cpp has what follows from the state and the time.
+// The functions for events. job_phases.cpp has the decisions that follow from the state and the time.
 #include "yoke/launch/job/job_policy.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 using Kind = NodeEvent::Kind;
 /// How long output that was already printed may wait for its reader after the user asked to stop.
 constexpr std::chrono::seconds kDrainAfterStop{1};
-/// The source of signals to the head itself, beside the ids of nodes.
+/// Stands for the head itself as the source of a signal; other sources are ids of nodes.
 constexpr int kHeadItself = -1;
 
 }  // namespace
@@ -97,10 +97,11 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
 JobOrders JobPolicy::on_heard(const std::function<Time(int id)>& last_heard) {
   for (const auto& [id, holder, rank] : membership_.find_conflicts(last_heard)) {
     auto& member = members_.at(id);
-    if (member.info.is_return) continue;  // messages that were on their way when it was cut off may come only now
+    if (member.info.is_return) continue;  // messages that were sent before it was cut off may arrive only now
     const auto& other = members_.at(holder);
     refuse(id, member,
-           fmt::format("--node-rank {} is taken by {}", rank, other.is_heads_own ? "the head" : printable(other.name)));
+           fmt::format("--node-rank {} is taken by {}", rank,
+                       other.is_heads_own ? "the head node" : printable(other.name)));
   }
   return take_orders();
 }
@@ -127,31 +128,31 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
   member.state = MemberState::kWaiting;
   member.info = info;
   if (member.host) {
-    member.info.host = member.name;  // as the user calls it
+    member.info.host = member.name;  // the name that the user gave
     member.info.node_rank = static_cast<int64_t>(*member.host);
     tries_.forget(*member.host);
   } else {
     member.name = info.host;
   }
   if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
-    return refuse(id, member, fmt::format("the node has --nnodes {}, but the head has {}", info.nnodes, ours));
+    return refuse(id, member, fmt::format("the node has --nnodes {}, but the head node has {}", info.nnodes, ours));
   }
   if (info.max_restarts != 0 && info.max_restarts != spec_.max_restarts) {
     return refuse(
         id, member,
-        fmt::format("the node has --max-restarts {}, but the head has {}", info.max_restarts, spec_.max_restarts));
+        fmt::format("the node has --max-restarts {}, but the head node has {}", info.max_restarts, spec_.max_restarts));
   }
   membership_.add(id, member.info.node_rank, now);
 }
 
-/// The job continues without this node.
+/// Dismisses this node with a message; the job continues without it.
 void JobPolicy::refuse(int id, Member& member, const std::string& why) {
   say(fmt::format("refused host {}: {}", printable(member.name), why));
   dismiss(id, member, exit_status(ErrorCode::kPermissionDenied),
-          fmt::format("{}: the head of the job refuses this node: {}", spec_.name, why));
+          fmt::format("{}: the head node refuses this node: {}", spec_.name, why));
 }
 
-/// From now on it is no node of the job. It ends when its ranks have ended.
+/// Removes the node from the job. Its launcher ends when its ranks have ended.
 void JobPolicy::dismiss(int id, Member& member, int exit_status, const std::string& why) {
   member.leaves_with = exit_status;
   membership_.remove(id);
@@ -162,7 +163,8 @@ void JobPolicy::dismiss(int id, Member& member, int exit_status, const std::stri
 
 void JobPolicy::on_refused(Member& member, const NodeEvent& event, Time now) {
   const auto text = member.notice_prefix() + printable(event.text);
-  if (!member.takes_part() && (nodes_.is_elastic() || is_gathering_again_)) return say(text);  // the job can do without
+  // The job can start without this node.
+  if (!member.takes_part() && (nodes_.is_elastic() || is_gathering_again_)) return say(text);
   if (member.takes_part()) member.leave_start();
   tell(ranks_.on_refused(event.value, text, now));
 }
@@ -175,7 +177,7 @@ void JobPolicy::on_ended(Member& member, Time now) {
 void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now) {
   const auto before = std::exchange(member.state, MemberState::kLost);
   membership_.remove(id);
-  if (phase_ == Phase::kEnding) return;  // it was told that the job is over
+  if (phase_ == Phase::kEnding) return;  // the node ends because the job is over
   const auto text = fmt::format("lost host {}: {}", printable(member.name), printable(why));
   if (takes_part(before)) {
     tell(ranks_.on_node_lost(text, member.ranks, nodes_.is_elastic(), now));
@@ -195,30 +197,31 @@ bool JobPolicy::too_few_hosts_left() const {
   return static_cast<int64_t>(nodes_.hosts.size()) - num_lost(members_) < nodes_.membership.min_nodes;
 }
 
-/// The launcher of another node was told to end: the node leaves, if the job can continue without it; otherwise the job
-/// ends.
+/// The launcher of a node received a signal to end. The node leaves if the job can continue without it; otherwise the
+/// job ends.
 void JobPolicy::on_node_signal(int id, Member& member, int signal, Time now) {
   if (member.leaves_with) return;
   if (!may_leave(member)) return stop(ranks_.on_signal(signal, now, id), now);
   dismiss(id, member, 128 + signal);
   if (!member.takes_part()) return;
-  tell(ranks_.on_node_leaving(fmt::format("host {} leaves ({})", printable(member.name), signal_name(signal)), signal,
-                              now));
+  tell(ranks_.on_node_leaving(
+      fmt::format("host {} received {} and leaves the job", printable(member.name), signal_name(signal)), signal, now));
 }
 
 bool JobPolicy::may_leave(const Member& member) const {
-  const bool is_spare = !member.takes_part() && has_processes(members_);  // the others run without it
+  const bool is_spare = !member.takes_part() && has_processes(members_);  // the ranks of the other nodes run without it
   return is_spare ||
          (nodes_.is_elastic() && !ranks_.is_ending() && membership_.num_nodes() - 1 >= nodes_.membership.min_nodes);
 }
 
-/// A node without its guardian can start nothing more. In an elastic job it counts as lost, and a node that waits is
-/// not needed.
+/// A node whose guardian was killed cannot start ranks any more. In an elastic job it counts as lost. A node that only
+/// waits is dismissed.
 void JobPolicy::on_guardian_lost(int id, Member& member, int pid, Time now) {
   if (member.is_heads_own || (member.takes_part() && !nodes_.is_elastic())) {
     return tell(ranks_.on_guardian_lost(pid, on_host(member)));
   }
-  const auto text = fmt::format("the guardian process (pid {}{}) was killed", pid, on_host(member));
+  const auto text =
+      fmt::format("the process that starts and watches the ranks (pid {}{}) was killed", pid, on_host(member));
   const bool took_part = member.takes_part();
   dismiss(id, member, exit_status(ErrorCode::kUnavailable));
   if (took_part) {
@@ -232,7 +235,7 @@ void JobPolicy::say(const std::string& text) { order(Say{fmt::format("{}: {}", s
 
 void JobPolicy::stop(const RankPolicy::Decision& decision, Time now) {
   is_stopping_ = true;
-  if (!has_processes(members_)) drain_until_ = now;  // only the reader of our output is being waited for
+  if (!has_processes(members_)) drain_until_ = now;  // the job only waits for the reader of its output
   tell(decision);
 }
 
@@ -240,7 +243,7 @@ void JobPolicy::tell(const RankPolicy::Decision& decision) {
   if (!decision.notice.empty()) order(Say{decision.notice});
   if (decision.order == Order::kNone) return;
   for (const auto& [id, member] : members_) {
-    // Nodes that connected to us get the signal directly: a scheduler signals the launchers of all nodes.
+    // Nodes that connected by themselves are left out: a scheduler signals the launchers of all nodes directly.
     if (decision.order == Order::kForward && !member.is_heads_own && !member.host) continue;
     if (member.takes_part()) order(TellNode{id, decision.order, decision.signal});
   }

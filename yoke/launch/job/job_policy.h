@@ -1,10 +1,10 @@
 // yoke/launch/job/job_policy.h -- the head's decisions about a job: which nodes take part, when ranks start and end,
 // and what the user is told. Pure: events and the time go in, orders come out (job_order.h).
 //
-// An event is a function on_...(): of a node (NodeEvent), of a signal, of `yoke stop`, of an agent that was or could
-// not be started. After each turn of its loop the executor asks decide() for what follows from the state and the time,
-// and carries out the answer, until there is nothing more to do. Events may come while orders are carried out (a node
-// of this machine answers at once); their orders are carried out first.
+// An event is a call of a function on_...(): it comes from a node (NodeEvent), a signal, `yoke stop`, or the start of
+// an agent. After each turn of its loop the executor asks decide() for what follows from the state and the time, and
+// carries out the answer, until there is nothing more to do. Events may come while orders are carried out (a node of
+// this machine answers at once); their orders are carried out first.
 //
 //   kGathering  waits for nodes          -> kPreparing  enough nodes are there
 //                                        -> kEnding     a signal, a host that is needed and fails, too few in time
@@ -16,8 +16,8 @@
 //                                        -> kEnding
 //   kEnding     output is being read     -> kOver       it was read, or the user does not wait for it
 //
-// It owns three deciders that know nothing of each other: RankPolicy (which rank failed, and what follows), Membership
-// (which nodes, and when to start), HostTries (when to try a host again).
+// It owns three parts that decide independently of each other: RankPolicy (which rank failed, and what follows),
+// Membership (which nodes, and when to start), HostTries (when to try a host again).
 #pragma once
 
 #include <functional>
@@ -42,36 +42,37 @@ class JobPolicy {
   /// `spec` and `nodes` outlive the policy.
   JobPolicy(const LaunchSpec& spec, const NodesSpec& nodes, Time now);
 
-  // Nodes. An id is given once.
+  // Nodes. An id is never used again.
 
-  /// The node that the head is part of; it is ready at once.
+  /// Adds the node that the head is part of; it is ready at once.
   int add_own_node(NodeInfo info, Time now);
-  /// A node that came by itself.
+  /// Adds a node that connected by itself.
   int add_node();
   int on_agent_started(size_t host);
   JobOrders on_agent_failed(size_t host, const std::string& why);
 
   /// Events of nodes that are unknown or lost are ignored.
   JobOrders on_node_event(int id, const NodeEvent& event, Time now);
-  /// `last_heard(id)`: when something was last heard of that node. Nodes that ask for another's node rank are refused.
+  /// `last_heard(id)`: when that node last sent something. A node that asks for the node rank of a live node is
+  /// refused.
   JobOrders on_heard(const std::function<Time(int id)>& last_heard);
 
   // The user.
 
   JobOrders on_signal(int signal, Time now);
-  /// SIGINT of a terminal whose keyboard a rank has.
+  /// SIGINT by Ctrl-C on a terminal from which a rank reads.
   JobOrders on_interrupt_at_rank(Time now);
   JobOrders on_stop(StopHow how, Time now);
 
   // The time.
 
   enum class Screen { kIsWritten, kIsWaiting };
-  /// What is to be done now; empty: nothing until the next event or next_time().
+  /// Returns the orders for now; none: there is nothing to do until the next event or next_time().
   JobOrders decide(Time now, Screen screen);
   std::optional<Time> next_time() const;
 
   Phase phase() const { return phase_; }
-  bool is_stopping() const { return is_stopping_; }  ///< By a signal to a launcher or `yoke stop`.
+  bool is_stopping() const { return is_stopping_; }  ///< A signal to a launcher or `yoke stop` asked for the end.
   const RankPolicy& ranks() const { return ranks_; }
   const Membership& membership() const { return membership_; }
   bool has(int id) const { return members_.contains(id); }  ///< False once a lost node is forgotten.
@@ -110,7 +111,7 @@ class JobPolicy {
   void stop(const RankPolicy::Decision& decision, Time now);
   void tell(const RankPolicy::Decision& decision);
   JobOrders take_orders();
-  std::string on_host(const Member& member) const;  ///< " on b" where there are several nodes.
+  std::string on_host(const Member& member) const;  ///< " on b" if there are several nodes, else empty.
   bool is_drain_over(Time now) const { return drain_until_ && now >= *drain_until_; }
 
   const LaunchSpec& spec_;
@@ -122,15 +123,15 @@ class JobPolicy {
   int last_id_ = -1;
   Phase phase_ = Phase::kGathering;
   bool is_stopping_ = false;
-  std::optional<Time> drain_until_;  ///< Until when to wait for readers of the output; unset: no limit.
-  JobOrders orders_;                 ///< Of the event that is being handled.
+  std::optional<Time> drain_until_;  ///< The end of waiting for readers of the output; unset: no limit.
+  JobOrders orders_;                 ///< The orders for the event that is being handled.
 
   Time gathering_since_;
   bool is_gathering_again_ = false;
   bool has_said_missing_;
 
   std::vector<int> chosen_;  ///< The nodes of this start, by node rank.
-  Place place_;              ///< Of the node that starts next.
+  Place place_;              ///< The place of the node that starts next.
   std::optional<uint16_t> master_port_;
 };
 

@@ -1,4 +1,4 @@
-// Every event in every state.
+// Tables of every event in every state of a node.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -15,7 +15,7 @@ namespace {
 using Kind = NodeEvent::Kind;
 using Phase = JobPolicy::Phase;
 
-/// The head's own node is 0, b is the last one; both have one rank. Returns the id of b, in this state.
+/// Brings node b into this state, and returns its id. The head's own node is 0, b is the last one; both have one rank.
 int bring_b_to(JobScene& scene, MemberState state) {
   const bool is_spare = state == MemberState::kWaiting || state == MemberState::kLeft || state == MemberState::kLost;
   if (state == MemberState::kConnecting) return scene->add_node();
@@ -37,7 +37,7 @@ constexpr std::array kMemberStates = {MemberState::kConnecting, MemberState::kWa
                                       MemberState::kRunning,    MemberState::kOnlyStore, MemberState::kDraining,
                                       MemberState::kLeft,       MemberState::kLost};
 
-/// The events of b that the tables below are about.
+/// The events of node b in the tables below.
 std::vector<std::pair<std::string, NodeEvent>> node_events() {
   return {{"kReady", {.kind = Kind::kReady, .info = JobScene::info_of("b")}},
           {"kPrepared", {.kind = Kind::kPrepared, .value = 5000}},
@@ -80,8 +80,8 @@ testing::AssertionResult is_like(const std::string& text, const std::string& exp
   return testing::AssertionFailure() << "'" << text << "' is not '" << expected << "'";
 }
 
-/// `table` has lines "event | states of b | its new state, = for the same | orders". Every other event leaves the state
-/// as it is, and orders nothing. Orders that end with "..." are compared up to there.
+/// `table` has lines "event | states of b | its new state, = for the same | orders". An event that is not in the table
+/// must keep the state and give no orders. Orders that end with "..." are compared up to there.
 void expect_table(const JobSetting& setting, const std::string& table) {
   std::map<std::string, std::string> expected;
   for (const auto& line : split_text(table, "\n")) {
@@ -126,14 +126,14 @@ kCannotStart | preparing | waiting | SIGTERM to 0; SIGTERM to 1; finish: yoke ru
 kExited 3 | connecting | = | finish: yoke run: rank 1 (pid 11) exited with code 3
 kExited 3 | waiting, running, only store, draining, left | = | SIGTERM to 0; SIGTERM to 1
 kExited 3 | preparing | waiting | SIGTERM to 0; SIGTERM to 1; show failure of 1; finish: yoke run: rank 1 (pid 11 on b) ...
-kStoreEnded | connecting | = | finish: yoke run: the process that serves the ranks' store (pid 9 on ) ...
+kStoreEnded | connecting | = | finish: yoke run: the process that serves the ranks' TCPStore (pid 9 on ) ...
 kStoreEnded | waiting, running, only store, draining, left | = | SIGTERM to 0; SIGTERM to 1
-kStoreEnded | preparing | waiting | SIGTERM to 0; SIGTERM to 1; finish: yoke run: the process that serves the ranks' store (pid 9 on b) ...
-kGuardianLost | connecting | left | end 1 with 75; say yoke run: the guardian process (pid 9 on ) was killed
-kGuardianLost | waiting | left | end 2 with 75; say yoke run: the guardian process (pid 9 on b) was killed
-kGuardianLost | preparing | waiting | kill 0; kill 1; finish: yoke run: the guardian process (pid 9 on b) was killed
+kStoreEnded | preparing | waiting | SIGTERM to 0; SIGTERM to 1; finish: yoke run: the process that serves the ranks' TCPStore (pid 9 on b) ...
+kGuardianLost | connecting | left | end 1 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on ) was killed
+kGuardianLost | waiting | left | end 2 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on b) was killed
+kGuardianLost | preparing | waiting | kill 0; kill 1; finish: yoke run: the process that starts and watches the ranks (pid 9 on b) was killed
 kGuardianLost | running, only store, draining | = | kill 0; kill 1
-kGuardianLost | left | = | end 2 with 75; say yoke run: the guardian process (pid 9 on b) was killed
+kGuardianLost | left | = | end 2 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on b) was killed
 kOnlyStore | running | only store | 
 kEnded | running, only store | draining | 
 kDone | preparing, running, only store, draining | waiting | 
@@ -167,20 +167,20 @@ kCannotStart | preparing | waiting | SIGTERM to 0; SIGTERM to 1; finish: yoke ru
 kExited 3 | connecting | = | finish: yoke run: rank 1 (pid 11) exited with code 3
 kExited 3 | waiting, running, only store, draining, left | = | SIGTERM to 0; SIGTERM to 1
 kExited 3 | preparing | waiting | SIGTERM to 0; SIGTERM to 1; show failure of 1; finish: yoke run: rank 1 (pid 11 on b) ...
-kStoreEnded | connecting | = | finish: yoke run: the process that serves the ranks' store (pid 9 on ) ...
+kStoreEnded | connecting | = | finish: yoke run: the process that serves the ranks' TCPStore (pid 9 on ) ...
 kStoreEnded | waiting, running, only store, draining, left | = | SIGTERM to 0; SIGTERM to 1
-kStoreEnded | preparing | waiting | SIGTERM to 0; SIGTERM to 1; finish: yoke run: the process that serves the ranks' store (pid 9 on b) ...
-kGuardianLost | connecting | left | end 1 with 75; say yoke run: the guardian process (pid 9 on ) was killed
-kGuardianLost | waiting | left | end 2 with 75; say yoke run: the guardian process (pid 9 on b) was killed
-kGuardianLost | preparing | left | SIGTERM to 0; SIGTERM to 1; end 1 with 75; say yoke run: the guardian process (pid 9 on b) was killed; starting all ranks again; forget failure; begin 1 after 1; prepare 0 at '10.0.0.1'
+kStoreEnded | preparing | waiting | SIGTERM to 0; SIGTERM to 1; finish: yoke run: the process that serves the ranks' TCPStore (pid 9 on b) ...
+kGuardianLost | connecting | left | end 1 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on ) was killed
+kGuardianLost | waiting | left | end 2 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on b) was killed
+kGuardianLost | preparing | left | SIGTERM to 0; SIGTERM to 1; end 1 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on b) was killed; starting all ranks again; forget failure; begin 1 after 1; prepare 0 at '10.0.0.1'
 kGuardianLost | running, only store, draining | = | SIGTERM to 0; SIGTERM to 1
-kGuardianLost | left | = | end 2 with 75; say yoke run: the guardian process (pid 9 on b) was killed
+kGuardianLost | left | = | end 2 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on b) was killed
 kOnlyStore | running | only store | 
 kEnded | running, only store | draining | 
 kDone | preparing, running, only store, draining | waiting | 
 kSignal | connecting | = | finish: yoke run: SIGTERM
 kSignal | waiting | left | end 2 with 143
-kSignal | preparing | left | SIGTERM to 0; SIGTERM to 1; end 1 with 143; say yoke run: host b leaves (SIGTERM); starting all ranks again; forget failure; begin 1 after 1; prepare 0 at '10.0.0.1'
+kSignal | preparing | left | SIGTERM to 0; SIGTERM to 1; end 1 with 143; say yoke run: host b received SIGTERM and leaves the job; starting all ranks again; forget failure; begin 1 after 1; prepare 0 at '10.0.0.1'
 kSignal | running, only store, draining | = | SIGTERM to 0; SIGTERM to 1
 kNotice | connecting | = | say yoke run: : hello
 kNotice | waiting, preparing, running, only store, draining, left | = | say yoke run: b: hello
@@ -192,12 +192,14 @@ kLost | left | lost | forget 2
 )");
 }
 
-/// kStarting is only there while orders are carried out; ANodeThatRefusesItsStartKeepsTheOthersFromStarting has it.
+/// The phase kStarting exists only while orders are carried out; ANodeThatRefusesItsStartKeepsTheOthersFromStarting
+/// tests it.
 TEST(JobPolicy, EveryWishOfTheUserInEveryPhase) {
   struct Row {
     std::string wish;
     std::function<JobOrders(JobScene&)> event;
-    std::map<Phase, std::string> expected;  ///< "new phase: orders". The others: the phase stays, without an order.
+    std::map<Phase, std::string> expected;  ///< "new phase: orders". In phases that are not here, the event must keep
+                                            ///< the phase and give no orders.
   };
   const auto signal = [](int number) { return [=](JobScene& scene) { return scene->on_signal(number, scene.now); }; };
   const auto stop = [](StopHow how) { return [=](JobScene& scene) { return scene->on_stop(how, scene.now); }; };

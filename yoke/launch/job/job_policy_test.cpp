@@ -121,11 +121,11 @@ TEST(JobPolicy, AHostThatIsNotNeededIsTriedAgain) {
   scene.decide();
   const int a = scene->on_agent_started(0);
   EXPECT_EQ(scene.after(scene->on_agent_failed(1, "no process")),
-            "say yoke run: cannot use host b, trying again: no process");
+            "say yoke run: cannot use host b: no process; trying again");
   EXPECT_EQ(scene.wait(milliseconds(999)), "");
   EXPECT_EQ(scene.wait(milliseconds(1)), "start agent 1");
   EXPECT_EQ(scene.lose(scene->on_agent_started(1)), "forget 1") << "it was said once";
-  EXPECT_EQ(scene.wait(milliseconds(1999)), "say yoke run: waiting for 1 to 2 nodes, 0 are here: none");
+  EXPECT_EQ(scene.wait(milliseconds(1999)), "say yoke run: waiting for 1 to 2 nodes, of which 0 joined so far: none");
   EXPECT_EQ(scene.wait(milliseconds(1)), "start agent 1") << "pauses double";
   const int b = scene->on_agent_started(1);
   scene.ready(a, JobScene::info_of("a.internal"));
@@ -133,11 +133,11 @@ TEST(JobPolicy, AHostThatIsNotNeededIsTriedAgain) {
   scene.prepared(a);
   for (const int id : {a, b}) scene.started(id, id == a ? 0 : 1);
   EXPECT_EQ(scene.lose(b), "SIGTERM to 0; forget 2; start agent 1") << "for the next start";
-  EXPECT_THAT(scene.lose(scene->on_agent_started(1)), HasSubstr("say yoke run: cannot use host b, trying again"))
+  EXPECT_THAT(scene.lose(scene->on_agent_started(1)), HasSubstr("say yoke run: cannot use host b: "))
       << "it was there in between";
 }
 
-/// Its agent may not be able to start for a while after it was lost.
+/// After a host was lost, its agent may fail to start for a while.
 TEST(JobPolicy, AHostThatWasLostIsWaitedFor) {
   JobScene scene({.min = 2, .max = 2, .hosts = {"a", "b"}, .max_restarts = 1});
   scene.decide();
@@ -146,7 +146,7 @@ TEST(JobPolicy, AHostThatWasLostIsWaitedFor) {
   EXPECT_EQ(scene.lose(1), "SIGTERM to 0") << "it is tried again once the other ranks have ended";
   EXPECT_THAT(scene.end(0), HasSubstr("restart 1 of 1; forget failure; forget 1; start agent 1"));
   EXPECT_EQ(scene.lose(scene->on_agent_started(1)),
-            "say yoke run: cannot use host b, trying again: it is off; forget 2");
+            "say yoke run: cannot use host b: it is off; trying again; forget 2");
   EXPECT_EQ(scene.wait(seconds(1)), "start agent 1");
 }
 
@@ -173,7 +173,7 @@ TEST(JobPolicy, ANodeThatIsToldToEndLeavesIfTheOthersMayGoOn) {
   struct Case {
     std::string name;
     JobSetting setting;
-    int num_others, source;  ///< Nodes beside the head's own; which of them is told.
+    int num_others, source;  ///< The number of nodes besides the head's own, and the one that gets the signal.
     std::string orders;
     bool is_stopping;
   };
@@ -204,7 +204,8 @@ TEST(JobPolicy, ANodeThatLeavesIsToldSoAfterItsRanksHaveEnded) {
   for (const int id : {0, b}) scene.exit(id, id, SIGUSR2);
   EXPECT_EQ(scene.end(b), "");
   EXPECT_EQ(scene.end(0),
-            "end 1 with 140; say yoke run: host b leaves (SIGUSR2); stopped the 2 other ranks; starting all ranks "
+            "end 1 with 140; say yoke run: host b received SIGUSR2 and leaves the job; stopped the 2 other ranks; "
+            "starting all ranks "
             "again; forget failure; begin 1 after 1; prepare 0 at '10.0.0.1'");
   EXPECT_EQ(scene.lose(b), "") << "that it has gone is no news";
 }
@@ -242,7 +243,8 @@ TEST(JobPolicy, TheHeadCannotDoWithoutItsOwnGuardian) {
     scene.prepared(0);
     EXPECT_EQ(scene.event(0, {.kind = Kind::kGuardianLost, .pid = 9}), "kill 0; kill 1");
     scene.end(0);
-    EXPECT_EQ(scene.end(1), "finish: yoke run: the guardian process (pid 9 on this host) was killed");
+    EXPECT_EQ(scene.end(1),
+              "finish: yoke run: the process that starts and watches the ranks (pid 9 on this host) was killed");
     EXPECT_EQ(scene.exit_code(), 75);
   }
 }
@@ -255,27 +257,27 @@ TEST(JobPolicy, ANodeWithoutItsGuardianIsDismissedFromAnElasticJob) {
   EXPECT_EQ(scene.event(b, {.kind = Kind::kGuardianLost, .pid = 9}), "SIGTERM to 0; SIGTERM to 1");
   scene.end(b);
   EXPECT_EQ(scene.end(0),
-            "end 1 with 75; say yoke run: the guardian process (pid 9 on b) was killed; starting all ranks again; "
+            "end 1 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on b) was killed; "
+            "starting all ranks again; "
             "forget failure; begin 1 after 1; prepare 0 at '10.0.0.1'");
 }
 
 TEST(JobPolicy, NodesThatContradictTheHeadAreRefused) {
   struct Case {
     NodeInfo info;
-    std::string why;  ///< Empty: it is welcome.
+    std::string why;  ///< Why the node is refused; empty: it is accepted.
   };
   const Case kCases[] = {{{.host = "b"}, ""},
                          {{.host = "b", .nnodes = "2", .max_restarts = 3}, ""},
-                         {{.host = "b", .nnodes = "3"}, "the node has --nnodes 3, but the head has 2"},
-                         {{.host = "b", .max_restarts = 1}, "the node has --max-restarts 1, but the head has 3"}};
+                         {{.host = "b", .nnodes = "3"}, "the node has --nnodes 3, but the head node has 2"},
+                         {{.host = "b", .max_restarts = 1}, "the node has --max-restarts 1, but the head node has 3"}};
   for (const auto& one : kCases) {
     JobScene scene({.min = 2, .max = 2, .max_restarts = 3});
     scene.decide();
     const auto orders = scene.ready(scene->add_node(), one.info);
-    EXPECT_EQ(orders, one.why.empty()
-                          ? "begin 2 after 0; prepare 0 at '10.0.0.1'"
-                          : "say yoke run: refused host b: " + one.why +
-                                "; end 1 with 77: yoke run: the head of the job refuses this node: " + one.why);
+    EXPECT_EQ(orders, one.why.empty() ? "begin 2 after 0; prepare 0 at '10.0.0.1'"
+                                      : "say yoke run: refused host b: " + one.why +
+                                            "; end 1 with 77: yoke run: the head node refuses this node: " + one.why);
     EXPECT_EQ(scene.state(1), one.why.empty() ? "preparing" : "left");
   }
 }
@@ -295,7 +297,7 @@ TEST(JobPolicy, TheSecondNodeOfARankIsRefusedUnlessItReturns) {
     EXPECT_EQ(scene.after(scene->on_heard(heard)),
               is_return ? ""
                         : "say yoke run: refused host c: --node-rank 1 is taken by b; end 2 with 77: yoke run: the "
-                          "head of the job refuses this node: --node-rank 1 is taken by b");
+                          "head node refuses this node: --node-rank 1 is taken by b");
     EXPECT_EQ(scene.after(scene->on_heard(heard)), "") << "once";
   }
 }
@@ -319,9 +321,12 @@ TEST(JobPolicy, TheUserIsToldWhatIsWaitedFor) {
     scene.decide();
     scene.come("b");
     EXPECT_EQ(scene.wait(milliseconds(1999)), "");
-    EXPECT_EQ(scene.wait(milliseconds(1)), quiet ? "" : "say yoke run: waiting for 3 nodes, 2 are here: this host, b");
+    EXPECT_EQ(scene.wait(milliseconds(1)),
+              quiet ? "" : "say yoke run: waiting for 3 nodes, of which 2 joined so far: this host, b");
     EXPECT_EQ(scene.wait(seconds(590)), "") << "once";
-    EXPECT_EQ(scene.wait(seconds(8)), "finish: yoke run: 2 of at least 3 nodes joined within 10:00: this host, b");
+    EXPECT_EQ(scene.wait(seconds(8)),
+              "finish: yoke run: only 2 of at least 3 nodes joined within 10:00 (this host, b); start the missing "
+              "ones, or raise join_timeout in --rdzv-conf");
     EXPECT_EQ(scene.exit_code(), 124);
   }
 }

@@ -1,4 +1,4 @@
-// yoke/launch/job/job_scene_test.h -- a job policy, and an executor that writes its orders down, for tests.
+// yoke/launch/job/job_scene_test.h -- for tests: a job policy, and an executor that only records its orders as text.
 #pragma once
 
 #include <fmt/format.h>
@@ -61,7 +61,7 @@ struct JobSetting {
   bool quiet = false;
 };
 
-/// A policy, and an executor that writes the orders down.
+/// A policy, and an executor that records the orders as text.
 class JobScene {
  public:
   explicit JobScene(const JobSetting& setting) {
@@ -79,7 +79,7 @@ class JobScene {
   JobPolicy& operator*() { return *policy_; }
   JobPolicy* operator->() { return policy_.get(); }
 
-  /// The orders of an event, and what follows from it.
+  /// Returns the orders of an event, and those of decide() after it.
   std::string take(JobOrders orders) {
     std::string text;
     for (; !orders.empty(); orders = policy_->decide(now, screen)) {
@@ -114,7 +114,7 @@ class JobScene {
 
   static NodeInfo info_of(const std::string& host) { return {.host = host, .address = "10.0.0.9"}; }
   std::string ready(int id, const NodeInfo& info) { return event(id, {.kind = NodeEvent::Kind::kReady, .info = info}); }
-  /// A node comes by itself and introduces itself.
+  /// A node connects by itself and introduces itself.
   int come(const std::string& host) {
     const int id = policy_->add_node();
     ready(id, info_of(host));

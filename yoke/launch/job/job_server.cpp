@@ -22,7 +22,7 @@ constexpr size_t kMaxQuestionBytes = 4096;
 constexpr size_t kMaxWaitingBytes = 1 << 16;
 constexpr int kAcceptedPerTurn = 16;
 
-/// The random part of the name keeps others from taking it before us.
+/// The random part of the name prevents other users from taking the name first.
 UniqueFd listen_as(uid_t user, pid_t pid) {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   uint64_t random = 0;
@@ -79,7 +79,8 @@ void JobServer::accept_some() {
   for (int i = 0; i < kAcceptedPerTurn; ++i) {
     UniqueFd fd(accept4(listener_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
-      // Without descriptors or memory the loop would spin on what it cannot accept. The job goes on, unseen.
+      // If descriptors or memory are exhausted, accept fails again at once, and the loop would spin. So the job goes on
+      // without answering.
       if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) listener_.reset();
       return;
     }
@@ -100,7 +101,7 @@ bool JobServer::serve(Client& client) {
     add_lines(client);
     if (client.answer.empty()) return true;
     if (!send_answer(client)) return false;
-    if (!client.answer.empty()) return true;  // it does not take more now
+    if (!client.answer.empty()) return true;  // the client does not take more now
   }
 }
 

@@ -19,20 +19,21 @@
 namespace yoke::launch {
 
 /// Listens on an abstract socket, "\0yoke/UID/PID/RANDOM" (docs/jobs.md). It is not a file, so SIGKILL leaves nothing
-/// behind. Everybody may connect, the kernel says who did, and only the owner and root are answered.
+/// behind. Any user may connect, but the kernel reports which user it is, and only the owner and root get answers.
 ///
 /// It never blocks the loop. The resources of clients are bounded: there are few at a time (the one that was silent
-/// longest makes room), questions are short, and an answer is 64 KiB beside the job's description.
+/// longest makes room), questions are short, and an answer has at most 64 KiB, except for the job's description.
 class JobServer : public EventSource {
  public:
-  /// `job` and `lines` outlive it; `stop` is called from handle(). A machine without such sockets has no server.
+  /// `job` and `lines` outlive it; `stop` is called from handle(). On a machine without such sockets there is no
+  /// server.
   JobServer(const Job& job, const RecentLines& lines, std::function<void(StopHow how)> stop);
 
   void add_to(WaitSet& waits) override;
-  /// Also gives new lines to those who follow.
+  /// Also sends new lines to clients that follow them.
   void handle(LoopTime now) override;
 
-  /// The job is over: those who follow its lines get the last ones, within `limit`.
+  /// Called when the job is over: sends the last lines to clients that follow them, within `limit`.
   void finish(std::chrono::milliseconds limit);
 
   /// For a forked child that must not answer.
@@ -45,7 +46,8 @@ class JobServer : public EventSource {
     std::string question, answer;
     size_t num_sent = 0;
     std::optional<RecentLines::Cursor> cursor;  ///< Set while the client reads lines.
-    uint64_t num_gone = 0;                      ///< Lines that are gone; told with the first line.
+    /// The number of lines that were overwritten before the client began; sent with the first line.
+    uint64_t num_gone = 0;
     bool is_following = false;
     uint64_t last_seen = 0;
   };
@@ -61,9 +63,9 @@ class JobServer : public EventSource {
   std::function<void(StopHow how)> stop_;
   UniqueFd listener_;
   std::list<Client> clients_;
-  bool is_called_ = false;  ///< Somebody connects.
+  bool is_called_ = false;  ///< A client connects.
   bool is_finishing_ = false;
-  uint64_t num_acts_ = 0;  ///< Counts what clients did.
+  uint64_t num_acts_ = 0;  ///< Numbers the requests and answers, to find the client that was silent longest.
 };
 
 }  // namespace yoke::launch

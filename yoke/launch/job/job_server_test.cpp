@@ -87,7 +87,7 @@ TEST_F(JobServerTest, TellsTheJobAsItIsNow) {
 }
 
 TEST_F(JobServerTest, IsFoundAmongTheJobsOfThisMachine) {
-  auto never = find_jobs(std::chrono::milliseconds(20));  // nobody turns: it does not answer
+  auto never = find_jobs(std::chrono::milliseconds(20));  // the loop does not turn, so the server does not answer
   std::erase_if(never, [](const FoundJob& found) { return found.address.pid != getpid(); });
   ASSERT_THAT(never, SizeIs(1));
   EXPECT_FALSE(never[0].job);
@@ -254,7 +254,7 @@ TEST_F(JobServerTest, AnswersItsOwnUserAlone) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
   const auto to = address();
   const pid_t child = fork();
-  if (child == 0) {  // root may ask everybody's; another user's server refuses a stranger
+  if (child == 0) {  // root may ask all servers; the server of a different user refuses others
     if (setresuid(4321, 4321, 4321) != 0) _exit(9);
     auto connection = JobConnection::open(to, kNow);
     if (!connection) _exit(1);

@@ -45,7 +45,7 @@ void Launcher::suspend(const Signal& signal) {
   stop_by(signal.number);
   for (auto* const node : nodes()) node->resume();
   if (screen_) screen_->hide_progress(false);
-  loop_.read_clock();  // it may be hours later
+  loop_.read_clock();  // the process may have been stopped for hours
 }
 
 void Launcher::say(const std::string& text) {

@@ -1,5 +1,5 @@
 // yoke/launch/job/launcher.h -- what the head of a job and an agent have in common: signals, a screen, answers to
-// `yoke jobs` and its like, and the loop around them.
+// commands such as `yoke jobs`, and the event loop.
 #pragma once
 
 #include <memory>
@@ -27,20 +27,21 @@ class Launcher : public NodeObserver, protected EventSource {
   /// would inherit what is opened here.
   void open(bool has_screen);
 
-  /// One turn of the loop: signals, then `others`, then the screen and those who ask.
+  /// Runs one turn of the loop: signals, then `others`, then the screen and the clients of the job server.
   void turn(const std::vector<EventSource*>& others, std::chrono::milliseconds limit);
   void read_signals();
 
   void say(const std::string& text);
-  /// Keeps what those who ask want to know of an event, and what a failure report needs.
+  /// Keeps the facts of an event that clients of the job server and failure reports need.
   void note(const NodeEvent& event);
-  /// The exit status of a job whose ranks have this one: another, if some of their output is missing.
+  /// The exit status of a job whose ranks have exit status `of_ranks`: it becomes an error if some of their output is
+  /// missing.
   int exit_code_with_output(int of_ranks) const { return screen_ ? screen_->exit_code(of_ranks) : of_ranks; }
 
   void add_to(WaitSet& waits) override;
   void handle(LoopTime now) override;
 
-  /// A signal that is not one of job control.
+  /// Called for each signal except those of job control.
   virtual void on_signal(const Signal& signal) = 0;
   virtual void on_stop(StopHow how) = 0;
   virtual std::vector<Node*> nodes() = 0;
@@ -50,8 +51,8 @@ class Launcher : public NodeObserver, protected EventSource {
   UniqueFd signals_;
   bool has_signal_ = false;
   std::unique_ptr<Screen> screen_;  ///< Null: output is sent to the head.
-  Job job_;                         ///< As those who ask see it.
-  FailureFacts facts_;              ///< Of this attempt.
+  Job job_;                         ///< The description that clients of the job server get.
+  FailureFacts facts_;              ///< The facts of this attempt.
   std::unique_ptr<JobServer> job_server_;
 
  private:

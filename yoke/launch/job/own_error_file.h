@@ -12,8 +12,7 @@
 namespace yoke::launch {
 
 /// Writes the file that TORCHELASTIC_ERROR_FILE of the launcher's own environment names, if it is set: the report of
-/// `failed`, or `reason` if no rank failed or it left no report. If the file cannot be written, there is only a
-/// warning.
+/// `failed`, or `reason` if no rank failed or it left no report. If the file cannot be written, it only warns.
 void leave_error_file(const LaunchSpec& spec, const std::optional<FailedRank>& failed, const std::string& reason,
                       const std::function<void(const std::string& text)>& warn);
 

@@ -14,7 +14,7 @@
 namespace yoke::launch {
 namespace {
 
-/// After this time the user is told what the launcher waits for.
+/// After this time a message tells the user what the launcher waits for.
 constexpr std::chrono::seconds kNoticeAfter{1};
 
 /// A user who presses Ctrl-C this often within this time wants to end the job.
@@ -67,7 +67,7 @@ RankPolicy::Decision RankPolicy::on_interrupt_of_rank(Time now) {
 RankPolicy::Decision RankPolicy::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
 
 RankPolicy::Decision RankPolicy::end(int signal, std::string cause, StopHow how, Time now) {
-  if (will_begin_again()) {  // the failure alone would not have ended the job
+  if (will_begin_again()) {  // a restart would have followed the failure
     attempt_.exit_code = 128 + signal;
     attempt_.cause = fmt::format("{} after {}", cause, attempt_.cause);
   }
@@ -88,7 +88,7 @@ RankPolicy::Decision RankPolicy::end(int signal, std::string cause, StopHow how,
 RankPolicy::Decision RankPolicy::on_started(int64_t rank) {
   attempt_.alive.insert(rank);
   if (attempt_.state != State::kRunning && attempt_.counts_stopped)
-    ++attempt_.num_stopped;  // it was reported late that this rank had started
+    ++attempt_.num_stopped;  // the report that this rank had started came late
   return {};
 }
 
@@ -137,10 +137,11 @@ RankPolicy::Decision RankPolicy::on_guardian_lost(int pid, const std::string& wh
   attempt_.again = Attempt::Again::kNo;
   if (attempt_.cause.empty()) {
     attempt_.exit_code = exit_status(ErrorCode::kUnavailable);
-    attempt_.cause = fmt::format("the guardian process (pid {}{}) was killed", pid, where);
+    attempt_.cause = fmt::format("the process that starts and watches the ranks (pid {}{}) was killed", pid, where);
     attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
   } else {
-    attempt_.cause += fmt::format("; then the guardian process (pid {}{}) was killed", pid, where);
+    attempt_.cause +=
+        fmt::format("; then the process that starts and watches the ranks (pid {}{}) was killed", pid, where);
   }
   attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
   attempt_.state = State::kKilled;
@@ -152,7 +153,7 @@ RankPolicy::Decision RankPolicy::on_store_ended(int pid, const std::string& wher
   const auto how = WIFSIGNALED(wait_status) ? fmt::format("was killed by {}", signal_name(WTERMSIG(wait_status)))
                                             : fmt::format("exited with code {}", WEXITSTATUS(wait_status));
   return fail(exit_status(ErrorCode::kUnavailable),
-              fmt::format("the process that serves the ranks' store (pid {}{}) {}", pid, where, how), now);
+              fmt::format("the process that serves the ranks' TCPStore (pid {}{}) {}", pid, where, how), now);
 }
 
 RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node,
@@ -161,7 +162,7 @@ RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std:
   if (attempt_.state == State::kRunning) {
     attempt_.again = is_planned ? Attempt::Again::kFree : Attempt::Again::kCounted;
   } else if (is_planned && attempt_.again == Attempt::Again::kCounted) {
-    attempt_.again = Attempt::Again::kFree;  // a rank that missed its peers failed before the heartbeat did
+    attempt_.again = Attempt::Again::kFree;  // the failed rank had lost its peers before the heartbeat noticed
   }
   return fail(exit_status(ErrorCode::kUnavailable), why, now);
 }
@@ -179,7 +180,8 @@ RankPolicy::Decision RankPolicy::on_refused(int exit_code, const std::string& wh
 }
 
 RankPolicy::Decision RankPolicy::fail(int exit_code, std::string cause, Time now) {
-  if (attempt_.state != State::kRunning) return {};  // it follows from the first failure or from our own signal
+  // The failure is a consequence of the first one or of our own signal.
+  if (attempt_.state != State::kRunning) return {};
   attempt_.exit_code = exit_code;
   attempt_.cause = std::move(cause);
   return stop(SIGTERM, now);
@@ -206,7 +208,7 @@ RankPolicy::Decision RankPolicy::on_time(Time now) {
     return {Order::kNone, 0,
             fmt::format("{}: {}; waiting up to {} for {} to stop; Ctrl-C kills at once", options_.name, attempt_.cause,
                         format_duration(left),
-                        attempt_.alive.empty() ? "what the ranks started"
+                        attempt_.alive.empty() ? "processes that the ranks started"
                                                : ranks(static_cast<int64_t>(attempt_.alive.size())))};
   }
   attempt_.state = State::kKilled;
@@ -232,7 +234,7 @@ std::optional<std::string> RankPolicy::begin_again() {
   auto notice = reason() + "; starting all ranks again";
   if (is_counted) notice += fmt::format(", restart {} of {}", ++num_restarts_, options_.max_restarts);
   attempt_ = {};
-  left_behind_.clear();  // the notice has it
+  left_behind_.clear();  // the notice contains these processes
   return notice;
 }
 
@@ -251,8 +253,9 @@ std::string RankPolicy::reason() const {
     }
   }
   if (!left_behind_.empty()) {
-    line += fmt::format("{}processes left behind: pid {}; SIGKILL does not end them while they wait in the kernel",
-                        line.empty() ? options_.name + ": " : "; ", left_behind_);
+    line += fmt::format(
+        "{}processes are left behind (pid {}): they wait in the kernel, and SIGKILL ends them only after that",
+        line.empty() ? options_.name + ": " : "; ", left_behind_);
   }
   return line;
 }

@@ -1,4 +1,4 @@
-// yoke/launch/job/rank_policy.h -- what the launcher does about events of its ranks. Pure: it decides, the executor
+// yoke/launch/job/rank_policy.h -- decides what the launcher does after an event of its ranks. Pure: the executor
 // (supervisor.cpp) acts.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace yoke::launch {
 
 struct RankPolicyOptions {
   std::string name = "yoke run";  ///< Begins each message.
-  int64_t num_ranks = 1;          ///< Until begin() says otherwise.
+  int64_t num_ranks = 1;          ///< The number until begin() sets it.
   std::chrono::milliseconds grace{10'000};
   int64_t max_restarts = 0;
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; other signals are passed on.
@@ -32,13 +32,13 @@ struct Failure {
   int wait_status = 0;
 };
 
-/// The ranks live and end together, on however many nodes: the first failure, or a signal to the launcher, stops all of
-/// them, with a grace between the polite signal and SIGKILL. After a failure all of them may begin again.
+/// The ranks of all nodes end together: the first failure, or a signal to the launcher, stops all of them. They first
+/// get a signal that they can handle and, after the grace period, SIGKILL. After a failure all of them may start again.
 class RankPolicy {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// What to do now.
+  /// An order for the ranks and a message for the user.
   struct Decision {
     Order order = Order::kNone;
     int signal = 0;      ///< For the process group of every rank; after kSignal all ranks are expected to end.
@@ -51,19 +51,19 @@ class RankPolicy {
   /// that need not be named.
   void begin(int64_t num_ranks, std::vector<std::string> hosts);
 
-  /// `source`: the launcher that got the signal. A scheduler signals the launchers of all nodes, and that counts as one
+  /// `source`: the launcher that got the signal. A scheduler signals the launchers of all nodes, which counts as one
   /// request. SIGINT while the ranks are already stopping kills them at once. The exit status becomes the signal's,
   /// unless the job had already failed for good: a failure that another start would have followed does not count.
   Decision on_signal(int signal, Time now, int source = 0);
   /// Whether Ctrl-C is left to a rank that is alone with the terminal and got the SIGINT too: the rank may be a
-  /// debugger or a shell. While the rank is being stopped, or before there is one, Ctrl-C is like any other signal.
+  /// debugger or a shell. While the rank is being stopped, or before it has started, Ctrl-C is like any other signal.
   bool leaves_interrupt_to_rank() const {
     return attempt_.state == State::kRunning && options_.num_ranks == 1 && num_alive() == 1;
   }
-  /// The user pressed Ctrl-C, which is left to the rank: no restart follows if the rank fails after it. A user who
-  /// presses it again and again is told how to end the job. REQUIRES: leaves_interrupt_to_rank().
+  /// The user pressed Ctrl-C, which is left to the rank. If the rank then fails, it is not started again. If the user
+  /// presses Ctrl-C several times, a message says how to end the job. REQUIRES: leaves_interrupt_to_rank().
   Decision on_interrupt_of_rank(Time now);
-  /// `yoke stop`: acts like SIGTERM or like a second Ctrl-C, whatever signals end the job.
+  /// `yoke stop`: acts like SIGTERM or, with --now, like a second Ctrl-C, even if --signals-to-handle leaves these out.
   Decision on_stop(StopHow how, Time now);
   Decision on_started(int64_t rank);
   Decision on_exited(int64_t rank, int pid, int wait_status, Time now);
@@ -74,30 +74,30 @@ class RankPolicy {
   /// A process of the job survives SIGKILL, because it waits in the kernel. `where`: " on b", or empty.
   Decision on_left_behind(int pid, const std::string& where = "");
   Decision on_guardian_lost(int pid, const std::string& where = "");
-  /// The program that serves the ranks' store has ended before the ranks.
+  /// The program that serves the ranks' TCPStore has ended before the ranks.
   Decision on_store_ended(int pid, const std::string& where, int wait_status, Time now);
-  /// A node with these ranks is gone. `why`: "lost host b: ...". `is_planned`: the other nodes may continue without it,
-  /// and the loss is not a failure.
+  /// A node with these ranks was lost. `why`: "lost host b: ...". `is_planned`: the other nodes may continue without
+  /// it, so the loss does not count as a failure.
   Decision on_node_lost(const std::string& why, const std::set<int64_t>& ranks, bool is_planned, Time now);
-  /// A node asks to leave, and the ranks are stopped for a start without it.
+  /// A node leaves the job: the ranks are stopped, and start again without it.
   Decision on_node_leaving(const std::string& why, int signal, Time now);
-  /// A node could not prepare or start.
+  /// A node could not prepare for a start, or not start its ranks.
   Decision on_refused(int exit_code, const std::string& why, Time now);
   Decision on_time(Time now);             ///< REQUIRES: now >= *next_time().
   std::optional<Time> next_time() const;  ///< When on_time has something to do.
 
-  /// Whether all ranks start again, because one failed and restarts are left, or because the nodes are others now. If
-  /// so, the policy is as new, and the notice says why. REQUIRES: all ranks are gone.
+  /// Whether all ranks start again, because one failed and restarts are left, or because the set of nodes changed. If
+  /// so, the policy forgets the attempt and returns a notice with the reason. REQUIRES: all ranks have ended.
   std::optional<std::string> begin_again();
 
   int exit_code() const { return attempt_.exit_code; }
   std::string reason() const;  ///< One line; empty after success.
   int64_t num_ranks() const { return options_.num_ranks; }
   int64_t num_alive() const { return static_cast<int64_t>(attempt_.alive.size()); }
-  int64_t num_restarts() const { return num_restarts_; }  ///< After failures.
-  int64_t num_starts() const { return num_starts_; }      ///< Beyond the first, for whatever reason.
+  int64_t num_restarts() const { return num_restarts_; }  ///< The number of restarts after failures.
+  int64_t num_starts() const { return num_starts_; }      ///< The number of starts after the first one, for any reason.
   bool is_ending() const { return is_told_to_end_; }      ///< A signal ends the job.
-  const std::optional<Failure>& failure() const { return attempt_.failure; }  ///< The first one of this attempt.
+  const std::optional<Failure>& failure() const { return attempt_.failure; }  ///< The first failure in this attempt.
 
  private:
   enum class State { kRunning, kStopping, kKilled };
@@ -105,20 +105,20 @@ class RankPolicy {
   Decision stop(int signal, Time now);
   Decision end(int signal, std::string cause, StopHow how, Time now);
   bool ends_job(int signal) const;
-  bool will_begin_again() const;  ///< Once all ranks are gone, as far as is known now.
+  bool will_begin_again() const;  ///< Whether a restart follows once all ranks have ended, as far as is known now.
   std::string describe(int64_t rank, int pid) const;
   std::string on_host(int64_t rank) const;  ///< " on b", or empty.
 
-  /// From one start of all ranks to their end.
+  /// The time from one start of all ranks to their end.
   struct Attempt {
     State state = State::kRunning;
     std::set<int64_t> alive;
     int exit_code = 0;
-    std::string cause;  ///< Why it ended; empty while nothing is wrong.
+    std::string cause;  ///< Why it ended; empty before the first failure or signal.
     std::optional<Failure> failure;
     enum class Again { kNo, kCounted, kFree } again = Again::kNo;  ///< Whether another start may follow this end.
     int64_t num_stopped = 0;  ///< Ranks that were alive when all were told to stop.
-    int64_t num_killed = 0;   ///< Of these, the ranks that had to be killed.
+    int64_t num_killed = 0;   ///< The number of these that had to be killed.
     bool counts_stopped = true;
     bool grace_is_over = false;
     bool noticed = false;
@@ -130,11 +130,12 @@ class RankPolicy {
   std::vector<std::string> hosts_;
   int64_t num_restarts_ = 0;
   int64_t num_starts_ = 0;
-  std::vector<Time> interrupts_;  ///< Recent ones that were left to the rank; emptied when the user was told.
+  /// Times of recent Ctrl-C that were left to the rank; emptied when the message was printed.
+  std::vector<Time> interrupts_;
   bool was_interrupted_ = false;
-  std::set<int> told_;           ///< Launchers that have been told to end.
-  bool is_told_to_end_ = false;  ///< By a signal to a launcher, whatever else happened.
-  bool by_signal_ = false;       ///< The signal was also the first thing that happened.
+  std::set<int> told_;           ///< The launchers that got a signal to end.
+  bool is_told_to_end_ = false;  ///< A signal or `yoke stop` asked for the end of the job.
+  bool by_signal_ = false;       ///< The signal came before any failure of the attempt.
   std::string left_behind_;
 };
 

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 constexpr RankPolicy::Time kStart{seconds(1000)};
-constexpr int exit_with(int code) { return code << 8; }  // as wait(2) has it
+constexpr int exit_with(int code) { return code << 8; }  // in the form of wait(2)
 
 RankPolicy policy_of(int64_t num_ranks) {
   RankPolicy policy({.num_ranks = num_ranks, .grace = seconds(10)});
@@ -169,14 +169,16 @@ TEST(RankPolicy, SaysThatTheGuardianWasKilled) {
   auto policy = policy_of(2);
   policy.on_guardian_lost(99);
   EXPECT_NE(policy.exit_code(), 0);
-  EXPECT_THAT(policy.reason(), HasSubstr("the guardian process (pid 99) was killed; stopped the 2 other ranks"));
+  EXPECT_THAT(
+      policy.reason(),
+      HasSubstr("the process that starts and watches the ranks (pid 99) was killed; stopped the 2 other ranks"));
 }
 
 TEST(RankPolicy, NamesWhatCannotBeKilled) {
   auto policy = policy_of(1);
   policy.on_left_behind(41);
   policy.on_left_behind(42);
-  EXPECT_THAT(policy.reason(), HasSubstr("SIGKILL does not end them"));
+  EXPECT_THAT(policy.reason(), HasSubstr("SIGKILL ends them only after that"));
   EXPECT_THAT(policy.reason(), HasSubstr("pid 41, 42"));
 }
 
@@ -236,12 +238,12 @@ TEST(RankPolicy, DoesNotBeginAgainWhenToldToStop) {
   EXPECT_EQ(told_first.exit_code(), 143);
 }
 
-/// What counts is which the launcher learns first, not how many ranks have ended.
+/// The cause is the event that the launcher learns first, whatever number of ranks has ended.
 TEST(RankPolicy, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
   struct Case {
     std::string name;
     int64_t max_restarts;
-    std::function<void(RankPolicy&)> before, after;  ///< The signal.
+    std::function<void(RankPolicy&)> before, after;  ///< Called before and after the signal.
     int exit_code;
     std::string reason;
   };
@@ -293,7 +295,7 @@ TEST(RankPolicy, ASecondSignalDoesNotChangeTheStatus) {
   EXPECT_EQ(policy.exit_code(), 143);
 }
 
-// Another try would not mend the program or the machine.
+// A new attempt would fail in the same way.
 TEST(RankPolicy, DoesNotBeginAgainWhatCannotRun) {
   auto policy = restarting_policy(3);
   policy.on_cannot_run(0, "./train", ENOENT, kStart);
@@ -344,7 +346,7 @@ TEST(RankPolicy, ARankThatMissesALostNodeIsNoFailure) {
 
 TEST(RankPolicy, ANodeThatLeavesStopsTheRanksAndIsNoFailure) {
   auto policy = restarting_policy(0);
-  const auto decision = policy.on_node_leaving("host b leaves (SIGUSR1)", SIGTERM, kStart);
+  const auto decision = policy.on_node_leaving("host b received SIGUSR1 and leaves the job", SIGTERM, kStart);
   EXPECT_EQ(decision.order, Order::kSignal);
   EXPECT_EQ(decision.signal, SIGTERM);
   for (int64_t rank = 0; rank < 3; ++rank) policy.on_exited(rank, 10, 0, kStart);
@@ -363,7 +365,7 @@ TEST(RankPolicy, TheEndOfTheStoreIsAFailure) {
   auto policy = restarting_policy(1);
   EXPECT_EQ(policy.on_store_ended(5, " on a", SIGKILL, kStart).order, Order::kSignal);
   EXPECT_THAT(policy.reason(),
-              HasSubstr("the process that serves the ranks' store (pid 5 on a) was killed by SIGKILL"));
+              HasSubstr("the process that serves the ranks' TCPStore (pid 5 on a) was killed by SIGKILL"));
   EXPECT_TRUE(policy.begin_again());
 }
 

@@ -1,4 +1,4 @@
-// The executor of a job's head: it carries out what the job policy orders, and tells the policy what happens.
+// The executor in a job's head: it carries out the orders of the job policy, and passes events to it.
 #include "yoke/launch/job/supervisor.h"
 
 #include <fmt/format.h>
@@ -30,16 +30,16 @@ namespace {
 using Kind = NodeEvent::Kind;
 using Phase = JobPolicy::Phase;
 constexpr std::chrono::seconds kStatusEvery{1};
-/// Nodes are gathered and hosts are tried again by the time, which the policy is asked about this often.
+/// With several nodes, the policy is asked this often, because it waits for nodes and tries hosts again by the clock.
 constexpr std::chrono::seconds kLongestTurnOfSeveral{1};
 constexpr std::chrono::seconds kLongestTurn{60};
 constexpr std::chrono::milliseconds kFarewell{1000};
-/// How long those who follow the job's lines (`yoke logs -f`) may take to read the last ones.
+/// How long clients that follow the job's lines (`yoke logs -f`) may take to read the last ones.
 constexpr std::chrono::milliseconds kLastLines{1000};
 
 class Head : public Launcher {
  public:
-  /// `listener`: where nodes come by themselves; else null.
+  /// `listener`: accepts nodes that connect by themselves; null if the head starts all nodes.
   Head(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch, std::unique_ptr<Listener> listener)
       : Launcher(spec),
         nodes_spec_(nodes),
@@ -53,7 +53,7 @@ class Head : public Launcher {
 
   int run() {
     for (const auto& line : opening_lines_) say(line);
-    // One rank alone has the terminal to itself.
+    // A single rank writes to the terminal itself, so there is no status line.
     has_status_ = screen_->has_status_line() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_spec_.is_several());
     for (decide(); policy_.phase() != Phase::kOver; decide()) {
       turn(sources(), nodes_spec_.is_several() ? kLongestTurnOfSeveral : kLongestTurn);
@@ -74,8 +74,10 @@ class Head : public Launcher {
     if (event.kind == Kind::kReport && !event.text.empty()) {
       facts_.logs[event.rank] = policy_.member(id).path_of(event.text);
     }
-    if (event.kind == Kind::kExited) read_signals();  // Ctrl-C goes to the terminal's rank and to us: the cause first
-    if (event.kind == Kind::kEnded) loop_.read_clock();  // without its guardian, a node waits long for the last process
+    // Ctrl-C signals both this rank and us, so the signal is handled first, as the cause.
+    if (event.kind == Kind::kExited) read_signals();
+    // A node whose guardian was killed has waited long for the last process.
+    if (event.kind == Kind::kEnded) loop_.read_clock();
     carry_out(policy_.on_node_event(id, event, loop_.now()));
   }
 
@@ -112,7 +114,7 @@ class Head : public Launcher {
     return nodes;
   }
 
-  /// A line at the bottom of a terminal, for jobs that take longer than a moment.
+  /// Shows a line at the bottom of a terminal once the job has run for a second.
   void show_status(LoopTime now) {
     if (!has_status_ || now < next_status_) return;
     next_status_ = now + kStatusEvery;
@@ -170,7 +172,7 @@ class Head : public Launcher {
 
   /// Asks the policy what follows, until there is nothing to do before the next event.
   void decide() {
-    read_signals();  // before the policy takes an end of the ranks for the end of the attempt
+    read_signals();  // a pending signal must come before the policy decides on the end of the ranks
     while (true) {
       const auto orders = policy_.decide(
           loop_.now(), screen_->is_waiting() ? JobPolicy::Screen::kIsWaiting : JobPolicy::Screen::kIsWritten);
@@ -229,7 +231,7 @@ class Head : public Launcher {
     try {
       auto node = std::make_unique<RemoteNode>(host.start_agent(), launch, nodes_spec_.silence, host.name, *this);
       nodes_[policy_.on_agent_started(order.host)] = std::move(node);
-    } catch (const Error& error) {  // it may be out of processes or descriptors for a moment
+    } catch (const Error& error) {  // processes or descriptors may be exhausted for a moment
       carry_out(policy_.on_agent_failed(order.host, error.what()));
     }
   }
@@ -248,7 +250,7 @@ class Head : public Launcher {
     screen_->settle();
     if (exit_code() != 0) {
       leave_error_file(spec_, failed_, order.reason, [this](const auto& text) { say(text); });
-      terminal_modes_.restore();  // a rank that was killed could not
+      terminal_modes_.restore();  // a rank that was killed could not restore them
     }
     if (!order.reason.empty()) screen_->say(order.reason);
     for (const auto& [id, node] : nodes_) node->end(exit_code(), order.reason);
@@ -284,7 +286,8 @@ int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json&
   try {
     if (nodes.is_several() && nodes.hosts.empty()) listener = std::make_unique<Listener>(nodes, spec.run_id);
   } catch (const Error& error) {
-    // Several nodes on the endpoint's own host: the first one there is the head, and refuses another node of its rank.
+    // If several nodes run on the endpoint's host, the first one is the head, and refuses a second node with its node
+    // rank.
     if (error.code() != ErrorCode::kUnavailable) throw;
     if (nodes.is_head && !(nodes.node_rank == 0 && has_head(nodes, spec.run_id))) throw;
     return join_job(spec, nodes);

@@ -1,5 +1,4 @@
-// yoke/launch/job/supervisor.h -- runs a job: its processes, signals and output. What to do is decided by
-// JobPolicy.
+// yoke/launch/job/supervisor.h -- runs a job: its processes, signals and output. JobPolicy decides what to do.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,9 +8,9 @@
 
 namespace yoke::launch {
 
-/// Runs the ranks to their end, and again if one fails and restarts are left. Returns the exit status of the job: 0, or
-/// that of the first rank that failed (128+signal if a signal ended it), or 128+signal if the launcher was told to
-/// stop, or 126 or 127 if the program cannot be run. The reason is printed on standard error, in one line.
+/// Runs the ranks to their end, and starts them again if one fails and restarts are left. Returns the exit status of
+/// the job: 0, or that of the first rank that failed (128+signal if a signal ended it), or 128+signal if the launcher
+/// was told to stop, or 126 or 127 if the program cannot be run. The reason is printed on standard error, in one line.
 ///
 /// Blocks the signals that it handles for good, raises RLIMIT_NOFILE, and becomes a child subreaper: the process is
 /// expected to end afterwards.
@@ -19,8 +18,8 @@ namespace yoke::launch {
 /// left. REQUIRES: one thread; descriptors 0, 1 and 2 are open.
 int launch(const LaunchSpec& spec);
 
-/// The same on several nodes, as their head or as a node that connects to the head. `launch`: describes this job to the
-/// agents on NodesSpec::hosts, in the words of their program (`yoke agent`).
+/// The same on several nodes, as their head or as a node that connects to the head. `launch`: the message that
+/// describes this job to `yoke agent` on NodesSpec::hosts.
 int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch);
 
 }  // namespace yoke::launch

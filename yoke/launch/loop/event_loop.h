@@ -1,8 +1,8 @@
 // yoke/launch/loop/event_loop.h -- the one loop of a launcher: it waits for descriptors and times by poll(2).
 //
-// A source says before each wait what it waits for, so nothing is registered that could be forgotten, and a source that
-// wants no more input (flow control) simply does not ask for it. The answer to each question is a flag inside of the
-// source: it stays right when elements of the source move or go away afterwards.
+// Before each wait a source names what it waits for, so that no registration can be left over, and a source that wants
+// no more input (flow control) simply does not ask for it. The result of each wait is a flag inside the source, so it
+// stays correct when the source later moves or removes its elements.
 #pragma once
 
 #include <poll.h>
@@ -16,7 +16,7 @@ namespace yoke::launch {
 
 using LoopTime = std::chrono::steady_clock::time_point;
 
-/// What a loop waits for in one turn.
+/// The descriptors and times that a loop waits for in one turn.
 class WaitSet {
  public:
   /// `is_ready` is set when the wait is over: whether `fd` can be read (or written), was closed, or is in error. It is
@@ -49,7 +49,8 @@ class EventSource {
   virtual ~EventSource() = default;
 
   virtual void add_to(WaitSet& waits) = 0;
-  /// Called once in each turn, after the wait, whether something happened or not. `now`: when the wait ended.
+  /// Called once in each turn, after the wait, whether something happened or not. `now`: the time at which the wait
+  /// ended.
   virtual void handle(LoopTime now) = 0;
 };
 

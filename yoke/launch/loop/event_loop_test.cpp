@@ -114,7 +114,7 @@ TEST(EventLoop, ATurnHandlesEverySourceInOrderAndAtOneTime) {
   EXPECT_GE(handled[2].second, handled[0].second);
 }
 
-/// As when a reader is slow: what it does not ask for, it does not get, and the loop does not spin on it.
+/// A source with a slow reader does not ask for input: it gets none, and the loop does not spin.
 TEST(EventLoop, ASourceThatAsksForNothingIsNotWoken) {
   Pipe pipe;
   pipe.write();

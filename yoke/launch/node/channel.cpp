@@ -54,11 +54,11 @@ void Channel::handle(LoopTime now) {
   if (can_read_) read_some(now);
   if (!end_ && can_write_) write_some();
   if (end_) return;
-  // Bytes that have already arrived count: perhaps this side was stopped, and not the other one.
+  // Bytes that have already arrived count, because this process may have been stopped while the other one sent them.
   if (heartbeat_.is_lost(now)) read_some(now);
   if (!end_ && heartbeat_.is_lost(now)) {
     was_silent_ = true;
-    close(fmt::format("nothing was heard from it for {}", format_duration(heartbeat_.silence())));
+    close(fmt::format("it sent nothing for {}", format_duration(heartbeat_.silence())));
   } else if (heartbeat_.has_to_say(now) && num_unsent_bytes() == 0) {
     send(json::object());
   }
@@ -74,7 +74,7 @@ void Channel::read_some(LoopTime now) {
     // The connection of a process that was killed is reset if it left something unread, and otherwise closed.
     close("its connection was closed");
   } else if (errno != EAGAIN && errno != EINTR) {
-    close(fmt::format("its connection broke: {}", std::generic_category().message(errno)));
+    close(fmt::format("its connection failed: {}", std::generic_category().message(errno)));
   }
 }
 
@@ -82,7 +82,7 @@ void Channel::write_some() {
   while (num_unsent_bytes() > 0) {
     const auto count = ::write(out_.value(), unsent_.data() + sent_, num_unsent_bytes());
     if (count < 0) {
-      // A failed write does not end the channel: what the other side said before can still be read.
+      // A failed write does not end the channel: what the other side sent before can still be read.
       if (errno == EAGAIN || errno == EINTR) break;
       sent_ = unsent_.size();
     } else {
@@ -114,22 +114,23 @@ std::optional<json> Channel::receive() {
     size_t length = 0;
     for (size_t i = 0; i < kLengthBytes; ++i) length |= size_t{static_cast<unsigned char>(rest[i])} << (8 * i);
     if (length > kMaxMessageBytes) {
-      close("it does not speak yoke's protocol");
-      throw Error(ErrorCode::kDataLoss, "it sent something that is not a message of yoke: '{}'",
+      close("it does not use yoke's protocol");
+      throw Error(ErrorCode::kDataLoss, "it sent bytes that are not a message of yoke: '{}'",
                   printable(rest.substr(0, 60)));
     }
     if (rest.size() - kLengthBytes < length) break;
     taken_ += kLengthBytes + length;
     auto message = json::from_cbor(rest.substr(kLengthBytes, length), true, false);
     if (!message.is_object()) {
-      close("it does not speak yoke's protocol");
-      throw Error(ErrorCode::kDataLoss, "it sent something that is not a message of yoke");
+      close("it does not use yoke's protocol");
+      throw Error(ErrorCode::kDataLoss, "it sent bytes that are not a message of yoke");
     }
     if (!message.empty()) return message;
   }
   received_.erase(0, taken_);
   taken_ = 0;
-  if (received_.size() > kMaxMessageBytes + kChannelReadBytes) close("it sends data that contains no message");
+  if (received_.size() > kMaxMessageBytes + kChannelReadBytes)
+    close("it sent data that does not contain a message of yoke");
   return std::nullopt;
 }
 

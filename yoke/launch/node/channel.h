@@ -21,9 +21,9 @@ class Channel : public EventSource {
  public:
   using Time = LoopTime;
 
-  /// `in` and `out` may be one connection (then `out` is a duplicate of the descriptor). `silence`: after this time
-  /// without a word the other side is lost. `preamble`: everything up to this text is skipped, such as the words of a
-  /// login shell; empty: nothing is skipped.
+  /// `in` and `out` may be one connection (then `out` is a duplicate of the descriptor). `silence`: the other side
+  /// counts as lost if it sends nothing for this long. `preamble`: everything up to this text is skipped, such as the
+  /// output of a login shell; empty: nothing is skipped.
   Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble = "");
 
   void set_silence(std::chrono::milliseconds silence) { heartbeat_.set_silence(silence); }
@@ -35,11 +35,12 @@ class Channel : public EventSource {
   /// The next message that has arrived. Errors  kDataLoss: the other side sent something that is not a message.
   std::optional<nlohmann::json> receive();
 
-  /// Why nothing more will come; nullopt while the connection lives. Messages that arrived before are still to be
+  /// Why nothing more will come; nullopt while the connection is open. Messages that arrived before are still to be
   /// received.
   const std::optional<std::string>& end() const { return end_; }
   Time last_heard() const { return heartbeat_.last_heard(); }
-  bool was_silent() const { return was_silent_; }  ///< It ended by silence: a cut rather than an end.
+  /// The channel ended by silence, so the connection was cut, and the other side may be alive.
+  bool was_silent() const { return was_silent_; }
   size_t num_unsent_bytes() const { return unsent_.size() - sent_; }
 
   /// Sends what is still unsent, for no longer than `patience`.

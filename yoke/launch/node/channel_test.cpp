@@ -81,7 +81,7 @@ TEST_F(ChannelTest, SilenceEndsIt) {
   const auto until = std::chrono::steady_clock::now() + milliseconds(2000);
   while (!channel_->end() && std::chrono::steady_clock::now() < until) turn(20);
   ASSERT_TRUE(channel_->end());
-  EXPECT_THAT(*channel_->end(), HasSubstr("nothing was heard from it for 0.3 s"));
+  EXPECT_THAT(*channel_->end(), HasSubstr("it sent nothing for 0.3 s"));
   EXPECT_TRUE(channel_->was_silent());
   EXPECT_TRUE(channel_->receive()) << "what was said before still counts";
 }
@@ -94,7 +94,7 @@ TEST_F(ChannelTest, AClosedEndIsNoSilence) {
   ASSERT_TRUE(channel_->end());
   EXPECT_FALSE(channel_->was_silent());
   EXPECT_TRUE(channel_->receive());
-  channel_->send({{"too", "late"}});  // no harm
+  channel_->send({{"too", "late"}});  // must not fail
 }
 
 TEST_F(ChannelTest, WhatIsNoMessageIsAnError) {

@@ -50,7 +50,7 @@ void Handshake::feed_head(std::string& received, std::string& to_send) {
   const auto expected = proof(Side::kAgent);
   if (sodium_memcmp(claimed.data(), expected.data(), expected.size()) != 0) {
     to_send += 'n';
-    return refuse("its --rdzv-id or its token differs from those of this job");
+    return refuse("its --rdzv-id or its token differs from the job's");
   }
   to_send += 'y' + proof(Side::kHead);
   state_ = State::kDone;
@@ -63,14 +63,16 @@ void Handshake::feed_agent(std::string& received, std::string& to_send) {
     to_send += proof(Side::kAgent);
   }
   if (received.empty()) return;
-  if (received.front() == 'n') return refuse("it refuses this node: the --rdzv-id or the token differs");
-  if (received.front() != 'y') return refuse("it does not answer as yoke does");
+  if (received.front() == 'n')
+    return refuse("the head node refuses this node, because its --rdzv-id or its token differs from the job's");
+  if (received.front() != 'y') return refuse("what listens there does not answer as yoke does");
   if (received.size() < 1 + crypto_auth_BYTES) return;
   const auto claimed = received.substr(1, crypto_auth_BYTES);
   received.erase(0, 1 + crypto_auth_BYTES);
   const auto expected = proof(Side::kHead);
   if (sodium_memcmp(claimed.data(), expected.data(), expected.size()) != 0) {
-    return refuse("it does not know the job's token: somebody else has taken the port");
+    return refuse(
+        "what listens there does not know the job's token, so it is a different program or that of a different user");
   }
   state_ = State::kDone;
 }
@@ -85,7 +87,7 @@ bool Handshake::take_greeting(std::string& received, std::string_view text) {
   const auto length = std::min(received.size(), text.size());
   if (received.compare(0, length, text.substr(0, length)) != 0) {
     is_stranger_ = true;
-    refuse(fmt::format("it is not yoke; it sent '{}'", printable(std::string_view(received).substr(0, 40))));
+    refuse(fmt::format("a program that is not yoke sent '{}'", printable(std::string_view(received).substr(0, 40))));
     return false;
   }
   if (received.size() < text.size() + kRandomBytes) return false;

@@ -1,7 +1,7 @@
 // yoke/launch/node/handshake.h -- the first messages between an agent and the head that it connects to by TCP. Each
-// proves to the other that it knows the job's token without sending it. So a stranger on the network, or another user
-// of the host who took the port, is refused. The messages after it are neither encrypted nor signed, and neither is the
-// traffic of the ranks.
+// proves to the other that it knows the job's token without sending it. So a different program on the network, or a
+// different user of the host who took the port, is refused. The messages after it are neither encrypted nor signed, and
+// neither is the traffic of the ranks.
 //
 //   head   "yoke/1 head\n"   32 random bytes
 //   agent  "yoke/1 agent\n"  32 random bytes, and the keyed hash of both texts and "agent"
@@ -15,7 +15,8 @@
 
 namespace yoke::launch {
 
-/// One side. The caller feeds it what arrives, and sends what it answers. It is pure except for the random bytes.
+/// One side of the handshake. The caller feeds it what arrives, and sends its answers. It is pure except for the random
+/// bytes.
 class Handshake {
  public:
   enum class Side { kHead, kAgent };
@@ -25,11 +26,11 @@ class Handshake {
   enum class State { kTalking, kDone, kRefused };
   /// Takes what it needs from the front of `received`, and appends to `to_send`.
   void feed(std::string& received, std::string& to_send);
-  /// Sends an agent's greeting before the head's arrived: most other programs answer it, and show what they are.
+  /// Sends an agent's greeting before the head's has arrived: most other programs answer it, which shows what they are.
   void greet_first(std::string& to_send);
   State state() const { return state_; }
-  const std::string& reason() const { return reason_; }  ///< Once refused.
-  bool is_stranger() const { return is_stranger_; }      ///< It was refused because the other side is another program.
+  const std::string& reason() const { return reason_; }  ///< Why the other side was refused; empty: it was not.
+  bool is_stranger() const { return is_stranger_; }      ///< The other side was refused because it is not yoke.
 
  private:
   void feed_head(std::string& received, std::string& to_send);

@@ -40,11 +40,11 @@ TEST(Handshake, AnotherTokenOrJobIsRefusedByBoth) {
     talk(head, agent);
     EXPECT_EQ(head.state(), State::kRefused);
     EXPECT_EQ(agent.state(), State::kRefused);
-    EXPECT_THAT(agent.reason(), HasSubstr("the --rdzv-id or the token differs"));
+    EXPECT_THAT(agent.reason(), HasSubstr("its --rdzv-id or its token differs"));
   }
 }
 
-/// Another program has taken the port, and accepts everybody.
+/// A different program has taken the port, and accepts every node.
 TEST(Handshake, AHeadWithoutTheTokenIsRefused) {
   Handshake agent(Side::kAgent, "a secret", "job");
   std::string received = "yoke/1 head\n" + std::string(32, 'x'), sent;
@@ -53,10 +53,10 @@ TEST(Handshake, AHeadWithoutTheTokenIsRefused) {
   received += 'y' + std::string(32, 'x');
   agent.feed(received, sent);
   EXPECT_EQ(agent.state(), State::kRefused);
-  EXPECT_THAT(agent.reason(), HasSubstr("somebody else has taken the port"));
+  EXPECT_THAT(agent.reason(), HasSubstr("it is a different program or that of a different user"));
 }
 
-/// An agent's own proof that is sent back to it proves nothing, and neither does an old one.
+/// An agent must refuse its own proof if it is sent back, and a proof of an earlier handshake.
 TEST(Handshake, ProofsCannotBeReflectedOrRepeated) {
   Handshake agent(Side::kAgent, "a secret", "job");
   std::string received = "yoke/1 head\n" + std::string(32, 'x'), sent;
@@ -80,7 +80,7 @@ TEST(Handshake, WhatIsNoYokeIsNamed) {
   std::string received = "SSH-2.0-OpenSSH\x1b[2J", sent;
   agent.feed(received, sent);
   EXPECT_EQ(agent.state(), State::kRefused);
-  EXPECT_THAT(agent.reason(), HasSubstr("it is not yoke; it sent 'SSH-2.0-OpenSSH"));
+  EXPECT_THAT(agent.reason(), HasSubstr("a program that is not yoke sent 'SSH-2.0-OpenSSH"));
   EXPECT_THAT(agent.reason(), Not(HasSubstr("\x1b")));
 }
 

@@ -13,7 +13,7 @@ class Heartbeat {
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::seconds kSayEvery{1};
 
-  /// `silence`: the time without a word after which the other side is lost.
+  /// `silence`: the time without a message after which the other side counts as lost.
   Heartbeat(Time now, std::chrono::milliseconds silence) : silence_(silence), last_heard_(now), last_said_(now) {}
 
   void set_silence(std::chrono::milliseconds silence) { silence_ = silence; }
@@ -22,7 +22,7 @@ class Heartbeat {
 
   bool is_lost(Time now) const { return now >= last_heard_ + silence_; }
   bool has_to_say(Time now) const { return now >= last_said_ + kSayEvery; }
-  /// When has_to_say() or is_lost() becomes true. `can_say`: nothing is still unsent.
+  /// When has_to_say() or is_lost() becomes true. `can_say`: everything before was sent.
   Time next_time(bool can_say) const {
     const auto lost = last_heard_ + silence_;
     return can_say ? std::min<Time>(lost, last_said_ + kSayEvery) : lost;

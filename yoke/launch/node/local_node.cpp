@@ -26,7 +26,7 @@ namespace {
 
 using Kind = NodeEvent::Kind;
 
-/// How long descendants may take to end when there is no guardian any more that ends them.
+/// How long descendants may take to end if the guardian was killed and this process must end them.
 constexpr std::chrono::seconds kNodePatience{10};
 constexpr int64_t kOtherFiles = 32;
 
@@ -37,7 +37,7 @@ int64_t files_per_rank(const LaunchSpec& spec) {
 
 int64_t num_files_needed(const LaunchSpec& spec) { return spec.num_ranks * files_per_rank(spec) + kOtherFiles; }
 
-/// Returns the limit as it was.
+/// Returns the limit from before.
 rlimit raise_file_limit(const LaunchSpec& spec) {
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
@@ -54,8 +54,8 @@ bool is_readable(int fd) {
   return poll(&one, 1, 0) > 0;
 }
 
-/// Children that this process had before exec: a shell may exec yoke while it has jobs in the background, which are not
-/// ours to end.
+/// Children that this process had before exec: a shell may exec yoke while it has jobs in the background, and these
+/// must not be ended.
 std::vector<pid_t> children_of_before() {
   std::vector<pid_t> result;
   if (has_children()) {
@@ -105,7 +105,7 @@ LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& 
 
 LocalNode::~LocalNode() {
   if (is_guardian_) return;
-  control_.reset();  // the guardian then ends what is left, and itself
+  control_.reset();  // the guardian then ends the processes that are left, and itself
   if (guardian_ > 0) waitpid(guardian_, nullptr, 0);
   std::error_code ignored;
   if (!error_folder_.empty())
@@ -114,11 +114,12 @@ LocalNode::~LocalNode() {
 
 void LocalNode::start_guardian() {
   int pair[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) throw system_error(errno, "making a socket");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+    throw system_error(errno, "making sockets to the process that starts the ranks");
   UniqueFd control(pair[0]), guardians_end(pair[1]);
   become_subreaper();  // if the guardian is killed, its children become ours
   guardian_ = fork();  // not spawn(): see guard()
-  if (guardian_ < 0) throw system_error(errno, "starting the guardian process");
+  if (guardian_ < 0) throw system_error(errno, "starting the process that starts and watches the ranks");
   if (guardian_ > 0) {
     control_ = std::move(control);
     return;
@@ -142,10 +143,10 @@ void LocalNode::prepare(const std::string& address, std::optional<uint16_t> port
 }
 
 void LocalNode::take_master(const std::string& address, std::optional<uint16_t> port, bool or_any) {
-  constexpr int kTries = 100;  // another launcher may have announced a free port that nobody serves yet
+  constexpr int kTries = 100;  // a different launcher may have reserved a free port on which nothing listens yet
   for (int i = 1;; ++i) {
     master_ = take_master_port(address, port, or_any);
-    if (master_.port == claimed_port_) return;  // by an earlier start
+    if (master_.port == claimed_port_) return;  // an earlier start has reserved it
     try {
       port_claim_ = claim_port(master_.port);
       claimed_port_ = master_.port;
@@ -156,7 +157,7 @@ void LocalNode::take_master(const std::string& address, std::optional<uint16_t> 
   }
 }
 
-/// Decides once, at the first start, because the observer can be told only then.
+/// Decides once, at the first start, because notices reach the observer only from then on.
 void LocalNode::decide_on_preload() {
   if (!spec_.preload || has_decided_) return;
   has_decided_ = true;
@@ -166,18 +167,19 @@ void LocalNode::decide_on_preload() {
 }
 
 void LocalNode::start(const Place& place) {
-  if (state_ != State::kIdle) throw Error(ErrorCode::kInternal, "a node with ranks was told to start others");
+  if (state_ != State::kIdle) throw Error(ErrorCode::kInternal, "a node that has ranks was told to start ranks");
   try {
-    if (!control_) throw Error(ErrorCode::kUnavailable, "the guardian process was killed");
+    if (!control_) throw Error(ErrorCode::kUnavailable, "the process that starts and watches the ranks was killed");
     decide_on_preload();
     plan_ranks(place);
     send_plan();
     state_ = State::kRunning;
   } catch (const Error& error) {
-    if (control_) send_message(control_.value(), {Message::Kind::kKill});  // it may wait for the rest of the plan
+    // The guardian may wait for the rest of the plan.
+    if (control_) send_message(control_.value(), {Message::Kind::kKill});
     tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
   }
-  master_ = {};  // the guardian has the socket, or nobody needs it
+  master_ = {};  // the guardian has the socket, or it is not needed
 }
 
 void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path) {
@@ -187,10 +189,10 @@ void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& 
 }
 
 void LocalNode::plan_ranks(const Place& place) {
-  reader_.settle_logs();  // those of a start that failed
+  reader_.settle_logs();  // the logs of a start that failed
   if (run_folder_.empty() && error_folder_.empty() && place.restart_count == 0) {
     tell({.kind = Kind::kNotice,
-          .text = "ranks cannot leave reports of errors: TMPDIR, /tmp and /var/tmp cannot be written; set TMPDIR or "
+          .text = "ranks cannot write error files, because TMPDIR, /tmp and /var/tmp are not writable; set TMPDIR or "
                   "give --log-dir"});
   }
   for (auto* filter : {&out_filter_, &err_filter_}) filter->file = nullptr;
@@ -210,7 +212,8 @@ void LocalNode::plan_ranks(const Place& place) {
   if (place.agent_serves_store && place.first_rank == 0) plans_.push_back(plan_store(spec_));
 }
 
-/// Returns the end of a rank's stream that the rank writes to; the other end is read here. No descriptor: /dev/null.
+/// Returns the end of a rank's stream to which the rank writes, and reads the other end here. No descriptor stands for
+/// /dev/null.
 UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filter) {
   const auto& stream = is_err ? rank.err : rank.out;
   if (stream.is_own) return UniqueFd(fcntl(is_err ? STDERR_FILENO : STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
@@ -229,7 +232,7 @@ void LocalNode::send_plan() {
   struct Ends {
     UniqueFd out, err;
   };
-  std::vector<Ends> ends(plans_.size());  // all of them first, so that errors come before anything is started
+  std::vector<Ends> ends(plans_.size());  // all pipes are opened first, so that errors come before a rank is started
   for (size_t i = 0; i < plans_.size(); ++i) {
     if (plans_[i].is_store) {
       ends[i].err = UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
@@ -259,7 +262,7 @@ void LocalNode::send_plan() {
 
 void LocalNode::order(Order order, int signal) {
   if (state_ != State::kRunning) return;
-  // A rank may have stopped the guardian (kill -STOP $PPID). It must run to end the ranks.
+  // A rank may have stopped the guardian (kill -STOP $PPID), which must run to end the ranks.
   if (order == Order::kSignal || order == Order::kKill) kill(guardian_, SIGCONT);
   switch (order) {
     case Order::kNone: return;
@@ -295,7 +298,7 @@ void LocalNode::pause(const Signal& signal) {
 
 void LocalNode::resume() {
   if (state_ != State::kRunning) return;
-  // The rank that uses the terminal too: whoever continued us (`yoke stop`) may not know of it.
+  // This includes the rank that uses the terminal, because `yoke stop` continues only this process.
   send_message(control_.value(), {.kind = Message::Kind::kForward, .value = SIGCONT});
 }
 
@@ -306,7 +309,7 @@ void LocalNode::add_to(WaitSet& waits) {
 }
 
 void LocalNode::handle(LoopTime) {
-  // All messages of the guardian first: a rank's output is read after the news that it has started.
+  // The guardian's messages are read first, so that a rank's output follows the event that it has started.
   for (; has_message_ && control_; has_message_ = is_readable(control_.value())) read_message();
   reader_.read(state_ == State::kDraining);
   if (state_ == State::kDraining && reader_.is_finished()) finish();
@@ -341,16 +344,17 @@ void LocalNode::read_message() {
     case Message::Kind::kSignal:
     case Message::Kind::kForward:
     case Message::Kind::kKill:
-    case Message::Kind::kEndStore: return;  // only this side sends these
+    case Message::Kind::kEndStore: return;  // only the node sends these
   }
   if (plan != nullptr && plan->is_store && event.kind != Kind::kStoreEnded)
-    return;  // its exit tells that it could not start
+    return;  // its exit reports that it could not start
   tell(event);
 }
 
 void LocalNode::say_not_preloaded(const std::string& why) {
   if (spec_.quiet) return;
-  tell({.kind = Kind::kNotice, .text = fmt::format("ranks are started by exec, not preloaded: {}", printable(why))});
+  tell({.kind = Kind::kNotice,
+        .text = fmt::format("--preload is not used, and each rank loads the program itself: {}", printable(why))});
 }
 
 void LocalNode::lose_guardian() {

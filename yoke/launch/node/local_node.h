@@ -21,8 +21,8 @@ namespace yoke::launch {
 /// Errors  kFailedPrecondition: so many ranks need more open files than the hard limit allows.
 void check_file_limit(const LaunchSpec& spec);
 
-/// Lets this process open as many files as it may, because each node needs some. REQUIRES: a LocalNode of this process
-/// exists already; its ranks keep the limit as it was.
+/// Raises the limit of open files to the hard limit, because each node needs some files. REQUIRES: a LocalNode of this
+/// process exists already, so that its ranks keep the limit from before.
 void raise_file_limit();
 
 class LocalNode : public Node {
@@ -37,8 +37,8 @@ class LocalNode : public Node {
   void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) override;
   void start(const Place& place) override;
   void order(Order order, int signal) override;
-  void end(int, const std::string&) override {}      // it ends with this process
-  void flush(std::chrono::milliseconds) override {}  // nothing is on its way
+  void end(int, const std::string&) override {}      // this node ends with this process
+  void flush(std::chrono::milliseconds) override {}  // messages to this node are not buffered
   LoopTime last_heard() const override { return LoopTime::max(); }
   bool has_keyboard() const override;
   void note_signal(const Signal& signal) override;
@@ -50,8 +50,9 @@ class LocalNode : public Node {
   void handle(LoopTime now) override;
 
   const Binding& binding() const { return binding_; }
-  const std::vector<RankPlan>& plans() const { return plans_; }  ///< Of the last start, the store's too.
-  const std::string& run_folder() const { return run_folder_; }  ///< Of the logs; empty: there are none.
+  /// The plans of the last start, including the store's.
+  const std::vector<RankPlan>& plans() const { return plans_; }
+  const std::string& run_folder() const { return run_folder_; }  ///< The folder of the logs; empty: there are no logs.
 
  private:
   enum class State { kIdle, kRunning, kDraining };
@@ -78,20 +79,20 @@ class LocalNode : public Node {
   int signal_of_terminal_ = 0;     ///< The last signal, if it came from the terminal; else 0.
   const std::vector<pid_t> keep_;  ///< Children that this process had before it became a launcher.
   const Binding binding_;
-  rlimit file_limit_{};  ///< As it was; ranks have it.
+  rlimit file_limit_{};  ///< The limit from before, which ranks get.
   const std::string run_folder_;
-  const std::string error_folder_;  ///< Empty: it is not needed.
+  const std::string error_folder_;  ///< The folder of error files; empty: none is needed.
   LineFilter out_filter_, err_filter_;
   RankReader reader_;
   MasterPort master_;
-  UniqueFd port_claim_;        ///< Keeps other launchers from claimed_port_ until this node ends.
+  UniqueFd port_claim_;        ///< Prevents other launchers from using claimed_port_ until this node ends.
   uint16_t claimed_port_ = 0;  ///< 0: no port is claimed.
   State state_ = State::kIdle;
-  std::vector<RankPlan> plans_;  ///< Of the last start; the store's plan, if there is one, is the last.
+  std::vector<RankPlan> plans_;  ///< The plans of the last start; the store's plan, if there is one, is the last.
   UniqueFd control_;
   pid_t guardian_ = -1;
-  bool has_message_ = false;  ///< The guardian has said something.
-  bool has_decided_ = false;  ///< Whether to preload.
+  bool has_message_ = false;  ///< A message of the guardian can be read.
+  bool has_decided_ = false;  ///< It is decided whether to preload.
   bool may_preload_ = false;
   bool is_guardian_ = false;  ///< This process is the guardian.
 };

@@ -63,7 +63,7 @@ std::vector<Membership::Conflict> Membership::find_conflicts(const std::function
 }
 
 std::vector<int> Membership::choose() const {
-  // If several nodes want the same rank, the first one gets it, and the others wait until it is gone.
+  // If several nodes ask for the same rank, the first one gets it, and the others wait until the first one has left.
   std::vector<Entry> chosen;
   for (const auto& node : nodes_) {
     if (static_cast<int64_t>(chosen.size()) == options_.max_nodes) break;

@@ -14,17 +14,18 @@ struct MembershipOptions {
   int64_t min_nodes = 1;
   int64_t max_nodes = 1;
   std::chrono::milliseconds join_timeout{600'000};  ///< How long to wait for min_nodes. torchrun's default.
-  std::chrono::milliseconds last_call{30'000};      ///< How long to wait for more, before the first start only.
+  /// How long to wait for more than min_nodes; only before the first start.
+  std::chrono::milliseconds last_call{30'000};
 };
 
-/// "2" or "2:4", as --nnodes has it.
+/// "2" or "2:4", the value of --nnodes.
 std::string nnodes_of(const MembershipOptions& options);
 /// "2" or "2 to 4", for people.
 std::string describe_number(const MembershipOptions& options);
 
-/// Nodes come and go at any time. A start takes the nodes that are there: those that asked for a node rank in that
-/// order, the others in the order in which they came. A node that comes while the ranks run, or is one too many, waits
-/// for the next start.
+/// Nodes join and leave at any time. A start takes the nodes that have joined: those that asked for a node rank in that
+/// order, the others in the order in which they joined. A node that joins while the ranks run, or exceeds the maximum,
+/// waits for the next start.
 class Membership {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -35,7 +36,7 @@ class Membership {
   void add(int id, std::optional<int64_t> wanted_rank, Time now);
   void remove(int id);
 
-  /// Begins to wait for another start. `at_once`: it does not wait for more nodes than min_nodes.
+  /// Begins to wait for the next start. `at_once`: it does not wait for more nodes than min_nodes.
   void wait_for_next(Time now, bool at_once);
 
   enum class Verdict { kWait, kStart, kTooFew };
@@ -45,13 +46,13 @@ class Membership {
   /// The nodes of the start, in the order of their node ranks. REQUIRES: judge() returned kStart.
   std::vector<int> choose() const;
 
-  /// A node that asks for the same node rank as one that came before it.
+  /// A node that asks for the same node rank as one that joined before it, the holder.
   struct Conflict {
     int id = 0, holder = 0;
     int64_t rank = 0;
   };
-  /// `last_heard(id)`: when something was last heard of that node. A holder counts only if something was heard of it
-  /// after the other node came: otherwise it may be lost, and the other one takes its place.
+  /// `last_heard(id)`: when that node last sent something. A holder counts only if it has sent something since the
+  /// second node joined: otherwise the holder may be lost, and the second node takes its place.
   std::vector<Conflict> find_conflicts(const std::function<Time(int id)>& last_heard) const;
   int64_t num_nodes() const { return static_cast<int64_t>(nodes_.size()); }
   const MembershipOptions& options() const { return options_; }
@@ -63,7 +64,7 @@ class Membership {
     Time since;
   };
   MembershipOptions options_;
-  std::vector<Entry> nodes_;  ///< In the order in which they came.
+  std::vector<Entry> nodes_;  ///< In the order in which they joined.
   Time since_;
   std::optional<Time> enough_since_;
   bool at_once_ = false;

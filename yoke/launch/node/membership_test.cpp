@@ -40,7 +40,7 @@ TEST(Membership, EnoughWaitForTheLastCall) {
   ASSERT_EQ(nodes.next_time(), kOpened + seconds(40));
   EXPECT_EQ(nodes.judge(kOpened + seconds(39)), Verdict::kWait);
   EXPECT_EQ(nodes.judge(kOpened + seconds(40)), Verdict::kStart);
-  nodes.remove(1);  // while the last call lasts
+  nodes.remove(1);  // during the last call
   EXPECT_EQ(nodes.judge(kOpened + seconds(40)), Verdict::kWait);
   nodes.add(2, std::nullopt, kOpened + seconds(50));
   EXPECT_EQ(nodes.judge(kOpened + seconds(79)), Verdict::kWait);
@@ -109,7 +109,7 @@ TEST(Membership, AConflictIsFoundOnceTheHolderOfTheRankIsHeardOf) {
     EXPECT_EQ(conflicts[0].holder, 1);
     EXPECT_EQ(conflicts[0].rank, 1);
   }
-  nodes.remove(1);  // it was lost, and the other one takes its place
+  nodes.remove(1);  // the holder was lost, and the second node takes its place
   EXPECT_TRUE(nodes.find_conflicts([](int) { return kOpened + seconds(60); }).empty());
 }
 

@@ -1,5 +1,4 @@
-// yoke/launch/node/node.h -- what a launcher needs of a node, whether it is this machine or one at the end of a
-// connection.
+// yoke/launch/node/node.h -- the interface of a node, which is this machine or a host at the other end of a connection.
 #pragma once
 
 #include <chrono>
@@ -23,33 +22,33 @@ struct NodeInfo {
   std::string host;
   std::string address;  ///< Where other nodes reach it; empty: unknown.
   int64_t num_ranks = 1;
-  std::optional<int64_t> node_rank;  ///< The one that the user gave it.
-  bool has_store = false;            ///< It has a program that can serve the ranks' store.
-  std::string nnodes;                ///< "2" or "2:4", as it was started with; empty: the head started it.
-  int64_t max_restarts = 0;          ///< As it was started with; 0: not given, the head's value counts.
+  std::optional<int64_t> node_rank;  ///< The node rank that the user gave it.
+  bool has_store = false;            ///< It has a program that can serve the ranks' TCPStore.
+  std::string nnodes;                ///< Its --nnodes, "2" or "2:4"; empty: the head started it.
+  int64_t max_restarts = 0;          ///< Its --max-restarts; 0: not given, so the head's value counts.
   bool is_return = false;            ///< It was a node of this job before, and was cut off.
 };
 
-/// What a node reports. Ranks are numbered over all nodes.
+/// An event that a node reports. Ranks are numbered over all nodes.
 struct NodeEvent {
   enum class Kind {
-    kReady,         ///< It can take part. info
-    kPrepared,      ///< value: the port that it holds for the ranks' store.
-    kRefused,       ///< It cannot prepare or start. text: why; value: the exit status that this means.
+    kReady,         ///< It can take part in a start. info
+    kPrepared,      ///< value: the port that it holds for the ranks' TCPStore.
+    kRefused,       ///< It cannot prepare or start. text: why; value: the exit status for the job.
     kStarted,       ///< rank, pid
     kCannotRun,     ///< rank, value: errno of exec
     kCannotStart,   ///< rank, value: errno of fork
     kExited,        ///< rank, pid, value: wait status
-    kStoreEnded,    ///< The program that serves the ranks' store ended before the ranks. pid, value: wait status
+    kStoreEnded,    ///< The program that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< pid of a process that SIGKILL does not end
     kGuardianLost,  ///< pid
     kReport,        ///< A rank ended. report, and text: its log, or empty.
-    kOnlyStore,     ///< Its ranks have ended; the program that serves the ranks' store waits for kEndStore.
+    kOnlyStore,     ///< Its ranks have ended; the program that serves the ranks' TCPStore waits for kEndStore.
     kEnded,         ///< All processes that were started have ended.
-    kDone,          ///< All that they printed was delivered, and the reports too.
-    kSignal,        ///< The launcher of that node was told to end, by signal `value`.
-    kNotice,        ///< text: for the user. value: 1 if it says that output is missing for good.
-    kLost,          ///< The connection has ended. text: how.
+    kDone,          ///< All output of the ranks was delivered, and so were the reports.
+    kSignal,        ///< The launcher of that node received signal `value`, which asks it to end.
+    kNotice,        ///< text: for the user. value: 1 if output is lost for good.
+    kLost,          ///< The connection has ended. text: why.
   };
   Kind kind = Kind::kDone;
   int64_t rank = -1;
@@ -78,16 +77,17 @@ class Node : public EventSource {
  public:
   // The job.
 
-  /// Takes a port for the ranks' store and holds it: kPrepared or kRefused follows. `port`: unset for any.
-  /// `or_any`: if the address is not this machine's own, as behind a cluster's service name, all of its addresses.
+  /// Takes a port for the ranks' TCPStore and holds it: kPrepared or kRefused follows. `port`: unset for any.
+  /// `or_any`: if the address is not this machine's own, as with a cluster's service name, the port is taken on all
+  /// addresses.
   virtual void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) = 0;
   virtual void start(const Place& place) = 0;
   virtual void order(Order order, int signal) = 0;
-  /// Tells the launcher or agent of the node to end with this status. A node without one does nothing.
+  /// Tells the launcher or agent of the node to end with this status. A node without a launcher does nothing.
   virtual void end(int exit_status, const std::string& reason) = 0;
-  /// Sends what it still has to say to the node, for no longer than `patience`.
+  /// Sends the messages that still wait for the node, for no longer than `patience`.
   virtual void flush(std::chrono::milliseconds patience) = 0;
-  /// When something was last heard of it; LoopTime::max(): it cannot be cut off.
+  /// When the node last sent something; LoopTime::max(): it cannot be cut off.
   virtual LoopTime last_heard() const = 0;
 
   // The terminal of this process.
@@ -103,7 +103,7 @@ class Node : public EventSource {
 
   // The output of its ranks.
 
-  virtual bool is_shown_here() const = 0;  ///< False: the node has a screen of its own.
+  virtual bool is_shown_here() const = 0;  ///< False: the node shows its output on its own screen.
   /// REQUIRES: start() was called.
   virtual RankStreams streams(int64_t local_rank) const = 0;
 };

@@ -15,19 +15,18 @@
 
 namespace yoke::launch {
 
-/// The standard streams of a program that was started on another host to be an agent there (`yoke agent`). The agent
-/// ends when they are closed.
+/// The standard streams of `yoke agent`, started on another host. The agent ends when they are closed.
 struct AgentProcess {
   UniqueFd in;     ///< The caller writes to it.
   UniqueFd out;    ///< The caller reads from it.
-  UniqueFd err;    ///< Text for people, of ssh and the login shell too.
+  UniqueFd err;    ///< Text for people, including that of ssh and the login shell.
   pid_t pid = -1;  ///< The local process (ssh), a child of the caller.
 };
 
 /// A host on which the head starts an agent.
 struct Host {
-  std::string name;                  ///< For people; differs from that of the other hosts.
-  std::optional<int64_t> num_ranks;  ///< Unset: what the user said for all hosts.
+  std::string name;                  ///< The name in messages; no two hosts have the same.
+  std::optional<int64_t> num_ranks;  ///< Unset: --nproc-per-node counts.
   /// Starts the agent. Errors  kUnavailable.
   std::function<AgentProcess()> start_agent;
 };
@@ -41,11 +40,12 @@ struct NodesSpec {
 
   std::string endpoint_host;  ///< A name or an address, as the user gave it.
   uint16_t endpoint_port = 0;
-  /// Unset: the head is the node that has the endpoint's address and finds its port free.
+  /// Whether this node is the head. Unset: the head is the node that has the endpoint's address and finds the port
+  /// free.
   std::optional<bool> is_head;
-  std::optional<int64_t> node_rank;  ///< The one that this node asks for.
+  std::optional<int64_t> node_rank;  ///< The node rank that this node asks for.
   std::string local_addr;            ///< The address at which others reach this node; empty: that of its connection.
-  std::optional<std::string> master_addr;  ///< The address of the ranks' store; unset: that of node 0.
+  std::optional<std::string> master_addr;  ///< The address of the ranks' TCPStore; unset: that of node 0.
   std::string token;                       ///< A secret that the nodes of the job share.
 
   std::chrono::milliseconds silence{15'000};  ///< A node that is silent for this long is lost.

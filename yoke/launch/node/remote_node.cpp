@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 using Kind = NodeEvent::Kind;
 
-/// How long ssh may take to end by itself once its input has ended. With a cut link it does not.
+/// How long ssh may take to end by itself after the end of its input. If the network is cut, it does not end.
 constexpr std::chrono::milliseconds kProcessPatience{500};
 
 }  // namespace
@@ -92,11 +92,11 @@ void RemoteNode::handle(LoopTime now) {
 void RemoteNode::receive() {
   try {
     while (const auto message = channel_->receive()) obey(*message);
-  } catch (const std::exception& error) {  // errors of JSON too
+  } catch (const std::exception& error) {  // also those of the JSON library
     return lose(error.what());
   }
   if (!channel_->end()) return;
-  read_process_errors();  // the last words of ssh are the reason
+  read_process_errors();  // the last line that ssh prints is the reason
   lose(is_ready_ || has_agent_ || last_error_.empty() ? *channel_->end() : last_error_);
 }
 
@@ -139,7 +139,7 @@ void RemoteNode::read_process_errors() {
       auto line = error_text_.substr(0, end);
       error_text_.erase(0, end + 1);
       if (line.ends_with('\r')) line.pop_back();
-      // The words of a login shell before the agent begins matter only if it never begins.
+      // The output of a login shell before that of the agent is shown only if the agent never begins.
       if (line + "\n" == kAgentPreamble) {
         has_agent_ = true;
         continue;

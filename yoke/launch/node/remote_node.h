@@ -1,4 +1,4 @@
-// yoke/launch/node/remote_node.h -- a node on another host, as its head sees it: an agent at the end of a channel.
+// yoke/launch/node/remote_node.h -- a node on another host: the head reaches its agent over a channel.
 #pragma once
 
 #include <sys/types.h>
@@ -15,10 +15,10 @@ namespace yoke::launch {
 
 class RemoteNode : public Node {
  public:
-  /// An agent that came by TCP, and shows what its ranks print on a screen of its own. `address`: where its connection
-  /// comes from.
+  /// An agent that connected by TCP, and shows the output of its ranks on its own screen. `address`: the source of the
+  /// connection.
   RemoteNode(std::unique_ptr<Channel> channel, std::string address, NodeObserver& observer);
-  /// An agent that the head started. `launch`: what it is to launch.
+  /// An agent that the head started. `launch`: the message that describes the job to it.
   RemoteNode(AgentProcess process, const nlohmann::json& launch, std::chrono::milliseconds silence, std::string host,
              NodeObserver& observer);
   ~RemoteNode() override;
@@ -31,7 +31,7 @@ class RemoteNode : public Node {
   LoopTime last_heard() const override { return channel_->last_heard(); }
   bool has_keyboard() const override { return false; }
   void note_signal(const Signal&) override {}  // no terminal of this machine signals its ranks
-  void pause(const Signal&) override {}        // its ranks go on while this process is stopped
+  void pause(const Signal&) override {}        // its ranks continue while this process is stopped
   void resume() override {}
   bool is_shown_here() const override { return is_shown_here_; }
   RankStreams streams(int64_t local_rank) const override;
@@ -55,7 +55,7 @@ class RemoteNode : public Node {
   std::string error_text_;  ///< The beginning of a line that is not complete.
   std::string last_error_;  ///< The last complete line.
   pid_t process_ = -1;
-  bool has_agent_ = false;  ///< The agent itself speaks, on its standard error too.
+  bool has_agent_ = false;  ///< The preamble has arrived, so later text on its standard error is the agent's.
   bool is_ready_ = false;
   bool is_lost_ = false;
   int64_t unacknowledged_[2] = {0, 0};  ///< Bytes of standard output, and of standard error.

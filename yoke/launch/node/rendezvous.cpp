@@ -31,14 +31,15 @@ constexpr seconds kRest{1};
 constexpr milliseconds kRetryEvery{200};
 constexpr seconds kConnectPatience{5};
 constexpr seconds kSayWaitingAfter{2};
-/// A head speaks first. After this time the node speaks, so that another program shows what it is.
+/// A head sends first. After this time the node sends its greeting, so that the answer shows which other program
+/// listens.
 constexpr seconds kGreetFirstAfter{1};
 constexpr seconds kHangUpWithin{1};
-/// The number of complaints about strangers. A port scanner, or a program that asks for a web page every second, should
-/// not fill the screen.
+/// The most messages about refused connections. A port scanner, or a program that asks for a web page every second,
+/// should not fill the screen.
 constexpr size_t kMaxComplaints = 32;
 
-constexpr const char* kNoHead = "start the first node with `yoke run`, or name another port";
+constexpr const char* kNoHead = "start `yoke run` on the first node, or give a different port in --rdzv-endpoint";
 constexpr const char* kNoToken =
     "all nodes of a job need the same --rdzv-id and the same token (YOKE_JOB_TOKEN, or the file ~/.config/yoke/token, "
     "which hosts without a common home do not share)";
@@ -48,7 +49,7 @@ struct AddressesDeleter {
 };
 using Addresses = std::unique_ptr<addrinfo, AddressesDeleter>;
 
-/// Null, with `error` as getaddrinfo has it, if there is no such name.
+/// Returns null, and the error of getaddrinfo() in `error`, if the name does not exist.
 Addresses resolve(const std::string& host, uint16_t port, int& error) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -60,7 +61,7 @@ Addresses resolve(const std::string& host, uint16_t port, int& error) {
 std::string text_of(const sockaddr* address, socklen_t size) {
   char text[NI_MAXHOST] = "";
   getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-  const std::string_view mapped = "::ffff:";  // IPv4 that came to a socket of IPv6
+  const std::string_view mapped = "::ffff:";  // an IPv4 client of an IPv6 socket
   return std::string_view(text).starts_with(mapped) ? text + mapped.size() : text;
 }
 
@@ -108,7 +109,7 @@ std::unique_ptr<Channel> to_channel(UniqueFd socket, milliseconds silence) {
   return std::make_unique<Channel>(std::move(socket), std::move(other), silence);
 }
 
-/// The search of a node for the head of its job at the endpoint.
+/// Searches for the head of this node's job at the endpoint.
 class HeadSearch {
  public:
   HeadSearch(const NodesSpec& nodes, const std::string& run_id, const Wait& wait,
@@ -119,7 +120,9 @@ class HeadSearch {
     while (!wait({})) {
       if (auto channel = try_all(is_return)) return channel;
       if (Clock::now() >= until_) {
-        throw Error(ErrorCode::kTimeout, "no head of the job at {} within {}: {}; is the first node running?",
+        throw Error(ErrorCode::kTimeout,
+                    "no head node answered at {} within {} ({}); start `yoke run` on the first node, or correct "
+                    "--rdzv-endpoint",
                     endpoint(), format_duration(nodes_.membership.join_timeout), why_);
       }
       if (wait(kRetryEvery)) break;
@@ -127,7 +130,8 @@ class HeadSearch {
     return nullptr;
   }
 
-  /// Tries every address of the endpoint once. Null: try again. Errors  kPermissionDenied, kUnavailable.
+  /// Tries every address of the endpoint once. Returns null if it should be called again. Errors  kPermissionDenied,
+  /// kUnavailable.
   std::unique_ptr<Channel> try_all(bool is_return) {
     int error = 0;
     const auto addresses = resolve(nodes_.endpoint_host, nodes_.endpoint_port, error);
@@ -137,7 +141,8 @@ class HeadSearch {
       if (!fd) {
         why_ = std::generic_category().message(errno);
         if (is_return && errno == ECONNREFUSED) {
-          throw Error(ErrorCode::kUnavailable, "the head of the job at {} is gone", endpoint());
+          throw Error(ErrorCode::kUnavailable, "the head node at {} has ended, so this node cannot join the job again",
+                      endpoint());
         }
         num_hang_ups_ = 0;
         continue;
@@ -156,7 +161,7 @@ class HeadSearch {
   bool wait(milliseconds limit) {
     for (const auto next = Clock::now() + limit; !is_cancelled_;) {
       if (!has_said_ && !why_.empty() && Clock::now() >= began_ + kSayWaitingAfter) {
-        say_(fmt::format("waiting for the head of the job at {} ({})", endpoint(), why_));
+        say_(fmt::format("waiting for the head node at {} ({})", endpoint(), why_));
         has_said_ = true;
       }
       is_cancelled_ = wait_(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - Clock::now())));
@@ -186,7 +191,8 @@ class HeadSearch {
     return error_number == 0 ? std::move(fd) : UniqueFd();
   }
 
-  /// Returns true once both sides have proved that they know the token; false: try again. Errors  kPermissionDenied.
+  /// Returns true once both sides have proved that they know the token, and false if the search should go on. Errors
+  /// kPermissionDenied.
   bool shake_hands(int fd, const addrinfo& address) {
     Handshake handshake(Handshake::Side::kAgent, nodes_.token, run_id_);
     std::string received, to_send;
@@ -195,7 +201,7 @@ class HeadSearch {
     while (handshake.state() == Handshake::State::kTalking) {
       pollfd one{fd, POLLIN, 0};
       if (poll(&one, 1, 20) == 0) {
-        why_ = "it accepts connections, but sends nothing";
+        why_ = "what listens there accepts connections, but sends nothing";
         if (Clock::now() >= until || wait(milliseconds(20))) return false;
         if (!has_heard && !has_greeted && Clock::now() >= began + kGreetFirstAfter) {
           handshake.greet_first(to_send);
@@ -204,7 +210,7 @@ class HeadSearch {
         if (!has_heard && !has_probed_ && Clock::now() >= began + kGreetFirstAfter + kHangUpWithin) {
           has_probed_ = true;
           if (is_torchs_store(address))
-            throw stranger("it is a TCPStore of PyTorch, torchrun's or that of another job");
+            throw stranger("a TCPStore of PyTorch listens there, torchrun's or that of a different job");
         }
       } else {
         char buffer[256];
@@ -221,7 +227,7 @@ class HeadSearch {
       to_send.clear();
     }
     if (handshake.state() == Handshake::State::kDone) return true;
-    throw Error(ErrorCode::kPermissionDenied, "the endpoint {}: {}; {}", endpoint(), handshake.reason(),
+    throw Error(ErrorCode::kPermissionDenied, "cannot join the job at {}: {}; {}", endpoint(), handshake.reason(),
                 handshake.is_stranger() ? kNoHead : kNoToken);
   }
 
@@ -247,17 +253,17 @@ class HeadSearch {
   }
 
   Error stranger(const std::string& what) const {
-    return Error(ErrorCode::kPermissionDenied, "the endpoint {}: this is not yoke: {}; {}", endpoint(), what, kNoHead);
+    return Error(ErrorCode::kPermissionDenied, "cannot join the job at {}: {}; {}", endpoint(), what, kNoHead);
   }
 
-  /// The other side closed the connection. `after_greeting`: it did so at once after this node spoke. A head speaks
-  /// first, and a forwarder whose target is not up yet hangs up before that. Only the second time in a row counts,
-  /// because the head may have been killed at the first.
+  /// The other side closed the connection. `after_greeting`: it did so right after this node sent its greeting. A head
+  /// sends first, and a port forwarder whose target is not up yet closes the connection before the greeting. Only the
+  /// second time in a row counts, because the head may have been killed at the first.
   void on_hang_up(bool after_greeting) {
-    why_ = "it closes the connection";
+    why_ = "what listens there closes the connection";
     num_hang_ups_ = after_greeting ? num_hang_ups_ + 1 : 0;
     if (num_hang_ups_ < 2) return;
-    throw stranger("it sends nothing and hangs up on yoke's greeting, as older TCPStores of PyTorch do");
+    throw stranger("what listens there closes the connection when yoke greets it, as older TCPStores of PyTorch do");
   }
 
   const NodesSpec& nodes_;
@@ -265,10 +271,10 @@ class HeadSearch {
   const Wait& wait_;
   const std::function<void(const std::string&)>& say_;
   const Clock::time_point began_ = Clock::now(), until_ = began_ + nodes_.membership.join_timeout;
-  std::string why_;  ///< Why there is no head yet.
+  std::string why_;  ///< Why no head was found yet.
   bool has_said_ = false;
   bool is_cancelled_ = false;
-  int num_hang_ups_ = 0;  ///< In a row.
+  int num_hang_ups_ = 0;  ///< The number of closed connections in a row.
   bool has_probed_ = false;
 };
 
@@ -316,14 +322,14 @@ void Listener::talk_to(Pending& one, LoopTime now) {
     complain(one.address, one.handshake->reason());
     one.socket.reset();
   } else if (now >= one.until) {
-    complain(one.address,
-             fmt::format("it has not completed its greeting within {}", format_duration(kHandshakePatience)));
+    complain(one.address, fmt::format("it connected, but did not complete yoke's greeting within {}",
+                                      format_duration(kHandshakePatience)));
     one.socket.reset();
   }
 }
 
 void Listener::complain(const std::string& address, const std::string& why) {
-  auto text = fmt::format("refused {}: {}", address, why);
+  auto text = fmt::format("refused a connection from {}: {}", address, why);
   if (said_.size() >= kMaxComplaints || !said_.insert(text).second) return;
   complaints_.push_back(std::move(text));
   if (said_.size() == kMaxComplaints) complaints_.emplace_back("further refused connections are not reported");
@@ -340,7 +346,7 @@ void Listener::accept_some(LoopTime now) {
       if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) rest_until_ = now + kRest;
       return;
     }
-    // Connections that stay silent must not keep out those that speak.
+    // Connections that send nothing must not keep out others.
     if (pending_.size() == kMaxPending) pending_.erase(pending_.begin());
     auto handshake = std::make_unique<Handshake>(Handshake::Side::kHead, nodes_.token, run_id_);
     std::string nothing, greeting;
@@ -356,7 +362,9 @@ void Listener::accept_some(LoopTime now) {
 bool is_own_address(const std::string& host) {
   int error = 0;
   const auto addresses = resolve(host, 0, error);
-  if (!addresses) throw Error(ErrorCode::kNotFound, "the endpoint's host {}: {}", host, gai_strerror(error));
+  if (!addresses)
+    throw Error(ErrorCode::kNotFound, "cannot resolve the host {} of the endpoint where nodes join: {}", host,
+                gai_strerror(error));
   ifaddrs* interfaces = nullptr;
   if (getifaddrs(&interfaces) != 0) return false;
   bool found = false;
@@ -387,7 +395,7 @@ bool has_head(const NodesSpec& nodes, const std::string& run_id) {
   try {
     return HeadSearch(nodes, run_id, sleep, [](const std::string&) {}).try_all(false) != nullptr;
   } catch (const Error&) {
-    return false;  // the head of another job, or another program
+    return false;  // the head of a different job, or a different program
   }
 }
 

@@ -18,13 +18,13 @@
 
 namespace yoke::launch {
 
-/// The head's side.
+/// The head's side: accepts the nodes of the job.
 class Listener : public EventSource {
  public:
   using Time = LoopTime;
   struct Arrival {
     std::unique_ptr<Channel> channel;
-    std::string address;  ///< The one that it connects from.
+    std::string address;  ///< The address that it connects from.
   };
 
   /// Errors  kUnavailable: the port is taken.
@@ -34,7 +34,7 @@ class Listener : public EventSource {
   void handle(LoopTime now) override;
   /// Nodes that have proved that they know the token, since the last call.
   std::vector<Arrival> take_arrivals() { return std::exchange(arrivals_, {}); }
-  /// What the user should know about those that could not, since the last call.
+  /// Messages for the user about connections that were refused, since the last call.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
   uint16_t port() const { return port_; }
 
@@ -49,15 +49,15 @@ class Listener : public EventSource {
   };
   void talk_to(Pending& one, LoopTime now);
   void accept_some(LoopTime now);
-  /// Says it once for each address and reason.
+  /// Adds a message, once for each address and reason.
   void complain(const std::string& address, const std::string& why);
 
   const NodesSpec& nodes_;
   std::string run_id_;
   UniqueFd socket_;
   uint16_t port_ = 0;
-  bool is_called_ = false;          ///< Somebody connects.
-  std::optional<Time> rest_until_;  ///< Nothing is accepted before.
+  bool is_called_ = false;          ///< A connection waits to be accepted.
+  std::optional<Time> rest_until_;  ///< Nothing is accepted before this time.
   std::vector<Arrival> arrivals_;
   std::vector<std::string> complaints_;
   std::vector<Pending> pending_;
@@ -70,10 +70,11 @@ bool is_own_address(const std::string& host);
 /// Waits for this long while handling other events. Returns true if the attempt to join was cancelled.
 using Wait = std::function<bool(std::chrono::milliseconds)>;
 
-/// The node's side: waits until there is a head and it has accepted this node. Returns nullptr if it was cancelled.
-/// `is_return`: this node was in the job before, so a head that is gone is not waited for.
-/// Errors  kTimeout: there was no head within the join timeout. kPermissionDenied: one of them does not know the token,
-/// or another program listens at the endpoint. kUnavailable: this node returns, and the head is gone.
+/// The node's side: waits until a head has accepted this node. Returns nullptr if it was cancelled. `is_return`: this
+/// node was in the job before, so it does not wait for a head that has ended.
+/// Errors  kTimeout: no head was found within the join timeout. kPermissionDenied: one of the two does not know the
+/// token, or a different program listens at the endpoint. kUnavailable: this node was in the job before, and the head
+/// has ended.
 std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::string& run_id, bool is_return,
                                          const Wait& wait, const std::function<void(const std::string&)>& say);
 

@@ -62,7 +62,7 @@ NodeEvent to_event(const json& from) {
                   .value = from.at("value"),
                   .text = from.at("text")};
   if (event.kind < NodeEvent::Kind::kReady || event.kind > NodeEvent::Kind::kLost) {
-    throw Error(ErrorCode::kInvalidArgument, "it sent an event of unknown kind");
+    throw Error(ErrorCode::kInvalidArgument, "it sent an event of a kind that this yoke does not know");
   }
   if (const auto report = from.find("report"); report != from.end()) {
     const std::chrono::seconds time(report->at("time").get<int64_t>());
@@ -74,7 +74,7 @@ NodeEvent to_event(const json& from) {
   if (const auto info = from.find("info"); info != from.end()) {
     if (const int protocol = info->at("protocol"); protocol != kProtocol) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "it speaks version {} of the protocol, and this yoke version {}; "
+                  "it uses version {} of yoke's protocol, but this host uses version {}; "
                   "install the same yoke on both",
                   protocol, kProtocol);
     }
@@ -88,7 +88,7 @@ NodeEvent to_event(const json& from) {
     if (const int64_t rank = info->at("node_rank"); rank >= 0) event.info->node_rank = rank;
     constexpr int64_t kMaxRanks = 65'536;
     if (event.info->num_ranks < 1 || event.info->num_ranks > kMaxRanks) {
-      throw Error(ErrorCode::kInvalidArgument, "it reports {} ranks", event.info->num_ranks);
+      throw Error(ErrorCode::kInvalidArgument, "it reports {} ranks; a node has 1 to 65536", event.info->num_ranks);
     }
   }
   return event;

@@ -10,10 +10,11 @@
 namespace yoke::launch {
 namespace {
 
-/// A rank may write up to a mebibyte.
+/// A limit, because the message of a rank may have up to a mebibyte.
 constexpr int64_t kMaxMessageColumns = 4000;
 
-/// The C++ stack of libtorch's errors: dozens of lines that hide the message of the rank. They stay in the log.
+/// Whether the line belongs to the C++ stack of a libtorch error. Dozens of such lines hide the message of the rank;
+/// they stay in the log.
 bool is_frame(std::string_view line) {
   return line.starts_with("frame #") || line.starts_with("Exception raised from ");
 }

@@ -17,7 +17,7 @@ TEST(FailureReport, TheRootCauseIsTheEarliestThatWasWritten) {
   EXPECT_EQ(root_cause({.first_exited = 3}), 3);
   EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(20)}, {2, at(10)}, {3, at(11)}}}), 2);
   EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(10)}, {3, at(10)}}}), 3) << "the same second";
-  // Rank 3 was killed by a signal because rank 1 failed, or rank 1 failed because of that: who wrote knows why.
+  // Either failure may have caused the other one. Rank 1 wrote an error file, so it counts as the cause.
   EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(10)}}}), 1);
 }
 

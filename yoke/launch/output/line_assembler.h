@@ -1,4 +1,4 @@
-// yoke/launch/output/line_assembler.h -- makes whole lines of bytes that arrive in any portions.
+// yoke/launch/output/line_assembler.h -- makes whole lines from bytes that arrive in arbitrary portions.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace yoke::launch {
 
-/// Progress bars rewrite their line after '\r'. Of such a line only the last text before '\n' is kept; progress() is
-/// what it shows meanwhile. Lines longer than `max_line_bytes` are split into several.
+/// Progress bars rewrite their line after '\r'. Of such a line only the last text before '\n' is kept; progress()
+/// returns what such a line shows before it ends. Lines longer than `max_line_bytes` are split into several.
 class LineAssembler {
  public:
   explicit LineAssembler(std::string prefix, size_t max_line_bytes = 1 << 20)

@@ -17,8 +17,8 @@
 namespace yoke::launch {
 namespace {
 
-/// Whether a file can be created and written in `folder`, which may belong to another user, be read-only or full. Only
-/// an attempt shows it.
+/// Whether a file can be created and written in `folder`, which may belong to a different user, be read-only or be
+/// full. Only trying shows it.
 bool has_room_for_files(const std::filesystem::path& folder) {
   constexpr size_t kBytes = 1 << 14;  // the size of some error files
   UniqueFd file(open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC,
@@ -29,7 +29,7 @@ bool has_room_for_files(const std::filesystem::path& folder) {
     if (file) unlink(path.c_str());
   }
   if (!file) return false;
-  rlimit limit{};  // which the error files of ranks must fit into as well
+  rlimit limit{};  // the error files of ranks must fit into this limit too
   const auto size = getrlimit(RLIMIT_FSIZE, &limit) == 0 ? std::min<rlim_t>(kBytes, limit.rlim_cur) : kBytes;
   const std::string bytes(size, '\0');
   return write(file.value(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());

@@ -18,8 +18,8 @@ std::string make_run_folder(const LogOptions& logs, const std::string& run_id);
 std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, int64_t num_ranks);
 
 /// A name that cannot be guessed for the folder of the ranks' error files, below TMPDIR, or below /tmp if TMPDIR cannot
-/// be written; empty if no folder can be written. The guardian creates the folder, and removes it at its end or the
-/// launcher does, so that the folder stays behind in no case.
+/// be written; empty if no folder can be written. The guardian creates the folder and removes it at its end. If the
+/// guardian is killed, the launcher removes it.
 std::string error_folder_name();
 
 /// Creates or truncates `path` for the output of a rank, and opens it to append. Never blocks, whatever a rank has put

@@ -47,7 +47,8 @@ void RankReader::add(int64_t rank, bool is_err, StreamSource source) {
 
 void RankReader::add_to(WaitSet& waits) {
   for (auto& stream : streams_) {
-    // A slow reader slows the ranks down; the launcher does not collect their output in memory.
+    // If the reader of the output is slow, the ranks wait, because the launcher does not collect their output in
+    // memory.
     waits.read(taker_.has_room(stream.is_err) ? stream.source.pipe.value() : -1, stream.is_ready);
   }
   for (const auto& log : logs_) waits.until(log->next_time());

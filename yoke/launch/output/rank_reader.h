@@ -16,13 +16,13 @@
 
 namespace yoke::launch {
 
-/// Collects the lines of several ranks that contain one of the texts in one file.
+/// Writes those lines of several ranks that contain one of the texts to one file.
 struct LineFilter {
   std::vector<std::string> texts;
   Sink* file = nullptr;  ///< From RankReader::add_log(); null: none.
 };
 
-/// The reading side of standard output or error of a rank.
+/// The read end of a rank's standard output or error, and where its bytes go.
 struct StreamSource {
   UniqueFd pipe;                 ///< The read end; empty: the rank writes elsewhere.
   Sink* copy = nullptr;          ///< From RankReader::add_log(), gets the bytes unchanged; null: no copy.
@@ -35,7 +35,8 @@ struct OutputTaker {
   std::function<bool(bool is_err)> has_room;
   /// `bytes` is empty at the end of the stream.
   std::function<void(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes)> take;
-  std::function<void(const std::string& line)> complain;  ///< A log cannot be written, or can be again.
+  /// Called when a log cannot be written, and when it can be written again.
+  std::function<void(const std::string& line)> complain;
 };
 
 class RankReader {
@@ -44,7 +45,7 @@ class RankReader {
 
   /// Opens a file into which streams are copied, until settle_logs().
   Sink& add_log(const std::string& path);
-  /// Tries again to write what is missing in logs, and forgets the logs. Returns lines for the user about what is still
+  /// Tries again to write what is missing in logs, and closes them. Returns lines for the user about what is still
   /// missing. Called when all streams have ended.
   std::vector<std::string> settle_logs();
 

@@ -16,7 +16,7 @@ enum class LineStream : int32_t { kOut, kErr };
 /// nothing: it misses the lines that were overwritten meanwhile, and is told how many.
 class RecentLines {
  public:
-  static constexpr int64_t kLauncher = -1;  ///< In place of a rank, for lines of the launcher itself.
+  static constexpr int64_t kLauncher = -1;  ///< Stands in place of a rank for lines of the launcher itself.
   static constexpr size_t kMaxLineBytes = 1 << 16;
 
   /// REQUIRES: `capacity_bytes` is a power of two.
@@ -27,8 +27,8 @@ class RecentLines {
 
   /// The position of a reader, at first before the oldest line.
   struct Cursor {
-    uint64_t offset = 0;  ///< Of the next line, counted from the first byte ever added.
-    uint64_t number = 0;  ///< Of the next line, counted from the first line ever added.
+    uint64_t offset = 0;  ///< The offset of the next line, counted from the first byte ever added.
+    uint64_t number = 0;  ///< The number of the next line, counted from the first line ever added.
   };
   struct Line {
     int64_t rank = 0;

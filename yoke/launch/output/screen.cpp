@@ -12,7 +12,7 @@ constexpr size_t kTailLines = 8;
 constexpr size_t kTailLineBytes = 400;
 constexpr int64_t kLinesInSight = 20;
 constexpr int64_t kRankOfKeyboard = 0;
-/// A line that is unfinished for so long may be a prompt.
+/// A line that stays unfinished for this long may be a prompt.
 constexpr std::chrono::milliseconds kShowPromptAfter{100};
 constexpr size_t kMaxPromptBytes = 1024;
 
@@ -118,7 +118,8 @@ std::vector<std::string> Screen::lost_lines(int64_t rank) const {
 
 void Screen::show_progress(int64_t rank, const Stream& stream) {
   const auto text = stream.lines.progress();
-  if (!text.empty() && rank <= progress_rank_) {  // of several progress bars the one of the lowest rank is shown
+  // If several ranks have progress bars, only that of the lowest rank is shown.
+  if (!text.empty() && rank <= progress_rank_) {
     progress_rank_ = rank;
     if (prompt_.empty() || rank == kRankOfKeyboard) {
       stream.sink->show_progress(stream.lines.prefix() + std::string(text));

@@ -19,7 +19,7 @@
 
 namespace yoke::launch {
 
-/// `prefix` in the colour of the rank.
+/// Returns `prefix` in the colour of the rank.
 std::string colored_prefix(int64_t rank, const std::string& prefix);
 
 class Screen : public EventSource {
@@ -40,7 +40,7 @@ class Screen : public EventSource {
   /// REQUIRES: has_status_line().
   void show_status(const std::string& text);
   bool has_status_line() const { return may_paint(*err_); }
-  /// Erase what is painted before this process is stopped, and paint it again afterwards.
+  /// Erases the last line before this process is stopped, or shows it again afterwards.
   void hide_progress(bool hidden);
 
   void add_to(WaitSet& waits) override;
@@ -50,11 +50,11 @@ class Screen : public EventSource {
   void settle();
   /// Notes that output is missing in a log of a node. The user has been told already.
   void note_loss() { has_lost_ = true; }
-  /// The exit status of the job: if the ranks succeeded and output is missing, the job fails.
+  /// Returns the exit status of the job, which fails if the ranks succeeded but some of their output is missing.
   int exit_code(int of_ranks) const;
   bool is_waiting() const { return out_->is_waiting() || (err_own_ && err_own_->is_waiting()); }
 
-  /// The last lines of a rank, if they have scrolled out of sight by now.
+  /// The last lines of a rank, if they have scrolled off the screen by now.
   std::vector<std::string> lost_lines(int64_t rank) const;
   const RecentLines& recent_lines() const { return recent_; }
 
@@ -94,7 +94,7 @@ class Screen : public EventSource {
   std::string status_;
   const bool has_keyboard_;                      ///< Standard input is a terminal, so presumably rank 0 reads it.
   const Stream* prompting_ = nullptr;            ///< The stream whose unfinished line may be a prompt; null: none.
-  std::optional<WriteTrouble::Time> prompt_at_;  ///< When the prompt, or more of it, is to be shown.
+  std::optional<WriteTrouble::Time> prompt_at_;  ///< The time at which the prompt, or more of it, is shown.
   std::string prompt_;                           ///< The part that is shown, with its prefix; empty: none.
 };
 

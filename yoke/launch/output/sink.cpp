@@ -51,7 +51,7 @@ Sink::Sink(int fd, std::string name) : fd_(fd), is_terminal_(isatty(fd) == 1), t
   } else if (S_ISSOCK(status.st_mode)) {
     way_ = Way::kSocket;
   } else if (S_ISFIFO(status.st_mode) || is_terminal_) {
-    // This may be refused: after su the terminal belongs to another user. Then a poll precedes each write.
+    // The kernel may refuse this: after su the terminal belongs to a different user. Then a poll precedes each write.
     own_ = UniqueFd(
         open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_APPEND | O_CLOEXEC));
     if (own_) {

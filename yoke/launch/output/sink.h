@@ -13,10 +13,10 @@
 
 namespace yoke::launch {
 
-/// Whole lines wait in a buffer until the reader takes them. If the reader has closed its end (EPIPE), only the output
-/// ends. If writing fails, as on a full disk, lines stay in the buffer, lines that do not fit are counted, and writing
-/// is tried again from time to time. If standard output and error are the same file, they must share one Sink;
-/// otherwise the rest of a partly written batch of one could follow a line of the other.
+/// Whole lines wait in a buffer until the reader takes them. If the reader has closed its end (EPIPE), later lines are
+/// dropped and the job goes on. If writing fails, as on a full disk, lines stay in the buffer, lines that do not fit
+/// are counted, and writing is tried again from time to time. If standard output and error are the same file, they must
+/// share one Sink; otherwise the rest of a partly written batch of one could follow a line of the other.
 class Sink {
  public:
   /// `name`: for messages, "standard output". Writes through a newly opened descriptor if possible, so that O_NONBLOCK
@@ -26,7 +26,7 @@ class Sink {
   Sink(UniqueFd file, std::string name);
 
   bool is_terminal() const { return is_terminal_; }
-  bool has_reader() const { return has_reader_; }  ///< It is a pipe or a socket.
+  bool has_reader() const { return has_reader_; }  ///< The output is a pipe or a socket.
   bool is_same_file_as(int fd) const;
 
   /// The end of the buffer, to which only whole lines may be appended.
@@ -47,9 +47,10 @@ class Sink {
   void flush();
 
   bool is_waiting() const { return !is_closed_ && !trouble_.is_on() && num_unwritten() > 0; }  ///< Poll for POLLOUT.
-  /// Whether the buffer is full. While writing fails it never is, so that a full disk does not slow ranks down.
+  /// Whether the buffer is full. While writing fails it counts as not full, so that a full disk does not slow ranks
+  /// down.
   bool is_full() const { return !trouble_.is_on() && lines_.size() + num_unwritten() > kMaxBuffered; }
-  /// When to call flush() at the latest, without an event.
+  /// The latest time for the next call of flush(), if no event comes before it.
   const std::optional<WriteTrouble::Time>& next_time() const { return trouble_.next_try(); }
 
   /// Tries once more if writing fails. What cannot be written then is counted as missing.
@@ -77,8 +78,8 @@ class Sink {
   bool is_terminal_ = false;
   bool has_reader_ = false;
   bool is_closed_ = false;
-  std::string lines_;  ///< Not written yet.
-  std::string batch_;  ///< Being written; the rest begins at written_.
+  std::string lines_;  ///< Lines that were not written yet.
+  std::string batch_;  ///< Bytes that are being written; the rest begins at written_.
   size_t written_ = 0;
   WriteTrouble trouble_;
   std::string progress_;
@@ -86,7 +87,7 @@ class Sink {
   bool progress_changed_ = false;
   bool progress_is_hidden_ = false;
   bool progress_is_shown_ = false;
-  bool progress_stays_ = false;  ///< The next line follows it.
+  bool progress_stays_ = false;  ///< The next lines follow the prompt, which is not erased.
 };
 
 }  // namespace yoke::launch

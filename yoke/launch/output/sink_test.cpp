@@ -66,7 +66,7 @@ TEST(Sink, WhatWaitedIsWrittenOnceThereIsRoom) {
   sink.lines() += "a\nb\n";
   sink.flush();
   sink.take_news();
-  dup2(room.value(), place.value());  // somebody has made room
+  dup2(room.value(), place.value());  // now there is room on the disk
   sink.lines() += "c\n";
   sink.settle();
   EXPECT_EQ(content_of(room.value()), "a\nb\nc\n");

@@ -12,7 +12,7 @@
 namespace yoke::launch {
 
 /// An episode begins with a failed write, and ends when everything that had to wait is written. A full disk, a quota or
-/// a file size limit may be gone a moment later, so no error is final.
+/// a file size limit may be removed a moment later, so writing is tried again after every error.
 class WriteTrouble {
  public:
   using Clock = std::chrono::steady_clock;
@@ -29,8 +29,8 @@ class WriteTrouble {
   void on_failure(int error_number, Time now);
   void on_not_ready(Time now);  ///< The write would have blocked (EAGAIN).
   void on_all_written();
-  void on_lost(std::string_view bytes);  ///< These will not be written.
-  void on_given_up();                    ///< Nothing more will be written; on_lost() had the rest.
+  void on_lost(std::string_view bytes);  ///< Called with bytes that will never be written.
+  void on_given_up();                    ///< Called when nothing more will be written; on_lost() has had the rest.
 
   bool has_lost() const { return num_lost_lines() > 0; }
 
@@ -42,7 +42,7 @@ class WriteTrouble {
   int64_t num_lost_lines() const { return num_whole_lost_lines_ + (ends_inside_line_ ? 1 : 0); }
 
   std::string name_;
-  std::optional<Time> next_try_;  ///< Set during an episode.
+  std::optional<Time> next_try_;  ///< Set only during an episode.
   int error_number_ = 0;          ///< errno of the last failure.
   int64_t num_whole_lost_lines_ = 0;
   bool ends_inside_line_ = false;

@@ -66,8 +66,8 @@ class Planner {
     const bool have_homes = !groups.empty();
     members_.resize(units_.size());
     for (auto& [home, ranks] : groups) ranks = choose_units(home, std::move(ranks));
-    // After the ranks that can be near their device, the others get what is left: in the same package, or else
-    // anywhere.
+    // Ranks that can be near their device are placed first. The others get the CPUs that are left, in the same package
+    // if possible.
     for (auto& [home, ranks] : groups) {
       for (const auto rank : ranks) crowded_out_.add(static_cast<int64_t>(rank));
       CpuSet cpus;
@@ -94,7 +94,7 @@ class Planner {
     for (const auto unit : all) {
       if (units_[unit].intersects(device->cpus)) home.push_back(unit);
     }
-    // The kernel reports all CPUs for a device whose node the firmware does not report.
+    // If the firmware does not report the node of a device, the kernel reports all CPUs as near.
     const auto& nodes = machine_.nodes;
     const auto is_beside = [&](const device::NodeLocality& node) { return node.cpus.intersects(device->cpus); };
     const auto num_beside = static_cast<size_t>(std::count_if(nodes.begin(), nodes.end(), is_beside));
@@ -108,7 +108,7 @@ class Planner {
     return home.empty() ? all : home;
   }
 
-  /// The `units` in the package of `cpus`.
+  /// Returns those of `units` that are in the package of `cpus`.
   Home near(const CpuSet& cpus, const Home& units) const {
     Home result;
     for (const auto& package : machine_.packages) {
@@ -129,7 +129,7 @@ class Planner {
 
   int64_t num_cores(const CpuSet& cpus) const { return count_cores(machine_.cores, cpus); }
 
-  /// The unit in `home` with room for one more rank, where each rank then keeps the most.
+  /// Returns the unit in `home` that has room for one more rank and then leaves the most CPUs for each of its ranks.
   std::optional<size_t> best_unit(const Home& home, const std::vector<int64_t>& loads) const {
     std::optional<size_t> best;
     for (const auto unit : home) {
@@ -160,7 +160,7 @@ class Planner {
     return {next, ranks.end()};
   }
 
-  /// Spreads ranks over the units as evenly as possible, if there are fewer ranks than units and no devices to be near.
+  /// Spreads ranks without devices as evenly as possible over the units, of which there are more than ranks.
   void spread(std::vector<size_t>& ranks) {
     sort_by_device(ranks);
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -199,8 +199,8 @@ class Planner {
     CpuSet wanted;
     for (const auto rank : away_.to_vector()) wanted |= devices_[static_cast<size_t>(rank)]->cpus;
     warnings_->push_back(
-        fmt::format("{}: none of the CPUs near the device ({}) may be used; using the nearest that may", name_of(away_),
-                    wanted.to_list()));
+        fmt::format("{}: none of the CPUs near the device ({}) may be used; using the nearest allowed ones",
+                    name_of(away_), wanted.to_list()));
   }
 
   void warn_of_crowding() const {
@@ -212,8 +212,8 @@ class Planner {
       warnings_->push_back(fmt::format("{} ranks on {} cores: some ranks get only a part of a core's hardware threads",
                                        num_ranks_, cores));
     } else if (!crowded_out_.empty()) {
-      warnings_->push_back(
-          fmt::format("{}: too few cores near the device for a core each; using others", name_of(crowded_out_)));
+      warnings_->push_back(fmt::format("{}: too few cores are near the device to give each rank one; using others too",
+                                       name_of(crowded_out_)));
     }
   }
 
@@ -268,7 +268,7 @@ void count_threads(const device::CpuLocality& machine, std::vector<RankBinding>&
     }
     for (const auto rank : users) shares[rank] += 1.0 / static_cast<double>(users.size());
   }
-  constexpr double kRounding = 1e-6;  // 21 thirds are 7
+  constexpr double kRounding = 1e-6;  // so that 21 times 1/3 counts as 7
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     auto share = shares[rank];
     if (machine.cpu_limit) share = std::min(share, *machine.cpu_limit / static_cast<double>(ranks.size()));
@@ -300,7 +300,7 @@ std::string reason_of(BindKind kind, const Binding& binding, const device::CpuLo
     return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
   };
   auto where = count(num_nodes, "NUMA node");
-  if (!machine.caches.empty()) {  // caches of a single core are not in the list
+  if (!machine.caches.empty()) {  // the list has only caches that several cores share
     where += " and " + count(partition(machine.caches, machine.allowed).size(), "shared last-level cache");
   }
   return fmt::format("bound: {} CPUs in {} are divided between the ranks", machine.allowed.size(), where);
@@ -320,7 +320,7 @@ BindMode parse_bind_mode(std::string_view text) {
   const bool is_mask = text.starts_with("mask:"), is_list = text.starts_with("cpus:");
   if (!is_mask && !is_list) {
     throw Error(ErrorCode::kInvalidArgument,
-                "--bind {}: give auto, none, node, socket, cache, mask:0xfe,0xfe00 and cpus:1-7,9-15", text);
+                "--bind {}: give auto, none, node, socket, cache, mask:0xfe,0xfe00 or cpus:1-7,9-15", text);
   }
   text.remove_prefix(5);
   BindMode mode{BindKind::kMasks, {}};

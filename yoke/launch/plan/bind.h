@@ -18,10 +18,10 @@ struct BindMode {
     kAuto,    ///< Like kNode, but a rank without a device may have several nodes, and nothing is bound if no CPU is
               ///< nearer.
     kNone,    ///< Every rank may use all allowed CPUs.
-    kNode,    ///< Each rank within the NUMA node of its device.
-    kSocket,  ///< Each rank within the package of its device.
-    kCache,   ///< Each rank within one last-level cache.
-    kMasks,   ///< As given in `masks`.
+    kNode,    ///< Each rank gets CPUs within the NUMA node of its device.
+    kSocket,  ///< Each rank gets CPUs within the package of its device.
+    kCache,   ///< Each rank gets CPUs of one last-level cache.
+    kMasks,   ///< Each rank gets its mask from `masks`.
   };
   Kind kind = Kind::kAuto;
   std::vector<CpuSet> masks;  ///< One per rank, for kMasks.
@@ -44,8 +44,8 @@ struct RankBinding {
 struct Binding {
   std::vector<RankBinding> ranks;     ///< Indexed by local rank.
   bool is_bound = false;              ///< False: only num_threads is to be set.
-  std::string reason;                 ///< A sentence for the user: the decision and its reason.
-  std::vector<std::string> warnings;  ///< Sentences for the user on what is not optimal.
+  std::string reason;                 ///< A sentence for the user with the decision and its reason.
+  std::vector<std::string> warnings;  ///< Sentences for the user about CPUs that are not the best ones.
 };
 
 /// Decides the binding. `devices` has an element per local rank; nullopt: the rank has no device.

@@ -33,7 +33,7 @@ struct Machine {
   std::vector<DeviceLocality> gpus;
 };
 
-/// Of fakes/topologies; `allowed` empty: all of it.
+/// Reads a machine of fakes/topologies; if `allowed` is empty, all its CPUs may be used.
 Machine machine(const std::string& name, const std::string& allowed = "") {
   const auto topology = device::load_topology({.xml_file = YOKE_TOPOLOGIES "/" + name + ".xml"});
   Machine result{cpu_locality(topology), gpu_localities(topology)};
@@ -41,7 +41,7 @@ Machine machine(const std::string& name, const std::string& allowed = "") {
   return result;
 }
 
-/// Rank i on GPU i, and again from the first.
+/// Gives rank i the GPU i modulo the number of GPUs.
 Devices in_turn(const Machine& machine, size_t num_ranks) {
   Devices devices(num_ranks);
   for (size_t rank = 0; rank < num_ranks; ++rank) devices[rank] = machine.gpus.at(rank % machine.gpus.size());
@@ -78,11 +78,11 @@ Binding bind_cpus(const std::string& mode, const Machine& machine, size_t num_ra
 
 // ---- LUMI-G ---------------------------------------------------------------------------------------------------------
 
-// What Slurm gives there: the first core of each cache is the system's.
+// Slurm allows these CPUs there: the first core of each cache is reserved for the system.
 constexpr const char* kLumiCores = "1-7,9-15,17-23,25-31,33-39,41-47,49-55,57-63";
 constexpr const char* kLumiSiblings = ",65-71,73-79,81-87,89-95,97-103,105-111,113-119,121-127";
 
-// docs.lumi-supercomputer.eu, "Distribution and binding options": masks by rank, GPUs by rank.
+// docs.lumi-supercomputer.eu, "Distribution and binding options": the masks and the GPUs of each rank.
 const std::vector<std::string> kLumiMasks = {"0x00fe000000000000", "0xfe00000000000000", "0x0000000000fe0000",
                                              "0x00000000fe000000", "0x00000000000000fe", "0x000000000000fe00",
                                              "0x000000fe00000000", "0x0000fe0000000000"};
@@ -113,8 +113,8 @@ TEST(BindLumi, SiblingsComeWithTheirCores) {
   }
 }
 
-// Linux itself tells the NUMA node of a GPU alone; that it is beside one of the node's two caches is in hwloc's table
-// of this kind of node.
+// Linux reports only the NUMA node of a GPU. hwloc has a table of this kind of node, which says which of the node's two
+// caches is nearest.
 TEST(BindLumi, TheSameWhereOnlyTheNodeIsKnown) {
   auto lumi = machine("lumi-g", kLumiCores);
   for (auto& gpu : lumi.gpus) {
@@ -144,22 +144,22 @@ TEST(BindLumi, CpusFollowTheDeviceNotTheRank) {
 
 TEST(BindLumi, FewerAndMoreRanks) {
   const auto lumi = machine("lumi-g", kLumiCores);
-  EXPECT_EQ(text(bind_gpus("auto", lumi, 1)), "49-55,57-63");  // the node is its own
+  EXPECT_EQ(text(bind_gpus("auto", lumi, 1)), "49-55,57-63");  // the rank has the node for itself
   EXPECT_EQ(text(bind_gpus("cache", lumi, 1)), "49-55");
   EXPECT_EQ(text(bind_gpus("auto", lumi, 3)), "49-55 57-63 17-23,25-31");
-  // Two ranks on each GPU: ranks 0 and 8 divide the CPUs beside the first.
+  // There are two ranks on each GPU: ranks 0 and 8 divide the CPUs nearest to the first GPU.
   EXPECT_EQ(text(bind_gpus("auto", lumi, 16)),
             "49-52 57-60 17-20 25-28 1-4 9-12 33-36 41-44 53-55 61-63 21-23 29-31 5-7 13-15 37-39 45-47");
   EXPECT_EQ(text(bind_cpus("auto", lumi, 4)), "1-7,9-15 17-23,25-31 33-39,41-47 49-55,57-63");
   EXPECT_EQ(text(bind_cpus("auto", lumi, 8)), "1-7 9-15 17-23 25-31 33-39 41-47 49-55 57-63");
 }
 
-// 63 cores, as it was before the system took one of each cache.
+// 63 cores, as on LUMI before the system reserved one core of each cache.
 TEST(BindLumi, UnevenCaches) {
   const auto lumi = machine("lumi-g", "1-63");
   EXPECT_EQ(text(bind_gpus("auto", lumi, 8)), "48-55 56-63 16-23 24-31 1-7 8-15 32-39 40-47");
   EXPECT_EQ(text(bind_cpus("auto", lumi, 8)), "1-7 8-15 16-23 24-31 32-39 40-47 48-55 56-63");
-  // Nobody gives up a core for a cache of his own; what is beside the device comes first.
+  // A rank does not give up a core to have a cache for itself; CPUs near the device come first.
   EXPECT_EQ(text(bind_gpus("node", machine("lumi-g", "51-63"), 2)), "51-55,62-63 56-61");
 }
 
@@ -168,14 +168,14 @@ TEST(BindLumi, UnevenCaches) {
 struct MpibindCase {
   const char* machine;
   const char* allowed;
-  const char* mode;     ///< "node" where there is nothing to be near to, and `auto` leaves it.
-  const char* devices;  ///< One for each rank, as mpibind gives them; nullptr: none.
+  const char* mode;     ///< "node" on machines where no CPU is nearer than another, so `auto` would not bind.
+  const char* devices;  ///< The device of each rank, as mpibind gives them; nullptr: there are none.
   size_t num_ranks;
-  const char* expected;  ///< mpibind's CPUs, with the hardware threads that it leaves idle.
+  const char* expected;  ///< The CPUs that mpibind gives, and the hardware threads of their cores that it leaves idle.
 };
 
-// The expected mappings of mpibind's test suite, on machines synthesised after those it recorded. mpibind gives one
-// hardware thread of each core unless asked for more; here are all.
+// The expected mappings of mpibind's test suite, on machines synthesised after the ones that it recorded. mpibind gives
+// only one hardware thread of each core by default; these mappings have all of them.
 constexpr MpibindCase kMpibind[] = {
     {"quartz", "", "auto", nullptr, 1, "0-35"},
     {"quartz", "", "auto", nullptr, 2, "0-17 18-35"},
@@ -225,7 +225,7 @@ TEST(Bind, EqualsMpibind) {
   }
 }
 
-// mpibind puts 12 ranks on the 6 cores beside each GPU, and leaves 24 cores idle.
+// mpibind puts 12 ranks on the 6 cores near each GPU, and leaves 24 cores idle.
 TEST(Bind, ACoreForEachRankComesBeforeNearness) {
   const auto corona = machine("corona");
   const auto binding = bind_gpus("auto", corona, 48);
@@ -236,10 +236,10 @@ TEST(Bind, ACoreForEachRankComesBeforeNearness) {
     all |= rank.cpus;
   }
   EXPECT_EQ(all, corona.cpus.allowed);
-  // The first ranks of each GPU are beside it, the others in the same package.
+  // The first ranks of each GPU get cores near it, the others cores in the same package.
   EXPECT_EQ(binding.ranks[0].cpus, cpus("6,54"));
   EXPECT_EQ(binding.ranks[44].cpus & cpus("24-47,72-95"), CpuSet());
-  EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("too few cores near the device")));
+  EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("too few cores are near the device")));
 }
 
 // ---- other machines -------------------------------------------------------------------------------------------------
@@ -250,13 +250,13 @@ TEST(Bind, DgxA100) {
             "48-55,176-183 56-63,184-191 16-23,144-151 24-31,152-159 112-119,240-247 120-127,248-255 80-87,208-215 "
             "88-95,216-223");
   EXPECT_EQ(nodes(bind_gpus("auto", dgx, 8)), "3 3 1 1 7 7 5 5");
-  // A socket has 64 cores for four GPUs: those of the device's node first, then those of nodes without a GPU.
+  // A socket has 64 cores for four GPUs. A rank gets cores of its device's node first, then of nodes without a GPU.
   const auto socket = bind_gpus("socket", dgx, 8);
   for (size_t rank = 0; rank < 8; ++rank) {
     EXPECT_EQ(socket.ranks[rank].num_threads, 16);
-    EXPECT_EQ((socket.ranks[rank].cpus & dgx.gpus[rank].cpus).size(), 16) << rank;  // 8 cores of two threads
+    EXPECT_EQ((socket.ranks[rank].cpus & dgx.gpus[rank].cpus).size(), 16) << rank;  // 8 cores with two threads each
   }
-  // Without SMT the same cores.
+  // Without SMT, ranks get the same cores.
   EXPECT_EQ(text(bind_gpus("auto", machine("dgx-a100", "0-127"), 8)),
             "48-55 56-63 16-23 24-31 112-119 120-127 80-87 88-95");
 }
@@ -265,7 +265,7 @@ TEST(Bind, Mi300a) {
   const auto node = machine("mi300a");
   EXPECT_EQ(text(bind_gpus("auto", node, 4)), "0-23,96-119 24-47,120-143 48-71,144-167 72-95,168-191");
   EXPECT_EQ(text(bind_gpus("cache", node, 4)), "0-7,96-103 24-31,120-127 48-55,144-151 72-79,168-175");
-  // Three ranks on each: a cache each.
+  // With three ranks on each GPU, each rank gets a cache.
   EXPECT_EQ(text(bind_gpus("auto", machine("mi300a", "0-23"), 3)), "0-7 8-15 16-23");
 }
 
@@ -282,7 +282,7 @@ TEST(Bind, Gb200) {
   const auto node = machine("gb200");
   const auto binding = bind_gpus("auto", node, 4);
   EXPECT_EQ(text(binding), "0-35 36-71 72-107 108-143");
-  EXPECT_EQ(nodes(binding), "0 0 1 1");  // and never the GPUs' own memory
+  EXPECT_EQ(nodes(binding), "0 0 1 1");  // never the NUMA nodes of the GPUs' own memory
   EXPECT_THAT(threads(binding), ElementsAre(36, 36, 36, 36));
 }
 
@@ -291,16 +291,17 @@ TEST(Bind, Sierra) {
   const auto binding = bind_gpus("auto", node, 4);
   EXPECT_EQ(text(binding), "8-47 48-87 96-135 136-175");
   EXPECT_EQ(nodes(binding), "0 0 8 8");
-  EXPECT_THAT(threads(binding), ElementsAre(10, 10, 10, 10));  // cores: each has four hardware threads
+  EXPECT_THAT(threads(binding), ElementsAre(10, 10, 10, 10));  // counts cores, of which each has four hardware threads
 }
 
 TEST(Bind, OneNodeIsDividedByCaches) {
   const auto workstation = machine("epyc-workstation");
   const auto binding = bind_gpus("auto", workstation, 4);
   EXPECT_EQ(text(binding), "0-7,32-39 8-15,40-47 16-23,48-55 24-31,56-63");
-  EXPECT_EQ(nodes(binding), "   ");  // there is one node
+  EXPECT_EQ(nodes(binding), "   ");  // no preference, because there is one NUMA node
   EXPECT_THAT(binding.reason, HasSubstr("divided between the ranks"));
-  EXPECT_EQ(text(bind_gpus("auto", machine("epyc-workstation", "0-3"), 4)), "0-3 0-3 0-3 0-3");  // one cache
+  EXPECT_EQ(text(bind_gpus("auto", machine("epyc-workstation", "0-3"), 4)),
+            "0-3 0-3 0-3 0-3");  // these CPUs have one cache
 }
 
 TEST(Bind, TwoDevicesBesideOneCacheHaveHalfOfItEach) {
@@ -319,8 +320,9 @@ TEST(Bind, AutoLeavesWhatIsFlat) {
     EXPECT_THAT(binding.warnings, IsEmpty());
     EXPECT_TRUE(bind_gpus("node", flat, 2).is_bound) << name;
   }
-  EXPECT_THAT(threads(bind_gpus("auto", machine("desktop"), 2)), ElementsAre(12, 12));  // 24 cores, 32 CPUs
-  EXPECT_EQ(text(bind_gpus("node", machine("desktop"), 2)), "0-19 20-31");              // twelve cores each
+  EXPECT_THAT(threads(bind_gpus("auto", machine("desktop"), 2)),
+              ElementsAre(12, 12));                                         // the machine has 24 cores with 32 CPUs
+  EXPECT_EQ(text(bind_gpus("node", machine("desktop"), 2)), "0-19 20-31");  // each rank gets twelve cores
 }
 
 TEST(Bind, None) {
@@ -333,13 +335,13 @@ TEST(Bind, None) {
 
 // ---- what is not ideal ----------------------------------------------------------------------------------------------
 
-// A job got the cores of one node, and GPUs beside others.
+// The job may use the cores of one node, but its GPUs are near other nodes.
 TEST(Bind, NoAllowedCpuBesideTheDevice) {
   const auto binding = bind_gpus("auto", machine("lumi-g", "0-15"), 8);
-  EXPECT_EQ(text(binding), "2-3 4-5 6-7 10-11 0-1 8-9 12-13 14-15");  // ranks 4 and 5 are beside theirs
+  EXPECT_EQ(text(binding), "2-3 4-5 6-7 10-11 0-1 8-9 12-13 14-15");  // only ranks 4 and 5 are near their GPUs
   EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("ranks 0-3,6-7: none of the CPUs near the device")));
   EXPECT_EQ(nodes(binding), "0 0 0 0 0 0 0 0");
-  // Of two packages, the one of the device.
+  // The rank gets CPUs of the package that its device is on.
   const auto dgx = machine("dgx-a100", "0-15,64-79");
   EXPECT_EQ(text(plan_binding({}, dgx.cpus, {dgx.gpus[5], dgx.gpus[1]})), "64-79 0-15");
 }
@@ -365,7 +367,7 @@ TEST(Bind, MoreRanksThanCpus) {
 
 TEST(Bind, UnknownNodeOfADevice) {
   auto dgx = machine("dgx-a100");
-  for (auto& gpu : dgx.gpus) gpu.cpus = dgx.cpus.allowed;  // as Linux says where firmware says nothing
+  for (auto& gpu : dgx.gpus) gpu.cpus = dgx.cpus.allowed;  // as Linux reports it if the firmware reports nothing
   const auto everywhere = bind_gpus("auto", dgx, 8);
   EXPECT_EQ(text(everywhere), text(bind_cpus("auto", dgx, 8)));
   EXPECT_THAT(everywhere.warnings, ElementsAre(StartsWith("ranks 0-7: the NUMA node of the device is not known")));
@@ -380,7 +382,7 @@ TEST(Bind, RanksWithAndWithoutADevice) {
   EXPECT_EQ(text(plan_binding({}, lumi.cpus, devices)), "49-55 57-63 1-7,9-15 17-23,25-31");
 }
 
-// A container may have the time of fewer CPUs than it may run on.
+// A container may have a CPU quota below the number of its CPUs.
 TEST(Bind, AControlGroupsLimitOfTime) {
   auto lumi = machine("lumi-g", kLumiCores);
   lumi.cpus.cpu_limit = 16.5;
@@ -426,7 +428,7 @@ TEST(Bind, MasksThatDoNotFit) {
     return plan_binding(parse_bind_mode(masks), lumi.cpus, no_devices(2));
   };
   EXPECT_THAT(test::message_of([&] { try_masks("cpus:1-7"); }), HasSubstr("1 masks for 2 ranks"));
-  EXPECT_THROW(try_masks("cpus:1-7,8"), Error);  // not one of them allowed
+  EXPECT_THROW(try_masks("cpus:1-7,8"), Error);  // none of its CPUs is allowed
   EXPECT_THAT(try_masks("cpus:0-7,9").warnings, ElementsAre(HasSubstr("rank 0: some CPUs of the mask may not")));
   EXPECT_THAT(try_masks("cpus:1-7,7").warnings, ElementsAre(HasSubstr("rank 1: the mask overlaps that of a lower")));
 }
@@ -481,7 +483,7 @@ RandomMachine make_machine(std::mt19937& random) {
 }
 
 TEST(Bind, HoldsItsPromisesOnAnyMachine) {
-  const int num_rounds = test::kIsSanitized ? 400 : 4000;  // a minute otherwise
+  const int num_rounds = test::kIsSanitized ? 400 : 4000;  // 4000 rounds take a minute with a sanitizer
   std::mt19937 random(20'260'901);
   for (int round = 0; round < num_rounds; ++round) {
     const auto made = make_machine(random);
@@ -519,7 +521,7 @@ TEST(Bind, HoldsItsPromisesOnAnyMachine) {
         for (const auto& core : there.cores) {
           ASSERT_TRUE(!one.cpus.intersects(core) || (core & there.allowed).is_subset_of(one.cpus)) << "a core is split";
         }
-        // Beside its device, where there are enough cores for all who want them.
+        // A rank is near its device if there are enough cores there for all ranks with a device there.
         if (!devices[rank] || mode == std::string("cache")) continue;
         CpuSet home;
         const auto collect = [&](const CpuSet& set) {

@@ -68,7 +68,8 @@ void set_if_unset(Environment& environment, const char* name, std::string value)
 
 Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   Environment environment = spec.environment;
-  // Set if this launcher runs in a worker of torchrun. The files and servers of that agent are not for these ranks.
+  // These variables are set if this launcher itself runs under torchrun, whose files and servers are not for these
+  // ranks.
   for (const auto* stale : {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE",
                             "TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_SIGNALS_TO_HANDLE"}) {
     environment.erase(stale);
@@ -91,9 +92,10 @@ std::string visible_gpu_of(const LaunchSpec& spec, int64_t local_rank) {
     if (entry.size() == rest.size()) break;
     rest.remove_prefix(entry.size() + 1);
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              "each of {} ranks is to see one GPU, and CUDA_VISIBLE_DEVICES={} has none for local rank {}",
-              spec.num_ranks, *visible, local_rank);
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "--virtual-local-rank shows each of {} ranks one GPU, but CUDA_VISIBLE_DEVICES={} has none for local rank {}",
+      spec.num_ranks, *visible, local_rank);
 }
 
 StreamPlan plan_stream(bool is_redirected, bool is_teed, bool is_shown, const std::string& file) {
@@ -157,7 +159,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     RankPlan one;
     one.local_rank = local_rank;
     one.rank = place.first_rank + local_rank;
-    // MASTER_ADDR and MASTER_PORT in the user's environment are usually left over from another job.
+    // MASTER_ADDR and MASTER_PORT in the user's environment usually come from an earlier job.
     write_rank_env({.rank = one.rank,
                     .world_size = place.world_size,
                     .local_rank = spec.virtual_local_rank ? 0 : local_rank,
@@ -200,7 +202,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
 RankPlan plan_store(const LaunchSpec& spec) {
   auto environment = spec.environment;
   environment.erase("YOKE_MASTER_LISTEN_FD");
-  environment.erase("TORCHELASTIC_ERROR_FILE");  // it is for the launcher itself
+  environment.erase("TORCHELASTIC_ERROR_FILE");  // the launcher itself writes that file
   return {.rank = -1,
           .local_rank = -1,
           .argv = {spec.store_program},

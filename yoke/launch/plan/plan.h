@@ -1,4 +1,4 @@
-// yoke/launch/plan/plan.h -- from what the user wants to what each process gets. Pure.
+// yoke/launch/plan/plan.h -- turns the spec of a launch into a plan for each process. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ struct Place {
   int64_t world_size = 1;  ///< The number of ranks on all nodes.
   int64_t restart_count = 0;
   std::string master_addr = "127.0.0.1";
-  uint16_t master_port = 0;         ///< The node with rank 0 has bound it already.
-  bool agent_serves_store = false;  ///< The store is a program beside rank 0 (yoke-store), not rank 0 itself.
+  uint16_t master_port = 0;         ///< The port of the ranks' TCPStore; the node with rank 0 has bound it already.
+  bool agent_serves_store = false;  ///< The store is a program on rank 0's node (yoke-store), not rank 0 itself.
   bool is_elastic = false;          ///< Another start of the job may have more or fewer nodes.
 
   /// Whether the job has one rank in every start, so that the form of its output does not change between starts.
   bool is_of_one_rank() const { return world_size == 1 && !is_elastic; }
 };
 
-/// What the plan needs to know of this node and of this start of the job.
+/// The facts about this node and this start of the job that the plan depends on.
 struct NodeFacts {
   Binding binding;  ///< From bind_here(): CPUs and threads of each rank.
   Place place;
   int terminal_group = 0;      ///< The launcher's process group, if it has a controlling terminal; else 0.
   bool on_a_terminal = false;  ///< The output of ranks is shown on a terminal, which YOKE_TERMINAL tells them.
   bool is_screen_here = true;  ///< False: the output of ranks is sent to another host.
-  std::string log_folder;      ///< For the output in this attempt; empty: no files.
-  std::string error_folder;    ///< For error files, if there is no log folder; empty: none.
+  std::string log_folder;      ///< The folder for output in this attempt; empty: output is not written to files.
+  std::string error_folder;    ///< The folder for error files if there is no log folder; empty: there is none.
 };
 
 /// Where one output stream of a rank goes.
@@ -48,7 +48,7 @@ struct StreamPlan {
   bool operator==(const StreamPlan&) const = default;
 };
 
-/// The complete description of a process, to which supervisor and guardian add nothing.
+/// The complete description of a process; supervisor and guardian do not add to it.
 struct RankPlan {
   int64_t rank = 0;  ///< Its number in the whole job.
   int64_t local_rank = 0;
@@ -56,14 +56,15 @@ struct RankPlan {
   std::vector<std::string> environment;  ///< "NAME=value"
   std::vector<int> inherited_fds;
   bool inherits_stdin = false;  ///< False: its standard input is /dev/null.
-  int process_group = 0;        ///< The launcher's, with its session and terminal; 0: a session of its own.
-  CpuSet cpus;                  ///< CPUs that it may use; empty: those of the launcher.
-  CpuSet memory_nodes;          ///< NUMA nodes preferred for its memory; empty: as the launcher.
+  /// The launcher's process group, in its session and terminal; 0: the process gets its own session.
+  int process_group = 0;
+  CpuSet cpus;          ///< CPUs that it may use; empty: those of the launcher.
+  CpuSet memory_nodes;  ///< NUMA nodes preferred for its memory; empty: those of the launcher.
   StreamPlan out, err;
-  std::string prefix;              ///< Of its lines on the screen.
-  std::string error_file;          ///< For its report if it fails (yoke/base/error_file.h); empty: none.
+  std::string prefix;      ///< The prefix of its lines on the screen.
+  std::string error_file;  ///< The file for its report if it fails (yoke/base/error_file.h); empty: it writes none.
   bool holds_master_port = false;  ///< It inherits the socket that is bound to MASTER_PORT.
-  bool is_store = false;           ///< It is not a rank, but the program that serves the ranks' store.
+  bool is_store = false;           ///< It is not a rank, but the program that serves the ranks' TCPStore.
 };
 
 /// The plans of all ranks of this node.
@@ -73,7 +74,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts);
 /// The prefix of the lines of a rank at `place`.
 std::string prefix_of(const LaunchSpec& spec, const Place& place, int64_t local_rank);
 
-/// The plan of the program that serves the ranks' store on this node. REQUIRES: spec.store_program is not empty.
+/// The plan of the program that serves the ranks' TCPStore on this node. REQUIRES: spec.store_program is not empty.
 RankPlan plan_store(const LaunchSpec& spec);
 
 /// Reads the topology of this machine and divides its CPUs among the ranks, as `spec` says. Not pure.

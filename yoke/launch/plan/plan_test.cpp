@@ -23,7 +23,7 @@ LaunchSpec spec_of(int64_t num_ranks) {
   return spec;
 }
 
-/// Eight CPUs, a thread for each.
+/// A binding with eight CPUs and one thread for each.
 NodeFacts facts_of(int64_t num_ranks) {
   NodeFacts facts{.place = {.world_size = num_ranks, .master_port = 1234}};
   for (int64_t rank = 0; rank < num_ranks; ++rank) {
@@ -45,7 +45,7 @@ TEST(Plan, TheRankWithTheKeyboardIsInTheLaunchersProcessGroup) {
   for (const auto& rank : plan(spec_of(2), facts)) EXPECT_EQ(rank.process_group, 0);
 }
 
-// Oracle: the other half of the contract reads what was planned.
+// Oracle: read_rank_env(), the other half of the contract, reads what was planned.
 TEST(Plan, EveryRankReadsItsPlace) {
   const auto ranks = plan(spec_of(3));
   ASSERT_EQ(ranks.size(), 3u);
@@ -131,7 +131,7 @@ TEST(Plan, PrefixesAsAsked) {
   EXPECT_EQ(plan(spec)[1].prefix, "[default1/1]:");
 }
 
-// Who reads what a job prints should not have to know how many nodes it has just now.
+// The form of the output must not depend on how many nodes the job has at the moment.
 TEST(Plan, AnElasticJobPrintsAlikeWithAnyNumberOfRanks) {
   for (const int64_t num_ranks : {1, 2}) {
     auto facts = facts_of(num_ranks);

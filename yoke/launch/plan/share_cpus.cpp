@@ -19,7 +19,7 @@ class Divider {
   std::vector<CpuSet> divide(const CpuSet& cpus) {
     Indices ranks(sharers_.size());
     for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = i;
-    // If there are fewer CPUs than ranks, it is better to let the kernel move all of them.
+    // If there are fewer CPUs than ranks, every rank may use all of them, and the kernel moves the ranks.
     if (static_cast<int64_t>(ranks.size()) > cpus.size()) return std::vector<CpuSet>(ranks.size(), cpus);
     const auto key = [&](size_t rank) {
       const auto near = (sharers_[rank].near & cpus).first();
@@ -77,7 +77,7 @@ class Divider {
     return home.size() == units.size() ? Indices() : home;
   }
 
-  /// Ranks grouped by their nearest units, those with few first, those without any last.
+  /// Groups ranks by their nearest units. Groups with few units come first, the group without any last.
   std::vector<std::pair<Indices, Indices>> groups_of(const Units& units, const Indices& ranks) const {
     std::map<std::pair<size_t, Indices>, Indices> groups;
     for (const auto rank : ranks) {
@@ -92,7 +92,7 @@ class Divider {
   }
 
   /// The ranks of each unit if there are at least as many ranks as units, chosen so that each rank gets the most.
-  /// `is_last`: there is no finer level, so no unit stays empty for the sake of nearness.
+  /// `is_last`: there is no finer level, so every unit is used, even if it is not near a device.
   std::vector<Indices> give_ranks(const Units& units, const Indices& ranks, bool is_last) const {
     std::vector<Indices> members(units.size());
     for (const auto& [home, group] : groups_of(units, ranks)) {

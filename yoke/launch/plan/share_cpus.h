@@ -16,13 +16,14 @@ struct Sharer {
   CpuSet near;             ///< The CPUs nearest to the device; empty: all are equally near.
 };
 
-/// A set for each sharer; the sets are disjoint if there are enough CPUs. The first aim is an even division, the second
-/// nearness, the third few sets of each level: `levels` are partitions of the machine from coarse to fine, cores last.
-/// A core is divided only if there are fewer cores than sharers.
+/// Returns a set for each sharer; the sets are disjoint if there are enough CPUs. The first aim is an even division,
+/// the second nearness to the device, the third that a sharer gets CPUs from few sets of each level: `levels` are
+/// partitions of the machine from coarse to fine, cores last. A core is divided only if there are fewer cores than
+/// sharers.
 std::vector<CpuSet> share_cpus(const CpuSet& cpus, const std::vector<Sharer>& sharers,
                                const std::vector<std::vector<CpuSet>>& levels);
 
-// Functions that the choice of nodes in bind.cpp uses too.
+// bind.cpp uses these functions too, to choose nodes.
 
 /// The intersections of `sets` with `cpus`, in order and without empty ones, and last the CPUs that are in no set.
 std::vector<CpuSet> partition(const std::vector<CpuSet>& sets, const CpuSet& cpus);

@@ -1,4 +1,4 @@
-// yoke/launch/plan/spec.h -- what to launch, as the user wants it.
+// yoke/launch/plan/spec.h -- the description of a launch, made from the options of `yoke run`.
 #pragma once
 
 #include <chrono>
@@ -21,21 +21,21 @@ enum class Prefix { kAllRanks, kAllButRankZero, kNone };
 
 /// Files with the output of ranks, in the layout of torchrun: FOLDER/RUN-ID_XXXXXX/attempt_N/LOCAL-RANK/stdout.log.
 struct LogOptions {
-  std::string folder;                    ///< Empty: a new one below TMPDIR, if files are wanted.
+  std::string folder;                    ///< Empty: a new folder below TMPDIR, if files are wanted.
   StreamChoice redirects;                ///< Streams that go into files only.
   StreamChoice tee;                      ///< Streams that go into files and to the screen.
-  std::set<int64_t> shown_local_ranks;   ///< Those shown on the screen; empty: all.
+  std::set<int64_t> shown_local_ranks;   ///< The local ranks that are shown on the screen; empty: all.
   std::vector<std::string> out_filters;  ///< Lines of ranks in `tee` with one of these go into filtered_stdout.log.
   std::vector<std::string> err_filters;
   std::string prefix_template;  ///< May use ${role_name}, ${rank}, ${local_rank}; empty: as in `Prefix`.
 };
 
-/// What one node is to start. nodes.h has what the nodes need to know of each other.
+/// The processes that one node starts. nodes.h describes how the nodes of a job find each other.
 struct LaunchSpec {
   std::string name = "yoke run";            ///< The beginning of messages.
   std::vector<std::string> argv;            ///< Program and arguments; `${local_rank}` in them becomes the local rank.
   Environment environment;                  ///< The environment to which each rank's variables are added.
-  int64_t num_ranks = 1;                    ///< On this node.
+  int64_t num_ranks = 1;                    ///< The number of ranks on this node.
   std::chrono::milliseconds grace{10'000};  ///< The time between asking ranks to stop and killing them.
   int64_t max_restarts = 0;                 ///< How often all ranks are started again after one has failed.
   std::string run_id = "none";
@@ -46,11 +46,11 @@ struct LaunchSpec {
   /// Each rank sees one GPU, which is its device 0, and has local rank 0.
   bool virtual_local_rank = false;
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP,
-                                   SIGQUIT};  ///< These end the job. SIGUSR1 and SIGUSR2 are passed on.
+                                   SIGQUIT};  ///< Signals that end the job. SIGUSR1 and SIGUSR2 are passed on.
   Prefix prefix = Prefix::kAllRanks;
   LogOptions logs;
-  ColorMode color = ColorMode::kAuto;  ///< For prefixes.
-  bool heads_terminal = false;         ///< In an agent: the head's standard output is a terminal.
+  ColorMode color = ColorMode::kAuto;  ///< Whether prefixes have colours.
+  bool heads_terminal = false;         ///< Used in an agent: the head's standard output is a terminal.
   bool quiet = false;                  ///< Print only why the job failed.
   bool preload = false;                ///< Fork ranks from the program, which waits before its main (preload.h).
   std::string store_program;           ///< yoke-store, to serve the store of several nodes; empty: rank 0 serves it.

@@ -11,10 +11,11 @@ namespace {
 Streams to_streams(std::string_view text, std::string_view whole) {
   const auto number = parse_int(text);
   if (!number || *number < 0 || *number > 3) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "'{}' names no streams: use 0 for none, 1 for standard output, 2 for standard error, 3 for both, or "
-                "RANK:NUMBER,... for some local ranks",
-                whole);
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "'{}' is not a choice of streams: use 0 for none, 1 for standard output, 2 for standard error, 3 for both, or "
+        "RANK:NUMBER,... for some local ranks",
+        whole);
   }
   return {.out = (*number & 1) != 0, .err = (*number & 2) != 0};
 }
@@ -30,7 +31,7 @@ StreamChoice::StreamChoice(std::string_view text) {
     const auto item = rest.substr(0, rest.find(','));
     const auto colon = item.find(':');
     const auto rank = colon == item.npos ? std::nullopt : parse_int(item.substr(0, colon));
-    // Without a rank the text begins with its colon and is not a number either.
+    // If the rank is missing, the text begins with a colon, so it is not a number either.
     by_local_rank_[rank.value_or(0)] = to_streams(rank && *rank >= 0 ? item.substr(colon + 1) : ":", text);
     if (item.size() == rest.size()) return;
     rest.remove_prefix(item.size() + 1);

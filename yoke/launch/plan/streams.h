@@ -20,7 +20,7 @@ class StreamChoice {
 
   /// Parses "0" (none), "1" (standard output), "2" (standard error) or "3" (both) for all local ranks, or "RANK:N,..."
   /// for some.
-  /// Errors  kInvalidArgument: the text has another form.
+  /// Errors  kInvalidArgument: the text has a different form.
   explicit StreamChoice(std::string_view text);
 
   Streams of(int64_t local_rank) const;

@@ -14,7 +14,7 @@ struct Process {
   pid_t parent = 0;
   pid_t group = 0;
   bool is_zombie = false;
-  uint64_t start_ticks = 0;  ///< Tells this process from a later one with the same pid.
+  uint64_t start_ticks = 0;  ///< Distinguishes this process from a later one with the same pid.
 };
 
 /// Makes this process the parent of orphaned descendants, in place of init, so that a double fork does not escape it.
@@ -24,7 +24,7 @@ void become_subreaper();
 std::vector<Process> descendants();
 
 /// Kills (SIGKILL) and reaps all descendants except those in `keep` and their descendants, and repeats this until none
-/// is left or `patience` is over, since a process that is blocked in the kernel does not die. Returns those that are
+/// is left or `patience` is over, because a process that is blocked in the kernel does not end. Returns those that are
 /// left. A process is killed through a pidfd, after a check that its pid has not been reused. REQUIRES: one thread;
 /// this process is a subreaper; SIGCHLD is blocked.
 std::vector<Process> end_descendants(const std::vector<pid_t>& keep, std::chrono::milliseconds patience);

@@ -5,8 +5,8 @@
 
 namespace yoke::launch {
 
-/// Closes all descriptors except `keep` and the standard streams. Otherwise a reader of a pipe or socket that this
-/// process holds by chance would wait for the end of this process too.
+/// Closes all descriptors except `keep` and the standard streams. If this process kept the write end of a pipe that it
+/// does not need, the reader would wait for its end too.
 void close_all_except(std::vector<int> keep);
 
 }  // namespace yoke::launch

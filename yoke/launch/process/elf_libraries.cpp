@@ -20,7 +20,7 @@ using Segment = ElfW(Phdr);
 using Dynamic = ElfW(Dyn);
 
 constexpr size_t kMaxNameBytes = 4096;
-constexpr size_t kMaxDynamic = 65'536;  ///< Entries, of which programs have about thirty.
+constexpr size_t kMaxDynamic = 65'536;  ///< The number of entries that are read; programs have about thirty.
 
 /// Returns false if the file is too short. The file is not mapped, since a linker may be writing it.
 bool read_at(int fd, void* to, size_t size, uint64_t offset) {

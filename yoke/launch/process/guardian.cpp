@@ -32,7 +32,7 @@ namespace {
 /// The kernel takes seconds to free a process with much GPU memory or pinned memory.
 constexpr std::chrono::seconds kGuardianPatience{10};
 
-/// Enough for a program with libtorch on a slow file system.
+/// The time for a program to load; enough for libtorch on a slow file system.
 constexpr std::chrono::seconds kLoadPatience{60};
 
 /// The time for processes that clean up after a rank (Python's resource_tracker, torch_shm_manager) to end by
@@ -44,7 +44,8 @@ struct Streams {
   UniqueFd in, out, err;
 };
 
-/// The process group of a rank: its own, whose id is the rank's pid, or the launcher's, which has other members too.
+/// The process group of a rank: either its own, whose id is the rank's pid, or the launcher's, which has other members
+/// too.
 struct RankGroup {
   pid_t rank = 0;
   pid_t id = 0;
@@ -114,7 +115,7 @@ class Guardian {
       // repeatedly.
       poll(polls, 3, ranks_.empty() ? 50 : -1);
       if (polls[0].revents != 0) obey();
-      if (polls[2].revents != 0) tell_failures();  // before the exit, since it is the cause
+      if (polls[2].revents != 0) tell_failures();  // the failures come before the exit that they cause
       reap();
       if (ranks_.empty() && store_ > 0 && !std::exchange(has_told_, true)) tell({.kind = Message::Kind::kOnlyStore});
     }
@@ -127,7 +128,7 @@ class Guardian {
     tell({.kind = Message::Kind::kDone});
   }
 
-  /// The processes that start ranks, now and after the next failure.
+  /// Starts the processes that start ranks, for this attempt and those after a failure.
   std::vector<pid_t> to_keep() const {
     std::vector<pid_t> result;
     if (preload_ && preload_->pid() > 0) result.push_back(preload_->pid());
@@ -156,7 +157,7 @@ class Guardian {
     const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
     if (message_of_start.rank == 1 && !preload_) preload(plans);
     leave_session();
-    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // meanwhile, during the loading
+    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // a message may have said so during the loading
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
@@ -208,7 +209,7 @@ class Guardian {
   }
 
   void tell_not_preloaded() {
-    const auto text = to_descriptor(preload_->is_loading() ? "it takes too long to load" : preload_->reason());
+    const auto text = to_descriptor(preload_->is_loading() ? "the program takes too long to load" : preload_->reason());
     send_message(options_.control.value(), {.kind = Message::Kind::kNotPreloaded}, {text.value()});
   }
 
@@ -237,7 +238,7 @@ class Guardian {
       return;
     }
     if (message->kind == Message::Kind::kEndStore) {
-      if (store_ > 0) kill(store_, SIGKILL);  // it has nothing to save
+      if (store_ > 0) kill(store_, SIGKILL);  // the store has nothing to save
       return;
     }
     if (message->kind == Message::Kind::kSignal) is_stopping_ = true;
@@ -251,8 +252,8 @@ class Guardian {
       if (group.id == told) continue;
       const bool has_rank = ranks_.contains(group.rank);
       if (!has_rank && std::find(left.begin(), left.end(), group.id) == left.end()) continue;
-      // Between its fork and its setsid or setpgid a rank is in another group. There the signal is blocked, and pending
-      // until exec.
+      // Between its fork and its setsid or setpgid a rank is in another group. There the signal is blocked, and stays
+      // pending until exec.
       if (has_rank && getpgid(group.rank) != group.id) kill(group.rank, signal);
       if (group.id == group.rank) {
         kill(-group.id, signal);
@@ -262,7 +263,7 @@ class Guardian {
     }
   }
 
-  /// Groups whose rank has ended and that still have a member.
+  /// The groups whose rank has ended, but which still have a member.
   std::vector<pid_t> groups_of_leftovers() const {
     std::vector<pid_t> result;
     for (const auto& process : descendants()) {
@@ -323,10 +324,10 @@ class Guardian {
   UniqueFd null_;
   UniqueFd child_signals_;
   UniqueFd failures_;
-  std::unordered_map<pid_t, int32_t> ranks_;  ///< Running, or not yet reaped; with their index.
+  std::unordered_map<pid_t, int32_t> ranks_;  ///< By pid, the index of each rank that runs or was not reaped yet.
   std::vector<RankGroup> groups_;
   std::optional<Preload> preload_;
-  std::optional<SessionStarter> starter_;  ///< For a rank in the launcher's process group.
+  std::optional<SessionStarter> starter_;  ///< Starts a rank in the launcher's process group.
   UniqueFd store_input_;
   pid_t store_ = -1;
   int32_t store_index_ = -1;

@@ -27,7 +27,7 @@ Resolved resolve(const std::string& name) {
   const addrinfo hints{.ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) {
-    throw Error(ErrorCode::kNotFound, "the master address {}: {}", name, gai_strerror(error));
+    throw Error(ErrorCode::kNotFound, "cannot resolve the master address {}: {}", name, gai_strerror(error));
   }
   const auto* best = found;
   for (const auto* one = found; one != nullptr; one = one->ai_next) {
@@ -61,7 +61,7 @@ in_port_t& port_of(sockaddr_storage& address) {
 
 UniqueFd claim_port(uint16_t port) {
   UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd) throw system_error(errno, "making a socket");
+  if (!fd) throw system_error(errno, fmt::format("making a socket that reserves master port {}", port));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   const auto name =
@@ -71,7 +71,8 @@ UniqueFd claim_port(uint16_t port) {
   if (bind(fd.value(), reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
   if (errno != EADDRINUSE) throw system_error(errno, fmt::format("taking master port {}", port));
   throw Error(ErrorCode::kUnavailable,
-              "taking master port {}: another job has it; without --master-port a free one is taken", port);
+              "taking master port {}: a different job of yoke uses it; without --master-port a free one is taken",
+              port);
 }
 
 MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any) {
@@ -82,7 +83,7 @@ MasterPort take_master_port(const std::string& address, std::optional<uint16_t> 
   }
   MasterPort result{UniqueFd(socket(resolved.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   const int fd = result.socket.value();
-  if (fd < 0) throw system_error(errno, "making the master's socket");
+  if (fd < 0) throw system_error(errno, "making a socket for the master port");
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   port_of(resolved.address) = htons(wanted.value_or(0));
@@ -91,7 +92,8 @@ MasterPort take_master_port(const std::string& address, std::optional<uint16_t> 
     const int error_number = errno;
     if (error_number == EADDRNOTAVAIL && or_any) return take_master_port("0.0.0.0", wanted, false);
     if (error_number == EADDRNOTAVAIL) {
-      throw Error(ErrorCode::kNotFound, "the master address {} is not an address of this machine", address);
+      throw Error(ErrorCode::kNotFound,
+                  "the master address {} is not an address of this machine; correct --master-addr", address);
     }
     const auto error = system_error(error_number, wanted ? fmt::format("taking master port {}", *wanted)
                                                          : fmt::format("taking a free port on {}", address));

@@ -1,4 +1,4 @@
-// yoke/launch/process/order.h -- what the launcher can demand of all ranks at once.
+// yoke/launch/process/order.h -- the orders that the launcher can give to all ranks at once.
 #pragma once
 
 namespace yoke::launch {
@@ -8,7 +8,7 @@ enum class Order {
   kForward,   ///< Send a signal to the process group of every rank.
   kSignal,    ///< The same, after which the ranks are to end.
   kKill,      ///< Kill the ranks and everything that they started.
-  kEndStore,  ///< End the program that serves the ranks' store.
+  kEndStore,  ///< End the program that serves the ranks' TCPStore.
 };
 
 }  // namespace yoke::launch

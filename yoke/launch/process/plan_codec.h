@@ -1,4 +1,4 @@
-// yoke/launch/process/plan_codec.h -- plans on their way to the guardian, which is another process.
+// yoke/launch/process/plan_codec.h -- plans as text, to send them to the guardian process.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace yoke::launch {
 
-/// What the guardian needs of the plans. It needs nothing about their output, whose descriptors it is sent.
+/// The parts of the plans that the guardian needs. Output is left out, because the guardian gets its descriptors.
 std::string encode_plans(const std::vector<RankPlan>& plans);
 
 /// Errors  kInternal: `text` is not from encode_plans().

@@ -27,7 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLibrary = "libyoke_dist.so";
-/// For a fork, which takes long if the machine swaps.
+/// The time for a fork, which takes long if the machine swaps.
 constexpr std::chrono::seconds kPreloadPatience{30};
 constexpr std::chrono::seconds kEndPatience{1};
 /// P_PIDFD of waitid(), which glibc has since 2.36.
@@ -47,15 +47,19 @@ std::vector<std::string> common_environment(const std::vector<RankPlan>& ranks) 
 std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv, const Environment& environment) {
   const auto& name = argv.at(0);
   for (const auto& word : argv) {
-    if (word.find("${local_rank}") != word.npos) return "the ranks' arguments differ (${local_rank})";
+    if (word.find("${local_rank}") != word.npos)
+      return "the ranks' arguments differ, because they contain ${local_rank}";
   }
   // OpenMP reads these when it is loaded, and would bind threads to CPUs of other ranks.
   for (const char* variable : {"OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}) {
     if (environment.contains(variable))
-      return fmt::format("{} is set, and OpenMP reads it before ranks are forked", variable);
+      return fmt::format(
+          "OpenMP would read {} before the ranks are forked and bind threads to CPUs of other ranks; unset it",
+          variable);
   }
   if (const auto bound = environment.value_or("OMP_PROC_BIND", "false"); bound != "false" && bound != "FALSE") {
-    return "OMP_PROC_BIND is set, and OpenMP reads it before ranks are forked";
+    return "OpenMP would read OMP_PROC_BIND before the ranks are forked and bind threads to CPUs of other ranks; unset "
+           "it";
   }
   const auto program = find_program(name, environment);
   struct stat status {};
@@ -82,14 +86,15 @@ Preload::Preload(const std::vector<RankPlan>& ranks) : argv_(ranks.at(0).argv) {
       .argv = argv_,
       .environment = std::move(environment),
       .in = kNullStream,
-      .out = STDERR_FILENO,  // what the loader complains about must be seen, and not in the output of a rank
+      .out = STDERR_FILENO,  // messages of the loader must be visible, but not in the output of a rank
       .inherited_fds = {sockets.far.value()},
       .process_group = 0,  // SIGKILL to the launcher's group, in which the guardian may be, must not reach the program
       .death_signal = SIGKILL,
-      // They stay blocked until a rank is complete: a scheduler that signals every process must not end the program.
+      // Signals stay blocked until a rank is complete, because a scheduler that signals every process must not end the
+      // program.
       .blocked_signals = BlockedSignals::kAll,
   });
-  if (pid_ < 0) throw system_error(errno, "starting the program to be preloaded");
+  if (pid_ < 0) throw system_error(errno, "starting the program that --preload loads");
   process_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
 }
 
@@ -101,7 +106,7 @@ void Preload::fail(std::string reason) {
   if (!process_) return;
   syscall(SYS_pidfd_send_signal, process_.value(), SIGKILL, nullptr, 0);
   pollfd end{process_.value(), POLLIN, 0};
-  poll(&end, 1, std::chrono::milliseconds(kEndPatience).count());  // a program that is blocked in the kernel dies later
+  poll(&end, 1, std::chrono::milliseconds(kEndPatience).count());  // a program that is blocked in the kernel ends later
   siginfo_t ignored{};
   waitid(kPidfd, static_cast<id_t>(process_.value()), &ignored, WEXITED | WNOHANG);
   process_.reset();
@@ -122,9 +127,9 @@ void Preload::read_hello() {
   PreloadHello hello;
   const auto count = recv(socket_.value(), &hello, sizeof hello, 0);
   if (count < 0 && errno == EINTR) return;
-  if (count != sizeof hello) return fail("it ended before its main, or could not be loaded");
-  if (hello.version != kPreloadVersion) return fail("it is linked to another version of yoke");
-  if (hello.num_threads != 1) return fail(fmt::format("it has {} threads before its main", hello.num_threads));
+  if (count != sizeof hello) return fail("the program ended before its main, or could not be loaded");
+  if (hello.version != kPreloadVersion) return fail("the program is linked to a different version of yoke");
+  if (hello.num_threads != 1) return fail(fmt::format("the program has {} threads before its main", hello.num_threads));
   is_ready_ = true;
 }
 
@@ -140,17 +145,18 @@ std::optional<pid_t> Preload::start_rank(const RankPlan& plan, const StartOption
                           or_own(options.err_fd, STDERR_FILENO)};
   fds.insert(fds.end(), process.inherited_fds.begin(), process.inherited_fds.end());
   if (!send_with_fds(socket_.value(), std::as_bytes(std::span("", 1)), fds)) {
-    if (errno == EPIPE || errno == ECONNRESET) fail("it has ended");
+    if (errno == EPIPE || errno == ECONNRESET) fail("the preloaded program has ended");
     return std::nullopt;
   }
-  // Without an answer it is not known whether there is a rank. An exec could start it twice, so this start has failed.
+  // Without an answer it is not known whether the rank was forked. Starting it by exec might start it twice, so this
+  // start fails.
   pollfd reply{socket_.value(), POLLIN, 0};
   int32_t pid = 0;
   int count = 0;
   while ((count = poll(&reply, 1, std::chrono::milliseconds(kPreloadPatience).count())) < 0 && errno == EINTR) {
   }
   if (count == 0 || recv(socket_.value(), &pid, sizeof pid, 0) != sizeof pid) {
-    fail("it does not answer");
+    fail("the preloaded program does not answer");
     errno = ETIMEDOUT;
     return -1;
   }

@@ -1,6 +1,6 @@
 // yoke/launch/process/preload.h -- the guardian's side of `--preload`. The user's program loads libtorch and stops
-// before its main; ranks are forked from it in milliseconds, at the start and after every failure. Its page is
-// docs/preload.md.
+// before its main; ranks are forked from it in milliseconds, at the start and after every failure. docs/preload.md
+// describes it.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@
 
 namespace yoke::launch {
 
-/// The waiting program. Its owner guards the job: ranks become children of the owner, which must be a child subreaper.
+/// The waiting program. Its owner is the guardian: ranks become children of the owner, which must be a child subreaper.
 /// If the owner dies, the program dies too.
 ///
 /// Threads  the owner has one thread, since the death signal of a process depends on the thread that started it.
@@ -32,23 +32,24 @@ class Preload {
   /// `ranks`: those of the first attempt; the program gets the variables that they have in common.
   /// Errors  kUnavailable: no socket or no process.
   explicit Preload(const std::vector<RankPlan>& ranks);
-  /// Ends the program, and not its ranks.
+  /// Ends the program, but not its ranks.
   ~Preload();
   Preload(const Preload&) = delete;
   Preload& operator=(const Preload&) = delete;
 
   pid_t pid() const { return pid_; }
-  int fd() const { return socket_.value(); }  ///< Readable when the state may have changed; -1: failed.
+  int fd() const { return socket_.value(); }  ///< Readable when the state may have changed; -1: the program has failed.
 
   /// Waits until it is known whether ranks can be forked, `interrupt` (-1: none) is readable, or `limit` has passed.
   void wait(int interrupt, std::chrono::milliseconds limit);
   bool is_loading() const { return socket_ && !is_ready_; }
   bool is_ready() const { return socket_ && is_ready_; }
-  /// Why it is neither loading nor ready, as a clause: "it has 4 threads before its main".
+  /// Why it is neither loading nor ready, as a clause: "the program has 4 threads before its main".
   const std::string& reason() const { return reason_; }
 
   /// Forks the rank, as a child of the caller. Returns its pid, or -1 with errno as fork does; nullopt: the program is
-  /// not ready, has just failed, or is another one than the plan's, so that start_rank() of rank_process.h is needed.
+  /// not ready, has just failed, or differs from the plan's program. start_rank() of rank_process.h must then start the
+  /// rank.
   std::optional<pid_t> start_rank(const RankPlan& plan, const StartOptions& options);
 
  private:

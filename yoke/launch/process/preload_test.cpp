@@ -1,4 +1,4 @@
-// What is decided before anything is started; tests/preload has the processes.
+// Tests of the decisions before a program is started; tests/preload tests with processes.
 #include "yoke/launch/process/preload.h"
 
 #include <gmock/gmock.h>

@@ -11,7 +11,7 @@ namespace yoke::launch {
 void send_message(int fd, const Message& message, const std::vector<int>& descriptors) {
   if (send_with_fds(fd, std::as_bytes(std::span(&message, 1)), descriptors) || descriptors.empty()) return;
   if (errno != EPIPE && errno != ECONNRESET && errno != EBADF) {
-    throw system_error(errno, "handing descriptors to the guardian process");
+    throw system_error(errno, "sending descriptors to the process that starts the ranks");
   }
 }
 

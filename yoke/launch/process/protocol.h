@@ -13,12 +13,13 @@ namespace yoke::launch {
 struct Message {
   enum class Kind : int32_t {
     // node to guardian
-    kStart,     ///< value: the number of kRank messages that follow; rank: 1 if the program may be preloaded.
-                ///< Descriptors: the plans (plan_codec.h) as a text, then the master's socket, if there is one.
-    kRank,      ///< rank: index in the plans; value: RankStream bits. Descriptors: the stream of each bit, in order.
-    kSignal,    ///< value: a signal for the process group of every rank, after which the ranks are to end. pid: a
-                ///< process group that the terminal has sent it to already; 0: none.
-    kForward,   ///< The same, but the ranks go on.
+    kStart,  ///< value: the number of kRank messages that follow; rank: 1 if the program may be preloaded.
+             ///< Descriptors: the plans (plan_codec.h) as a text, then the master's socket, if there is one.
+    kRank,   ///< rank: index in the plans; value: RankStream bits. Descriptors: the stream of each bit, in order.
+    /// value: a signal for the process group of every rank, after which the ranks are to end. pid: a process group to
+    /// which the terminal has already sent the signal; 0: none.
+    kSignal,
+    kForward,   ///< The same, but the ranks continue.
     kKill,      ///< End everything now.
     kEndStore,  ///< End the store, which outlives the ranks.
     // guardian to node
@@ -40,12 +41,12 @@ struct Message {
 /// The standard streams that come with a kRank message; the others are /dev/null.
 enum RankStream : int32_t { kStandardInput = 1, kStandardOutput = 2, kStandardError = 4 };
 
-/// Blocks until there is room. It is no error if the peer has ended, which the end of file shows.
+/// Blocks until there is room. If the peer has ended, this is not an error: the end of file shows it.
 /// Errors  kUnavailable: descriptors cannot be sent, since too many are in transit.
 void send_message(int fd, const Message& message, const std::vector<int>& descriptors = {});
 
-/// The next message, for which this blocks; nullopt: the peer has ended. Descriptors are close-on-exec, and above 2 as
-/// long as the standard streams are open.
+/// Blocks until the next message arrives, and returns it; nullopt: the peer has ended. Descriptors are close-on-exec,
+/// and above 2 as long as the standard streams are open.
 std::optional<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors = nullptr);
 
 }  // namespace yoke::launch

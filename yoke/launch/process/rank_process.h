@@ -1,4 +1,4 @@
-// yoke/launch/process/rank_process.h -- from a RankPlan to a running process.
+// yoke/launch/process/rank_process.h -- starts a process for a RankPlan.
 #pragma once
 
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 
 namespace yoke::launch {
 
-/// What a child writes into `failures` if exec fails, before it exits with 126 or 127.
+/// The record that a child writes into `failures` if exec fails, before it exits with 126 or 127.
 struct ExecFailure {
   int32_t index = 0;
   int32_t error_number = 0;
@@ -22,15 +22,16 @@ struct StartOptions {
   int out_fd = -1;
   int err_fd = -1;
   int master_fd = -1;  ///< The master's socket, whose number the rank finds in YOKE_MASTER_LISTEN_FD; -1: none.
-  int failures = -1;   ///< A pipe, close-on-exec.
-  int32_t index = 0;   ///< For `failures`.
+  int failures = -1;   ///< A close-on-exec pipe for the records of failed execs.
+  int32_t index = 0;   ///< The index of the rank in such a record.
   rlimit file_limit{};
 };
 
-/// Whose child a rank becomes, which is the process that guards it: the caller, or the caller's parent.
+/// The parent of a rank, which watches it: the caller, or the caller's parent.
 enum class Guard { kCaller, kParent };
 
-/// What the rank is given, whether it is started by exec or forked from a preloaded program.
+/// The properties of the rank's process, which are the same whether it is started by exec or forked from a preloaded
+/// program.
 RankProcess to_rank_process(const RankPlan& plan, const StartOptions& options);
 
 /// Starts the rank in a session of its own, or else in the plan's process group. It has default signals, and SIGKILL as

@@ -16,9 +16,9 @@ namespace yoke::launch {
 /// A child of the guardian that stays in the launcher's session when the guardian leaves it, and starts the rank that
 /// shares the launcher's process group (RankPlan::process_group), as a child of the guardian.
 ///
-/// The guardian itself must not be in that session. With a child in the launcher's process group and itself in another
-/// group, it would count as the shell of the job for the kernel. Without a real shell (`ssh -t host yoke run`), Ctrl-Z
-/// would then stop a job that nothing can continue.
+/// The guardian itself must not be in that session. If it had a child in the launcher's process group and were in a
+/// different group of that session, the kernel would take it for the shell of the job. Without a real shell (`ssh -t
+/// host yoke run`), Ctrl-Z would then stop a job that nothing can continue.
 ///
 /// Threads  the guardian has one thread, since the death signal of the starter depends on the thread that forked it.
 class SessionStarter {

@@ -46,7 +46,7 @@ UniqueFd take_signals(const std::vector<int>& stop_signals) {
   sigaddset(&blocked, SIGCHLD);  // for end_descendants(), which waits for it
   sigprocmask(SIG_BLOCK, &blocked, nullptr);
   UniqueFd fd(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd) throw system_error(errno, "making a descriptor for signals");
+  if (!fd) throw system_error(errno, "making a descriptor that receives signals");
   return fd;
 }
 

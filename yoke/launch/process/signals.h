@@ -13,15 +13,15 @@ namespace yoke::launch {
 void fail_instead_of(int signal);
 
 /// Blocks `stop_signals`, SIGUSR1, SIGUSR2, the job control signals and SIGCHLD permanently, and calls
-/// fail_instead_of() for SIGPIPE and SIGXFSZ. Signals that this process was started with as ignored stay ignored, as
-/// nohup and background jobs of a shell need it. Returns a non-blocking signalfd. Since SIGTTOU is blocked, output from
+/// fail_instead_of() for SIGPIPE and SIGXFSZ. Signals that were ignored when this process was started stay ignored, as
+/// nohup and background jobs of a shell require. Returns a non-blocking signalfd. Since SIGTTOU is blocked, output from
 /// the background does not stop this process.
 UniqueFd take_signals(const std::vector<int>& stop_signals);
 
 struct Signal {
   int number = 0;
-  /// The kernel sent it to the whole process group, because of a key (Ctrl-C) or a read in the background. Otherwise a
-  /// process called kill(), or the terminal has hung up and the kernel has told only the session leader.
+  /// True: the kernel sent it to the whole process group, because of a key (Ctrl-C) or a read in the background. False:
+  /// a process called kill(), or the terminal has hung up, of which the kernel informs only the session leader.
   bool is_from_terminal = false;
 };
 

@@ -22,7 +22,7 @@ std::chrono::milliseconds to_time(double seconds) {
 
 struct Endpoint {
   std::string host;
-  uint16_t port = 0;  ///< 0 if it is not given.
+  uint16_t port = 0;  ///< The port; 0 if it is not given.
 };
 
 /// "a:1234", "a", "[::1]:1234", "::1"
@@ -86,11 +86,13 @@ void add_hosts(const RunOptions& options, const Surroundings& surroundings, Node
   if (options.nnodes.empty()) return;
   set_number(options.nnodes, nodes.membership);
   if (nodes.membership.max_nodes > num_hosts) {
-    throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: there are {} hosts", options.nnodes, num_hosts);
+    throw Error(ErrorCode::kInvalidArgument, "--nnodes {} asks for more nodes than the {} hosts that are listed",
+                options.nnodes, num_hosts);
   }
-  if (nodes.membership.max_nodes < num_hosts) {  // the hosts that answer first would take part
-    throw Error(ErrorCode::kInvalidArgument, "--nnodes {}: {} hosts are listed; list only those to use", options.nnodes,
-                num_hosts);
+  if (nodes.membership.max_nodes < num_hosts) {  // otherwise only the hosts that answer first would take part
+    throw Error(ErrorCode::kInvalidArgument,
+                "--nnodes {} asks for fewer nodes than the {} hosts that are listed; list only those to use",
+                options.nnodes, num_hosts);
   }
 }
 
@@ -102,9 +104,9 @@ void check_alone(const RunOptions& options) {
               "started one by one");
 }
 
-/// What srun or mpirun say, if one of them started this launcher once on each node.
+/// The place of this node by the variables of srun or mpirun, if one of them started this launcher on each node.
 std::optional<RankEnv> read_outer_launcher(const Environment& environment) {
-  auto own = environment;  // without what an outer torchrun or yoke says about its ranks
+  auto own = environment;  // without the rank variables of an outer torchrun or yoke
   for (const auto* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) own.erase(name);
   const bool is_several = own.find_int("SLURM_STEP_NUM_TASKS").value_or(1) > 1 ||
                           own.find_int("OMPI_COMM_WORLD_SIZE").value_or(1) > 1 ||
@@ -118,7 +120,7 @@ void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
   if (place.local_world_size != 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "yoke run was started {} times on this node; start it once on each (srun --ntasks-per-node=1, mpirun "
-                "--map-by ppr:1:node) and say by -n how many ranks each has",
+                "--map-by ppr:1:node) and give by -n how many ranks each has",
                 place.local_world_size);
   }
   nodes.membership.min_nodes = nodes.membership.max_nodes = place.world_size;
@@ -129,10 +131,10 @@ void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
   if (spec.run_id == "none") spec.run_id = place.run_id;
 }
 
-/// For several nodes, each of which is started with the same command.
+/// Adds the endpoint of several nodes, each of which is started with the same command.
 void add_endpoint(const RunOptions& options, NodesSpec& nodes) {
   if (options.node_rank && *options.node_rank >= nodes.membership.max_nodes) {
-    throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: nodes are numbered from 0, and there are {}",
+    throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: nodes are numbered from 0, and the job has {}",
                 *options.node_rank, nodes.membership.max_nodes);
   }
   nodes.node_rank = options.node_rank;
@@ -145,9 +147,10 @@ void add_endpoint(const RunOptions& options, NodesSpec& nodes) {
     nodes.endpoint_host = options.master_addr;
     nodes.endpoint_port = options.master_port != 0 ? options.master_port : kTorchrunMasterPort;
   } else {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--nnodes {}: where do the nodes meet? Give --rdzv-endpoint HOST:PORT, an address of the first node",
-                options.nnodes);
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--nnodes {}: the other nodes need an address of the first node; give --rdzv-endpoint HOST:PORT on all nodes",
+        options.nnodes);
   }
 }
 
@@ -167,11 +170,10 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
   if (!options.nnodes.empty()) set_number(options.nnodes, nodes.membership);
   if (nodes.membership.max_nodes > 1) {
     if (options.standalone) {
-      throw Error(ErrorCode::kInvalidArgument, "--standalone is a job of one node, and --nnodes says {}",
-                  options.nnodes);
+      throw Error(ErrorCode::kInvalidArgument, "--standalone is a job of one node, but --nnodes is {}", options.nnodes);
     }
     add_endpoint(options, nodes);
-    // Nodes meet at the port of the static rendezvous, so the store has another port.
+    // Nodes join at the port of the static rendezvous, so the store needs a different port.
     if (options.rdzv_endpoint.empty()) spec.master_port.reset();
   } else if (const auto place = options.nnodes.empty() && options.rdzv_endpoint.empty() && !options.standalone
                                     ? read_outer_launcher(surroundings.environment)
@@ -184,10 +186,10 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
     if (!options.master_addr.empty() && !options.rdzv_endpoint.empty()) nodes.master_addr = options.master_addr;
   } else {
     if (options.node_rank.value_or(0) != 0) {
-      throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: there is one node, and its rank is 0",
+      throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: the job has one node, whose rank is 0",
                   *options.node_rank);
     }
-    // With one node, the endpoint of any rendezvous is where rank 0 serves the ranks' store.
+    // With one node, rank 0 serves the ranks' TCPStore at the endpoint of any rendezvous.
     if (!options.rdzv_endpoint.empty() && !options.standalone) {
       const auto endpoint = parse_endpoint(options.rdzv_endpoint);
       spec.master_addr = endpoint.host;

@@ -1,4 +1,4 @@
-// yoke/launch/torchrun/nodes.h -- which nodes a job of `yoke run` has, and how they meet.
+// yoke/launch/torchrun/nodes.h -- which nodes a job of `yoke run` has, and how they find each other.
 #pragma once
 
 #include "yoke/launch/node/nodes.h"
@@ -7,8 +7,9 @@
 
 namespace yoke::launch {
 
-/// The nodes by --hosts or --hostfile, by --nnodes, or by the variables of srun and mpirun; otherwise one node.
-/// Completes `spec` by what all nodes have in common: the job's id and the address of the ranks' store.
+/// Takes the nodes from --hosts or --hostfile, from --nnodes, or from the variables of srun and mpirun; by default
+/// there is one node. Adds to `spec` the values that all nodes have in common: the job's id and the address of the
+/// ranks' TCPStore.
 /// Errors  kInvalidArgument: the value of an option, or options that contradict each other.
 NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, LaunchSpec& spec);
 

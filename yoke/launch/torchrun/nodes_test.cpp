@@ -64,7 +64,7 @@ TEST_F(RunNodes, TheEndpointIsUsedAsItIsGiven) {
 TEST_F(RunNodes, TheStaticRendezvousOfTorchrunIsOne) {
   options_.nnodes = "2";
   options_.node_rank = 1;
-  EXPECT_THAT(refusal(), HasSubstr("where do the nodes meet?"));
+  EXPECT_THAT(refusal(), HasSubstr("the other nodes need an address of the first node"));
   options_.master_addr = "head";
   auto result = nodes();
   EXPECT_EQ(result.endpoint_host, "head");
@@ -100,14 +100,14 @@ TEST_F(RunNodes, NumbersThatMakeNoSenseAreRefused) {
   }
   options_.nnodes = "2";
   options_.node_rank = 2;
-  EXPECT_THAT(refusal(), HasSubstr("--node-rank 2: nodes are numbered from 0, and there are 2"));
+  EXPECT_THAT(refusal(), HasSubstr("--node-rank 2: nodes are numbered from 0, and the job has 2"));
   options_.node_rank.reset();
   options_.standalone = true;
   EXPECT_THAT(refusal(), HasSubstr("--standalone"));
   options_.nnodes = "1";
   options_.standalone = false;
   options_.node_rank = 1;
-  EXPECT_THAT(refusal(), HasSubstr("there is one node"));
+  EXPECT_THAT(refusal(), HasSubstr("the job has one node"));
 }
 
 TEST_F(RunNodes, SrunSaysAll) {
@@ -155,7 +155,7 @@ TEST_F(RunNodes, MpirunSaysAllButTheAddress) {
        {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
        {"PMIX_NAMESPACE", "prterun-1"}});
   EXPECT_THAT(refusal(), HasSubstr("MASTER_ADDR is not set"));
-  set({{"MASTER_ADDR", "head"}, {"RANK", "9"}, {"WORLD_SIZE", "10"}});  // the last two: of something around it
+  set({{"MASTER_ADDR", "head"}, {"RANK", "9"}, {"WORLD_SIZE", "10"}});  // an outer launcher has set the last two
   const auto result = nodes();
   EXPECT_EQ(result.is_head, true);
   EXPECT_EQ(result.membership.max_nodes, 2);
@@ -172,9 +172,9 @@ TEST_F(RunNodes, HostsAreReachedAndNotWaitedFor) {
   options_.nnodes = "1:2";
   EXPECT_TRUE(nodes().is_elastic());
   options_.nnodes = "1:3";
-  EXPECT_THAT(refusal(), HasSubstr("there are 2 hosts"));
-  options_.nnodes = "1";  // whoever is there first would take part
-  EXPECT_THAT(refusal(), HasSubstr("2 hosts are listed"));
+  EXPECT_THAT(refusal(), HasSubstr("more nodes than the 2 hosts that are listed"));
+  options_.nnodes = "1";  // only the node that joins first would take part
+  EXPECT_THAT(refusal(), HasSubstr("fewer nodes than the 2 hosts that are listed"));
   options_.nnodes = "";
   options_.node_rank = 0;
   EXPECT_THAT(refusal(), HasSubstr("--hosts starts the nodes itself"));

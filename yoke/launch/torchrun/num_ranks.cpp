@@ -19,7 +19,8 @@ int64_t parse_num_ranks(std::string_view text, const device::CpuCount& cpus, con
     const auto gpus = count_gpus();
     if (gpus.num_gpus > 0) return gpus.num_gpus;
     if (text == "auto") return cpus.num_cpus;
-    throw Error(ErrorCode::kFailedPrecondition, "-n gpu: no GPU: {}; give a number, or `-n cpu`", gpus.reason);
+    throw Error(ErrorCode::kFailedPrecondition, "-n gpu: no GPU is usable: {}; give a number, or `-n cpu`",
+                gpus.reason);
   }
   const auto number = parse_int(text);
   if (number && *number >= 1 && *number <= kMaxRanks) return *number;

@@ -10,7 +10,7 @@
 
 namespace yoke::launch {
 
-/// Called only if the answer matters: it takes a process, and on a machine with GPUs a second.
+/// Called only if the result is needed, because it starts a process and takes a second on a machine with GPUs.
 using CountGpus = std::function<device::GpuCount()>;
 
 /// As torchrun's --nproc-per-node: auto is one rank for each GPU, or for each processor if there is no GPU.

@@ -1,4 +1,4 @@
-// yoke/launch/torchrun/options.h -- the options of `yoke run` as values: torchrun's, and its own.
+// yoke/launch/torchrun/options.h -- the options of `yoke run` as values: those of torchrun, and yoke's own.
 //
 // The command reads them (yoke/cli/options/run.h); spec.h and nodes.h say what they mean.
 #pragma once
@@ -36,7 +36,7 @@ struct RunOptions {
   std::string duplicate_stdout_filters;
   std::string duplicate_stderr_filters;
 
-  std::string nnodes;  ///< Empty: as srun and mpirun say, else 1.
+  std::string nnodes;  ///< Empty: the number of nodes in the variables of srun or mpirun, else 1.
   std::optional<int64_t> node_rank;
   std::string rdzv_backend = "static";
   std::string rdzv_endpoint;
@@ -67,18 +67,19 @@ struct RunOptions {
 /// The variable from which torchrun takes the default of an option: "PET_MAX_RESTARTS" for "max-restarts".
 std::string variable_of_option(std::string name);
 
-/// What the options do not say: the rest of the command, and where it is carried out.
+/// The facts besides the options that a launch depends on: the program, the environment, and whether this process is an
+/// agent.
 struct Surroundings {
   std::vector<std::string> program;  ///< PROGRAM and its arguments.
   Environment environment;
-  std::string store_program;  ///< As LaunchSpec::store_program.
+  std::string store_program;  ///< See LaunchSpec::store_program.
 
-  // For an agent, which carries the command out on behalf of a head on another host.
+  // Set in an agent, which carries out the command of a head on another host.
   bool is_agent = false;
   std::optional<int64_t> num_ranks = {};  ///< Replaces --nproc-per-node.
-  bool heads_terminal = false;            ///< As LaunchSpec::heads_terminal.
+  bool heads_terminal = false;            ///< See LaunchSpec::heads_terminal.
 
-  // Questions that are asked only if the answer matters.
+  // Functions that are called only if their result is needed.
   /// The path of a program on the PATH; nullopt if there is none.
   std::function<std::optional<std::string>(const std::string& name)> find_program = {};
   /// The hosts of --hosts or --hostfile, and how an agent is started on each of them.

@@ -39,7 +39,7 @@ int to_stop_signal(const std::string& name) {
   throw Error(ErrorCode::kInvalidArgument, "--signals-to-handle: no process can handle {}", signal_name(signal));
 }
 
-/// Refuses a filter that shows no rank. Another node of the job may have more ranks, so only a job of one node is
+/// Refuses a filter that matches no local rank. Other nodes of a job may have more ranks, so only a job of one node is
 /// checked.
 void check_shown_ranks(const std::set<int64_t>& shown, int64_t num_ranks, bool is_alone) {
   if (shown.empty() || !is_alone || *shown.begin() < num_ranks) return;
@@ -66,12 +66,13 @@ std::string bind_of(const RunOptions& options, const Environment& environment) {
   const auto& word = options.numa_binding;
   if (word.empty()) return options.bind;
   if (options.is_bind_given) {
-    if (environment.value_or("PET_NUMA_BINDING", "") == word) return options.bind;  // the command line counts first
-    throw Error(ErrorCode::kInvalidArgument, "--bind {} and --numa-binding {} say the same thing twice; give one",
-                options.bind, word);
+    if (environment.value_or("PET_NUMA_BINDING", "") == word)
+      return options.bind;  // --bind on the command line replaces the variable
+    throw Error(ErrorCode::kInvalidArgument,
+                "--bind {} and --numa-binding {} both choose the CPUs of ranks; give one of them", options.bind, word);
   }
   if (word == "node" || word == "socket") return word;
-  if (word == "exclusive") return "auto";  // disjoint CPUs of the node that the device is on
+  if (word == "exclusive") return "auto";  // its ranks get disjoint CPUs of the node that the device is on
   return "cache";                          // core-complex
 }
 
@@ -89,7 +90,7 @@ std::string find_python(const Surroundings& surroundings) {
               "there is no python on the PATH; activate an environment, or set PYTHON_EXEC to an interpreter");
 }
 
-/// Ranks of this node. With --hosts, the agents count what each host has.
+/// The number of ranks on this node. With --hosts, the agent of each host determines it.
 int64_t num_ranks(const RunOptions& options, const Surroundings& surroundings, bool runs_elsewhere) {
   if (surroundings.num_ranks) return *surroundings.num_ranks;
   const auto& text = options.nproc_per_node;
@@ -102,10 +103,10 @@ int64_t num_ranks(const RunOptions& options, const Surroundings& surroundings, b
 std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
                                     const std::function<std::string()>& python) {
   if (words.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "no program; for example `yoke run -n 2 -- ./train --epochs 5`");
+    throw Error(ErrorCode::kInvalidArgument, "no program was given; for example `yoke run -n 2 -- ./train --epochs 5`");
   }
   if (options.module && options.no_python) {
-    throw Error(ErrorCode::kInvalidArgument, "--module needs Python, and --no-python excludes it; give one of them");
+    throw Error(ErrorCode::kInvalidArgument, "--module needs Python, but --no-python excludes it; give one of them");
   }
   const bool is_script = options.run_path || words.front().ends_with(".py");
   if (options.no_python || (!options.module && !is_script)) return words;
@@ -122,7 +123,7 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
       program_of(surroundings.program, options, [&] { return runs_elsewhere ? "python" : find_python(surroundings); });
   spec.environment = surroundings.environment;
   if (!options.logs_specs.empty() && options.logs_specs != "default") {
-    throw Error(ErrorCode::kInvalidArgument, "--logs-specs {}: it names Python code, which yoke does not load",
+    throw Error(ErrorCode::kInvalidArgument, "--logs-specs {} names Python code, which yoke does not load",
                 options.logs_specs);
   }
   if (!options.master_addr.empty()) spec.master_addr = options.master_addr;
@@ -130,7 +131,7 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
   spec.num_ranks = num_ranks(options, surroundings, runs_elsewhere);
   spec.store_program = surroundings.store_program;
   spec.heads_terminal = surroundings.heads_terminal;
-  spec.environment.erase("YOKE_JOB_TOKEN");  // ranks need not know the secret
+  spec.environment.erase("YOKE_JOB_TOKEN");  // ranks do not need the secret
   spec.grace = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(options.grace_seconds));
   spec.max_restarts = options.max_restarts;
   spec.role = options.role;

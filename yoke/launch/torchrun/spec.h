@@ -1,4 +1,4 @@
-// yoke/launch/torchrun/spec.h -- from the options of `yoke run` to what one node launches.
+// yoke/launch/torchrun/spec.h -- turns the options of `yoke run` into the spec of one node.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ namespace yoke::launch {
 /// Errors  kInvalidArgument: the value of an option; kFailedPrecondition: there is no GPU, or no Python.
 LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings);
 
-/// The command line of a rank. As in torchrun, Python runs a module and a script (`.py`). Pure but for `python`, which
-/// is called if an interpreter is needed.
+/// The command line of a rank. As in torchrun, Python runs a module and a script (`.py`). Pure except for `python`,
+/// which is called if an interpreter is needed.
 /// Errors  kInvalidArgument: there is no program, or the options contradict each other.
 std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
                                     const std::function<std::string()>& python);

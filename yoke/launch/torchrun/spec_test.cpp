@@ -72,7 +72,7 @@ TEST_F(Spec, TorchrunsWordsForBindingMeanOurs) {
     EXPECT_EQ(spec().bind, parse_bind_mode(mode)) << word;
   }
   options_.is_bind_given = true;
-  EXPECT_THAT(refusal(), HasSubstr("say the same thing twice"));
+  EXPECT_THAT(refusal(), HasSubstr("both choose the CPUs of ranks"));
   surroundings_.environment.set("PET_NUMA_BINDING", options_.numa_binding);
   EXPECT_EQ(spec().bind, parse_bind_mode("auto")) << "the command line counts first";
 }

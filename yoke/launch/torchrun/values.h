@@ -1,4 +1,4 @@
-// yoke/launch/torchrun/values.h -- parts of the options' values. Pure.
+// yoke/launch/torchrun/values.h -- parses parts of option values. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace yoke::launch {
 /// The parts of "a,b".
 std::vector<std::string> split_at_commas(const std::string& text);
 
-/// Errors  kInvalidArgument, naming the option.
+/// Errors  kInvalidArgument with the name of the option.
 int64_t to_number(const std::string& text, const char* option);
 
 }  // namespace yoke::launch

@@ -46,7 +46,7 @@ TEST_F(AsyncSave, WritesWhatASaveInPlaceWrites) {
       behind.save_async(step, state, {{"loss", "0.5"}});
       w.mul_(-1);
       half.add_(1);
-      n = at::full({step}, 1, at::kLong);  // another shape: another buffer
+      n = at::full({step}, 1, at::kLong);  // a different shape needs a different buffer
       epoch = step + 1;
     }
     behind.finish();
@@ -140,7 +140,7 @@ TEST_F(AsyncSave, AnErrorComesOnceWithTheNextCallOnAllRanks) {
     folder.finish();
     EXPECT_TRUE(folder.progress().done);
 
-    // A tensor that the format refuses is an error of the writer too, which names it.
+    // If the format refuses a tensor, the error comes from the writer, and names the tensor.
     on_rank_0(unblock);
     const auto sparse = at::ones({2, 2}).to_sparse();
     w = sparse;

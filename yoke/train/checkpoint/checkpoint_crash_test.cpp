@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-constexpr int64_t kNumValues = 20'000;  // 80 kB: several pages, under the size that libtorch splits among threads
+constexpr int64_t kNumValues = 20'000;  // 80 kB are several pages, but less than libtorch divides among threads
 
 /// A training's state after the step `value`.
 struct Values {
@@ -95,7 +95,7 @@ class CheckpointCrashTest : public testing::Test {
   const fs::path folder_ = temporary_.path();
 };
 
-// Only at system calls does the state on disk change, so these moments cover all.
+// The state on disk changes only at system calls, so these moments cover all states.
 TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
   CheckpointFolder folder(folder_, {.keep = 1, .warn = fail_on_warning});
   int64_t num_stops = 0, num_old = 0, num_new = 0, most_temporaries = 0;
@@ -130,7 +130,7 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
     ASSERT_FALSE(HasFailure()) << "killed at stop " << kill_at;
     ++(step == 1 ? num_old : num_new);
     most_temporaries = std::max(most_temporaries, num_temporaries());
-    if (WIFEXITED(status)) break;  // it ran to its end, so every stop was tried
+    if (WIFEXITED(status)) break;  // the child ran to its end, so every stop was tried
   }
   EXPECT_GT(num_old, 10);
   EXPECT_GT(num_new, 4);

@@ -54,7 +54,7 @@ void take_copies(TensorSlices& slices, const TensorSlices& old) {
   for (auto& slice : slices) {
     const auto tensor = slice.values;
     if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_meta() || tensor.is_quantized()) {
-      continue;  // the format refuses it by name
+      continue;  // the format refuses such a tensor with its name
     }
     const auto found = buffers.find(slice.name);
     slice.values = buffer_for(tensor, found == buffers.end() ? at::Tensor() : found->second);
@@ -85,10 +85,10 @@ struct CheckpointFolder::Impl {
   StepFolder files;
   Warn warn;
 
-  Save copy;                           // belongs to the writer while that runs, like the next member
-  std::optional<dist::Group> channel;  // connects the ranks' writers, separate from the training's collectives
+  Save copy;                           // while the writer runs, only it uses this member and the next one
+  std::optional<dist::Group> channel;  // connects the ranks' writers, separately from the training's collectives
   std::thread writer;
-  std::exception_ptr error;  // belongs to the writer until it is joined
+  std::exception_ptr error;  // only the writer uses this until it is joined
 
   mutable std::mutex mutex;
   SaveProgress progress;  // guarded by the mutex

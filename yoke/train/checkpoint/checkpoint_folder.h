@@ -18,8 +18,8 @@ namespace yoke::train {
 /// The progress of one save on this rank.
 struct SaveProgress {
   int64_t step = 0;
-  int64_t written_bytes = 0;           ///< Written by this rank.
-  int64_t num_bytes = 0;               ///< Total for this rank; 0 before writing begins, or if only other ranks write.
+  int64_t written_bytes = 0;  ///< Bytes that this rank has written.
+  int64_t num_bytes = 0;  ///< All bytes that this rank writes; 0 before writing begins, or if only other ranks write.
   std::chrono::nanoseconds held{};     ///< Time that the training waited, for an earlier save and for the copy.
   std::chrono::nanoseconds writing{};  ///< Time from the end of the copy until the checkpoint is on disk.
   bool done = false;                   ///< The save is on disk or has failed.
@@ -54,7 +54,7 @@ class CheckpointFolder {
   ///         Earlier checkpoints are unchanged, and the message names the last one.
   std::filesystem::path save(int64_t step, const TrainState& state, const StringMap& metadata = {});
 
-  /// Collective. The same, but returns when the state is copied; a separate thread writes it. The bytes and the
+  /// Collective. The same, but returns when the state is copied; a separate thread writes it. The files and the
   /// guarantees are the same. At most one save is in progress, and a second one waits for the first. To skip a save
   /// instead of waiting, check busy() before.
   /// Memory   one copy of the data that this rank writes, reused while names, shapes and dtypes stay the same. Copies

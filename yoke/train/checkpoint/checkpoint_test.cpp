@@ -230,7 +230,7 @@ TEST_F(CheckpointTest, KeepsTheLastOnesAndWhatIsNotItsOwn) {
   save(folder, 900);  // from an earlier run
   for (int64_t step = 1; step <= 4; ++step) save(folder, step);
   EXPECT_THAT(folder.steps(), ElementsAre(3, 4, 900));
-  save(folder, 4, 5);  // the same step again replaces
+  save(folder, 4, 5);  // a save of the same step replaces the file
   EXPECT_EQ(read_checkpoint(folder.path_of(4)).metadata.at("epoch"), "5");
   EXPECT_EQ(names().size(), 5u);
   EXPECT_EQ(error_of([&] { CheckpointFolder(folder_, {.keep = 0}); }).code(), ErrorCode::kInvalidArgument);
@@ -249,9 +249,10 @@ TEST_F(CheckpointTest, KeepsTheBestBesideTheLast) {
   EXPECT_EQ(smallest.best_step(), 7);
   CheckpointFolder largest(folder_ / "b", {.keep = 2, .keep_best = 1, .metric = "loss", .best = Best::kLargest});
   save_all(largest);
-  EXPECT_THAT(largest.steps(), ElementsAre(7, 8));  // the best is among the last
+  EXPECT_THAT(largest.steps(), ElementsAre(7, 8));  // the best checkpoint is among the newest
   EXPECT_EQ(largest.best_step(), 8);
-  // A value that cannot be compared later is refused now. A checkpoint without the number is only not among the best.
+  // A value that cannot be compared later is refused at the save. A checkpoint without the number is accepted, but is
+  // never among the best.
   for (const std::string text : {"", "bad", "+1", " 0.1", "0,5", "1e-3f"}) {
     EXPECT_EQ(error_of([&] { save(largest, 9, {{"loss", text}}); }).code(), ErrorCode::kInvalidArgument) << text;
     EXPECT_THAT(largest.steps(), ElementsAre(7, 8)) << text;

@@ -7,12 +7,12 @@
 
 namespace yoke::train {
 
-/// Reserves a folder for one run until this object is destroyed or the process ends in any way. Move-only. Rank 0 holds
-/// it.
+/// Reserves a folder for one run until this object is destroyed or the process ends in any way. Move-only. Only rank 0
+/// makes one.
 ///
-/// It uses flock on `.yoke-lock` in the folder; that file remains and does no harm. Children made by fork without exec
-/// keep the lock. It works between hosts if the file system supports flock (NFS since Linux 2.6.12; Lustre with -o
-/// flock).
+/// It uses flock on `.yoke-lock` in the folder; that file stays there, which does no harm. Children made by fork
+/// without exec keep the lock. It works between hosts if the file system supports flock (NFS since Linux 2.6.12; Lustre
+/// with -o flock).
 class FolderLock {
  public:
   /// Creates the folder if necessary.

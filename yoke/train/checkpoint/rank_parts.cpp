@@ -92,7 +92,7 @@ TrainState& TrainState::add_num_threads(ThreadRule rule) {
     PreparedPart prepare(const PartSource& source) override {
       const auto row = row_of_rank(source);
       if (!row) return {[] {}, {}};
-      constexpr int64_t kMost = 4096;  // so that a hostile file cannot start a million threads
+      constexpr int64_t kMost = 4096;  // so that a manipulated file cannot start a million threads
       if (row->scalar_type() != at::kLong || row->dim() != 0 || row->item<int64_t>() < 1 ||
           row->item<int64_t>() > kMost) {
         throw Error(ErrorCode::kDataLoss, "the checkpoint's {} is not a number of threads", source.name);

@@ -1,4 +1,4 @@
-// A training stops and is resumed on another number of ranks.
+// A training stops and is resumed on a different number of ranks.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/rand.h>

@@ -119,7 +119,7 @@ std::vector<int64_t> StepFolder::best_first(const std::vector<int64_t>& steps) c
       const auto value = found == metadata.end() ? std::nullopt : number_of(found->second);
       if (value && !std::isnan(*value)) ranked.emplace_back(options_.best == Best::kSmallest ? *value : -*value, step);
     } catch (const Error&) {
-      // it is damaged, or was removed meanwhile, so it is not among the best
+      // the checkpoint is damaged or was removed meanwhile, so it is not among the best
     }
   }
   std::ranges::sort(ranked);
@@ -196,7 +196,8 @@ std::optional<StoredCheckpoint> StepFolder::newest_sound() const {
       try {
         return read(left.back());
       } catch (const Error& error) {
-        // A running writer has removed it since the listing, so a newer one exists: list again.
+        // A running writer has removed the checkpoint since the listing. A newer one exists then, so the folder is
+        // listed again.
         vanished = !exists(left.back()) && attempt < kMaxAttempts;
         if (vanished) continue;
         if (!newest_error) newest_error = error;

@@ -30,7 +30,8 @@ struct CheckpointFolderOptions {
   Warn warn = warn_on_stderr;  ///< Called on rank 0 for refused checkpoints and for parts that were left out.
 };
 
-/// `checkpoint-<12 digits>.safetensors`, or a folder `checkpoint-<12 digits>`, which is valid when it has its index.
+/// `checkpoint-<12 digits>.safetensors`, or a folder `checkpoint-<12 digits>`, which is complete if it contains an
+/// index.
 class StepFolder {
  public:
   /// Errors kInvalidArgument: the options are not valid.

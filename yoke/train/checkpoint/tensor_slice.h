@@ -19,14 +19,14 @@ class Group;
 namespace yoke::train {
 
 /// A rank's part of a named tensor: elements [first, first + values.numel()) of its contiguous order. If every rank has
-/// the whole tensor, the slice is the whole. If this rank has nothing of it, `values` is empty.
+/// the whole tensor, the slice is the whole. If this rank has no part of it, `values` is empty.
 struct TensorSlice {
   std::string name;
   std::vector<int64_t> shape;  ///< Shape of the whole tensor.
   int64_t first = 0;
   at::Tensor values;  ///< Any shape, dtype of the whole; the training's own memory, not a copy.
 
-  at::Tensor flat() const;  ///< The values in contiguous order, 1-D; a copy if their memory has another order.
+  at::Tensor flat() const;  ///< The values in contiguous order, 1-D; a copy if their memory has a different order.
 };
 using TensorSlices = std::vector<TensorSlice>;
 

@@ -28,7 +28,7 @@ std::optional<std::set<std::string>> listed_parts(const StoredCheckpoint& checkp
   }
 }
 
-/// The names that are unknown on every rank.
+/// Returns the names that are unknown on every rank.
 std::set<std::string> unknown_to_all(dist::Group& group, const std::vector<std::string>& unknown_here) {
   std::set<std::string> result(unknown_here.begin(), unknown_here.end());
   for (const auto& text : group.all_gather_text(nlohmann::json(unknown_here).dump())) {

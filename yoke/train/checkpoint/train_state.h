@@ -71,7 +71,7 @@ class TrainState {
   template <class Part>
   TrainState& add(const std::string& name, Part& part) {
     if constexpr (requires { part.model(); }) {
-      return add(name, part.model());  // the model of a wrapper carries the marks of sharding
+      return add(name, part.model());  // the tensors of the wrapped model have the marks of sharding
     } else if constexpr (std::is_base_of_v<torch::nn::Module, Part>) {
       return add_module(name, part);
     } else if constexpr (requires { static_cast<const torch::nn::Module&>(*part); }) {
@@ -129,7 +129,7 @@ class TrainState {
 
   /// Collective. Loads every part from the checkpoint.
   /// Errors  on all ranks (the failing rank's own error there, its rank and message on the others): kInvalidArgument:
-  ///         the checkpoint lacks a part, or the part belongs to another model (names the first difference). Then
+  ///         the checkpoint lacks a part, or the part belongs to a different model (names the first difference). Then
   ///         nothing has changed. If a load_state_dict() or resume() throws, the parts before it are already loaded.
   void load(const StoredCheckpoint& checkpoint, const Warn& warn = warn_on_stderr);
 

@@ -51,7 +51,7 @@ StoredCheckpoint stored(const TrainState& state) {
   return checkpoint;
 }
 
-/// The tensors of a checkpoint, for a test to change.
+/// The tensors of a checkpoint, which a test may change.
 TensorMap tensors_of(const StoredCheckpoint& checkpoint) { return read_whole(checkpoint.source); }
 
 template <class... Parts>
@@ -109,7 +109,7 @@ TEST(TrainState, ADifferentModuleIsRefusedByNameAndLeftAlone) {
 
     auto tensors = tensors_of(checkpoint);
     tensors.erase("model/conv.weight");
-    tensors["modelling"] = at::zeros({1});  // another part
+    tensors["modelling"] = at::zeros({1});  // a different part
     checkpoint.source = source_of(tensors);
     EXPECT_THAT(load(same), HasSubstr("the first difference is 'conv.weight', which it lacks"));
     tensors["model/conv.weight"] = at::zeros({4, 3, 3, 3});
@@ -210,7 +210,7 @@ TEST(TrainState, EachRankGoesOnWithItsOwnNumbers) {
     state_of<at::Generator>(world, {"augment", generator}).load(saved, fail_when_warned);
     EXPECT_TRUE(at::rand({5}, generator).equal(expected[static_cast<size_t>(world.rank())]));
   });
-  // With another number of ranks there is one warning, and no rank takes another rank's stream.
+  // With a different number of ranks there is one warning, and no rank takes a different rank's stream.
   fakes::run_ranks(4, [&](dist::World& world) {
     auto generator = at::detail::createCPUGenerator(99);
     std::vector<std::string> warnings;

@@ -13,7 +13,7 @@ namespace yoke::train {
 namespace {
 
 c10::Device with_index(c10::Device device) {
-  if (device.is_cpu()) return c10::kCPU;  // "cpu:0" is a different Device, but the same place
+  if (device.is_cpu()) return c10::kCPU;  // "cpu:0" and "cpu" differ as Device values, but mean the same memory
   if (device.has_index() || device.is_meta()) return device;
   return c10::impl::VirtualGuardImpl(device.type()).getDevice();
 }

@@ -17,7 +17,7 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, "this is not a state_dict of a Python optimizer: {}", why);
 }
 
-/// `place` says in the message where the value is.
+/// `place` is the position of the value, for messages.
 template <typename T>
 const T& expect(const PtValue* value, const std::string& place) {
   if (value == nullptr) refuse("there is no " + place);

@@ -78,7 +78,7 @@ TEST(Pickle, DevicesSizesAndAttributesOfAStateDict) {
 TEST(Pickle, RefusesToRunAnything) {
   const std::string command = "X\x06\x00\x00\x00"s + "id > x";
   expect_refused(pickle("cposix\nsystem\n" + command + "\x85R"), "it names posix.system, which is not of tensors");
-  expect_refused(pickle("cos\nsystem\n"), "it names os.system");  // even naming it is refused
+  expect_refused(pickle("cos\nsystem\n"), "it names os.system");  // a pickle that only names it is refused too
   expect_refused(pickle("cbuiltins\neval\n" + command + "\x85R"), "builtins.eval");
   expect_refused(pickle("c__builtin__\nexec\n" + command + "\x85R"), "__builtin__.exec");
   expect_refused(pickle("X\x05\x00\x00\x00"s + "posixX\x06\x00\x00\x00"s + "system\x93"), "it names posix.system");

@@ -212,7 +212,8 @@ std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::
     std::optional<PickleRef> found;
     for (const auto& [key_ref, value_ref] : dict->items) {
       const auto* text = std::get_if<std::string_view>(&pickle.nodes[key_ref]);
-      if (text != nullptr && *text == key && found) return std::nullopt;  // twice: the whole file is refused later
+      // The key appears twice, so the whole file is refused later.
+      if (text != nullptr && *text == key && found) return std::nullopt;
       if (text != nullptr && *text == key) found = value_ref;
     }
     if (!found) return std::nullopt;
@@ -221,7 +222,7 @@ std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::
   return ref;
 }
 
-/// The value to which `keys` lead, whatever else is in the file; the whole content if they lead nowhere.
+/// The value to which `keys` lead, whatever else is in the file; if they lead nowhere, returns the whole content.
 struct FoundValue {
   PtValue value;
   bool is_found = false;

@@ -158,7 +158,7 @@ TEST_F(PtFileTest, SharedStoragesStayShared) {
   };
   const auto path = folder_ / "t.pt";
   write_pt(path, to_pt(read_state_dict(kRecorded / "shapes.pt")));
-  for (int i = 0; i < 2; ++i) {  // the first one's writes did not reach the file
+  for (int i = 0; i < 2; ++i) {  // writes to the tensors of the first read did not reach the file
     check(read_state_dict(kRecorded / "shapes.pt"));
     check(read_state_dict(path));
   }

@@ -33,7 +33,7 @@ struct ShardOptions {
 /// and the new one. If both sets have shards of the same names, the earlier index is removed before the renames. A
 /// crash at that moment then leaves no index, instead of an index whose shards belong to two models; otherwise the
 /// folder holds the old set or the new one. The file by which an earlier set was opened (its index, or its single file)
-/// is removed last. Shards that the new set does not have remain.
+/// is removed last. Shards of the earlier set whose names the new set does not have are not removed.
 ///
 /// Errors  kInvalidArgument: more than 99999 shards are needed; see also write_safetensors. An earlier set is unchanged
 ///         then, unless a rename failed.

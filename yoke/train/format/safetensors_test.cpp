@@ -96,7 +96,7 @@ TEST_F(SafetensorsTest, WritesTheDocumentedBytes) {
 }
 
 TEST_F(SafetensorsTest, ReadsWhatOthersWrite) {
-  // Fields and data in another order, and white space.
+  // Fields and data in a different order, and white space.
   const auto path = write(file_of(
       "{ \"x\" : {\"data_offsets\":[4, 6], \"shape\":[2], \"dtype\":\"U8\"},\n"
       " \"y\":{\"shape\":[],\"dtype\":\"F32\",\"data_offsets\":[0,4]}, \"z\":{\"dtype\":\"I64\",\"shape\":[3,0],"

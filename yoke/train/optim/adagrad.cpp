@@ -22,7 +22,7 @@ void check(const AdagradOptions& options) {
   check_not_negative(kAdagrad, "initial_accumulator_value", options.initial_accumulator_value);
 }
 
-// Also takes a step count on a GPU; then it waits, which only sparse gradients do.
+// Accepts a step count on a GPU too and then waits for it, which happens only with sparse gradients.
 double decayed_lr(double lr, const AdagradOptions& options, const at::Tensor& step) {
   return lr / (1 + (static_cast<double>(step.item<float>()) - 1) * options.lr_decay);
 }
@@ -73,7 +73,7 @@ void Adagrad::update_foreach(Batch& batch) {
 void Adagrad::update_sparse(Batch& batch) {
   const auto& o = options_[batch.group];
   for (size_t i = 0; i < batch.parameters.size(); ++i) {
-    const auto gradient = batch.gradients[i].coalesce();  // each row once, because it is squared
+    const auto gradient = batch.gradients[i].coalesce();  // each row must appear once, because gradients are squared
     const auto indices = gradient._indices(), values = gradient._values();
     const auto& sum = batch.states[0][i];
     const auto like_gradient = [&](const at::Tensor& new_values) {

@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct AdagradOptions {
-  double lr = 1e-2;  ///< Default rate; step(lr) sets another one.
+  double lr = 1e-2;  ///< Default rate; step(lr) sets a different one.
   double lr_decay = 0;
   double weight_decay = 0;
   double eps = 1e-10;
@@ -21,7 +21,7 @@ struct AdagradOptions {
 /// State   "sum.NAME", "step.NAME".
 /// Sparse  gradients are supported without weight decay. Rows of an embedding that were not used stay unchanged.
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
-///         has another dtype.
+///         has a different dtype.
 /// Source  torch/optim/adagrad.py; Duchi et al., "Adaptive Subgradient Methods", JMLR 12 (2011).
 class Adagrad : public Optimizer {
  public:
@@ -43,7 +43,7 @@ class Adagrad : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<AdagradOptions> options_;  ///< By group; the base class keeps lr.
+  std::vector<AdagradOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
 }  // namespace yoke::train

@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct AdamOptions {
-  double lr = 1e-3;  ///< Default rate; step(lr) sets another one.
+  double lr = 1e-3;  ///< Default rate; step(lr) sets a different one.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -18,7 +18,7 @@ struct AdamOptions {
 };
 
 struct AdamWOptions {
-  double lr = 1e-3;  ///< Default rate; step(lr) sets another one.
+  double lr = 1e-3;  ///< Default rate; step(lr) sets a different one.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -43,12 +43,12 @@ class AdamBase : public Optimizer {
 
   const char* name_;
   bool is_decoupled_;
-  std::vector<AdamWOptions> options_;  ///< By group; the base class keeps lr.
+  std::vector<AdamWOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
 /// torch.optim.Adam; weight decay is part of the gradient. Dense gradients only.
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
-///         has another dtype.
+///         has a different dtype.
 /// Source  torch/optim/adam.py; Kingma and Ba, "Adam", ICLR 2015; Reddi et al., "On the Convergence of Adam and
 ///         Beyond", ICLR 2018 (amsgrad).
 class Adam : public AdamBase {

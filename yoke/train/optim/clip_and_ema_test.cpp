@@ -108,7 +108,7 @@ TEST(ExponentialMovingAverage, AveragesParametersAndCopiesBuffers) {
   Model model;
   ExponentialMovingAverage ema(model.parameters(), model.buffers(), {.decay = 0.75});
   model.set(4);
-  ema.update();  // the first update copies
+  ema.update();  // the first update copies the parameters
   EXPECT_EQ(average_of(ema, 0)[0].item<double>(), 4);
   model.set(8);
   ema.update();

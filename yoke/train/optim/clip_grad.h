@@ -16,9 +16,9 @@ struct ClipGradNormOptions {
 ///
 /// Shapes   returns the norm before clipping, 0-dim, on the first gradient's device. Reading it waits for the device.
 ///          It is 0 if no parameter has a gradient.
-/// Devices  foreach kernels, one call for each (device, dtype); a norm or factor goes to another device asynchronously.
-/// Tied     parameters count once (see distinct).
-/// Ranks    uses only this rank's gradients, which under DistributedDataParallel are the same on all ranks. If each
+/// Devices  foreach kernels, one call for each (device, dtype); a norm or factor goes to a different device
+/// asynchronously. Tied     parameters count once (see distinct). Ranks    uses only this rank's gradients, which under
+/// DistributedDataParallel are the same on all ranks. If each
 ///          rank has a part of every parameter (FullyShardedDataParallel), it is the norm of all parts, and the call is
 ///          collective.
 /// Errors   kInvalidArgument: max_norm or norm_type out of range, a sparse gradient (named); kFailedPrecondition: the

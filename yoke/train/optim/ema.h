@@ -11,7 +11,7 @@ namespace yoke::train {
 struct EmaOptions {
   double decay = 0.999;          ///< average = decay * average + (1 - decay) * parameter.
   bool warm_up = false;          ///< The decay of update n is at most (1 + n) / (10 + n): early updates count more.
-  bool average_buffers = false;  ///< Otherwise they are copied. Integers (num_batches_tracked) are always copied.
+  bool average_buffers = false;  ///< False: buffers are copied. Integers (num_batches_tracked) are always copied.
 };
 
 /// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, on the model's own tensors, without a second module.
@@ -29,7 +29,8 @@ struct EmaOptions {
 ///          FullyShardedDataParallel's parameters().
 /// Errors   kInvalidArgument: decay is outside [0, 1], a name appears twice, a tensor is undefined, or a parameter has
 ///          no elements.
-/// Source   torch/optim/swa_utils.py. As there, the first update copies, so averages begin after the first step.
+/// Source   torch/optim/swa_utils.py. As in AveragedModel, the first update copies the parameters, so averages begin
+/// after the first step.
 class ExponentialMovingAverage {
  public:
   template <HasParameters M>

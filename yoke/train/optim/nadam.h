@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct NAdamOptions {
-  double lr = 2e-3;  ///< Default rate; step(lr) sets another one.
+  double lr = 2e-3;  ///< Default rate; step(lr) sets a different one.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -23,7 +23,7 @@ struct NAdamOptions {
 /// State   "exp_avg.NAME", "exp_avg_sq.NAME"; "mu_product.NAME", one float, the product of all momenta so far;
 ///         "step.NAME".
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
-///         has another dtype.
+///         has a different dtype.
 /// Source  torch/optim/nadam.py; Dozat, "Incorporating Nesterov Momentum into Adam", ICLR 2016 workshop.
 class NAdam : public Optimizer {
  public:
@@ -41,7 +41,7 @@ class NAdam : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<NAdamOptions> options_;  ///< By group; the base class keeps lr.
+  std::vector<NAdamOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
 }  // namespace yoke::train

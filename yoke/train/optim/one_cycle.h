@@ -10,8 +10,8 @@ enum class Anneal { kCos, kLinear };
 /// PyTorch's names and defaults, in two phases (its three_phase=False).
 struct OneCycleOptions {
   int64_t total_steps = 0;  ///< Optimizer steps in the whole training: epochs times steps per epoch.
-  double max_lr = 0;        ///< Reached at step pct_start * total_steps - 1.
-  double pct_start = 0.3;   ///< Share of the rising part, in [0, 1].
+  double max_lr = 0;        ///< The peak, reached at step pct_start * total_steps - 1.
+  double pct_start = 0.3;   ///< The share of steps in which the rate rises, in [0, 1].
   Anneal anneal = Anneal::kCos;
   double div_factor = 25;         ///< The first rate is max_lr / div_factor.
   double final_div_factor = 1e4;  ///< The last rate is the first one / final_div_factor.

@@ -219,7 +219,8 @@ at::Tensor Optimizer::new_state(const Slot& slot, const StateKind& kind) {
   return state;
 }
 
-/// Fused kernels need it on the parameter's device. Other code reads it, so then it stays on the CPU.
+/// Fused kernels need the step count on the parameter's device. For other code, which reads it, the step count stays on
+/// the CPU.
 at::Tensor Optimizer::new_number(const Slot& slot, double initial) {
   const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);
   return at::full({}, initial, at::dtype(at::kFloat).device(device));
@@ -296,7 +297,7 @@ void Optimizer::run(Batch& batch, const GradScale& scale) {
   }
 
   for (const auto& parameter : batch.parameters) parameter.unsafeGetTensorImpl()->bump_version();
-  for (auto& gradient : batch.gradients) gradient.reset();  // otherwise zero_grad would free no memory
+  for (auto& gradient : batch.gradients) gradient.reset();  // otherwise zero_grad would not free their memory
 }
 
 TensorMap Optimizer::state_dict() const {

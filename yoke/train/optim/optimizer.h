@@ -84,7 +84,8 @@ class Optimizer : public ScalableOptimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// Updates with each group's learning rate.
-  /// Errors  kInvalidArgument, naming the parameter: its gradient has another dtype, device or shape, or is sparse and
+  /// Errors  kInvalidArgument, naming the parameter: its gradient has a different dtype, device or shape, or is sparse
+  /// and
   ///         the optimizer does not support that; or the parameter was moved, converted or changed in layout since its
   ///         state was made. Then nothing has changed.
   void step() final;
@@ -175,14 +176,14 @@ class Optimizer : public ScalableOptimizer {
 
   /// The kinds for the present options of a group; at most three.
   virtual std::vector<StateKind> state_kinds(size_t group) const = 0;
-  virtual void update_fused(Batch&, const KernelScale&) {}  ///< For optimizers whose Traits say is_fused.
+  virtual void update_fused(Batch&, const KernelScale&) {}  ///< Called only for optimizers with Traits::is_fused.
 
   /// Both functions run below autograd. Gradients are already unscaled. The lists may be changed in place, but not the
   /// gradients.
   virtual void update_foreach(Batch& batch) = 0;
   virtual void update_sparse(Batch&) {}
 
-  /// Says why this group does not support sparse gradients; empty if it does.
+  /// Returns why this group does not support sparse gradients; empty if it does.
   virtual std::string why_not_sparse(size_t) const { return "only dense ones are taken"; }
 
   /// Options without "lr". set_options checks all values before it changes anything, and ignores unknown names.

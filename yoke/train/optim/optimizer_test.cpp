@@ -140,8 +140,8 @@ TEST(Optimizers, SkipStepsWithInfiniteGradients) {
   }
 }
 
-// Oracle: each parameter steps as if it were alone, whenever it has a gradient. C++'s named_parameters() returns a tied
-// parameter under each of its names, Python's only under the first.
+// Oracle: each parameter steps as if it were alone, even if the steps at which it has a gradient differ from those of
+// others. C++'s named_parameters() returns a tied parameter under each of its names, Python's only under the first.
 TEST(Optimizers, StepATiedParameterOnce) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto tied = start(5), plain = start(5);
@@ -250,7 +250,8 @@ TEST(Optimizers, TakeSparseGradients) {
     const auto dense = sparse.detach().clone().requires_grad_();
     const auto with_sparse = make({{"w", sparse}}), with_dense = make({{"w", dense}});
     for (int step = 0; step < 5; ++step) {
-      const auto rows = at::tensor(std::vector<int64_t>{1, 7, step, 1}).view({1, 4});  // row 1 twice: coalesced
+      // Row 1 twice: its values are added.
+      const auto rows = at::tensor(std::vector<int64_t>{1, 7, step, 1}).view({1, 4});
       const auto rows_gradient = at::sparse_coo_tensor(rows, gradient(12, step).view({4, 3}), {10, 3});
       sparse.mutable_grad() = rows_gradient;
       dense.mutable_grad() = rows_gradient.to_dense();
@@ -267,7 +268,7 @@ TEST(Optimizers, RefuseGradientsThatDoNotFit) {
     const auto optimizer = make({{"good", good}, {"bad", bad}});
     good.mutable_grad() = at::ones({3});
     const auto step_with = [&](const at::Tensor& other) {
-      bad.unsafeGetTensorImpl()->mutable_grad() = other;  // as a hook could
+      bad.unsafeGetTensorImpl()->mutable_grad() = other;  // as a hook of autograd could
       return message_of([&] { optimizer->step(); });
     };
     EXPECT_THAT(step_with(at::ones({4})), HasSubstr("the gradient of 'bad' is Float [4] on cpu"));
@@ -390,7 +391,7 @@ TEST(Optimizers, RefuseHalfAStateOfAParameter) {
   state.erase("step.a");
   EXPECT_THAT(load(state), HasSubstr("parameter 'a' lacks 'step.a'"));
   state = whole;
-  state["max_exp_avg_sq.a"] = part("z");  // belongs to amsgrad
+  state["max_exp_avg_sq.a"] = part("z");  // exists only with amsgrad
   EXPECT_THAT(load(state), HasSubstr("'max_exp_avg_sq.a' belongs to no parameter here, or to none with its options"));
   state = whole;
   state["step.a"] = at::ones({2});

@@ -39,7 +39,7 @@ std::map<int64_t, TensorMap> by_parameter(const Optimizer& optimizer) {
   }
   std::map<int64_t, TensorMap> result;
   for (const auto& [full_name, tensor] : optimizer.state_dict()) {
-    const auto dot = full_name.find('.');  // names of kinds contain no dot
+    const auto dot = full_name.find('.');  // names of kinds do not contain a dot
     result[positions.at(full_name.substr(dot + 1))].emplace(full_name.substr(0, dot), tensor);
   }
   return result;

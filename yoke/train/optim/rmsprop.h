@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct RMSpropOptions {
-  double lr = 1e-2;     ///< Default rate; step(lr) sets another one.
+  double lr = 1e-2;     ///< Default rate; step(lr) sets a different one.
   double alpha = 0.99;  ///< Decay of the running means.
   double eps = 1e-8;
   double weight_decay = 0;  ///< Added to the gradient.
@@ -21,7 +21,7 @@ struct RMSpropOptions {
 ///
 /// State   "square_avg.NAME", with momentum "momentum_buffer.NAME", centered "grad_avg.NAME"; "step.NAME".
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
-///         has another dtype.
+///         has a different dtype.
 /// Source  torch/optim/rmsprop.py; Tieleman and Hinton, "Lecture 6.5: rmsprop", 2012; Graves, "Generating Sequences
 ///         With Recurrent Neural Networks", 2013 (centered).
 class RMSprop : public Optimizer {
@@ -41,7 +41,7 @@ class RMSprop : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<RMSpropOptions> options_;  ///< By group; the base class keeps lr.
+  std::vector<RMSpropOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
 }  // namespace yoke::train

@@ -130,7 +130,7 @@ Schedule cosine_annealing_warm_restarts(const CosineWarmRestartsOptions& options
 }
 
 Schedule one_cycle_lr(const OneCycleOptions& options) {
-  if (options.total_steps > 0) one_cycle_lr(0, options);  // checks the options
+  if (options.total_steps > 0) one_cycle_lr(0, options);  // throws if an option is wrong
   return [options](int64_t step) { return one_cycle_lr(step, options); };
 }
 

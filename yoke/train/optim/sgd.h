@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct SgdOptions {
-  double lr = 1e-3;  ///< Default rate; step(lr) sets another one.
+  double lr = 1e-3;  ///< Default rate; step(lr) sets a different one.
   double momentum = 0;
   double dampening = 0;
   double weight_decay = 0;
@@ -24,7 +24,7 @@ struct SgdOptions {
 /// State   "momentum_buffer.NAME": absent without momentum, and before a parameter's first step.
 /// Sparse  gradients are supported without momentum and weight decay.
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
-///         has another dtype.
+///         has a different dtype.
 /// Source  torch/optim/sgd.py; Sutskever et al., "On the importance of initialization and momentum", ICML 2013.
 class Sgd : public Optimizer {
  public:
@@ -51,7 +51,7 @@ class Sgd : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  std::vector<SgdOptions> options_;  ///< By group; the base class keeps lr.
+  std::vector<SgdOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
 }  // namespace yoke::train

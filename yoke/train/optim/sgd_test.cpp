@@ -96,7 +96,7 @@ TEST(Sgd, ZeroGradMakesGradientsUndefined) {
   EXPECT_FALSE(parameter.grad().defined());
 }
 
-// The elements of a channels_last weight must not be mixed up with those of a gradient in another memory order.
+// The elements of a channels_last weight must not be mixed up with those of a gradient in a different memory order.
 TEST(Sgd, FollowsShapesAndNotMemory) {
   const auto gradient = at::randn({4, 3, 5, 5});
   const auto plain = at::zeros({4, 3, 5, 5}).requires_grad_();

@@ -139,7 +139,7 @@ TEST(DataParallel, FollowsTrainAndEval) {
     EXPECT_EQ((parallel.forward(x) == 0).sum().item<int64_t>(), 0);
   }
   model->train();
-  (*model->children()[1]).eval();  // only one layer
+  (*model->children()[1]).eval();  // only this layer is in evaluation mode
   EXPECT_EQ((parallel.forward(x) == 0).sum().item<int64_t>(), 0);
 }
 
@@ -303,7 +303,7 @@ TEST(DataParallel, SaysOnWhichDeviceSomethingFailed) {
             "yoke: DataParallel: on cpu (part 2 of 2): late");
   EXPECT_THAT(failing(1, [] { at::ones({2}).add(at::ones({3})); }),
               AllOf(HasSubstr("c10: "), HasSubstr("part 2 of 2")));
-  EXPECT_EQ(parallel.forward(at::ones({2, 4})).size(0), 2);  // still works
+  EXPECT_EQ(parallel.forward(at::ones({2, 4})).size(0), 2);  // the next forward works
   EXPECT_THROW(parallel.run([](auto&, const Tensors& inputs) { return inputs; }, {at::ones({2}), at::ones({3})}),
                Error);
 }

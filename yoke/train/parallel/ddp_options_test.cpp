@@ -106,7 +106,7 @@ std::string error_of_steps(const DistributedDataParallelOptions& options, const 
 }
 
 TEST(DdpDiagnostics, AnUnusedParameterIsNamedOnEveryRank) {
-  for (const int64_t bad_step : {0, 2}) {  // with the first step's bucket, and with the rebuilt ones
+  for (const int64_t bad_step : {0, 2}) {  // once with the bucket of the first step, and once with the rebuilt buckets
     const auto messages = failures(3, [&](World& world) {
       Net model;
       DistributedDataParallel net(model, world, {.bucket_bytes = 64, .first_bucket_bytes = 64});
@@ -306,7 +306,7 @@ TEST(CommunicationHooks, LeaveSparseGradientsExact) {
       (net(torch::tensor({int64_t{1}, world.rank() + 4})) * (world.rank() + 0.1)).sum().backward();
       auto expected = torch::zeros({10, 3});
       expected[1] = 0.6;   // the mean of 0.1 and 1.1
-      expected[4] = 0.05;  // only rank 0's
+      expected[4] = 0.05;  // only rank 0 has a gradient
       expected[5] = 0.55;
       EXPECT_TRUE(torch::allclose(words->weight.grad().to_dense(), expected, 1e-6, 1e-7)) << words->weight.grad();
     });
@@ -337,7 +337,8 @@ TEST(PowerSgd, RefusesWhatCannotWork) {
   EXPECT_THROW(power_sgd_hook(world, {.matrix_rank = 0}), Error);
 }
 
-// Oracle: one process that adds the gradients of the ranks which still have data, over the number of all.
+// Oracle: one process that adds the gradients of the ranks which still have data, and divides by the number of all
+// ranks.
 TEST(DdpJoin, RanksWithoutDataCountAsZeroes) {
   const std::vector<int64_t> num_batches = {2, 0, 5};
   Net whole;
@@ -386,7 +387,7 @@ TEST(DdpJoin, CanBeFollowedByAnother) {
       EXPECT_THROW(join.finish(), Error);
     }
     model.zero_grad();
-    net(batch(0, 0)).backward();  // all ranks have data again, so it is divided by two
+    net(batch(0, 0)).backward();  // all ranks have data again, so the sum is divided by two
     Net one;
     one.forward(batch(0, 0)).backward();
     EXPECT_TRUE(torch::allclose(model.first->weight.grad(), one.first->weight.grad()));

@@ -36,7 +36,7 @@ NamedTensors not_ignored(const NamedTensors& tensors, std::set<std::string>& ign
   return result;
 }
 
-/// Tells the other ranks if a backward ends before its last callback, which means that an exception ended it.
+/// Reports to the other ranks if a backward ends before its last callback, which means that an exception ended it.
 class BackwardWatch {
  public:
   explicit BackwardWatch(std::function<void()> report) : report_(std::move(report)) {}
@@ -92,7 +92,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
   const auto sparse = expects_sparse(model, trained);
   impl_->has_sparse = std::find(sparse.begin(), sparse.end(), true) != sparse.end();
   impl_->reducer = make_reducer(trained, sparse, process_group_of(group), options);
-  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer uses it without checking
+  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer uses it without a check for null
   impl_->reducer->set_logger(impl_->logger);
   if (options.communication_hook) {
     auto hook = std::make_unique<HookRunner>(options.communication_hook);
@@ -220,7 +220,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
       if (std::any_of(trained.begin(), trained.end(), is_trained)) {
         fail_step("the loss depends on no parameter that is averaged; leave no step without any");
       }
-      state = StepState::kExpects;  // all are frozen at present, like the discriminator of a GAN
+      state = StepState::kExpects;  // all parameters are frozen at present, like the discriminator of a GAN
       return;
     }
     if (is_learning_graph) {

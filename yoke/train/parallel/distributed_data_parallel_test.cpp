@@ -93,7 +93,7 @@ TEST(DistributedDataParallel, AnyNumberOfRanksGivesOneProcessesParameters) {
   }
 }
 
-// Two networks are trained at once, each on every second rank, as if the other did not exist.
+// Two networks are trained at once, each on every second rank, with the result that it would have alone.
 TEST(DistributedDataParallel, TrainsOnTheRanksOfAGroup) {
   const Problem problem;
   std::vector<at::Tensor> expected[2];
@@ -169,7 +169,7 @@ TEST(DistributedDataParallel, EveryRankStartsFromRankZero) {
   });
 }
 
-// They do so after each backward, so that evaluations, checkpoints and the model are the same on all ranks.
+// Buffers become equal after each backward, so that evaluations, checkpoints and the model are the same on all ranks.
 TEST(DistributedDataParallel, BuffersFollowRankZero) {
   run_ranks(2, [&](World& world) {
     const auto x = torch::arange(12).to(torch::kFloat).reshape({4, 3}) * (world.rank() + 1);
@@ -223,7 +223,7 @@ TEST(DistributedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
   }
 }
 
-// With another memory order, elements of a gradient would be averaged with the wrong ones.
+// With a different memory order, elements of a gradient would be averaged with the wrong ones.
 TEST(DistributedDataParallel, LayoutsThatDifferAreNamed) {
   run_ranks(2, [&](World& world) {
     nn::Conv2d model(nn::Conv2dOptions(2, 2, 2));
@@ -269,7 +269,7 @@ TEST(DistributedDataParallel, ARankThatStopsIsNamedByTheOthers) {
       [&](World& world) {
         auto model = make_model();
         DistributedDataParallel net(model, world);
-        if (world.rank() == 1) {  // takes no step, and leaves when rank 0 has timed out
+        if (world.rank() == 1) {  // this rank does not take a step, and leaves when rank 0 has timed out
           gave_up.wait(false);
           return;
         }

@@ -176,7 +176,8 @@ class PowerSgd {
     if (work.wait_for_ps) {
       work.wait_for_ps();
       for (auto& product : work.products) {
-        orthogonalize(product.p, options_.orthogonalization_epsilon);  // so the sum of p can replace its mean
+        // This normalises p, so the sum of p over ranks can replace its mean.
+        orthogonalize(product.p, options_.orthogonalization_epsilon);
         at::bmm_out(product.q, product.matrix.transpose(1, 2), product.p);
       }
       group_.all_reduce(memory.qs);

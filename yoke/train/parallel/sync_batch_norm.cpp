@@ -38,7 +38,7 @@ using torch::autograd::variable_list;
 struct Statistics {
   at::Tensor mean;
   at::Tensor spread;  ///< CUDA's kernels use 1 / sqrt(var + eps), the CPU's the biased variance.
-  at::Tensor counts;  ///< Values per channel: [ranks that have values] on CUDA, one element on the CPU.
+  at::Tensor counts;  ///< The number of values per channel: [ranks that have values] on CUDA, one element on the CPU.
 };
 
 struct Running {

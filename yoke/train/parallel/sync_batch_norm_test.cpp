@@ -149,7 +149,7 @@ TEST(SyncBatchNorm, EvaluatesAlone) {
     SyncBatchNorm norm(kChannels);
     norm->synchronize(world);
     norm->eval();
-    if (world.rank() == 1) return;  // evaluation is not collective, so no rank waits for this one
+    if (world.rank() == 1) return;  // evaluation is not collective, so the other ranks do not wait for this one
     const auto x = numbers({4, kChannels}, 1).to(torch::kFloat);
     nn::BatchNorm1d plain(kChannels);
     plain->eval();

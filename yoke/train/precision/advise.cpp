@@ -127,7 +127,8 @@ double seconds_of(const std::function<void()>& work, c10::Device device) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Medians in milliseconds. The works take turns, so that other load on the machine affects all of them equally.
+/// Medians in milliseconds. The measured functions take turns, so that other load on the machine affects all of them
+/// equally.
 std::vector<double> measure(const std::vector<std::function<void()>>& works, c10::Device device, int64_t repetitions) {
   std::vector<std::vector<double>> seconds(works.size());
   for (int64_t i = -2; i < repetitions; ++i) {  // two for warm-up

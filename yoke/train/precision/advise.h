@@ -40,9 +40,9 @@ struct LayerAdvice {
 struct Advice {
   c10::Device device = c10::Device(c10::kCPU);
   c10::ScalarType dtype = c10::kFloat;
-  std::string hardware;             ///< "tensor cores", or says that there are none and what computes instead.
-  bool has_backward = false;        ///< The output needed a gradient, so steps include backward.
-  double step_milliseconds = 0;     ///< Time of a step, without the optimizer.
+  std::string hardware;          ///< "tensor cores", or a text that says that there are none and what computes instead.
+  bool has_backward = false;     ///< The output needed a gradient, so steps include backward.
+  double step_milliseconds = 0;  ///< Time of a step, without the optimizer.
   std::vector<LayerAdvice> layers;  ///< In the order in which they run.
 };
 

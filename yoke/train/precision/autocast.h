@@ -14,7 +14,7 @@ struct AutocastOptions {
 
 /// torch.autocast as a scope of the calling thread: run forward and loss inside it, backward outside. The end of the
 /// outermost scope drops the cached casts of the parameters, which would otherwise become stale and never be freed. A
-/// nested scope with another dtype drops them too, where PyTorch would use casts of the outer dtype.
+/// nested scope with a different dtype drops them too, where PyTorch would use casts of the outer dtype.
 ///
 /// Nesting  any depth and any device types. A nested scope with `enabled = false` runs in full precision.
 /// Threads  the state belongs to the thread, the cache to the process. Threads that share parameters and use different

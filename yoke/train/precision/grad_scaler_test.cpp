@@ -152,7 +152,7 @@ TEST_F(GradScalerInUse, RefusesAWrongOrder) {
   scaler.step(optimizer);
   EXPECT_THAT(test::error_of([&] { scaler.step(optimizer); }).what(), HasSubstr("step() twice"));
   EXPECT_THAT(test::error_of([&] { scaler.unscale(optimizer); }).what(), HasSubstr("unscale() after step()"));
-  scaler.step(torchs);  // another optimizer
+  scaler.step(torchs);  // a different optimizer
   EXPECT_THAT(test::error_of([&] { scaler.step(torchs); }).what(), HasSubstr("step() twice"));
   scaler.update();
   backward();
@@ -190,7 +190,8 @@ TEST_F(GradScalerInUse, UnscalesATiedParameterOnce) {
   EXPECT_TRUE(at::equal(weight.grad(), at::full({3}, 3)));
 }
 
-// As in Python, fused optimizers pass and others are refused. In both cases update() has no result to use.
+// As in Python, fused optimizers are accepted and others are refused. In both cases update() does not have a checked
+// gradient.
 TEST_F(GradScalerInUse, WithoutAnyGradientDoesAsPyTorch) {
   scaler.scale(weight.sum());
   scaler.step(optimizer);
@@ -276,7 +277,8 @@ TEST(GradScaler, LooksAtSparseGradientsOnceTheyAreSummed) {
   EXPECT_EQ(step(2), 0);
 }
 
-// One rank of three overflows, as a shard of the gradients may. Then no rank steps, and all scales stay equal.
+// One rank of three overflows, which can happen if gradients are sharded. Then no rank steps, and all scales stay
+// equal.
 TEST(GradScaler, AgreesBetweenRanks) {
   fakes::run_ranks(3, [](dist::World& world) {
     const auto weight = at::ones({2}).requires_grad_();

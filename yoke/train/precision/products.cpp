@@ -85,7 +85,7 @@ void take_kernel(Product& product, std::string_view name, c10::ArrayRef<const c1
     product.is_causal = inputs[5].toBool();
     product.shares_heads = inputs[7].toBool();
   } else if (is_known && product.kind != Kind::kMatmul) {
-    return;  // a part of how a convolution or attention is computed
+    return;  // a product inside a convolution or attention
   } else if (name == "aten::mm" || name == "aten::bmm") {
     take(product, Kind::kMatmul, inputs[0].toTensor(), inputs[1].toTensor());
     product.weight_is_transposed = is_transposed(inputs[1].toTensor());

@@ -53,7 +53,7 @@ struct Figures {
 
   void load_state_dict(const TensorMap& state) {
     by_name.clear();
-    for (const auto& [name, rows] : state) {  // "": the only name in older checkpoints
+    for (const auto& [name, rows] : state) {  // older checkpoints have only the name ""
       restore_meters(world, {&by_name[name]}, rows);
     }
   }
@@ -92,7 +92,7 @@ struct Run::Impl {
   Clock::time_point epoch_start, last_step;
   std::optional<Report> report;  // only on rank 0
   std::optional<Progress> progress;
-  std::optional<TensorBoardWriter> board;  // on rank 0, when asked for
+  std::optional<TensorBoardWriter> board;  // only on rank 0, and only if the options ask for it
 
   bool is_rank_0() const { return world.rank() == 0; }
   void show_progress();
@@ -176,7 +176,7 @@ void Run::say(const std::string& text) const {
 
 void Run::require_same(const char* name, int64_t value) {
   const auto& run = *impl_;
-  // An older checkpoint does not have this value, and is accepted.
+  // A checkpoint of an older version does not have this value; it is accepted.
   if (run.resumed && !run.resumed->metadata.contains(name)) return;
   int64_t recorded = value;
   fix(name, recorded);

@@ -68,7 +68,7 @@ class Run {
 
   /// Registers a value that must not change when a run is resumed. It is saved in checkpoints, and a resumed run sets
   /// it to the value with which it was started. `given` says that the user set this value explicitly.
-  /// Errors  kInvalidArgument: the user set a value, but the run was started with another one.
+  /// Errors  kInvalidArgument: the user set a value, but the run was started with a different one.
   template <class Value>
   void fix(const std::string& name, Value& value, bool given = false) {
     read_text(name, fix_text(name, text_of(value), given), value);

@@ -49,7 +49,7 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out(norm(in(x)).relu()); }
 };
 
-/// Does the work of a program with a Run. `on_step(step)` may end it by throwing.
+/// Does the work of a program with a Run. `on_step(step)` may end the training by an exception.
 struct Outcome {
   TensorMap weights;
   bool is_stopped = false;

@@ -25,7 +25,7 @@
 namespace yoke::train {
 namespace {
 
-constexpr size_t kMaxUnitReductions = 2;  // each holds the gradients of a unit
+constexpr size_t kMaxUnitReductions = 2;  // each entry keeps the gradients of a unit in memory
 
 struct Unit {
   std::string name;  ///< Empty for the model.
@@ -160,14 +160,15 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   }
 
   /// Autograd visits nodes in the reverse order of their creation. So a call that ended later, and whose backward has
-  /// not begun, leads to no loss on this rank. It may do so on other ranks, which then communicate for it; so this rank
-  /// takes part.
+  /// not begun, does not contribute to the loss on this rank. It may do so on other ranks, which then communicate for
+  /// it; so this rank takes part.
   void begin_backward(const Activity& activity) {
     watch_backward();
     passes.emplace(activity.pass->number, activity.pass);
     for (auto later = passes.rbegin(); later->first > activity.pass->number; ++later) begin_calls(*later->second, 1);
     begin_calls(*activity.pass, activity.place);
-    if (!units[activity.unit].is_in_backward) begin_unit(activity.unit);  // else its graph has several backwards
+    // If it is, several backwards go through its graph.
+    if (!units[activity.unit].is_in_backward) begin_unit(activity.unit);
   }
 
   /// Begins the remaining calls from `place` on.
@@ -298,7 +299,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
     on_all_ranks(*options.replicas, "a replica's ranks differ", check);
     check_same_on_all_ranks(*options.replicas, all, described);
   }
-  all.clear();  // from here on, all ranks succeed or fail together
+  all.clear();  // from here on, an error on one rank ends all ranks
 
   impl.units.push_back({.name = "", .module = &model});
   const auto modules = model.named_modules("", /*include_self=*/false);

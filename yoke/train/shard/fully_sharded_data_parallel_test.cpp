@@ -137,8 +137,8 @@ TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
   });
 }
 
-// A forward without a backward keeps the model's own parameters gathered, and may prefetch a unit. Both are stale after
-// a step.
+// A forward without a backward keeps the model's own parameters gathered, and may prefetch a unit. Both have old values
+// after a step.
 TEST(FullyShardedDataParallel, AStepBetweenForwardsIsSeenByTheNext) {
   run_ranks(2, [](World& world) {
     auto network = make_network();

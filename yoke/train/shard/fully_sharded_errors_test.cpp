@@ -1,4 +1,4 @@
-// Errors of FullyShardedDataParallel, and how other ranks learn of them.
+// Errors of FullyShardedDataParallel, and the messages that other ranks get.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -177,7 +177,7 @@ struct WithLoss : nn::Module {
   }
 };
 
-// The error is on one rank only. The other ranks learn why it does not arrive.
+// The error occurs on one rank only. The other ranks get its message.
 TEST(FullyShardedDataParallel, AGradientOutsideOfAUnitIsNamedOnEveryRank) {
   std::array<std::string, 2> messages;
   const auto body = [&](World& world) {
@@ -206,7 +206,7 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
         FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
         const Batch batch;
         const auto output = sharded(batch.x);
-        if (world.rank() == 1) {  // runs no backward, and leaves when rank 0 has timed out
+        if (world.rank() == 1) {  // does not run a backward, and leaves when rank 0 has timed out
           gave_up.wait(false);
           return;
         }

@@ -199,7 +199,7 @@ bool ShardedOptimizer::is_as_reduced() const {
   return true;
 }
 
-/// A step of tensors that the module no longer uses would silently train nothing.
+/// If the module no longer used these tensors, a step would have no effect, and nobody would notice.
 void ShardedOptimizer::check_views() const {
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {
@@ -219,7 +219,7 @@ void ShardedOptimizer::refuse_sparse(const std::string& name) const {
                     name));
 }
 
-/// If a rank's local step throws, the other ranks would wait for it.
+/// Reports an exception of the local step, because the other ranks would wait for this one.
 void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
   try {
     if (local_) step(*local_);

@@ -28,7 +28,7 @@ using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(NamedTensors slic
 
 /// Who averages the gradients over ranks.
 enum class GradientMean {
-  kDone,  ///< They are averaged before step(), as by DistributedDataParallel.
+  kDone,  ///< The caller averages them before step(), as DistributedDataParallel does.
   /// step() averages them, and each rank receives only its slices. This sends half as much as DistributedDataParallel,
   /// but after backward instead of during it.
   kInStep,

@@ -85,7 +85,7 @@ TEST(ShardedOptimizer, GradientsThatChangeAfterClippingCount) {
     optimizer.zero_grad();
     p.sum().backward();
     optimizer.clip_grad_norm(1e9);
-    if (world.rank() == 0) (2 * p.sum()).backward();  // another micro-batch on one rank
+    if (world.rank() == 0) (2 * p.sum()).backward();  // one more micro-batch on one rank
     optimizer.step();
     EXPECT_TRUE(torch::allclose(p, torch::full({64}, -3.0)));
     optimizer.zero_grad();

@@ -155,7 +155,7 @@ TEST(ShardedTraining, EveryWayOnAnyNumberOfRanksGivesOneProcessesParameters) {
         ASSERT_EQ(parameters.size(), expected.size()) << what;
         for (const auto& [name, tensor] : parameters) {
           EXPECT_TRUE(torch::allclose(tensor, expected.at(name), 1e-3, 1e-4)) << what << ": " << name;
-          // A sum over two ranks has only one order, so sharding changes no bit.
+          // A sum over two ranks has only one order, so sharding does not change any bit.
           if (num_ranks <= 2) {
             EXPECT_TRUE(same_bits(tensor, ddp.at(name))) << what << ": " << name;
           }

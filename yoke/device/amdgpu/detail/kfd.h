@@ -19,7 +19,7 @@ struct KfdGpu {
   int64_t gpu_id = 0;  ///< Its id in the files of processes.
   std::string pci_bus_id;
   int64_t partition = 0;  ///< Its number within its card.
-  std::string uuid;       ///< As ROCr writes it; empty: the GPU has none.
+  std::string uuid;       ///< The UUID as ROCr writes it; empty: the GPU has none.
   std::string target;
   std::optional<int64_t> render_minor;
   std::optional<int64_t> memory_total_bytes;

@@ -37,6 +37,7 @@ struct NamedDevice {
 std::vector<NamedDevice> gpus_of(const Snapshot& snapshot);
 
 bool has_vendor(const Observations& observations, Vendor vendor);  ///< A GPU is on the bus, or its driver is loaded.
-const BackendReport* backend_of(const Snapshot& snapshot, std::string_view name);  ///< nullptr if it was not asked.
+/// nullptr if the backend was not used.
+const BackendReport* backend_of(const Snapshot& snapshot, std::string_view name);
 
 }  // namespace yoke::device

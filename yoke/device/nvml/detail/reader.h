@@ -1,4 +1,4 @@
-// yoke/device/nvml/detail/reader.h -- calls NVML for one handle and fills the value model.
+// yoke/device/nvml/detail/reader.h -- reads one device by calls to NVML.
 #pragma once
 
 #include <optional>

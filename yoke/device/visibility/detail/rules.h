@@ -66,8 +66,8 @@ enum class Duplicates { kEndTheList, kHideAll, kAreSkipped };
 /// Elements between commas. An empty text has none. A comma at the end adds an empty element only if `keep_last`.
 std::vector<std::string> split_list(std::string_view text, bool keep_last);
 
-/// Adds the entries of a list one by one, each with the verdict that it has by itself. The first entry that is not
-/// visible ends the list, unless it is a skipped duplicate; later entries get kNotRead.
+/// Adds the entries of a list one by one, each with its own verdict. The first entry that is not visible ends the list,
+/// unless it is a skipped duplicate; later entries get kNotRead.
 class ListReader {
  public:
   explicit ListReader(Duplicates duplicates) : duplicates_(duplicates) {}
@@ -86,7 +86,7 @@ class ListReader {
   std::string why_not_read_ = "after the end of the list";
 };
 
-/// An entry that names no device.
+/// An entry that does not name a device.
 Entry refused(const std::string& token, Verdict verdict, std::string why);
 
 /// "entry 3", counted from 1.

@@ -22,10 +22,10 @@ struct PartSource {
   const Warn& warn;
 };
 
-/// The prepared loading of a part.
+/// The load of a part, prepared and not yet carried out.
 struct PreparedPart {
   std::function<void()> commit;
-  /// Tensors of the source for which this rank holds nothing. A tensor that is unknown on all ranks is an error.
+  /// Tensors of the source of which this rank has no part. A tensor that is unknown on all ranks is an error.
   std::vector<std::string> unknown;
 };
 

@@ -1,5 +1,5 @@
-// yoke/train/checkpoint/detail/whole_file.h -- a checkpoint in one file, which one rank writes if all hold the same
-// state. docs/checkpoint.md has the format.
+// yoke/train/checkpoint/detail/whole_file.h -- a checkpoint in one file, which one rank writes if all ranks have the
+// same state. docs/checkpoint.md has the format.
 #pragma once
 
 #include <cstdint>

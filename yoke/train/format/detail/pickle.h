@@ -25,7 +25,8 @@ struct PickleTuple {
   std::vector<PickleRef> items;
 };
 struct PickleDict {
-  std::vector<std::pair<PickleRef, PickleRef>> items;  ///< As written: keys may be of any kind and may repeat.
+  /// The entries as written: keys may be of any kind and may repeat.
+  std::vector<std::pair<PickleRef, PickleRef>> items;
 };
 
 /// One of the names that a pickle may hold; for a storage class or a dtype, it holds torch's name of the dtype.
@@ -59,13 +60,13 @@ struct PickleTensor {
   bool conjugated = false, negated = false;  ///< Flags that torch stores next to the values.
 };
 
-/// Any other object: a set, bytes, or an object of some class. It was skipped, and none of it was kept or executed. So
-/// a file may contain such objects in addition to the data that a caller reads.
+/// Any other object: a set, bytes, or an object of some class. It was skipped, and none of it was kept or executed.
+/// This allows a file to contain such objects in addition to the data that a caller reads.
 struct PickleOpaque {
-  std::string_view what;          ///< "a set"; empty if `module` and `name` say it.
+  std::string_view what;          ///< "a set"; empty if `module` and `name` describe the object.
   std::string_view module, name;  ///< Of the class or function.
 };
-/// Says why it cannot be read.
+/// Returns why it cannot be read.
 std::string reason_of(const PickleOpaque& opaque);
 
 using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::string_view, PickleList, PickleTuple,

@@ -30,7 +30,7 @@ class OptionReader {
  public:
   OptionReader(const char* optimizer, const OptionMap& options) : optimizer_(optimizer), options_(options) {}
 
-  /// Errors kInvalidArgument naming the option, if it has another type.
+  /// Errors kInvalidArgument naming the option, if it has a different type.
   template <class Value>
   void read(const char* name, Value& value) const {
     const auto found = options_.find(name);

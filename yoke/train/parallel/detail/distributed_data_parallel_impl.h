@@ -69,7 +69,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void finish_backward();
   void explain_change(const std::vector<size_t>& missing) const;
   void end_step();
-  /// Throws, and tells every rank why this rank cannot finish its step.
+  /// Throws, after a report to every rank why this rank cannot finish its step.
   [[noreturn]] void fail_step(const std::string& reason) const;
   std::string list(const std::vector<size_t>& parameters) const;
 

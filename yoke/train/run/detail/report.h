@@ -11,9 +11,9 @@
 namespace yoke::train {
 
 struct EpochRow {
-  int64_t number = 0;                                   ///< From 1.
+  int64_t number = 0;                                   ///< The number of the epoch, from 1.
   std::vector<std::pair<std::string, double>> figures;  ///< In the order in which they were first logged.
-  double samples_per_second = 0;                        ///< Over all ranks, for training only.
+  double samples_per_second = 0;                        ///< Samples per second of all ranks, during training only.
   std::chrono::duration<double> time{};                 ///< Duration of the whole epoch.
 };
 
