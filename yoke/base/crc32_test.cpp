@@ -1,0 +1,20 @@
+#include "yoke/base/crc32.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace yoke {
+namespace {
+
+// The check values of both checksums, and RFC 3720, B.4.
+TEST(Crc32, AreThoseOfTheStandards) {
+  EXPECT_EQ(crc32("123456789"), 0xcbf43926);
+  EXPECT_EQ(crc32c("123456789"), 0xe3069283);
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aa);
+  EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43);
+  EXPECT_EQ(crc32(""), 0u);
+}
+
+}  // namespace
+}  // namespace yoke
