@@ -233,7 +233,8 @@ bool EventParser::take_event(std::string_view event) {
     if (field->number == 7) {
       constexpr uint64_t kStart = 1;
       Fields session(field->bytes);
-      while (const auto part = session.next()) is_restart = is_restart || (part->number == 1 && part->integer == kStart);
+      while (const auto part = session.next())
+        is_restart = is_restart || (part->number == 1 && part->integer == kStart);
     }
   }
   if (!fields.is_whole()) return false;

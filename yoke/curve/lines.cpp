@@ -49,7 +49,8 @@ size_t take_lines(std::string_view bytes, bool is_end, const Take& take, const T
 
 size_t CsvParser::take(std::string_view bytes, bool is_end) {
   // The last number of an unfinished line may lack digits, so such a line is left.
-  return take_lines(bytes, is_end, [&](std::string_view line) { take_line(line); }, [](std::string_view) {});
+  return take_lines(
+      bytes, is_end, [&](std::string_view line) { take_line(line); }, [](std::string_view) {});
 }
 
 void CsvParser::take_line(std::string_view line) {

@@ -28,7 +28,8 @@ void Log::forget_from(double step) {
     size_t num_kept = 0;
     for (size_t i = 0; i < curve.values.size(); ++i) {
       if (curve.steps[i] >= step) continue;
-      for (auto* column : {&curve.values, &curve.steps, &curve.epochs, &curve.times}) (*column)[num_kept] = (*column)[i];
+      for (auto* column : {&curve.values, &curve.steps, &curve.epochs, &curve.times})
+        (*column)[num_kept] = (*column)[i];
       ++num_kept;
     }
     for (auto* column : {&curve.values, &curve.steps, &curve.epochs, &curve.times}) column->resize(num_kept);

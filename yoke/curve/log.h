@@ -58,7 +58,7 @@ class Parser {
   /// behind it. With `is_end` there is no more, and an incomplete record, which the training is writing, is left.
   virtual size_t take(std::string_view bytes, bool is_end) = 0;
 
-  int64_t num_damaged() const { return num_damaged_; }          ///< Records that could not be read.
+  int64_t num_damaged() const { return num_damaged_; }         ///< Records that could not be read.
   const std::string& first_damage() const { return damage_; }  ///< "line 3 is not JSON"
 
  protected:

@@ -86,20 +86,19 @@ TEST(Csv, ReadsWhatOthersWrite) {
 }
 
 TEST(JsonLines, ReadsNumbersAndNothingElse) {
-  const std::string text =
-      R"({"step": 0, "epoch": 1, "time": 10.5, "loss": 0.5, "phase": "train", "ok": true})"
-      "\n"
-      R"({"step":1,"epoch":1,"time":11,"loss":"NaN"})"
-      "\n\n"
-      R"({ "step" : 2 , "loss" : -Infinity , "lr" : null })"
-      "\n"
-      R"({"step": 3, "l\u006fss": 7, "nested": {"loss": 1}})"
-      "\n"
-      "not json\n"
-      R"({"step": 4, "loss": 1,})"
-      "\n"
-      R"({"step": 5, "loss": 0.25})"  // complete, although its line is not
-      "";
+  const std::string text = R"({"step": 0, "epoch": 1, "time": 10.5, "loss": 0.5, "phase": "train", "ok": true})"
+                           "\n"
+                           R"({"step":1,"epoch":1,"time":11,"loss":"NaN"})"
+                           "\n\n"
+                           R"({ "step" : 2 , "loss" : -Infinity , "lr" : null })"
+                           "\n"
+                           R"({"step": 3, "l\u006fss": 7, "nested": {"loss": 1}})"
+                           "\n"
+                           "not json\n"
+                           R"({"step": 4, "loss": 1,})"
+                           "\n"
+                           R"({"step": 5, "loss": 0.25})"  // complete, although its line is not
+                           "";
   for (const size_t size : {std::string::npos, size_t{1}, size_t{7}, size_t{50}}) {
     const auto parsed = parse<JsonLinesParser>(text, size);
     ASSERT_EQ(parsed.curves.size(), 2u);

@@ -15,8 +15,8 @@ struct Recording {
   std::vector<std::string> notes;  ///< "FILE: 3 records could not be read; the first: ...", printable.
 };
 
-/// Reads a run: a folder with `steps.jsonl`, `metrics.csv` or event files (in it or in its folder `events`), or one file
-/// of one of these formats. A metric that several files of a folder have comes from the finest, in the order
+/// Reads a run: a folder with `steps.jsonl`, `metrics.csv` or event files (in it or in its folder `events`), or one
+/// file of one of these formats. A metric that several files of a folder have comes from the finest, in the order
 /// `steps.jsonl`, event files, `metrics.csv`; the means of `metrics.csv` are then there as `epoch/NAME`.
 ///
 /// Live     a run may be writing: an incomplete last record is left out.

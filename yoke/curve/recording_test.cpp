@@ -35,8 +35,7 @@ TEST(ReadRun, TakesAMetricFromTheFinestFile) {
               ElementsAre("loss", "läuft/acc", "new style", "double", "epoch/loss", "accuracy"));
   folder.write("run/steps.jsonl", "{\"step\": 7, \"loss\": 3}\n");
   const auto recording = read_run(folder.path("run"));
-  EXPECT_THAT(metrics_of(recording),
-              ElementsAre("loss", "läuft/acc", "new style", "double", "epoch/loss", "accuracy"));
+  EXPECT_THAT(metrics_of(recording), ElementsAre("loss", "läuft/acc", "new style", "double", "epoch/loss", "accuracy"));
   EXPECT_THAT(recording.curves[0].steps, ElementsAre(7));
   EXPECT_THAT(recording.curves[4].epochs, ElementsAre(1));
   EXPECT_THAT(recording.notes, IsEmpty());
@@ -66,7 +65,8 @@ TEST(ReadRun, SaysWhatIsMissing) {
   EXPECT_THAT(message_of([&] { read_run(folder.path("none")); }, ErrorCode::kNotFound), HasSubstr("no such file"));
   EXPECT_THAT(message_of([&] { read_run(folder.path("runs")); }, ErrorCode::kNotFound),
               HasSubstr("give the folders of runs in it, such as " + folder.path("runs/a")));
-  EXPECT_THAT(message_of([&] { read_run(folder.path()); }, ErrorCode::kNotFound), HasSubstr("give the folder of a run"));
+  EXPECT_THAT(message_of([&] { read_run(folder.path()); }, ErrorCode::kNotFound),
+              HasSubstr("give the folder of a run"));
 }
 
 TEST(NewestRun, IsTheOneThatWasWrittenLast) {

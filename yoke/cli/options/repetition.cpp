@@ -85,8 +85,9 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
   std::optional<Screen> screen;
   const bool is_repeated = repetition.is_wanted();
   const bool is_terminal = isatty(STDOUT_FILENO) != 0;
-  if (is_repeated && kind == PictureKind::kText && is_terminal && has_escape_sequences(context.environment)) {
-    screen.emplace(context.out, wants_color(repetition.color, context.environment, is_terminal));
+  if (is_repeated && kind != PictureKind::kRecords && is_terminal && has_escape_sequences(context.environment)) {
+    const bool has_colors = wants_color(repetition.color, context.environment, is_terminal);
+    screen.emplace(context.out, kind == PictureKind::kText && has_colors);
   }
   auto next = Clock::now();
   for (int64_t number = 0;; ++number) {
@@ -95,7 +96,7 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
       const auto page = fmt::format("{}\n\n{}{}", title_of(picture, interval_s), picture.text, picture.notes);
       screen->paint(first_lines(page, rows_of_terminal()));
     } else {
-      context.out << picture.text << (is_repeated && kind == PictureKind::kText ? "\n" : "") << std::flush;
+      context.out << picture.text << (is_repeated && kind != PictureKind::kRecords ? "\n" : "") << std::flush;
       if (number == 0) std::cerr << picture.notes << std::flush;  // printed once, not every second
     }
     if (!is_repeated || !context.out) return;  // the reader has gone away

@@ -36,6 +36,7 @@ struct Picture {
 
 enum class PictureKind {
   kText,  ///< For people: on a terminal each picture replaces the one before, and changes are shown in reverse video.
+  kDrawing,  ///< The same without reverse video, for text with colours of its own.
   kRecords,  ///< For programs: the texts follow each other with nothing between them.
 };
 
