@@ -1,4 +1,5 @@
 // `yoke curve`: draw what training runs wrote about themselves.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/ioctl.h>
@@ -8,8 +9,9 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -257,7 +259,16 @@ void write_drawing(const std::string& file, const std::string& content, Context&
     context.out << content;
     return;
   }
-  replace_file(file, [&](int fd) { write_all(fd, std::as_bytes(std::span(content)), file); });
+  const auto write = [&](int fd) { write_all(fd, std::as_bytes(std::span(content)), file); };
+  std::error_code ignored;
+  const auto kind = std::filesystem::symlink_status(file, ignored).type();
+  // A viewer of the drawing sees the old one or the new one. Devices and links stay what they are.
+  if (kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found) {
+    return replace_file(file, write);
+  }
+  const UniqueFd fd(open(file.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
+  if (!fd) throw system_error(errno, "writing " + printable(file));
+  write(fd.value());
 }
 
 void write_files(const view::Chart& chart, const CurveArgs& args, Context& context) {

@@ -94,7 +94,9 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
     const auto picture = take(number);
     if (screen) {
       const auto page = fmt::format("{}\n\n{}{}", title_of(picture, interval_s), picture.text, picture.notes);
-      screen->paint(first_lines(page, rows_of_terminal()));
+      const bool is_drawing = kind == PictureKind::kDrawing;
+      screen->paint(is_drawing ? first_lines(page, rows_of_terminal(), "--metric chooses")
+                               : first_lines(page, rows_of_terminal()));
     } else {
       context.out << picture.text << (is_repeated && kind != PictureKind::kRecords ? "\n" : "") << std::flush;
       if (number == 0) std::cerr << picture.notes << std::flush;  // printed once, not every second
@@ -118,13 +120,13 @@ std::string to_csv(Table table, const Repetition& repetition, std::chrono::syste
   return number == 0 ? text : text.substr(text.find('\n') + 1);
 }
 
-std::string first_lines(const std::string& text, size_t num_rows) {
+std::string first_lines(const std::string& text, size_t num_rows, std::string_view advice) {
   const auto num_lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
   if (num_rows < 3 || num_lines < num_rows) return text;  // the cursor takes the last row
   const auto num_kept = num_rows - 2;
   size_t end = 0;
   for (size_t i = 0; i < num_kept; ++i) end = text.find('\n', end) + 1;
-  return text.substr(0, end) + fmt::format("({} more lines; `yoke top` scrolls)\n", num_lines - num_kept);
+  return text.substr(0, end) + fmt::format("({} more lines; {})\n", num_lines - num_kept, advice);
 }
 
 std::string highlight_changes(const std::string& line, const std::string& before) {
