@@ -11,9 +11,9 @@ namespace yoke::cli {
 
 // Each function is defined in the file of its command.
 using AddCommand = void(CLI::App& cmd, Context& context);
-AddCommand add_agent, add_bind, add_devices, add_doctor, add_jobs, add_kill, add_logs, add_metrics, add_profile, add_ps,
-    add_run, add_stack, add_stop, add_top, add_topo, add_train, add_visible, add_watch, add_new, add_completion,
-    add_complete, add_man;
+AddCommand add_agent, add_bind, add_curve, add_devices, add_doctor, add_jobs, add_kill, add_logs, add_metrics,
+    add_profile, add_ps, add_run, add_stack, add_stop, add_top, add_topo, add_train, add_visible, add_watch, add_new,
+    add_completion, add_complete, add_man;
 
 namespace {
 
@@ -23,6 +23,7 @@ constexpr auto kCommands = std::to_array<Command>({
      .add = add_agent,
      .is_hidden = true},
     {.name = "bind", .summary = "Show which CPUs and memory each rank would get", .add = add_bind},
+    {.name = "curve", .summary = "Draw the loss and other metrics of training runs", .add = add_curve},
     {.name = "devices",
      .summary = "List the devices of this machine and what they are doing",
      .add = add_devices,

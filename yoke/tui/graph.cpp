@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "yoke/view/braille.h"
+
 namespace yoke::tui {
 namespace {
 
@@ -21,18 +23,14 @@ struct Dots {
   bool has(int64_t dot) const { return dot >= low && dot <= high; }
 };
 
-/// A Braille character. The dots are bits, counted from the bottom.
-std::string braille(const Dots& left, const Dots& right, int64_t below) {
-  constexpr std::array<uint32_t, 4> kLeft = {0x40, 0x04, 0x02, 0x01}, kRight = {0x80, 0x20, 0x10, 0x08};
-  uint32_t code = 0x2800;
-  for (size_t i = 0; i < kLeft.size(); ++i) {
-    const auto dot = below + 1 + static_cast<int64_t>(i);
-    if (left.has(dot)) code |= kLeft[i];
-    if (right.has(dot)) code |= kRight[i];
+/// A Braille character. The dots are counted from the bottom.
+std::string braille_of(const Dots& left, const Dots& right, int64_t below) {
+  uint8_t dots = 0;
+  for (int64_t row = 0; row < 4; ++row) {
+    if (left.has(below + 1 + row)) dots |= view::braille_dot(0, row);
+    if (right.has(below + 1 + row)) dots |= view::braille_dot(1, row);
   }
-  if (code == 0x2800) return " ";
-  return {static_cast<char>(0xE0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3F)),
-          static_cast<char>(0x80 | (code & 0x3F))};
+  return view::braille(dots);
 }
 
 constexpr int64_t kAsciiLevels = 3;  ///< Levels in a cell.
@@ -83,7 +81,7 @@ void draw_graph(Canvas& canvas, const Rect& where, const device::History& histor
     const bool is_zero = left.high <= 1 && right.high <= 1;
     for (int64_t row = 0; row < where.height; ++row) {
       const auto below = row * dots_per_cell;
-      const auto text = is_ascii ? std::string(ascii(left, below, graph.is_filled)) : braille(left, right, below);
+      const auto text = is_ascii ? std::string(ascii(left, below, graph.is_filled)) : braille_of(left, right, below);
       if (text != " ")
         canvas.put({where.x + x, where.y + where.height - 1 - row}, text, is_zero ? Style::kDim : graph.style);
     }

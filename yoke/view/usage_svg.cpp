@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "yoke/base/format.h"
-#include "yoke/base/text.h"
+#include "yoke/view/axis.h"
 #include "yoke/view/svg.h"
 #include "yoke/view/usage.h"
 
@@ -21,32 +21,11 @@ using device::UsageReport;
 constexpr double kPageWidth = 880, kLeft = 56, kRight = 20, kTop = 64, kPlotHeight = 96, kPanelHeight = 168;
 constexpr double kPlotWidth = kPageWidth - kLeft - kRight;
 constexpr size_t kMaxSteps = 400;  ///< More steps cannot be told apart.
-/// Estimated width of a letter of the small type; rather too large than too small.
-constexpr double kUsageLetter = 6.4;
 
-constexpr const char* kUsageStyle = R"(<style>
-text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-size:11px;fill:#1f2328}
-.b{font-size:13px;font-weight:600}.m{fill:#59636e}.c{text-anchor:middle}.r{text-anchor:end}
-.page{fill:#fff;stroke:#d1d9e0}.grid{stroke:#d1d9e0}.use{fill:#0969da;fill-opacity:.28;stroke:#0969da}
-.mem{fill:none;stroke:#9a6700;stroke-width:1.5}.goal{stroke:#1a7f37;stroke-dasharray:5 4}
-@media (prefers-color-scheme:dark){
-text{fill:#f0f6fc}.m{fill:#9198a1}.page{fill:#0d1117;stroke:#3d444d}.grid{stroke:#3d444d}
-.use{fill:#4493f8;stroke:#4493f8}.mem{stroke:#d29922}.goal{stroke:#3fb950}}
-</style>
-)";
-
-std::string plot_text(std::string_view text, double width) {
-  return xml_text(text, static_cast<int64_t>(width / kUsageLetter));
-}
-
-std::string text_at(double x, double y, const char* style, const std::string& content) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\">{}</text>\n", x, y, style, content);
-}
-
-std::string line_at(const char* style, double x1, double y1, double x2, double y2) {
-  return fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", style, x1, y1,
-                     x2, y2);
-}
+constexpr SvgStyle kUsageStyle{.light = R"(.use{fill:#0969da;fill-opacity:.28;stroke:#0969da}
+.mem{fill:none;stroke:#9a6700;stroke-width:1.5}.goal{stroke:#1a7f37;stroke-dasharray:5 4})",
+                               .dark = R"(
+.use{fill:#4493f8;stroke:#4493f8}.mem{stroke:#d29922}.goal{stroke:#3fb950})"};
 
 struct Step {
   double begin = 0, end = 0;  ///< Pixels from the left of the plot.
@@ -101,19 +80,6 @@ std::string path_of(const std::vector<Step>& steps, double bottom, bool is_fille
   return path;
 }
 
-/// A round number of seconds that divides `duration` into at most eight parts.
-double tick_seconds(double duration) {
-  for (const double tick : {0.1,  0.2,  0.5,  1.,   2.,    5.,    10.,   15.,     30.,     60.,
-                            120., 300., 600., 900., 1800., 3600., 7200., 14'400., 21'600., 43'200.}) {
-    if (duration / tick <= 8) return tick;
-  }
-  return 86'400 * std::ceil(duration / 8 / 86'400);
-}
-
-std::string tick_label(double seconds) {
-  return seconds < 10 ? fmt::format("{:.2g} s", seconds) : format_duration(std::chrono::duration<double>(seconds));
-}
-
 std::string summary_of(const DeviceUsage& usage, double goal_percent) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
@@ -131,27 +97,27 @@ std::string summary_of(const DeviceUsage& usage, double goal_percent) {
 std::string panel(const DeviceUsage& usage, const UsageReport& report, double top) {
   const double duration = std::max(1e-3, report.duration.count());
   const double plot_top = top + 36, bottom = plot_top + kPlotHeight;
-  auto svg = text_at(
-      kLeft, top + 10, "b",
-      plot_text(fmt::format("Device {}{}{}", usage.id, usage.name.empty() ? "" : ": ", usage.name), kPlotWidth));
-  svg += text_at(kLeft, top + 26, "m", plot_text(summary_of(usage, report.goal_percent), kPlotWidth));
+  auto svg =
+      svg_text(kLeft, top + 10, "b",
+               svg_fit(fmt::format("Device {}{}{}", usage.id, usage.name.empty() ? "" : ": ", usage.name), kPlotWidth));
+  svg += svg_text(kLeft, top + 26, "m", svg_fit(summary_of(usage, report.goal_percent), kPlotWidth));
   for (const int percent : {0, 50, 100}) {
     const double y = bottom - kPlotHeight * percent / 100;
-    svg += line_at("grid", kLeft, y, kLeft + kPlotWidth, y);
-    svg += text_at(kLeft - 6, y + 4, "m r", fmt::format("{} %", percent));
+    svg += svg_line("grid", kLeft, y, kLeft + kPlotWidth, y);
+    svg += svg_text(kLeft - 6, y + 4, "m r", fmt::format("{} %", percent));
   }
-  const double tick = tick_seconds(duration);
+  const double tick = tick_seconds(duration, 8);
   for (int i = 0; i * tick <= duration * (1 + 1e-9); ++i) {
     const double x = kLeft + kPlotWidth * i * tick / duration;
-    svg += line_at("grid", x, bottom, x, bottom + 4);
-    svg += text_at(x, bottom + 16, "m c", i == 0 ? "0" : tick_label(i * tick));
+    svg += svg_line("grid", x, bottom, x, bottom + 4);
+    svg += svg_text(x, bottom + 16, "m c", i == 0 ? "0" : time_label(i * tick));
   }
   svg += fmt::format("<path class=\"use\" d=\"{}\"/>\n",
                      path_of(steps_of(usage, duration, &UsageBin::utilization_percent), bottom, true));
   svg += fmt::format("<path class=\"mem\" d=\"{}\"/>\n",
                      path_of(steps_of(usage, duration, &UsageBin::memory_percent), bottom, false));
   const double goal = bottom - kPlotHeight * std::clamp(report.goal_percent, 0.0, 100.0) / 100;
-  return svg + line_at("goal", kLeft, goal, kLeft + kPlotWidth, goal);
+  return svg + svg_line("goal", kLeft, goal, kLeft + kPlotWidth, goal);
 }
 
 }  // namespace
@@ -159,27 +125,22 @@ std::string panel(const DeviceUsage& usage, const UsageReport& report, double to
 std::string usage_svg(const UsageReport& report, const UsageNotes& notes) {
   const double notes_height = 16 * static_cast<double>(notes.sentences.size());
   const double height = kTop + kPanelHeight * static_cast<double>(report.devices.size()) + notes_height + 12;
-  std::string svg =
-      fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n",
-                  kPageWidth, height);
-  svg += kUsageStyle;
-  svg += fmt::format("<rect class=\"page\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n", kPageWidth - 1,
-                     height - 1);
-  svg += text_at(kLeft, 26, "b", plot_text(notes.program, kPlotWidth - 120));
-  svg += text_at(kLeft + kPlotWidth, 26, "m r", format_duration(report.duration));
+  std::string svg = svg_page(kPageWidth, height, kUsageStyle);
+  svg += svg_text(kLeft, 26, "b", svg_fit(notes.program, kPlotWidth - 120));
+  svg += svg_text(kLeft + kPlotWidth, 26, "m r", format_duration(report.duration));
   // The legend.
   svg += fmt::format("<rect class=\"use\" x=\"{}\" y=\"38\" width=\"14\" height=\"9\"/>\n", kLeft);
-  svg += text_at(kLeft + 20, 46, "m", "utilisation");
-  svg += line_at("mem", kLeft + 100, 43, kLeft + 114, 43) + text_at(kLeft + 120, 46, "m", "memory in use");
-  svg += line_at("goal", kLeft + 220, 43, kLeft + 234, 43) +
-         text_at(kLeft + 240, 46, "m", fmt::format("goal, {:.4g} %", report.goal_percent));
+  svg += svg_text(kLeft + 20, 46, "m", "utilisation");
+  svg += svg_line("mem", kLeft + 100, 43, kLeft + 114, 43) + svg_text(kLeft + 120, 46, "m", "memory in use");
+  svg += svg_line("goal", kLeft + 220, 43, kLeft + 234, 43) +
+         svg_text(kLeft + 240, 46, "m", fmt::format("goal, {:.4g} %", report.goal_percent));
   double top = kTop + 4;
   for (const auto& usage : report.devices) {
     svg += panel(usage, report, top);
     top += kPanelHeight;
   }
   for (const auto& sentence : notes.sentences) {
-    svg += text_at(kLeft, top, "m", plot_text(sentence, kPlotWidth));
+    svg += svg_text(kLeft, top, "m", svg_fit(sentence, kPlotWidth));
     top += 16;
   }
   return svg + "</svg>\n";

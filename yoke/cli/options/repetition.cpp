@@ -85,17 +85,20 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
   std::optional<Screen> screen;
   const bool is_repeated = repetition.is_wanted();
   const bool is_terminal = isatty(STDOUT_FILENO) != 0;
-  if (is_repeated && kind == PictureKind::kText && is_terminal && has_escape_sequences(context.environment)) {
-    screen.emplace(context.out, wants_color(repetition.color, context.environment, is_terminal));
+  if (is_repeated && kind != PictureKind::kRecords && is_terminal && has_escape_sequences(context.environment)) {
+    const bool has_colors = wants_color(repetition.color, context.environment, is_terminal);
+    screen.emplace(context.out, kind == PictureKind::kText && has_colors);
   }
   auto next = Clock::now();
   for (int64_t number = 0;; ++number) {
     const auto picture = take(number);
     if (screen) {
       const auto page = fmt::format("{}\n\n{}{}", title_of(picture, interval_s), picture.text, picture.notes);
-      screen->paint(first_lines(page, rows_of_terminal()));
+      const bool is_drawing = kind == PictureKind::kDrawing;
+      screen->paint(is_drawing ? first_lines(page, rows_of_terminal(), "--metric chooses")
+                               : first_lines(page, rows_of_terminal()));
     } else {
-      context.out << picture.text << (is_repeated && kind == PictureKind::kText ? "\n" : "") << std::flush;
+      context.out << picture.text << (is_repeated && kind != PictureKind::kRecords ? "\n" : "") << std::flush;
       if (number == 0) std::cerr << picture.notes << std::flush;  // printed once, not every second
     }
     if (!is_repeated || !context.out) return;  // the reader has gone away
@@ -117,13 +120,13 @@ std::string to_csv(Table table, const Repetition& repetition, std::chrono::syste
   return number == 0 ? text : text.substr(text.find('\n') + 1);
 }
 
-std::string first_lines(const std::string& text, size_t num_rows) {
+std::string first_lines(const std::string& text, size_t num_rows, std::string_view advice) {
   const auto num_lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
   if (num_rows < 3 || num_lines < num_rows) return text;  // the cursor takes the last row
   const auto num_kept = num_rows - 2;
   size_t end = 0;
   for (size_t i = 0; i < num_kept; ++i) end = text.find('\n', end) + 1;
-  return text.substr(0, end) + fmt::format("({} more lines; `yoke top` scrolls)\n", num_lines - num_kept);
+  return text.substr(0, end) + fmt::format("({} more lines; {})\n", num_lines - num_kept, advice);
 }
 
 std::string highlight_changes(const std::string& line, const std::string& before) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "yoke/base/table.h"
 #include "yoke/base/terminal.h"
@@ -36,6 +37,7 @@ struct Picture {
 
 enum class PictureKind {
   kText,  ///< For people: on a terminal each picture replaces the one before, and changes are shown in reverse video.
+  kDrawing,  ///< The same without reverse video, for text with colours of its own.
   kRecords,  ///< For programs: the texts follow each other with nothing between them.
 };
 
@@ -52,8 +54,8 @@ std::string to_csv(Table table, const Repetition& repetition, std::chrono::syste
 /// `line` with reverse video around the characters that differ from `before`.
 std::string highlight_changes(const std::string& line, const std::string& before);
 
-/// The lines that fit into `num_rows` rows, and a line that says how many are left out. All of `text` if `num_rows` is
-/// 0, which means that it is not known.
-std::string first_lines(const std::string& text, size_t num_rows);
+/// The lines that fit into `num_rows` rows, and a line that says how many are left out, and `advice`. All of `text` if
+/// `num_rows` is 0, which means that it is not known.
+std::string first_lines(const std::string& text, size_t num_rows, std::string_view advice = "`yoke top` scrolls");
 
 }  // namespace yoke::cli

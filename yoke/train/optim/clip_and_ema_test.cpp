@@ -1,4 +1,5 @@
 // parity_test.cpp compares both with PyTorch's figures; this file tests the rest of their contracts.
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -48,6 +49,21 @@ TEST(ClipGradNorm, ScalesAllTogether) {
   EXPECT_NEAR(clip_grad_norm(parameters, {.max_norm = 100}).item<double>(), 6.5, 1e-5);
   EXPECT_NEAR(parameters[3].second.grad().item<double>(), -6, 1e-5) << "gradients within bounds were scaled";
   EXPECT_EQ(clip_grad_norm({}, {.max_norm = 1}).item<double>(), 0);
+}
+
+TEST(Norms, AreThoseOfParametersAndOfGradients) {
+  auto parameters = three();
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, parameter] : parameters) parameter.fill_(2);
+  }
+  parameters.push_back(parameters[0]);  // tied
+  const auto both = norms(parameters);
+  EXPECT_NEAR(both.gradients.item<double>(), 13, 1e-5);
+  EXPECT_NEAR(both.parameters.item<double>(), std::sqrt(5 * 4.0), 1e-5) << "one without a gradient counts";
+  EXPECT_NEAR(norms(parameters, std::numeric_limits<double>::infinity()).gradients.item<double>(), 12, 1e-5);
+  EXPECT_FALSE(both.parameters.requires_grad());
+  EXPECT_EQ(norms({}).parameters.item<double>(), 0);
 }
 
 // Two ranks have halves of the gradients. Their combined norm clips as in one process.

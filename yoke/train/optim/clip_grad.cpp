@@ -21,24 +21,28 @@
 namespace yoke::train {
 namespace {
 
-// Lists of gradients for one foreach kernel each, in the order of their first parameters.
-std::vector<std::vector<at::Tensor>> gradients_of(const NamedTensors& parameters) {
+using Lists = std::vector<std::vector<at::Tensor>>;
+
+/// Lists of tensors for one foreach kernel each, in the order of their first parameters: the gradients, or the
+/// parameters themselves.
+enum class Listed { kGradients, kParameters };
+Lists lists_of(const NamedTensors& parameters, Listed listed) {
   using Key = std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>;
   std::map<Key, size_t> positions;
-  std::vector<std::vector<at::Tensor>> lists;
+  Lists lists;
   for (const auto& [name, parameter] : distinct(parameters)) {
     require_elements("clip_grad", name, parameter);
-    const auto& gradient = parameter.grad();
-    if (!gradient.defined()) continue;
-    if (gradient.layout() != at::kStrided) {
+    const at::Tensor& tensor = listed == Listed::kGradients ? parameter.grad() : parameter;
+    if (!tensor.defined()) continue;
+    if (tensor.layout() != at::kStrided) {
       throw Error(ErrorCode::kInvalidArgument, "clip_grad: the gradient of '{}' is sparse; only dense ones are taken",
                   name);
     }
-    const auto device = gradient.device();
+    const auto device = tensor.device();
     const auto [found, is_new] =
-        positions.try_emplace({device.type(), device.index(), gradient.scalar_type()}, lists.size());
+        positions.try_emplace({device.type(), device.index(), tensor.scalar_type()}, lists.size());
     if (is_new) lists.emplace_back();
-    lists[found->second].push_back(gradient);
+    lists[found->second].push_back(tensor);
   }
   return lists;
 }
@@ -48,7 +52,7 @@ void check_max_norm(double max_norm) {
   throw Error(ErrorCode::kInvalidArgument, "clip_grad: max_norm {} must be above 0", max_norm);
 }
 
-at::Tensor norm_of(const std::vector<std::vector<at::Tensor>>& lists, double norm_type) {
+at::Tensor norm_of(const Lists& lists, double norm_type) {
   if (!(norm_type > 0)) throw Error(ErrorCode::kInvalidArgument, "clip_grad: norm_type {} must be above 0", norm_type);
   if (lists.empty()) return at::zeros({});
   const auto device = lists.front().front().device();
@@ -61,10 +65,11 @@ at::Tensor norm_of(const std::vector<std::vector<at::Tensor>>& lists, double nor
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
-/// The norm over the parts on all ranks, for parameters of which each rank has a part.
-at::Tensor norm_over_ranks(const NamedTensors& parameters, const std::vector<std::vector<at::Tensor>>& lists,
-                           double norm_type) {
-  const auto norm = norm_of(lists, norm_type);
+/// The norms of the lists over the parts on all ranks, for parameters of which each rank has a part.
+std::vector<at::Tensor> norms_over_ranks(const NamedTensors& parameters, const std::vector<Lists>& lists,
+                                         double norm_type) {
+  std::vector<at::Tensor> norms;
+  for (const auto& list : lists) norms.push_back(norm_of(list, norm_type));
   size_t num_parts = 0;
   dist::Group* group = nullptr;
   for (const auto& [name, parameter] : parameters) {
@@ -73,23 +78,28 @@ at::Tensor norm_over_ranks(const NamedTensors& parameters, const std::vector<std
     group = sharding->group;
     ++num_parts;
   }
-  if (num_parts == 0) return norm;
+  if (num_parts == 0) return norms;
   if (num_parts < parameters.size()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "clip_grad: some parameters are parts of tensors that are divided between ranks, and some are whole; "
                 "their norms count differently: clip them apart");
   }
-  const auto total = norm.to(group->device(), at::kDouble);  // the power of a float may overflow float
+  for (auto& norm : norms) norm = norm.to(group->device(), at::kDouble);  // the power of a float may overflow float
+  const auto total = at::stack(norms);
   if (std::isinf(norm_type)) {
     group->all_reduce(total, dist::ReduceOp::kMax);
-    return total.to(at::kFloat);
+    return total.to(at::kFloat).unbind();
   }
   total.pow_(norm_type);
   group->all_reduce(total);
-  return total.pow_(1 / norm_type).to(at::kFloat);
+  return total.pow_(1 / norm_type).to(at::kFloat).unbind();
 }
 
-void scale(const std::vector<std::vector<at::Tensor>>& lists, double max_norm, const at::Tensor& norm) {
+at::Tensor norm_over_ranks(const NamedTensors& parameters, const Lists& lists, double norm_type) {
+  return norms_over_ranks(parameters, {lists}, norm_type).front();
+}
+
+void scale(const Lists& lists, double max_norm, const at::Tensor& norm) {
   const auto factor = norm.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   for (const auto& list : lists) {
     at::_foreach_mul_(list, factor.to(list.front().device(), /*non_blocking=*/true));
@@ -100,19 +110,26 @@ void scale(const std::vector<std::vector<at::Tensor>>& lists, double max_norm, c
 
 at::Tensor grad_norm(const NamedTensors& parameters, double norm_type) {
   const at::NoGradGuard no_grad;
-  return norm_over_ranks(parameters, gradients_of(parameters), norm_type);
+  return norm_over_ranks(parameters, lists_of(parameters, Listed::kGradients), norm_type);
+}
+
+Norms norms(const NamedTensors& parameters, double norm_type) {
+  const at::NoGradGuard no_grad;
+  auto both = norms_over_ranks(
+      parameters, {lists_of(parameters, Listed::kParameters), lists_of(parameters, Listed::kGradients)}, norm_type);
+  return {.parameters = both[0], .gradients = both[1]};
 }
 
 void scale_grads_to_norm(const NamedTensors& parameters, double max_norm, const at::Tensor& norm) {
   const at::NoGradGuard no_grad;
   check_max_norm(max_norm);
-  scale(gradients_of(parameters), max_norm, norm);
+  scale(lists_of(parameters, Listed::kGradients), max_norm, norm);
 }
 
 at::Tensor clip_grad_norm(const NamedTensors& parameters, const ClipGradNormOptions& options) {
   const at::NoGradGuard no_grad;
   check_max_norm(options.max_norm);
-  const auto lists = gradients_of(parameters);
+  const auto lists = lists_of(parameters, Listed::kGradients);
   const auto norm = norm_over_ranks(parameters, lists, options.norm_type);
   if (options.error_if_nonfinite && !std::isfinite(norm.item<double>())) {
     throw Error(ErrorCode::kFailedPrecondition,
@@ -129,7 +146,7 @@ void clip_grad_value(const NamedTensors& parameters, double max_value) {
   if (!(max_value >= 0)) {
     throw Error(ErrorCode::kInvalidArgument, "clip_grad: max_value {} must not be negative", max_value);
   }
-  for (const auto& list : gradients_of(parameters)) {
+  for (const auto& list : lists_of(parameters, Listed::kGradients)) {
     at::_foreach_clamp_min_(list, -max_value);
     at::_foreach_clamp_max_(list, max_value);
   }

@@ -29,6 +29,17 @@ at::Tensor clip_grad_norm(const NamedTensors& parameters, const ClipGradNormOpti
 at::Tensor grad_norm(const NamedTensors& parameters, double norm_type = 2);
 void scale_grads_to_norm(const NamedTensors& parameters, double max_norm, const at::Tensor& norm);
 
+/// The norms of all parameters and of all their gradients, for a log: `run.log("grad_norm", norms(...).gradients)`.
+///
+/// Shapes   0-dim, on the device of the first of them. Reading them waits for the device.
+/// Ranks    as clip_grad_norm: equal on all ranks; collective, with one all-reduce, if each rank has a part of every
+///          parameter (`net.parameters()` of FullyShardedDataParallel).
+/// Errors   those of grad_norm.
+struct Norms {
+  at::Tensor parameters, gradients;
+};
+Norms norms(const NamedTensors& parameters, double norm_type = 2);
+
 /// Clamps every element of every gradient to [-max_value, max_value], in place, like PyTorch's clip_grad_value_.
 /// Errors  kInvalidArgument: max_value negative or NaN, a sparse gradient (named).
 void clip_grad_value(const NamedTensors& parameters, double max_value);

@@ -19,6 +19,7 @@
 #include "yoke/train/meter.h"
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/detail/run_folder.h"
+#include "yoke/train/watch/detail/step_log.h"
 #include "yoke/train/watch/tensorboard.h"
 
 namespace yoke::train {
@@ -93,14 +94,16 @@ struct Run::Impl {
   std::optional<Report> report;  // only on rank 0
   std::optional<Progress> progress;
   std::optional<TensorBoardWriter> board;  // only on rank 0, and only if the options ask for it
+  std::optional<detail::StepLog> steps;    // only on rank 0, and only if the options ask for it
 
   bool is_rank_0() const { return world.rank() == 0; }
   void show_progress();
 };
 
 Run::Run(dist::World& world, const RunOptions& options) {
-  const auto given = fmt::format("name '{}', folder '{}', resume {}, save_every {}, tensorboard {}", options.name,
-                                 options.folder.string(), options.resume, options.save_every, options.tensorboard);
+  const auto given =
+      fmt::format("name '{}', folder '{}', resume {}, save_every {}, tensorboard {}, log_steps {}", options.name,
+                  options.folder.string(), options.resume, options.save_every, options.tensorboard, options.log_steps);
   for (const auto& other : world.all_gather_text(given)) {
     if (other == given) continue;
     throw Error(ErrorCode::kInvalidArgument, "ranks differ in their RunOptions: {} on rank {}, and {} on another",
@@ -208,6 +211,7 @@ void Run::begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batc
   dist::on_all_ranks(run.world, "the metrics cannot be written", [&] {
     if (!run.is_rank_0()) return;
     run.report.emplace(run.folder, epoch());
+    if (run.options.log_steps) run.steps.emplace(run.folder / "steps.jsonl", detail::StepPlace{run.step, epoch() + 1});
     if (run.options.tensorboard) run.board.emplace(run.folder / "events", TensorBoardOptions{.first_step = run.step});
   });
   run.progress.emplace(run.is_rank_0(), count, steps_per_epoch, run.step);
@@ -275,6 +279,7 @@ void Run::end_epoch() {
   const auto samples = static_cast<double>(run.epoch_samples * run.world.size());
   dist::on_all_ranks(run.world, "the metrics were not written", [&] {
     if (!run.report) return;
+    if (run.steps) run.steps->flush();
     if (run.board) {
       for (const auto& [name, value] : figures) run.board->add_scalar("epoch/" + name, value, run.step);
       run.board->flush();
@@ -290,8 +295,15 @@ void Run::end_epoch() {
 }
 
 void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) {
-  impl_->figures.at(name).add(value.detach(), weight);
-  if (impl_->board) impl_->board->add_scalar(name, value, impl_->step);
+  auto& run = *impl_;
+  if (run.options.log_steps && (name == "step" || name == "epoch" || name == "time")) {
+    throw Error(ErrorCode::kInvalidArgument, "'{}' cannot be the name of a figure: each line of steps.jsonl has one",
+                name);
+  }
+  run.figures.at(name).add(value.detach(), weight);
+  if (run.board) run.board->add_scalar(name, value, run.step);
+  // What is logged between two epochs belongs to the one that ends.
+  if (run.steps) run.steps->add({run.step, run.epoch_begin / run.steps_per_epoch + 1}, name, value);
 }
 
 void Run::log(const std::string& name, double value) { log(name, at::scalar_tensor(value, at::kDouble)); }

@@ -48,6 +48,9 @@ struct RunOptions {
   /// Rank 0 also writes events for TensorBoard, in the run's folder `events`: every value that it logs, by its name,
   /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. The steps are those of the training.
   bool tensorboard = false;
+  /// Rank 0 also appends the values that it logs to `steps.jsonl` in the run's folder, a line for each step; `yoke
+  /// curve` draws them. A resumed run removes the lines that it will write again.
+  bool log_steps = false;
 };
 
 /// One run of a training. Its folder holds its checkpoints and `metrics.csv`.

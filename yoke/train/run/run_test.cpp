@@ -11,6 +11,7 @@
 
 #include <csignal>
 #include <optional>
+#include <regex>
 
 #include "fakes/run_ranks.h"
 #include "tests/support/command.h"
@@ -163,6 +164,33 @@ TEST_F(RunTest, WritesEachValueForTensorBoard) {
   // Steps 0 to 13; then from step 12 of the last checkpoint, an epoch's end, on.
   EXPECT_THAT(num_losses, ElementsAre(14, kEpochs * kSteps - kSteps));
   EXPECT_THAT(num_means, ElementsAre(1, kEpochs - 1));
+}
+
+// Oracle: a run that is never interrupted. The losses of a killed and resumed run are the same, and each step is there
+// once.
+TEST_F(RunTest, WritesEachStepOnceOverAResumption) {
+  const auto values = [&](const std::string& name) {
+    const auto text = read_file(fs::path(temporary_.path()) / name / "steps.jsonl");
+    return std::regex_replace(text, std::regex(R"("time": [0-9.]*, )"), "");
+  };
+  auto whole = options("whole-steps"), killed = options("killed-steps", false, 5);
+  whole.log_steps = killed.log_steps = true;
+  fakes::run_ranks(1, [&](dist::World& world) { train(world, whole); });
+  const auto kill_at_13 = [](int64_t step) {
+    if (step == 13) throw Killed();
+  };
+  EXPECT_THROW(fakes::run_ranks(1, [&](dist::World& world) { train(world, killed, kill_at_13); }), Killed);
+  EXPECT_THAT(values("killed-steps"), HasSubstr("{\"step\": 13, \"epoch\": 2, \"loss\": ")) << "also of the last steps";
+  killed.resume = true;
+  fakes::run_ranks(1, [&](dist::World& world) { train(world, killed); });
+  const auto lines = values("whole-steps");
+  EXPECT_EQ(std::ranges::count(lines, '\n'), kEpochs * kSteps + kEpochs);
+  EXPECT_THAT(lines, HasSubstr("{\"step\": 12, \"epoch\": 1, \"last_step\": 12}\n{\"step\": 12, \"epoch\": 2, "));
+  EXPECT_EQ(values("killed-steps"), lines);
+  fakes::run_ranks(1, [&](dist::World& world) {
+    yoke::train::Run run(world, {.folder = fs::path(temporary_.path()) / "names", .log_steps = true});
+    EXPECT_THAT(message_of([&] { run.log("time", 1.0); }), HasSubstr("'time' cannot be the name of a figure"));
+  });
 }
 
 TEST_F(RunTest, KeepsTheBestByAFigure) {

@@ -347,10 +347,14 @@ TEST(ShardedMisuse, ClippingPartsUsesTheNormOfTheWhole) {
   loss_of(plain->forward(Batch().x), Batch()).backward();
   for (const double norm_type : {2.0, 1.0, std::numeric_limits<double>::infinity()}) {
     const auto expected = grad_norm(parameters_of(*plain), norm_type).item<double>();
+    const auto expected_of_parameters = norms(parameters_of(*plain), norm_type).parameters.item<double>();
     run_ranks(2, [&](World& world) {
       const auto network = make_network();
       FullyShardedDataParallel net(*network, world, {.units = kUnits});
       loss_of(net(Batch().x), Batch()).backward();
+      const auto both = norms(net.parameters(), norm_type);
+      EXPECT_NEAR(both.gradients.item<double>(), expected, 1e-5 * expected);
+      EXPECT_NEAR(both.parameters.item<double>(), expected_of_parameters, 1e-5 * expected_of_parameters);
       EXPECT_NEAR(clip_grad_norm(net.parameters(), {.max_norm = 0.01, .norm_type = norm_type}).item<double>(), expected,
                   1e-5 * expected);
       EXPECT_NEAR(grad_norm(net.parameters(), norm_type).item<double>(), 0.01, 1e-5);

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "yoke/base/crc32c.h"
+
 namespace yoke::train::detail {
 namespace {
 
@@ -71,24 +73,8 @@ class Message {
   std::string bytes_;
 };
 
-constexpr uint32_t kCastagnoli = 0x82f63b78;  // the polynomial of CRC-32C, bits reversed
-
-constexpr auto kCrcTable = [] {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? kCastagnoli : 0);
-    table[i] = crc;
-  }
-  return table;
-}();
-
 /// The CRC-32C of `bytes`, rotated and offset, because a checksum of data that contain checksums is weak.
-uint32_t masked_crc(std::string_view bytes) {
-  uint32_t crc = ~0u;
-  for (const char byte : bytes) crc = kCrcTable[(crc ^ static_cast<uint8_t>(byte)) & 0xff] ^ crc >> 8;
-  return std::rotr(~crc, 15) + 0xa282ead8;
-}
+uint32_t masked_crc(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8; }
 
 std::string encode_value(Message value) { return Message().add_bytes(1, value.take()).take(); }
 

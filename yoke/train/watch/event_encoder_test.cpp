@@ -41,23 +41,5 @@ TEST(EventEncoder, WritesTheBytesThatPyTorchWrites) {
       "03a18000000000000f03f0000000000000840000000000000f03f0ab4a1fd");
 }
 
-TEST(EventEncoder, PngHoldsThePixels) {
-  const std::vector<uint8_t> pixels = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};  // [2, 2, 3]
-  const auto png = encode_png(pixels, 2, 2, 3);
-  ASSERT_TRUE(png.starts_with("\x89PNG\r\n\x1a\n"));
-  const auto data = png.find("IDAT");
-  ASSERT_NE(data, std::string::npos);
-  std::array<uint8_t, 64> rows;
-  uLongf size = rows.size();
-  ASSERT_EQ(
-      uncompress(rows.data(), &size, reinterpret_cast<const Bytef*>(png.data() + data + 4), png.size() - data - 4),
-      Z_OK);
-  EXPECT_EQ(std::vector<uint8_t>(rows.data(), rows.data() + size),
-            (std::vector<uint8_t>{0, 1, 2, 3, 4, 5, 6, 0, 7, 8, 9, 10, 11, 12}));
-  EXPECT_THROW(encode_png(pixels, 2, 2, 4), Error);
-  EXPECT_THROW(encode_png({}, 0, 2, 3), Error);
-  EXPECT_THROW(encode_png(pixels, 1, 2, 6), Error);
-}
-
 }  // namespace
 }  // namespace yoke::train::detail

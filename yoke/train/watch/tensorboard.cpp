@@ -4,21 +4,20 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/histc.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
-#include <c10/core/Device.h>
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <limits>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "yoke/base/error.h"
+#include "yoke/base/png.h"
 #include "yoke/train/watch/detail/event_encoder.h"
 #include "yoke/train/watch/detail/event_file.h"
+#include "yoke/train/watch/detail/read_figures.h"
 
 namespace yoke::train {
 namespace {
@@ -94,26 +93,17 @@ struct TensorBoardWriter::Impl {
     if (std::ssize(pending) >= options.max_pending) write();
   }
 
-  /// Reads all figures, by one copy from each device, and gives them to the file in the order in which they were added.
+  /// Reads all figures and gives them to the file in the order in which they were added.
   void write() {
-    std::unordered_map<c10::Device, std::vector<at::Tensor>> of_device;
+    std::vector<at::Tensor> figures;
     for (const auto& value : pending) {
-      if (value.figures.defined()) of_device[value.figures.device()].push_back(value.figures);
+      if (value.figures.defined()) figures.push_back(value.figures);
     }
-    std::unordered_map<c10::Device, at::Tensor> on_host;
-    std::unordered_map<c10::Device, const double*> next;
-    for (const auto& [device, figures] : of_device) {
-      on_host[device] = at::cat(figures).cpu();
-      next[device] = on_host[device].const_data_ptr<double>();
-    }
+    const auto values = detail::read_figures(figures);
+    auto next = values.begin();
     for (const auto& value : pending) {
       std::optional<std::string> summary = value.image_summary;
-      if (value.figures.defined()) {
-        auto& figures = next.at(value.figures.device());
-        const auto count = static_cast<size_t>(value.figures.numel());
-        summary = encode(value.tag, {figures, count});
-        figures += count;
-      }
+      if (value.figures.defined()) summary = encode(value.tag, *next++);
       if (summary) file.add(detail::encode_summary_event(value.wall_time, value.step, *summary));
     }
     pending.clear();
@@ -140,15 +130,11 @@ TensorBoardWriter::~TensorBoardWriter() {
 }
 
 void TensorBoardWriter::add_scalar(const std::string& tag, const at::Tensor& value, int64_t step) {
-  if (!value.defined() || value.numel() != 1 || value.is_complex()) {
-    throw Error(ErrorCode::kInvalidArgument, "the scalar '{}' must be a tensor of one real element", tag);
-  }
-  // A copy, for the caller may change the tensor before it is read.
-  impl_->add(tag, step, value.detach().reshape({1}).to(at::kDouble, /*non_blocking=*/false, /*copy=*/true));
+  impl_->add(tag, step, detail::waiting_scalar(tag, value));
 }
 
 void TensorBoardWriter::add_scalar(const std::string& tag, double value, int64_t step) {
-  impl_->add(tag, step, at::scalar_tensor(value, at::kDouble).reshape({1}));
+  impl_->add(tag, step, detail::waiting_scalar(value));
 }
 
 void TensorBoardWriter::add_histogram(const std::string& tag, const at::Tensor& values, int64_t step,
@@ -175,7 +161,7 @@ void TensorBoardWriter::add_image(const std::string& tag, const at::Tensor& imag
   if (pixels.is_floating_point()) pixels = pixels.to(at::kFloat).nan_to_num(0).mul(255).clamp(0, 255).to(at::kByte);
   pixels = pixels.contiguous();
   const auto height = pixels.size(0), width = pixels.size(1), num_channels = pixels.size(2);
-  auto png = detail::encode_png(bytes_of(pixels), height, width, num_channels);
+  auto png = encode_png(bytes_of(pixels), height, width, num_channels);
   impl_->add(tag, step, {}, detail::encode_image(tag, {height, width, num_channels, std::move(png)}));
 }
 

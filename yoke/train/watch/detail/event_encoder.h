@@ -42,8 +42,4 @@ std::string encode_restart_event(double wall_time, int64_t step);
 /// `event` framed as a record: its length, the masked CRC-32C of the length, the event, and the masked CRC-32C of that.
 std::string encode_record(std::string_view event);
 
-/// 8-bit pixels [height, width, num_channels] as a PNG file. Errors: kInvalidArgument for an empty image, or one whose
-/// channels are not 1 to 4.
-std::string encode_png(std::span<const uint8_t> pixels, int64_t height, int64_t width, int64_t num_channels);
-
 }  // namespace yoke::train::detail

@@ -1,29 +1,39 @@
+// yoke/base/png.h -- images as PNG files.
+//
+// All of it is in this header, so that only those who include it link zlib.
+#pragma once
+
 #include <zlib.h>
 
-#include <vector>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "yoke/base/error.h"
-#include "yoke/train/watch/detail/event_encoder.h"
 
-namespace yoke::train::detail {
-namespace {
+namespace yoke {
+namespace detail {
 
-void append_big_endian(std::string& to, uint32_t value) {
+inline void append_big_endian(std::string& to, uint32_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) to += static_cast<char>(value >> shift);
 }
 
-void append_chunk(std::string& to, std::string_view type, std::string_view content) {
+inline void append_png_chunk(std::string& to, std::string_view type, std::string_view content) {
   append_big_endian(to, static_cast<uint32_t>(content.size()));
   const auto begin = to.size();
   to.append(type).append(content);
-  const auto* bytes = reinterpret_cast<const Bytef*>(to.data() + begin);
-  append_big_endian(to, static_cast<uint32_t>(crc32_z(0, bytes, to.size() - begin)));
+  append_big_endian(to, static_cast<uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(to.data() + begin),
+                                                      static_cast<uInt>(to.size() - begin))));
 }
 
-}  // namespace
+}  // namespace detail
 
-// Source  Portable Network Graphics, W3C Recommendation, third edition.
-std::string encode_png(std::span<const uint8_t> pixels, int64_t height, int64_t width, int64_t num_channels) {
+/// 8-bit pixels [height, width, num_channels] as a PNG file. The channels are grey, grey and alpha, RGB, or RGBA.
+/// Errors  kInvalidArgument: an empty image, a side of more than 65536 pixels, or other than 1 to 4 channels;
+///         kUnavailable: no memory.
+/// Source  Portable Network Graphics, W3C Recommendation, third edition.
+inline std::string encode_png(std::span<const uint8_t> pixels, int64_t height, int64_t width, int64_t num_channels) {
   constexpr int64_t kMaxSide = 1 << 16;
   if (height < 1 || width < 1 || height > kMaxSide || width > kMaxSide || num_channels < 1 || num_channels > 4 ||
       std::ssize(pixels) != height * width * num_channels) {
@@ -33,8 +43,8 @@ std::string encode_png(std::span<const uint8_t> pixels, int64_t height, int64_t 
   }
   constexpr char kColorTypes[] = {0, 4, 2, 6};
   std::string header;
-  append_big_endian(header, static_cast<uint32_t>(width));
-  append_big_endian(header, static_cast<uint32_t>(height));
+  detail::append_big_endian(header, static_cast<uint32_t>(width));
+  detail::append_big_endian(header, static_cast<uint32_t>(height));
   header += '\x08';  // bits of a channel
   header += kColorTypes[num_channels - 1];
   header.append(3, '\0');  // the only compression, the only family of filters, not interlaced
@@ -46,20 +56,19 @@ std::string encode_png(std::span<const uint8_t> pixels, int64_t height, int64_t 
     rows += '\0';  // not filtered
     rows.append(reinterpret_cast<const char*>(pixels.data()) + row * row_bytes, row_bytes);
   }
+
+  std::string png = "\x89PNG\r\n\x1a\n";
+  detail::append_png_chunk(png, "IHDR", header);
   auto size = compressBound(rows.size());
   std::string compressed(size, '\0');
   if (compress2(reinterpret_cast<Bytef*>(compressed.data()), &size, reinterpret_cast<const Bytef*>(rows.data()),
                 rows.size(), Z_DEFAULT_COMPRESSION) != Z_OK) {
-    throw Error(ErrorCode::kUnavailable, "compressing an image [{}, {}, {}]: out of memory", num_channels, height,
-                width);
+    throw Error(ErrorCode::kUnavailable, "compressing an image of {} bytes: out of memory", rows.size());
   }
   compressed.resize(size);
-
-  std::string png = "\x89PNG\r\n\x1a\n";
-  append_chunk(png, "IHDR", header);
-  append_chunk(png, "IDAT", compressed);
-  append_chunk(png, "IEND", "");
+  detail::append_png_chunk(png, "IDAT", compressed);
+  detail::append_png_chunk(png, "IEND", "");
   return png;
 }
 
-}  // namespace yoke::train::detail
+}  // namespace yoke

@@ -1,0 +1,123 @@
+// yoke/curve/log.h -- the values that a training wrote, by metric, and parsers of the three formats. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace yoke::curve {
+
+inline constexpr std::string_view kStep = "step", kEpoch = "epoch", kTime = "time";
+
+/// The values of one metric in the order in which they were written. The other vectors are as long as `values`, or
+/// empty if the log does not have them; a NaN says that it does not have this one.
+struct Curve {
+  std::string metric;
+  std::vector<double> values;
+  std::vector<double> steps;
+  std::vector<double> epochs;
+  std::vector<double> times;  ///< In seconds.
+};
+
+/// Where a value stands; NaN: not known.
+struct Place {
+  double step, epoch, time;
+};
+
+class Log {
+ public:
+  void add(std::string_view metric, const Place& place, double value);
+  /// Removes the values of this step and of later ones: the training was resumed there.
+  void forget_from(double step);
+  /// Removes vectors of places that hold no number. If none is left, the values get their numbers as steps.
+  void finish();
+
+  const std::vector<Curve>& curves() const { return curves_; }  ///< In the order of their first values.
+  std::vector<Curve>& curves() { return curves_; }
+
+ private:
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  std::vector<Curve> curves_;
+  std::unordered_map<std::string, size_t, Hash, std::equal_to<>> numbers_;
+  size_t next_ = 0;  ///< The curve that is probably added to next: metrics are written in turn.
+};
+
+/// Parses a file piece by piece and adds its values to a log.
+class Parser {
+ public:
+  explicit Parser(Log& log) : log_(log) {}
+  virtual ~Parser() = default;
+  Parser(const Parser&) = delete;
+  Parser& operator=(const Parser&) = delete;
+
+  /// Takes the complete records at the beginning of `bytes`, and returns their length. The rest comes again, with more
+  /// behind it. With `is_end` there is no more, and an incomplete record, which the training is writing, is left.
+  virtual size_t take(std::string_view bytes, bool is_end) = 0;
+
+  int64_t num_damaged() const { return num_damaged_; }         ///< Records that could not be read.
+  const std::string& first_damage() const { return damage_; }  ///< "line 3 is not JSON"
+
+ protected:
+  Log& log() { return log_; }
+  void damaged(std::string what);
+
+ private:
+  Log& log_;
+  int64_t num_damaged_ = 0;
+  std::string damage_;
+};
+
+/// A header, and lines with numbers. The columns `step`, `epoch` and `time` are places, all others metrics. A file of
+/// train::Run without a column `time` has a column `seconds`, whose sum up to a line is its time. An empty cell has no
+/// value.
+class CsvParser : public Parser {
+ public:
+  using Parser::Parser;
+  size_t take(std::string_view bytes, bool is_end) override;
+
+ private:
+  void take_line(std::string_view line);
+  std::vector<std::string> columns_;
+  std::vector<std::string> cells_;
+  int64_t num_lines_ = 0;
+  bool adds_seconds_ = false;
+  double seconds_ = 0;
+};
+
+/// An object in each line. Its numbers `step`, `epoch` and `time` are places, all other numbers metrics; null, NaN and
+/// Infinity, also as strings, are values that are not finite.
+class JsonLinesParser : public Parser {
+ public:
+  using Parser::Parser;
+  size_t take(std::string_view bytes, bool is_end) override;
+
+ private:
+  void take_line(std::string_view line);
+  bool take_flat(std::string_view line);
+  void add_values();
+  std::vector<std::pair<std::string, double>> numbers_;  ///< Of this line; the strings keep their memory.
+  size_t num_numbers_ = 0;
+  int64_t num_lines_ = 0;
+};
+
+/// A TensorBoard event file: records of TensorFlow (length, CRC-32C, content, CRC-32C) with messages `Event`. Scalars
+/// are simple values, or tensors with one number.
+class EventParser : public Parser {
+ public:
+  using Parser::Parser;
+  size_t take(std::string_view bytes, bool is_end) override;
+
+  /// Whether `bytes` begin with the header of a record.
+  static bool is_event_file(std::string_view bytes);
+
+ private:
+  bool take_event(std::string_view event);
+  uint64_t offset_ = 0;
+  bool is_lost_ = false;  ///< A length was damaged, so nobody knows where the next record begins.
+};
+
+}  // namespace yoke::curve

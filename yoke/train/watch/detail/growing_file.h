@@ -1,0 +1,35 @@
+// yoke/train/watch/detail/growing_file.h -- a file to which whole records are appended.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "yoke/base/file.h"
+
+namespace yoke::train::detail {
+
+/// A reader may follow the file while it grows. After a crash it ends with a whole record or with a part of one.
+class GrowingFile {
+ public:
+  /// Appends behind the first `length` bytes of the file, which are all that it has.
+  GrowingFile(std::filesystem::path path, UniqueFd fd, int64_t length)
+      : path_(std::move(path)), fd_(std::move(fd)), written_bytes_(length) {}
+
+  void add(std::string_view record) { pending_ += record; }
+
+  /// Writes what was added. Errors: as errno says (a full disk is kUnavailable), with the path; what could not be
+  /// written is kept for the next call.
+  void flush();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  UniqueFd fd_;
+  std::string pending_;        ///< Records that are not in the file.
+  int64_t written_bytes_ = 0;  ///< Length of the file's whole records.
+};
+
+}  // namespace yoke::train::detail

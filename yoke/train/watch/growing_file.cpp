@@ -1,0 +1,22 @@
+#include "yoke/train/watch/detail/growing_file.h"
+
+#include <unistd.h>
+
+#include <span>
+
+namespace yoke::train::detail {
+
+void GrowingFile::flush() {
+  if (pending_.empty()) return;
+  try {
+    write_all(fd_.value(), std::as_bytes(std::span(pending_)), path_.string());
+  } catch (...) {
+    // A part of a record in the middle of the file would end it for readers.
+    if (ftruncate(fd_.value(), written_bytes_) == 0) lseek(fd_.value(), written_bytes_, SEEK_SET);
+    throw;
+  }
+  written_bytes_ += std::ssize(pending_);
+  pending_.clear();
+}
+
+}  // namespace yoke::train::detail
