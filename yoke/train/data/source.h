@@ -1,0 +1,66 @@
+// yoke/train/data/source.h -- what a loader asks its source for: the samples of one batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "yoke/train/data/sample_random.h"
+
+namespace yoke::train {
+
+/// Memory for batches, which is used again when the last tensor of a batch is destroyed. Thread-safe.
+class BatchMemory {
+ public:
+  virtual ~BatchMemory() = default;
+  /// Returns an uninitialised tensor: in pinned memory if the loader's device is a GPU, so that its copy does not block.
+  /// Errors  kUnavailable: no memory; kInvalidArgument: the tensor has more bytes than can be.
+  virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) = 0;
+};
+
+/// One batch to make. A source's `batch(request)` is called by several threads at a time.
+class BatchRequest {
+ public:
+  struct Options {
+    std::shared_ptr<BatchMemory> memory;
+    uint64_t seed = 0;
+    int64_t epoch = 0;
+    int64_t first_position = 0;  ///< In the epoch's order over all ranks, of the first sample.
+    int64_t stride = 1;          ///< Between the positions of neighbouring samples: the number of ranks.
+    /// Called with a sample that could not be read and its error. It throws unless the loader may skip the sample.
+    std::function<void(int64_t sample, const std::exception& error)> on_bad_sample;
+  };
+
+  BatchRequest(std::span<const int64_t> samples, Options options) : samples_(samples), options_(std::move(options)) {}
+
+  /// The samples in the batch's order, each in [0, size of the source).
+  std::span<const int64_t> samples() const { return samples_; }
+  int64_t size() const { return static_cast<int64_t>(samples_.size()); }
+
+  at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype,
+                   at::MemoryFormat format = at::MemoryFormat::Contiguous) const {
+    return options_.memory->empty(sizes, dtype, format);
+  }
+
+  /// The random numbers of the sample at place `i` of samples(). They depend on the loader's seed, the epoch and the
+  /// sample's position in the order of all ranks, but not on the number of ranks or workers.
+  SampleRandom random(int64_t i) const {
+    return {options_.seed, options_.epoch, options_.first_position + i * options_.stride};
+  }
+
+  /// Calls make(row, sample, random) for each sample, with rows 0, 1, ... A sample for which it throws gets no row if
+  /// the loader may skip it, and the next sample has that row. Returns the number of rows made.
+  /// Errors  what `make` throws, if the sample may not be skipped; kDataLoss: no sample of the batch could be read.
+  int64_t for_each(const std::function<void(int64_t row, int64_t sample, SampleRandom& random)>& make) const;
+
+ private:
+  std::span<const int64_t> samples_;
+  Options options_;
+};
+
+}  // namespace yoke::train
