@@ -32,7 +32,7 @@ using yoke::train::Samples;
 
 constexpr double kMean = 0.2860, kStddev = 0.3530;
 
-double samples_per_second(Loader& loader, std::vector<int64_t> indices) {
+double samples_per_second(Loader<>& loader, std::vector<int64_t> indices) {
   int64_t num_samples = 0;
   const auto start = std::chrono::steady_clock::now();
   for (const auto& batch : loader.start(std::move(indices))) num_samples += batch.target.size(0);

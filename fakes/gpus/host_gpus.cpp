@@ -22,6 +22,7 @@ namespace {
 
 constexpr c10::DeviceIndex kNumDevices = 2;
 thread_local c10::DeviceIndex current = 0;
+thread_local c10::StreamId current_stream = 0;
 
 struct CUDAHooks : at::CUDAHooksInterface {
   explicit CUDAHooks(at::CUDAHooksArgs) {}
@@ -53,10 +54,19 @@ struct Guard : c10::impl::DeviceGuardImplInterface {
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override { setDevice(device); }
   c10::Stream getStream(c10::Device device) const override {
+    return {c10::Stream::UNSAFE, device.has_index() ? device : getDevice(), current_stream};
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, device.has_index() ? device : getDevice());
   }
-  c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
-  c10::Stream exchangeStream(c10::Stream stream) const override { return getStream(stream.device()); }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return {c10::Stream::UNSAFE, device.has_index() ? device : getDevice(), 1};
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const auto old = getStream(stream.device());
+    current_stream = stream.id();
+    return old;
+  }
   c10::DeviceIndex deviceCount() const noexcept override { return kNumDevices; }
   void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}

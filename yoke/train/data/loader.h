@@ -1,4 +1,4 @@
-// yoke/train/data/loader.h -- makes batches of samples, gathered and normalised before the training loop needs them.
+// yoke/train/data/loader.h -- makes batches of samples before the training loop needs them, on its device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,14 +8,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "yoke/train/data/collate.h"
 #include "yoke/train/data/sampler.h"
 #include "yoke/train/data/samples.h"
+#include "yoke/train/data/source.h"
 
 namespace yoke::dist {
 class Group;
@@ -33,24 +38,24 @@ struct Normalization {
 struct LoaderOptions {
   int64_t batch_size = 64;  ///< Samples in a batch of this rank.
   bool shuffle = true;
-  uint64_t seed = 0;   ///< Determines each epoch's order. It must be the same on all ranks, or they see overlapping
-                       ///< samples.
+  uint64_t seed = 0;  ///< Determines each epoch's order and augmentation. It must be the same on all ranks, or they see
+                      ///< overlapping samples.
   bool exact = false;  ///< Every sample appears exactly once, for evaluation: see DistributedSamplerOptions.
   /// Every batch is full and no sample appears twice in an epoch: the last samples of its order are left out.
   bool drop_last = false;
-  int64_t num_workers = 1;   ///< Threads that make batches; with 0, next() makes them. The batches are the same.
-  int64_t num_prefetch = 4;  ///< Batches ready or in progress, at least 1; additional workers are idle.
+  std::optional<Sampler> sampler;  ///< Gives the order instead of `shuffle`; see sampler.h.
+  int64_t num_workers = 1;         ///< Threads that make batches; with 0, next() makes them. The batches are the same.
+  int64_t num_prefetch = 4;        ///< Batches ready or in progress, at least 1; additional workers are idle.
+  /// So many samples of an epoch may be impossible to read. They are left out of their batches and counted, see
+  /// LoaderBase::bad_samples(); one more is an error.
+  int64_t max_bad_samples = 0;
+  /// The device of the batches. The default is the World's device, or the CPU without a World.
+  std::optional<c10::Device> device;
+
+  // For Samples only. Other sources have options of their own.
   std::optional<Normalization> normalization;  ///< For uint8 data; if unset, data are copied unchanged.
   at::ScalarType dtype = at::kFloat;           ///< Of normalised data: kFloat, kBFloat16 or kHalf, rounded to nearest.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;  ///< Or ChannelsLast, for data [N, C, H, W].
-  /// The device of the batches. The default is the World's device, or the CPU without a World.
-  std::optional<c10::Device> device;
-};
-
-/// Both tensors are on the loader's device.
-struct Batch {
-  at::Tensor data;    ///< [batch, ...] like Samples::data, normalised.
-  at::Tensor target;  ///< [batch, ...] like Samples::target.
 };
 
 /// The position of a training in its data. A checkpoint saves it for a loader.
@@ -66,40 +71,22 @@ struct LoaderPosition {
 std::string text_of(const LoaderPosition& position);
 void read_text(const std::string& name, const std::string& text, LoaderPosition& position);
 
-/// Makes this rank's batches of in-memory or mapped samples. Their order does not depend on the number of workers.
-///
-///     Loader loader(samples, world, {.batch_size = 256, .seed = 1, .drop_last = true});
-///     for (auto& batch : loader.epoch(3)) { ... }
-///
-/// Memory   a batch stays valid and unchanged while a tensor or a view of it exists, even after the loader is
-///          destroyed. Then its memory is reused for a later batch.
-/// GPUs     a worker makes the batch in pinned memory, and next() starts its copy to the GPU on the caller's current
-///          stream, so work on that stream needs no synchronisation. libtorch's allocator of pinned memory keeps the
-///          buffer until the stream has passed the copy.
-/// Threads  one caller. Workers start with the first batches. They receive no signals and do not use libtorch's thread
-///          pool.
-/// Errors   if a batch cannot be made (kUnavailable: no memory), the `next` that should return it throws.
-class Loader {
+/// A sample that a loader left out, because it could not be read.
+struct BadSample {
+  int64_t sample = 0;
+  std::string error;
+};
+
+/// What all loaders have in common. It makes batches of an unknown type by the functions of Loader.
+class LoaderBase {
  public:
-  class Batches;
-
-  /// For one process, which sees all samples.
-  /// Errors  kInvalidArgument: samples are not contiguous or not on the CPU, the numbers of samples and targets differ,
-  ///         or options do not fit them; kFailedPrecondition: a GPU is requested, but libtorch sees none.
-  Loader(Samples samples, const LoaderOptions& options);
-  /// For this rank of `world`, which gets its share of every epoch's samples, as a DistributedSampler divides them. Not
-  /// collective; `world` is not used afterwards.
-  Loader(Samples samples, const dist::Group& world, const LoaderOptions& options);
-  Loader(Loader&&) noexcept;
-  ~Loader();  ///< Allowed at any time: batches in progress are dropped.
-
-  /// Begins epoch `epoch` (0, 1, ...) and returns its batches for a range-based for loop, from the first one or from
-  /// the batch given to `resume`.
-  /// Errors  kInvalidArgument: a negative epoch; kUnavailable: the system has no more threads. Then nothing is begun.
-  Batches epoch(int64_t epoch);
+  LoaderBase(LoaderBase&&) noexcept;
+  ~LoaderBase();  ///< Allowed at any time: batches in progress are dropped.
 
   /// The number of batches of this rank in an epoch. With `exact` some ranks may have one more than others.
   int64_t num_batches() const;
+  /// The number of batches for `num_indices` indices.
+  int64_t num_batches(int64_t num_indices) const;
 
   /// In the loop over an epoch, this is that epoch and the batch after the one in use. After the loop, it is the
   /// beginning of the next epoch. So a training resumed from a checkpoint continues with the first batch that it was
@@ -110,35 +97,168 @@ class Loader {
   /// Errors  kInvalidArgument: it is not a position in an epoch of this loader, or it is inside a batch.
   void resume(const LoaderPosition& position);
 
-  /// The same for an order that the caller gives: batches of `indices`, each in [0, N), from batch `first_batch` on.
-  /// Such an order belongs to no epoch, and position() does not count its batches.
-  /// Errors  as epoch(); kInvalidArgument: an index is out of range, or first_batch is outside [0, number of batches].
-  Batches start(std::vector<int64_t> indices, int64_t first_batch = 0);
+  /// The samples that were left out since the last epoch or order was begun, in the order of their batches.
+  const std::vector<BadSample>& bad_samples() const;
 
-  /// The number of batches for `num_indices` indices.
-  int64_t num_batches(int64_t num_indices) const;
+ protected:
+  using Made = std::shared_ptr<void>;
+  struct Functions {
+    int64_t num_samples = 0;
+    std::function<Made(const BatchRequest&)> make;
+    std::function<void(void* batch, const TensorFunction&)> for_each_tensor;
+  };
+  /// Without `world`, one process sees all samples.
+  LoaderBase(Functions functions, const dist::Group* world, const LoaderOptions& options);
 
-  /// Returns the next batch, and waits for it if necessary; nullopt at the end, and before an order was begun.
-  std::optional<Batch> next();
+  /// Each returns the number of the order begun.
+  int64_t begin_epoch(int64_t epoch);
+  int64_t begin(std::vector<int64_t> indices, int64_t first_batch);
+  Made next_made();                        ///< Null at the end.
+  void check_begun(int64_t number) const;  ///< Throws unless the order begun last has this number.
 
  private:
   struct Impl;
-  Loader(Samples samples, const LoaderOptions& options, const DistributedSamplerOptions& share);
   std::unique_ptr<Impl> impl_;
+};
+
+namespace detail {
+
+/// Returns the function that makes batches of tensors. Checks samples and options.
+std::function<Batch(const BatchRequest&)> batches_of(const Samples& samples, const LoaderOptions& options);
+/// Throws kInvalidArgument if an option for Samples is set.
+void check_not_for_samples(const LoaderOptions& options);
+
+template <class Source>
+concept MakesBatches = requires(const Source& source, const BatchRequest& request) {
+  source.batch(request);
+};
+
+template <class Source>
+auto sample_of(const Source& source, int64_t index, SampleRandom& random) {
+  if constexpr (requires { source.sample(index, random); }) {
+    return source.sample(index, random);
+  } else {
+    return source.sample(index);
+  }
+}
+
+template <class Source, class Collate>
+auto make_batch(const Source& source, const Collate& collate, const BatchRequest& request) {
+  if constexpr (MakesBatches<Source>) {
+    return source.batch(request);
+  } else {
+    std::vector<decltype(sample_of(source, 0, std::declval<SampleRandom&>()))> samples;
+    samples.reserve(static_cast<size_t>(request.size()));
+    request.for_each(
+        [&](int64_t, int64_t index, SampleRandom& random) { samples.push_back(sample_of(source, index, random)); });
+    return collate(request, std::move(samples));
+  }
+}
+
+template <class Source, class Collate>
+struct BatchOf {
+  using type = decltype(make_batch(std::declval<const Source&>(), std::declval<const Collate&>(),
+                                   std::declval<const BatchRequest&>()));
+};
+template <class Collate>
+struct BatchOf<Samples, Collate> {
+  using type = Batch;
+};
+
+}  // namespace detail
+
+/// Makes this rank's batches of a source. Their order and content do not depend on the number of workers.
+///
+///     Loader loader(samples, world, {.batch_size = 256, .seed = 1, .drop_last = true});
+///     for (auto& batch : loader.epoch(3)) { ... }
+///
+/// Source   Samples, in memory or mapped; or a type with `int64_t size() const` and one of
+///          - `sample(int64_t index) const` or `sample(int64_t index, SampleRandom& random) const`, which returns a
+///            sample of any type; `Collate` makes batches of them,
+///          - `batch(const BatchRequest&) const`, which returns a whole batch.
+///          Workers call it at the same time. What it throws is the error of that sample.
+/// Memory   a batch stays valid and unchanged while a tensor or a view of it exists, even after the loader is
+///          destroyed. Then its memory is reused for a later batch.
+/// GPUs     a worker makes the batch in pinned memory. The copy of the next batch runs on a stream of its own beside
+/// the
+///          work on the one in use; the caller's current stream waits for it, so no synchronisation is needed.
+/// Threads  one caller. Workers start with the first batches. They receive no signals. Batches of Samples do not use
+///          libtorch's thread pool.
+/// Errors   if a batch cannot be made, the `next` that should return it throws.
+template <class Source = Samples, class Collate = Stack>
+class Loader : public LoaderBase {
+ public:
+  class Batches;
+  using value_type = typename detail::BatchOf<Source, Collate>::type;  ///< A batch: Batch for Samples.
+
+  /// For one process, which sees all samples.
+  /// Errors  kInvalidArgument: samples are not contiguous or not on the CPU, the numbers of samples and targets differ,
+  ///         or options do not fit them; kFailedPrecondition: a GPU is requested, but libtorch sees none.
+  Loader(Source source, const LoaderOptions& options, Collate collate = {})
+      : LoaderBase(functions(std::move(source), std::move(collate), options), nullptr, options) {}
+  /// For this rank of `world`, which gets its share of every epoch's samples, as a DistributedSampler divides them. Not
+  /// collective; `world` is not used afterwards.
+  Loader(Source source, const dist::Group& world, const LoaderOptions& options, Collate collate = {})
+      : LoaderBase(functions(std::move(source), std::move(collate), options), &world, options) {}
+
+  /// Begins epoch `epoch` (0, 1, ...) and returns its batches for a range-based for loop, from the first one or from
+  /// the batch given to `resume`.
+  /// Errors  kInvalidArgument: a negative epoch; kUnavailable: the system has no more threads. Then nothing is begun.
+  Batches epoch(int64_t epoch) { return {*this, begin_epoch(epoch)}; }
+
+  /// The same for an order that the caller gives: batches of `indices`, each in [0, N), from batch `first_batch` on.
+  /// Such an order belongs to no epoch, and position() does not count its batches.
+  /// Errors  as epoch(); kInvalidArgument: an index is out of range, or first_batch is outside [0, number of batches].
+  Batches start(std::vector<int64_t> indices, int64_t first_batch = 0) {
+    return {*this, begin(std::move(indices), first_batch)};
+  }
+
+  /// Returns the next batch, and waits for it if necessary; nullopt at the end, and before an order was begun.
+  std::optional<value_type> next() {
+    const auto made = next_made();
+    if (!made) return std::nullopt;
+    return std::move(*static_cast<value_type*>(made.get()));
+  }
+
+ private:
+  static Functions functions(Source source, Collate collate, const LoaderOptions& options) {
+    Functions result;
+    if constexpr (std::is_same_v<Source, Samples>) {
+      result.num_samples = source.data.defined() && source.data.dim() > 0 ? source.data.size(0) : 0;
+      result.make = [make = detail::batches_of(source, options)](const BatchRequest& request) -> Made {
+        return std::make_shared<Batch>(make(request));
+      };
+    } else {
+      detail::check_not_for_samples(options);
+      result.num_samples = static_cast<int64_t>(source.size());
+      const auto from = std::make_shared<const Source>(std::move(source));
+      const auto with = std::make_shared<const Collate>(std::move(collate));
+      result.make = [from, with](const BatchRequest& request) -> Made {
+        return std::make_shared<value_type>(detail::make_batch(*from, *with, request));
+      };
+    }
+    if constexpr (requires(value_type & batch, const TensorFunction& f) { for_each_tensor(batch, f); }) {
+      result.for_each_tensor = [](void* batch, const TensorFunction& f) {
+        for_each_tensor(*static_cast<value_type*>(batch), f);
+      };
+    }
+    return result;
+  }
 };
 
 /// The batches of the epoch or order that was begun last. The range holds each batch until the loop asks for the next
 /// one. The loop may break early. The loader must not be moved meanwhile.
 /// Errors  as next(); kFailedPrecondition: the loader has begun another epoch or order meanwhile.
-class Loader::Batches {
+template <class Source, class Collate>
+class Loader<Source, Collate>::Batches {
  public:
   class Iterator {
    public:
     using difference_type = std::ptrdiff_t;
-    using value_type = Batch;
+    using value_type = typename Loader::value_type;
     explicit Iterator(Batches* batches) : batches_(batches) {}
-    Batch& operator*() const { return *batches_->current_; }
-    Batch* operator->() const { return &*batches_->current_; }
+    value_type& operator*() const { return *batches_->current_; }
+    value_type* operator->() const { return &*batches_->current_; }
     Iterator& operator++() {
       batches_->advance();
       return *this;
@@ -159,11 +279,16 @@ class Loader::Batches {
  private:
   friend class Loader;
   Batches(Loader& loader, int64_t number) : loader_(&loader), number_(number) {}
-  void advance();
+
+  void advance() {
+    current_.reset();  // its memory may be reused for the next batch
+    loader_->check_begun(number_);
+    current_ = loader_->next();
+  }
 
   Loader* loader_;
   int64_t number_;  ///< Number of the order that the loader had begun.
-  std::optional<Batch> current_;
+  std::optional<typename Loader::value_type> current_;
 };
 
 }  // namespace yoke::train

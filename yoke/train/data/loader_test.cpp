@@ -36,7 +36,7 @@ Samples images(int64_t count, int64_t channels = 1, int64_t height = 6, int64_t 
   return {at::randint(0, 256, {count, channels, height, width}, at::kByte), at::randint(0, 10, {count}, at::kLong)};
 }
 
-std::vector<int64_t> shuffled(int64_t count) {
+std::vector<int64_t> random_order(int64_t count) {
   const auto order = at::randperm(count, at::kLong);
   return {order.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>() + count};
 }
@@ -73,7 +73,7 @@ TEST_P(LoaderWorkers, GiveTheBatchesInOrder) {
                                 .normalization = normalization,
                                 .dtype = dtype,
                                 .memory_format = format});
-        const auto indices = shuffled(103);
+        const auto indices = random_order(103);
         loader.start(indices);
         size_t first = 0;
         while (const auto batch = loader.next()) {
@@ -99,7 +99,7 @@ TEST_P(LoaderWorkers, CopyAnyDtypeWithoutNormalization) {
     for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
       const Samples samples{images(30, 2).data.to(dtype), at::rand({30, 4})};
       Loader loader(samples, {.batch_size = 30, .num_workers = GetParam(), .memory_format = format});
-      const auto indices = shuffled(30);
+      const auto indices = random_order(30);
       loader.start(indices);
       const auto batch = loader.next();
       EXPECT_TRUE(at::equal(batch->data, rows(samples.data, indices, 0, 30))) << dtype;
@@ -112,7 +112,7 @@ TEST_P(LoaderWorkers, CopyAnyDtypeWithoutNormalization) {
 TEST_P(LoaderWorkers, DropTheLastBatchWhenAsked) {
   Loader loader(images(25), {.batch_size = 10, .drop_last = true, .num_workers = GetParam()});
   EXPECT_EQ(loader.num_batches(25), 2);
-  loader.start(shuffled(25));
+  loader.start(random_order(25));
   EXPECT_TRUE(loader.next());
   EXPECT_EQ(loader.next()->data.size(0), 10);
   EXPECT_FALSE(loader.next());
@@ -122,7 +122,7 @@ TEST_P(LoaderWorkers, ResumeInTheMiddle) {
   const auto samples = images(40);
   Loader loader(samples, {.batch_size = 8, .num_workers = GetParam()});
   EXPECT_FALSE(loader.next()) << "not started";
-  const auto indices = shuffled(40);
+  const auto indices = random_order(40);
   loader.start(indices, 3);
   EXPECT_TRUE(at::equal(loader.next()->data, rows(samples.data, indices, 24, 8)));
   EXPECT_TRUE(at::equal(loader.next()->data, rows(samples.data, indices, 32, 8)));
@@ -225,7 +225,7 @@ TEST_P(LoaderWorkers, StartAgainAtAnyTime) {
   const auto samples = images(200);
   Loader loader(samples, {.batch_size = 4, .num_workers = GetParam(), .num_prefetch = 3});
   for (int round = 0; round < 50; ++round) {
-    const auto indices = shuffled(200);
+    const auto indices = random_order(200);
     loader.start(indices);
     for (int batch = 0; batch < round % 7; ++batch) {
       const auto first = static_cast<size_t>(batch) * 4;
@@ -238,7 +238,7 @@ TEST_P(LoaderWorkers, EndWhileWorking) {
   const auto samples = images(200);
   for (int round = 0; round < 30; ++round) {
     Loader loader(samples, {.batch_size = 2, .num_workers = GetParam()});
-    loader.start(shuffled(200));
+    loader.start(random_order(200));
     for (int batch = 0; batch < round % 3; ++batch) loader.next();
   }
 }
@@ -246,7 +246,7 @@ TEST_P(LoaderWorkers, EndWhileWorking) {
 // A batch is not overwritten while it or a view of it exists, even after the loader is destroyed.
 TEST_P(LoaderWorkers, LeaveHeldBatchesAlone) {
   const auto samples = images(120);
-  const auto indices = shuffled(120);
+  const auto indices = random_order(120);
   std::vector<at::Tensor> held;
   {
     Loader loader(samples, {.batch_size = 4, .num_workers = GetParam(), .num_prefetch = 2});
@@ -264,7 +264,7 @@ TEST_P(LoaderWorkers, LeaveHeldBatchesAlone) {
 TEST_P(LoaderWorkers, UseMemoryAgainOnceItIsLetGo) {
   const auto samples = images(400);
   Loader loader(samples, {.batch_size = 4, .num_workers = GetParam(), .num_prefetch = 2});
-  loader.start(shuffled(400));
+  loader.start(random_order(400));
   std::set<const void*> places;
   while (const auto batch = loader.next()) places.insert(batch->data.const_data_ptr());
   EXPECT_LE(places.size(), 2u + 1u + 1u);  // ready or in progress, in use, about to be released
@@ -274,7 +274,7 @@ TEST_P(LoaderWorkers, UseMemoryAgainOnceItIsLetGo) {
 TEST_P(LoaderWorkers, GiveWholeBatchesAfterChangedOnes) {
   const auto samples = images(40);
   Loader loader(samples, {.batch_size = 4, .num_workers = GetParam(), .num_prefetch = 1});
-  const auto indices = shuffled(40);
+  const auto indices = random_order(40);
   loader.start(indices);
   for (size_t first = 0; first < 40; first += 4) {
     auto batch = loader.next();
@@ -307,7 +307,7 @@ TEST(Loader, WorkersBlockAllSignalsAndTheCallerNone) {
   sigset_t before, after;
   pthread_sigmask(SIG_SETMASK, nullptr, &before);
   Loader loader(images(20), {.batch_size = 2, .num_workers = 2});
-  loader.start(shuffled(20));
+  loader.start(random_order(20));
   while (loader.next()) {
   }
   pthread_sigmask(SIG_SETMASK, nullptr, &after);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 namespace yoke::dist {
@@ -9,6 +11,63 @@ class Group;
 }
 
 namespace yoke::train {
+
+/// Returns the sample at a position of one epoch. Thread-safe.
+using Order = std::function<int64_t(int64_t position)>;
+
+/// The order of all samples over all ranks, as a function of the epoch. It has no state: the order of any epoch can be
+/// computed at any time, as resuming requires. All ranks must make the same sampler.
+struct Sampler {
+  int64_t num_positions = 0;                  ///< Samples in an epoch over all ranks.
+  std::function<Order(int64_t epoch)> order;  ///< Epochs are 0, 1, ...
+};
+
+/// 0, 1, 2, ...
+Sampler in_order(int64_t num_samples);
+
+/// Each sample once, in another order in each epoch. Up to a million samples the order is that of PyTorch's `randperm`
+/// with a CPU generator seeded with seed + epoch. Beyond that a permutation is computed position by position (a
+/// Feistel network), so an epoch of any size begins at any position at once and without memory.
+Sampler shuffled(int64_t num_samples, uint64_t seed);
+
+/// The same for a part of the samples, such as one of random_split's.
+Sampler shuffled(std::vector<int64_t> samples, uint64_t seed);
+
+/// Draws `num_positions` samples with replacement, each with a probability proportional to its weight.
+/// Errors  kInvalidArgument: a weight is negative or not finite, or all are zero.
+Sampler weighted(const std::vector<double>& weights, int64_t num_positions, uint64_t seed);
+
+/// Every class equally often: an epoch has as many samples of each class as the largest class has. Samples of smaller
+/// classes are repeated, each equally often to within one. `classes` has the class of each sample, 0 or above.
+/// Errors  kInvalidArgument: a class is negative, or there are no samples.
+Sampler balanced(const std::vector<int64_t>& classes, uint64_t seed);
+
+struct ByLengthOptions {
+  int64_t batch_size = 1;    ///< Over all ranks.
+  int64_t num_batches = 50;  ///< So many batches are sorted together; more means less padding and less randomness.
+  uint64_t seed = 0;
+};
+/// Each sample once, in batches of similar lengths, so that little is padded. The samples are shuffled, cut into pieces
+/// of num_batches batches, and sorted by length inside a piece; then the batches are shuffled.
+/// Errors  kInvalidArgument: an option below 1.
+Sampler by_length(std::vector<int64_t> lengths, const ByLengthOptions& options);
+
+/// Each sample once, for sources that read consecutive samples fast, such as tar files: shuffles the shards, puts their
+/// samples one after the other, and shuffles within windows of `window` samples. `shard_sizes` are the numbers of
+/// samples of the shards, in the source's order.
+/// Errors  kInvalidArgument: a negative size, or a window below 1.
+Sampler shuffled_shards(const std::vector<int64_t>& shard_sizes, int64_t window, uint64_t seed);
+
+/// Divides [0, num_samples) at random into parts with the given fractions, which add up to 1. Sizes are rounded down,
+/// and the first parts get one of the remaining samples each. Up to a million samples the parts are those of PyTorch's
+/// `random_split` with a generator of this seed.
+/// Errors  kInvalidArgument: a fraction is not in [0, 1], or they do not add up to 1.
+std::vector<std::vector<int64_t>> random_split(int64_t num_samples, const std::vector<double>& fractions,
+                                               uint64_t seed);
+
+/// The same within each class, so every part has the same share of each class, to within one sample of a class.
+std::vector<std::vector<int64_t>> stratified_split(const std::vector<int64_t>& classes,
+                                                   const std::vector<double>& fractions, uint64_t seed);
 
 struct DistributedSamplerOptions {
   int64_t num_samples = 0;  ///< In the whole data set.
@@ -22,13 +81,14 @@ struct DistributedSamplerOptions {
   /// For evaluation: every sample is seen exactly once, so the last ranks may have one sample less. Loops over such an
   /// epoch must not communicate, or ranks wait for each other; read_all combines meters afterwards.
   bool exact = false;
+  /// Gives the order instead of `num_samples`, `shuffle` and `seed`.
+  std::optional<Sampler> sampler = {};
 };
 
 /// Splits every epoch's order among the ranks: rank r takes elements r, r + num_ranks, r + 2 num_ranks, ...
 ///
-/// The result is equal, element for element, to torch.utils.data.DistributedSampler with the same seed and epoch:
-/// shuffled by `randperm` with a CPU generator seeded with seed + epoch. It has no state: the order of any epoch can be
-/// computed at any time, as resuming requires.
+/// Without `sampler` and up to a million samples, the result is equal, element for element, to
+/// torch.utils.data.DistributedSampler with the same seed and epoch.
 /// Source  torch/utils/data/distributed.py.
 class DistributedSampler {
  public:
@@ -40,7 +100,10 @@ class DistributedSampler {
   /// Samples of this rank in an epoch; the same on all ranks, unless `exact`.
   int64_t size() const { return size_; }
 
-  /// This rank's samples of epoch `epoch` (0, 1, ...), each in [0, num_samples).
+  /// The order of this rank's samples in epoch `epoch` (0, 1, ...), for positions in [0, size()).
+  Order order(int64_t epoch) const;
+
+  /// This rank's samples of epoch `epoch`.
   std::vector<int64_t> indices(int64_t epoch) const;
 
  private:

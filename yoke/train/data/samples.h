@@ -16,6 +16,18 @@ struct Samples {
   at::Tensor target;  ///< [N, ...], int64 [N] for classes; contiguous, on the CPU.
 };
 
+/// One sample and its target, of a source that makes samples one by one.
+struct Sample {
+  at::Tensor data;
+  at::Tensor target;
+};
+
+/// Samples that were made together, and their targets.
+struct Batch {
+  at::Tensor data;    ///< [batch, ...]
+  at::Tensor target;  ///< [batch, ...]
+};
+
 /// The position and type of a tensor in a file of raw values.
 struct FileLayout {
   std::vector<int64_t> sizes;

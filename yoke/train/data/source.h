@@ -18,8 +18,8 @@ namespace yoke::train {
 class BatchMemory {
  public:
   virtual ~BatchMemory() = default;
-  /// Returns an uninitialised tensor: in pinned memory if the loader's device is a GPU, so that its copy does not block.
-  /// Errors  kUnavailable: no memory; kInvalidArgument: the tensor has more bytes than can be.
+  /// Returns an uninitialised tensor: in pinned memory if the loader's device is a GPU, so that its copy does not
+  /// block. Errors  kUnavailable: no memory; kInvalidArgument: the tensor has more bytes than can be.
   virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) = 0;
 };
 

@@ -30,6 +30,7 @@
 #include "yoke/train/checkpoint/checkpoint_folder.h"
 #include "yoke/train/checkpoint/text_value.h"
 #include "yoke/train/checkpoint/train_state.h"
+#include "yoke/train/data/collate.h"
 
 namespace yoke::dist {
 class World;
@@ -163,7 +164,7 @@ class Run::Epoch<Loader>::Iterator {
   Iterator(Run& run, Batches& batches) : run_(&run), batches_(&batches), inner_(batches.begin()) {}
   decltype(auto) operator*() const { return *inner_; }
   Iterator& operator++() {
-    run_->end_step((*inner_).target.size(0));
+    run_->end_step(num_samples(*inner_));
     if (!run_->stopped()) ++inner_;
     return *this;
   }

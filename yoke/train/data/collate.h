@@ -1,0 +1,136 @@
+// yoke/train/data/collate.h -- makes a batch of samples, and finds the tensors in a batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "yoke/train/data/samples.h"
+#include "yoke/train/data/source.h"
+
+namespace yoke::train {
+
+/// Copies tensors of equal shapes and dtypes into the rows of one tensor [n, ...], in the request's memory.
+/// Errors  kInvalidArgument: shapes or dtypes differ; names the first sample that differs from the first one.
+at::Tensor stack(const BatchRequest& request, const std::vector<at::Tensor>& tensors);
+
+/// Copies tensors [length, ...] into one tensor [n, longest, ...] and fills what is left with `value`.
+/// Errors  as stack, for all dimensions but the first.
+at::Tensor pad(const BatchRequest& request, const std::vector<at::Tensor>& tensors, double value = 0);
+
+/// The collate function of a Loader for which none is given. A batch of tensors [...] is a tensor [n, ...]; of numbers,
+/// a tensor [n]; of Sample, a Batch; of pairs, tuples and strings, the pair or tuple of their batches and a vector. A
+/// collate function of yours is `batch operator()(const BatchRequest&, std::vector<sample>) const`; it is called on
+/// several threads at a time.
+struct Stack {
+  at::Tensor operator()(const BatchRequest& request, const std::vector<at::Tensor>& samples) const {
+    return stack(request, samples);
+  }
+
+  Batch operator()(const BatchRequest& request, const std::vector<Sample>& samples) const {
+    std::vector<at::Tensor> data, targets;
+    for (const auto& sample : samples) {
+      data.push_back(sample.data);
+      targets.push_back(sample.target);
+    }
+    return {stack(request, data), stack(request, targets)};
+  }
+
+  std::vector<std::string> operator()(const BatchRequest&, std::vector<std::string> samples) const { return samples; }
+
+  template <class Number>
+  requires std::is_arithmetic_v<Number> at::Tensor operator()(const BatchRequest& request,
+                                                              const std::vector<Number>& samples) const {
+    auto result = request.empty({static_cast<int64_t>(samples.size())}, c10::CppTypeToScalarType<Number>::value);
+    std::copy(samples.begin(), samples.end(), static_cast<Number*>(result.data_ptr()));
+    return result;
+  }
+
+  template <class A, class B>
+  auto operator()(const BatchRequest& request, std::vector<std::pair<A, B>> samples) const {
+    return std::pair((*this)(request, column<A>(samples, [](auto& sample) { return std::move(sample.first); })),
+                     (*this)(request, column<B>(samples, [](auto& sample) { return std::move(sample.second); })));
+  }
+
+  template <class... T>
+  auto operator()(const BatchRequest& request, std::vector<std::tuple<T...>> samples) const {
+    return [&]<size_t... I>(std::index_sequence<I...>) {
+      return std::tuple{
+          (*this)(request, column<T>(samples, [](auto& sample) { return std::move(std::get<I>(sample)); }))...};
+    }
+    (std::index_sequence_for<T...>());
+  }
+
+ private:
+  template <class Value, class Samples, class Part>
+  static std::vector<Value> column(Samples& samples, const Part& part) {
+    std::vector<Value> values;
+    values.reserve(samples.size());
+    for (auto& sample : samples) values.push_back(part(sample));
+    return values;
+  }
+};
+
+using TensorFunction = std::function<void(at::Tensor&)>;
+
+/// Calls `f` for each tensor in a batch: a tensor, a Batch, or a pair, tuple or vector of these. Other values have no
+/// tensors. For a batch type of yours, declare a function of this name in its namespace; a Loader for a GPU requires
+/// it.
+inline void for_each_tensor(at::Tensor& tensor, const TensorFunction& f) {
+  if (tensor.defined()) f(tensor);
+}
+
+inline void for_each_tensor(Batch& batch, const TensorFunction& f) {
+  for_each_tensor(batch.data, f);
+  for_each_tensor(batch.target, f);
+}
+
+template <class T>
+requires std::is_arithmetic_v<T>
+void for_each_tensor(T&, const TensorFunction&) {}
+inline void for_each_tensor(std::string&, const TensorFunction&) {}
+
+template <class A, class B>
+void for_each_tensor(std::pair<A, B>& pair, const TensorFunction& f);
+template <class... T>
+void for_each_tensor(std::tuple<T...>& tuple, const TensorFunction& f);
+
+template <class T>
+void for_each_tensor(std::vector<T>& values, const TensorFunction& f) {
+  if constexpr (!std::is_arithmetic_v<T>) {
+    for (auto& value : values) for_each_tensor(value, f);
+  }
+}
+
+template <class A, class B>
+void for_each_tensor(std::pair<A, B>& pair, const TensorFunction& f) {
+  for_each_tensor(pair.first, f);
+  for_each_tensor(pair.second, f);
+}
+
+template <class... T>
+void for_each_tensor(std::tuple<T...>& tuple, const TensorFunction& f) {
+  std::apply([&](auto&... values) { (for_each_tensor(values, f), ...); }, tuple);
+}
+
+/// The number of samples in a batch: dimension 0 of the last tensor in it that has dimensions, which is the target of a
+/// Batch. 0 for a batch without tensors.
+template <class AnyBatch>
+int64_t num_samples(AnyBatch& batch) {
+  int64_t result = 0;
+  if constexpr (requires(const TensorFunction& f) { for_each_tensor(batch, f); }) {
+    for_each_tensor(batch, [&](at::Tensor& tensor) {
+      if (tensor.dim() > 0) result = tensor.size(0);
+    });
+  }
+  return result;
+}
+
+}  // namespace yoke::train

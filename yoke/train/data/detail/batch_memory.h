@@ -1,0 +1,16 @@
+// yoke/train/data/detail/batch_memory.h -- the two kinds of memory for batches. Internal.
+#pragma once
+
+#include <memory>
+
+#include "yoke/train/data/source.h"
+
+namespace yoke::train::detail {
+
+/// Memory of the CPU, of which up to `max_kept` blocks are kept for later tensors.
+std::shared_ptr<BatchMemory> batch_memory(int64_t max_kept);
+
+/// Memory from which a GPU copies without blocking.
+std::shared_ptr<BatchMemory> pinned_batch_memory();
+
+}  // namespace yoke::train::detail
