@@ -27,28 +27,33 @@ struct Hsv {
   int hue, saturation, value;  // 0 to 255
 };
 
-// The formulas are those of Python's colorsys; Pillow rounds them in this way.
+// The formulas are those of Python's colorsys. Which steps are in double and which in float is Pillow's, as truncation
+// makes every last bit count.
 Hsv to_hsv(const uint8_t* rgb) {
   const int most = std::max({rgb[0], rgb[1], rgb[2]}), least = std::min({rgb[0], rgb[1], rgb[2]});
   if (most == least) return {0, 0, most};
   const auto range = static_cast<float>(most - least);
   const float red = static_cast<float>(most - rgb[0]) / range, green = static_cast<float>(most - rgb[1]) / range,
               blue = static_cast<float>(most - rgb[2]) / range;
-  float hue = 4 + green - red;
+  float sixth = 0;
   if (rgb[0] == most) {
-    hue = blue - green;
+    sixth = blue - green;
   } else if (rgb[1] == most) {
-    hue = 2 + red - blue;
+    sixth = static_cast<float>(2.0 + red - blue);
+  } else {
+    sixth = static_cast<float>(4.0 + green - red);
   }
-  hue = hue / 6;
-  if (hue < 0) hue += 1;
-  return {static_cast<int>(hue * 255), static_cast<int>(range / static_cast<float>(most) * 255), most};
+  const auto hue = static_cast<float>(std::fmod(sixth / 6.0 + 1.0, 1.0));
+  return {static_cast<int>(hue * 255.0), static_cast<int>(range / static_cast<float>(most) * 255.0), most};
 }
 
 void from_hsv(const Hsv& hsv, uint8_t* rgb) {
-  const double sixth = hsv.hue * 6.0 / 255, part = sixth - std::floor(sixth), saturation = hsv.saturation / 255.0;
-  const auto faded = [&](double by) { return static_cast<uint8_t>(std::lround(hsv.value * (1 - saturation * by))); };
-  const auto v = static_cast<uint8_t>(hsv.value), p = faded(1), q = faded(part), t = faded(1 - part);
+  const double sixth = hsv.hue * 6.0 / 255;
+  const auto part = static_cast<float>(sixth - std::floor(sixth)),
+             saturation = static_cast<float>(hsv.saturation / 255.0);
+  const auto faded = [&](double by) { return static_cast<uint8_t>(std::lround(hsv.value * (1.0 - by))); };
+  const auto v = static_cast<uint8_t>(hsv.value), p = faded(saturation), q = faded(saturation * part),
+             t = faded(saturation * (1.0 - part));
   const std::array<std::array<uint8_t, 3>, 6> sectors{
       {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v}, {t, p, v}, {v, p, q}}};
   std::copy_n(sectors[static_cast<size_t>(sixth) % 6].begin(), 3, rgb);

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "yoke/base/error.h"
+#include "yoke/train/data/detail/check.h"
 #include "yoke/train/data/detail/gather.h"
 #include "yoke/train/image/detail/color_jitter.h"
 #include "yoke/train/image/detail/crop.h"
@@ -21,50 +21,46 @@ namespace yoke::train {
 namespace {
 
 using detail::ByteTables;
-
-template <typename... Args>
-void require_transform(bool condition, fmt::format_string<Args...> format, Args&&... args) {
-  if (!condition) {
-    throw Error(ErrorCode::kInvalidArgument, "image transform: {}", fmt::format(format, std::forward<Args>(args)...));
-  }
-}
+using detail::check_that;
 
 void check_transform(const ImageTransform& transform) {
   constexpr int64_t kMaxSide = 1 << 14;
-  require_transform(
+  check_that(
       std::min(transform.height, transform.width) >= 1 && std::max(transform.height, transform.width) <= kMaxSide,
-      "height {} and width {} must be from 1 to {}", transform.height, transform.width, kMaxSide);
+      "image transform: height {} and width {} must be from 1 to {}", transform.height, transform.width, kMaxSide);
   if (const auto& crop = transform.random_crop) {
-    require_transform(crop->min_area > 0 && crop->min_area <= crop->max_area && crop->max_area <= 1,
-                      "areas from {} to {} must be ascending and in (0, 1]", crop->min_area, crop->max_area);
-    require_transform(crop->min_ratio > 0 && crop->min_ratio <= crop->max_ratio && std::isfinite(crop->max_ratio),
-                      "ratios from {} to {} must be ascending, positive and finite", crop->min_ratio, crop->max_ratio);
+    check_that(crop->min_area > 0 && crop->min_area <= crop->max_area && crop->max_area <= 1,
+               "image transform: areas from {} to {} must be ascending and in (0, 1]", crop->min_area, crop->max_area);
+    check_that(crop->min_ratio > 0 && crop->min_ratio <= crop->max_ratio && std::isfinite(crop->max_ratio),
+               "image transform: ratios from {} to {} must be ascending, positive and finite", crop->min_ratio,
+               crop->max_ratio);
   } else {
-    require_transform(
+    check_that(
         transform.shorter_side >= std::max(transform.height, transform.width) && transform.shorter_side <= kMaxSide,
-        "shorter_side {} must be at least height {} and width {}, and at most {}", transform.shorter_side,
-        transform.height, transform.width, kMaxSide);
+        "image transform: shorter_side {} must be at least height {} and width {}, and at most {}",
+        transform.shorter_side, transform.height, transform.width, kMaxSide);
   }
-  require_transform(transform.flip_probability >= 0 && transform.flip_probability <= 1,
-                    "flip_probability {} is not in [0, 1]", transform.flip_probability);
+  check_that(transform.flip_probability >= 0 && transform.flip_probability <= 1,
+             "image transform: flip_probability {} is not in [0, 1]", transform.flip_probability);
   const auto& jitter = transform.jitter;
   for (const double strength : {jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue}) {
-    require_transform(strength >= 0 && std::isfinite(strength), "a jitter of {} must be at least 0", strength);
+    check_that(strength >= 0 && std::isfinite(strength), "image transform: a jitter of {} must be at least 0",
+               strength);
   }
-  require_transform(jitter.hue <= 0.5, "a jitter of hue of {} must be at most 0.5", jitter.hue);
-  require_transform(transform.memory_format == at::MemoryFormat::Contiguous ||
-                        transform.memory_format == at::MemoryFormat::ChannelsLast,
-                    "memory_format must be Contiguous or ChannelsLast");
-  require_transform(transform.max_pixels >= 1, "max_pixels {} must be positive", transform.max_pixels);
+  check_that(jitter.hue <= 0.5, "image transform: a jitter of hue of {} must be at most 0.5", jitter.hue);
+  check_that(transform.memory_format == at::MemoryFormat::Contiguous ||
+                 transform.memory_format == at::MemoryFormat::ChannelsLast,
+             "image transform: memory_format must be Contiguous or ChannelsLast");
+  check_that(transform.max_pixels >= 1, "image transform: max_pixels {} must be positive", transform.max_pixels);
   if (const auto& normalization = transform.normalization) {
     const size_t count = normalization->mean.size();
-    require_transform((count == 1 || count == 3) && normalization->stddev.size() == count,
-                      "normalization needs one mean and stddev, or three; it has {} and {}", count,
-                      normalization->stddev.size());
+    check_that((count == 1 || count == 3) && normalization->stddev.size() == count,
+               "image transform: normalization needs one mean and stddev, or three; it has {} and {}", count,
+               normalization->stddev.size());
     for (const double stddev : normalization->stddev)
-      require_transform(stddev > 0, "a stddev of {} must be positive", stddev);
-    require_transform(transform.dtype == at::kFloat || transform.dtype == at::kBFloat16 || transform.dtype == at::kHalf,
-                      "normalised rows are kFloat, kBFloat16 or kHalf");
+      check_that(stddev > 0, "image transform: a stddev of {} must be positive", stddev);
+    check_that(transform.dtype == at::kFloat || transform.dtype == at::kBFloat16 || transform.dtype == at::kHalf,
+               "image transform: normalised rows are kFloat, kBFloat16 or kHalf");
   }
 }
 

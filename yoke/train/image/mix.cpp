@@ -6,21 +6,18 @@
 #include <algorithm>
 #include <cmath>
 
-#include "yoke/base/error.h"
+#include "yoke/train/data/detail/check.h"
 
 namespace yoke::train {
 namespace {
 
 void check_mix(const Batch& batch, int64_t num_classes, double alpha) {
-  if (batch.data.dim() != 4 || !batch.data.is_floating_point() || batch.target.dim() != 1 ||
-      batch.target.scalar_type() != at::kLong || batch.target.size(0) != batch.data.size(0)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "mixing a batch needs floating-point images [B, C, H, W] and int64 targets [B], before other mixing");
-  }
-  if (num_classes <= 0 || !(alpha > 0)) {
-    throw Error(ErrorCode::kInvalidArgument, "mixing a batch needs positive num_classes and alpha, not {} and {}",
-                num_classes, alpha);
-  }
+  detail::check_that(
+      batch.data.dim() == 4 && batch.data.is_floating_point() && batch.target.dim() == 1 &&
+          batch.target.scalar_type() == at::kLong && batch.target.size(0) == batch.data.size(0),
+      "mixing a batch needs floating-point images [B, C, H, W] and int64 targets [B], before other mixing");
+  detail::check_that(num_classes > 0 && alpha > 0, "mixing a batch needs positive num_classes and alpha, not {} and {}",
+                     num_classes, alpha);
 }
 
 at::Tensor mix(const at::Tensor& own, double share) { return own.roll(1, 0).mul_(1 - share).add_(own, share); }

@@ -75,7 +75,7 @@ TEST(Mixup, MixesEachImageWithTheOneBefore) {
       EXPECT_NEAR(mixed.target[i][c].item<double>(), expected, 1e-6);
     }
     const double pixel = share * static_cast<double>(i) + (1 - share) * static_cast<double>(before);
-    EXPECT_NEAR((mixed.data[i] - pixel).abs().max().item<double>(), 0, 1e-5);
+    EXPECT_NEAR(mixed.data[i].sub(pixel).abs().max().item<double>(), 0, 1e-5);
   }
   EXPECT_TRUE(at::equal(batch.data, plain_images(4).data)) << "the batch itself is unchanged";
 }
