@@ -6,12 +6,15 @@
 //
 // Prints one JSON object: images per second of the median epoch, for the transforms of evaluation (resized to 256, the
 // centre of 224 x 224) and of training (a random crop resized to 224 x 224, flips), normalised float.
+// clang-format off
+#include <cstdio>  // first, as jpeglib.h uses it
 #include <jpeglib.h>
+// clang-format on
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstdio>  // jpeglib.h needs it
 #include <filesystem>
 #include <iostream>
 #include <map>

@@ -49,6 +49,7 @@ TEST_F(ImageFolderTest, HasTorchvisionsOrder) {
   add("dog/a.JPEG");
   add("dog/a-b/x.png");
   add("dog/a/x.png");
+  add("dog/a/b/y.png");
   add("cat/with\nnewline.jpg");
   add("cat/not utf-8 \xff.jpg");
   add("cat/notes.txt");
@@ -58,13 +59,13 @@ TEST_F(ImageFolderTest, HasTorchvisionsOrder) {
   std::filesystem::create_symlink(root_ / "dog/b.jpg", root_ / "cat/link.jpg");
   const ImageFolder folder(root_);
   EXPECT_THAT(folder.classes(), ElementsAre("cat", "dog", "linked_elsewhere"));
-  EXPECT_THAT(paths(folder),
-              ElementsAre("cat/link.jpg", "cat/not utf-8 \xff.jpg", "cat/with\nnewline.jpg", "cat/link/1.jpg",
-                          "dog/a.JPEG", "dog/b.jpg", "dog/a-b/x.png", "dog/a/x.png", "linked_elsewhere/1.jpg"));
+  EXPECT_THAT(paths(folder), ElementsAre("cat/link.jpg", "cat/not utf-8 \xff.jpg", "cat/with\nnewline.jpg",
+                                         "cat/link/1.jpg", "dog/a.JPEG", "dog/b.jpg", "dog/a/x.png", "dog/a-b/x.png",
+                                         "dog/a/b/y.png", "linked_elsewhere/1.jpg"));
   EXPECT_EQ(folder.num_ignored(), 2);
   std::vector<int64_t> targets;
   for (int64_t i = 0; i < folder.size(); ++i) targets.push_back(folder.target(i));
-  EXPECT_THAT(targets, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2));
+  EXPECT_THAT(targets, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 1, 2));
 }
 
 TEST_F(ImageFolderTest, RefusesFoldersThatAreNotWhole) {

@@ -1,10 +1,12 @@
-#include <jerror.h>
+// clang-format off
+#include <cstdio>  // first, as jpeglib.h uses it
 #include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
 
 #include <algorithm>
 #include <array>
 #include <csetjmp>
-#include <cstdio>  // jpeglib.h needs it
 #include <cstring>
 
 #include "yoke/base/error.h"

@@ -57,7 +57,7 @@ TEST(DrawBeta, IsACoinForATinyAlpha) {
 }
 
 Batch plain_images(int64_t count) {
-  return {at::arange(count, at::kFloat).view({count, 1, 1, 1}).expand({count, 3, 6, 8}).contiguous(),
+  return {at::arange(count, at::kFloat).view({count, 1, 1, 1}).expand({count, 3, 24, 32}).contiguous(),
           at::arange(count, at::kLong)};
 }
 

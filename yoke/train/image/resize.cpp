@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -13,15 +14,35 @@ namespace {
 
 constexpr int kRowBits = 7;  // that values between the two directions have more than bytes
 
-// The weighted sum of rows, with kRowBits more bits. Each product is the upper half of one of 16 by 16 bits, which
-// every vector unit has, so that the compiler's own vectors suffice.
-void sum_rows(const uint8_t* rows, size_t row_bytes, const int16_t* weights, int num_weights, size_t count,
+// The weighted sum of rows, with kRowBits more bits than bytes.
+void sum_many_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_t> weights, size_t count,
+                   uint16_t* __restrict out) {
+  constexpr size_t kBlock = 64;
+  constexpr int kShift = Taps::kBits - kRowBits;
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    const size_t size = std::min(kBlock, count - begin);
+    int32_t sums[kBlock];
+    std::fill_n(sums, size, 1 << (kShift - 1));
+    for (size_t k = 0; k < weights.size(); ++k) {
+      if (weights[k] == 0) continue;  // the row may not be there
+      const uint8_t* __restrict row = rows + k * row_bytes + begin;
+      for (size_t i = 0; i < size; ++i) sums[i] += weights[k] * row[i];
+    }
+    for (size_t i = 0; i < size; ++i) out[begin + i] = static_cast<uint16_t>(sums[i] >> kShift);
+  }
+}
+
+// The same for the usual few rows, in 16 bits: each product is the upper half of one of 16 by 16 bits, which every
+// vector unit has, so that the compiler's own vectors suffice. A resize to 224 x 224 takes two thirds of the time. Code
+// for AVX2 would save a few percent of decoding and resizing, and is left out.
+void sum_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_t> weights, size_t count,
               uint16_t* __restrict out) {
-  // Half a unit for each product, whose fraction is cut off. The sum stays below 2^15.
-  std::fill_n(out, count, static_cast<uint16_t>(std::min(num_weights / 2, 127)));
-  for (int k = 0; k < num_weights; ++k) {
+  constexpr size_t kFew = 32;  // each product is off by less than 1 / 2^kRowBits, and half of it is added
+  if (weights.size() > kFew) return sum_many_rows(rows, row_bytes, weights, count, out);
+  std::fill_n(out, count, static_cast<uint16_t>(weights.size() / 2));
+  for (size_t k = 0; k < weights.size(); ++k) {
     if (weights[k] == 0) continue;
-    const uint8_t* __restrict row = rows + static_cast<size_t>(k) * row_bytes;
+    const uint8_t* __restrict row = rows + k * row_bytes;
     const auto weight = static_cast<uint16_t>(weights[k] << (kRowBits + 8 - Taps::kBits));
     for (size_t i = 0; i < count; ++i) {
       const auto value = static_cast<uint16_t>(row[i] << 8);
@@ -116,7 +137,8 @@ void resize(const Pixels& pixels, const Taps& x, const Taps& y, uint8_t* out, st
     const size_t top = static_cast<size_t>(y.first[i] - pixels.region.top);
     const size_t left = static_cast<size_t>(x.low - pixels.region.left);
     sum_rows(pixels.rgb.data() + top * row_bytes + 3 * left, row_bytes,
-             y.weights.data() + i * static_cast<size_t>(y.width), y.width, count, rows.data());
+             std::span(y.weights).subspan(i * static_cast<size_t>(y.width), static_cast<size_t>(y.width)), count,
+             rows.data());
     sum_columns(rows.data(), x, out + 3 * x.first.size() * i);
   }
 }

@@ -73,7 +73,7 @@ class ClassScan {
   void add(const std::string& name) {
     folders_.clear();
     collect(name);
-    // The order of their whole paths, in which "a-b" is before "a/b".
+    // The order of their whole paths, in which "a-b" is between "a" and "a/b".
     std::sort(folders_.begin(), folders_.end());
     for (const auto& [folder, files] : folders_) {
       for (const auto& file : files) {
