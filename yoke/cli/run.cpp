@@ -255,7 +255,7 @@ void add_run(CLI::App& cmd, Context& context) {
   cmd.footer(
       examples("  yoke run -n 2 -- ./train --epochs 5      two ranks of a C++ program\n"
                "  yoke run --hosts a,b -n gpu train.py     on two machines, by ssh\n"
-               "  yoke run --nnodes 2 --node-rank 0 --rdzv-endpoint a:29400 -n 8 train.py    on a; on b with 1\n"
+               "  yoke run --nnodes 2 --node-rank 0 --rdzv-endpoint a:29400 -n 8 train.py    on host a; --node-rank 1 on b\n"
                "  srun --ntasks-per-node=1 yoke run -n gpu train.py    on the nodes of a Slurm step\n"
                "  yoke run -n gpu train.py                 a Python script, one rank for each GPU\n"
                "  yoke run -n 2 --max-restarts 3 ./train   start all again when one fails\n"

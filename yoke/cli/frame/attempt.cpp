@@ -94,7 +94,7 @@ int attempt_in_child(Context& context, const std::function<int(const std::functi
   Forwarding forwarding;  // before the fork, so that no signal is lost in between
   const pid_t parent = getpid();
   const pid_t child = fork();  // not spawn(): the child goes on with the work of this process
-  if (child < 0) throw system_error(errno, "starting a process that asks the drivers");
+  if (child < 0) throw system_error(errno, "starting the process that queries the drivers");
   if (child == 0) {
     forwarding.restore();
     prctl(PR_SET_PDEATHSIG, SIGTERM);

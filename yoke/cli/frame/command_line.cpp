@@ -191,9 +191,9 @@ void build(CLI::App& app, Context& context) {
         "  yoke new my-training                begin a program of your own\n"
         "  yoke run --help                     more about one command\n"
         "\n"
-        "Exit status of errors: 64 arguments that yoke does not understand, 65 a damaged file, 66 a thing named that "
-        "does not exist, 69 something that must be done first, 70 a defect of yoke, 75 a failure that may pass, 77 a "
-        "missing permission, 124 a timeout. A program's own status is passed on.");
+        "Exit status of errors: 64 arguments that yoke does not understand, 65 a damaged file, 66 a file, job or "
+        "host that does not exist, 69 something must be done first, 70 a defect of yoke, 75 a failure that may be "
+        "temporary, 77 a missing permission, 124 a timeout. A program's own status is passed on.");
     if (const auto names = external_commands(context.installation); !names.empty()) {
       text += fmt::format("\n\nAlso installed: {}", fmt::join(names, ", "));
     }

@@ -36,7 +36,7 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
          "Ranks on each node: a number; gpu, one for each GPU; cpu, one for each processor; auto, as gpu if there is "
          "a GPU, else as cpu")
       ->capture_default_str();
-  add.option("--max-restarts", options.max_restarts, "N", "How often all ranks are started again after one failed")
+  add.option("--max-restarts", options.max_restarts, "N", "The most times that all ranks are started again after one failed")
       ->check(in_range(0, 1'000'000))
       ->capture_default_str();
   add.command.add_option("--grace", options.grace_seconds, "Time between asking the ranks to stop and killing them")
@@ -80,7 +80,7 @@ void add_output_options(const Adder& add, launch::RunOptions& options) {
   add.option("--local-ranks-filter", options.local_ranks_filter, "RANKS",
              "Show the output of these local ranks only, such as 0,1");
   add.option("--duplicate-stdout-filters", options.duplicate_stdout_filters, "TEXTS",
-             "Also copy the lines of all ranks that --tee shows and that contain one of TEXTS to filtered_stdout.log");
+             "Also copy to filtered_stdout.log those lines shown by --tee, of all ranks, that contain one of TEXTS");
   add.option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS",
              "The same for standard error, to filtered_stderr.log");
   add.command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");

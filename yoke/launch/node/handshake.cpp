@@ -72,7 +72,7 @@ void Handshake::feed_agent(std::string& received, std::string& to_send) {
   const auto expected = proof(Side::kHead);
   if (sodium_memcmp(claimed.data(), expected.data(), expected.size()) != 0) {
     return refuse(
-        "what listens there does not know the job's token, so it is a different program or that of a different user");
+        "what listens there does not know the job's token, so it is not yoke, or it is another user's yoke");
   }
   state_ = State::kDone;
 }

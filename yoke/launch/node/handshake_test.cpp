@@ -53,7 +53,7 @@ TEST(Handshake, AHeadWithoutTheTokenIsRefused) {
   received += 'y' + std::string(32, 'x');
   agent.feed(received, sent);
   EXPECT_EQ(agent.state(), State::kRefused);
-  EXPECT_THAT(agent.reason(), HasSubstr("it is a different program or that of a different user"));
+  EXPECT_THAT(agent.reason(), HasSubstr("it is not yoke, or it is another user's yoke"));
 }
 
 /// An agent must refuse its own proof if it is sent back, and a proof of an earlier handshake.

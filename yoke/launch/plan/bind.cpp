@@ -21,8 +21,8 @@ CpuSet parse_entry(std::string_view text, bool is_mask) {
   const auto set = is_mask ? CpuSet::parse_mask(text) : CpuSet::parse_list(list);
   if (set && !set->empty()) return *set;
   throw Error(ErrorCode::kInvalidArgument, "--bind: \"{}\" is not {}", text,
-              is_mask ? "a mask of at least one CPU; write one for each rank, as mask:0xfe,0xfe00"
-                      : "a list of CPUs; write one for each rank, as cpus:1-7,9-15, and + between the ranges of one");
+              is_mask ? "a mask of at least one CPU; give one for each rank, such as mask:0xfe,0xfe00 for two ranks"
+                      : "a list of CPUs; give one for each rank, such as cpus:1-7,9-15 for two ranks; + joins the ranges of one rank, as in 1-3+8-11");
 }
 
 std::vector<CpuSet> node_sets(const device::CpuLocality& machine) {

@@ -1,0 +1,72 @@
+#include "yoke/train/image/cifar.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+
+namespace yoke::train {
+namespace {
+
+constexpr int64_t kImageBytes = 3 * 32 * 32;
+
+struct CifarFormat {
+  const char* folder;
+  int64_t label_bytes;  // the last one is the target
+  int64_t num_classes;
+};
+
+// Each file has `samples_per_file` images, each after its labels.
+Samples read_files(const std::filesystem::path& dir, const std::vector<std::string>& names, int64_t samples_per_file,
+                   const CifarFormat& format) {
+  const int64_t count = samples_per_file * static_cast<int64_t>(names.size());
+  const Samples samples{at::empty({count, 3, 32, 32}, at::kByte), at::empty({count}, at::kLong)};
+  auto* image = samples.data.mutable_data_ptr<uint8_t>();
+  auto* target = samples.target.mutable_data_ptr<int64_t>();
+  for (const auto& name : names) {
+    const auto path = dir / name;
+    const std::string bytes = read_file(path);
+    const int64_t record_bytes = format.label_bytes + kImageBytes;
+    if (static_cast<int64_t>(bytes.size()) != samples_per_file * record_bytes) {
+      throw Error(ErrorCode::kDataLoss, "{}: expected {} bytes, which are {} images with labels; found {}",
+                  path.string(), samples_per_file * record_bytes, samples_per_file, bytes.size());
+    }
+    for (int64_t i = 0; i < samples_per_file; ++i, ++target, image += kImageBytes) {
+      const char* record = bytes.data() + i * record_bytes;
+      *target = static_cast<uint8_t>(record[format.label_bytes - 1]);
+      if (*target >= format.num_classes) {
+        throw Error(ErrorCode::kDataLoss, "{}: expected labels from 0 to {}, found {} for image {}", path.string(),
+                    format.num_classes - 1, *target, i);
+      }
+      std::memcpy(image, record + format.label_bytes, kImageBytes);
+    }
+  }
+  return samples;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& dir, const CifarFormat& format) {
+  std::error_code unknown;  // reading reports what is missing
+  return std::filesystem::is_directory(dir / format.folder, unknown) ? dir / format.folder : dir;
+}
+
+}  // namespace
+
+Cifar read_cifar10(const std::filesystem::path& dir) {
+  constexpr CifarFormat kFormat{"cifar-10-batches-bin", 1, 10};
+  const auto folder = folder_of(dir, kFormat);
+  std::vector<std::string> names;
+  for (int i = 1; i <= 5; ++i) names.push_back("data_batch_" + std::to_string(i) + ".bin");
+  return {read_files(folder, names, 10000, kFormat), read_files(folder, {"test_batch.bin"}, 10000, kFormat)};
+}
+
+Cifar read_cifar100(const std::filesystem::path& dir) {
+  constexpr CifarFormat kFormat{"cifar-100-binary", 2, 100};
+  const auto folder = folder_of(dir, kFormat);
+  return {read_files(folder, {"train.bin"}, 50000, kFormat), read_files(folder, {"test.bin"}, 10000, kFormat)};
+}
+
+}  // namespace yoke::train

@@ -1,0 +1,25 @@
+// yoke/train/image/cifar.h -- reads the binary versions of CIFAR-10 and CIFAR-100.
+#pragma once
+
+#include <filesystem>
+
+#include "yoke/train/data/samples.h"
+
+namespace yoke::train {
+
+struct Cifar {
+  Samples train;  ///< data uint8 [50000, 3, 32, 32]; target int64 [50000].
+  Samples test;   ///< The same for 10000.
+};
+
+/// Reads data_batch_1.bin to data_batch_5.bin and test_batch.bin, in `dir` or in its folder cifar-10-batches-bin.
+/// Errors  kNotFound and others as errno says; kDataLoss: a file has another size, or a label is over 9. All name the
+///         path; kDataLoss says what was expected and what was found.
+/// Source  the format: https://www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
+Cifar read_cifar10(const std::filesystem::path& dir);
+
+/// The same for train.bin and test.bin, in `dir` or in its folder cifar-100-binary. Targets are the fine labels, 0
+/// to 99.
+Cifar read_cifar100(const std::filesystem::path& dir);
+
+}  // namespace yoke::train

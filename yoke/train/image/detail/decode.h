@@ -1,0 +1,68 @@
+// yoke/train/image/detail/decode.h -- decodes the part of a JPEG or PNG image that a crop needs. Without libtorch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace yoke::train::detail {
+
+/// What a file's header says.
+struct ImageInfo {
+  int width = 0;
+  int height = 0;
+  bool can_shrink = false;  ///< A JPEG can be decoded at a half, a quarter or an eighth of its size.
+};
+
+struct Region {
+  int left = 0;
+  int top = 0;
+  int width = 0;
+  int height = 0;
+};
+
+/// RGB pixels. `region` is in the coordinates of the shrunk image.
+struct Pixels {
+  Region region;
+  std::vector<uint8_t> rgb;  ///< [region.height, region.width, 3], and what is left of a larger image.
+
+  /// Returns memory for `size` bytes; it is not cleared.
+  uint8_t* memory(size_t size) {
+    if (rgb.size() < size) rgb.resize(size);
+    return rgb.data();
+  }
+};
+
+/// Which part to decode, at 1 / shrink of the size. `region` lies within the shrunk image, whose sides are rounded up.
+struct DecodeRequest {
+  int shrink = 1;  ///< 1, or for images that can shrink 2, 4 or 8.
+  Region region;
+};
+
+/// Reads the header, asks `choose` which part to decode, and decodes at least that part. `pixels` may have been used
+/// before; its memory is used again. `name` is the file's name for errors.
+///
+/// Formats  are told by their first bytes: JPEG (baseline, progressive and arithmetic; grey, YCbCr, RGB, CMYK, YCCK)
+///          and PNG (all types). The colours are Pillow's, after convert("RGB"): alpha is dropped, grey becomes three
+///          equal channels, and CMYK is taken as inverted, as Adobe writes it. One difference: of 16 bits of grey the
+///          upper 8 are taken as for colours, while Pillow shows all above 255 as white.
+/// Errors   kDataLoss: another format, a damaged or truncated image, or over `max_pixels` pixels, for which no memory
+/// is
+///          allocated. For a JPEG, data after the region are only searched for the end of the image.
+void decode_image(std::span<const std::byte> bytes, std::string_view name, int64_t max_pixels,
+                  const std::function<DecodeRequest(const ImageInfo&)>& choose, Pixels& pixels);
+
+// The parts of decode_image. `check_size` is called before memory is allocated.
+struct DecodeCalls {
+  std::string_view name;
+  std::function<void(int64_t width, int64_t height)> check_size;
+  const std::function<DecodeRequest(const ImageInfo&)>& choose;
+};
+void decode_jpeg(std::span<const std::byte> bytes, const DecodeCalls& calls, Pixels& pixels);
+void decode_png(std::span<const std::byte> bytes, const DecodeCalls& calls, Pixels& pixels);
+
+}  // namespace yoke::train::detail

@@ -1,0 +1,86 @@
+// yoke/train/image/image_transform.h -- how a JPEG or PNG image becomes a row of a batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "yoke/train/data/loader.h"
+#include "yoke/train/data/sample_random.h"
+#include "yoke/train/data/source.h"
+
+namespace yoke::train {
+
+/// A part of the image with a random area, relative to the image, and a random ratio of width to height.
+struct RandomResizedCrop {
+  double min_area = 0.08;
+  double max_area = 1;
+  double min_ratio = 3.0 / 4;
+  double max_ratio = 4.0 / 3;
+};
+
+/// Each of the first three is multiplied by a random factor from max(0, 1 - x) to 1 + x, and hue is shifted by -x to x
+/// of its circle, in a random order. With 0 a property stays as it is. Hue takes as long as decoding.
+struct ColorJitter {
+  double brightness = 0;
+  double contrast = 0;
+  double saturation = 0;
+  double hue = 0;  ///< At most 0.5.
+};
+
+/// The default is torchvision's evaluation: the shorter side is resized to `shorter_side`, and the centre is taken.
+/// Training adds `.random_crop = RandomResizedCrop{}, .flip_probability = 0.5`.
+struct ImageTransform {
+  int64_t height = 224;
+  int64_t width = 224;
+  int64_t shorter_side = 256;  ///< At least height and width. Not used with random_crop.
+  std::optional<RandomResizedCrop> random_crop;
+  double flip_probability = 0;  ///< Of exchanging left and right.
+  ColorJitter jitter;
+  std::optional<Normalization> normalization;                     ///< One entry or three. If unset, rows are bytes.
+  at::ScalarType dtype = at::kFloat;                              ///< Of normalised rows: kFloat, kBFloat16 or kHalf.
+  at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;  ///< Or ChannelsLast.
+  /// A JPEG is decoded at a half, a quarter or an eighth of its size if that still has at least the pixels of the row.
+  /// Only large photos are. Their pixels then differ somewhat from those of a decoded and resized image.
+  bool shrink_on_decode = true;
+  int64_t max_pixels = 178'956'970;  ///< An image with more is refused. Pillow warns from there on.
+};
+
+/// The mean and standard deviation of ImageNet's training images, which most published models were trained with.
+Normalization imagenet_normalization();
+
+/// Decodes images to rows. The bytes of a row are Pillow's and torchvision's to within 1 (with shrink_on_decode, for
+/// images that are not shrunk), and their normalised values are to the last bit those of ToTensor and Normalize.
+///
+/// Formats  JPEG and PNG, told by their first bytes, and converted to RGB as Pillow does: see docs/images.md. An
+///          orientation in EXIF data is not applied, as in torchvision.
+/// Memory   each thread keeps its buffers for the next image.
+/// Threads  any number, at the same time.
+class ImageDecoder {
+ public:
+  /// Errors  kInvalidArgument: an option that is out of range.
+  explicit ImageDecoder(const ImageTransform& transform);
+
+  const ImageTransform& transform() const;
+
+  /// Returns memory for the batch: [request.size(), 3, height, width].
+  at::Tensor empty(const BatchRequest& request) const;
+
+  /// Makes row `row` of a batch from a file's bytes. `name` is the file's name for errors.
+  /// Errors  kDataLoss: the format is another one, the file is damaged or truncated, or the image has over max_pixels.
+  void decode(std::span<const std::byte> bytes, std::string_view name, SampleRandom& random, const at::Tensor& batch,
+              int64_t row) const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace yoke::train

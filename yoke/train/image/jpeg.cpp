@@ -1,0 +1,177 @@
+// clang-format off
+#include <cstdio>  // first, as jpeglib.h uses it
+#include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
+
+#include <algorithm>
+#include <array>
+#include <csetjmp>
+#include <cstring>
+
+#include "yoke/base/error.h"
+#include "yoke/train/image/detail/decode.h"
+
+namespace yoke::train::detail {
+namespace {
+
+// libjpeg reports an error by a call that must not return. The calls below that may fail are made by `guarded`, to
+// which that call jumps back. Between the two are only libjpeg's frames and functions without C++ objects that need
+// destruction, which a jump would skip.
+struct JpegErrors {
+  jpeg_error_mgr manager;  // first: libjpeg knows its address only
+  jmp_buf back;
+  char message[JMSG_LENGTH_MAX];
+};
+
+[[noreturn]] void jump_back(j_common_ptr common) {
+  auto* errors = reinterpret_cast<JpegErrors*>(common->err);
+  (*common->err->format_message)(common, errors->message);
+  longjmp(errors->back, 1);
+}
+
+// libjpeg decodes damaged data to something, often grey, and only warns. Such a warning is an error here. Warnings
+// about metadata or about superfluous bytes are not, because all pixels are right.
+void on_message(j_common_ptr common, int level) {
+  if (level >= 0) return;  // not a warning
+  switch (common->err->msg_code) {
+    case JWRN_EXTRANEOUS_DATA:    // bytes before a marker
+    case JWRN_TOO_MUCH_DATA:      // more rows than the header says
+    case JWRN_ADOBE_XFORM:        // an unknown colour transform in Adobe's marker
+    case JWRN_JFIF_MAJOR:         // a newer version of JFIF
+    case JWRN_BOGUS_PROGRESSION:  // the order of a progressive image's scans
+    case JWRN_BOGUS_ICC: return;
+    default: jump_back(common);
+  }
+}
+
+struct JpegDecoder {
+  jpeg_decompress_struct info{};
+  JpegErrors errors{};
+  bool created = false;
+
+  JpegDecoder() {
+    info.err = jpeg_std_error(&errors.manager);
+    errors.manager.error_exit = jump_back;
+    errors.manager.emit_message = on_message;
+  }
+  JpegDecoder(const JpegDecoder&) = delete;
+  ~JpegDecoder() {
+    if (created) jpeg_destroy_decompress(&info);
+  }
+};
+
+// Calls step(decoder, argument), and returns whether it succeeded. After a failure the message is in decoder.errors.
+template <typename Argument>
+[[gnu::noinline]] bool guarded(JpegDecoder& decoder, void (*step)(JpegDecoder&, Argument&), Argument& argument) {
+  if (setjmp(decoder.errors.back) != 0) return false;
+  step(decoder, argument);
+  return true;
+}
+
+void read_header(JpegDecoder& decoder, std::span<const std::byte>& bytes) {
+  jpeg_create_decompress(&decoder.info);
+  decoder.created = true;
+  jpeg_mem_src(&decoder.info, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  jpeg_read_header(&decoder.info, TRUE);
+}
+
+void start(JpegDecoder& decoder, const DecodeRequest& request) {
+  auto& info = decoder.info;
+  info.scale_num = 1;
+  info.scale_denom = static_cast<unsigned>(request.shrink);
+  const bool cmyk = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
+  info.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+  jpeg_start_decompress(&info);
+}
+
+// Asks for the region's columns, in whole blocks, and sets `first` and `width` to those that will be decoded. Upsampled
+// colours depend on neighbours, so that two columns more on either side make all of the region as in the whole image.
+struct JpegColumns {
+  JDIMENSION first, width;
+};
+void crop_columns(JpegDecoder& decoder, JpegColumns& columns) {
+  constexpr JDIMENSION kMargin = 2;
+  const auto end = std::min(columns.first + columns.width + kMargin, decoder.info.output_width);
+  columns.first -= std::min(columns.first, kMargin);
+  columns.width = end - columns.first;
+  if (columns.width < decoder.info.output_width) jpeg_crop_scanline(&decoder.info, &columns.first, &columns.width);
+}
+
+struct JpegRows {
+  JDIMENSION first, end;
+  uint8_t* to;
+  size_t row_bytes;
+};
+void read_rows(JpegDecoder& decoder, JpegRows& rows) {
+  auto& info = decoder.info;
+  if (rows.first > 0) jpeg_skip_scanlines(&info, rows.first);
+  uint8_t* to = rows.to;
+  while (info.output_scanline < rows.end) {
+    constexpr JDIMENSION kMost = 8;  // libjpeg gives up to four at a time
+    JSAMPROW pointers[kMost];
+    const JDIMENSION count = std::min(kMost, rows.end - info.output_scanline);
+    for (JDIMENSION i = 0; i < count; ++i) pointers[i] = to + i * rows.row_bytes;
+    to += jpeg_read_scanlines(&info, pointers, count) * rows.row_bytes;
+  }
+}
+
+// Whether the marker of the image's end was read, or is in the bytes that were not. Without it the file is truncated,
+// possibly behind the rows that were needed.
+bool has_end(const jpeg_decompress_struct& info) {
+  if (info.unread_marker == JPEG_EOI || jpeg_input_complete(const_cast<j_decompress_ptr>(&info)) != FALSE) return true;
+  const auto* begin = info.src->next_input_byte;
+  for (const auto* at = begin + info.src->bytes_in_buffer; at - begin >= 2; --at) {
+    if (at[-2] == 0xFF && at[-1] == JPEG_EOI) return true;
+  }
+  return false;
+}
+
+// Pillow's conversion, in place: from four bytes a pixel, which are inverted, to three.
+void cmyk_to_rgb(Pixels& pixels) {
+  const auto count = static_cast<size_t>(pixels.region.width) * static_cast<size_t>(pixels.region.height);
+  const uint8_t* from = pixels.rgb.data();
+  uint8_t* to = pixels.rgb.data();
+  for (size_t i = 0; i < count; ++i, from += 4, to += 3) {
+    std::array<uint8_t, 4> cmyk;
+    std::memcpy(cmyk.data(), from, cmyk.size());
+    for (size_t c = 0; c < 3; ++c) {
+      const int product = (255 - cmyk[c]) * cmyk[3] + 128;
+      to[c] = static_cast<uint8_t>(cmyk[3] - (((product >> 8) + product) >> 8));
+    }
+  }
+}
+
+}  // namespace
+
+void decode_jpeg(std::span<const std::byte> bytes, const DecodeCalls& calls, Pixels& pixels) {
+  JpegDecoder decoder;
+  const auto check = [&](bool succeeded) {
+    if (!succeeded) throw Error(ErrorCode::kDataLoss, "{}: damaged JPEG: {}", calls.name, decoder.errors.message);
+  };
+  check(guarded(decoder, read_header, bytes));
+  const auto& info = decoder.info;
+  calls.check_size(info.image_width, info.image_height);
+  const DecodeRequest request = calls.choose(
+      {.width = static_cast<int>(info.image_width), .height = static_cast<int>(info.image_height), .can_shrink = true});
+  check(guarded(decoder, start, request));
+
+  JpegColumns columns{static_cast<JDIMENSION>(request.region.left), static_cast<JDIMENSION>(request.region.width)};
+  check(guarded(decoder, crop_columns, columns));
+  pixels.region = {.left = static_cast<int>(columns.first),
+                   .top = request.region.top,
+                   .width = static_cast<int>(columns.width),
+                   .height = request.region.height};
+  const size_t row_bytes = static_cast<size_t>(columns.width) * static_cast<size_t>(info.output_components);
+  JpegRows rows{static_cast<JDIMENSION>(request.region.top),
+                static_cast<JDIMENSION>(request.region.top + request.region.height),
+                pixels.memory(row_bytes * static_cast<size_t>(request.region.height)), row_bytes};
+  check(guarded(decoder, read_rows, rows));
+  if (!has_end(info)) {
+    throw Error(ErrorCode::kDataLoss, "{}: truncated JPEG: its {} bytes do not contain the end of the image",
+                calls.name, bytes.size());
+  }
+  if (info.out_color_space == JCS_CMYK) cmyk_to_rgb(pixels);
+}
+
+}  // namespace yoke::train::detail
