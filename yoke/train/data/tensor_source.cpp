@@ -7,12 +7,14 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/train/data/detail/check.h"
 #include "yoke/train/data/detail/gather.h"
+#include "yoke/train/data/detail/normalization_tables.h"
 #include "yoke/train/data/loader.h"
 
 namespace yoke::train {
@@ -86,17 +88,6 @@ void check(const Samples& samples, const LoaderOptions& options) {
   }
 }
 
-template <typename T, typename Round>
-detail::ByteTables<T> make_tables(const Normalization& normalization, Round round) {
-  detail::ByteTables<T> tables(normalization.mean.size());
-  for (size_t c = 0; c < tables.size(); ++c) {
-    // float32 throughout and in this order, like torchvision's ToTensor and Normalize.
-    const auto mean = static_cast<float>(normalization.mean[c]), stddev = static_cast<float>(normalization.stddev[c]);
-    for (size_t x = 0; x < 256; ++x) tables[c][x] = round((static_cast<float>(x) / 255.0f - mean) / stddev);
-  }
-  return tables;
-}
-
 // Gathers rows of the two tensors.
 class TensorSource {
  public:
@@ -107,13 +98,7 @@ class TensorSource {
     if (options.memory_format == at::MemoryFormat::ChannelsLast) data_.split_channels();
     if (!options.normalization) return;
     if (options.normalization->mean.size() > 1 && data_.shape.channels == 1) data_.split_channels();
-    if (options.dtype == at::kFloat) {
-      float_tables_ = make_tables<float>(*options.normalization, [](float value) { return value; });
-    } else if (options.dtype == at::kBFloat16) {
-      half_tables_ = make_tables<uint16_t>(*options.normalization, [](float value) { return c10::BFloat16(value).x; });
-    } else {
-      half_tables_ = make_tables<uint16_t>(*options.normalization, [](float value) { return c10::Half(value).x; });
-    }
+    tables_ = detail::make_normalization_tables(*options.normalization, options.dtype);
   }
 
   Batch batch(const BatchRequest& request) const {
@@ -127,23 +112,43 @@ class TensorSource {
  private:
   void gather_data(std::span<const int64_t> rows, const at::Tensor& to) const {
     const auto* from = static_cast<const std::byte*>(data_.source.const_data_ptr());
-    if (!float_tables_.empty()) {
-      detail::gather_through(reinterpret_cast<const uint8_t*>(from), rows, data_.shape, float_tables_,
-                             static_cast<float*>(to.data_ptr()));
-    } else if (!half_tables_.empty()) {
-      detail::gather_through(reinterpret_cast<const uint8_t*>(from), rows, data_.shape, half_tables_,
-                             static_cast<uint16_t*>(to.data_ptr()));
-    } else {
+    if (!tables_) {
       detail::gather(from, rows, data_.shape, data_.source.element_size(), static_cast<std::byte*>(to.data_ptr()));
+      return;
     }
+    std::visit(
+        [&]<class T>(const detail::ByteTables<T>& tables) {
+          detail::gather_through(reinterpret_cast<const uint8_t*>(from), rows, data_.shape, tables,
+                                 static_cast<T*>(to.data_ptr()));
+        },
+        *tables_);
   }
 
   Column data_, target_;
-  detail::ByteTables<float> float_tables_;  // at most one of the two is filled
-  detail::ByteTables<uint16_t> half_tables_;
+  std::optional<detail::NormalizationTables> tables_;
 };
 
+template <typename T, typename Round>
+detail::ByteTables<T> make_tables(const Normalization& normalization, Round round) {
+  detail::ByteTables<T> tables(normalization.mean.size());
+  for (size_t c = 0; c < tables.size(); ++c) {
+    // float32 throughout and in this order, like torchvision's ToTensor and Normalize.
+    const auto mean = static_cast<float>(normalization.mean[c]), stddev = static_cast<float>(normalization.stddev[c]);
+    for (size_t x = 0; x < 256; ++x) tables[c][x] = round((static_cast<float>(x) / 255.0f - mean) / stddev);
+  }
+  return tables;
+}
+
 }  // namespace
+
+detail::NormalizationTables detail::make_normalization_tables(const Normalization& normalization,
+                                                              at::ScalarType dtype) {
+  if (dtype == at::kFloat) return make_tables<float>(normalization, [](float value) { return value; });
+  if (dtype == at::kBFloat16) {
+    return make_tables<uint16_t>(normalization, [](float value) { return c10::BFloat16(value).x; });
+  }
+  return make_tables<uint16_t>(normalization, [](float value) { return c10::Half(value).x; });
+}
 
 std::function<Batch(const BatchRequest&)> detail::batches_of(const Samples& samples, const LoaderOptions& options) {
   check(samples, options);

@@ -1,8 +1,5 @@
 #include "yoke/train/image/image_transform.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,7 +8,7 @@
 #include <vector>
 
 #include "yoke/train/data/detail/check.h"
-#include "yoke/train/data/detail/gather.h"
+#include "yoke/train/data/detail/normalization_tables.h"
 #include "yoke/train/image/detail/color_jitter.h"
 #include "yoke/train/image/detail/crop.h"
 #include "yoke/train/image/detail/decode.h"
@@ -64,33 +61,21 @@ void check_transform(const ImageTransform& transform) {
   }
 }
 
-// One table per channel, with the bits of torchvision's ToTensor and Normalize.
-template <typename T, typename Round>
-ByteTables<T> make_image_tables(const Normalization& normalization, Round round) {
-  ByteTables<T> tables(3);
-  for (size_t c = 0; c < 3; ++c) {
-    const size_t entry = normalization.mean.size() == 1 ? 0 : c;
-    const auto mean = static_cast<float>(normalization.mean[entry]);
-    const auto stddev = static_cast<float>(normalization.stddev[entry]);
-    for (size_t x = 0; x < 256; ++x) tables[c][x] = round((static_cast<float>(x) / 255.0f - mean) / stddev);
-  }
-  return tables;
-}
-
 using Tables = std::variant<ByteTables<uint8_t>, ByteTables<float>, ByteTables<uint16_t>>;
 
-Tables make_tables(const ImageTransform& transform) {
+// One table per channel.
+Tables make_image_tables(const ImageTransform& transform) {
   if (!transform.normalization) {
     ByteTables<uint8_t> tables(3);
     for (auto& table : tables) std::iota(table.begin(), table.end(), uint8_t{0});
     return tables;
   }
-  const auto& normalization = *transform.normalization;
-  if (transform.dtype == at::kFloat) return make_image_tables<float>(normalization, [](float value) { return value; });
-  if (transform.dtype == at::kBFloat16) {
-    return make_image_tables<uint16_t>(normalization, [](float value) { return c10::BFloat16(value).x; });
-  }
-  return make_image_tables<uint16_t>(normalization, [](float value) { return c10::Half(value).x; });
+  return std::visit(
+      [](auto tables) -> Tables {
+        if (tables.size() == 1) tables.resize(3, tables[0]);
+        return tables;
+      },
+      detail::make_normalization_tables(*transform.normalization, transform.dtype));
 }
 
 // Writes [pixels, 3] bytes as [3, height, width] or [height, width, 3] values.
@@ -151,7 +136,7 @@ struct ImageDecoder::Impl {
 
 ImageDecoder::ImageDecoder(const ImageTransform& transform) {
   check_transform(transform);
-  impl_ = std::make_shared<const Impl>(Impl{transform, make_tables(transform)});
+  impl_ = std::make_shared<const Impl>(Impl{transform, make_image_tables(transform)});
 }
 
 const ImageTransform& ImageDecoder::transform() const { return impl_->transform; }

@@ -1,0 +1,20 @@
+// yoke/train/data/detail/normalization_tables.h -- a Normalization as tables of the 256 values of a byte. Internal.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <variant>
+
+#include "yoke/train/data/detail/gather.h"
+#include "yoke/train/data/loader.h"
+
+namespace yoke::train::detail {
+
+/// Values of float, or the bits of a half-precision type.
+using NormalizationTables = std::variant<ByteTables<float>, ByteTables<uint16_t>>;
+
+/// One table for each entry of `normalization`. REQUIRES: dtype is kFloat, kBFloat16 or kHalf.
+NormalizationTables make_normalization_tables(const Normalization& normalization, at::ScalarType dtype);
+
+}  // namespace yoke::train::detail
