@@ -7,7 +7,7 @@
 #error "another version of fmt defines other templates elsewhere; CMakeLists.txt takes it header-only"
 #endif
 
-// The templates that fmt's headers only declare, as far as yoke uses them.
+// Instantiates those templates that fmt's headers only declare and yoke uses.
 template auto fmt::detail::dragonbox::to_decimal(float) noexcept -> dragonbox::decimal_fp<float>;
 template auto fmt::detail::dragonbox::to_decimal(double) noexcept -> dragonbox::decimal_fp<double>;
 template auto fmt::detail::thousands_sep_impl<char>(locale_ref) -> thousands_sep_result<char>;
