@@ -39,7 +39,7 @@ class ShellOnTerminal {
 
   bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
   bool shows(std::string_view text);
-  /// Waits for a file that a command writes, and returns its first line; empty: there was none in time.
+  /// Waits for a file that a command writes, and returns its first line; empty if the line did not come in time.
   std::string line_of(const std::string& path);
 
   pid_t shell() const { return shell_; }

@@ -99,8 +99,7 @@ class JsonLinesParser : public Parser {
   void take_line(std::string_view line);
   bool take_flat(std::string_view line);
   void add_values();
-  std::vector<std::pair<std::string, double>>
-      numbers_;  ///< This line's. The strings keep their memory for the next one.
+  std::vector<std::pair<std::string, double>> numbers_;  ///< Of the present line; the strings keep their memory.
   size_t num_numbers_ = 0;
   int64_t num_lines_ = 0;
 };
