@@ -114,7 +114,7 @@ void train_network(Options options) {
   double test_loss = 0, accuracy = 0;
   const auto test = [&] { std::tie(test_loss, accuracy) = evaluate(network, data.test, world, precision); };
   auto epochs = run.epochs(loader, options.num_epochs);
-  if (run.epoch() == options.num_epochs) test();  // true if the run had already finished when it was resumed
+  if (run.epoch() == options.num_epochs) test();  // the resumed run was already complete
   for (auto& epoch : epochs) {
     for (const auto& batch : epoch) {
       const auto loss = [&] {

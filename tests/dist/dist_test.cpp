@@ -76,7 +76,7 @@ std::vector<test::Result> under_an_agent(int num_ranks, int per_node, const std:
   return results;
 }
 
-// torchrun's agent serves the store, and rank 0 must not try to.
+// torchrun's agent serves the store, so rank 0 must not try to serve it.
 TEST(Dist, RanksAreClientsOfAnAgentsStore) {
   for (const auto& result : under_an_agent(2, 2, "sum")) EXPECT_THAT(result.out, HasSubstr("sum 3\n"));
 }

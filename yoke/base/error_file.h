@@ -39,7 +39,7 @@ void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& 
 /// Writes the report of this rank if the launcher has asked for one; for programs that catch their errors themselves.
 /// Only the first call has an effect. `type` is the type of the exception: "yoke::Error".
 void record_failure(const std::string& type, const std::string& message) noexcept;
-void record_failure(const std::exception& error) noexcept;  ///< The same with the type of `error`.
+void record_failure(const std::exception& error) noexcept;  ///< Records the type and the message of `error`.
 
 /// From now on an uncaught exception is recorded before it ends the program.
 void record_uncaught_exceptions();

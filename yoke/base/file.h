@@ -42,7 +42,7 @@ std::string read_file(const std::filesystem::path& path);
 /// no device and follows no symbolic link. Errors  as errno says, with the path; kDataLoss: it is not a regular file.
 UniqueFd open_regular_file(const std::filesystem::path& path);
 
-/// Reads a whole file as opened by open_regular_file(). Errors  as there; kDataLoss: it is longer than `max_bytes`.
+/// Reads a whole file by open_regular_file(). Errors  those of that function; kDataLoss: over `max_bytes`.
 std::string read_regular_file(const std::filesystem::path& path, size_t max_bytes);
 
 /// Writes all of `bytes` to `fd`, across short writes and EINTR. `what` names the target in errors.

@@ -1,6 +1,6 @@
-// Compiles fmt once. Header-only, it would be compiled in every file that formats something: 2.3 s each, half of the
-// build. As a shared library it would have to be found at each start, and be on each machine that the command is copied
-// to.
+// Compiles fmt once. Used header-only, fmt would be compiled in every file that formats something: 2.3 s each, half of
+// the build. As a shared library, fmt would have to be found at each start, and be on each machine that the command is
+// copied to.
 #include <fmt/format-inl.h>
 
 #if FMT_VERSION < 90000 || FMT_VERSION >= 100000

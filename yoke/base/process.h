@@ -75,8 +75,8 @@ inline constexpr size_t kMaxMessageFds = 253;
 /// Returns  false with errno if the message was not sent.
 bool send_with_fds(int socket, std::span<const std::byte> bytes, std::span<const int> fds);
 
-/// Receives one message: its bytes into `bytes`, its descriptors, close-on-exec, at the end of `fds`. Blocks until
-/// there is one.
+/// Receives one message: stores its bytes in `bytes`, and appends its descriptors, made close-on-exec, to `fds`. Blocks
+/// until there is a message.
 /// Returns  the number of bytes; 0 at the end of file; -1 with errno.
 ssize_t receive_with_fds(int socket, std::span<std::byte> bytes, std::vector<UniqueFd>& fds);
 

@@ -34,7 +34,7 @@ struct RankEnv {
   int64_t restart_count = 0;
   int64_t max_restarts = 0;
   std::string run_id = "none";
-  std::string role = "default";  ///< torchrun's role; all ranks of a job have the same.
+  std::string role = "default";  ///< torchrun's role, the same for all ranks of a job.
 };
 
 /// Uses the first of these that is there: torchrun's and yoke's variables, an srun step, Open MPI's mpirun, PMI (MPICH,

@@ -164,7 +164,7 @@ std::vector<view::ChartPoint> points_of(const Curve& curve, std::string_view x, 
   return points;
 }
 
-/// Names that tell the runs apart: the last parts of their paths, unless two are the same.
+/// Names that tell the runs apart: the last parts of their paths, or the whole paths if two last parts are equal.
 std::vector<std::string> names_of(const std::vector<Recording>& recordings) {
   std::vector<std::string> names;
   std::set<std::string> different;

@@ -41,7 +41,7 @@ struct VisibleArgs {
   std::string selection() const { return fmt::format("{}", fmt::join(chosen, ",")); }
 };
 
-// ---- another environment --------------------------------------------------------------------------------------------
+// ---- a different environment ----------------------------------------------------------------------------------------
 
 std::string shell_quoted(const std::string& text) {
   std::string result = "'";

@@ -205,7 +205,7 @@ size_t EventParser::take(std::string_view bytes, bool /*is_end*/) {
       return bytes.size();
     }
     const auto size = value_at<uint64_t>(record, 0);
-    // The record is incomplete. If it is the last one of a file that was cut off, the loop ends here too.
+    // The rest of the record was not written yet, or was cut off with the end of the file.
     if (size > record.size() - kHeaderBytes || record.size() - kHeaderBytes - size < kFooterBytes) break;
     const auto event = record.substr(kHeaderBytes, size);
     if (value_at<uint32_t>(record, kHeaderBytes + size) != masked_crc(event)) {

@@ -25,7 +25,7 @@ class OutputBuffer : public std::streambuf {
   std::array<char, 1 << 16> bytes_;
 };
 
-/// The errno with which a stream began to fail; EIO if it has no OutputBuffer.
+/// The errno with which a stream began to fail; EIO if the stream has no OutputBuffer.
 int error_of(const std::ostream& stream);
 
 /// The width of the terminal at standard output, or else the value of COLUMNS, or else 80.

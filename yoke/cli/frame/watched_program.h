@@ -20,7 +20,7 @@ class WatchedProgram {
   WatchedProgram& operator=(const WatchedProgram&) = delete;
   ~WatchedProgram();  ///< A program that has started keeps running. One that has not started never will.
 
-  /// Lets the program begin. Returns 0, or the errno with which it could not be executed.
+  /// Lets the program begin. Returns 0, or the errno of exec if the program could not be executed.
   int start();
 
   pid_t pid() const { return pid_; }
