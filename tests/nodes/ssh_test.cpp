@@ -167,7 +167,7 @@ TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
   EXPECT_THAT(command->err(), HasSubstr("lost host 10.77.0.4: it sent nothing for "));
   network_->mend(3);
   ASSERT_TRUE(command->wait_until([&] { return agent_of(3).has_value(); }, kLong)) << "while the others run";
-  make_file("fail-1");  // ends attempt 1, so that the ranks are restarted
+  make_file("fail-1");  // the next start, whatever its cause
   EXPECT_TRUE(restart_until(*command, 2, 4)) << command->err();
   make_file("done");
   EXPECT_EQ(command->wait().exit_code, 0) << command->err();

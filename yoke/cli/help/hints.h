@@ -9,8 +9,8 @@
 
 namespace yoke::cli {
 
-/// Finds an option of `yoke run` that stands after the program by mistake: the first word there that is such a long
-/// option, or "-n" with a number of ranks. As with torchrun and mpirun, words there belong to the program.
+/// Finds the first word after the program that was probably meant for `yoke run`: a long option of `yoke run`, or "-n"
+/// with a number of ranks. As with torchrun and mpirun, words after the program belong to the program.
 /// `is_missing("--log-dir")` tells whether `yoke run` has this option and was not given it. Pure.
 std::optional<std::string> find_misplaced_option(const std::vector<std::string>& program_and_arguments,
                                                  const std::function<bool(std::string_view)>& is_missing);
