@@ -36,7 +36,7 @@ Installation find_installation();
 /// The role of `yoke agent`, which runs the command of a different host on this host, as a node of that host's job.
 struct AgentRole {
   launch::Channel& channel;          ///< The connection to the head node.
-  std::optional<int64_t> num_ranks;  ///< Replaces the number in the command line.
+  std::optional<int64_t> num_ranks;  ///< The number of ranks, in place of the one in the command line.
   bool heads_terminal = false;       ///< The head node's standard output is a terminal.
 };
 

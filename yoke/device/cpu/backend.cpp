@@ -74,7 +74,7 @@ class CpuBackend : public Backend {
     facts_.name = cpu_name(read_text(sysroot_ / "proc/cpuinfo", 4096).value_or(""));
     facts_.num_cpus = static_cast<int64_t>(all_cpus().size());
     const auto num_nodes = numbered(sysroot_ / "sys/devices/system/node", "node").size();
-    facts_.num_numa_nodes = std::max<int64_t>(1, static_cast<int64_t>(num_nodes));  // 0 without NUMA in the kernel
+    facts_.num_numa_nodes = std::max<int64_t>(1, static_cast<int64_t>(num_nodes));  // 0 if the kernel lacks NUMA
   }
 
   void read_details() {

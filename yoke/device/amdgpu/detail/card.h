@@ -21,7 +21,7 @@ class Card {
 
   /// Returns whether the card is still on the bus.
   bool is_there() const;
-  /// Returns whether the card sleeps, so that reading its sensors would wake it.
+  /// Returns whether the card sleeps. If it does, reading its sensors would wake it.
   bool is_asleep() const;
 
   void read_identity(Facts& facts) const;
