@@ -3,7 +3,7 @@
 //     checkpoint [--mb 500] [--rounds 5] [--folder DIR]
 //
 // Prints one JSON object: the seconds that the training's thread waits, as median and maximum over the rounds of each
-// kind, which take turns; and the seconds until the asynchronous checkpoint is on disk. Each checkpoint is read again,
+// kind, which take turns; and the seconds until the asynchronous checkpoint is on disk. Each checkpoint is read back,
 // and the program ends with status 1 if a bit differs.
 #include <ATen/ops/full.h>
 #include <unistd.h>

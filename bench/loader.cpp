@@ -2,9 +2,9 @@
 //
 //     loader [--workers 2] [--batch 256] [--epochs 9] [--data DIR]
 //
-// Prints one JSON object: for each output, the first epoch (which starts the workers and touches all memory for the
-// first time), and the median and the slowest of the later epochs. Before them, an untimed epoch compares every batch
-// with libtorch's own operations; any difference ends the program with status 1.
+// Prints one JSON object with rates for each output: of the first epoch, which starts the workers and touches all
+// memory for the first time, and the median and the slowest of the later epochs. Before them, an untimed epoch compares
+// every batch with libtorch's own operations; any difference ends the program with status 1.
 #include "yoke/train/data/loader.h"
 
 #include <ATen/ops/equal.h>

@@ -10,7 +10,7 @@ namespace yoke::fakes {
 namespace {
 
 /// libtorch has one flight recorder per process, which adds a group's entry to a map without a lock. Ranks that are
-/// threads crash there about once in thirty runs. So this function switches it off before the first group of this
+/// threads crash there about once in thirty runs. The recorder is therefore switched off before the first group of this
 /// process reads the variable.
 [[maybe_unused]] const int recorder_is_off = setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
 

@@ -9,7 +9,7 @@ namespace yoke::fakes {
 /// tensors yet.
 void count_tensor_bytes();
 
-int64_t tensor_bytes();       ///< Bytes held now, of those allocated since then.
+int64_t tensor_bytes();       ///< Bytes held now in tensors allocated after count_tensor_bytes().
 int64_t peak_tensor_bytes();  ///< The most bytes held at once since the last reset.
 void reset_peak_tensor_bytes();
 

@@ -2,11 +2,11 @@
 //
 //     bench_data_parallel [--rounds 20]
 //
-// torch::nn::parallel::data_parallel itself needs CUDA (its scatter and gather are in libtorch_cuda). Its other two
+// torch::nn::parallel::data_parallel itself needs CUDA (its scatter and gather are in libtorch_cuda). Its two other
 // parts, `replicate` and `parallel_apply`, run on any device, and are combined here with chunk and cat. The device list
-// is {cpu, cpu}: two replicas, two threads. Prints one JSON object: for each model the medians, in milliseconds, of
-// forward and backward, measured in turns; then the side effects of one forward of each. Ends with status 1 if results
-// differ.
+// is {cpu, cpu}: two replicas, two threads. Prints one JSON object: for each model the median times of forward and
+// backward in milliseconds, of all ways measured in turns; then the side effects of a forward of each way. Ends with
+// status 1 if results differ.
 #include "yoke/train/parallel/data_parallel.h"
 
 #include <ATen/Parallel.h>
@@ -72,8 +72,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// The first three run with one thread of libtorch's pool, so that two replicas have two cores. libtorch's
-/// parallel_apply uses that pool, so it is measured separately with two threads, next to one module with the same.
+/// The first three ways run with one thread of libtorch's pool, so that two replicas have two cores. libtorch's
+/// parallel_apply uses that pool, so it is measured separately with two threads, next to one module with two threads.
 nlohmann::json measure(Sequential model, const at::Tensor& x, int rounds) {
   std::vector<double> whole, ours, theirs, whole_with_two, theirs_with_two;
   const auto take = [&](int i, std::vector<double>& into, const auto& forward) {
@@ -101,7 +101,7 @@ nlohmann::json measure(Sequential model, const at::Tensor& x, int rounds) {
           {"libtorch_with_two_threads", median(theirs_with_two)}};
 }
 
-/// The side effects of a training forward.
+/// The side effects that a forward in training mode has.
 template <class F>
 nlohmann::json traces(const F& forward_of) {
   auto model = cnn();

@@ -102,7 +102,7 @@ class ResidualBlock : public nn::Module {
   nn::BatchNorm2d norm1_{nullptr}, norm2_{nullptr}, short_norm_{nullptr};
 };
 
-/// ResNet-20 of He et al., 2015, for images of 32 x 32: three stages of three blocks.
+/// ResNet-20 (He et al., 2015) for images of 32 x 32: three stages of three blocks.
 class ResNet20 : public Classifier {
  public:
   ResNet20() : Classifier({32, 3, 32, 32}, 10) {

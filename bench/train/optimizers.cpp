@@ -3,8 +3,8 @@
 //
 //     bench_optimizers [--seconds 0.2]        # for each measurement
 //
-// Networks 64-h-h-10 with ReLU, h = 64 and 256, batch 64, one thread. Prints one JSON object with microseconds, medians
-// over chunks of 50 steps, by "WIDTH OPTIMIZER step|whole yoke|libtorch". Before that, 30 steps of yoke's and of
+// Networks 64-h-h-10 with ReLU, h = 64 and 256, batch 64, one thread. Prints one JSON object: microseconds per step, as
+// medians over chunks of 50 steps, by "WIDTH OPTIMIZER step|whole yoke|libtorch". Before, 30 steps of yoke's and of
 // libtorch's optimizer are compared; a difference beyond rounding ends the program with status 1.
 #include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
@@ -60,7 +60,7 @@ struct Network {
   at::Tensor x = at::arange(64 * 64, at::kDouble).cos().to(at::kFloat).view({64, 64}), y = at::arange(64).remainder(10);
 };
 
-// One optimizer in both libraries, as functions.
+// One optimizer of either library, as functions.
 struct Stepper {
   std::function<void()> step, zero_grad;
 };
@@ -114,7 +114,7 @@ bool agree(const Case& one) {
   return true;
 }
 
-// Appends the microseconds per call of one chunk to `times`.
+// Times the calls of one chunk, and appends the microseconds per call to `times`.
 std::vector<double> time_chunk(std::vector<double> times, const std::function<void()>& call) {
   const auto start = Clock::now();
   for (int i = 0; i < kChunk; ++i) call();

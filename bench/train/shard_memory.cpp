@@ -7,7 +7,7 @@
 //   done
 //
 // held: bytes of tensors between two steps, counted at libtorch's allocator. resident: growth of RssAnon. peak: the
-// most bytes of tensors at once during a step, including activations and messages. MB is 10^6 bytes.
+// most bytes of tensors at any moment of a step, including activations and messages. MB is 10^6 bytes.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <malloc.h>

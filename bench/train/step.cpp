@@ -7,7 +7,7 @@
 //       one, data-parallel: without a launcher, two batches at once, by two threads
 //
 // Rank 0 prints JSON: the median and the 99th percentile of its steps in ms, the largest resident memory of all ranks,
-// and the losses of the first steps, which show that all sides do the same work.
+// and the losses of the first steps, which show that yoke and its peer do the same work.
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 

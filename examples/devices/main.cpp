@@ -2,7 +2,7 @@
 //
 //   CUDA_VISIBLE_DEVICES=$(build/wait_for_gpu 60) ./train      # at most a minute
 //
-// The program only looks and does not reserve the GPU, so a different program may take it meanwhile.
+// The program does not reserve the GPU, so a different program may take it meanwhile.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>

@@ -32,8 +32,8 @@ torch::nn::Sequential make_model() {
 void run_training(int64_t epochs, const std::set<std::string>& words) {
   constexpr int64_t kGlobalBatch = 256;  // over all ranks, so that the result hardly depends on their number
   yoke::dist::World world;               // joins the other ranks, or runs alone without a launcher
-  train::Run run(world, {.name = "first", .resume = words.contains("--resume")});  // its folder is runs/first
-  run.fix("epochs", epochs, words.contains("--epochs"));                           // a resumed run keeps them
+  train::Run run(world, {.name = "first", .resume = words.contains("--resume")});  // the run's folder is runs/first
+  run.fix("epochs", epochs, words.contains("--epochs"));                           // a resumed run keeps its epochs
 
   train::seed({.seed = 1});  // same seed on all ranks: they make the same data and the same initial weights
   const auto samples = make_spirals(8192);
@@ -46,7 +46,7 @@ void run_training(int64_t epochs, const std::set<std::string>& words) {
 
   run.state().add("model", net).add("optimizer", optimizer).add_generators();
   for (auto& epoch : run.epochs(loader, epochs)) {
-    for (auto& [points, target] : epoch) {  // this rank's share, on its device
+    for (auto& [points, target] : epoch) {  // the samples of this rank, on its device
       optimizer.zero_grad();
       const auto logits = net(points);
       const auto loss = torch::nn::functional::cross_entropy(logits, target);

@@ -13,7 +13,7 @@ namespace {
 constexpr int kSuccess = 0, kInvalidValue = 1, kNotInitialized = 3, kNoDevice = 100;
 int visible_devices = -1;
 
-/// Reads CUDA_VISIBLE_DEVICES as the driver reads a list of indices: up to the first device that does not exist.
+/// Counts the GPUs of CUDA_VISIBLE_DEVICES as the driver does: up to the first index whose device does not exist.
 int count_visible(int present, const char* visible) {
   if (visible == nullptr) return present;
   std::string_view rest(visible);

@@ -1,9 +1,9 @@
 // Two GPUs, `cuda:0` and `cuda:1`, that use the host's memory and the CPU's kernels. Tensors can be created on them,
 // moved, multiplied and differentiated. Each has its own queue and engine thread, and an operation that mixes devices
-// fails as on real GPUs. Linked into a test program as an object, it registers itself before main: libtorch's hooks and
-// device guard, a boxed kernel for every operator that has no kernel for CUDA, and a plug of yoke. It has one
-// synchronous stream, so it cannot detect a missing wait. It cannot be used together with a real libtorch_cuda: set
-// YOKE_DEVICE=cpu.
+// fails as on real GPUs. When this object file is linked into a test program, it registers before main: libtorch's
+// hooks and device guard, a boxed kernel for every operator that has no kernel for CUDA, and a plug of yoke. Each GPU
+// has one synchronous stream, so a missing wait cannot be detected. It cannot be used together with a real
+// libtorch_cuda; in that case set YOKE_DEVICE=cpu.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -78,7 +78,7 @@ struct Guard : c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {}
 };
 
-/// Returns the same memory as a tensor of a different device. It keeps the original storage alive.
+/// Returns a tensor of a different device with the same memory. The original storage is kept alive.
 at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const void*, c10::Storage>& storages) {
   const auto* key = tensor.storage().unsafeGetStorageImpl();
   auto found = storages.find(key);
@@ -88,7 +88,7 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const vo
     found =
         storages.emplace(key, c10::Storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(data)))
             .first;
-    // For results that go back to the fake device.
+    // The way back, for results that must become tensors of the fake device.
     storages.emplace(found->second.unsafeGetStorageImpl(), tensor.storage());
   }
   const auto backend = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
@@ -101,7 +101,7 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const vo
   return result;
 }
 
-/// One call of an operator on the host: its tensors and their aliases there.
+/// One call of an operator on the host: its tensors, and their aliases on the host.
 struct Call {
   std::optional<c10::Device> device;
   std::map<const void*, c10::Storage> storages;
@@ -194,7 +194,7 @@ __attribute__((constructor)) void register_host_gpus() {
 
   static torch::Library all(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
-  // This operator has one kernel for all devices, which looks for a part of CUDA.
+  // CUDA's kernel of this operator is the one for all devices, which needs a part of CUDA that is not here.
   static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   aten.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 

@@ -1,7 +1,7 @@
 // fakes/nvml/call.h -- the common beginning and end of all functions of the fake.
 //
-// A call finds the current state, the device of its handle, and the errors and delays that the state specifies; then
-// its own part runs. No exception crosses the C interface.
+// A call finds the current state and the device of its handle, applies the errors and delays that the state specifies,
+// and then runs its own code. No exception crosses the C interface.
 #pragma once
 
 #include <memory>
@@ -12,18 +12,18 @@
 
 namespace yoke::fake_nvml {
 
-/// The device that a handle means. Handles are numbers, so they stay valid when the state is read again.
+/// The device that a handle stands for. Handles are numbers, so they stay valid when the state is read again.
 struct Place {
   size_t device = 0;
   int instance = -1;  ///< Number of the MIG instance; -1 is the device itself.
 };
 Handle handle_of(Place place);
 
-/// A device or MIG instance during one call.
+/// The device or MIG instance on which a function is called.
 struct Target {
   const State& state;
   const Json& device;  ///< The whole device, even if the handle is that of an instance.
-  const Json& fields;  ///< The instance, or the device.
+  const Json& fields;  ///< The fields of the instance, or of the device if there is no instance.
   Place place;
 
   bool is_instance() const { return place.instance >= 0; }
@@ -40,24 +40,24 @@ int store(Answer answer, Number* out) {
   return answer.status;
 }
 
-/// NVML's three forms of one bus address; the ids of the chip are 0.
+/// NVML's structure, with a bus address in its three forms; the ids of the chip are 0.
 PciInfo pci_info(const std::string& bus_id);
 
-/// Stores `text` as the C interface returns it: INSUFFICIENT_SIZE if it does not fit.
+/// Stores `text` as the C interface returns it. Returns INSUFFICIENT_SIZE if it does not fit.
 int store_text(const Json& text, char* out, Size length);
 
-/// Converts the "D:B:S" forms in programs and state files to a bus id as NVML writes it. Empty if `text` has another
-/// form.
+/// Converts a bus id in one of the forms "D:B:S" that programs and state files use to the form that NVML writes. Empty
+/// if `text` has a different form.
 std::string full_bus_id(const std::string& text);
 
-/// Counts the calls of nvmlInit minus those of nvmlShutdown.
+/// Adds `count` to the calls of nvmlInit minus those of nvmlShutdown.
 void add_user(int count);
 bool is_initialised();
 
 /// Waits and fails as the tables "errors" and "hang_s" of `object` specify for `function`.
 int trouble(const Json& object, const char* function);
 
-/// Returns the status of `body(state)`, for functions of the whole library.
+/// Returns the status of `body(state)`. For functions of the whole library.
 template <typename Body>
 int on_system(const char* function, Body body) noexcept {
   try {
@@ -74,10 +74,10 @@ int on_system(const char* function, Body body) noexcept {
 /// Finds the device of `handle`; kInvalidArgument if there is none.
 int find(const State& state, Handle handle, Place& place);
 
-/// The trouble() of the device and of the instance at `place`.
+/// Calls trouble() for the device and for the instance at `place`.
 int trouble_at(const State& state, Place place, const char* function);
 
-/// Returns the status of `body(target)`, for functions of a device.
+/// Returns the status of `body(target)`. For functions of a device.
 template <typename Body>
 int on_device(const char* function, Handle handle, Body body) noexcept {
   return on_system(function, [&](const State& state) -> int {

@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 using testing::ElementsAre;
 using namespace std::chrono_literals;
 
-/// One of the two builds of the fake; never closed, like a driver's library.
+/// One of the two builds of the fake. It is never closed, like a driver's library.
 class Library {
  public:
   explicit Library(const char* file) : library_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
@@ -83,7 +83,7 @@ class FakeNvml : public testing::Test {
     return handle;
   }
 
-  /// The number that a function writes; if it fails, its status, negated.
+  /// The number that a function writes, or its negated status if it fails.
   template <typename Number = Size, typename... Args>
   int64_t number(const char* name, Handle handle, Args... args) {
     Number value = 0;

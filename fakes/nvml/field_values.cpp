@@ -1,4 +1,4 @@
-// The fake's field values, by number, and the functions that exist, but return "not supported".
+// The fake's field values, by number; and functions that exist, but return "not supported".
 #include <chrono>
 #include <string>
 
@@ -130,8 +130,8 @@ int nvmlDeviceGetFieldValues(Handle device, int count, FieldValue* values) {
   });
 }
 
-// The driver exports these functions, and monitors fail without some of them. Arguments other than the handle are
-// ignored: nothing is written.
+// The driver exports these functions, and monitors fail without some of them. The fake writes nothing to their
+// arguments and uses only the handle.
 #define NOT_SUPPORTED(name)                                                          \
   int name(Handle device) {                                                          \
     return on_device(__func__, device, [](const Target&) { return kNotSupported; }); \

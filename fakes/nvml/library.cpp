@@ -86,7 +86,7 @@ class EventSets {
     return true;
   }
 
-  /// Takes the next XID error of a registered device; kTimeout if there is none now.
+  /// Takes the next XID error of a registered device. Returns kTimeout if there is no error now.
   int take(const State& state, EventSet set, Event& event) {
     const std::scoped_lock lock(mutex_);
     const auto found = sets_.find(set);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kInternal = 0, kNode = 40, kSystem = 50;
 
-/// The level that nvidia-smi writes as "PIX" in the topology matrix.
+/// Converts a level as nvidia-smi writes it in the topology matrix, such as "PIX".
 int level_of(const Json& text) {
   constexpr struct {
     const char* name;
@@ -49,7 +49,7 @@ bool is_device(const State& state, const std::string& bus_id) {
                      [&](const Json& device) { return full_bus_id(device.value("pci_bus_id", "")) == bus_id; });
 }
 
-/// Whether two devices are linked with each other, or both with one switch.
+/// Whether two devices are linked with each other, or linked with the same switch.
 bool are_linked(const State& state, size_t a, size_t b) {
   const auto bus_id_of = [&](size_t i) { return full_bus_id(state.devices[i].value("pci_bus_id", "")); };
   for (const Json& link : member(state.devices[a], "nvlinks")) {
@@ -64,8 +64,8 @@ bool are_linked(const State& state, size_t a, size_t b) {
   return false;
 }
 
-/// Calls `body(state, link)` for the link's entry. A GPU without links supports no number; on others, numbers after the
-/// last link are invalid.
+/// Calls `body(target, entry)` with the entry of link number `link`. A GPU without links returns "not supported" for
+/// every number, other GPUs return "invalid argument" for numbers after their last link.
 int on_link(const char* function, Handle handle, Size link, auto body) {
   return on_device(function, handle, [&](const Target& target) -> int {
     const Json& links = member(target.fields, "nvlinks");
@@ -98,7 +98,7 @@ int processors(const char* function, Handle handle, Size num_words, unsigned lon
   });
 }
 
-/// `body(state, index, index)` for two whole devices.
+/// Calls `body(state, index, index)` for two handles of whole devices.
 int on_two(const char* function, Handle first, Handle second, auto body) {
   return on_device(function, first, [&](const Target& a) -> int {
     Place b;

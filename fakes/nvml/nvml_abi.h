@@ -41,8 +41,8 @@ enum Status : int {
   kUnknown = 999,
 };
 
-inline constexpr Wide kMemoryUnknown = ~0ULL;  // for a process
-inline constexpr Size kNoInstance = ~0U;       // GPU instance and compute instance without MIG
+inline constexpr Wide kMemoryUnknown = ~0ULL;  // a process whose memory is not known
+inline constexpr Size kNoInstance = ~0U;       // the ids of GPU instance and compute instance without MIG
 inline constexpr Wide kXidEvent = 8;
 
 struct PciInfo {

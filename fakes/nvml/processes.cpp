@@ -87,7 +87,7 @@ int list(const char* function, Handle handle, char type, int version, Size* coun
   });
 }
 
-/// One sample of each process with any utilisation, a sixth of a second old like the driver's.
+/// One sample for each process with any utilisation. Like the driver's samples, they are a sixth of a second old.
 std::vector<ProcessSample> samples_of(const Target& target, Wide last_seen_us) {
   using namespace std::chrono;
   constexpr Wide kPeriodUs = 166667;

@@ -39,7 +39,7 @@ int number(const char* function, Handle handle, const char* group, const char* n
   return on_device(function, handle, [&](const Target& target) { return store(target.number(group, name), out); });
 }
 
-/// One of several numbers; `names` has the order of an enumeration in nvml.h.
+/// Returns the number in the field `names[which]`; the order of `names` is that of an enumeration in nvml.h.
 template <size_t count>
 int choice(const char* function, Handle handle, const char* group, const char* const (&names)[count], unsigned which,
            auto* out) {
@@ -54,7 +54,7 @@ int text(const char* function, Handle handle, const char* name, char* out, Size 
                    [&](const Target& target) { return store_text(member(target.fields, name), out, length); });
 }
 
-/// Two numbers that NVML gives together, as a current and a pending mode.
+/// Returns two numbers that NVML gives together, such as a current and a pending mode.
 int pair(const char* function, Handle handle, const char* group, const char* first, const char* second, Size* a,
          Size* b) {
   return on_device(function, handle, [&](const Target& target) {

@@ -86,8 +86,8 @@ void check_device(const Json& device, const std::string& where) {
 
 Json object_or_empty(const Json& value) { return value.is_object() ? value : Json::object(); }
 
-/// Identifies the version of the file that was read. Its times alone are too coarse if writes follow each other
-/// quickly.
+/// Identifies the version of the file that was read. The times in it are not enough, because they are too coarse if
+/// writes follow each other quickly.
 using Stamp = std::tuple<dev_t, ino_t, off_t, time_t, long, time_t, long>;
 
 Stamp stamp_of(const struct stat& info) {

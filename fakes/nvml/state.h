@@ -13,7 +13,7 @@ namespace yoke::fake_nvml {
 
 using Json = nlohmann::json;
 
-/// A value of the state at one moment. `number` is valid if `status` is kSuccess.
+/// The value of a field at one moment. `number` is valid if `status` is kSuccess.
 struct Answer {
   int status;
   double number;
@@ -21,22 +21,22 @@ struct Answer {
 
 struct State {
   Json root;                  ///< The file without its devices.
-  std::vector<Json> devices;  ///< Each one complete: defaults stand for fields that the file leaves out.
-  double since = 0;           ///< Start of the values that change over time, in seconds of the Unix clock.
+  std::vector<Json> devices;  ///< With defaults for the fields that the file leaves out.
+  double since = 0;           ///< The time at which values that change over time start, as Unix time.
   double step_s = 1;          ///< Duration of each entry in a list of values.
 };
 
 /// The current state, shared and immutable; null if no usable file has been read yet.
 std::shared_ptr<const State> current_state();
 
-/// The state that `text` describes, from a file modified at that time. Throws std::exception that says what is wrong.
+/// Parses the text of a state file modified at `modified_at`. Throws a std::exception that says what is wrong.
 State parse_state(const std::string& text, double modified_at);
 
-/// The present meaning of `value`. A number or boolean means itself; a list means one of its entries, by time;
-/// {"start", "per_second"} grows; a name is an error ("lost"); null or a missing value means "not supported".
+/// The present meaning of `value`: a number or boolean is itself; a list is its entry for the present time; {"start",
+/// "per_second"} is a number that grows; a name is an error ("lost"); null or a missing value is "not supported".
 Answer resolve(const State& state, const Json& value);
 
-/// The member `name` of `object`, or the member `member` of that; null if there is none.
+/// The member `name` of `object`, or the member `member` of that one; null if there is none.
 const Json& member(const Json& object, const char* name);
 const Json& member(const Json& object, const char* name, const char* inner);
 

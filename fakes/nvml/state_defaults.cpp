@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// An idle GPU of a DGX A100 with driver 580. null means that this model does not support it.
+// An idle GPU of a DGX A100 with driver 580. null: this model does not support the field.
 constexpr const char* kDevice = R"({
   "name": "NVIDIA A100-SXM4-80GB",
   "uuid": "", "serial": "", "pci_bus_id": "", "minor_number": 0,

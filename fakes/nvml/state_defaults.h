@@ -8,7 +8,7 @@ namespace yoke::fake_nvml {
 
 constexpr size_t kMaxDevices = 256;
 
-/// Objects that hold every known field; an empty object allows any name.
+/// Objects that contain every known field. Where such an object is empty, any name is allowed.
 const nlohmann::json& known_root();
 const nlohmann::json& known_device();
 const nlohmann::json& known_instance();
@@ -17,7 +17,7 @@ const nlohmann::json& known_process();
 /// An idle A100 at position `index`, with its own names, numbers and bus id.
 nlohmann::json default_device(size_t index);
 
-/// Fills in the fields of the MIG instances of `device` that follow from their profile, such as "3g.40gb".
+/// Fills in those fields of the MIG instances of `device` that follow from their profiles, such as "3g.40gb".
 void complete_instances(nlohmann::json& device);
 
 }  // namespace yoke::fake_nvml

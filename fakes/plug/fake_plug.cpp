@@ -1,5 +1,5 @@
-// A GPU plug without a GPU: it registers with libtorch as libtorch_cuda does (device hooks, device guard). So, as with
-// the real one, libtorch sees it only if it is loaded early enough. It has one device, `cuda:0`, with Gloo's
+// A GPU plug without a GPU: it registers device hooks and a device guard with libtorch as libtorch_cuda does. Therefore
+// libtorch sees it only if it is loaded early enough, like the real one. It has one device, `cuda:0`, with Gloo's
 // collectives. Tensors cannot be created on it.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>

@@ -16,7 +16,7 @@ class FixtureTree {
     auto name = (std::filesystem::temp_directory_path() / "yoke-test-XXXXXX").string();
     path_ = mkdtemp(name.data());
   }
-  /// A copy of these folders of a machine that make-sysroot made, which the test may change.
+  /// Copies `folders` from `machine`, which make-sysroot made. The test may change the copy.
   FixtureTree(const std::filesystem::path& machine, const std::vector<std::string>& folders) : FixtureTree() {
     namespace fs = std::filesystem;
     for (const auto& folder : folders) {

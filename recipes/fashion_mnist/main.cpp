@@ -28,7 +28,7 @@ using namespace yoke;
 
 /// Settings that the command line cannot change. They were found by a search; see README.md.
 struct Preset {
-  /// The batch size of all ranks together, so that the accuracy does not depend on their number.
+  /// The number of samples per step of all ranks together, so that the accuracy does not depend on the number of ranks.
   int64_t global_batch = 256;
   double max_lr = 0.2;
   double momentum = 0.9;
@@ -83,7 +83,7 @@ void train_network(Options options) {
   run.fix("seed", options.seed, options.given.contains("--seed"));
   run.fix("precision", options.precision, options.given.contains("--precision"));
   run.fix("deterministic", options.deterministic, options.given.contains("--deterministic"));
-  run.fix("samples_per_step", samples_per_step, /*given=*/true);  // checked on resume, since ranks may differ
+  run.fix("samples_per_step", samples_per_step, /*given=*/true);  // checked on resume: the number of ranks may differ
   if (options.deterministic) at::set_num_threads(1);
 
   const auto data = train::read_fashion_mnist(options.data);
@@ -114,7 +114,7 @@ void train_network(Options options) {
   double test_loss = 0, accuracy = 0;
   const auto test = [&] { std::tie(test_loss, accuracy) = evaluate(network, data.test, world, precision); };
   auto epochs = run.epochs(loader, options.num_epochs);
-  if (run.epoch() == options.num_epochs) test();  // the run had finished before
+  if (run.epoch() == options.num_epochs) test();  // the resumed run was already complete
   for (auto& epoch : epochs) {
     for (const auto& batch : epoch) {
       const auto loss = [&] {

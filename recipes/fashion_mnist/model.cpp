@@ -33,8 +33,8 @@ at::Tensor Network::forward(const at::Tensor& x) {
 void to_channels_last(nn::Module& module) {
   for (auto& parameter : module.parameters()) {
     if (parameter.dim() != 4) continue;
-    // contiguous(ChannelsLast) does not suffice: with one input channel, any layout counts as channels_last. Gradients
-    // have the real layout, which would then not match that of the buckets.
+    // Not contiguous(ChannelsLast): with one input channel, it takes any layout for channels_last and changes nothing.
+    // Gradients are in channels_last, so their layout would not match that of the buckets.
     const auto options = parameter.options().memory_format(at::MemoryFormat::ChannelsLast);
     parameter.set_data(at::empty(parameter.sizes(), options).copy_(parameter.detach()));
   }

@@ -9,12 +9,12 @@
 
 namespace fashion_mnist {
 
-/// It has two convolutions, each pooled before its batch norm (which takes a quarter of the work of the opposite
-/// order), and two linear layers. 309,786 parameters. The first layer is narrow because it sees the most pixels.
+/// Two convolutions, each followed by pooling and then batch norm (a quarter of the work of the opposite order), and
+/// two linear layers. 309,786 parameters. The first layer is narrow because it sees the most pixels.
 class Network : public torch::nn::Module {
  public:
   Network();
-  /// x [batch, 1, 28, 28] in channels_last, float or bfloat16; gives logits [batch, 10].
+  /// Maps x [batch, 1, 28, 28], which is in channels_last, float or bfloat16, to logits [batch, 10].
   at::Tensor forward(const at::Tensor& x);
 
  private:

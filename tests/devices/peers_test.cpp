@@ -1,5 +1,5 @@
-// Compares yoke field by field with gpustat and nvitop on the same driver. record-monitors recorded their values in
-// tests/reference/monitors; with YOKE_PEER_MONITORS=/path/of/python they run again.
+// Compares yoke field by field with gpustat and nvitop on the same driver. record-monitors recorded the values of these
+// two in tests/reference/monitors; with YOKE_PEER_MONITORS=/path/of/python they are run again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// Null equals "N/A"; the case of text is ignored.
+/// Whether two values are equal, where null equals "N/A" and the case of text is ignored.
 bool is_equal(const Json& ours, const Json& theirs) {
   if (ours.is_null() || theirs.is_null()) return ours.is_null() && theirs.is_null();
   if (ours.is_string() && theirs.is_string()) return lower(ours) == lower(theirs);
@@ -91,7 +91,7 @@ std::vector<Pair> against_nvitop(const Json& ours, const Json& theirs) {
       {"max SM clock", ours["clock_sm_max_mhz"], known(theirs["max_sm_clock"])},
       {"compute capability", ours["compute_capability"], known(theirs["compute_capability"])},
   };
-  // If GPU and CPU share their memory, nvitop shows that of the machine; yoke shows it in the row of the CPU.
+  // If GPU and CPU share their memory, nvitop shows the machine's memory here; yoke shows it in the row of the CPU.
   if (ours["memory_total_bytes"].is_null()) {
     std::erase_if(
         pairs, [](const Pair& pair) { return pair.name.starts_with("memory_") && pair.name != "memory_utilization"; });
@@ -141,7 +141,7 @@ TEST_P(Peers, ShowTheSameNumbers) {
     const auto& gpus = peers["gpustat"]["gpus"];
     ASSERT_EQ(gpus.size(), ours.size());
     for (size_t i = 0; i < ours.size(); ++i) {
-      if (ours[i]["state"] == "lost") continue;  // gpustat shows its name in brackets
+      if (ours[i]["state"] == "lost") continue;  // gpustat shows the name of a lost GPU in brackets
       compare("gpustat", ours[i], against_gpustat(ours[i], gpus[i]));
       // gpustat leaves out processes that are not in /proc, and does not show MIG instances.
       if (!ours[i]["instances"].empty()) continue;

@@ -76,7 +76,7 @@ std::vector<test::Result> under_an_agent(int num_ranks, int per_node, const std:
   return results;
 }
 
-// torchrun's agent serves the store, and rank 0 must not try to.
+// torchrun's agent serves the store, so rank 0 must not try to serve it.
 TEST(Dist, RanksAreClientsOfAnAgentsStore) {
   for (const auto& result : under_an_agent(2, 2, "sum")) EXPECT_THAT(result.out, HasSubstr("sum 3\n"));
 }
@@ -208,8 +208,8 @@ TEST(Dist, ThePlugComesBeforeLibtorchIsAsked) {
   const auto early = run({.argv = {YOKE_PLUG_PROGRAM}, .environment = fakes});
   EXPECT_EQ(early.out, "libtorch sees 1\nset_device 0\ndevice cuda:0\n") << early.err;
 
-  // The same plug is loaded after the first backward, when libtorch has already cached that there is no GPU. So the
-  // order matters.
+  // Here the same plug is loaded after the first backward, when libtorch has already cached that there is no GPU, so
+  // the plug comes too late.
   auto without_plug = fakes;
   without_plug.emplace_back("YOKE_DEVICE", "cpu");
   const auto late =
@@ -234,8 +234,8 @@ TEST(Dist, AGpuWithoutAPlugIsNotQuietlyTheCpu) {
   EXPECT_THAT(missing.out, HasSubstr("YOKE_DEVICE=cpu"));
 }
 
-/// Runs the program with the /sys of a LUMI-G node and with a /dev/kfd; nullopt: mount namespaces are not possible
-/// here.
+/// Runs the program with the /sys of a LUMI-G node and with a /dev/kfd. Returns nullopt if mount namespaces are not
+/// possible here.
 std::optional<test::Result> run_on_lumi(std::vector<std::pair<std::string, std::string>> environment) {
   constexpr auto kMounts =
       "mount --rbind /dev /mnt && mount -t tmpfs none /dev && ln -s /mnt/urandom /dev/urandom && : > /dev/kfd && "

@@ -1,13 +1,12 @@
 // One rank of a job, for the black-box tests of World.
 //
-//   rank_program sum [TIMEOUT_MS]       one all_reduce of rank + 1; prints it. Then the same in a second World
+//   rank_program sum [TIMEOUT_MS]       prints an all_reduce of rank + 1; then repeats this in a second World
 //   rank_program groups [TIMEOUT_MS]    sums of the ranks along both axes of a mesh of two rows, and on this host
-//   rank_program throw|kill|hang RANK [TIMEOUT_MS]   that rank fails between the first collective and the second
+//   rank_program throw|kill|hang RANK [TIMEOUT_MS]   rank RANK fails between the first collective and the second
 //   rank_program mismatch               rank 0 reduces more numbers than the others
-//   rank_program steps                  asks should_stop() after each collective; prints "stepping", and the step at
-//   which
-//                                       it stopped
-//   rank_program no-step RANK [TIMEOUT_MS]   the same without collectives; that rank hangs after its third step
+//   rank_program steps                  asks should_stop() after each collective; prints "stepping", and the number
+//                                       of the step at which it stopped
+//   rank_program no-step RANK [TIMEOUT_MS]   like steps, without collectives; rank RANK hangs after its third step
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -33,7 +32,7 @@ double sum_over_ranks(yoke::dist::Group& group) {
 void print_sums_of_groups(yoke::dist::World& world) {
   yoke::dist::Mesh mesh(world, {{"replicate", 2}, {"shard", world.size() / 2}});
   auto here = world.of_this_host();
-  for (int i = 0; i < 20; ++i) {  // ranks come to each at different times
+  for (int i = 0; i < 20; ++i) {  // ranks reach each sum at different times
     if (world.rank() % 3 == i % 3) usleep(1000);
     sum_over_ranks(mesh["shard"]);
     if (sum_over_ranks(mesh["replicate"]) != sum_over_ranks(mesh["replicate"])) throw std::runtime_error("mixed");

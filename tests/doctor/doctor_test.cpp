@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-/// "fail ecc 2" of each finding.
+/// Each finding as text, such as "fail ecc 2".
 std::vector<std::string> found(const Result& result) {
   std::vector<std::string> lines;
   const auto json = Json::parse(result.out);

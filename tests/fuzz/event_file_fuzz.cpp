@@ -1,4 +1,4 @@
-// Any bytes as an event file: read without an error, and the same values come whatever the pieces are.
+// Reads any bytes as an event file: there is no error, and the values are the same for pieces of any size.
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -38,7 +38,7 @@ uint32_t masked(std::string_view bytes) { return std::rotr(yoke::crc32c(bytes), 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   if (values_of(bytes, bytes.size() + 1) != values_of(bytes, 5)) std::abort();
-  // Checksums keep out nearly every input, so it comes once more as the content of a record.
+  // Checksums keep out nearly every input, so the input is also read as the content of a valid record.
   std::string record;
   append(record, size, 8);
   append(record, masked(record), 4);

@@ -1,6 +1,6 @@
 // Reads any bytes as the files of a process in /proc, and checks what must hold for all of them.
 //
-// Input: stat, cgroup, environ, then a name and arguments for each parent, between bytes 0xF8, which no UTF-8 has.
+// Input: stat, cgroup, environ, then each parent's name and arguments, separated by 0xF8, which UTF-8 never has.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

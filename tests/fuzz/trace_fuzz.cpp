@@ -1,5 +1,5 @@
-// Traces come by mail and from runs that were killed: whatever the bytes are, they are refused with an Error, or judged
-// with shares that are shares, the same in pieces of any size, and shown without anything that a terminal obeys.
+// Reads any bytes as a trace, in pieces of different sizes: it is refused with an Error, or judged with shares from 0
+// to 100 %, and shown without escape sequences. Traces may come by mail or from a run that was killed.
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // Puts any bytes into the variables that hide devices, on five machines, and checks what must hold for all of them.
 //
-// Input: a byte for the machine, a byte that says which variables are set, then their values between NULs.
+// Input: a byte for the machine, a byte that says which variables are set, then their values, separated by NULs.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -206,11 +206,11 @@ TEST_F(JobsOf, RootSeesTheJobOfAnotherUser) {
   EXPECT_EQ(job.wait().exit_code, 143);
 }
 
-/// Listens as a different user, under the name of a job, and answers like one. `is_full`: its queue is full, so that
-/// clients cannot connect.
+/// Listens under the name of a job as a different user, and answers like a job. With `is_full`, the queue of its socket
+/// is full, so that clients cannot connect.
 class Squatter {
  public:
-  /// `pid`: the PID in the name of its socket; 0: its own.
+  /// `pid` is the PID in the name of the socket; 0 means the squatter's own.
   Squatter(int uid, pid_t pid, bool is_full = false) : pipe_(make_pipe()) {
     pid_ = fork();
     if (pid_ == 0) squat(fmt::format("yoke/{}/{}/0123456789abcdef", uid, pid == 0 ? getpid() : pid), is_full);

@@ -182,7 +182,7 @@ TEST(Logs, SaysThatEarlierLinesAreGone) {
 
 TEST(Logs, TheLastLinesOfFiles) {
   TemporaryFolder folder;
-  // The lines have more than 64 KiB, so that they are not read in one piece.
+  // The lines have more than 64 KiB in all, so that they are not read in one piece.
   RunningJob job({"-n", "2", "--redirects", "3", "--log-dir", folder.path("logs"), "--", "sh", "-c",
                   "seq -f line%050g 3000; echo ready; printf open >&2; exec sleep 1000"});
   ASSERT_TRUE(wait_until([&] { return run(yoke({"logs", job.name(), "-n", "1"})).out == "[0] ready\n[1] ready\n"; }));

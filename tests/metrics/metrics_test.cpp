@@ -28,7 +28,7 @@ using testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 constexpr seconds kLessThanTheHang{15};  ///< Of the driver of the state "hung", which takes 20 s.
 
-/// One of many requests, sent without waiting.
+/// A client that sends its request and does not wait for the response.
 class Client {
  public:
   explicit Client(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {

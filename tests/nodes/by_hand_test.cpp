@@ -205,7 +205,7 @@ TEST_F(ByHand, AWaitingNodeWithoutItsGuardianIsMissedByNobody) {
   EXPECT_EQ(nodes[0]->wait().exit_code, 0) << nodes[0]->err();
 }
 
-/// A rank notices the loss of a peer before the heartbeat does. This does not count as one of --max-restarts either.
+/// A rank notices the loss of a peer before the heartbeat does. This loss does not count for --max-restarts either.
 TEST_F(ByHand, ALostNodeIsNoFailureThoughARankNoticesFirst) {
   const auto nodes = join_all(shell({"--heartbeat-timeout", kSilence}, script()), "2:4");
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
@@ -231,8 +231,8 @@ TEST_F(ByHand, ASignalToOneNodeEndsAJobOfFixedSize) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 143) << node->err();
 }
 
-/// A scheduler, or Ctrl-C in srun, signals every launcher. This counts as one request, not as a second one that kills
-/// at once.
+/// A scheduler, or Ctrl-C in srun, signals every launcher. Together these signals are one request; none of them counts
+/// as a second request, which would kill at once.
 TEST_F(ByHand, SignalsToAllNodesLeaveTheGrace) {
   const auto nodes = join_all(shell({}, "trap 'sleep 0.5; : > " + folder_.path() + "/saved.$RANK; exit 0' INT; cd " +
                                             folder_.path() + "; : > 0.$RANK.4; while :; do sleep 0.02; done"));
@@ -298,7 +298,7 @@ TEST_F(ByHand, ATakenNodeRankIsRefused) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
 }
 
-/// Older TCPStores behave so, and so do other servers whose client sends first.
+/// Older TCPStores hang up, and so do other servers that expect the client to send first.
 TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
   const auto other = std::make_unique<Command>(
       options(network_->on(0, {"python3", "-c",
@@ -387,8 +387,8 @@ TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
   EXPECT_THAT(node->out(), HasSubstr("1/2"));
 }
 
-/// Kills launchers, guardians and ranks of a job that restarts all the time, at random moments. None of their processes
-/// may remain, and the others must end on request.
+/// Kills launchers, guardians and ranks of a job that restarts all the time, at random moments. The launchers that are
+/// left must end on request, and no process of the job may remain.
 TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 500 : 6;
   std::mt19937 random(std::random_device{}());

@@ -9,8 +9,8 @@
 
 namespace yoke::test {
 
-/// Hosts 0 to N-1 have addresses 10.77.0.1 to N, and one more, kOutside, has 10.77.0.254. They share files and
-/// processes. They disappear when this process ends, even by SIGKILL.
+/// Hosts 0 to N-1 have the addresses 10.77.0.1 to 10.77.0.N; one more host, kOutside, has 10.77.0.254. They share files
+/// and processes. They disappear when this process ends, even by SIGKILL.
 class Network {
  public:
   static constexpr int kOutside = -1;
@@ -18,15 +18,15 @@ class Network {
   explicit Network(int num_hosts);
   ~Network();
 
-  /// The reason why this machine does not allow such a network; empty: it does.
+  /// Why this machine does not allow such a network; empty if it does.
   static std::string why_not();
   static std::string why_no_sshd();
 
   static std::string address(int host);
-  /// The words that run a command on that host.
+  /// The words that run `argv` on that host.
   std::vector<std::string> on(int host, const std::vector<std::string>& argv) const;
 
-  /// `tag`: YOKE_TEST_TAG of the processes that are started through ssh.
+  /// `tag` becomes YOKE_TEST_TAG of the processes that are started through ssh.
   void start_sshd(const std::string& tag);
   /// The value for `yoke run --ssh`.
   std::string ssh() const { return "ssh -F " + folder_.path("ssh_config"); }
@@ -35,7 +35,7 @@ class Network {
   void cut(int host);
   void mend(int host);
 
-  /// The sockets that listen on a host, except that of `but_not_port`.
+  /// The sockets that listen on a host, without the one at port `but_not_port`.
   std::vector<std::string> listening(int host) const;
 
  private:

@@ -18,10 +18,10 @@ namespace yoke::test {
 
 inline constexpr const char* kYoke = YOKE_COMMAND;
 
-/// The --heartbeat-timeout of tests that cut off a host. It is long enough that on a busy machine only that host is
-/// lost. heartbeat_test tests the time itself.
+/// The --heartbeat-timeout of tests that cut off a host. It is so long that even on a busy machine no other host is
+/// lost. heartbeat_test tests the timeout itself.
 inline const char* const kSilence = kIsSanitized ? "20" : "8";
-/// The time for the consequences of such a cut.
+/// How long tests wait for the consequences of a cut.
 inline constexpr milliseconds kLong(120'000);
 
 /// Four hosts, and a tag that identifies the processes of the job.
@@ -91,8 +91,8 @@ class Nodes : public testing::Test {
     return true;
   }
 
-  /// Makes each attempt fail, from `attempt` on, until one has `world_size` ranks. A node that joins while ranks run
-  /// takes part only in the next start, and the test cannot see when it has joined. `command` is read meanwhile.
+  /// Makes each attempt fail, from `attempt` on, until one has `world_size` ranks, and reads the output of `command`. A
+  /// node that joins while ranks run takes part only in the next start, and the test cannot see when it has joined.
   bool restart_until(Command& command, int attempt, int world_size) {
     const auto has_begun = [&] {
       for (int ranks = 1; ranks <= kNumHosts; ++ranks) {
@@ -114,7 +114,7 @@ class Nodes : public testing::Test {
   TemporaryFolder folder_;
 };
 
-/// printf's.
+/// Formats text like printf.
 template <typename... Args>
 std::string fmt(const char* format, Args... args) {
   char text[512];

@@ -35,7 +35,7 @@ class Ssh : public Nodes {
     return std::nullopt;
   }
 
-  /// Returns the output of `yoke jobs` for the job that was started outside of the hosts.
+  /// Whether `yoke jobs` shows `count` ranks for the job that was started outside of the hosts.
   bool has_num_ranks(int count) const {
     const auto jobs = run({.argv = network_->on(Network::kOutside, {kYoke, "jobs", "--json"})});
     return jobs.out.find("\"num_ranks\": " + std::to_string(count) + ",") != std::string::npos;
@@ -188,7 +188,7 @@ TEST_F(Ssh, ANodeThatIsLostWhileTheJobBeginsIsMissed) {
   };
   ASSERT_TRUE(command.wait_until([&] { return is_there(0) && is_there(1); }, kLong)) << command.err();
   const auto first = *agent_of(0);
-  // From the start of its guardian to its report that it is ready.
+  // Gives the guardian time to start and to report that it is ready.
   command.wait_until([] { return false; }, milliseconds(500));
   kill(first, SIGSTOP);
   ASSERT_TRUE(command.wait_until([&] { return has_num_ranks(2); }, kLong)) << command.err();

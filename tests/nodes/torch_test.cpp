@@ -43,8 +43,8 @@ TEST_F(TorchNodes, OverSshTheyDoToo) {
   }
 }
 
-/// The store serves the remaining ranks after rank 0 has failed, so that errors about lost connections do not hide its
-/// failure.
+/// The store serves the remaining ranks after rank 0 has failed, so that errors about lost connections do not hide the
+/// failure of rank 0.
 TEST_F(TorchNodes, ARestartMeetsAtAnotherStore) {
   const auto nodes = join_all(
       {"--max-restarts", "1", "--", "sh", "-c",

@@ -55,8 +55,8 @@ int main(int argc, char** argv) {
   facts["file_limit"] = {limit.rlim_cur, limit.rlim_max};
   facts["program"] = std::filesystem::read_symlink("/proc/self/exe").string();
   facts["num_threads"] = at::get_num_threads();
-  // This operation is large enough for all of libtorch's threads. If the fork had copied a pool without its threads, it
-  // would hang.
+  // This operation is large enough for all of libtorch's threads. It would hang if the fork had copied a pool of
+  // threads without the threads.
   facts["product"] = at::ones({300, 300}).mm(at::ones({300, 300})).sum().item<double>();
   facts["plug"] = yoke::dist::plug_status().reason;
   std::printf("%s\n", facts.dump().c_str());

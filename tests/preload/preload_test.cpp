@@ -116,7 +116,7 @@ TEST_F(PreloadedRanks, AreWhatExecMakes) {
 }
 
 TEST_F(PreloadedRanks, ArriveWithDescriptorsThatCross) {
-  // The descriptors for 5 and 6 have other numbers here, and in the guardian 5 and 6 are different descriptors.
+  // The numbers are in descending order, so that moving one descriptor to its number in the rank may hit the other.
   auto first = make_pipe(), second = make_pipe();
   auto plan = plan_of(0, {YOKE_PRELOAD_PROGRAM});
   plan.inherited_fds = {second.write_end.value(), first.write_end.value()};

@@ -70,7 +70,7 @@ TEST(Kill, WhatHasEndedIsDone) {
   const FakeMachine machine{{user.pid()}};
   kill(user.pid(), SIGKILL);
   ASSERT_TRUE(wait_until([&] { return !user.is_running(); }));
-  const auto zombie = run(machine.yoke({"kill", text(user.pid()), "--yes"}));  // it was not reaped yet
+  const auto zombie = run(machine.yoke({"kill", text(user.pid()), "--yes"}));  // it has ended, but was not reaped yet
   EXPECT_EQ(zombie.exit_code, 0) << zombie.err;
   EXPECT_THAT(zombie.out, HasSubstr("ended"));
 }

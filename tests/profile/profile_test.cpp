@@ -1,5 +1,5 @@
-// `yoke profile` against trainings with a planted bottleneck: simulated ones (simulation.h), whose gain without it is
-// known exactly, and those that plant.py trained and recorded.
+// Tests `yoke profile` on trainings with a planted bottleneck: simulated ones (simulation.h), for which the gain from
+// removing it is known exactly, and real ones, which plant.py trained and recorded.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,8 +64,8 @@ using Change = std::function<void(Training&)>;
 struct Planted {
   std::string test;
   std::string bottleneck;
-  Change plant;     ///< Makes a healthy training ill.
-  Change fix = {};  ///< What somebody would do about it, on top of `plant`; without it the healthy training.
+  Change plant;     ///< Adds the bottleneck to a healthy training.
+  Change fix = {};  ///< A remedy, applied after `plant`. Without it, the remedy is the healthy training.
 };
 
 void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.test; }
@@ -350,8 +350,8 @@ Result yoke(std::vector<std::string> words) {
   return run({.argv = std::move(words), .environment = {{"COLUMNS", "160"}}});
 }
 
-// What plant.py recorded on two processors (docs/profile.md has the figures). gain.json beside the traces says by how
-// much the same steps were shorter without the bottleneck.
+// Traces that plant.py recorded on two processors (docs/profile.md has the figures). gain.json beside the traces says
+// how much shorter the same steps were without the bottleneck.
 struct Recorded {
   std::string folder, bottleneck;
 };

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kProcess = 4100;
 constexpr int64_t kComputeStream = 7, kCollectiveStream = 20;
 constexpr double kLaunchDelay = 4;     // from the call's end to the kernel's start on an idle device
-constexpr size_t kQueueLength = 1024;  // launches that a device keeps; the next one blocks
+constexpr size_t kQueueLength = 1024;  // the most launches that a device queues; a further one blocks
 
 /// One rank: a clock for the host, one for each stream, and the text of the events so far.
 class Rank {
@@ -26,7 +26,7 @@ class Rank {
   void wait_until(double time) { host_ = std::max(host_, time); }
   void stream_waits(int64_t stream, double time) { streams_[stream] = std::max(streams_[stream], time); }
 
-  /// Values vary by some percent, as everything does.
+  /// Varies a duration by some percent, as in real trainings.
   double vary(double value) { return value * std::clamp(std::normal_distribution(1.0, 0.03)(random_), 0.9, 1.1); }
 
   void annotate(const std::string& name, double begin) {
@@ -36,7 +36,7 @@ class Rank {
     event("gpu_user_annotation", name, stream_track(kComputeStream), begin, streams_[kComputeStream] - begin);
   }
 
-  /// An operation that launches a kernel, or without a device computes itself. Returns when its work begins.
+  /// An operation that launches a kernel or, if there is no device, computes on the host. Returns when its work begins.
   double operation(const std::string& op, const std::string& kernel, double us, int64_t stream = kComputeStream) {
     const double begin = host_;
     us = vary(us);
@@ -53,7 +53,7 @@ class Rank {
     return start;
   }
 
-  /// cudaLaunchKernel, the kernel, and the arrow between them.
+  /// Adds the events of cudaLaunchKernel and of the kernel, and the arrow between them.
   double launch(const std::string& kernel, double us, int64_t stream, const std::string& more = "") {
     const double begin = host_;
     if (queue_.size() >= kQueueLength) {
@@ -233,7 +233,7 @@ class Simulator {
     }
   }
 
-  /// Begins on each rank when its gradients are there, ends on all when the last has come and the data are sent.
+  /// Each rank begins when its gradients are ready; all ranks end after the last one has begun and the data are sent.
   void all_reduce() {
     std::vector<double> begins;
     for (auto& rank : ranks_) {
@@ -267,7 +267,7 @@ Simulated simulate(const Training& training) {
   auto twice = training;
   twice.num_steps *= 2;
   auto result = Simulator(training).run();
-  // What one more step costs: without the beginning, when the device has nothing to do, and the end.
+  // The cost of one more step. This leaves out the first step's beginning, when the device is idle, and the end.
   result.step_us = (Simulator(twice).run().step_us - result.step_us) / static_cast<double>(training.num_steps);
   return result;
 }

@@ -147,8 +147,8 @@ TEST_F(FashionMnist, AKilledRunResumesToTheSameBits) {
   EXPECT_EQ(figures("killed"), figures("whole"));
 }
 
-// Oracle: the same file again. A scheduler sends SIGTERM to the launcher; the grace period gives time for the
-// checkpoint.
+// Oracle: again the file of the uninterrupted run. A scheduler sends SIGTERM to the launcher; the grace period gives
+// time for the checkpoint.
 TEST_F(FashionMnist, ARunThatIsToldToStopSavesAndResumesToTheSameBits) {
   const std::vector<std::string> exact = {"--epochs", "2", "--precision", "fp32", "--deterministic"};
   auto words = exact;

@@ -43,8 +43,8 @@ struct Shells : Prefix {
                 .folder = path("files")});
   }
 
-  /// COMPREPLY for COMP_WORDS=(WORDS) and the cursor at the end of the last one. `package`: a file that is sourced
-  /// first.
+  /// COMPREPLY for COMP_WORDS=(WORDS) and the cursor at the end of the last word. If `package` is given, this file is
+  /// sourced first.
   List bash(const std::string& words, const std::string& package = "") const {
     const auto result = run_script("bash",
                                    "[ -z \"$1\" ] || . \"$1\"\n"

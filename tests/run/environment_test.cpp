@@ -1,4 +1,4 @@
-// Tests the environment of a rank at its start: torchrun's contract, its port, its arguments, its standard input.
+// Tests what a rank gets at its start: torchrun's environment, its port, its arguments, its standard input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -162,7 +162,7 @@ TEST(Environment, TooFewOpenFilesIsNamed) {
 // torch's stores set SO_REUSEADDR. Until rank 0 listens, two jobs could bind the port, and their ranks would use one
 // store.
 TEST(Environment, APortIsOfOneJobAlone) {
-  auto port = run(yoke_run_shell(1, "echo $MASTER_PORT")).out;  // which is free
+  auto port = run(yoke_run_shell(1, "echo $MASTER_PORT")).out;  // a port that is free
   port.pop_back();
   Command first(yoke_run({"-n", "2", "--master-port", port, "--", "sh", "-c", "echo ready; exec sleep 60"}));
   ASSERT_TRUE(first.wait_for_output("ready")) << first.err();

@@ -24,7 +24,7 @@ CommandOptions in_shell(const std::string& before, CommandOptions command, const
   return command;
 }
 
-/// In blocks of 512 bytes: 1 MiB, as much as the launcher keeps.
+/// The limit is in blocks of 512 bytes. It is 1 MiB, as much as the launcher buffers.
 constexpr const char* kFileLimit = "ulimit -f 2048;";
 
 TEST(FullDisk, FailsAJobThatSucceeded) {

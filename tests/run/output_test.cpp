@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-/// Checks that each line is one whole line of one rank; counts them.
+/// Checks that each line is one whole line of one rank. Returns the number of lines by rank.
 std::map<std::string, int> whole_lines(const std::string& text, size_t length) {
   std::map<std::string, int> counts;
   for (const auto& line : lines_of(text)) {

@@ -99,9 +99,9 @@ TEST(Restart, ASignalAtAnyMomentEndsTheJobWithItsStatus) {
   }
 }
 
+// At a random moment, kills a process of a job that restarts all the time: the launcher, its guardian or a
+// rank.
 // No process remains, even if the signal came between two attempts.
-/// The process that is killed at a random moment of a job that restarts all the time: the launcher, its guardian or a
-/// rank.
 TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 10'000 : 30;
   std::mt19937 random(std::random_device{}());

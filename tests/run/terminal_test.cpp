@@ -257,7 +257,7 @@ TEST_F(Terminal, ARankThatDiesOfCtrlCIsNotStartedAgain) {
 TEST_F(Terminal, ARankThatIsAloneAndDoesNotEndCanBeEnded) {
   shell_.run(yoke_run("-n 1 --grace 0.1", "trap '' INT QUIT; echo $$ > $F/pid-0; while :; do sleep 0.05; done"));
   ASSERT_TRUE(launcher_has_its_rank());
-  // Ctrl-C is pressed until the launcher has read three of them, because two that arrive at once count as one. The
+  // Ctrl-C is pressed until the launcher has read three signals, because two that arrive at once count as one. The
   // terminal drops unread input when Ctrl-C is pressed.
   const auto is_told = [&] { return shell_.out().find("Ctrl-\\ ends the job") != std::string::npos; };
   for (int i = 0; i < 100 && !is_told(); ++i) {

@@ -9,7 +9,7 @@
 
 namespace yoke::test {
 
-/// The Error that `body` throws; the test fails if it does not throw.
+/// Returns the Error that `body` throws; the test fails if it does not throw one.
 template <class Body>
 Error error_of(const Body& body) {
   try {
@@ -21,7 +21,7 @@ Error error_of(const Body& body) {
   return Error(ErrorCode::kInternal, "(nothing thrown)");
 }
 
-/// The message of the Error that `body` throws, whose code must be `code`; "(nothing thrown)" if it throws none.
+/// The message of the Error that `body` throws, which must have the code `code`; "(nothing thrown)" if it throws none.
 template <class Body>
 std::string message_of(const Body& body, ErrorCode code = ErrorCode::kInvalidArgument) {
   try {

@@ -5,7 +5,7 @@
 //                        stubborn: all processes ignore every signal that can be ignored
 //   orphan               leaves a daemon behind and exits 0
 //   port                 checks which programs can use MASTER_PORT; prints "ok"
-//   stderr-and-stdout N  prints N lines to each
+//   stderr-and-stdout N  prints N lines to each of the two streams
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>

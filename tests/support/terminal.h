@@ -19,7 +19,7 @@ inline constexpr std::string_view kCtrlC = "\x03", kCtrlZ = "\x1a", kCtrlBacksla
 /// shell and all processes that it started.
 class ShellOnTerminal {
  public:
-  /// `environment` is added to the test's own. Unless it has them, TERM is xterm and NO_COLOR is set.
+  /// `environment` is added to the test's own. TERM is xterm and NO_COLOR is set, unless `environment` has them.
   explicit ShellOnTerminal(std::vector<std::pair<std::string, std::string>> environment = {});
   ~ShellOnTerminal();
   ShellOnTerminal(const ShellOnTerminal&) = delete;
@@ -39,11 +39,11 @@ class ShellOnTerminal {
 
   bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
   bool shows(std::string_view text);
-  /// Waits for a file that a command writes, and returns its first line; empty: there was none in time.
+  /// Waits for a file that a command writes, and returns its first line; empty if the line did not come in time.
   std::string line_of(const std::string& path);
 
   pid_t shell() const { return shell_; }
-  const std::string& tag() const { return tag_; }  ///< YOKE_TEST_TAG of all processes that it starts.
+  const std::string& tag() const { return tag_; }  ///< YOKE_TEST_TAG of all processes that the shell starts.
 
  private:
   void read_for(milliseconds limit);

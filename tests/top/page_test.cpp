@@ -33,7 +33,7 @@ std::vector<Sleeper> sleepers(const std::vector<std::string>& names) {
   return ascend ? std::move(result) : sleepers(names);
 }
 
-/// The line of the screen that contains `text`, from 0; -1: there is none.
+/// The index, from 0, of the line on the screen that contains `text`; -1 if there is none.
 int line_of(const std::string& screen, const std::string& text) {
   const auto lines = lines_of(screen);
   for (size_t i = 0; i < lines.size(); ++i) {

@@ -17,7 +17,7 @@ struct TmuxOptions {
   int width = 80, height = 24;
   std::string term = "screen-256color";
   std::vector<std::pair<std::string, std::string>> environment = {};
-  /// The command that its shell runs, with job control. The shell then waits for input.
+  /// The command that the shell in the terminal runs, with job control. The shell then waits for input.
   std::string command;
 };
 
@@ -36,7 +36,7 @@ class Tmux {
 
   /// The lines on the screen.
   std::string text() const;
-  /// The same with escape sequences for colours.
+  /// Like text(), with escape sequences for colours.
   std::string styled_text() const;
   std::string title() const;
   /// The PID of its shell.

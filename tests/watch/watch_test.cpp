@@ -19,7 +19,7 @@ using testing::IsEmpty;
 using testing::StartsWith;
 
 /// A machine of four GPUs whose state a shell program changes: `use PID PERCENT` puts that process on device 1, and
-/// `seen` waits for a whole sample after it: until the processes of device 1 were listed twice.
+/// `seen` waits for a whole sample of the new state, that is, until the processes of device 1 were listed twice.
 struct Machine : FakeMachine {
   Machine() : FakeMachine(Json{{"devices", 4}}) {}
 
@@ -93,7 +93,7 @@ TEST(Watch, ReportsTheDeviceThatTheProgramUsed) {
   const auto& device = json["devices"][0];
   EXPECT_EQ(device["id"], "1");
   EXPECT_TRUE(device["was_used"]);
-  // How long each takes depends on the machine; usage_report_test tests the figures.
+  // How long each utilisation lasts depends on the machine; usage_report_test tests the figures.
   EXPECT_THAT(device["mean_utilization_percent"].get<double>(), AllOf(testing::Gt(20), testing::Lt(96)));
   EXPECT_THAT(device["under_goal_percent"].get<double>(), AllOf(testing::Gt(0), testing::Lt(100)));
   EXPECT_EQ(device["memory_peak_bytes"], int64_t{4096} << 20);
@@ -249,7 +249,7 @@ TEST(Watch, AProcessThatRunsAlready) {
 
   Command endless({.argv = {"sleep", "60"}});
   Command watching(machine.watch({"--pid", std::to_string(endless.pid())}));
-  run({.argv = {"sh", "-c", machine.use() + "seen"}});  // it takes samples, so it handles signals by then
+  run({.argv = {"sh", "-c", machine.use() + "seen"}});  // it handles signals by then, since it takes samples
   EXPECT_EQ(watching.err(), "");
   watching.signal(SIGINT);
   const auto stopped = watching.wait();

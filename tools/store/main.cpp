@@ -3,9 +3,9 @@
 //
 //   yoke-store [--fd N]    N: a TCP socket that is bound and does not listen yet; default: YOKE_MASTER_LISTEN_FD
 //
-// It listens at once and serves until its standard input ends; then it exits with 0. Signals other than SIGKILL are
-// ignored. Its parent holds the other end of that pipe, so the store does not outlive its parent. It prints nothing:
-// clients poll the port.
+// The program listens at once and serves until its standard input ends; then it exits with 0. Standard input is a pipe
+// whose other end the parent holds, so the store does not outlive its parent. Signals other than SIGKILL are ignored.
+// The program prints nothing: clients poll the port.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -72,7 +72,7 @@ Address check(int fd) {
 }
 
 /// A scheduler that ends a job signals all its processes, and the ranks still need their store to save their work.
-/// Threads inherit the mask, so this is called before the store starts threads.
+/// Threads inherit the signal mask, so this function is called before the store starts threads.
 void block_signals() {
   sigset_t set;
   sigemptyset(&set);

@@ -20,8 +20,8 @@ void prefer_cpus(const KernelMask& cpus) {
   if (!cpus.empty()) syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data());
 }
 
-/// The numbers are those of linux/mempolicy.h. Linux before 5.15 has no MPOL_PREFERRED_MANY and can prefer one node
-/// only.
+/// The constants are copied from linux/mempolicy.h. Linux before 5.15 lacks MPOL_PREFERRED_MANY and can prefer only one
+/// node.
 void prefer_memory(const KernelMask& nodes) {
   constexpr int kPreferred = 1, kPreferredMany = 5;
   if (nodes.empty()) return;

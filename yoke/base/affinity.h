@@ -7,11 +7,11 @@
 
 namespace yoke {
 
-/// A set of CPUs or NUMA nodes in the form that the kernel takes; empty: no preference.
+/// A set of CPUs or NUMA nodes as the bit mask that system calls take. An empty mask means no preference.
 using KernelMask = std::vector<unsigned long>;
 KernelMask to_kernel_mask(const CpuSet& set);
 
-/// Both set a preference: if a container forbids it, the process runs without it. Both are async-signal-safe.
+/// These two set a preference: if a container forbids it, the process runs without it. They are async-signal-safe.
 void prefer_cpus(const KernelMask& cpus);
 void prefer_memory(const KernelMask& nodes);
 

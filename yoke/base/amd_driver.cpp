@@ -22,7 +22,7 @@ bool has_simd_units(const fs::path& properties) {
 }
 
 /// Returns the variable that hides every GPU, or nullptr if none does. An empty list hides all GPUs from ROCr, but none
-/// from HIP. For both, a negative number ends the list, so a list that begins with one is empty (docs/visible.md).
+/// from HIP. In both, a negative number ends the list, so a list that begins with one is empty (docs/visible.md).
 const char* what_hides_all(const Environment& environment) {
   const auto rocr = environment.find("ROCR_VISIBLE_DEVICES"), hip = environment.find("HIP_VISIBLE_DEVICES");
   if (rocr && (rocr->empty() || rocr->starts_with('-'))) return "ROCR_VISIBLE_DEVICES";

@@ -9,13 +9,13 @@
 namespace yoke {
 
 /// Reads the files of KFD, amdgpu's compute interface, below `sysroot`, so it does not need a library of ROCm. KFD
-/// lists processors as nodes too; only nodes with SIMD units are counted. GPUs that this process cannot open (no
-/// /dev/kfd, as in a container that was given none) or that ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides
-/// altogether count as none. If a variable hides only some of the GPUs, all are counted, because only ROCm knows which
-/// ones it hides.
+/// lists processors as nodes too; only nodes with SIMD units are counted. The count is 0 if this process cannot
+/// open /dev/kfd (as in a container that was not given it), or if ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides
+/// all GPUs. If a variable hides only some of the GPUs, all are counted, because only ROCm knows which ones it
+/// hides.
 DriverProbe probe_amd_driver(const Environment& environment, const std::filesystem::path& sysroot = "/");
 
-/// Advice where libtorch cannot use an AMD GPU, as a clause that ends a message.
+/// Advice for a machine whose AMD GPU libtorch cannot use. The text is a clause that ends a message.
 inline constexpr const char* kInstallTorchForRocm =
     "install torch for ROCm (from the index of PyTorch's wheels whose name begins with rocm, or as a cluster's PyTorch "
     "container or module), and build yoke with it";

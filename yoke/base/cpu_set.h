@@ -14,7 +14,7 @@ namespace yoke {
 /// The numbers start at 0. A CPU is one hardware thread, as in Linux.
 class CpuSet {
  public:
-  /// Linux can be built for 8192 CPUs at most.
+  /// More than the 8192 CPUs that Linux can be built for.
   static constexpr int64_t kMaxCpus = 65'536;
 
   CpuSet() = default;
@@ -51,7 +51,7 @@ class CpuSet {
  private:
   void trim();
 
-  std::vector<uint64_t> words_;  ///< Without zeros at the end, so that equal sets are equal vectors.
+  std::vector<uint64_t> words_;  ///< The last word is not 0, so that equal sets are equal vectors.
 };
 
 }  // namespace yoke

@@ -46,7 +46,7 @@ TEST(CpuSet, MasksOfSlurm) {
   EXPECT_EQ(CpuSet::parse_mask(std::string(100'000, '0') + "1"), CpuSet{0});
 }
 
-// Against std::set, over sets that cross words in every way.
+// Oracle: std::set. The sets cross the boundaries of words in every way.
 TEST(CpuSet, OperationsAreThoseOfSets) {
   uint64_t state = 1;
   const auto random = [&](uint64_t below) {  // Knuth's MMIX generator

@@ -6,7 +6,7 @@
 
 namespace yoke {
 
-/// CRC-32C (Castagnoli) of TensorFlow's records and of iSCSI (RFC 3720).
+/// CRC-32C (Castagnoli), which TensorFlow's records and iSCSI (RFC 3720) use.
 uint32_t crc32c(std::string_view bytes);
 
 }  // namespace yoke

@@ -7,7 +7,7 @@
 namespace yoke {
 namespace {
 
-// The check value, and RFC 3720, B.4.
+// The check value of CRC-32C, and the examples of RFC 3720, B.4.
 TEST(Crc32c, IsThatOfTheStandard) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aa);

@@ -11,9 +11,9 @@ struct DriverProbe {
   std::string reason;  ///< Why num_devices is 0; otherwise empty.
 };
 
-/// Asks libcuda.so.1 itself (cuInit, cuDeviceGetCount), so that CUDA_VISIBLE_DEVICES, MIG and cgroups have the
-/// same effect as on the program. cuInit keeps descriptors open and does not survive a fork: where that matters, call
-/// this in a child process.
+/// Asks libcuda.so.1 itself (cuInit, cuDeviceGetCount), so that CUDA_VISIBLE_DEVICES, MIG and cgroups have the same
+/// effect as on the program. cuInit keeps descriptors open, and a forked child cannot use CUDA after it: where that
+/// matters, call this function in a child process.
 DriverProbe probe_cuda_driver();
 
 }  // namespace yoke

@@ -14,7 +14,7 @@ Environment Environment::of_process() {
     const std::string_view text(*entry);
     const auto equals = text.find('=');
     if (equals == std::string_view::npos) continue;
-    // Of two entries with one name the first counts, as for getenv.
+    // If two entries have the same name, the first one counts, as in getenv.
     result.variables_.try_emplace(std::string(text.substr(0, equals)), text.substr(equals + 1));
   }
   return result;

@@ -14,9 +14,9 @@ namespace yoke {
 enum class ErrorCode {
   kInvalidArgument,     ///< The arguments are wrong; trying again fails in the same way.
   kNotFound,            ///< A file, program, host or device with this name does not exist.
-  kPermissionDenied,    ///< It exists, but this user may not use it.
+  kPermissionDenied,    ///< The object exists, but this user may not use it.
   kFailedPrecondition,  ///< Something else must be done first.
-  kUnavailable,         ///< It may work later: a port is in use, a disk is full, a peer is down.
+  kUnavailable,         ///< The operation may work later: a port is in use, a disk is full, a peer is down.
   kTimeout,             ///< A peer did not answer in time; the message names it.
   kDataLoss,            ///< A file is damaged, truncated or not in the format that it claims.
   kInternal,            ///< A bug in yoke.

@@ -24,10 +24,10 @@ namespace {
 constexpr size_t kMaxErrorFileBytes = 1 << 20;
 constexpr int kMaxErrorFileDepth = 32;
 
-/// nlohmann's ordered_json takes quadratic time for an object with many keys.
+/// Not nlohmann's ordered_json, which takes quadratic time for an object with many keys.
 using Json = nlohmann::json;
 
-/// nlohmann parses any depth, but prints by recursion.
+/// Limits the depth: nlohmann parses any depth, but prints recursively, which may overflow the stack.
 bool require_flat(int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
   if (depth > kMaxErrorFileDepth) throw Error(ErrorCode::kDataLoss, "the error file is nested too deeply");
   return true;

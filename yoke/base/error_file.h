@@ -21,25 +21,25 @@ struct ErrorReport {
   std::string content = {};                    ///< The JSON as read, including what the rank added; may be empty.
 };
 
-/// Reads an error file. nullopt: there is none, or it cannot be understood; the report is a hint, and nothing fails
-/// without it. The rank controls the file; whatever the file is, this neither blocks nor needs much memory.
+/// Reads an error file. Returns nullopt if it is missing or cannot be understood: the report is only a hint. Since the
+/// rank controls the file, this neither blocks nor needs much memory, whatever the path leads to.
 std::optional<ErrorReport> read_error_file(const std::filesystem::path& path);
 
-/// Parses the content of such a file.
+/// Parses the content of an error file.
 std::optional<ErrorReport> parse_error_report(std::string_view text);
 
-/// Replaces `path` atomically. False: it cannot be written. It does not throw, because the caller is already failing.
+/// Replaces `path` atomically. Returns false on failure; it does not throw, because the caller is already failing.
 bool write_error_file(const std::filesystem::path& path, const ErrorReport& report) noexcept;
 
-/// Passes the report of a rank on to the parent of the launcher, as torchrun does: replaces the file `path` by the
-/// report and the rank's exit code, which is minus the signal's number if a signal ended the rank, and 0 if it is not
-/// known. Errors  as errno says, with the path; kDataLoss: `path` exists and is not a regular file, and stays as it is.
+/// Passes a rank's report on to the parent of the launcher, as torchrun does: replaces the file `path` by the report
+/// and the rank's exit code (minus the signal's number if a signal ended the rank; 0 if the code is not known).
+/// Errors  as errno says, with the path; kDataLoss: `path` is not a regular file, and it stays as it is.
 void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& report, int error_code);
 
 /// Writes the report of this rank if the launcher has asked for one; for programs that catch their errors themselves.
 /// Only the first call has an effect. `type` is the type of the exception: "yoke::Error".
 void record_failure(const std::string& type, const std::string& message) noexcept;
-void record_failure(const std::exception& error) noexcept;  ///< The same with the type of `error`.
+void record_failure(const std::exception& error) noexcept;  ///< Records the type and the message of `error`.
 
 /// From now on an uncaught exception is recorded before it ends the program.
 void record_uncaught_exceptions();

@@ -101,7 +101,7 @@ TEST_F(ErrorFile, WhatOtherProgramsWriteIsUnderstood) {
   }
 }
 
-// nlohmann's reader has no limit of depth, and its printer calls itself.
+// nlohmann's reader has no limit of depth, and its printer is recursive.
 TEST_F(ErrorFile, DepthAndSizeAreLimited) {
   const auto nested = [](size_t depth) {
     return R"({"message": )" + std::string(depth, '[') + std::string(depth, ']') + "}";

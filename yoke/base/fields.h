@@ -1,4 +1,4 @@
-// yoke/base/fields.h -- values in a row of bytes, for two processes of one machine.
+// yoke/base/fields.h -- values encoded as bytes, for messages between two processes of one machine.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace yoke {
 
-/// Appends values, each with its length where it has one; a FieldReader takes them out in the same order.
+/// Appends values; texts and lists are preceded by their length. A FieldReader reads them in the same order.
 class FieldWriter {
  public:
   FieldWriter& add(int64_t number);
@@ -25,7 +25,7 @@ class FieldWriter {
   std::string bytes_;
 };
 
-/// Errors  kInternal, of all but at_end(): the bytes are not what a FieldWriter made of such values.
+/// Errors  kInternal, from all functions but at_end(): the bytes are not what a FieldWriter made of such values.
 class FieldReader {
  public:
   /// `bytes` must outlive the reader.

@@ -10,7 +10,7 @@
 
 namespace yoke {
 
-/// Owns a file descriptor; -1: none. Move-only.
+/// Owns a file descriptor, or none (-1). Move-only.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -42,16 +42,16 @@ std::string read_file(const std::filesystem::path& path);
 /// no device and follows no symbolic link. Errors  as errno says, with the path; kDataLoss: it is not a regular file.
 UniqueFd open_regular_file(const std::filesystem::path& path);
 
-/// Reads the whole of such a file. Errors  those of open_regular_file; kDataLoss: it is longer than `max_bytes`.
+/// Reads a whole file by open_regular_file(). Errors  those of that function; kDataLoss: over `max_bytes`.
 std::string read_regular_file(const std::filesystem::path& path, size_t max_bytes);
 
 /// Writes all of `bytes` to `fd`, across short writes and EINTR. `what` names the target in errors.
 /// Errors  as errno says.
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& what);
 
-/// Replaces `path` atomically by what `write` writes: into a temporary file in the same folder, with fsync, rename, and
-/// fsync of the folder. After SIGKILL or a power failure `path` is the old file or the new one, never a part of one; a
-/// file `.NAME.*.tmp` may stay behind.
+/// Replaces `path` atomically by what `write` writes. `write` gets a temporary file in the same folder; then come
+/// fsync, rename, and fsync of the folder. After SIGKILL or a power failure `path` is the old file or the new one,
+/// never a part of one; a file `.NAME.*.tmp` may stay behind.
 /// Errors  whatever `write` throws; as errno says (kUnavailable for a full disk), with the path. `path` stays as it
 /// was, and the temporary file is removed.
 void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write);

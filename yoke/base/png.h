@@ -30,7 +30,7 @@ inline void append_png_chunk(std::string& to, std::string_view type, std::string
 }  // namespace detail
 
 /// 8-bit pixels [height, width, num_channels] as a PNG file. The channels are grey, grey and alpha, RGB, or RGBA.
-/// Errors  kInvalidArgument: an empty image, a side of more than 65536 pixels, or other than 1 to 4 channels;
+/// Errors  kInvalidArgument: an empty image, a side of more than 65536 pixels, or not 1 to 4 channels;
 ///         kUnavailable: no memory.
 /// Source  Portable Network Graphics, W3C Recommendation, third edition.
 inline std::string encode_png(std::span<const uint8_t> pixels, int64_t height, int64_t width, int64_t num_channels) {
@@ -45,15 +45,15 @@ inline std::string encode_png(std::span<const uint8_t> pixels, int64_t height, i
   std::string header;
   detail::append_big_endian(header, static_cast<uint32_t>(width));
   detail::append_big_endian(header, static_cast<uint32_t>(height));
-  header += '\x08';  // bits of a channel
+  header += '\x08';  // bits per channel
   header += kColorTypes[num_channels - 1];
-  header.append(3, '\0');  // the only compression, the only family of filters, not interlaced
+  header.append(3, '\0');  // compression 0, filter method 0 (there are no others), not interlaced
 
   const auto row_bytes = static_cast<size_t>(width * num_channels);
   std::string rows;
   rows.reserve((row_bytes + 1) * static_cast<size_t>(height));
   for (size_t row = 0; row < static_cast<size_t>(height); ++row) {
-    rows += '\0';  // not filtered
+    rows += '\0';  // filter type 0: the row is not filtered
     rows.append(reinterpret_cast<const char*>(pixels.data()) + row * row_bytes, row_bytes);
   }
 

@@ -1,6 +1,6 @@
-// yoke/base/preload.h -- the protocol between a launcher's guardian and a program that waits before its main, from
-// which ranks are forked. docs/preload.md describes it; its two ends are yoke/launch/process/preload.h and
-// yoke/dist/detail/preload.h.
+// yoke/base/preload.h -- the protocol between a launcher's guardian and a program that waits before its main, so that
+// ranks can be forked from it. docs/preload.md describes the protocol; its two ends are yoke/launch/process/preload.h
+// and yoke/dist/detail/preload.h.
 //
 // Messages over a SOCK_SEQPACKET pair; the program inherits one end under the number in YOKE_PRELOAD_FD:
 //   program    a PreloadHello, once it waits
@@ -23,12 +23,12 @@ namespace yoke {
 
 inline constexpr const char* kPreloadVariable = "YOKE_PRELOAD_FD";
 
-/// The guardian and the program may be from two versions of yoke.
+/// Sent in the hello, because the guardian and the program may come from different versions of yoke.
 inline constexpr uint32_t kPreloadVersion = 3;
 
 struct PreloadHello {
   uint32_t version = kPreloadVersion;
-  int32_t num_threads = 0;  ///< Over 1: something started a thread too early, and the program ends instead of forking.
+  int32_t num_threads = 0;  ///< Above 1: a thread was started too early, and the program ends instead of forking.
 };
 
 /// What the process of a rank is given beyond its program and its standard streams.
@@ -36,7 +36,7 @@ struct RankProcess {
   std::vector<std::string> environment;  ///< "NAME=value", complete.
   std::vector<int> inherited_fds;        ///< The rank keeps these numbers.
   CpuSet cpus, memory_nodes;             ///< As in RankPlan (yoke/launch/plan/plan.h).
-  int process_group = 0;  ///< A group in the session of the rank's parent; 0: the rank gets a session of its own.
+  int process_group = 0;  ///< The group that the rank joins, of its parent's session; 0: it gets its own session.
   rlimit file_limit{};
 
   bool operator==(const RankProcess& other) const;

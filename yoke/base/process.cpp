@@ -108,7 +108,7 @@ pid_t spawn(const SpawnOptions& options) {
   const pid_t parent = options.as_sibling ? getppid() : getpid();
   const pid_t pid = fork_child(options.as_sibling);
   if (pid == 0) become(options, argv.data(), environment, parent);
-  // The caller may signal a new group at once, whichever of the two runs first.
+  // The child does this too. The caller may signal the new group at once, even before the child has run.
   if (pid > 0 && options.process_group == 0) setpgid(pid, pid);
   return pid;
 }

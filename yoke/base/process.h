@@ -23,19 +23,19 @@ bool is_program(const std::filesystem::path& path);
 /// The file that execvp() runs for `name`.
 ///
 /// A name with a slash is a path already and comes back unchanged, whether or not the file exists. Any other name is
-/// looked up in the folders of PATH (in /bin and /usr/bin if PATH is not set); the first is_program() counts. As in a
+/// looked up in the folders of PATH (/bin and /usr/bin if PATH is not set); the first is_program() is taken. As in a
 /// shell, a relative folder is below the working directory, and an empty one is the working directory itself.
 /// Returns  nullopt if no folder of PATH has such a program.
 std::optional<std::filesystem::path> find_program(std::string_view name, const Environment& environment);
 
-/// The same for a program that yoke starts of its own accord, such as a debugger: folders of PATH that are not absolute
-/// are left out, because the working directory may belong to a different user.
+/// Like find_program(), for a program that yoke itself chooses, such as a debugger: folders of PATH that are not
+/// absolute are left out, because the working directory may belong to a different user.
 std::optional<std::filesystem::path> find_tool(std::string_view name, const Environment& environment);
 
 /// `words` in the form that exec functions take: pointers into `words`, followed by a null pointer.
 std::vector<char*> exec_pointers(const std::vector<std::string>& words);
 
-/// Values for a standard stream of a child, besides a descriptor of the caller.
+/// Values for a standard stream of a child in place of a descriptor of the caller.
 inline constexpr int kInheritedStream = -1, kNullStream = -2;  // kNullStream: /dev/null
 
 enum class BlockedSignals { kAsInherited, kNone, kAll };
@@ -43,19 +43,19 @@ enum class BlockedSignals { kAsInherited, kNone, kAll };
 struct SpawnOptions {
   /// argv[0] is found as by find_program() with the PATH of this process. No shell is involved.
   std::vector<std::string> argv;
-  /// "NAME=value", complete; nullopt: the environment of this process.
+  /// All variables as "NAME=value"; nullopt: the environment of this process.
   std::optional<std::vector<std::string>> environment = {};
   int in = kInheritedStream, out = kInheritedStream, err = kInheritedStream;
   /// Descriptors that the program keeps under the same numbers. All others must be close-on-exec.
   std::vector<int> inherited_fds = {};
   bool new_session = false;
-  /// The group that the child joins; 0: a new one, led by the child. nullopt: the caller's.
+  /// The process group that the child joins; 0: a new group, led by the child; nullopt: the caller's group.
   std::optional<pid_t> process_group = {};
   int death_signal = 0;  ///< Sent to the child when its parent (the calling thread) ends; 0: none.
   BlockedSignals blocked_signals = BlockedSignals::kAsInherited;
   bool as_sibling = false;  ///< The child's parent is the parent of the caller (CLONE_PARENT).
-  /// Called in the child right before exec, and after a failed exec with errno. Both may only do what signal-safety(7)
-  /// allows.
+  /// `before_exec` is called in the child right before exec, `exec_failed` after a failed exec, with errno. These
+  /// functions may only do what signal-safety(7) allows.
   std::function<void()> before_exec = {};
   std::function<void(int error_number)> exec_failed = {};
 };
@@ -71,18 +71,18 @@ inline constexpr size_t kMaxMessageFds = 253;
 /// Sends `bytes` and `fds` as one message over a Unix socket, without SIGPIPE.
 ///
 /// The kernel limits the descriptors that a user's processes have sent and not yet received (ETOOMANYREFS in unix(7)).
-/// Receivers take them within moments, so this waits up to 10 s for them.
+/// Receivers take them within moments, so at this limit the function retries for up to 10 s.
 /// Returns  false with errno if the message was not sent.
 bool send_with_fds(int socket, std::span<const std::byte> bytes, std::span<const int> fds);
 
-/// Receives one message: its bytes into `bytes`, its descriptors, close-on-exec, at the end of `fds`. Blocks until
-/// there is one.
+/// Receives one message: stores its bytes in `bytes`, and appends its descriptors, made close-on-exec, to `fds`. Blocks
+/// until there is a message.
 /// Returns  the number of bytes; 0 at the end of file; -1 with errno.
 ssize_t receive_with_fds(int socket, std::span<std::byte> bytes, std::vector<UniqueFd>& fds);
 
-/// Text of any length in a form that can be sent: a memory file. Errors  kUnavailable: out of memory or descriptors.
+/// A memory file that holds `text`, for text too long for a message. Errors  kUnavailable: no memory or descriptors.
 UniqueFd to_descriptor(std::string_view text);
-/// Reads the whole text of such a file, whatever its file position is.
+/// Reads the whole text of a file made by to_descriptor(), whatever its file position is.
 std::string text_of(const UniqueFd& descriptor);
 
 /// Both ends of a connection that keeps messages whole (SOCK_SEQPACKET), close-on-exec.

@@ -36,7 +36,7 @@ uint64_t stable_hash(std::string_view text) {
   return hash;
 }
 
-/// SLURM_STEP_TASKS_PER_NODE, "2(x3),1": the tasks of node number `node`.
+/// The number of tasks of node `node`, from SLURM_STEP_TASKS_PER_NODE, which is written like "2(x3),1".
 int64_t tasks_of_node(const std::string& text, int64_t node) {
   std::string_view rest = text;
   while (!rest.empty()) {

@@ -25,7 +25,7 @@ struct RankEnv {
 
   std::string master_addr = "127.0.0.1";  ///< The address of the ranks' TCPStore.
   uint16_t master_port = 0;
-  /// The launcher serves the store, and every rank is a client (TORCHELASTIC_USE_AGENT_STORE).
+  /// Whether the launcher serves the store; if so, every rank is a client (TORCHELASTIC_USE_AGENT_STORE).
   bool agent_serves_store = false;
   /// Rank 0 only: a socket, inherited from `yoke run`, that is bound to master_port and does not listen yet, so that no
   /// other process can take the port before rank 0 uses it (YOKE_MASTER_LISTEN_FD).
@@ -34,12 +34,12 @@ struct RankEnv {
   int64_t restart_count = 0;
   int64_t max_restarts = 0;
   std::string run_id = "none";
-  std::string role = "default";  ///< torchrun's role; all ranks of a job have the same.
+  std::string role = "default";  ///< torchrun's role, the same for all ranks of a job.
 };
 
-/// Reads, in this order: torchrun's and yoke's variables, an srun step, Open MPI's mpirun, PMI (MPICH, Intel MPI).
-/// Without any of them there is one rank. MASTER_ADDR and MASTER_PORT always apply if they are set; otherwise the store
-/// is at the first node of the Slurm step, and at a port derived from the job's id.
+/// Uses the first of these that is there: torchrun's and yoke's variables, an srun step, Open MPI's mpirun, PMI (MPICH,
+/// Intel MPI). Without any of them there is one rank. MASTER_ADDR and MASTER_PORT always apply if they are set;
+/// otherwise the store is at the first node of the Slurm step, and its port is derived from the job's id.
 /// Errors  kInvalidArgument with the name of the variable: it is missing, not a number, or contradicts another one.
 RankEnv read_rank_env(const Environment& environment);
 

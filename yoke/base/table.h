@@ -15,7 +15,7 @@ struct Column {
   Align align = Align::kLeft;
   /// The least width to which the column shrinks if the table does not fit; 0: it does not shrink.
   int64_t shrinks_to = 0;
-  int64_t drop_order = 0;     ///< If shrinking is not enough, column 1 is dropped first, then 2...; 0: never.
+  int64_t drop_order = 0;     ///< If shrinking is not enough, columns are dropped in this order, from 1; 0: never.
   bool shrinks_late = false;  ///< The column shrinks only after all columns with a drop_order were dropped.
 };
 

@@ -16,15 +16,15 @@ enum class ColorMode { kAuto, kAlways, kNever };
 /// "auto", "always" or "never"; nullopt: any other text.
 std::optional<ColorMode> parse_color_mode(std::string_view text);
 
-/// The rule for all commands. Pure. kAuto means colours on a terminal, unless NO_COLOR is set and not empty, or the
-/// terminal shows none (has_escape_sequences()).
+/// Whether a command uses colours. kAuto means that it does on a terminal, unless NO_COLOR is set and not empty, or the
+/// terminal shows no colours (has_escape_sequences()). Pure.
 bool wants_color(ColorMode mode, const Environment& environment, bool is_terminal);
 
 /// False if TERM is unset, empty or `dumb`: such a terminal shows escape sequences as text. Pure.
 bool has_escape_sequences(const Environment& environment);
 
 /// Whether `fd` is the controlling terminal of this process, and the process group of this process is in the foreground
-/// there. While it is in the background, a shell uses the terminal.
+/// there. While this group is in the background, a shell or a different job uses the terminal.
 bool is_in_foreground(int fd);
 
 /// Whether this process has a controlling terminal, whatever its standard streams are.

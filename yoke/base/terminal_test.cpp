@@ -19,7 +19,7 @@ TEST(Terminal, ColorsAreForTerminalsThatShowThem) {
   } cases[] = {
       {{{"TERM", "xterm"}}, true, true},
       {{{"TERM", "xterm"}}, false, false},
-      {{{"TERM", "xterm"}, {"NO_COLOR", ""}}, true, true},  // https://no-color.org: when it is not empty
+      {{{"TERM", "xterm"}, {"NO_COLOR", ""}}, true, true},  // https://no-color.org: an empty value has no effect
       {{{"TERM", "xterm"}, {"NO_COLOR", "1"}}, true, false},
       {{{"TERM", "xterm"}, {"NO_COLOR", "0"}}, true, false},
       {{{"TERM", "dumb"}}, true, false},

@@ -1,4 +1,4 @@
-// yoke/base/text.h -- splitting text, and making text of other programs safe to print and cutting it to a width.
+// yoke/base/text.h -- splits text, makes the text of other programs safe to print, and cuts it to a width.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace yoke {
 
-/// The parts of `text` between separators, as views of it. An empty text has none.
+/// The parts of `text` between separators, as views of it. An empty text has no parts.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-/// The same, but `terminator` ends each part, so that no empty part follows one at the end of `text`.
+/// Like split(), but `terminator` ends each part: a terminator at the end of `text` is not followed by an empty part.
 std::vector<std::string_view> split_terminated(std::string_view text, char terminator);
 
 /// The lines of `text`, without their ends.
@@ -24,7 +24,7 @@ std::vector<std::string_view> words_of(std::string_view line);
 /// first byte of escape sequences, direction overrides. Newlines and tabs become spaces.
 std::string printable(std::string_view text);
 
-/// The same, but sequences that set colours (SGR of ECMA-48) stay; the colours are reset at the end.
+/// Like printable(), but sequences that set colours (SGR of ECMA-48) stay; the colours are reset at the end.
 std::string printable_with_colours(std::string_view text);
 
 /// Columns that `text` takes in a terminal. REQUIRES: printable text.

@@ -1,4 +1,4 @@
-// yoke/base/utf8.h -- UTF-8 by characters.
+// yoke/base/utf8.h -- reads and writes single characters in UTF-8.
 #pragma once
 
 #include <cstddef>

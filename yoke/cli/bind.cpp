@@ -133,7 +133,7 @@ std::string to_table(const launch::Binding& binding, const Devices& devices, con
                           nodes_of(machine, one.cpus), one.cpus.to_list(), one.cpus.to_mask(),
                           std::to_string(one.num_threads)});
   }
-  return to_text(table, kUnlimitedWidth);  // masks are there to be copied, so none is cut
+  return to_text(table, kUnlimitedWidth);  // users copy the masks, so none is cut
 }
 
 std::string to_json(const launch::Binding& binding, const Devices& devices, const device::CpuLocality& machine) {
@@ -194,7 +194,7 @@ int run_bind(const BindArgs& args, Context& context) {
 }  // namespace
 
 void add_bind(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<BindArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<BindArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_option("-n,--nproc-per-node", args->num_ranks,
                  "Ranks, as for `yoke run`; without it one for each GPU, or for each NUMA node")
       ->type_name("auto|gpu|cpu|N");

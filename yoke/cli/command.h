@@ -23,7 +23,7 @@ namespace yoke::cli {
 
 inline constexpr int kExitOk = 0;
 
-/// Where the parts of this installation, or of this build tree, are.
+/// Where the parts of this installation, or of this build tree, lie.
 struct Installation {
   std::filesystem::path executable;
   std::filesystem::path libexec;  ///< Programs `yoke-NAME`, and recipes/NAME.
@@ -33,10 +33,10 @@ struct Installation {
 /// Derived from /proc/self/exe, so that an installation may be moved.
 Installation find_installation();
 
-/// For `yoke agent`, which carries out the command of another host here, as a node of its job.
+/// The role of `yoke agent`, which runs the command of a different host on this host, as a node of that host's job.
 struct AgentRole {
   launch::Channel& channel;          ///< The connection to the head node.
-  std::optional<int64_t> num_ranks;  ///< Replaces the number in the command line.
+  std::optional<int64_t> num_ranks;  ///< The number of ranks, in place of the one in the command line.
   bool heads_terminal = false;       ///< The head node's standard output is a terminal.
 };
 
@@ -44,8 +44,8 @@ struct Context {
   std::ostream& out;
   Environment environment;
   Installation installation;
-  /// The words that belong to another program: for `yoke run` the program and its arguments, for `yoke train` the
-  /// recipe and its arguments.
+  /// The words that belong to the program that is started: for `yoke run` the program and its arguments, for `yoke
+  /// train` the recipe and its arguments.
   std::vector<std::string> rest;
   int exit_code = kExitOk;
   std::vector<std::string> words = {};  ///< The whole command line.
@@ -57,27 +57,27 @@ struct Context {
 /// Errors  kInvalidArgument: words that are not understood; whatever the command throws.
 int run_command_line(std::vector<std::string> words, Context& context);
 
-/// Type of the positional of a command that starts a program: all words from it on belong to the program, and come in
-/// Context::rest.
+/// Type of the positional with which the started program begins. All words from it on belong to that program, and come
+/// in Context::rest.
 inline constexpr const char* kProgramArguments = "[ARG...]";
 
-/// A command. Help, completion, man pages and spelling are derived from the table of these.
+/// A command. Help, completion, man pages and spelling hints are derived from the table of commands.
 struct Command {
   std::string_view name;
   std::string_view summary;
   /// Adds options, examples and the callback to `cmd`, which has its name and summary already.
   void (*add)(CLI::App& cmd, Context& context);
   std::string_view alias = {};
-  bool is_hidden = false;  ///< It is run by programs, not by people: no help, completion or man page names it.
+  bool is_hidden = false;  ///< Programs run it, not people: it is in no help, completion or man page.
   /// Rewrites the command's words before they are parsed; null: they are parsed as they are.
   std::vector<std::string> (*rewrite)(const std::vector<std::string>& words) = nullptr;
 };
 
-/// All commands, in the order of help. A command that is not in this table does not exist. Other names start programs:
+/// All commands, in the order of help. A name that is not in this table starts a program, if there is one: see
 /// frame/external.h.
 std::span<const Command> command_table();
 
-/// By name or alias; null if there is none.
+/// Finds a command by its name or alias; null if there is none.
 const Command* find_command(std::string_view name);
 
 /// Adds the commands of the table to `app`.

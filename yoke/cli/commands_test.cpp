@@ -18,7 +18,7 @@
 namespace yoke::cli {
 namespace {
 
-/// The tree as the command has it; an installation without programs and recipes.
+/// The command tree of `yoke`, for an installation without programs and recipes.
 struct Tree {
   Tree() { add_commands(app, context); }
 

@@ -44,7 +44,7 @@ std::vector<CompletionWord> external_words(const Installation& installation) {
 }  // namespace
 
 void add_complete(CLI::App& cmd, Context& context) {
-  auto words = std::make_shared<std::vector<std::string>>();  // CLI11 binds by reference; the callback keeps it alive
+  auto words = std::make_shared<std::vector<std::string>>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_option("WORD", *words, "The words after `yoke`; the last one is being typed, and may be empty")
       ->type_name(kProgramArguments)
       ->expected(0, -1);

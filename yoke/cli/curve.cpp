@@ -76,7 +76,7 @@ std::string short_list(std::vector<std::string> names) {
   return num_more == 0 ? text : fmt::format("{} and {} more", text, num_more);
 }
 
-/// The metrics to draw: those that were named, or the first that say how the training goes.
+/// The metrics to draw: those that the user named, or the first few that tell how the training goes.
 std::vector<std::string> chosen_metrics(const CurveArgs& args, const std::vector<Recording>& recordings,
                                         std::string& notes) {
   const auto all = metrics_of(recordings);
@@ -115,7 +115,7 @@ const std::vector<double>& places(const Curve& curve, std::string_view x) {
   return x == curve::kEpoch ? curve.epochs : x == curve::kTime ? curve.times : curve.steps;
 }
 
-/// What all curves of a metric have, the finest first; or what was asked for.
+/// The x axis: the one that the user asked for, or the finest one that all curves of a metric have.
 std::string chosen_x(const CurveArgs& args, const std::vector<Recording>& recordings, const std::string& metric) {
   std::string missing;
   for (const auto x : args.x.empty() ? std::vector<std::string_view>{curve::kStep, curve::kEpoch, curve::kTime}
@@ -137,7 +137,7 @@ std::string chosen_x(const CurveArgs& args, const std::vector<Recording>& record
               printable(metric));
 }
 
-/// Times of a clock, unlike sums of durations, count from the first of the run.
+/// The origin of times: 0 for sums of durations; the run's first time if the times are those of a clock.
 double time_origin(const Recording& recording) {
   constexpr double kYear = 3e7;
   double origin = HUGE_VAL;
@@ -157,14 +157,14 @@ std::vector<view::ChartPoint> points_of(const Curve& curve, std::string_view x, 
   for (size_t i = 0; i < all.size(); ++i) {
     if (std::isfinite(all[i])) points.push_back({all[i] - origin, curve.values[i]});
   }
-  // Two processes may have written at once.
+  // If two processes wrote at once, the points may be out of order.
   if (!std::ranges::is_sorted(points, {}, &view::ChartPoint::x))
     std::ranges::stable_sort(points, {}, &view::ChartPoint::x);
   if (smoothing > 0) view::smooth(points, smoothing);
   return points;
 }
 
-/// Names that tell the runs apart: the last parts of their paths, unless two are the same.
+/// Names that tell the runs apart: the last parts of their paths, or the whole paths if two last parts are equal.
 std::vector<std::string> names_of(const std::vector<Recording>& recordings) {
   std::vector<std::string> names;
   std::set<std::string> different;
@@ -197,7 +197,7 @@ view::Chart chart_of(const CurveArgs& args, const std::vector<Recording>& record
   return chart;
 }
 
-// Both formats hold every value, so they are written without a tree or a table of them.
+// CSV and JSON contain every value, so they are written without first building a tree or a table in memory.
 
 std::string json_text(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -236,7 +236,7 @@ void print_curves_csv(const view::Chart& chart, std::ostream& out) {
   }
 }
 
-/// Rows of the terminal that standard output is; 0 if it is none.
+/// The height of the terminal at standard output, in rows; 0 if standard output is not a terminal.
 int64_t terminal_rows() {
   winsize size{};
   return isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
@@ -262,7 +262,7 @@ void write_drawing(const std::string& file, const std::string& content, Context&
   const auto write = [&](int fd) { write_all(fd, std::as_bytes(std::span(content)), file); };
   std::error_code ignored;
   const auto kind = std::filesystem::symlink_status(file, ignored).type();
-  // A viewer of the drawing sees the old one or the new one. Devices and links stay what they are.
+  // A regular file is replaced as a whole, so that no viewer sees a part of a drawing. Other files are written into.
   if (kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found) {
     return replace_file(file, write);
   }
@@ -313,7 +313,7 @@ int run_curve(const CurveArgs& args, Context& context) {
     Picture picture{.time = std::chrono::system_clock::now(), .host = "yoke curve", .text = "", .notes = ""};
     const auto recordings = read_runs(args, picture.notes);
     if (metrics_of(recordings).empty()) {
-      // A run that has just begun is worth waiting for.
+      // With --watch, a run that has just begun may get values later.
       const auto text = fmt::format("{} no values yet",
                                     recordings.size() == 1 ? printable(recordings[0].run) + " has" : "these runs have");
       if (!args.repetition.is_wanted()) {
@@ -342,7 +342,7 @@ int run_curve(const CurveArgs& args, Context& context) {
 }  // namespace
 
 void add_curve(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<CurveArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<CurveArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_option("RUN", args->runs,
                  "Folder of a run, or its metrics.csv, steps.jsonl or event file; the newest in runs/ unless given")
       ->type_name("FILE...")

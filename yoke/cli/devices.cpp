@@ -127,7 +127,7 @@ int run_devices(const DevicesArgs& args, Context& context) {
 }  // namespace
 
 void add_devices(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<DevicesArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<DevicesArgs>();  // CLI11 keeps references to it; the callback owns it
   add_device_choice(cmd, args->device.chosen, "-i,--id",
                     "Everything about these: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig, cpu");
   cmd.add_flag("-L,--list", args->list, "Index, UUID, PCI bus id and name alone");

@@ -107,7 +107,7 @@ int run_doctor(const DoctorArgs& args, Context& context) {
 }  // namespace
 
 void add_doctor(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<DoctorArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<DoctorArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_flag("--json", args->json, "Print JSON");
   add_color_option(cmd, args->color);
   add_device_options(cmd, args->device);

@@ -112,7 +112,7 @@ int run_jobs(const JobsArgs& args, Context& context) {
 }  // namespace
 
 void add_jobs(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<JobsArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<JobsArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_flag("--json", args->json, "Print JSON: all that is known, rank by rank");
   add_watch_option(cmd, args->repetition);
   cmd.footer(

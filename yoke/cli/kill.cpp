@@ -52,8 +52,8 @@ struct KillArgs {
   milliseconds wait() const { return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(wait_s)); }
 };
 
-/// A process that may be ended, and the result. The handle (a pidfd) keeps meaning this process even if the kernel
-/// gives its PID to a new one.
+/// A process to end, and what became of it. The handle (a pidfd) refers to this process even if the kernel gives its
+/// PID to a new one.
 struct Victim {
   device::KillTarget target;
   std::optional<ProcessHandle> handle;
@@ -79,7 +79,7 @@ device::KillAsker asker() {
   return asker;
 }
 
-/// Holds the process, and asks the kernel whether it may be signalled.
+/// Opens a handle of the process, and asks the kernel whether the process may be signalled.
 Victim hold(device::KillTarget target) {
   Victim victim{.target = std::move(target)};
   auto& refusal = victim.target.refusal;
@@ -93,7 +93,7 @@ Victim hold(device::KillTarget target) {
     victim.handle->signal(0);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kNotFound) {
-      victim.result = "ended";  // after it was listed
+      victim.result = "ended";  // it ended after it was listed
     } else if (error.code() == ErrorCode::kPermissionDenied) {
       refusal = {error.code(),
                  fmt::format("belongs to {}; only that user or root may end it", victim.target.process.info.user)};
@@ -336,7 +336,7 @@ int run_kill(const KillArgs& args, Context& context) {
 }  // namespace
 
 void add_kill(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<KillArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<KillArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_option("PID", args->pids, "Processes, as `yoke ps` lists them")->type_name("PID...")->expected(0, -1);
   add_device_choice(cmd, args->device.chosen, "-d,--device",
                     "All processes on these devices: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");

@@ -192,7 +192,7 @@ void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
   }
 }
 
-/// `lacks_some` becomes true if a file cannot be read, which is reported.
+/// A file that cannot be read is reported, and makes `lacks_some` true.
 std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args, bool& lacks_some) {
   std::vector<LogFile> files;
   for (const auto& rank : job.ranks) {
@@ -270,7 +270,7 @@ class Reader {
     }
   }
 
-  /// After a restart the files have other names.
+  /// After a restart the files have new names.
   void look_at_new_attempt() {
     auto connection = launch::JobConnection::open(connection_.address(), Clock::now());
     if (!connection) return;
@@ -307,7 +307,7 @@ int run_logs(const LogsArgs& args, const Context& context) {
 }  // namespace
 
 void add_logs(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<LogsArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<LogsArgs>();  // CLI11 keeps references to it; the callback owns it
   add_job_option(cmd, args->job);
   cmd.add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
   cmd.add_option("-n,--lines", args->num_lines, "The last N lines alone, and of a stream in a file the last N of it")

@@ -49,7 +49,7 @@ int run_man(const ManArgs& args, const CLI::App& app, Context& context) {
 }  // namespace
 
 void add_man(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ManArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<ManArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_option("COMMAND", args->command, "Of which command; otherwise of yoke");
   cmd.add_option("--folder", args->folder, "Write the pages of yoke and of all commands into DIR instead")
       ->type_name("DIR");

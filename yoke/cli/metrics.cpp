@@ -59,7 +59,7 @@ int run_metrics(const MetricsArgs& args, Context& context) {
 }  // namespace
 
 void add_metrics(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<MetricsArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<MetricsArgs>();  // CLI11 keeps references to it; the callback owns it
   args->serve = cmd.add_option("--serve", args->address,
                                "Serve /metrics and /devices.json until stopped; unless given at 127.0.0.1:19477, where "
                                "only this machine can read them. Port 0: any free one")

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The project has the name of its folder. Errors  kInvalidArgument: CMake does not accept the name for a target.
+/// The project gets the name of its folder. Errors  kInvalidArgument: CMake does not accept the name for a target.
 std::string project_name(const fs::path& target) {
   constexpr std::array kReserved = {"all",  "clean",          "edit_cache", "help",          "install", "package",
                                     "test", "package_source", "preinstall", "rebuild_cache", "yoke"};
@@ -75,7 +75,7 @@ int run_new(const std::string& target, Context& context) {
 }  // namespace
 
 void add_new(CLI::App& cmd, Context& context) {
-  auto target = std::make_shared<std::string>();  // CLI11 binds by reference; the callback keeps it alive
+  auto target = std::make_shared<std::string>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_option("DIR", *target, "A folder that does not exist yet, or is empty; the program is called as it is")
       ->type_name("")
       ->required();

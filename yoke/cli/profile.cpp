@@ -84,7 +84,7 @@ int run_profile(const ProfileArgs& args, Context& context) {
 }  // namespace
 
 void add_profile(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ProfileArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<ProfileArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_option("--trace", args->traces,
                  "Traces of PyTorch's profiler, one for each rank, plain or gzipped; or their folder")
       ->type_name("PATH...")

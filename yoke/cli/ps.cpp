@@ -46,8 +46,8 @@ bool is_wanted(const device::ProcessInfo& info, const PsArgs& args) {
   return args.users.empty() || std::any_of(args.users.begin(), args.users.end(), is_user);
 }
 
-/// Refuses a misspelt name: it would look like a user without processes. A recording may be from a machine with other
-/// users, so it is not checked.
+/// Refuses a misspelt user, who would look like one without processes. In a recording names are not checked, because
+/// its machine may have had other users.
 void check_users(const PsArgs& args, const std::vector<device::DeviceUse>& uses) {
   if (!args.device.replay.empty()) return;
   for (const auto& user : args.users) {
@@ -143,7 +143,7 @@ int run_ps(const PsArgs& args, Context& context) {
 }  // namespace
 
 void add_ps(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<PsArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<PsArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_option("-u,--user", args->users, "Processes of these users alone: names or numbers")->type_name("NAME...");
   cmd.add_flag("--mine", args->mine, "Your own processes alone");
   add_device_choice(cmd, args->device.chosen, "-d,--device",

@@ -99,7 +99,7 @@ int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& con
   return kExitOk;
 }
 
-/// The place of this node if all other nodes had as many ranks.
+/// The place of this node if every other node had as many ranks as this one.
 launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes) {
   const auto node_rank = nodes.node_rank.value_or(0), num_nodes = nodes.membership.max_nodes;
   return {.node_rank = node_rank,
@@ -133,7 +133,7 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
   return kExitOk;
 }
 
-/// Whether a variable describes a login or a host. `yoke agent` then keeps the value of its own host.
+/// Whether a variable describes a login or a host. For such a variable `yoke agent` keeps the value of its own host.
 bool belongs_to_a_host(const std::string& name) {
   for (const std::string_view beginning : {"SSH_", "XDG_", "DBUS_", "LC_TERMINAL", "TMUX"}) {
     if (name.starts_with(beginning)) return true;
@@ -157,7 +157,7 @@ std::string working_folder() {
       error.message());
 }
 
-/// This command line, in the message that starts it on another host by `yoke agent`.
+/// The message by which `yoke agent` on a different host starts this command line there.
 nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context) {
   auto environment = nlohmann::json::object();
   for (const auto& variable : context.environment.to_strings()) {
@@ -172,7 +172,7 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context)
           {"silence_ms", nodes.silence.count()}};
 }
 
-/// launch::launch(), and a hint if the failure looks like a mistyped command.
+/// Calls launch::launch(), and adds a hint if the failure looks like a mistyped command.
 int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const CLI::App& command,
                      const Context& context) {
   constexpr std::chrono::seconds kQuick{10};
@@ -242,7 +242,7 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
 }  // namespace
 
 void add_run(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<RunArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<RunArgs>();  // CLI11 keeps references to it; the callback owns it
   auto program = std::make_shared<std::vector<std::string>>();
   add_run_options(cmd, args->options);
   cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");

@@ -37,8 +37,8 @@ struct StopArgs {
 
 launch::FoundJob find(const std::string& name) { return launch::choose_job(launch::find_jobs(), name); }
 
-/// A handle (a pidfd) that keeps meaning the launcher's process even if its PID is given to a new one; nullopt if it
-/// has ended.
+/// A handle (a pidfd) that refers to the launcher's process even if the kernel gives its PID to a new process; nullopt
+/// if the launcher has ended.
 std::optional<device::ProcessHandle> hold(int64_t pid) {
   const auto start_ticks = device::describe_process(pid).start_ticks;
   if (!start_ticks) return std::nullopt;
@@ -121,7 +121,7 @@ int run_stop(const StopArgs& args, Context& context) {
 }  // namespace
 
 void add_stop(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<StopArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<StopArgs>();  // CLI11 keeps references to it; the callback owns it
   add_job_option(cmd, args->job);
   cmd.add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
   cmd.add_option("--timeout", args->timeout_s, "How long to wait; by default until the job has ended")

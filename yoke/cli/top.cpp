@@ -73,7 +73,7 @@ int run_top(const TopArgs& args, Context& context) {
 }  // namespace
 
 void add_top(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<TopArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<TopArgs>();  // CLI11 keeps references to it; the callback owns it
   args->interval = cmd.add_option("--interval", args->interval_s, "Between two samples")
                        ->type_name("SECONDS")
                        ->check(in_range(0.1, 86'400, "seconds"))

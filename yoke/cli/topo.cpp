@@ -92,7 +92,7 @@ int run_topo(const TopoArgs& args, Context& context) {
 }  // namespace
 
 void add_topo(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<TopoArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<TopoArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_flag("--json", args->json, "Print JSON");
   cmd.add_option("--svg", args->svg, "Write a drawing to FILE instead, - for standard output")->type_name("FILE");
   cmd.add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")

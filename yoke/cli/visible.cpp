@@ -41,7 +41,7 @@ struct VisibleArgs {
   std::string selection() const { return fmt::format("{}", fmt::join(chosen, ",")); }
 };
 
-// ---- another environment --------------------------------------------------------------------------------------------
+// ---- a different environment ----------------------------------------------------------------------------------------
 
 std::string shell_quoted(const std::string& text) {
   std::string result = "'";
@@ -57,7 +57,7 @@ std::string to_shell(const std::vector<device::Assignment>& assignments) {
   return text;
 }
 
-/// A file in memory, in which a child leaves text of any length for its parent. Neither waits for the other.
+/// A file in memory into which a child writes text of any length for its parent. Neither process waits for the other.
 class Note {
  public:
   Note() : file_(memfd_create("yoke-visible", MFD_CLOEXEC)) {
@@ -104,7 +104,7 @@ int explain(const VisibleArgs& args, Context& context) {
   });
 }
 
-/// A child finds the variables (with_source), so that this process has no driver loaded when it becomes the program.
+/// Only a child, which determines the variables (with_source), loads a driver; this process becomes the program.
 int set(const VisibleArgs& args, Context& context) {
   Note note;
   const int status = with_source(args.device, context, [&](device::Source& source) {
@@ -139,7 +139,7 @@ int run_visible(const VisibleArgs& args, Context& context) {
 }  // namespace
 
 void add_visible(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<VisibleArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<VisibleArgs>();  // CLI11 keeps references to it; the callback owns it
   auto program = std::make_shared<std::vector<std::string>>();
   add_device_choice(cmd, args->chosen, "--set",
                     "Devices to show: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs), all, or none; alone: "

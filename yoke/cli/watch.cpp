@@ -73,12 +73,12 @@ int64_t error_width(const Context& context) {
   return output_width(context);
 }
 
-/// Refuses a report file that cannot be written before the program runs for hours.
+/// Fails if the report file cannot be written, so that the program does not run for hours in vain.
 void require_writable(const std::string& file) {
   if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "writing " + file);
 }
 
-/// Whether both names mean one file, so that each report would overwrite the other. A device such as /dev/null may be
+/// Whether the two names mean one file, so that one report would overwrite the other. A device such as /dev/null may be
 /// named twice.
 bool is_same_file(const std::string& one, const std::string& other) {
   namespace fs = std::filesystem;
@@ -110,7 +110,7 @@ void print_report(const device::UsageSampling& sampling, const WatchArgs& args, 
   throw system_error(errno, "writing the report to standard error");
 }
 
-/// Waits until the program has ended. Returns nullopt if this process must end and leave the program alone.
+/// Waits until the program has ended. Returns nullopt if this process must end while the program goes on.
 std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, pid_t parent) {
   while (true) {
     program.reap();
@@ -191,7 +191,7 @@ int run_watch(const WatchArgs& args, Context& context) {
 }  // namespace
 
 void add_watch(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<WatchArgs>();  // CLI11 binds by reference; the callback keeps it alive
+  auto args = std::make_shared<WatchArgs>();  // CLI11 keeps references to it; the callback owns it
   auto program = std::make_shared<std::vector<std::string>>();
   cmd.add_option("--pid", args->pid, "Watch a process that runs already, until it ends or Ctrl-C")
       ->type_name("PID")

@@ -81,7 +81,7 @@ std::vector<HostEntry> read_hostfile(const std::filesystem::path& path) {
         constexpr std::string_view kSlots = "slots=";
         if (words[i].starts_with(kSlots)) {
           entry.num_ranks = parse_ranks(words[i].substr(kSlots.size()), entry.name);
-        } else if (!words[i].starts_with("max_slots=") && !words[i].starts_with("max-slots=")) {  // Open MPI's
+        } else if (!words[i].starts_with("max_slots=") && !words[i].starts_with("max-slots=")) {  // Open MPI has these
           throw Error(ErrorCode::kInvalidArgument, "'{}' is unknown; a line is HOST or HOST slots=N",
                       printable(words[i].substr(0, 80)));
         }

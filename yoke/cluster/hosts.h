@@ -11,15 +11,15 @@
 namespace yoke::cluster {
 
 struct HostEntry {
-  std::string name;                  ///< For ssh: a name, an address, or an entry of its configuration.
+  std::string name;                  ///< What ssh is given: a name, an address, or an entry of ssh's configuration.
   std::optional<int64_t> num_ranks;  ///< "slots" in host files of Open MPI and DeepSpeed.
 
   bool operator==(const HostEntry&) const = default;
 };
 
 /// Parses "a,b,c", "n[01-04]", "user@a:4" (a host with a number of ranks).
-/// Errors  kInvalidArgument with the host: it has no name, is named twice, or has a character that host names do not
-/// have.
+/// Errors  kInvalidArgument with the host: its name is empty, given twice, or has a character that is not allowed in
+/// host names.
 std::vector<HostEntry> parse_hosts(std::string_view text);
 
 /// Reads a file with one host per line. "slots=N" or ":N" after the host is its number of ranks; '#' begins a comment.

@@ -1,4 +1,4 @@
-// yoke/cluster/ssh.h -- starts `yoke agent` on another host by the user's ssh.
+// yoke/cluster/ssh.h -- starts `yoke agent` on a different host by the user's ssh.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace yoke::cluster {
 
 struct SshOptions {
   std::vector<std::string> ssh = {"ssh"};  ///< The program and the user's options.
-  std::string yoke;                        ///< The path of yoke on the other host.
+  std::string yoke;                        ///< The path of yoke on the remote host.
 };
 
-/// The command line. ssh never asks for a password, and the path is quoted for any shell on the other host.
+/// The command line. ssh never asks for a password, and the path is quoted for any shell on the remote host.
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host);
 
-/// Starts ssh in a session of its own, so that Ctrl-C does not reach it. It is killed when the calling thread ends.
+/// Starts ssh in a session of its own, so that Ctrl-C does not reach it. ssh is killed when the calling thread ends.
 /// Errors  kUnavailable: no process can be started. If ssh is not found, the new process prints that on its standard
 /// error and ends.
 launch::AgentProcess start_by_ssh(const SshOptions& options, const std::string& host);

@@ -56,7 +56,7 @@ std::string make_token() {
   return text;
 }
 
-/// Another process, possibly on another host, may do the same at this moment: link() lets only one file get the name.
+/// Two processes, even on different hosts, may do this at the same time: link() lets only one file get the name.
 void write_token(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);

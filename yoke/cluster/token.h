@@ -8,9 +8,9 @@
 
 namespace yoke::cluster {
 
-/// The value of YOKE_JOB_TOKEN, or else the content of the user's token file, which is created on first use and shared
-/// by hosts with a common home folder. Errors  kFailedPrecondition: other users may read the file, it belongs to
-/// a different user, or HOME is not set. As errno says.
+/// The value of YOKE_JOB_TOKEN, or else the content of the user's token file. The file is created on first use; hosts
+/// with a common home folder share it. Errors  kFailedPrecondition: other users may read the file, it belongs to a
+/// different user, or HOME is not set. Otherwise as errno says.
 std::string job_token(const Environment& environment);
 
 /// $XDG_CONFIG_HOME/yoke/token, or ~/.config/yoke/token. Errors  kFailedPrecondition: HOME is not set.

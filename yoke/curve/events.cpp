@@ -34,8 +34,8 @@ enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 struct Field {
   uint64_t number = 0;
   uint64_t wire_type = 0;
-  uint64_t integer = 0;    ///< Of kVarint.
-  std::string_view bytes;  ///< Of the other types.
+  uint64_t integer = 0;    ///< The value if the type is kVarint.
+  std::string_view bytes;  ///< The content of a field of any other type.
 
   template <typename T>
   T as() const {
@@ -48,7 +48,7 @@ class Fields {
  public:
   explicit Fields(std::string_view message) : rest_(message) {}
 
-  /// nullopt at the end, and where the bytes are not a field; is_whole() tells which.
+  /// Returns nullopt at the end of the message and at bytes that are not a field; is_whole() tells which it was.
   std::optional<Field> next() {
     if (rest_.empty()) return std::nullopt;
     Field field;
@@ -114,7 +114,7 @@ struct TensorType {
   uint64_t field;
   size_t bytes;
   double (*from_content)(std::string_view);
-  double (*from_integer)(uint64_t);  ///< Null if the field holds the bytes of a floating-point number.
+  double (*from_integer)(uint64_t);  ///< Null if the field holds the bytes of floating-point numbers.
 };
 template <typename T>
 double content_as(std::string_view bytes) {
@@ -157,7 +157,7 @@ std::optional<double> scalar_of(std::string_view tensor) {
       Fields shape(field->bytes);
       while (const auto dimension = shape.next()) {
         if (dimension->number != 2) continue;
-        uint64_t size = 0;  // a size of 0 is not written
+        uint64_t size = 0;  // protobuf leaves out a size of 0
         Fields parts(dimension->bytes);
         while (const auto part = parts.next()) size = part->number == 1 ? part->integer : size;
         if (size != 1) num_elements = 0;
@@ -170,7 +170,7 @@ std::optional<double> scalar_of(std::string_view tensor) {
   if (content && !content->empty()) {
     return content->size() == type->bytes ? std::optional(type->from_content(*content)) : std::nullopt;
   }
-  std::optional<double> value = 0.0;  // a default value may be left out
+  std::optional<double> value = 0.0;  // protobuf may leave out a default value
   int64_t count = 0;
   Fields again(tensor);
   while (const auto field = again.next()) {
@@ -205,7 +205,7 @@ size_t EventParser::take(std::string_view bytes, bool /*is_end*/) {
       return bytes.size();
     }
     const auto size = value_at<uint64_t>(record, 0);
-    // It also ends here if the length is that of a file that is not complete.
+    // The rest of the record was not written yet, or was cut off with the end of the file.
     if (size > record.size() - kHeaderBytes || record.size() - kHeaderBytes - size < kFooterBytes) break;
     const auto event = record.substr(kHeaderBytes, size);
     if (value_at<uint32_t>(record, kHeaderBytes + size) != masked_crc(event)) {

@@ -1,4 +1,4 @@
-// The two formats of lines: CSV and JSON lines.
+// Parsers of the two formats that have one record per line: CSV and JSON lines.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,14 +21,14 @@ std::string_view trimmed(std::string_view text) {
   return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-/// Also "nan", "inf" and "Infinity" with a sign; too large a number is infinite.
+/// Parses a number; also "nan", "inf" and "Infinity", with or without a sign. A number too large becomes infinite.
 std::optional<double> number_of(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (end != text.data() + text.size() || text.empty()) return std::nullopt;
   if (error == std::errc()) return number;
-  const bool is_small = text.find("e-") != text.npos || text.find("E-") != text.npos;  // it is zero in effect
+  const bool is_small = text.find("e-") != text.npos || text.find("E-") != text.npos;  // too small for a double
   return is_small ? 0 : text.starts_with('-') ? -HUGE_VAL : HUGE_VAL;
 }
 
@@ -48,7 +48,7 @@ size_t take_lines(std::string_view bytes, bool is_end, const Take& take, const T
 }  // namespace
 
 size_t CsvParser::take(std::string_view bytes, bool is_end) {
-  // The last number of an unfinished line may lack digits, so such a line is left.
+  // The last number of an unfinished line may lack digits, so such a line is not parsed.
   return take_lines(
       bytes, is_end, [&](std::string_view line) { take_line(line); }, [](std::string_view) {});
 }
@@ -103,7 +103,7 @@ void CsvParser::take_line(std::string_view line) {
 }
 
 size_t JsonLinesParser::take(std::string_view bytes, bool is_end) {
-  // An object ends with its brace, so a last line without an end may be whole.
+  // An object ends with its brace, so a last line without a line feed may be complete.
   return take_lines(
       bytes, is_end, [&](std::string_view line) { take_line(line); },
       [&](std::string_view line) {
@@ -127,8 +127,8 @@ void JsonLinesParser::take_line(std::string_view line) {
   add_values();
 }
 
-/// Reads an object without nested ones and without backslashes, which is nearly every line, ten times as fast as a
-/// parser that builds a tree. False: the line is something else.
+/// Reads an object that has no nested ones and no backslashes, as nearly every line does. This is ten times as fast as
+/// a parser that builds a tree. Returns false if the line is anything else.
 bool JsonLinesParser::take_flat(std::string_view line) {
   num_numbers_ = 0;
   line = trimmed(line);

@@ -11,8 +11,8 @@ namespace yoke::curve {
 
 inline constexpr std::string_view kStep = "step", kEpoch = "epoch", kTime = "time";
 
-/// The values of one metric in the order in which they were written. The other vectors are as long as `values`, or
-/// empty if the log does not have them; a NaN says that it does not have this one.
+/// The values of one metric in the order in which they were written. The other vectors have an element for each value,
+/// which is NaN if the log does not have it; a vector is empty if the log has none of its elements.
 struct Curve {
   std::string metric;
   std::vector<double> values;
@@ -21,7 +21,7 @@ struct Curve {
   std::vector<double> times;  ///< In seconds.
 };
 
-/// Where a value stands; NaN: not known.
+/// The place of a value on the axes of a curve. A NaN means that the number is not known.
 struct Place {
   double step, epoch, time;
 };
@@ -29,9 +29,9 @@ struct Place {
 class Log {
  public:
   void add(std::string_view metric, const Place& place, double value);
-  /// Removes the values of this step and of later ones: the training was resumed there.
+  /// Removes the values of `step` and of later steps, because the training was resumed at `step`.
   void forget_from(double step);
-  /// Removes vectors of places that hold no number. If none is left, the values get their numbers as steps.
+  /// Removes vectors of places that hold only NaN. If no vector is left, each value gets its index as step.
   void finish();
 
   const std::vector<Curve>& curves() const { return curves_; }  ///< In the order of their first values.
@@ -43,7 +43,7 @@ class Log {
   };
   std::vector<Curve> curves_;
   std::unordered_map<std::string, size_t, Hash, std::equal_to<>> numbers_;
-  size_t next_ = 0;  ///< The curve that is probably added to next: metrics are written in turn.
+  size_t next_ = 0;  ///< The curve to try first for the next value, as metrics are written in turn.
 };
 
 /// Parses a file piece by piece and adds its values to a log.
@@ -54,8 +54,8 @@ class Parser {
   Parser(const Parser&) = delete;
   Parser& operator=(const Parser&) = delete;
 
-  /// Takes the complete records at the beginning of `bytes`, and returns their length. The rest comes again, with more
-  /// behind it. With `is_end` there is no more, and an incomplete record, which the training is writing, is left.
+  /// Parses the complete records at the beginning of `bytes`, and returns their length. The next call gets the rest
+  /// again, with more behind it. If `is_end`, nothing follows, and an incomplete record at the end is left out.
   virtual size_t take(std::string_view bytes, bool is_end) = 0;
 
   int64_t num_damaged() const { return num_damaged_; }         ///< Records that could not be read.
@@ -71,8 +71,8 @@ class Parser {
   std::string damage_;
 };
 
-/// A header, and lines with numbers. The columns `step`, `epoch` and `time` are places, all others metrics. A file of
-/// train::Run without a column `time` has a column `seconds`, whose sum up to a line is its time. An empty cell has no
+/// A header, and lines with numbers. The columns `step`, `epoch` and `time` are places, all others metrics. If a file
+/// of train::Run has no column `time`, the times are running sums of its column `seconds`. An empty cell is not a
 /// value.
 class CsvParser : public Parser {
  public:
@@ -88,8 +88,8 @@ class CsvParser : public Parser {
   double seconds_ = 0;
 };
 
-/// An object in each line. Its numbers `step`, `epoch` and `time` are places, all other numbers metrics; null, NaN and
-/// Infinity, also as strings, are values that are not finite.
+/// An object in each line. Its numbers `step`, `epoch` and `time` are places, all other numbers metrics. null, NaN and
+/// Infinity, also if written as strings, are values that are not finite.
 class JsonLinesParser : public Parser {
  public:
   using Parser::Parser;
@@ -99,13 +99,13 @@ class JsonLinesParser : public Parser {
   void take_line(std::string_view line);
   bool take_flat(std::string_view line);
   void add_values();
-  std::vector<std::pair<std::string, double>> numbers_;  ///< Of this line; the strings keep their memory.
+  std::vector<std::pair<std::string, double>> numbers_;  ///< Of the present line; the strings keep their memory.
   size_t num_numbers_ = 0;
   int64_t num_lines_ = 0;
 };
 
-/// A TensorBoard event file: records of TensorFlow (length, CRC-32C, content, CRC-32C) with messages `Event`. Scalars
-/// are simple values, or tensors with one number.
+/// A TensorBoard event file: records of TensorFlow (length, CRC-32C, content, CRC-32C) whose content is a message
+/// `Event`. Metrics are its simple values, and its tensors of one number.
 class EventParser : public Parser {
  public:
   using Parser::Parser;
@@ -117,7 +117,7 @@ class EventParser : public Parser {
  private:
   bool take_event(std::string_view event);
   uint64_t offset_ = 0;
-  bool is_lost_ = false;  ///< A length was damaged, so nobody knows where the next record begins.
+  bool is_lost_ = false;  ///< A length was damaged, so the beginning of the next record is not known.
 };
 
 }  // namespace yoke::curve

@@ -58,7 +58,7 @@ TEST(Csv, ReadsTheRowsOfARun) {
       "epoch,loss,accuracy,samples_per_second,seconds\n"
       "1,0.750000,0.500000,1000,2.000\n"
       "2,nan,0.625000,1100,1.500\n"
-      "3,0.25");  // being written
+      "3,0.25");  // a line that is still being written
   EXPECT_EQ(parsed.curves.size(), 4u);
   EXPECT_THAT(parsed.at("loss").values, same({0.75, kNaN}));
   EXPECT_THAT(parsed.at("loss").epochs, ElementsAre(1, 2));

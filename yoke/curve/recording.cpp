@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 /// The files of a run's folder that hold values.
 struct Sources {
-  std::vector<fs::path> steps, events, epochs;  ///< At most one, any number, at most one.
+  std::vector<fs::path> steps, events, epochs;  ///< `steps` and `epochs` have at most one file.
 
   std::vector<fs::path> all() const {
     auto files = steps;
@@ -136,7 +136,7 @@ Recording read_run(const fs::path& run) {
   for (auto& curve : read_all(sources.events, recording.notes)) add(std::move(curve));
   for (auto& curve : read_all(sources.epochs, recording.notes)) {
     const auto mean = "epoch/" + curve.metric;
-    // Its rows name their epochs, which the same means in event files do not.
+    // Means in event files do not say their epochs; those in metrics.csv do, and so replace them.
     std::erase_if(recording.curves, [&](const Curve& other) { return other.metric == mean; });
     if (has(curve.metric)) curve.metric = mean;
     add(std::move(curve));

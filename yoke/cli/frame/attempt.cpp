@@ -24,8 +24,8 @@ namespace {
 
 volatile pid_t child_of_attempt = -1;
 
-/// Passes on signals that only this process gets: those that a process sends, and the kernel's when the terminal of a
-/// session leader hangs up. Other signals of the terminal reach the child anyway.
+/// Passes on signals that reach only this process: those that a process sends, and the kernel's SIGHUP when the
+/// terminal of a session leader hangs up. Other signals of the terminal reach the child anyway.
 void pass_on(int signal, siginfo_t* info, void* /*context*/) {
   const int saved = errno;
   const bool is_for_us = info->si_code <= 0 || (signal == SIGHUP && getsid(0) == getpid());
@@ -107,7 +107,7 @@ int attempt_in_child(Context& context, const std::function<int(const std::functi
     };
     const int status = report_errors(context, [&] { return work(finish); });
     context.out.flush();
-    std::exit(status);  // runs the checks of sanitizers, which _exit would leave out
+    std::exit(status);  // exit() runs the checks of sanitizers, _exit() would not
   }
   child_of_attempt = child;
   pipe.write_end.reset();

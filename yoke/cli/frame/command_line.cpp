@@ -68,8 +68,8 @@ bool has_variable(const CLI::Option& option) {
   return value != nullptr && *value != '\0';
 }
 
-/// The option's name as the user wrote it: "-n" for {"-n4x"}, where CLI11 says "--nproc-per-node". The name of the
-/// variable if the value came from it: PET_NPROC_PER_NODE.
+/// The option's name as the user wrote it: "-n" for {"-n4x"}, where CLI11 says "--nproc-per-node". If the value came
+/// from a variable, the variable's name: PET_NPROC_PER_NODE.
 std::string as_written(const std::string& name, const CLI::App& command, const std::vector<std::string>& own) {
   const auto* option = command.get_option_no_throw(name);
   if (option == nullptr) return name;
@@ -80,7 +80,7 @@ std::string as_written(const std::string& name, const CLI::App& command, const s
   return has_variable(*option) ? option->get_envname() : name;
 }
 
-/// `message` with the variable's name in place of the option's, if the message begins with an option that nobody typed.
+/// Replaces the option's name at the beginning of `message` by the variable's, if the option was set by a variable.
 std::string as_written_first(const std::string& message, const CLI::App& command, const std::vector<std::string>& own) {
   const auto name = message.substr(0, message.find_first_not_of("-abcdefghijklmnopqrstuvwxyz"));
   return name.starts_with('-') ? as_written(name, command, own) + message.substr(name.size()) : message;
@@ -129,9 +129,9 @@ std::string meant_by(const std::string& name, const std::vector<std::string>& co
   return is_program ? fmt::format(" (did you mean `yoke run {}`?)", name) : did_you_mean(name, commands);
 }
 
-/// An empty value mostly comes from a shell variable that is not set, and would silently mean the default, or
-/// everything. Options that are empty by default in torchrun may be empty here. `yoke visible --set` checks for empty
-/// values itself, and CLI11 reports unknown options.
+/// An empty value mostly comes from a shell variable that is not set. Without this error, the value would silently mean
+/// the default, or everything. Options that are empty by default in torchrun may be empty here. `yoke visible --set`
+/// checks for empty values itself, and CLI11 reports unknown options.
 void refuse_empty_values(const CLI::App& command, const std::vector<std::string>& own) {
   static const std::set<std::string_view> kMayBeEmpty = {"--rdzv-endpoint",
                                                          "--rdzv-conf",
@@ -211,7 +211,7 @@ int run_command_line(std::vector<std::string> words, Context& context) {
   if (words.empty()) words = {"--help"};
   if (words[0] == "help")
     words = words.size() > 1 ? std::vector{words[1], std::string("--help")} : std::vector{std::string("--help")};
-  // Options of `yoke` itself have no values, and end everything.
+  // Options of `yoke` itself have no values, and no command follows them.
   if (words[0].starts_with("-")) {
     parse(app, "", words, context);
     return context.exit_code;

@@ -1,4 +1,4 @@
-// yoke/cli/frame/external.h -- `yoke NAME` starts the program yoke-NAME if the table has no such command, as git does.
+// yoke/cli/frame/external.h -- as in git, `yoke NAME` starts the program yoke-NAME if the table has no command NAME.
 #pragma once
 
 #include <string>

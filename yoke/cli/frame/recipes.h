@@ -14,11 +14,11 @@ namespace yoke::cli {
 struct Recipe {
   std::string name;              ///< The name of its folder and of the program in it.
   std::string summary;           ///< One line.
-  std::optional<int64_t> ranks;  ///< The number of ranks without -n; unset: one for each device.
+  std::optional<int64_t> ranks;  ///< The number of ranks without -n; unset: one rank per device.
   std::filesystem::path program;
 };
 
-/// Lists recipes in order of their names. Loads and runs nothing.
+/// Lists recipes in order of their names. Neither loads nor runs a recipe.
 /// Errors  kDataLoss: a recipe.toml does not parse (names file and line).
 std::vector<Recipe> list_recipes(const Installation& installation);
 

@@ -14,18 +14,18 @@ namespace yoke::cli {
 
 class WatchedProgram {
  public:
-  /// Forks; the program begins with start(). REQUIRES: one thread; `argv` is not empty.
+  /// Forks; the child waits for start() before it becomes the program. REQUIRES: one thread; `argv` is not empty.
   explicit WatchedProgram(const std::vector<std::string>& argv);
   WatchedProgram(const WatchedProgram&) = delete;
   WatchedProgram& operator=(const WatchedProgram&) = delete;
-  ~WatchedProgram();  ///< A program that has started keeps running. One that has not will not start.
+  ~WatchedProgram();  ///< A program that has started keeps running. One that has not started never will.
 
-  /// Lets the program begin. Returns 0, or the errno with which it could not be executed.
+  /// Lets the program begin. Returns 0, or the errno of exec if the program could not be executed.
   int start();
 
   pid_t pid() const { return pid_; }
 
-  /// Reaps children that have ended. In a subreaper, processes that the program abandoned are among them.
+  /// Reaps children that have ended. If this process is a subreaper, they include orphans of the program.
   void reap();
 
   /// The program's exit status once it has ended; 128 plus the signal's number if a signal ended it.
@@ -33,20 +33,20 @@ class WatchedProgram {
 
  private:
   pid_t pid_ = -1;
-  UniqueFd go_;       ///< A byte lets the program begin; at the end of file it exits instead.
+  UniqueFd go_;       ///< A byte makes the child start the program; at the end of file the child exits instead.
   UniqueFd failure_;  ///< Carries the errno of execvp; end of file means that the program runs.
   std::optional<int> status_;
 };
 
-/// While this object exists, signals arrive as messages on a pipe. A signal that was ignored stays ignored.
+/// While this object exists, signals arrive as messages on a pipe. Signals that were ignored before stay ignored.
 class SignalMessages {
  public:
   struct Message {
     int signal = 0;
-    bool is_from_process = false;  ///< Sent by kill(2). The kernel sends those of Ctrl-C, to the whole group.
+    bool is_from_process = false;  ///< Sent by kill(2), not by the kernel, which signals the whole group at Ctrl-C.
   };
 
-  /// SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD. REQUIRES: no other SignalMessages exists.
+  /// Catches SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD. REQUIRES: no other SignalMessages exists.
   SignalMessages();
   SignalMessages(const SignalMessages&) = delete;
   SignalMessages& operator=(const SignalMessages&) = delete;

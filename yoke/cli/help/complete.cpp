@@ -19,7 +19,7 @@ CompletionWords words_of_commands(const CommandDescription& root, const Completi
   return result;
 }
 
-/// Long names if `typed` begins with two dashes. They have underscores if `typed` has one and the command accepts them.
+/// Offers long names if `typed` begins with "--"; with underscores if `typed` has one and the command accepts them.
 Completion complete_option(const CommandDescription& command, const std::string& typed) {
   const bool has_underscores = command.starts_program() && typed.starts_with("--") && typed.find('_') != typed.npos;
   Completion result;

@@ -14,17 +14,17 @@ namespace yoke::cli {
 
 struct CompletionWord {
   std::string word;
-  std::string text = {};  ///< One line about it; may be empty.
+  std::string text = {};  ///< A line that explains the word; may be empty.
 
   bool operator==(const CompletionWord&) const = default;
 };
 
 struct Completion {
   enum class Kind {
-    kWords,    ///< One of `words`; nothing if there are none.
-    kFiles,    ///< A file name; in `--option=VALUE` the value is one.
-    kFolders,  ///< The name of a folder, likewise.
-    kProgram,  ///< The words from `program_at` on are a command line of their own.
+    kWords,    ///< One of `words`; if there are none, nothing can be completed.
+    kFiles,    ///< A file name, or an option `--option=VALUE` whose value is one.
+    kFolders,  ///< The same for the name of a folder.
+    kProgram,  ///< The words from `program_at` on are the command line of a different program.
   };
   Kind kind = Kind::kWords;
   std::vector<CompletionWord> words = {};
@@ -33,21 +33,21 @@ struct Completion {
   bool operator==(const Completion&) const = default;
 };
 
-/// Candidates that the command tree does not know. A source is called only if it is needed.
+/// Candidates that are not in the command tree. A source is called only if it is needed.
 struct CompletionSources {
   std::function<std::vector<CompletionWord>()> jobs, recipes, external_commands;
 };
 
-/// Completes the last of `words`, which follow `yoke`; it may be empty. The part of that word that is already typed
-/// only decides between options, other words and the value of "--option="; each shell then filters the candidates by
-/// it. Pure except for the sources.
+/// Completes the last of `words`, which follow `yoke`; it may be empty. The part of this word that is already typed
+/// only decides whether options, other words or the values of "--option=" are wanted; the shell then filters the
+/// candidates by it. Pure except for the sources.
 Completion complete(const CommandDescription& root, const std::vector<std::string>& words,
                     const CompletionSources& sources);
 
 /// The output of `yoke complete`: the kind ("words", "files", "folders", "program N"), then lines "WORD<TAB>TEXT".
 std::string to_text(const Completion& completion);
 
-/// Completion scripts.
+/// The completion script of each shell.
 std::string bash_completion();
 std::string zsh_completion();
 std::string fish_completion();

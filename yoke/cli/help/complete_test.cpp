@@ -38,7 +38,7 @@ CommandDescription completion_tree() {
   return root;
 }
 
-/// "words a b", "files", "folders", "program 2"
+/// The completion as text: "words a b", "files", "folders", "program 2".
 std::string completed(const List& words) {
   const auto completion = complete(completion_tree(), words,
                                    {.jobs = [] { return std::vector<CompletionWord>{{"4121"}}; },

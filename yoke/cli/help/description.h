@@ -18,10 +18,10 @@ struct OptionDescription {
   std::string default_value;
   bool is_positional = false;
   bool value_is_optional = false;
-  bool takes_rest = false;  ///< A positional that is a program (or recipe) with its arguments: all words that follow.
+  bool takes_rest = false;  ///< A positional that takes a program or recipe and all words that follow, its arguments.
   bool is_hidden = false;   ///< It is accepted, but neither help nor completions name it.
 
-  /// The alternatives of `value` that are typed literally: those in small letters.
+  /// The alternatives in `value` that are typed literally: those in lower case.
   std::vector<std::string> choices() const;
 };
 

@@ -11,8 +11,8 @@ class App;
 
 namespace yoke::cli {
 
-/// `text` broken into lines of at most `width` columns; only a longer word makes a line wider. Line feeds in `text`
-/// count as blanks. Pure.
+/// `text` broken into lines of at most `width` columns; only a single word that is longer makes a line wider. Line
+/// feeds in `text` count as blanks. Pure.
 std::string wrapped(std::string_view text, int64_t width);
 
 /// A footer made by examples(), with its paragraphs wrapped. The examples themselves stay as they are.

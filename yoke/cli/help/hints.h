@@ -9,16 +9,16 @@
 
 namespace yoke::cli {
 
-/// The first word after the program that looks like an option of `yoke run`: a long option, or "-n" with a number of
-/// ranks. As with torchrun and mpirun, such words belong to the program. `is_missing("--log-dir")` tells whether `yoke
-/// run` has this option and did not get it. Pure.
+/// Finds the first word after the program that was probably meant for `yoke run`: a long option of `yoke run`, or "-n"
+/// with a number of ranks. As with torchrun and mpirun, words after the program belong to the program.
+/// `is_missing("--log-dir")` tells whether `yoke run` has this option and was not given it. Pure.
 std::optional<std::string> find_misplaced_option(const std::vector<std::string>& program_and_arguments,
                                                  const std::function<bool(std::string_view)>& is_missing);
 
 /// A hint about a job that has ended; nullopt if there is none. Looks into the current folder.
 struct EndedJob {
   int status = 0;
-  bool is_quick = false;  ///< It ended in its first seconds, as programs do that do not understand their arguments.
+  bool is_quick = false;  ///< The job ended in its first seconds, as if the program did not accept its arguments.
 };
 std::optional<std::string> hint_about(const EndedJob& job, const std::vector<std::string>& program_and_arguments,
                                       const std::function<bool(std::string_view)>& is_missing);

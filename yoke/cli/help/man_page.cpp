@@ -13,7 +13,7 @@ std::string upper(std::string text) {
   return text;
 }
 
-/// `text` escaped for roff: dashes can be copied, and no line begins with a command.
+/// `text` escaped for roff, so that dashes can be copied and no line of text is taken for a command of roff.
 std::string roff(const std::string& text) {
   std::string result;
   for (const char c : text) {

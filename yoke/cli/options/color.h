@@ -9,7 +9,7 @@ class App;
 
 namespace yoke::cli {
 
-/// `mode` must outlive the parsing. check_values() refuses other words.
+/// `mode` must outlive the parsing. check_values() refuses words that do not name a mode.
 void add_color_option(CLI::App& command, ColorMode& mode);
 
 }  // namespace yoke::cli

@@ -19,7 +19,7 @@ struct DeviceOptions {
   std::string sysroot;
   std::string replay;
   std::string vendor;  ///< "nvidia", "amd", "cpu"; empty for all.
-  /// Words of a device::DeviceSelection; empty for all devices. Other devices are neither read nor waited for.
+  /// Words of a device::DeviceSelection; empty for all devices. Devices that are not chosen are not read.
   std::vector<std::string> chosen;
 
   /// Errors  kInvalidArgument: a word cannot name a device.
@@ -34,18 +34,18 @@ enum class ChoiceForm {
   kOneWord  ///< `-d 0,1`, for commands with positionals.
 };
 
-/// The option that chooses devices. All commands accept the names -d, --device, --devices, -i and --id, so that users
-/// need not know which command has which; help shows those in `shown` ("-d,--device"). `words` must outlive the
-/// parsing.
+/// Adds the option that chooses devices. All commands accept the names -d, --device, --devices, -i and --id, so that
+/// users need not know which command has which; help shows only the names in `shown` ("-d,--device"). `words` must
+/// outlive the parsing.
 void add_device_choice(CLI::App& command, std::vector<std::string>& words, const std::string& shown,
                        const std::string& description, ChoiceForm form = ChoiceForm::kWords);
 
-/// Errors  those of make_replay_source; kNotFound: --sysroot names no folder.
+/// Errors  those of make_replay_source; kNotFound: the folder of --sysroot does not exist.
 std::unique_ptr<device::Source> open_source(const DeviceOptions& options);
 
 /// Runs `work(source)` and returns its result. A driver may hold a thread in the kernel for ever, and a process with
-/// such a thread never ends. Therefore `work` runs in a child (attempt_in_child), which is left behind if it cannot
-/// end. A recording needs no child.
+/// such a thread never ends. Therefore `work` runs in a child (attempt_in_child), and the command ends without the
+/// child if the child cannot end. If the source is a recording, no child is needed.
 int with_source(const DeviceOptions& options, Context& context, const std::function<int(device::Source&)>& work);
 
 }  // namespace yoke::cli

@@ -21,11 +21,11 @@ struct OpenJob {
   launch::JobConnection connection;
 };
 
-/// The job that `name` means, as launch::choose_job decides.
+/// Opens the job that launch::choose_job finds for `name`.
 /// Errors  kNotFound: there is none; kInvalidArgument: there are several; kTimeout: its launcher does not answer.
 OpenJob open_job(const std::string& name);
 
-/// An error about a launcher that does not answer, with the reason if /proc shows it.
+/// The error for a launcher that does not answer, with the reason if /proc shows it.
 Error does_not_answer(int64_t launcher);
 
 }  // namespace yoke::cli

@@ -27,7 +27,7 @@ struct Repetition {
 /// Adds --watch [SECONDS], and --color for its highlights. `repetition` must outlive the parsing.
 void add_watch_option(CLI::App& command, Repetition& repetition);
 
-/// What is watched at one moment, as text.
+/// The output at one moment.
 struct Picture {
   std::chrono::system_clock::time_point time;
   std::string host;
@@ -36,9 +36,9 @@ struct Picture {
 };
 
 enum class PictureKind {
-  kText,  ///< For people: on a terminal each picture replaces the one before, and changes are shown in reverse video.
-  kDrawing,  ///< The same without reverse video, for text with colours of its own.
-  kRecords,  ///< For programs: the texts follow each other with nothing between them.
+  kText,     ///< For people: a terminal shows only the last picture, with its changes in reverse video.
+  kDrawing,  ///< As kText, but without reverse video, because the text has colours of its own.
+  kRecords,  ///< For programs: the texts are printed one after the other, with nothing between them.
 };
 
 /// Takes and prints a picture every interval, until the reader of the output goes away or a signal ends the process.
@@ -54,8 +54,8 @@ std::string to_csv(Table table, const Repetition& repetition, std::chrono::syste
 /// `line` with reverse video around the characters that differ from `before`.
 std::string highlight_changes(const std::string& line, const std::string& before);
 
-/// The lines that fit into `num_rows` rows, and a line that says how many are left out, and `advice`. All of `text` if
-/// `num_rows` is 0, which means that it is not known.
+/// As many lines as fit into `num_rows` rows, the last of which says how many lines are left out, and gives `advice`.
+/// If `num_rows` is 0, the height is not known, and the result is all of `text`.
 std::string first_lines(const std::string& text, size_t num_rows, std::string_view advice = "`yoke top` scrolls");
 
 }  // namespace yoke::cli

@@ -143,7 +143,7 @@ class AmdgpuBackend : public Backend {
   std::string obstacle(const Known& known) const {
     if (known.is_denied) return "this process may not use it: its cgroup (a container, a job) was given other devices";
     std::error_code error;
-    if (!fs::exists(sysroot_ / "dev", error)) return {};  // a copy that holds only sys
+    if (!fs::exists(sysroot_ / "dev", error)) return {};  // `sysroot_` is a copy of the folder sys alone
     std::vector<std::string> files;
     if (known.gpu) files.emplace_back("dev/kfd");
     if (known.facts.minor_number) files.push_back(fmt::format("dev/dri/renderD{}", *known.facts.minor_number));

@@ -27,7 +27,7 @@ using testing::SizeIs;
 
 constexpr const char* kLumi = YOKE_FAKE_SYSFS "/lumi-g";
 constexpr const char* kWorkstation = YOKE_FAKE_SYSFS "/workstation";
-/// A copy of the workstation's files of amdgpu and KFD, which tests change.
+/// A copy of the workstation's files of amdgpu and KFD. Tests change the copy.
 struct AmdTree : FixtureTree {
   AmdTree()
       : FixtureTree(kWorkstation, {"sys/bus", "sys/class", "sys/devices/pci0000:00", "sys/devices/virtual",

@@ -62,7 +62,7 @@ class CpuBackend : public Backend {
     return parse_cpu_list(read_text(sysroot_ / "sys/devices/system/cpu/online").value_or("0"));
   }
 
-  /// The affinity mask, which the kernel keeps within the cpuset.
+  /// The affinity mask; the kernel keeps it within the cpuset.
   std::vector<int> find_allowed() const {
     const auto status = read_text(sysroot_ / "proc/self/status").value_or("");
     const auto list = find_line(status, "Cpus_allowed_list:");
@@ -74,7 +74,7 @@ class CpuBackend : public Backend {
     facts_.name = cpu_name(read_text(sysroot_ / "proc/cpuinfo", 4096).value_or(""));
     facts_.num_cpus = static_cast<int64_t>(all_cpus().size());
     const auto num_nodes = numbered(sysroot_ / "sys/devices/system/node", "node").size();
-    facts_.num_numa_nodes = std::max<int64_t>(1, static_cast<int64_t>(num_nodes));  // the kernel may lack NUMA
+    facts_.num_numa_nodes = std::max<int64_t>(1, static_cast<int64_t>(num_nodes));  // 0 if the kernel lacks NUMA
   }
 
   void read_details() {

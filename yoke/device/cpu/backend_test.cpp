@@ -112,7 +112,7 @@ TEST(CpuBackend, PowerIsTheEnergySinceTheLastSample) {
   tree.write(zone + "0/name", "package-0\n");
   tree.write(zone + "0/energy_uj", "1000000\n");
   tree.write(zone + "0/max_energy_range_uj", "262143328850\n");
-  tree.write(zone + "0:0/name", "core\n");  // a part of the package
+  tree.write(zone + "0:0/name", "core\n");  // a part of the package: not counted again
   tree.write(zone + "0:0/energy_uj", "5\n");
   const auto backend = make_cpu_backend(tree.path());
   EXPECT_EQ(read(*backend).readings.power_mw, std::nullopt);
@@ -120,7 +120,7 @@ TEST(CpuBackend, PowerIsTheEnergySinceTheLastSample) {
   EXPECT_GT(read(*backend).readings.power_mw.value(), 0);
   tree.write(zone + "0/energy_uj", "7\n");  // the counter has wrapped around
   EXPECT_GT(read(*backend).readings.power_mw.value(), 0);
-  tree.remove(zone + "0/energy_uj");  // as it is for all users except root
+  tree.remove(zone + "0/energy_uj");  // only root may read it on most systems
   EXPECT_EQ(read(*backend).readings.power_mw, std::nullopt);
 }
 

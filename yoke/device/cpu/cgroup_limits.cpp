@@ -29,7 +29,7 @@ std::optional<double> cpus_of(const std::optional<int64_t>& quota, const std::op
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-/// The kernel's count includes cached files. It drops those that were not used lately as soon as memory is needed.
+/// Subtracts cached files that were not used lately: the kernel drops them as soon as memory is needed.
 void lower_memory(const std::optional<int64_t>& limit, const fs::path& used, const fs::path& stat, const char* files,
                   CgroupLimits& limits) {
   if (!limit || (limits.memory_bytes && *limits.memory_bytes <= *limit)) return;
@@ -90,8 +90,8 @@ void read_v1(const std::string& controller, const fs::path& group, CgroupLimits&
   }
 }
 
-/// Calls `visit` for the group at `path` below `mount` and for all its ancestors. In a container the path may be the
-/// host's and not exist below `mount`; then the mount itself is the group.
+/// Calls `visit` for the group at `path` below `mount` and for all its ancestors. In a container `path` may be that of
+/// the host and not exist below `mount`; then the group of this process is `mount` itself.
 void climb(const fs::path& mount, const std::string& path, const std::function<void(const fs::path&)>& visit) {
   auto group = (mount / fs::path(path).relative_path()).lexically_normal();
   while (group.string().starts_with(mount.string() + "/")) {

@@ -7,7 +7,7 @@
 
 namespace yoke::device {
 
-/// The smallest limit of the groups and their ancestors.
+/// Each limit is the smallest one of this process's groups and their ancestors.
 struct CgroupLimits {
   std::optional<double> cpus;  ///< CPU time, in processors.
   std::optional<int64_t> memory_bytes;

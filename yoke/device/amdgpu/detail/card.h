@@ -13,15 +13,15 @@
 
 namespace yoke::device::amdgpu {
 
-/// A value is nullopt if its file is missing or if the card's firmware refuses to read it.
+/// The sensors and properties of a card. A value is nullopt if its file is missing or the card's firmware refuses it.
 class Card {
  public:
   Card() = default;
   Card(std::filesystem::path folder, std::filesystem::path sysroot);
 
-  /// Returns false after the card has left the bus.
+  /// Returns whether the card is still on the bus.
   bool is_there() const;
-  /// Returns whether the card sleeps, so that reading its sensors would wake it.
+  /// Returns whether the card sleeps. If it does, reading its sensors would wake it.
   bool is_asleep() const;
 
   void read_identity(Facts& facts) const;
@@ -36,7 +36,7 @@ class Card {
   void read_errors(Readings& readings) const;
 
   std::filesystem::path folder_, sysroot_;
-  std::filesystem::path hwmon_;                              ///< Empty: no sensors.
+  std::filesystem::path hwmon_;                              ///< Empty: the card has no sensors.
   std::filesystem::path port_;                               ///< The device whose PCIe link leads to the machine.
   std::map<std::string, std::string, std::less<>> sensors_;  ///< From "temp edge" to the prefix of its files.
 };

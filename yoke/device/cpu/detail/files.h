@@ -17,8 +17,8 @@ struct CpuTime {
   bool operator==(const CpuTime&) const = default;
 };
 
-/// Parses the first line of /proc/stat. The time of guests is already part of the user time; waiting for a disk counts
-/// as idle.
+/// Parses the first line of /proc/stat. The time of guests is not added, since the user time includes it. Time spent
+/// waiting for a disk counts as idle.
 std::optional<CpuTime> parse_cpu_time(std::string_view stat);
 
 /// "AMD EPYC 7A53 64-Core Processor" from the beginning of /proc/cpuinfo; "CPU" if it has no name.
