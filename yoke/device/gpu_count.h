@@ -9,7 +9,7 @@ namespace yoke::device {
 
 struct GpuCount {
   int64_t num_gpus = 0;
-  std::string reason;  ///< Why the number is 0; empty if it is not.
+  std::string reason;  ///< Why the number is 0; empty if it is not 0.
 };
 
 /// Asks the NVIDIA driver and, if that shows no GPU, AMD's runtime. It asks in a child process, because initialising a

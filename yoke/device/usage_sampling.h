@@ -61,7 +61,7 @@ class UsageSampling {
   /// GPU, on the processors.
   UsageReport report() const;
   bool has_gpu() const { return has_gpu_; }
-  /// Whether there were processes on devices outside of this PID namespace, or hidden: some may be the program's.
+  /// Whether processes on devices were hidden or outside of this PID namespace. Some may have been the program's.
   bool has_seen_strangers() const { return has_seen_strangers_; }
   /// Whether a driver did not report the users of its GPUs in some sample, so the program may have used them.
   bool has_seen_silence() const { return has_seen_silence_; }

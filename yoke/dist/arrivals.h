@@ -46,13 +46,13 @@ class Arrivals {
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  /// Returns the number of the group.
+  /// Returns the number by which the other functions refer to the group.
   size_t add(CountedGroup group);
 
   /// Returns a sentence about the ranks that are missing at this rank's current collective of `group`, according to
   /// their numbers, and the failure that a different rank has reported, if any.
   std::string describe(size_t group) const;
-  /// The same for a message to or from `peer`, a rank of the World, which has not arrived.
+  /// The same for a message to or from `peer` (a rank of the World), if that rank has not arrived.
   std::string describe_peer(size_t group, int64_t peer) const;
   /// Returns whether this rank has read another rank's report.
   bool has_heard() const;

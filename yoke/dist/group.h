@@ -64,7 +64,7 @@ struct Splits {
 ///
 /// Ranks    every member marked "collective" is called by all ranks of the group in the same order, or the others wait.
 ///          Each group has its own connections and its own order, so collectives of two groups may overlap in time;
-///          ranks that are in both groups begin them in the same order.
+///          ranks that are in both groups must begin them in the same order.
 /// Threads  one thread at a time.
 /// Errors   kTimeout names the ranks that have not arrived at the collective, by their rank in the World; kUnavailable:
 ///          a peer is gone.
@@ -76,7 +76,7 @@ class Group {
   Group& operator=(Group&&) noexcept;
   ~Group();
 
-  int64_t rank() const;  ///< This rank's number in this group; roots and peers are numbered so too.
+  int64_t rank() const;  ///< This rank's number in this group; `root`, `to` and `from` are such numbers too.
   int64_t size() const;
   /// The members by their rank in the group; each is a rank of the World.
   const std::vector<int64_t>& ranks() const;
@@ -120,9 +120,9 @@ class Group {
 
   std::vector<std::string> all_gather_text(const std::string& text);  ///< Collective. Every rank's text, by rank.
 
-  /// One rank sends to one other. The tensors are contiguous, of the same shape and dtype on both sides. Messages
-  /// between two ranks arrive in order. send() may wait for the receiver, so two ranks that exchange tensors start one
-  /// of the two calls (start_send or start_receive).
+  /// Messages from one rank to one other rank. The tensors are contiguous, of the same shape and dtype on both sides.
+  /// Messages between two ranks arrive in order. send() may wait for the receiver, so two ranks that exchange tensors
+  /// start one of the two calls (start_send or start_receive).
   void send(const at::Tensor& tensor, int64_t to) { start_send(tensor, to).wait(); }
   void receive(const at::Tensor& tensor, int64_t from) { start_receive(tensor, from).wait(); }
   PendingCollective start_send(const at::Tensor& tensor, int64_t to);

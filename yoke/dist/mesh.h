@@ -24,7 +24,7 @@ class Mesh {
  public:
   /// Collective.
   /// Errors  kInvalidArgument on all ranks: the product of the sizes is not the group's size, a name appears twice, or
-  ///         the ranks give different axes (the message names the first that does).
+  ///         the ranks give different axes (the message names the first rank that differs).
   Mesh(Group& group, std::vector<Axis> axes);
 
   /// The group of the ranks that differ from this one only along that axis; its rank() is this rank's coordinate.

@@ -33,7 +33,7 @@ class Backend {
                     const std::function<void(const Device&)>& publish) noexcept = 0;
 };
 
-/// NVIDIA's management library, opened by name. Facts that it does not report (NUMA node) are read below `sysroot`.
+/// NVIDIA's management library, opened by name. Facts that it lacks (such as the NUMA node) are read below `sysroot`.
 std::unique_ptr<Backend> make_nvml_backend(const std::filesystem::path& sysroot = "/",
                                            const std::string& library = "libnvidia-ml.so.1");
 

@@ -58,8 +58,8 @@ struct Topology {
   std::vector<Package> packages;
   std::vector<NumaNode> numa_nodes;            ///< In order of their numbers.
   std::vector<Cache> caches;                   ///< The largest level first.
-  std::vector<std::string> last_level_caches;  ///< The CPUs of each.
-  std::vector<std::string> cores;              ///< The hardware threads of each.
+  std::vector<std::string> last_level_caches;  ///< The CPUs of each last-level cache.
+  std::vector<std::string> cores;              ///< The hardware threads of each core.
   int64_t num_cores = 0, num_cpus = 0;
   std::string cpus;
   std::string allowed_cpus;        ///< CPUs that this process may use; empty for a file of a different machine.

@@ -17,7 +17,7 @@ struct TorchBuild {
 TorchBuild torch_of_this_process();
 
 struct PlugChoice {
-  std::string library;  ///< "libyoke_hip.so"; empty: no plug; `status` has the reason.
+  std::string library;  ///< "libyoke_hip.so"; empty if no plug is to be loaded; `status` then has the reason.
   PlugStatus status;
 };
 

@@ -42,7 +42,7 @@ class JobConnection {
   /// Errors of all functions: kDataLoss: the answer is not that of a launcher.
   void ask_job();
   void ask_stop(bool now);
-  /// `last`: only this number of the lines that are kept, or of those of `rank` if it is given.
+  /// Asks for the lines that are kept: for all of them or the `last` ones, of all ranks or of `rank`.
   void ask_logs(bool follow, std::optional<int64_t> last = {}, std::optional<int64_t> rank = {});
   /// nullopt: no answer came in time, or the launcher has closed the connection.
   std::optional<Job> read_job(JobTime until);
@@ -77,7 +77,7 @@ struct FoundJob {
 };
 
 /// The jobs of this user, or of all users for root, in the order of their PIDs.
-/// Errors  as errno says for /proc/net/unix.
+/// Errors  the error of errno if /proc/net/unix cannot be read.
 std::vector<FoundJob> find_jobs(std::chrono::milliseconds patience = std::chrono::seconds(1));
 
 /// The job that `name` means: a launcher's PID or a run id; empty: the only job.

@@ -1,10 +1,10 @@
 // yoke/launch/job/job_policy.h -- the head's decisions about a job: which nodes take part, when ranks start and end,
 // and what the user is told. Pure: events and the time go in, orders come out (job_order.h).
 //
-// An event is a call of a function on_...(): it comes from a node (NodeEvent), a signal, `yoke stop`, or the start of
-// an agent. After each turn of its loop the executor asks decide() for what follows from the state and the time, and
-// carries out the answer, until there is nothing more to do. Events may come while orders are carried out (a node of
-// this machine answers at once); their orders are carried out first.
+// Each event is a call of one of the functions on_...(). It comes from a node (NodeEvent), a signal, `yoke stop`, or
+// the start of an agent. After each turn of its loop the executor asks decide() for what follows from the state and the
+// time, and carries out the answer, until there is nothing more to do. Events may come while orders are carried out (a
+// node of this machine answers at once); the orders for these events are carried out first.
 //
 //   kGathering  waits for nodes          -> kPreparing  enough nodes are there
 //                                        -> kEnding     a signal, a host that is needed and fails, too few in time
@@ -16,7 +16,7 @@
 //                                        -> kEnding
 //   kEnding     output is being read     -> kOver       it was read, or the user does not wait for it
 //
-// It owns three parts that decide independently of each other: RankPolicy (which rank failed, and what follows),
+// JobPolicy owns three parts that decide independently of each other: RankPolicy (which rank failed, and what follows),
 // Membership (which nodes, and when to start), HostTries (when to try a host again).
 #pragma once
 

@@ -17,10 +17,10 @@ namespace yoke::launch {
 
 struct RankPolicyOptions {
   std::string name = "yoke run";  ///< Begins each message.
-  int64_t num_ranks = 1;          ///< The number until begin() sets it.
+  int64_t num_ranks = 1;          ///< Used until begin() sets the number.
   std::chrono::milliseconds grace{10'000};
   int64_t max_restarts = 0;
-  std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; other signals are passed on.
+  std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< These end the job; others are passed on.
 };
 
 enum class StopHow { kWithGrace, kNow };
@@ -53,7 +53,8 @@ class RankPolicy {
 
   /// `source`: the launcher that got the signal. A scheduler signals the launchers of all nodes, which counts as one
   /// request. SIGINT while the ranks are already stopping kills them at once. The exit status becomes the signal's,
-  /// unless the job had already failed for good: a failure that another start would have followed does not count.
+  /// unless the job had already failed for good. A failure after which the ranks would have started again does not
+  /// count.
   Decision on_signal(int signal, Time now, int source = 0);
   /// Whether Ctrl-C is left to a rank that is alone with the terminal and got the SIGINT too: the rank may be a
   /// debugger or a shell. While the rank is being stopped, or before it has started, Ctrl-C is like any other signal.
@@ -63,7 +64,8 @@ class RankPolicy {
   /// The user pressed Ctrl-C, which is left to the rank. If the rank then fails, it is not started again. If the user
   /// presses Ctrl-C several times, a message says how to end the job. REQUIRES: leaves_interrupt_to_rank().
   Decision on_interrupt_of_rank(Time now);
-  /// `yoke stop`: acts like SIGTERM or, with --now, like a second Ctrl-C, even if --signals-to-handle leaves these out.
+  /// `yoke stop`: acts like SIGTERM or, with --now, like a second Ctrl-C, even if --signals-to-handle leaves these
+  /// signals out.
   Decision on_stop(StopHow how, Time now);
   Decision on_started(int64_t rank);
   Decision on_exited(int64_t rank, int pid, int wait_status, Time now);
@@ -116,7 +118,7 @@ class RankPolicy {
     int exit_code = 0;
     std::string cause;  ///< Why it ended; empty before the first failure or signal.
     std::optional<Failure> failure;
-    enum class Again { kNo, kCounted, kFree } again = Again::kNo;  ///< Whether another start may follow this end.
+    enum class Again { kNo, kCounted, kFree } again = Again::kNo;  ///< Whether a new start may follow.
     int64_t num_stopped = 0;  ///< Ranks that were alive when all were told to stop.
     int64_t num_killed = 0;   ///< The number of these that had to be killed.
     bool counts_stopped = true;

@@ -39,7 +39,7 @@ class Channel : public EventSource {
   /// received.
   const std::optional<std::string>& end() const { return end_; }
   Time last_heard() const { return heartbeat_.last_heard(); }
-  /// The channel ended by silence, so the connection was cut, and the other side may be alive.
+  /// Whether the channel ended because of silence. The other side may then be alive, but cut off.
   bool was_silent() const { return was_silent_; }
   size_t num_unsent_bytes() const { return unsent_.size() - sent_; }
 

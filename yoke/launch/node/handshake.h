@@ -26,10 +26,10 @@ class Handshake {
   enum class State { kTalking, kDone, kRefused };
   /// Takes what it needs from the front of `received`, and appends to `to_send`.
   void feed(std::string& received, std::string& to_send);
-  /// Sends an agent's greeting before the head's has arrived: most other programs answer it, which shows what they are.
+  /// Sends an agent's greeting before the head's has arrived. Most other programs answer it and so show what they are.
   void greet_first(std::string& to_send);
   State state() const { return state_; }
-  const std::string& reason() const { return reason_; }  ///< Why the other side was refused; empty: it was not.
+  const std::string& reason() const { return reason_; }  ///< Why the other side was refused; empty if it was not.
   bool is_stranger() const { return is_stranger_; }      ///< The other side was refused because it is not yoke.
 
  private:

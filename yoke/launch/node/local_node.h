@@ -56,7 +56,7 @@ class LocalNode : public Node {
 
  private:
   enum class State { kIdle, kRunning, kDraining };
-  /// Rank 0, if it runs here, is in the process group of this process, and the terminal signals it directly.
+  /// Whether a rank here is in the process group of this process, so that the terminal signals it directly.
   bool has_terminal() const { return terminal_group_ != 0; }
   void start_guardian();
   void take_master(const std::string& address, std::optional<uint16_t> port, bool or_any);
@@ -92,7 +92,7 @@ class LocalNode : public Node {
   UniqueFd control_;
   pid_t guardian_ = -1;
   bool has_message_ = false;  ///< A message of the guardian can be read.
-  bool has_decided_ = false;  ///< It is decided whether to preload.
+  bool has_decided_ = false;  ///< Whether the decision about preloading was made.
   bool may_preload_ = false;
   bool is_guardian_ = false;  ///< This process is the guardian.
 };

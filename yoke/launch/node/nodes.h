@@ -26,14 +26,14 @@ struct AgentProcess {
 /// A host on which the head starts an agent.
 struct Host {
   std::string name;                  ///< The name in messages; no two hosts have the same.
-  std::optional<int64_t> num_ranks;  ///< Unset: --nproc-per-node counts.
+  std::optional<int64_t> num_ranks;  ///< Unset: the value of --nproc-per-node is used.
   /// Starts the agent. Errors  kUnavailable.
   std::function<AgentProcess()> start_agent;
 };
 
-/// One job on several nodes. The head decides for all of them. Either it is outside of them and starts agents on
-/// `hosts`, or it is part of one of them, and the others connect to its endpoint (started by hand, by srun or by
-/// mpirun).
+/// One job on several nodes. The head decides for all of them. Either it is outside of the nodes and starts agents on
+/// `hosts`, or it is part of one node, and the other nodes (started by hand, by srun or by mpirun) connect to its
+/// endpoint.
 struct NodesSpec {
   MembershipOptions membership;
   std::vector<Host> hosts;  ///< Empty: nodes connect to the endpoint.

@@ -39,7 +39,7 @@ FailedRank failed_rank(const FailureFacts& facts);
 /// Lines for the user, without line ends; empty if nothing is known. Text of ranks is made printable.
 std::vector<std::string> describe_failure(const std::string& name, const FailedRank& failed);
 
-/// What a launcher passes on to its own launcher if the job fails.
+/// What a launcher passes on to the launcher that started it if the job fails.
 struct HandedOn {
   ErrorReport report;
   int error_code =

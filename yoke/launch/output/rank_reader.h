@@ -16,7 +16,7 @@
 
 namespace yoke::launch {
 
-/// Writes those lines of several ranks that contain one of the texts to one file.
+/// Selects the lines of several ranks that contain one of the texts, and writes them to one file.
 struct LineFilter {
   std::vector<std::string> texts;
   Sink* file = nullptr;  ///< From RankReader::add_log(); null: none.
@@ -57,7 +57,7 @@ class RankReader {
   void read(bool writers_are_gone);
 
   bool is_finished() const { return streams_.empty(); }
-  bool can_read() const;  ///< A stream has not ended, and its output can be taken.
+  bool can_read() const;  ///< Whether a stream has not ended and its output can be taken.
 
  private:
   struct Stream {
