@@ -39,7 +39,7 @@ struct Facts {
   std::string compute_capability;       ///< NVIDIA: "9.0".
   std::string target;                   ///< AMD: "gfx90a".
   std::optional<int64_t> vendor_index;  ///< NVML's index; for AMD the position among KFD's GPUs.
-  std::optional<int64_t> minor_number;  ///< /dev/nvidiaN, /dev/dri/renderDN
+  std::optional<int64_t> minor_number;  ///< The N in /dev/nvidiaN or /dev/dri/renderDN.
   std::optional<int64_t> numa_node;
   std::optional<int64_t> gpu_instance, compute_instance;  ///< Set for a MIG instance.
   std::string cpu_affinity;                               ///< The CPUs close to it, such as "0-31,64-95".
@@ -58,7 +58,7 @@ struct Readings {
   std::optional<int64_t> memory_total_bytes, memory_free_bytes;
   std::optional<int64_t> memory_used_bytes;      ///< Excludes memory_reserved_bytes where that is known.
   std::optional<int64_t> memory_reserved_bytes;  ///< Reserved by driver and firmware.
-  std::optional<int64_t> utilization_percent;    ///< Share of the last period (NVML: up to 1 s) with a kernel running.
+  std::optional<int64_t> utilization_percent;    ///< Share of the last period (NVML: up to 1 s) in which a kernel ran.
   std::optional<int64_t> memory_utilization_percent, encoder_utilization_percent, decoder_utilization_percent;
   std::optional<int64_t> temperature_celsius, memory_temperature_celsius, fan_percent;
   std::optional<int64_t> power_mw, power_limit_mw, energy_mj;
@@ -160,7 +160,7 @@ struct Want {
   static Want everything() { return {true, true, true, true, true, true}; }
 };
 
-/// "3", "0:1" for a MIG instance, "cpu".
+/// Returns "3", "0:1" (a MIG instance) or "cpu".
 std::string id_of(const Device& device);
 
 /// Returns whether `processes` is complete, as far as the driver knows. False if they were not requested or the driver

@@ -195,7 +195,7 @@ class DeviceSelection::Resolver {
     return word == term.word ? fmt::format("`{}`", word) : fmt::format("`{}` (of `{}`)", word, term.word);
   }
 
-  /// The index of the first device of a vendor: devices that were not read count too.
+  /// The index of the first device of a vendor. Devices that were not read are counted too.
   int64_t first_index(Vendor vendor) const {
     std::optional<int64_t> first;
     const auto add = [&](Vendor other, int64_t index) {

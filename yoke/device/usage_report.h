@@ -16,7 +16,7 @@ namespace yoke::device {
 
 using Seconds = std::chrono::duration<double>;
 
-/// A time interval of the run; in a long run bins are longer. nullopt means not known in that interval.
+/// A time interval of the run, which is longer in a long run. nullopt: the value is not known in that interval.
 struct UsageBin {
   std::optional<double> utilization_percent, memory_percent;
 

@@ -51,7 +51,7 @@ void Arrivals::publish_until_stopped() {
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
-      // A rank with nothing to publish may wait for one that has failed, and the store may end soon with that one.
+      // A rank with nothing to publish may wait for a rank that has failed, and the store may soon end with the latter.
       if (!publish()) listen();
     } catch (const std::exception&) {
       return;  // the store is gone, so no rank can ask

@@ -79,7 +79,7 @@ class Arrivals {
   // REQUIRES: mutex_ is held when these are called.
   /// Publishes the numbers that have changed. Returns false if none has.
   bool publish();
-  /// Reads the report if there is one. Returns whether there is.
+  /// Reads the report if there is one. Returns whether there is one.
   bool listen() const;
   Numbers numbers(const CountedGroup& group) const;
   /// Returns what `describe` says, followed by the report.

@@ -32,7 +32,7 @@ class Group;
 /// moved meanwhile.
 class PendingCollective {
  public:
-  PendingCollective();  ///< No collective; wait() does nothing.
+  PendingCollective();  ///< Has no collective; wait() does nothing.
   PendingCollective(PendingCollective&&) noexcept;
   PendingCollective& operator=(PendingCollective&&) noexcept;
   ~PendingCollective();  ///< Does not wait.
@@ -68,7 +68,8 @@ struct Splits {
 /// Threads  one thread at a time.
 /// Errors   kTimeout names the ranks that have not arrived at the collective, by their rank in the World; kUnavailable:
 ///          a peer is gone.
-/// Lifetime the World outlives it; its connections stay open until the World ends, since another rank may still need
+/// Lifetime the World must outlive it; its connections stay open until the World ends, since another rank may still
+/// need
 ///          them.
 class Group {
  public:

@@ -26,7 +26,7 @@ struct CpuLocality {
   CpuSet allowed;  ///< CPUs that this process may use according to its affinity mask and cpuset.
   std::vector<NodeLocality> nodes;
   std::vector<CpuSet> packages;
-  std::vector<CpuSet> caches;       ///< Last-level caches of several cores that have an allowed CPU.
+  std::vector<CpuSet> caches;       ///< Last-level caches that several cores share and that have an allowed CPU.
   std::vector<CpuSet> cores;        ///< For each core with an allowed CPU, all its hardware threads.
   CpuSet memory_nodes;              ///< Those `nodes` whose memory this process may use.
   std::optional<double> cpu_limit;  ///< The control group's limit of CPU time, in CPUs.

@@ -1,5 +1,5 @@
-// yoke/device/doctor/doctor.h -- finds what keeps programs from using this machine's devices: observations, and the
-// findings from them.
+// yoke/device/doctor/doctor.h -- finds what keeps programs from using this machine's devices. It derives findings from
+// observations.
 #pragma once
 
 #include <chrono>

@@ -26,7 +26,7 @@ constexpr uint32_t kArchitecture = 0;
 constexpr auto kTriplet = "";
 #endif
 
-// ldconfig's format: a header, entries, then texts. Offsets of texts count from the header.
+// ldconfig's format: a header, entries, then texts. Offsets of texts count from the start of the header.
 constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
 constexpr size_t kHeaderBytes = 48;
 struct DynamicEntry {
@@ -57,7 +57,7 @@ LibraryFile describe(const fs::path& path, std::string_view name, const fs::path
   std::error_code error;
   if (!fs::exists(file, error)) return {};
   LibraryFile found{.path = path.string()};
-  // "libcuda.so.580.65.06" for "libcuda.so.1", "libnccl.so.2.27.3" for "libnccl.so.2": the part after ".so."
+  // The version is what follows ".so." in names such as "libcuda.so.580.65.06" and "libnccl.so.2.27.3".
   const auto real = file.filename().string();
   const auto so = real.find(".so.");
   if (so != real.npos && real != name && real.find('.', so + 4) != real.npos) found.version = real.substr(so + 4);

@@ -33,7 +33,7 @@ struct SlurmJob {
 };
 
 struct Tmux {
-  std::string session;  ///< Its number, as in `tmux attach -t '$2'`; empty if not known.
+  std::string session;  ///< The session's number, as in `tmux attach -t '$2'`; empty if not known.
   std::string pane;     ///< "%5"
   std::string socket;   ///< "/tmp/tmux-1000/default"
 

@@ -31,7 +31,7 @@ enum class Verdict {
 };
 std::string_view name(Verdict verdict);  ///< "visible", "out of range", "not read"...
 
-/// One device, as programs count them.
+/// What programs count as one device: a whole device, a MIG instance or a tile.
 struct Unit {
   int64_t device = 0;               ///< Position among the devices of its vendor.
   std::optional<int64_t> instance;  ///< Position of a MIG instance (NVIDIA) or tile (Intel); nullopt: the whole device.

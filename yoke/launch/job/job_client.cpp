@@ -52,7 +52,7 @@ bool is_who_it_says(int fd, const JobAddress& address) {
          int64_t{peer.uid} == address.uid;
 }
 
-/// Parses "yoke/UID/PID/RANDOM" strictly: with leading zeros, one launcher would have several names.
+/// Parses "yoke/UID/PID/RANDOM" strictly, since leading zeros would give one launcher several names.
 std::optional<JobAddress> parse_address(std::string_view name) {
   if (!name.starts_with("yoke/")) return std::nullopt;
   const auto uid_end = name.find('/', 5);

@@ -33,7 +33,7 @@ std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid);
 using JobTime = std::chrono::steady_clock::time_point;
 
 /// A connection to a launcher, over which it answers questions. No function waits longer than `until` for a launcher
-/// that does not answer (Ctrl-Z).
+/// that does not answer (such as one stopped by Ctrl-Z).
 class JobConnection {
  public:
   /// nullopt: no process listens, or its PID or user is not the one in the name.

@@ -7,7 +7,7 @@
 // node of this machine answers at once); the orders for these events are carried out first.
 //
 //   kGathering  waits for nodes          -> kPreparing  enough nodes are there
-//                                        -> kEnding     a signal, a host that is needed and fails, too few in time
+//                                        -> kEnding     a signal, a needed host failed, or too few nodes joined in time
 //   kPreparing  node 0 takes a port      -> kStarting   it has one
 //                                        -> (attempt is over)  a node refused, was lost, leaves; a signal
 //   kStarting   one node after the other -> kRunning    all have started, or one refused
@@ -67,7 +67,7 @@ class JobPolicy {
   // The time.
 
   enum class Screen { kIsWritten, kIsWaiting };
-  /// Returns the orders for now; none: there is nothing to do until the next event or next_time().
+  /// Returns the orders for now. If there are none, nothing is to be done until the next event or next_time().
   JobOrders decide(Time now, Screen screen);
   std::optional<Time> next_time() const;
 

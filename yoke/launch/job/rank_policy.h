@@ -20,7 +20,7 @@ struct RankPolicyOptions {
   int64_t num_ranks = 1;          ///< Used until begin() sets the number.
   std::chrono::milliseconds grace{10'000};
   int64_t max_restarts = 0;
-  std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< These end the job; others are passed on.
+  std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; other signals are passed on.
 };
 
 enum class StopHow { kWithGrace, kNow };
@@ -56,7 +56,7 @@ class RankPolicy {
   /// unless the job had already failed for good. A failure after which the ranks would have started again does not
   /// count.
   Decision on_signal(int signal, Time now, int source = 0);
-  /// Whether Ctrl-C is left to a rank that is alone with the terminal and got the SIGINT too: the rank may be a
+  /// Whether Ctrl-C is left to a rank that alone uses the terminal and got the SIGINT too, because the rank may be a
   /// debugger or a shell. While the rank is being stopped, or before it has started, Ctrl-C is like any other signal.
   bool leaves_interrupt_to_rank() const {
     return attempt_.state == State::kRunning && options_.num_ranks == 1 && num_alive() == 1;

@@ -286,8 +286,8 @@ int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json&
   try {
     if (nodes.is_several() && nodes.hosts.empty()) listener = std::make_unique<Listener>(nodes, spec.run_id);
   } catch (const Error& error) {
-    // If several nodes run on the endpoint's host, the first one is the head, and refuses a second node with its node
-    // rank.
+    // If several nodes run on the endpoint's host, the first one is the head, and refuses a second node that asks for
+    // the node rank of the first.
     if (error.code() != ErrorCode::kUnavailable) throw;
     if (nodes.is_head && !(nodes.node_rank == 0 && has_head(nodes, spec.run_id))) throw;
     return join_job(spec, nodes);

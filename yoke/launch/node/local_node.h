@@ -79,7 +79,7 @@ class LocalNode : public Node {
   int signal_of_terminal_ = 0;     ///< The last signal, if it came from the terminal; else 0.
   const std::vector<pid_t> keep_;  ///< Children that this process had before it became a launcher.
   const Binding binding_;
-  rlimit file_limit_{};  ///< The limit from before, which ranks get.
+  rlimit file_limit_{};  ///< The limit before this process raised it; ranks get it.
   const std::string run_folder_;
   const std::string error_folder_;  ///< The folder of error files; empty: none is needed.
   LineFilter out_filter_, err_filter_;

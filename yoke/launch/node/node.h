@@ -77,7 +77,7 @@ class Node : public EventSource {
  public:
   // The job.
 
-  /// Takes a port for the ranks' TCPStore and holds it: the node then reports kPrepared or kRefused. `port`: unset for
+  /// Takes a port for the ranks' TCPStore and holds it. The node then reports kPrepared or kRefused. `port`: unset for
   /// any port. `or_any`: if the address is not this machine's own, as with a cluster's service name, the port is taken
   /// on all addresses.
   virtual void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) = 0;

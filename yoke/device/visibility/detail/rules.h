@@ -20,7 +20,7 @@ struct Selection {
   std::vector<Entry> entries;
   std::vector<Unit> units;  ///< In the order in which programs enumerate them, without repetitions.
   std::string effect;       ///< A text that says what the variable does as a whole.
-  bool is_certain = true;   ///< Whether the order is certain if nothing is listed.
+  bool is_certain = true;   ///< Whether the order is certain for devices that no entry names.
 };
 
 struct CudaRules {
