@@ -48,7 +48,7 @@ class DeviceSelection {
   /// Returns the devices in the order of the words; a device that two words name appears twice. "Everything" means all
   /// devices, without their instances. The result points into `snapshot`.
   /// Errors  kNotFound, listing what exists; kInvalidArgument: a UUID or bus id fits several devices; kUnavailable: a
-  /// word may name a device that has not answered, or a device of a driver that has not answered.
+  ///         word may name a device that has not answered, or a device of a driver that has not answered.
   std::vector<Choice> resolve(const Snapshot& snapshot) const;
 
  private:

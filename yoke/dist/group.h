@@ -68,9 +68,8 @@ struct Splits {
 /// Threads  one thread at a time.
 /// Errors   kTimeout names the ranks that have not arrived at the collective, by their rank in the World; kUnavailable:
 ///          a peer is gone.
-/// Lifetime the World must outlive it; its connections stay open until the World ends, since another rank may still
-/// need
-///          them.
+/// Lifetime the World must outlive it; its connections stay open until the World ends, since a different rank may
+///          still need them.
 class Group {
  public:
   Group(Group&&) noexcept;

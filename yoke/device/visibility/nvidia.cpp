@@ -339,7 +339,7 @@ Selection select_for_container(const std::string& text, const Gpus& gpus) {
   }
   result = std::move(reader.selection);
   if (all) result.units = every_unit();
-  // A container that names only a GPU in MIG mode gets it without its instances, and CUDA cannot use it.
+  // If only a GPU in MIG mode is named, the container gets it without its instances, and CUDA cannot use it.
   for (auto& entry : result.entries) {
     if (entry.verdict != Verdict::kVisible || !entry.unit || entry.unit->instance) continue;
     if (!is_mig(*gpus[static_cast<size_t>(entry.unit->device)])) continue;

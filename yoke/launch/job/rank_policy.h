@@ -53,8 +53,7 @@ class RankPolicy {
 
   /// `source`: the launcher that got the signal. A scheduler signals the launchers of all nodes, which counts as one
   /// request. SIGINT while the ranks are already stopping kills them at once. The exit status becomes the signal's,
-  /// unless the job had already failed for good. A failure after which the ranks would have started again does not
-  /// count.
+  /// unless the job had already failed for good, which means that no new start would have followed the failure.
   Decision on_signal(int signal, Time now, int source = 0);
   /// Whether Ctrl-C is left to a rank that alone uses the terminal and got the SIGINT too, because the rank may be a
   /// debugger or a shell. While the rank is being stopped, or before it has started, Ctrl-C is like any other signal.
@@ -64,8 +63,7 @@ class RankPolicy {
   /// The user pressed Ctrl-C, which is left to the rank. If the rank then fails, it is not started again. If the user
   /// presses Ctrl-C several times, a message says how to end the job. REQUIRES: leaves_interrupt_to_rank().
   Decision on_interrupt_of_rank(Time now);
-  /// `yoke stop`: acts like SIGTERM or, with --now, like a second Ctrl-C, even if --signals-to-handle leaves these
-  /// signals out.
+  /// `yoke stop`: acts like SIGTERM or, with --now, like a second Ctrl-C, whatever --signals-to-handle says.
   Decision on_stop(StopHow how, Time now);
   Decision on_started(int64_t rank);
   Decision on_exited(int64_t rank, int pid, int wait_status, Time now);
