@@ -57,8 +57,8 @@ class UsageSampling {
 
   // These functions are called after stop().
 
-  /// Reports on the devices that the program used; if it was seen on none, on the devices visible to it; if there is no
-  /// GPU, on the processors.
+  /// Reports on the devices that the program used. If it was seen on none, the report covers the devices visible to it,
+  /// or the processors if there is no GPU.
   UsageReport report() const;
   bool has_gpu() const { return has_gpu_; }
   /// Whether processes on devices were hidden or outside of this PID namespace. Some may have been the program's.

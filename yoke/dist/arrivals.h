@@ -57,8 +57,8 @@ class Arrivals {
   /// Returns whether this rank has read another rank's report.
   bool has_heard() const;
 
-  /// Returns a sentence about the ranks that are missing where all ranks wait for each other outside of a collective,
-  /// such as the end of the job.
+  /// Returns a sentence about the ranks that have not reached a point outside of collectives at which all ranks wait
+  /// for each other, such as the end of the job.
   std::string describe_absent(const std::vector<int64_t>& absent) const;
 
   /// Called at the end of the job. Describes a rank that has entered more collectives of a group than this rank, and

@@ -17,7 +17,7 @@ class Grouped {
  public:
   void add(const std::string& device, const std::string& found) { groups_[found].push_back(device); }
 
-  /// `healthy` is reported if nothing was added, unless it is empty.
+  /// Reports `healthy` if nothing was added and `healthy` is not empty.
   void report(const char* id, Status status, const char* advice, const std::string& healthy, Findings& findings) const {
     for (const auto& [found, devices] : groups_) findings.push_back({id, status, devices, found, advice});
     if (groups_.empty() && !healthy.empty()) findings.push_back({id, Status::kOk, {}, healthy, ""});

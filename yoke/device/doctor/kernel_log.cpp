@@ -38,7 +38,7 @@ std::string bus_id(std::string_view text) {
   return id + ".0";
 }
 
-/// "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus."
+/// Parses "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus."
 std::optional<KernelEvent> parse_xid(std::string_view message) {
   if (!take_until(message, "NVRM: Xid (")) return std::nullopt;
   const auto where = take_until(message, "): ");

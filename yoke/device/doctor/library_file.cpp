@@ -92,7 +92,7 @@ LibraryFile find_library(std::string_view name, const fs::path& sysroot, std::st
   try {
     const auto cached = path_in_loader_cache(read_file(sysroot / "etc/ld.so.cache"), name);
     if (!cached.empty()) candidates.emplace_back(cached);
-  } catch (const Error&) {  // a system without one (musl)
+  } catch (const Error&) {  // a system without this file (musl)
   }
   for (const fs::path folder : {"/lib", "/usr/lib"}) candidates.push_back(folder / kTriplet / name);
   for (const fs::path folder : {"/lib64", "/usr/lib64", "/usr/lib"}) candidates.push_back(folder / name);

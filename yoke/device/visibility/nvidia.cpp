@@ -56,7 +56,7 @@ Order cuda_order(const Gpus& gpus, const CudaRules& rules) {
     order.why = "in PCI order, as the GPUs are of one model";
     return order;
   }
-  // NVIDIA does not document what "fastest" means. Newer generations first is a guess that is usually right.
+  // NVIDIA does not document what "fastest" means. That newer generations come first is a guess, and usually right.
   std::stable_sort(order.devices.begin(), order.devices.end(), [&](int64_t a, int64_t b) {
     return capability(*gpus[static_cast<size_t>(a)]) > capability(*gpus[static_cast<size_t>(b)]);
   });

@@ -164,7 +164,7 @@ class Agent : public Launcher {
         obey(*message);
         if (outcome_) return;
       }
-    } catch (const std::exception& error) {  // also those of the JSON library
+    } catch (const std::exception& error) {  // catches exceptions of the JSON library too
       say(fmt::format("lost the head node: {}", error.what()));
       outcome_ = Outcome::kLost;
       return;

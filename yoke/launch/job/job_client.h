@@ -27,7 +27,8 @@ struct JobAddress {
   bool operator==(const JobAddress&) const = default;
 };
 
-/// The sockets in `text`, the content of /proc/net/unix, of the user `uid`; of all users if that is root (0). Pure.
+/// Finds the sockets of launchers of user `uid` (of all users if it is 0) in `text`, the content of /proc/net/unix.
+/// Pure.
 std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid);
 
 using JobTime = std::chrono::steady_clock::time_point;

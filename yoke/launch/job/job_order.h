@@ -1,4 +1,4 @@
-// yoke/launch/job/job_order.h -- what the job policy wants done. The executor (supervisor.cpp) carries the orders out
+// yoke/launch/job/job_order.h -- the orders that the job policy gives. The executor (supervisor.cpp) carries them out
 // one after the other, and decides nothing.
 #pragma once
 

@@ -96,7 +96,7 @@ class RankPolicy {
   int64_t num_alive() const { return static_cast<int64_t>(attempt_.alive.size()); }
   int64_t num_restarts() const { return num_restarts_; }  ///< The number of restarts after failures.
   int64_t num_starts() const { return num_starts_; }      ///< The number of starts after the first one, for any reason.
-  bool is_ending() const { return is_told_to_end_; }      ///< A signal ends the job.
+  bool is_ending() const { return is_told_to_end_; }      ///< Whether a signal ends the job.
   const std::optional<Failure>& failure() const { return attempt_.failure; }  ///< The first failure in this attempt.
 
  private:

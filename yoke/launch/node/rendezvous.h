@@ -32,9 +32,9 @@ class Listener : public EventSource {
 
   void add_to(WaitSet& waits) override;
   void handle(LoopTime now) override;
-  /// Nodes that have proved that they know the token, since the last call.
+  /// Returns the nodes that have proved, since the last call, that they know the token.
   std::vector<Arrival> take_arrivals() { return std::exchange(arrivals_, {}); }
-  /// Messages for the user about connections that were refused, since the last call.
+  /// Returns the messages for the user about connections that were refused since the last call.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
   uint16_t port() const { return port_; }
 
