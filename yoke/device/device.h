@@ -69,14 +69,14 @@ struct Readings {
       ecc_uncorrected_aggregate;
   std::optional<int64_t> retired_pages, remapped_rows;  ///< Defective memory that is no longer used.
   std::optional<bool> persistence_mode, ecc_enabled, mig_enabled, display_active, retirement_pending;
-  std::optional<std::string> performance_state, compute_mode;  ///< "P0"; "default", "exclusive_process", "prohibited"
-  /// Why the clocks are below their maximum: "idle", "power cap", "thermal slowdown"...; empty if nothing slows it.
+  std::optional<std::string> performance_state, compute_mode;  ///< "P0"; "default", "exclusive_process" or "prohibited"
+  /// Why the clocks are below their maximum: "idle", "power cap", "thermal slowdown"...; empty if nothing slows them.
   std::optional<std::vector<std::string>> throttle_reasons;
 
   bool operator==(const Readings&) const = default;
 };
 
-/// A process that uses a device: the driver's data, and what /proc says about the process.
+/// A process that uses a device, described by data from the driver and from /proc.
 struct DeviceProcess {
   int64_t pid = 0;
   std::string type;                            ///< "compute", "graphics", "mps"

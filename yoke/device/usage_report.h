@@ -16,7 +16,7 @@ namespace yoke::device {
 
 using Seconds = std::chrono::duration<double>;
 
-/// A time interval of the run, which is longer in a long run. nullopt: the value is not known in that interval.
+/// A time interval of the run, which is longer in a long run. nullopt means that the value is not known.
 struct UsageBin {
   std::optional<double> utilization_percent, memory_percent;
 
@@ -55,7 +55,7 @@ class UsageRecorder {
   struct Options {
     double goal_percent = 90;
     Seconds interval{0.5};
-    /// Which devices to watch, by the ids that `snapshot` gives them ("3", "0:1", "cpu"); unset: all GPUs.
+    /// Which devices to watch, by their ids ("3", "0:1", "cpu"); if it is unset, all GPUs are watched.
     std::function<bool(const std::string& id)> is_watched;
   };
   explicit UsageRecorder(Options options) : options_(std::move(options)) {}

@@ -34,7 +34,7 @@ Arrivals::~Arrivals() {
   stop_changed_.notify_all();
   thread_.join();
   try {
-    publish();                       // so that ranks that wait can read how far this one has come
+    publish();                       // so that waiting ranks can read how far this rank has come
   } catch (const std::exception&) {  // the store is gone, so no rank can ask
   }
 }

@@ -20,7 +20,7 @@ class Store;
 
 namespace yoke::dist {
 
-/// The number that each member of a group has published, by its rank in the World; nullopt: nothing yet.
+/// The number that each member of a group has published, by its rank in the World; nullopt if there is none yet.
 using Numbers = std::map<int64_t, std::optional<uint64_t>>;
 
 /// A group whose collectives are counted.

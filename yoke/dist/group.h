@@ -53,8 +53,8 @@ class PendingCollective {
 
 /// How all_to_all divides the first dimension, in rows for each rank of the group.
 struct Splits {
-  std::vector<int64_t> input;   ///< Rows to each rank; empty: equal parts.
-  std::vector<int64_t> output;  ///< Rows from each rank; empty: equal parts.
+  std::vector<int64_t> input;   ///< Rows to each rank; empty for equal parts.
+  std::vector<int64_t> output;  ///< Rows from each rank; empty for equal parts.
 };
 
 /// Ranks that communicate, from the view of one of them: by Gloo on the CPU, by NCCL on CUDA.
@@ -106,8 +106,8 @@ class Group {
   /// Collective. Fills `output`, [size * n], with all ranks' `input`, [n], in rank order; both are contiguous and of
   /// one dtype. `input` may be this rank's part of `output`.
   void all_gather_into(const at::Tensor& output, const at::Tensor& input) { start_all_gather(output, input).wait(); }
-  /// Collective. `output`, [n], becomes this rank's part of the reduction of all `input`, [size * n]; kSum or kMean.
-  /// Gloo has no such operation, so libtorch reduces a whole copy of `input` there and keeps one part.
+  /// Collective. `output`, [n], becomes this rank's part of the reduction of all `input`, [size * n]. `op` is kSum or
+  /// kMean. Gloo has no such operation, so libtorch reduces a whole copy of `input` there and keeps one part.
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) {
     start_reduce_scatter(output, input, op).wait();
   }

@@ -19,7 +19,7 @@ struct Axis {
 };
 
 /// Ranks are numbered along the last axis first, like the elements of a tensor: with {{"replicate", 2}, {"shard", 2}}
-/// the ranks 0 and 1 form a group along "shard", and 0 and 2 along "replicate". torch's init_device_mesh does the same.
+/// the ranks 0 and 1 form a group along "shard", and 0 and 2 along "replicate". torch's init_device_mesh does so too.
 class Mesh {
  public:
   /// Collective.

@@ -13,8 +13,8 @@
 namespace yoke::device {
 
 /// Any call may block for ever, because drivers may. The live source calls open() on one thread, then read() on one
-/// thread per device, and never twice at once for the same device. The functions do not throw: failures are in the
-/// report or in Device::state.
+/// thread per device, and never twice at once for the same device. The functions do not throw. They state failures in
+/// the report or in Device::state.
 class Backend {
  public:
   virtual ~Backend() = default;

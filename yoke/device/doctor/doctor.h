@@ -67,12 +67,12 @@ std::string_view name(Status status);  ///< "ok", "warn", "fail", "skip"
 struct Finding {
   std::string id;  ///< "persistence-mode"; does not change between versions. docs/doctor.md lists all.
   Status status = Status::kOk;
-  std::vector<std::string> devices;  ///< Ids (id_of()) of the devices concerned; empty: the whole machine.
+  std::vector<std::string> devices;  ///< Ids (id_of()) of the devices concerned; empty if it is the whole machine.
   std::string found;                 ///< What was found; may contain any bytes.
   std::string advice;                ///< What to do about it; empty with kOk.
 };
 
-/// The findings in the order in which to check them: driver first.
+/// Returns the findings in the order in which a user should check them: first those about the driver.
 std::vector<Finding> findings(const Observations& observations);
 
 nlohmann::ordered_json to_json(const Finding& finding);

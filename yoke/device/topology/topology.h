@@ -69,7 +69,7 @@ struct Topology {
 };
 
 struct TopologyOptions {
-  std::filesystem::path xml_file;       ///< A file that `lstopo FILE.xml` wrote; empty: this machine.
+  std::filesystem::path xml_file;       ///< A file that `lstopo FILE.xml` wrote; empty for this machine.
   std::filesystem::path sysroot = "/";  ///< The folder that holds proc and sys.
 };
 

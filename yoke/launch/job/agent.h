@@ -1,4 +1,4 @@
-// yoke/launch/job/agent.h -- the launcher of a node that is not the head node: it does what the head node orders.
+// yoke/launch/job/agent.h -- the launcher of a node that is not the head node. It does what the head node orders.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

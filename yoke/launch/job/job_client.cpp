@@ -235,7 +235,7 @@ std::vector<FoundJob> find_jobs(milliseconds patience) {
     std::erase_if(addresses, [&](const JobAddress& address) {
       UniqueFd fd;
       const auto connected = connect_to(address, fd);
-      if (connected == Connected::kBusy) return false;  // it may not be a launcher, so the others are asked first
+      if (connected == Connected::kBusy) return false;  // it may not be a launcher, so other sockets are asked first
       if (connected == Connected::kNo || !is_who_it_says(fd.value(), address)) return true;
       asked.push_back(JobConnection(address, std::move(fd)));
       asked.back().ask_job();

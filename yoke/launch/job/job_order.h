@@ -36,7 +36,7 @@ struct TellNode {
 struct EndNode {
   int node = 0;
   int exit_status = 0;
-  std::string reason;  ///< The reason for the user of the node; empty: none is needed.
+  std::string reason;  ///< The reason for the user of the node; empty if none is needed.
 };
 /// The node was lost, and the policy does not refer to it any more.
 struct ForgetNode {

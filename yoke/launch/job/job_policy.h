@@ -123,7 +123,7 @@ class JobPolicy {
   int last_id_ = -1;
   Phase phase_ = Phase::kGathering;
   bool is_stopping_ = false;
-  std::optional<Time> drain_until_;  ///< The end of waiting for readers of the output; unset: no limit.
+  std::optional<Time> drain_until_;  ///< When waiting for readers of the output ends; unset if never.
   JobOrders orders_;                 ///< The orders for the event that is being handled.
 
   Time gathering_since_;

@@ -1,6 +1,6 @@
 // yoke/launch/node/handshake.h -- the first messages between an agent and the head that it connects to by TCP. Each
 // proves to the other that it knows the job's token without sending it. So a different program on the network, or a
-// different user of the host who took the port, is refused. The messages after it are neither encrypted nor signed, and
+// different user of the host who took the port, is refused. Later messages are neither encrypted nor signed, and
 // neither is the traffic of the ranks.
 //
 //   head   "yoke/1 head\n"   32 random bytes

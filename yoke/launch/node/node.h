@@ -20,12 +20,12 @@ class Node;
 /// How a node introduces itself.
 struct NodeInfo {
   std::string host;
-  std::string address;  ///< Where other nodes reach it; empty: unknown.
+  std::string address;  ///< Where other nodes reach it; empty if unknown.
   int64_t num_ranks = 1;
   std::optional<int64_t> node_rank;  ///< The node rank that the user gave it.
   bool has_store = false;            ///< It has a program that can serve the ranks' TCPStore.
-  std::string nnodes;                ///< Its --nnodes, "2" or "2:4"; empty: the head started it.
-  int64_t max_restarts = 0;          ///< Its --max-restarts; 0: not given, so the head's value counts.
+  std::string nnodes;                ///< Its --nnodes, "2" or "2:4"; empty if the head started it.
+  int64_t max_restarts = 0;          ///< Its --max-restarts; 0 if not given, so that the head's value counts.
   bool is_return = false;            ///< It was a node of this job before, and was cut off.
 };
 
@@ -103,7 +103,7 @@ class Node : public EventSource {
 
   // The output of its ranks.
 
-  virtual bool is_shown_here() const = 0;  ///< False: the node shows its output on its own screen.
+  virtual bool is_shown_here() const = 0;  ///< False if the node shows its output on its own screen.
   /// REQUIRES: start() was called.
   virtual RankStreams streams(int64_t local_rank) const = 0;
 };

@@ -43,7 +43,7 @@ std::vector<std::string> describe_failure(const std::string& name, const FailedR
 struct HandedOn {
   ErrorReport report;
   int error_code =
-      0;  ///< Exit code of the process that failed, or minus the number of the signal that ended it; 0: unknown.
+      0;  ///< Exit code of the process that failed, or minus the number of the signal that ended it; 0 if unknown.
 };
 /// The report of the rank itself, as in torchrun; if there is none, `reason`, the line that the user is shown.
 /// `failed`: null if the job did not fail because of a rank.

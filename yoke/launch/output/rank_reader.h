@@ -19,14 +19,14 @@ namespace yoke::launch {
 /// Selects the lines of several ranks that contain one of the texts, and writes them to one file.
 struct LineFilter {
   std::vector<std::string> texts;
-  Sink* file = nullptr;  ///< From RankReader::add_log(); null: none.
+  Sink* file = nullptr;  ///< From RankReader::add_log(); null if there is none.
 };
 
 /// The read end of a rank's standard output or error, and where its bytes go.
 struct StreamSource {
-  UniqueFd pipe;                 ///< The read end; empty: the rank writes elsewhere.
-  Sink* copy = nullptr;          ///< From RankReader::add_log(), gets the bytes unchanged; null: no copy.
-  LineFilter* filter = nullptr;  ///< Must outlive the stream; null: none.
+  UniqueFd pipe;                 ///< The read end; empty if the rank writes elsewhere.
+  Sink* copy = nullptr;          ///< From RankReader::add_log(); gets the bytes unchanged. Null if no copy is made.
+  LineFilter* filter = nullptr;  ///< Must outlive the stream; null if there is none.
   std::string filter_prefix;     ///< The prefix of lines in the filter's file.
 };
 
