@@ -34,7 +34,7 @@ std::optional<int64_t> parse_index(std::string_view text) {
   return is_number ? parse_int(text) : std::nullopt;
 }
 
-/// "3", "0-3"
+/// Parses "3" or "0-3".
 bool parse_indices(std::string_view text, int64_t& first, int64_t& last) {
   const auto dash = text.find('-');
   const auto from = parse_index(text.substr(0, dash));

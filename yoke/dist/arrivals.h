@@ -104,7 +104,7 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
 /// sentence says so.
 std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers);
 
-/// "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, 2, 3 and 60 more".
+/// Returns "rank 3", "ranks 1, 2 and 5", or "ranks 0, 1, 2, 3 and 60 more".
 std::string list_ranks(const std::vector<int64_t>& ranks);
 
 }  // namespace yoke::dist

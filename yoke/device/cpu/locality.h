@@ -17,7 +17,7 @@ namespace yoke::device {
 /// A NUMA node that has CPUs.
 struct NodeLocality {
   int64_t number = 0;
-  CpuSet cpus;  ///< All its CPUs, including those not allowed; likewise in `packages`.
+  CpuSet cpus;  ///< All its CPUs, including those not allowed. `packages` has those too.
 
   bool operator==(const NodeLocality&) const = default;
 };

@@ -20,7 +20,7 @@ bool strip_end(std::string_view& text, std::string_view end) {
   return true;
 }
 
-/// systemd writes a "-" in a name as "\x2d".
+/// Replaces "\x2d", which systemd writes for a "-" in a name, by "-".
 std::string unescape(std::string_view text) {
   std::string result;
   while (!text.empty()) {

@@ -101,7 +101,7 @@ void add_container_variables(const Variables& variables, Origin& origin) {
   }
 }
 
-/// "slurmstepd: [4121.0]" is the title of a process that is an ancestor of all processes of a step.
+/// Parses "slurmstepd: [4121.0]", the title of a process that is an ancestor of all processes of a step.
 std::optional<SlurmJob> step_of_title(std::string_view title) {
   constexpr std::string_view kBefore = "slurmstepd: [";
   const auto close = title.find(']');

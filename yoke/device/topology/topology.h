@@ -33,7 +33,7 @@ struct NumaNode {
 struct Cache {
   int64_t level = 0;
   int64_t count = 0;
-  int64_t size_bytes = 0;  ///< Size of the first one.
+  int64_t size_bytes = 0;  ///< Size of the first of these caches.
 
   bool operator==(const Cache&) const = default;
 };

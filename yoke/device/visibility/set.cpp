@@ -22,7 +22,7 @@ const Device& device_of(const Unit& unit, const Gpus& gpus) {
   return unit.instance ? gpu.instances[static_cast<size_t>(*unit.instance)] : gpu;
 }
 
-/// "0", or "0:1" for a MIG instance.
+/// Returns "0", or "0:1" for a MIG instance.
 std::string id_of(const Unit& unit, const Gpus& gpus) {
   const auto& gpu = *gpus[static_cast<size_t>(unit.device)];
   return unit.instance ? fmt::format("{}:{}", gpu.index, device_of(unit, gpus).index) : fmt::format("{}", gpu.index);

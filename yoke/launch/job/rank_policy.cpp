@@ -36,7 +36,7 @@ void RankPolicy::begin(int64_t num_ranks, std::vector<std::string> hosts) {
   hosts_ = std::move(hosts);
 }
 
-/// "rank 3 (pid 4121 on b)"
+/// Returns text such as "rank 3 (pid 4121 on b)".
 std::string RankPolicy::describe(int64_t rank, int pid) const {
   return fmt::format("rank {} (pid {}{})", rank, pid, on_host(rank));
 }

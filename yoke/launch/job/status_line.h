@@ -15,7 +15,7 @@ struct JobStatus {
   int64_t num_restarts = 0, max_restarts = 0;
 };
 
-/// "yoke run: 7 of 8 ranks up, 1.5 h, restart 1 of 3"
+/// Returns text such as "yoke run: 7 of 8 ranks up, 1.5 h, restart 1 of 3".
 std::string status_line(const JobStatus& status);
 
 }  // namespace yoke::launch

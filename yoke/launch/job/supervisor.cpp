@@ -172,7 +172,7 @@ class Head : public Launcher {
 
   /// Asks the policy what follows, until there is nothing to do before the next event.
   void decide() {
-    read_signals();  // a pending signal must come before the policy decides on the end of the ranks
+    read_signals();  // a pending signal must be read before the policy decides about the end of the ranks
     while (true) {
       const auto orders = policy_.decide(
           loop_.now(), screen_->is_waiting() ? JobPolicy::Screen::kIsWaiting : JobPolicy::Screen::kIsWritten);

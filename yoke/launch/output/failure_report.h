@@ -21,7 +21,7 @@ struct FailureFacts {
 };
 
 /// The rank that failed first, according to the times in the error files (whole seconds), or else the one that ended
-/// first. The others usually fail because of it, and may end before it.
+/// first. The other ranks usually fail because of that rank, and may end before it.
 int64_t root_cause(const FailureFacts& facts);
 
 /// What the launcher shows about the rank that failed first.

@@ -30,7 +30,7 @@ class Reader {
   std::optional<int64_t> compute_instance() { return number(library_.compute_instance); }
   std::vector<Handle> mig_handles();
 
-  /// kSuccess, kGpuIsLost or kResetRequired.
+  /// Returns kSuccess, kGpuIsLost or kResetRequired.
   int loss() const { return loss_; }
 
  private:
@@ -55,7 +55,7 @@ class Reader {
   int loss_ = kSuccess;
 };
 
-/// "0000:c1:00.0"
+/// Returns the bus id in the form "0000:c1:00.0".
 std::string pci_bus_id(const Pci& pci);
 
 /// Parses the entries of a process list as the driver wrote them. An entry has 24 bytes, 16 in version 1, and 32 with

@@ -90,7 +90,7 @@ class ListReader {
 /// An entry that does not name a device.
 Entry refused(const std::string& token, Verdict verdict, std::string why);
 
-/// "entry 3", counted from 1.
+/// Returns text such as "entry 3", in which entries count from 1.
 std::string entry_number(size_t position);
 
 }  // namespace yoke::device
