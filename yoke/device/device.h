@@ -22,7 +22,7 @@ std::string_view name(Vendor vendor);  ///< "nvidia", "amd", "cpu"
 /// The state of the device when it was last read.
 enum class State {
   kFree,          ///< No process computes on it, and no memory is held outside known processes.
-  kBusy,          ///< A process uses it, or its memory is held.
+  kBusy,          ///< A process computes on it, or memory is held outside known processes.
   kLost,          ///< The driver has lost it (fallen off the bus).
   kNoAnswer,      ///< The driver did not answer within the deadline.
   kNoPermission,  ///< It exists, but this user may not use it.
@@ -39,15 +39,15 @@ struct Facts {
   std::string compute_capability;       ///< NVIDIA: "9.0".
   std::string target;                   ///< AMD: "gfx90a".
   std::optional<int64_t> vendor_index;  ///< NVML's index; for AMD the position among KFD's GPUs.
-  std::optional<int64_t> minor_number;  ///< /dev/nvidiaN, /dev/dri/renderDN
+  std::optional<int64_t> minor_number;  ///< The N in /dev/nvidiaN or /dev/dri/renderDN.
   std::optional<int64_t> numa_node;
   std::optional<int64_t> gpu_instance, compute_instance;  ///< Set for a MIG instance.
-  std::string cpu_affinity;                               ///< The processors close to it, such as "0-31,64-95".
+  std::string cpu_affinity;                               ///< The CPUs close to it, such as "0-31,64-95".
   std::optional<int64_t> power_limit_min_mw, power_limit_max_mw, power_limit_default_mw;
   std::optional<int64_t> clock_sm_max_mhz, clock_memory_max_mhz;
   std::optional<int64_t> pcie_generation_max, pcie_width_max;
   std::optional<int64_t> temperature_slowdown_celsius, temperature_shutdown_celsius;
-  // Set for the CPU: the size of the machine, and how much of it this process may use (affinity mask and cgroup).
+  // Set only for the CPU. The size of the machine, and how much of it this process may use (affinity mask, cgroup).
   std::optional<int64_t> num_packages, num_numa_nodes, num_cores, num_cpus, num_allowed_cpus;
 
   bool operator==(const Facts&) const = default;
@@ -58,38 +58,38 @@ struct Readings {
   std::optional<int64_t> memory_total_bytes, memory_free_bytes;
   std::optional<int64_t> memory_used_bytes;      ///< Excludes memory_reserved_bytes where that is known.
   std::optional<int64_t> memory_reserved_bytes;  ///< Reserved by driver and firmware.
-  std::optional<int64_t> utilization_percent;    ///< Share of the last period (NVML: up to 1 s) with a kernel running.
+  std::optional<int64_t> utilization_percent;    ///< Share of the last period (NVML: up to 1 s) in which a kernel ran.
   std::optional<int64_t> memory_utilization_percent, encoder_utilization_percent, decoder_utilization_percent;
   std::optional<int64_t> temperature_celsius, memory_temperature_celsius, fan_percent;
   std::optional<int64_t> power_mw, power_limit_mw, energy_mj;
   std::optional<int64_t> clock_sm_mhz, clock_memory_mhz, clock_graphics_mhz, clock_video_mhz;
   std::optional<int64_t> pcie_generation, pcie_width, pcie_replays;
-  std::optional<int64_t> pcie_rx_bytes_per_second, pcie_tx_bytes_per_second;  ///< Want::pcie_throughput
+  std::optional<int64_t> pcie_rx_bytes_per_second, pcie_tx_bytes_per_second;  ///< Needs Want::pcie_throughput.
   std::optional<int64_t> ecc_corrected_volatile, ecc_uncorrected_volatile, ecc_corrected_aggregate,
       ecc_uncorrected_aggregate;
   std::optional<int64_t> retired_pages, remapped_rows;  ///< Defective memory that is no longer used.
   std::optional<bool> persistence_mode, ecc_enabled, mig_enabled, display_active, retirement_pending;
-  std::optional<std::string> performance_state, compute_mode;  ///< "P0"; "default", "exclusive_process", "prohibited"
-  /// Why the clocks are below their maximum: "idle", "power cap", "thermal slowdown"...; empty if nothing slows it.
+  std::optional<std::string> performance_state, compute_mode;  ///< "P0"; "default", "exclusive_process" or "prohibited"
+  /// Why the clocks are below their maximum: "idle", "power cap", "thermal slowdown"...; empty if nothing slows them.
   std::optional<std::vector<std::string>> throttle_reasons;
 
   bool operator==(const Readings&) const = default;
 };
 
-/// A process that uses a device: the driver's data, and what /proc says about the process.
+/// A process that uses a device, described by data from the driver and from /proc.
 struct DeviceProcess {
   int64_t pid = 0;
   std::string type;                            ///< "compute", "graphics", "mps"
   std::optional<int64_t> memory_bytes;         ///< Device memory; some drivers do not know it.
-  std::optional<int64_t> utilization_percent;  ///< Share of the device's compute units; Want::process_utilization.
+  std::optional<int64_t> utilization_percent;  ///< Share of the compute units. Needs Want::process_utilization.
   std::optional<int64_t> gpu_instance, compute_instance;
   ProcessInfo info;
-  Origin origin;  ///< Want::origins
+  Origin origin;  ///< Needs Want::origins.
 
   bool operator==(const DeviceProcess&) const = default;
 };
 
-/// A connection of a device to another one, or to a switch.
+/// A connection from a device to another device or to a switch.
 struct Link {
   int64_t number = 0;
   std::string kind;  ///< "nvlink", "xgmi"
@@ -103,13 +103,13 @@ struct Device {
   int64_t index = 0;  ///< Position in `yoke devices`: NVIDIA's in NVML's order (PCI), then AMD's, then the CPU.
   Vendor vendor = Vendor::kCpu;
   State state = State::kFree;
-  std::string reason;  ///< Explains a state other than free and busy.
+  std::string reason;  ///< Explains every state except kFree and kBusy.
   Facts facts;
   Readings readings;
   std::vector<DeviceProcess> processes;
-  bool has_process_list = false;           ///< The driver listed them, so an empty list means no processes.
-  std::optional<std::vector<Link>> links;  ///< Want::links
-  std::vector<Device> instances;           ///< MIG devices, `index` counted from 0 within their parent.
+  bool has_process_list = false;           ///< Whether the driver listed them; then an empty list means no processes.
+  std::optional<std::vector<Link>> links;  ///< Needs Want::links.
+  std::vector<Device> instances;           ///< MIG devices; their `index` counts from 0 within this GPU.
 
   bool operator==(const Device&) const = default;
 };
@@ -118,11 +118,11 @@ struct Device {
 struct BackendReport {
   std::string backend;  ///< "nvml", "amdgpu", "cpu"
   bool is_available = false;
-  bool has_answered = true;    ///< Listed its devices within the deadline; otherwise they are not known.
+  bool has_answered = true;    ///< Whether it listed its devices within the deadline; if not, they are unknown.
   std::string reason;          ///< Why it is not available: "libnvidia-ml.so.1 is not installed".
   std::string driver_version;  ///< "580.65.06"
   std::string api_version;     ///< Highest version that the driver supports: "13.0" for CUDA.
-  bool is_broken = false;      ///< Installed, but it reports that it does not work; has_answered is then false.
+  bool is_broken = false;      ///< The driver is there, but reports that it does not work; has_answered is false.
 
   bool operator==(const BackendReport&) const = default;
 };
@@ -154,13 +154,13 @@ struct Want {
   bool details = false;              ///< All other readings and facts that have no flag here.
   bool process_utilization = false;  ///< The utilisation by each process.
   bool origins = false;              ///< The container, job and session of each process.
-  bool pcie_throughput = false;      ///< NVML measures it for 20 ms, twice.
+  bool pcie_throughput = false;      ///< Slow: NVML measures each direction for 20 ms.
   bool links = false;
 
   static Want everything() { return {true, true, true, true, true, true}; }
 };
 
-/// "3", "0:1" for a MIG instance, "cpu".
+/// Returns "3", "0:1" (a MIG instance) or "cpu".
 std::string id_of(const Device& device);
 
 /// Returns whether `processes` is complete, as far as the driver knows. False if they were not requested or the driver

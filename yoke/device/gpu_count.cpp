@@ -26,7 +26,7 @@ struct Answer {
 };
 
 GpuCount count_amd() {
-  // It is never closed, because the runtime starts threads.
+  // The library is never closed, because the runtime starts threads.
   void* library = dlopen("libamdhip64.so", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {0, "no AMD runtime (libamdhip64.so does not load)"};
   const auto count = reinterpret_cast<int (*)(int*)>(dlsym(library, "hipGetDeviceCount"));
@@ -47,7 +47,7 @@ GpuCount count_in_this_process() {
 }
 
 [[noreturn]] void answer_and_exit(int fd) {
-  // Drivers may print, which does not belong in the user's output.
+  // Drivers may print, and their text does not belong in the user's output.
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int stream : {0, 1, 2}) dup2(null, stream);
   Answer answer;

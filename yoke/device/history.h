@@ -16,7 +16,7 @@ class History {
 
   struct Sample {
     Time time;
-    std::optional<double> value;  ///< nullopt: the value was requested, but is not known.
+    std::optional<double> value;  ///< nullopt if the value was requested, but is not known.
 
     bool operator==(const Sample&) const = default;
   };

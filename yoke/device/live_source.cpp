@@ -91,7 +91,7 @@ class DeviceReader {
 
   const Vendor vendor_;
   std::shared_ptr<Exchange<std::optional<Device>>> exchange_ = std::make_shared<Exchange<std::optional<Device>>>();
-  bool is_asked_ = false;  ///< Its worker was asked in this sample; false if it is still busy with an earlier one.
+  bool is_asked_ = false;  ///< False if its worker was too busy with an earlier sample to be asked in this one.
   Facts last_facts_;
   Worker worker_;
 };

@@ -34,7 +34,7 @@ std::optional<int64_t> parse_index(std::string_view text) {
   return is_number ? parse_int(text) : std::nullopt;
 }
 
-/// "3", "0-3"
+/// Parses "3" or "0-3".
 bool parse_indices(std::string_view text, int64_t& first, int64_t& last) {
   const auto dash = text.find('-');
   const auto from = parse_index(text.substr(0, dash));
@@ -195,7 +195,7 @@ class DeviceSelection::Resolver {
     return word == term.word ? fmt::format("`{}`", word) : fmt::format("`{}` (of `{}`)", word, term.word);
   }
 
-  /// The index of the first device of a vendor: devices that were not read count too.
+  /// The index of the first device of a vendor. Devices that were not read are counted too.
   int64_t first_index(Vendor vendor) const {
     std::optional<int64_t> first;
     const auto add = [&](Vendor other, int64_t index) {

@@ -24,8 +24,8 @@ struct Choice {
 ///
 ///   0, 0-3      devices by their index in `yoke devices`
 ///   0:1         a MIG instance: the second of device 0
-///   amd:0       a device by its position among those of a vendor; nvidia:0-3
-///   GPU-4f1a    a UUID or a beginning of it that one device alone has; MIG-...
+///   amd:0       a device by its position among those of a vendor; also nvidia:0-3
+///   GPU-4f1a    a UUID, or a beginning that only one device's UUID has; also MIG-...
 ///   c1:00.0     a PCI bus id, in sysfs's form or in NVML's
 ///   mig         all MIG instances
 ///   cpu, all
@@ -35,7 +35,7 @@ class DeviceSelection {
   DeviceSelection() = default;
 
   /// Each word may be a list with commas. Without words, everything is selected.
-  /// Errors  kInvalidArgument: a word cannot name any device.
+  /// Errors  kInvalidArgument: a word has none of the forms above.
   static DeviceSelection parse(const std::vector<std::string>& words);
 
   bool is_everything() const { return terms_.empty(); }
@@ -48,7 +48,7 @@ class DeviceSelection {
   /// Returns the devices in the order of the words; a device that two words name appears twice. "Everything" means all
   /// devices, without their instances. The result points into `snapshot`.
   /// Errors  kNotFound, listing what exists; kInvalidArgument: a UUID or bus id fits several devices; kUnavailable: a
-  ///         word may name a device that has not answered, or whose driver has not.
+  ///         word may name a device that has not answered, or a device of a driver that has not answered.
   std::vector<Choice> resolve(const Snapshot& snapshot) const;
 
  private:

@@ -108,7 +108,7 @@ TEST(DeviceSelection, WhatFitsSeveralIsRefused) {
   EXPECT_THAT(refusal({"GPU-aaa"}).second, HasSubstr("2 devices have a UUID with this beginning (0, 1)"));
   EXPECT_THAT(refusal({"d1:00.0"}).second, HasSubstr("2 devices have a PCI bus id like this (2, 3)"));
   auto snapshot = machine_to_choose_from();
-  snapshot.devices[0].facts.uuid = "GPU-aaab";  // both a complete UUID and a prefix of another one
+  snapshot.devices[0].facts.uuid = "GPU-aaab";  // both a complete UUID and a prefix of a different UUID
   EXPECT_THAT(ids({"GPU-aaab"}, snapshot), ElementsAre("0"));
 }
 

@@ -40,7 +40,7 @@ struct SourceOptions {
 std::unique_ptr<Source> make_live_source(const SourceOptions& options = {});
 
 /// A source for a recording: sample() returns its snapshots one after the other, then always the last one.
-/// Errors  kNotFound; kDataLoss, which names the line.
+/// Errors  kNotFound: there is no such file; kDataLoss: a line is not a snapshot, and the message names the line.
 std::unique_ptr<Source> make_replay_source(const std::filesystem::path& file);
 
 /// One snapshot of this machine's devices with their processes.

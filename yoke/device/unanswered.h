@@ -1,4 +1,4 @@
-// yoke/device/unanswered.h -- the devices and drivers whose users are not known.
+// yoke/device/unanswered.h -- the devices and drivers whose processes are not known.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct Unanswered {
   std::string why() const;   ///< In a few words: "no answer"
 };
 
-/// Lists the devices that `selection` names, or may name, whose users are not known because the driver did not answer
-/// or does not list processes. An empty process list of such a device does not mean that it is free.
+/// Lists the devices that `selection` names, or may name, whose processes are not known because the driver did not
+/// answer or does not list them. An empty process list of such a device does not mean that it is free.
 /// Errors  those of DeviceSelection::resolve.
 std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSelection& selection = {});
 

@@ -16,7 +16,7 @@ namespace yoke::device {
 
 using Seconds = std::chrono::duration<double>;
 
-/// A time interval of the run; in a long run bins are longer. nullopt means not known in that interval.
+/// A time interval of the run, which is longer in a long run. nullopt means that the value is not known.
 struct UsageBin {
   std::optional<double> utilization_percent, memory_percent;
 
@@ -32,12 +32,12 @@ struct DeviceUsage {
   std::optional<double> under_goal_percent;  ///< Share of the time in which utilisation was below the goal.
   Seconds first_used{0}, last_used{0};       ///< Time since the start. REQUIRES: was_used.
   std::optional<double> mean_while_used_percent;
-  std::optional<int64_t> memory_peak_bytes, memory_total_bytes;  ///< Of all programs on the device.
-  std::optional<int64_t> program_memory_peak_bytes;              ///< Of the program's processes.
+  std::optional<int64_t> memory_peak_bytes, memory_total_bytes;  ///< Memory of all programs on the device.
+  std::optional<int64_t> program_memory_peak_bytes;              ///< Memory of the program's processes.
   std::optional<int64_t> mean_power_mw, peak_power_mw;
   std::optional<int64_t> energy_mj;
-  bool is_energy_counted = false;                   ///< By the device; otherwise it is power times time.
-  std::map<std::string, double> throttled_percent;  ///< Share of the time by reason, except idleness.
+  bool is_energy_counted = false;                   ///< Whether the device counts it; otherwise it is power times time.
+  std::map<std::string, double> throttled_percent;  ///< For each reason except idleness, its share of the time.
   Seconds bin{0};
   std::vector<UsageBin> timeline;
 };
@@ -55,14 +55,14 @@ class UsageRecorder {
   struct Options {
     double goal_percent = 90;
     Seconds interval{0.5};
-    /// Which devices to watch, by the ids that `snapshot` gives them ("3", "0:1", "cpu"); unset: all GPUs.
+    /// Which devices to watch, by their ids ("3", "0:1", "cpu"); if it is unset, all GPUs are watched.
     std::function<bool(const std::string& id)> is_watched;
   };
   explicit UsageRecorder(Options options) : options_(std::move(options)) {}
 
   /// Adds a sample that stands for the interval from the previous sample until `time` after the start. `is_ours` says
-  /// whether a process belongs to the program. After a gap (the machine or this process slept), only its last part
-  /// counts as known.
+  /// whether a process belongs to the program. If the interval is very long (the machine or this process slept), only
+  /// its last part counts as known.
   void add(Seconds time, const Snapshot& snapshot, const std::function<bool(const DeviceProcess&)>& is_ours);
 
   UsageReport report(Seconds duration) const;

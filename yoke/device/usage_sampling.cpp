@@ -50,7 +50,7 @@ bool Family::descends(int64_t pid) const {
 
 UsageSampling::UsageSampling(Source& source, UsageSamplingOptions options)
     : source_(source), options_(std::move(options)), family_(options_.pid) {
-  // The first sample may take long, because drivers start and names are read. Energy is counted from the next.
+  // The first sample may take long, because drivers start and names are read. Energy is counted from the second one.
   source.sample(kWant);
   const auto first = source.sample(kWant);
   visible_ = visible_ids(options_.environment, first);

@@ -1,4 +1,4 @@
-// yoke/device/usage_sampling.h -- samples of the devices while a program runs.
+// yoke/device/usage_sampling.h -- takes samples of the devices while a program runs.
 #pragma once
 
 #include <chrono>
@@ -57,13 +57,13 @@ class UsageSampling {
 
   // These functions are called after stop().
 
-  /// Reports on the devices that the program used; if it was seen on none, on the devices visible to it; if there is no
-  /// GPU, on the processors.
+  /// Reports on the devices that the program used. If it was seen on none, the report covers the devices visible to it,
+  /// or the processors if there is no GPU.
   UsageReport report() const;
   bool has_gpu() const { return has_gpu_; }
-  /// Whether there were processes on devices outside of this PID namespace, or hidden: some may be the program's.
+  /// Whether processes on devices were hidden or outside of this PID namespace. Some may have been the program's.
   bool has_seen_strangers() const { return has_seen_strangers_; }
-  /// Whether a driver did not report the users of its GPUs in some sample, so the program may have used them.
+  /// Whether some sample lacked the processes on a driver's GPUs, so that the program may have used them.
   bool has_seen_silence() const { return has_seen_silence_; }
 
  private:

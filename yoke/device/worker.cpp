@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kPatience{2};  ///< Waiting time of unstarte
 
 struct Worker::Job {
   std::function<void()> work;
-  bool is_busy = false;  ///< Requested and not done.
+  bool is_busy = false;  ///< A run was requested and is not done.
   Clock::time_point busy_since;
   std::condition_variable done;
 };

@@ -8,8 +8,8 @@
 
 namespace yoke::device {
 
-/// Threads that many workers share: few while work is short, up to one per worker if all work hangs. Most devices
-/// answer at once, and starting and ending 64 threads would take longer than reading 64 devices.
+/// Threads that many workers share. Few are needed while work is short, and one per worker if all work hangs. Most
+/// devices answer at once, and starting and ending 64 threads would take longer than reading 64 devices.
 class Crew {
  public:
   Crew();

@@ -34,7 +34,7 @@ Arrivals::~Arrivals() {
   stop_changed_.notify_all();
   thread_.join();
   try {
-    publish();                       // so that ranks that wait can read how far this one has come
+    publish();                       // so that waiting ranks can read how far this rank has come
   } catch (const std::exception&) {  // the store is gone, so no rank can ask
   }
 }
@@ -51,7 +51,7 @@ void Arrivals::publish_until_stopped() {
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
-      // A rank with nothing to publish may wait for one that has failed, and the store may end soon with that one.
+      // A rank with nothing to publish may wait for a rank that has failed, and the store may soon end with the latter.
       if (!publish()) listen();
     } catch (const std::exception&) {
       return;  // the store is gone, so no rank can ask

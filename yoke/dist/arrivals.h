@@ -20,7 +20,7 @@ class Store;
 
 namespace yoke::dist {
 
-/// The number that each member of a group has published, by its rank in the World; nullopt: nothing yet.
+/// The number that each member of a group has published, by its rank in the World; nullopt if there is none yet.
 using Numbers = std::map<int64_t, std::optional<uint64_t>>;
 
 /// A group whose collectives are counted.
@@ -46,19 +46,19 @@ class Arrivals {
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  /// Returns the number of the group.
+  /// Returns the number by which the other functions refer to the group.
   size_t add(CountedGroup group);
 
   /// Returns a sentence about the ranks that are missing at this rank's current collective of `group`, according to
   /// their numbers, and the failure that a different rank has reported, if any.
   std::string describe(size_t group) const;
-  /// The same for a message to or from `peer`, a rank of the World, which has not arrived.
+  /// The same for a message to or from `peer` (a rank of the World), if that rank has not arrived.
   std::string describe_peer(size_t group, int64_t peer) const;
   /// Returns whether this rank has read another rank's report.
   bool has_heard() const;
 
-  /// Returns a sentence about the ranks that are missing where all ranks wait for each other outside of a collective,
-  /// such as the end of the job.
+  /// Returns a sentence about the ranks that have not reached a point outside of collectives at which all ranks wait
+  /// for each other, such as the end of the job.
   std::string describe_absent(const std::vector<int64_t>& absent) const;
 
   /// Called at the end of the job. Describes a rank that has entered more collectives of a group than this rank, and
@@ -79,7 +79,7 @@ class Arrivals {
   // REQUIRES: mutex_ is held when these are called.
   /// Publishes the numbers that have changed. Returns false if none has.
   bool publish();
-  /// Reads the report if there is one. Returns whether there is.
+  /// Reads the report if there is one. Returns whether there is one.
   bool listen() const;
   Numbers numbers(const CountedGroup& group) const;
   /// Returns what `describe` says, followed by the report.
@@ -104,7 +104,7 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
 /// sentence says so.
 std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers);
 
-/// "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, 2, 3 and 60 more".
+/// Returns "rank 3", "ranks 1, 2 and 5", or "ranks 0, 1, 2, 3 and 60 more".
 std::string list_ranks(const std::vector<int64_t>& ranks);
 
 }  // namespace yoke::dist

@@ -347,7 +347,7 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
   } catch (const std::exception& failure) {
     const std::string_view text = failure.what();
     const bool timed_out = contains_any(text, {"Timed out", "timed out", "timeout", "Timeout"});
-    // Gloo's error is known by its text, c10d's store error by its type.
+    // Gloo's error is recognised by its text, and c10d's store error by its type.
     const bool lost =
         dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr ||
         contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});

@@ -32,7 +32,7 @@ class Group;
 /// moved meanwhile.
 class PendingCollective {
  public:
-  PendingCollective();  ///< No collective; wait() does nothing.
+  PendingCollective();  ///< Has no collective; wait() does nothing.
   PendingCollective(PendingCollective&&) noexcept;
   PendingCollective& operator=(PendingCollective&&) noexcept;
   ~PendingCollective();  ///< Does not wait.
@@ -53,8 +53,8 @@ class PendingCollective {
 
 /// How all_to_all divides the first dimension, in rows for each rank of the group.
 struct Splits {
-  std::vector<int64_t> input;   ///< Rows to each rank; empty: equal parts.
-  std::vector<int64_t> output;  ///< Rows from each rank; empty: equal parts.
+  std::vector<int64_t> input;   ///< Rows to each rank; empty for equal parts.
+  std::vector<int64_t> output;  ///< Rows from each rank; empty for equal parts.
 };
 
 /// Ranks that communicate, from the view of one of them: by Gloo on the CPU, by NCCL on CUDA.
@@ -64,19 +64,19 @@ struct Splits {
 ///
 /// Ranks    every member marked "collective" is called by all ranks of the group in the same order, or the others wait.
 ///          Each group has its own connections and its own order, so collectives of two groups may overlap in time;
-///          ranks that are in both groups begin them in the same order.
+///          ranks that are in both groups must begin them in the same order.
 /// Threads  one thread at a time.
 /// Errors   kTimeout names the ranks that have not arrived at the collective, by their rank in the World; kUnavailable:
 ///          a peer is gone.
-/// Lifetime the World outlives it; its connections stay open until the World ends, since another rank may still need
-///          them.
+/// Lifetime the World must outlive it; its connections stay open until the World ends, since a different rank may
+///          still need them.
 class Group {
  public:
   Group(Group&&) noexcept;
   Group& operator=(Group&&) noexcept;
   ~Group();
 
-  int64_t rank() const;  ///< This rank's number in this group; roots and peers are numbered so too.
+  int64_t rank() const;  ///< This rank's number in this group; `root`, `to` and `from` are such numbers too.
   int64_t size() const;
   /// The members by their rank in the group; each is a rank of the World.
   const std::vector<int64_t>& ranks() const;
@@ -106,8 +106,8 @@ class Group {
   /// Collective. Fills `output`, [size * n], with all ranks' `input`, [n], in rank order; both are contiguous and of
   /// one dtype. `input` may be this rank's part of `output`.
   void all_gather_into(const at::Tensor& output, const at::Tensor& input) { start_all_gather(output, input).wait(); }
-  /// Collective. `output`, [n], becomes this rank's part of the reduction of all `input`, [size * n]; kSum or kMean.
-  /// Gloo has no such operation, so libtorch reduces a whole copy of `input` there and keeps one part.
+  /// Collective. `output`, [n], becomes this rank's part of the reduction of all `input`, [size * n]. `op` is kSum or
+  /// kMean. Gloo has no such operation, so libtorch reduces a whole copy of `input` there and keeps one part.
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) {
     start_reduce_scatter(output, input, op).wait();
   }
@@ -120,9 +120,9 @@ class Group {
 
   std::vector<std::string> all_gather_text(const std::string& text);  ///< Collective. Every rank's text, by rank.
 
-  /// One rank sends to one other. The tensors are contiguous, of the same shape and dtype on both sides. Messages
-  /// between two ranks arrive in order. send() may wait for the receiver, so two ranks that exchange tensors start one
-  /// of the two calls (start_send or start_receive).
+  /// Messages from one rank to one other rank. The tensors are contiguous, of the same shape and dtype on both sides.
+  /// Messages between two ranks arrive in order. send() may wait for the receiver, so two ranks that exchange tensors
+  /// start one of the two calls (start_send or start_receive).
   void send(const at::Tensor& tensor, int64_t to) { start_send(tensor, to).wait(); }
   void receive(const at::Tensor& tensor, int64_t from) { start_receive(tensor, from).wait(); }
   PendingCollective start_send(const at::Tensor& tensor, int64_t to);

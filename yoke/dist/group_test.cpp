@@ -182,7 +182,7 @@ TEST(Group, CollectivesOfOverlappingGroupsDoNotMix) {
   });
 }
 
-/// Returns the error of each rank when `staying_away` does not join the collective of the other ranks. It waits until
+/// Returns the error of each rank when rank `staying_away` does not join the collective of the others, but waits until
 /// they have timed out.
 std::vector<std::string> without(int64_t num_ranks, int64_t staying_away,
                                  const std::function<void(World& world, bool comes)>& body) {

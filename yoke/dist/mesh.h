@@ -19,12 +19,12 @@ struct Axis {
 };
 
 /// Ranks are numbered along the last axis first, like the elements of a tensor: with {{"replicate", 2}, {"shard", 2}}
-/// the ranks 0 and 1 form a group along "shard", and 0 and 2 along "replicate". torch's init_device_mesh does the same.
+/// the ranks 0 and 1 form a group along "shard", and 0 and 2 along "replicate". torch's init_device_mesh does so too.
 class Mesh {
  public:
   /// Collective.
   /// Errors  kInvalidArgument on all ranks: the product of the sizes is not the group's size, a name appears twice, or
-  ///         the ranks give different axes (the message names the first that does).
+  ///         the ranks give different axes (the message names the first rank that differs).
   Mesh(Group& group, std::vector<Axis> axes);
 
   /// The group of the ranks that differ from this one only along that axis; its rank() is this rank's coordinate.

@@ -3,7 +3,7 @@
 // The plug (libyoke_cuda.so or libyoke_hip.so) is loaded by a constructor of libyoke_dist, before main, when a driver
 // shows a device.
 // It cannot be loaded later: the first manual_seed, is_available or backward of a process asks libtorch for its device
-// hooks and keeps the answer, so a libtorch_cuda that comes afterwards is never seen.
+// hooks and keeps the answer, so a libtorch_cuda that is loaded afterwards is never used.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -27,7 +27,7 @@ struct Plug {
   int64_t (*num_devices)();
   void (*set_device)(c10::DeviceIndex index);
   std::string (*device_name)(c10::DeviceIndex index);  ///< The vendor's name of the device, "NVIDIA H100 80GB HBM3".
-  bool (*has_bfloat16)(c10::DeviceIndex index);        ///< In hardware.
+  bool (*has_bfloat16)(c10::DeviceIndex index);        ///< Whether the device has it in hardware.
   /// Collective. The process group's backend for this device type.
   c10::intrusive_ptr<c10d::Backend> (*make_backend)(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                                     std::chrono::milliseconds timeout);
@@ -40,7 +40,7 @@ void register_plug(const Plug& plug);
 const Plug* loaded_plug();
 
 struct PlugStatus {
-  /// The driver shows devices, but no plug could be loaded: training on the CPU would be an unnoticed mistake.
+  /// The driver shows devices, but no plug could be loaded. Training on the CPU would then be an unnoticed mistake.
   bool missing = false;
   std::string reason;  ///< Why there is no plug, and what to do if one is missing; empty when there is one.
 };

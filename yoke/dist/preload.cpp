@@ -57,8 +57,8 @@ void say(int socket, const void* bytes, size_t size) {
   }
 }
 
-/// Waits until the intermediate process has ended and this one is the guardian's child. Only then it may set its death
-/// signal, which is for the end of the parent.
+/// Waits until the intermediate process has ended and this one is the guardian's child. Only then may it set its death
+/// signal, which it gets when its parent ends.
 void become_child_of(pid_t guardian, pid_t between) {
   while (getppid() == between) sched_yield();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -66,7 +66,7 @@ void become_child_of(pid_t guardian, pid_t between) {
 }
 
 /// Moves each descriptor to its number. All are first moved above the highest number, because one may have the number
-/// that another one needs.
+/// that a different one needs.
 void place(std::vector<UniqueFd> fds, const std::vector<int>& numbers) {
   const int above = *std::max_element(numbers.begin(), numbers.end()) + 1;
   for (auto& fd : fds) fd = UniqueFd(fcntl(fd.value(), F_DUPFD_CLOEXEC, above));
@@ -94,7 +94,7 @@ void obey_num_threads() {
   if (number && *number > 0 && *number <= INT32_MAX) at::set_num_threads(static_cast<int>(*number));
 }
 
-/// Does all that start_rank() (yoke/launch/process/rank_process.h) does between fork and exec, and what exec does.
+/// Does what start_rank() (yoke/launch/process/rank_process.h) does between fork and exec, and what exec does.
 void become_rank(std::vector<UniqueFd> fds) {
   const auto text = text_of(fds.at(0));
   FieldReader fields(text);

@@ -25,7 +25,7 @@ class StopAgreement;
 struct WorldOptions {
   /// Limit on how long a collective, or the start and the end of the job, waits for other ranks.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  /// Default: the GPU number local_rank if the GPU plug has loaded, else the CPU.
+  /// Default: the GPU whose number is local_rank if the GPU plug has loaded, else the CPU.
   std::optional<c10::Device> device;
   /// Signals that make should_stop() true. Launchers and schedulers send SIGTERM; Slurm's --signal is usually set to
   /// send SIGUSR1 before that.
@@ -51,10 +51,10 @@ class World : public Group {
   const RankEnv& env() const;
 
   /// Collective, to be called once per step. Returns true, on all ranks at the same call, after any rank has received
-  /// one of WorldOptions::stop_signals. Ranks agree about ten times per second while they compute, so it becomes true a
-  /// few calls (at most 64) after the signal; it stays true. The first call installs the handlers for the rest of the
-  /// process, so these signals still end a program that never calls this. A handler that the program installed before
-  /// is called too.
+  /// one of WorldOptions::stop_signals. Ranks agree about ten times per second while they compute, so the result
+  /// becomes true a few calls (at most 64) after the signal, and stays true. The first call installs the handlers for
+  /// the rest of the process, so these signals still end a program that never calls this. A handler that the program
+  /// installed before is called too.
   bool should_stop();
 
   /// Collective. Ends the job cleanly: waits until every rank has called this, then closes the connections of all

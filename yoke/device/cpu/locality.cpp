@@ -66,8 +66,8 @@ class LocalityReader {
     if (allowed_memory) result.memory_nodes &= *allowed_memory;
   }
 
-  /// Adds the set that the file `name` of the first of `cpus` lists, unless one of `sets` holds that CPU already. If
-  /// files contradict each other, the first one that names a CPU wins.
+  /// Adds the set that the file `name` of the first CPU in `cpus` lists, unless one of `sets` already has that CPU. If
+  /// files contradict each other, the first file that names a CPU wins.
   void add(std::vector<CpuSet>& sets, const CpuSet& cpus, std::string_view name) const {
     const auto cpu = *cpus.first();
     const auto has_it = [cpu](const CpuSet& set) { return set.contains(cpu); };

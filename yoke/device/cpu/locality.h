@@ -1,7 +1,7 @@
-// yoke/device/cpu/locality.h -- which CPUs are close to each other or to a device. `yoke run` binds ranks by it.
+// yoke/device/cpu/locality.h -- which CPUs are close to each other or to a device. `yoke run` binds ranks accordingly.
 //
-// It is read from a few files of sysfs, because hwloc would take a launcher too long. topology/locality.h computes the
-// same from hwloc's file of a different machine.
+// These functions read a few files of sysfs, because loading hwloc would take a launcher too long. topology/locality.h
+// computes the same data from a file that hwloc wrote on a different machine.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@ namespace yoke::device {
 /// A NUMA node that has CPUs.
 struct NodeLocality {
   int64_t number = 0;
-  CpuSet cpus;  ///< All CPUs, allowed or not; the same holds for `packages`.
+  CpuSet cpus;  ///< All its CPUs, including those not allowed. `packages` has those too.
 
   bool operator==(const NodeLocality&) const = default;
 };
 
 struct CpuLocality {
-  CpuSet allowed;  ///< CPUs that this process may use, by affinity mask and cpuset.
+  CpuSet allowed;  ///< CPUs that this process may use according to its affinity mask and cpuset.
   std::vector<NodeLocality> nodes;
   std::vector<CpuSet> packages;
-  std::vector<CpuSet> caches;       ///< Last-level caches of several cores that have an allowed CPU.
-  std::vector<CpuSet> cores;        ///< Hardware threads of each core that has an allowed one.
+  std::vector<CpuSet> caches;       ///< Last-level caches that several cores share and that have an allowed CPU.
+  std::vector<CpuSet> cores;        ///< For each core with an allowed CPU, all its hardware threads.
   CpuSet memory_nodes;              ///< Those `nodes` whose memory this process may use.
   std::optional<double> cpu_limit;  ///< The control group's limit of CPU time, in CPUs.
 
   bool operator==(const CpuLocality&) const = default;
 };
 
-/// Functions that return this return nullopt if there is no device.
+/// A PCI device and the CPUs near it.
 struct DeviceLocality {
   std::string pci_bus_id;
   CpuSet cpus;  ///< The CPUs close to it; empty if they are not known.
@@ -42,7 +42,7 @@ struct DeviceLocality {
   bool operator==(const DeviceLocality&) const = default;
 };
 
-/// If something cannot be read, the default is one node, one package, no caches, and one core per CPU.
+/// A part that cannot be read gets its default: one node, one package, no caches, or one core per CPU.
 CpuLocality read_cpu_locality(const std::filesystem::path& sysroot = "/");
 
 /// Returns nullopt if no PCI device has this id ("0000:c1:00.0").
@@ -50,7 +50,7 @@ std::optional<DeviceLocality> read_device_locality(const std::string& pci_bus_id
                                                    const std::filesystem::path& sysroot = "/");
 
 /// Returns `locality` with fewer allowed CPUs.
-/// Errors  kInvalidArgument: the machine has, or allows, none of `allowed`.
+/// Errors  kInvalidArgument: this process may use none of the CPUs in `allowed`.
 CpuLocality restrict(CpuLocality locality, const CpuSet& allowed);
 
 /// Drops caches that only one core uses, that have no allowed CPU, or that are listed twice.

@@ -13,8 +13,8 @@
 namespace yoke::device {
 
 /// Any call may block for ever, because drivers may. The live source calls open() on one thread, then read() on one
-/// thread per device, and never twice at once for the same device. The functions do not throw: failures are in the
-/// report or in Device::state.
+/// thread per device, and never twice at once for the same device. The functions do not throw. They state failures in
+/// the report or in Device::state.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -33,7 +33,7 @@ class Backend {
                     const std::function<void(const Device&)>& publish) noexcept = 0;
 };
 
-/// NVIDIA's management library, opened by name. Facts that it does not report (NUMA node) are read below `sysroot`.
+/// NVIDIA's management library, opened by name. Facts that it lacks (such as the NUMA node) are read below `sysroot`.
 std::unique_ptr<Backend> make_nvml_backend(const std::filesystem::path& sysroot = "/",
                                            const std::string& library = "libnvidia-ml.so.1");
 

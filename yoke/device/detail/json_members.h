@@ -35,7 +35,7 @@ inline const OrderedJson* find_member(const OrderedJson& json, const char* key) 
   return found == json.end() || found->is_null() ? nullptr : &*found;
 }
 
-/// Errors  kDataLoss: T is an integer, and the number does not fit it (1e308).
+/// Errors  kDataLoss: T is an integer type that cannot hold the number (1e308).
 template <typename T>
 T json_as(const OrderedJson& found, const char* key) {
   if (std::is_integral_v<T> && found.is_number_float() && !(std::abs(found.get<double>()) < 9e18)) {

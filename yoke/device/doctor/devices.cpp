@@ -17,7 +17,7 @@ class Grouped {
  public:
   void add(const std::string& device, const std::string& found) { groups_[found].push_back(device); }
 
-  /// `healthy` is reported if nothing was added, unless it is empty.
+  /// Reports `healthy` if nothing was added and `healthy` is not empty.
   void report(const char* id, Status status, const char* advice, const std::string& healthy, Findings& findings) const {
     for (const auto& [found, devices] : groups_) findings.push_back({id, status, devices, found, advice});
     if (groups_.empty() && !healthy.empty()) findings.push_back({id, Status::kOk, {}, healthy, ""});
@@ -91,7 +91,7 @@ void check_throttling(const std::vector<NamedDevice>& gpus, Findings& findings) 
                                 reason.find("thermal") != reason.npos ? temperature : ""));
       }
     }
-    // A GPU at its default power limit has its full speed. A lower limit was set by an administrator or a program.
+    // A GPU at its default power limit can run at full speed. A lower limit was set by an administrator or a program.
     const auto& usual = device->facts.power_limit_default_mw;
     if (readings.power_limit_mw && usual && *readings.power_limit_mw < *usual) {
       capped.add(id, fmt::format("the power limit is {} W of {} W", *readings.power_limit_mw / 1000, *usual / 1000));
@@ -137,7 +137,7 @@ void check_pcie(const std::vector<NamedDevice>& gpus, Findings& findings) {
     if (*readings.pcie_width < *facts.pcie_width_max) {
       narrow.add(id, fmt::format("its PCIe link has {} of {} lanes", *readings.pcie_width, *facts.pcie_width_max));
     }
-    // An idle GPU slows its link down to save power.
+    // An idle GPU lowers the speed of its link to save power.
     const bool is_at_work = readings.utilization_percent.value_or(0) >= 10;
     if (is_at_work && readings.pcie_generation && facts.pcie_generation_max &&
         *readings.pcie_generation < *facts.pcie_generation_max) {

@@ -1,5 +1,5 @@
-// yoke/device/doctor/doctor.h -- finds what keeps programs from using this machine's devices: observations, and the
-// findings from them.
+// yoke/device/doctor/doctor.h -- finds what keeps programs from using this machine's devices. It derives findings from
+// observations.
 #pragma once
 
 #include <chrono>
@@ -44,7 +44,7 @@ struct System {
   std::string rocm_version;
   std::vector<DeviceNode> nodes;
   CgroupLimits cgroup;
-  bool is_contained = false;  ///< In a container or a Slurm job, which may show only part of the machine.
+  bool is_contained = false;  ///< True in a container or a Slurm job, which may show only part of the machine.
   bool has_infiniband = false;
   std::optional<int64_t> shared_memory_bytes, shared_memory_free_bytes;          ///< /dev/shm
   std::optional<int64_t> max_locked_bytes, max_open_files, hard_max_open_files;  ///< -1: unlimited.
@@ -52,10 +52,10 @@ struct System {
 
 struct Observations {
   Snapshot snapshot;               ///< With processes and details.
-  bool has_devices_alone = false;  ///< True for a recording: only its devices are known.
+  bool has_devices_alone = false;  ///< True for a recording, which has nothing but devices.
   Environment environment;
   std::optional<GpuCount> runtime;  ///< GPUs that CUDA's or HIP's runtime shows to a program started here.
-  // nullopt if the files did not answer in time.
+  // nullopt if the files could not be read in time.
   std::optional<System> system;
   std::optional<std::vector<TorchInstall>> torches;
   std::optional<KernelLog> kernel_log;
@@ -67,12 +67,12 @@ std::string_view name(Status status);  ///< "ok", "warn", "fail", "skip"
 struct Finding {
   std::string id;  ///< "persistence-mode"; does not change between versions. docs/doctor.md lists all.
   Status status = Status::kOk;
-  std::vector<std::string> devices;  ///< Devices concerned, as named by id_of(); empty: the machine.
-  std::string found;                 ///< Any bytes.
+  std::vector<std::string> devices;  ///< Ids (id_of()) of the devices concerned; empty if it is the whole machine.
+  std::string found;                 ///< What was found; may contain any bytes.
   std::string advice;                ///< What to do about it; empty with kOk.
 };
 
-/// The findings in the order in which to check them: driver first.
+/// Returns the findings in the order in which a user should check them: first those about the driver.
 std::vector<Finding> findings(const Observations& observations);
 
 nlohmann::ordered_json to_json(const Finding& finding);

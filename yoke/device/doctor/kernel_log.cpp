@@ -38,7 +38,7 @@ std::string bus_id(std::string_view text) {
   return id + ".0";
 }
 
-/// "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus."
+/// Parses "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus."
 std::optional<KernelEvent> parse_xid(std::string_view message) {
   if (!take_until(message, "NVRM: Xid (")) return std::nullopt;
   const auto where = take_until(message, "): ");
@@ -49,7 +49,7 @@ std::optional<KernelEvent> parse_xid(std::string_view message) {
   return KernelEvent{.pci_bus_id = id, .xid = number, .text = std::string(message)};
 }
 
-/// "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!", "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx timeout".
+/// Parses "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!" and "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring ...".
 std::optional<KernelEvent> parse_amdgpu(std::string_view message) {
   const auto has = [&](std::string_view text) { return message.find(text) != message.npos; };
   if (!has("GPU reset begin") && !has("GPU reset(") && !(has("ring ") && has(" timeout"))) return std::nullopt;
@@ -105,7 +105,7 @@ std::vector<KernelEvent> parse_kernel_log(std::string_view records) {
   while (!records.empty()) {
     auto line = records.substr(0, records.find('\n'));
     records.remove_prefix(std::min(records.size(), line.size() + 1));
-    // priority, sequence, microseconds, flags; further lines of a record begin with a space
+    // A record begins with priority, sequence, microseconds and flags. Its further lines begin with a space.
     if (line.starts_with(' ') || !take_until(line, ",") || !take_until(line, ",")) continue;
     const auto time = parse_int(take_until(line, ",").value_or(""));
     if (!time || !take_until(line, ";")) continue;

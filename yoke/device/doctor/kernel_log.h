@@ -36,7 +36,7 @@ KernelLog read_kernel_log(const std::filesystem::path& sysroot = "/");
 /// The meaning of an Xid, if it is known: "the GPU has fallen off the bus".
 struct XidMeaning {
   std::string_view text;
-  bool is_hardware = false;  ///< True: the hardware or its driver caused it. False: usually a program caused it.
+  bool is_hardware = false;  ///< True if the hardware or its driver caused it, false if usually a program did.
 };
 XidMeaning meaning_of_xid(int64_t xid);
 

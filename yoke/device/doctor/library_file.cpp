@@ -26,7 +26,7 @@ constexpr uint32_t kArchitecture = 0;
 constexpr auto kTriplet = "";
 #endif
 
-// ldconfig's format: a header, entries, then texts. Offsets of texts count from the header.
+// ldconfig's format: a header, entries, then texts. Offsets of texts count from the start of the header.
 constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
 constexpr size_t kHeaderBytes = 48;
 struct DynamicEntry {
@@ -57,7 +57,7 @@ LibraryFile describe(const fs::path& path, std::string_view name, const fs::path
   std::error_code error;
   if (!fs::exists(file, error)) return {};
   LibraryFile found{.path = path.string()};
-  // "libcuda.so.580.65.06" for "libcuda.so.1", "libnccl.so.2.27.3" for "libnccl.so.2": the part after ".so."
+  // The version is what follows ".so." in names such as "libcuda.so.580.65.06" and "libnccl.so.2.27.3".
   const auto real = file.filename().string();
   const auto so = real.find(".so.");
   if (so != real.npos && real != name && real.find('.', so + 4) != real.npos) found.version = real.substr(so + 4);
@@ -92,7 +92,7 @@ LibraryFile find_library(std::string_view name, const fs::path& sysroot, std::st
   try {
     const auto cached = path_in_loader_cache(read_file(sysroot / "etc/ld.so.cache"), name);
     if (!cached.empty()) candidates.emplace_back(cached);
-  } catch (const Error&) {  // a system without one (musl)
+  } catch (const Error&) {  // a system without this file (musl)
   }
   for (const fs::path folder : {"/lib", "/usr/lib"}) candidates.push_back(folder / kTriplet / name);
   for (const fs::path folder : {"/lib64", "/usr/lib64", "/usr/lib"}) candidates.push_back(folder / name);

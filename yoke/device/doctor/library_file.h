@@ -10,8 +10,8 @@ namespace yoke::device {
 
 /// A library as the loader would find it.
 struct LibraryFile {
-  std::string path;     ///< Empty: not found.
-  std::string version;  ///< From the name of the link's target, "580.65.06"; empty if the name has none.
+  std::string path;     ///< Empty if it was not found.
+  std::string version;  ///< "580.65.06", from the file name to which the symbolic link leads; empty if that has none.
 
   bool operator==(const LibraryFile&) const = default;
 };

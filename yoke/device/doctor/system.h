@@ -8,7 +8,7 @@
 
 namespace yoke::device {
 
-/// Reads proc, sys, dev and etc below `sysroot`; reads limits of this process only if that is "/". It needs no
+/// Reads proc, sys, dev and etc below `sysroot`; reads the limits of this process only if `sysroot` is "/". It needs no
 /// privileges: files that cannot be read are left out. It may block if a driver or a file system hangs.
 System read_system(const std::filesystem::path& sysroot, const Environment& environment);
 

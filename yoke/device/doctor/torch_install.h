@@ -13,11 +13,11 @@ struct TorchInstall {
   std::string path;          ///< The folder that holds lib/libtorch_cpu.so.
   std::string from;          ///< Where its path comes from: "YOKE_TORCH_DIR", "the active Python".
   std::string version;       ///< "2.11.0+cu130"; empty if its files do not contain it.
-  std::string cuda_version;  ///< "13.0"; empty if not built for it.
+  std::string cuda_version;  ///< "13.0"; empty if it is not built for CUDA.
   std::string hip_version;   ///< "6.4.43482"
-  bool has_cuda = false;     ///< lib/libtorch_cuda.so is there.
+  bool has_cuda = false;     ///< Whether lib/libtorch_cuda.so exists.
   bool has_hip = false;
-  std::string nccl_path;  ///< Its own libnccl.so.2 or librccl.so; empty if it has none.
+  std::string nccl_path;  ///< The libnccl.so.2 or librccl.so of this installation; empty if it has none.
 
   bool operator==(const TorchInstall&) const = default;
 };

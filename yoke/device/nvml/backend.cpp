@@ -75,7 +75,7 @@ class NvmlBackend : public Backend {
     }
     read_unit(known, want, device);
     if (device.state == State::kLost) {
-      known.handle = nullptr;  // it may come back with another handle
+      known.handle = nullptr;  // it may come back with a different handle
       return;
     }
     read_instances(known, want, device);
@@ -172,7 +172,7 @@ class NvmlBackend : public Backend {
       auto text = read_file(sysroot_ / "sys/bus/pci/devices" / facts.pci_bus_id / "numa_node");
       text.erase(text.find_last_not_of('\n') + 1);
       if (const auto node = parse_int(text); node && *node >= 0) facts.numa_node = node;
-    } catch (const Error&) {  // not known here
+    } catch (const Error&) {  // the NUMA node stays unknown
     }
   }
 

@@ -7,7 +7,7 @@
 
 namespace yoke::device::nvml {
 
-// The library's version numbers include these sizes, and it checks them.
+// The library's version numbers include these sizes, and the library checks them.
 static_assert(sizeof(Memory) == 24 && sizeof(MemoryV2) == 40 && sizeof(Pci) == 68 && sizeof(Process) == 24);
 static_assert(sizeof(ProcessSample) == 32 && sizeof(Temperature) == 12 && sizeof(FieldValue) == 40);
 

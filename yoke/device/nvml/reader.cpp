@@ -270,7 +270,7 @@ void Reader::read_pcie_throughput(Readings& readings) {
 bool Reader::add_processes(const ProcessFunction& function, const std::string& type,
                            std::vector<DeviceProcess>& processes) {
   if (function.function == nullptr) return false;
-  // The number may grow between two calls. Extra room saves a call.
+  // The number of processes may grow between two calls. Extra room saves a call.
   std::vector<std::byte> buffer(64 * kLargestEntry);
   for (int attempt = 0; attempt < 4; ++attempt) {
     const auto room = static_cast<uint32_t>(buffer.size() / kLargestEntry);

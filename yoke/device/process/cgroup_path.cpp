@@ -20,7 +20,7 @@ bool strip_end(std::string_view& text, std::string_view end) {
   return true;
 }
 
-/// systemd writes a "-" in a name as "\x2d".
+/// Replaces "\x2d", which systemd writes for a "-" in a name, by "-".
 std::string unescape(std::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -31,8 +31,8 @@ std::string unescape(std::string_view text) {
   return result;
 }
 
-/// "docker-ID.scope", "libpod-ID.scope", "crio-ID", "...slice:cri-containerd:ID": returns runtime and id. The monitors
-/// ("libpod-conmon-ID.scope") are not containers.
+/// Returns runtime and id from "docker-ID.scope", "libpod-ID.scope", "crio-ID" or "...slice:cri-containerd:ID".
+/// Monitors ("libpod-conmon-ID.scope") are not containers.
 std::optional<Container> named_container(std::string_view segment) {
   strip_end(segment, ".scope");
   if (segment.size() <= 64 || !is_container_id(segment.substr(segment.size() - 64))) return std::nullopt;
@@ -55,8 +55,8 @@ std::optional<Container> named_container(std::string_view segment) {
   return std::nullopt;
 }
 
-/// "pod<UID>" and "kubepods-burstable-pod<UID>.slice", where systemd writes "_" for "-". UIDs of static pods are 32
-/// digits without hyphens.
+/// Returns the UID in "pod<UID>" or "kubepods-burstable-pod<UID>.slice", where systemd writes "_" for "-". UIDs of
+/// static pods are 32 digits without hyphens.
 std::string pod_uid(std::string_view segment) {
   segment = segment.substr(0, segment.find(':'));
   strip_end(segment, ".slice");

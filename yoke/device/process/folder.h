@@ -21,7 +21,7 @@ class ProcessFolder {
   /// The effective user of the process.
   std::optional<int64_t> owner() const;
 
-  /// The first `limit_bytes` of a file; nullopt: no permission, or the process has ended.
+  /// The first `limit_bytes` of a file; nullopt without permission, or if the process has ended.
   std::optional<std::string> read(const char* file, size_t limit_bytes) const;
 
  private:

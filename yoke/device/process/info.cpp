@@ -72,7 +72,7 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// "python", "python3", "python3.11"
+/// Whether it is "python", "python3", "python3.11" or the like.
 bool is_python(std::string_view program) {
   for (const std::string_view name : {"python", "pypy"}) {
     if (program.starts_with(name)) return program.substr(name.size()).find_first_not_of("0123456789.") == program.npos;
@@ -160,7 +160,7 @@ std::string short_command(std::string_view cmdline) {
     if (argument[1] == '-') continue;
     if (is_python(program) && argument.back() == 'm' && !cmdline.empty()) return std::string(take_argument(cmdline));
     if (is_python(program) && (argument == "-W" || argument == "-X")) take_argument(cmdline);
-    // After -c and -e comes program text instead of a file name; a shell's -e is different.
+    // After -c and -e comes program text instead of a file name, except after the -e of a shell.
     if (argument.find(is_shell || is_python(program) ? 'c' : 'e') != argument.npos) break;
   }
   return std::string(program);

@@ -39,8 +39,8 @@ struct ProcessInfo {
 /// its own.
 ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc = "/proc");
 
-/// Returns whether PIDs here are those of the machine, as drivers report them. In a container with its own PIDs, a PID
-/// from a driver may not exist, or may belong to another process by chance.
+/// Returns whether this process sees the machine's own PIDs, which drivers report. In a container with its own PIDs, a
+/// PID from a driver may not exist, or may belong to a different process by chance.
 bool is_first_pid_namespace(const std::filesystem::path& proc = "/proc");
 
 /// A user's name, or the number if there is no name. It is looked up at most once a minute, and may block as long as

@@ -39,14 +39,15 @@ struct Refusal {
 struct KillTarget {
   int64_t pid = 0;
   std::vector<std::string> devices;  ///< Empty if it is on none.
-  DeviceProcess process;             ///< On the first of the devices, with its memory on all of them.
+  DeviceProcess process;             ///< As listed for the first device, but with its total memory on all devices.
   std::optional<Refusal> refusal;
 
   bool operator==(const KillTarget&) const = default;
 };
 
-/// The targets in the order of the PIDs, or else of the devices. `describe` describes a PID that is on no device.
-/// Errors  those of DeviceSelection::resolve; kInvalidArgument: the processors, which every process uses.
+/// The targets in the order of the request's PIDs, or of the devices if it has none. `describe` describes a
+/// PID that is on no device.
+/// Errors  those of DeviceSelection::resolve; kInvalidArgument: the CPU is named, which every process uses.
 std::vector<KillTarget> plan_kill(const KillRequest& request, const Snapshot& snapshot, const KillAsker& asker,
                                   const std::function<ProcessInfo(int64_t pid)>& describe);
 

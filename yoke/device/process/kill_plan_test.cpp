@@ -22,7 +22,8 @@ DeviceProcess on_device(int64_t pid, int64_t uid = 1000, int64_t memory_bytes = 
   return {.pid = pid, .type = "compute", .memory_bytes = memory_bytes, .info = info(uid)};
 }
 
-/// Two GPUs, the second with a MIG instance, and a CPU. Process 500 uses both; 400 is in a different PID namespace.
+/// Two GPUs, the second with a MIG instance, and a CPU. Process 500 uses both devices; 400 is in a different PID
+/// namespace.
 Snapshot busy_machine() {
   Snapshot snapshot;
   DeviceProcess foreign{.pid = 400, .type = "compute"};

@@ -101,7 +101,7 @@ void add_container_variables(const Variables& variables, Origin& origin) {
   }
 }
 
-/// "slurmstepd: [4121.0]" is the title of a process that is an ancestor of all processes of a step.
+/// Parses "slurmstepd: [4121.0]", the title of a process that is an ancestor of all processes of a step.
 std::optional<SlurmJob> step_of_title(std::string_view title) {
   constexpr std::string_view kBefore = "slurmstepd: [";
   const auto close = title.find(']');
@@ -137,7 +137,7 @@ void add_tmux_variables(const Variables& variables, Origin& origin) {
                      std::string(tmux.substr(0, before))};
 }
 
-/// "1f0b..." from an argument ".../kernel-1f0b....json"; kernels of all languages are started with one.
+/// Returns "1f0b..." from an argument ".../kernel-1f0b....json"; kernels of all languages get such an argument.
 std::string_view kernel_id(const Arguments& arguments) {
   constexpr std::string_view kBefore = "kernel-", kAfter = ".json";
   for (const auto argument : arguments) {

@@ -16,8 +16,8 @@ namespace yoke::device {
 struct Container {
   std::string runtime;  ///< "docker", "podman", "kubernetes", "lxc", "apptainer"...; "container" if not known.
   std::string id;       ///< All 64 hexadecimal digits; for LXC and machines, the name; empty if not known.
-  std::string name;     ///< The name from its user, or apptainer's image.
-  std::string pod_uid;  ///< For Kubernetes.
+  std::string name;     ///< The name that its user chose; for apptainer, the image's.
+  std::string pod_uid;  ///< Set for Kubernetes.
   std::optional<int64_t> inner_pid;  ///< The PID inside the container.
 
   bool operator==(const Container&) const = default;
@@ -33,7 +33,7 @@ struct SlurmJob {
 };
 
 struct Tmux {
-  std::string session;  ///< Its number, as in `tmux attach -t '$2'`; empty if not known.
+  std::string session;  ///< The session's number, as in `tmux attach -t '$2'`; empty if not known.
   std::string pane;     ///< "%5"
   std::string socket;   ///< "/tmp/tmux-1000/default"
 
@@ -41,7 +41,7 @@ struct Tmux {
 };
 
 struct Jupyter {
-  std::string notebook;   ///< Its path; empty if not known.
+  std::string notebook;   ///< The notebook's path; empty if not known.
   std::string kernel_id;  ///< The ID in kernel-ID.json.
 
   bool operator==(const Jupyter&) const = default;
@@ -70,8 +70,8 @@ struct Origin {
   bool operator==(const Origin&) const = default;
 };
 
-/// For a column: "docker 3f2a91c04b7e", "slurm 4121.0, rank 3/8", "jupyter train.ipynb", "tmux 2"; empty if nothing is
-/// known. It may contain arbitrary bytes, like its parts.
+/// A short text for a table: "docker 3f2a91c04b7e", "slurm 4121.0, rank 3/8", "jupyter train.ipynb", "tmux 2"; empty if
+/// nothing is known. It may contain arbitrary bytes, like its parts.
 std::string label(const Origin& origin);
 
 /// The origin of `pid` below `proc`, as far as permissions allow. It does not throw. It may block, like
@@ -89,7 +89,7 @@ struct Ancestor {
 /// Texts from /proc/PID. `ancestors` begins with the process itself, then its parent.
 struct OriginSources {
   std::string_view cgroup;
-  std::optional<std::string_view> environment;  ///< nullopt: not permitted.
+  std::optional<std::string_view> environment;  ///< nullopt if it may not be read.
   std::vector<Ancestor> ancestors = {};
 };
 Origin find_origin(const OriginSources& sources);

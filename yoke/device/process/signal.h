@@ -19,7 +19,7 @@ class ProcessHandle {
   /// Errors  kNotFound: it has ended; kPermissionDenied: it belongs to a different user.
   void signal(int number) const;
 
-  /// Waits for its end for at most `limit`. Returns whether it has ended; a zombie has.
+  /// Waits for its end for at most `limit`. Returns whether it has ended; a zombie counts as ended.
   bool wait_for_end(std::chrono::milliseconds limit) const;
 
  private:

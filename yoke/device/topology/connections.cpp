@@ -47,7 +47,7 @@ class Nvlinks {
 
  private:
   const std::vector<Endpoint>& endpoints_;
-  std::vector<std::vector<std::string>> switches_;  ///< By endpoint: the other ends of its links, except GPUs.
+  std::vector<std::vector<std::string>> switches_;  ///< For each endpoint, the other ends of its links, except GPUs.
 };
 
 /// Counts links of Infinity Fabric between each pair of endpoints. For a pair without a direct link, counts the hops; 0

@@ -20,11 +20,11 @@ struct Connection {
     kNvlink,  ///< `count` NVLinks, direct or through switches.
     kXgmi,    ///< `count` links of Infinity Fabric.
     kHops,    ///< Infinity Fabric through other GPUs: a path of `count` links.
-    kPix,     ///< At most one PCIe switch.
-    kPxb,     ///< Several PCIe switches, but not the host bridge.
-    kPhb,     ///< The same host bridge.
-    kNode,    ///< Different host bridges of one NUMA node.
-    kSys,     ///< Different NUMA nodes.
+    kPix,     ///< Through at most one PCIe switch.
+    kPxb,     ///< Through several PCIe switches, but not the host bridge.
+    kPhb,     ///< Through one host bridge.
+    kNode,    ///< Between host bridges of one NUMA node.
+    kSys,     ///< Between NUMA nodes.
     kUnknown,
   };
   Kind kind = Kind::kUnknown;

@@ -49,8 +49,8 @@ TEST(Connections, PcieAsNvidiaSmiDefinesIt) {
       {"a", {"host 0", "port", "up", "down0"}, 0},
       {"b", {"host 0", "port", "up", "down1"}, 0},                  // the same switch
       {"c", {"host 0", "port", "up", "down2", "up2", "down3"}, 0},  // a second switch below the first
-      {"d", {"host 0", "port2"}, 0},                                // another slot
-      {"e", {"host 1", "port"}, 0},                                 // another host bridge of the node
+      {"d", {"host 0", "port2"}, 0},                                // a different slot
+      {"e", {"host 1", "port"}, 0},                                 // a different host bridge of the node
       {"f", {"host 2", "port"}, 1},                                 // the other node
   });
   EXPECT_THAT(row(matrix, 0), ElementsAre("X", "PIX", "PXB", "PHB", "NODE", "SYS"));
@@ -81,7 +81,7 @@ TEST(Connections, NvlinksAreCounted) {
 TEST(Connections, NvswitchesConnectAll) {
   const std::vector<std::pair<std::string, std::string>> twelve(12, {"nvlink", "switch"});
   const auto matrix = matrix_of({{"a", {"host 0"}, 0, twelve},
-                                 {"b", {"host 1"}, 1, {twelve.begin(), twelve.begin() + 11}},  // one is down
+                                 {"b", {"host 1"}, 1, {twelve.begin(), twelve.begin() + 11}},  // one link is down
                                  {"c", {"host 1"}, 1, {{"nvlink", "another switch"}}},
                                  {"d", {"host 1"}, 1, {{"nvlink", ""}}},
                                  {"e", {"host 1"}, 1, {{"nvlink", ""}}}});

@@ -243,10 +243,10 @@ Topology load_topology(const TopologyOptions& options) {
     throw Error(ErrorCode::kNotFound, "topology: {} is not a file", options.xml_file.string());
   }
   const auto hwloc = open_hwloc();
-  // Its plugins ask drivers, which may take seconds or hang.
+  // The plugins of hwloc ask drivers, which may take seconds or hang.
   const ScopedVariable no_plugins("HWLOC_PLUGINS_PATH", "/dev/null");
   const ScopedVariable no_warnings("HWLOC_HIDE_ERRORS",
-                                   "2");  // hides those about inconsistent firmware
+                                   "2");  // hides warnings about inconsistent firmware
   std::optional<ScopedVariable> root;
   if (!is_file && options.sysroot != "/") root.emplace("HWLOC_FSROOT", options.sysroot.c_str());
 
@@ -255,7 +255,7 @@ Topology load_topology(const TopologyOptions& options) {
   const std::unique_ptr<hwloc_topology, decltype(hwloc.destroy)> topology(made, hwloc.destroy);
   hwloc.set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc.set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  // The x86 component binds this thread to each processor in turn, to learn what sysfs says too.
+  // The x86 component binds this thread to each processor in turn, to learn what sysfs already says.
   hwloc.set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
   if ((is_file && hwloc.set_xml(made, options.xml_file.c_str()) != 0) || hwloc.load(made) != 0) {
     const auto what = is_file ? options.xml_file.string() : "this machine";

@@ -33,7 +33,7 @@ struct NumaNode {
 struct Cache {
   int64_t level = 0;
   int64_t count = 0;
-  int64_t size_bytes = 0;  ///< Size of the first one.
+  int64_t size_bytes = 0;  ///< Size of the first of these caches.
 
   bool operator==(const Cache&) const = default;
 };
@@ -58,8 +58,8 @@ struct Topology {
   std::vector<Package> packages;
   std::vector<NumaNode> numa_nodes;            ///< In order of their numbers.
   std::vector<Cache> caches;                   ///< The largest level first.
-  std::vector<std::string> last_level_caches;  ///< The CPUs of each.
-  std::vector<std::string> cores;              ///< The hardware threads of each.
+  std::vector<std::string> last_level_caches;  ///< The CPUs of each last-level cache.
+  std::vector<std::string> cores;              ///< The hardware threads of each core.
   int64_t num_cores = 0, num_cpus = 0;
   std::string cpus;
   std::string allowed_cpus;        ///< CPUs that this process may use; empty for a file of a different machine.
@@ -69,7 +69,7 @@ struct Topology {
 };
 
 struct TopologyOptions {
-  std::filesystem::path xml_file;       ///< A file that `lstopo FILE.xml` wrote; empty: this machine.
+  std::filesystem::path xml_file;       ///< A file that `lstopo FILE.xml` wrote; empty for this machine.
   std::filesystem::path sysroot = "/";  ///< The folder that holds proc and sys.
 };
 

@@ -56,7 +56,7 @@ Order cuda_order(const Gpus& gpus, const CudaRules& rules) {
     order.why = "in PCI order, as the GPUs are of one model";
     return order;
   }
-  // NVIDIA does not document what "fastest" means. Newer generations first is a guess that is usually right.
+  // NVIDIA does not document what "fastest" means. That newer generations come first is a guess, and usually right.
   std::stable_sort(order.devices.begin(), order.devices.end(), [&](int64_t a, int64_t b) {
     return capability(*gpus[static_cast<size_t>(a)]) > capability(*gpus[static_cast<size_t>(b)]);
   });
@@ -170,7 +170,7 @@ std::vector<Unit> expand(const Unit& unit, const Gpus& gpus) {
   return units;
 }
 
-/// Whether a GPU instance of `unit` is among `units` with another compute instance.
+/// Whether `units` already has a compute instance of the GPU instance to which `unit` belongs.
 bool shares_gpu_instance(const Unit& unit, const std::vector<Unit>& units, const Gpus& gpus) {
   const auto gpu_instance = [&](const Unit& any) -> std::optional<int64_t> {
     if (!any.instance) return std::nullopt;
@@ -339,7 +339,7 @@ Selection select_for_container(const std::string& text, const Gpus& gpus) {
   }
   result = std::move(reader.selection);
   if (all) result.units = every_unit();
-  // If only the GPU is named, a container gets a GPU in MIG mode without its instances, and CUDA cannot use it.
+  // If only a GPU in MIG mode is named, the container gets it without its instances, and CUDA cannot use it.
   for (auto& entry : result.entries) {
     if (entry.verdict != Verdict::kVisible || !entry.unit || entry.unit->instance) continue;
     if (!is_mig(*gpus[static_cast<size_t>(entry.unit->device)])) continue;

@@ -22,7 +22,7 @@ const Device& device_of(const Unit& unit, const Gpus& gpus) {
   return unit.instance ? gpu.instances[static_cast<size_t>(*unit.instance)] : gpu;
 }
 
-/// "0", or "0:1" for a MIG instance.
+/// Returns "0", or "0:1" for a MIG instance.
 std::string id_of(const Unit& unit, const Gpus& gpus) {
   const auto& gpu = *gpus[static_cast<size_t>(unit.device)];
   return unit.instance ? fmt::format("{}:{}", gpu.index, device_of(unit, gpus).index) : fmt::format("{}", gpu.index);
@@ -96,7 +96,7 @@ std::string nvidia_ids(const std::vector<Unit>& units, const Gpus& gpus, IdForma
   return format == IdFormat::kIndex ? numbers(units) : uuids(units, gpus);
 }
 
-/// Uses UUIDs if each names one GPU; partitions of an MI300 share theirs.
+/// Uses UUIDs if each names only one GPU; all partitions of an MI300 have the same UUID.
 std::string amd_ids(const std::vector<Unit>& units, const Gpus& gpus, IdFormat format) {
   const auto text = uuids(units, gpus);
   return format == IdFormat::kUuid && select_rocr(text, gpus).units == units ? text : numbers(units);
@@ -110,8 +110,8 @@ class Changes {
   void unset(std::string name) {
     if (environment_.contains(name)) assignments.push_back({std::move(name), std::nullopt});
   }
-  /// Container runtimes without a daemon read this variable from this environment, so it must not contradict the
-  /// others.
+  /// Container runtimes without a daemon read this variable from this environment, so it must not contradict the other
+  /// variables.
   void agree(std::string value) {
     if (environment_.contains("NVIDIA_VISIBLE_DEVICES")) set("NVIDIA_VISIBLE_DEVICES", std::move(value));
   }
@@ -174,7 +174,7 @@ std::vector<Assignment> assignments_for(std::string_view selection, IdFormat for
     changes.unset("GPU_DEVICE_ORDINAL");
   }
   if (!chosen.amd.empty() && !chosen.nvidia.empty()) {
-    // Otherwise HIP would read CUDA's list. This names all GPUs that ROCr shows.
+    // Without this variable HIP would read CUDA's list. The variable names all GPUs that ROCr shows.
     std::vector<Unit> left(chosen.amd.size());
     for (size_t i = 0; i < left.size(); ++i) left[i].device = static_cast<int64_t>(i);
     changes.set("HIP_VISIBLE_DEVICES", numbers(left));

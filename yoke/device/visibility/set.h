@@ -13,7 +13,7 @@ namespace yoke::device {
 
 struct Assignment {
   std::string name;
-  std::optional<std::string> value;  ///< nullopt: unset the variable.
+  std::optional<std::string> value;  ///< nullopt if the variable is to be unset.
 
   bool operator==(const Assignment&) const = default;
 };

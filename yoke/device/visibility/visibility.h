@@ -31,10 +31,10 @@ enum class Verdict {
 };
 std::string_view name(Verdict verdict);  ///< "visible", "out of range", "not read"...
 
-/// One device, as programs count them.
+/// What programs count as one device: a whole device, a MIG instance or a tile.
 struct Unit {
   int64_t device = 0;               ///< Position among the devices of its vendor.
-  std::optional<int64_t> instance;  ///< Position of a MIG instance (NVIDIA) or tile (Intel); nullopt: the whole device.
+  std::optional<int64_t> instance;  ///< Position of a MIG instance (NVIDIA) or tile (Intel); nullopt if whole.
 
   auto operator<=>(const Unit&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 in it
 };
@@ -63,7 +63,7 @@ struct DeviceVisibility {
   int64_t index = 0;                ///< Device::index
   std::optional<int64_t> instance;  ///< Position in Device::instances.
   Vendor vendor = Vendor::kNvidia;
-  std::optional<int64_t> ordinal;  ///< The number that programs of its vendor's runtime use; nullopt: hidden.
+  std::optional<int64_t> ordinal;  ///< The number that programs of its vendor's runtime use; nullopt if hidden.
   bool is_certain = true;          ///< Whether its place in the order is certain.
   std::string reason;              ///< Why it is hidden.
 };

@@ -183,7 +183,7 @@ const std::vector<Row>& rows() {
       {"one", "CUDA_VISIBLE_DEVICES=GPU-", "0", "v"},
       {"four", "CUDA_VISIBLE_DEVICES=8932f937", "", "o"},
       {"none", "CUDA_VISIBLE_DEVICES=0", "", ""},
-      // CUDA: the order that numbers count in.
+      // CUDA: the order of the devices to which numbers refer.
       {"models", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "0 1 2", ""},
       {"models", "CUDA_VISIBLE_DEVICES=0; CUDA_DEVICE_ORDER=PCI_BUS_ID", "0", "v"},
       {"models", "CUDA_VISIBLE_DEVICES=0", "2", "v"},

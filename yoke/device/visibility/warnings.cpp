@@ -22,7 +22,7 @@ std::optional<int64_t> driver_branch(const Snapshot& snapshot) {
   return std::nullopt;
 }
 
-/// Warns of the first entry that has no effect or an unexpected one. A single `-1` is the usual way to hide all
+/// Warns of the first entry that has no effect or an unexpected effect. A single `-1` is the usual way to hide all
 /// devices.
 void warn_of_entries(const std::string& variable, const Selection& selection, Duplicates duplicates, Lines& lines) {
   const auto& entries = selection.entries;

@@ -17,7 +17,7 @@ class Store;
 namespace yoke::dist {
 
 /// The address at which Gloo listens for other ranks: loopback if all ranks are on this host, otherwise the address
-/// from which this host reaches MASTER_ADDR. If it is empty, Gloo chooses, by GLOO_SOCKET_IFNAME if that is set.
+/// from which this host reaches MASTER_ADDR. If it is empty, Gloo chooses an address (by GLOO_SOCKET_IFNAME, if set).
 std::string gloo_address(const RankEnv& rank);
 
 struct GlooOptions {

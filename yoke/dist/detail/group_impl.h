@@ -53,7 +53,7 @@ struct Group::Job {
   std::string gloo_address;
   c10::intrusive_ptr<c10d::Store> store;
   std::vector<std::shared_ptr<Impl>> groups;  ///< All groups made so far; their connections stay open until the end.
-  std::unique_ptr<Arrivals> arrivals;  ///< Null if this rank is alone. Its thread uses `groups`, so it comes last.
+  std::unique_ptr<Arrivals> arrivals;  ///< Null if this rank is alone. Declared last, because its thread uses `groups`.
 };
 
 }  // namespace yoke::dist

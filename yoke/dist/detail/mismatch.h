@@ -9,7 +9,7 @@ namespace yoke::dist {
 /// When ranks call different collectives, a message can be longer than its receiver's buffer. Gloo then throws on a
 /// thread of its own, where the exception cannot be caught, and the process ends. After this call the process first
 /// calls `report`, which informs the other ranks and returns the message with this rank's name; then it writes that
-/// message to standard error and to the launcher. If it is called again, the last `report` counts.
+/// message to standard error and to the launcher. If this function is called again, the last `report` counts.
 void explain_mismatches(std::function<std::string(const std::string& text)> report);
 
 }  // namespace yoke::dist

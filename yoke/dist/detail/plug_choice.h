@@ -17,12 +17,12 @@ struct TorchBuild {
 TorchBuild torch_of_this_process();
 
 struct PlugChoice {
-  std::string library;  ///< "libyoke_hip.so"; empty: no plug; `status` has the reason.
+  std::string library;  ///< "libyoke_hip.so"; empty if no plug is to be loaded; `status` then has the reason.
   PlugStatus status;
 };
 
-/// Prefers a GPU that libtorch can use, NVIDIA's before AMD's. If there are only GPUs that it cannot use, training on
-/// the CPU would be an unnoticed mistake: the status is `missing`, and says what to install.
+/// Prefers a GPU that libtorch can use, NVIDIA's before AMD's. If there are only GPUs that it cannot use, the status is
+/// `missing` and says what to install, because training on the CPU would be an unnoticed mistake.
 PlugChoice choose_plug(const DriverProbe& nvidia, const DriverProbe& amd, const TorchBuild& torch);
 
 }  // namespace yoke::dist

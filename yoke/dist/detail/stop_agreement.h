@@ -15,11 +15,11 @@ class Work;
 
 namespace yoke::dist {
 
-/// Some of the calls start an all-reduce of this rank's flag and read the result of the previous one. The all-reduce
-/// thus overlaps with the steps in between, and all ranks read the same value at the same call, whenever each of them
-/// got the signal. The message also carries how many calls later the next all-reduce should follow, computed from the
-/// time that steps take. The aim is ten all-reduces per second, because on a busy CPU each takes a few tenths of a
-/// millisecond from other threads. The calls in between do not communicate.
+/// Some calls start an all-reduce of this rank's flag and read the result of the previous all-reduce. It overlaps with
+/// the steps in between, and all ranks read the same value at the same call, whenever each of them got the signal. The
+/// message also carries how many calls later the next all-reduce should follow, computed from the time that steps take.
+/// The aim is ten all-reduces per second, because on a busy CPU each takes a few tenths of a millisecond from other
+/// threads. The calls in between do not communicate.
 ///
 /// Ranks    collective: all ranks make the same number of calls.
 /// Threads  one at a time.

@@ -17,11 +17,11 @@ namespace yoke::dist {
 /// gets a store in memory. The connection lasts as long as the process, and so does rank 0's server. Keys are prefixed
 /// by the restart count and by the number of this call, so that no rank reads what an earlier start or an earlier World
 /// left there.
-/// Errors  kUnavailable: the port of rank 0 is taken, or nothing serves it within `timeout`; both name the address.
+/// Errors  kUnavailable: rank 0's port is taken, or nothing serves it within `timeout`. The message names the address.
 c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, std::chrono::milliseconds timeout);
 
 /// libtorch does not print warnings in this process while an object of this class exists. If the store is lost, yoke
-/// prints a message of its own; libtorch would print a stack trace before it.
+/// prints its own message, and libtorch would print a stack trace before it.
 class WithoutWarnings {
  public:
   WithoutWarnings();

@@ -1,9 +1,9 @@
 // yoke/dist/gpu/vendor.h -- the names that libtorch's builds for CUDA and for ROCm have for the same things.
 //
 // PyTorch makes the headers of its ROCm build from CUDA's with its tool hipify (torch/utils/hipify). Files are renamed:
-// c10/cuda/CUDAFunctions.h is c10/hip/HIPFunctions.h there. Names of C++ stay: at::cuda, ProcessGroupNCCL (whose NCCL
-// is then RCCL), and DeviceType::CUDA, which a ROCm device is to every user of libtorch. Only c10's functions have a
-// different name: c10::hip up to libtorch 2.10; later versions have both names.
+// c10/cuda/CUDAFunctions.h is c10/hip/HIPFunctions.h there. C++ names stay the same: at::cuda, ProcessGroupNCCL (which
+// then uses RCCL), and DeviceType::CUDA, the type of ROCm devices in libtorch. Only the namespace of c10's functions
+// differs: it is c10::hip up to libtorch 2.10; later versions accept both names.
 #pragma once
 
 #ifdef USE_ROCM

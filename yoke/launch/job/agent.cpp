@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 using Kind = NodeEvent::Kind;
-/// The largest output of each stream that was sent to the head, but not yet acknowledged.
+/// How much output of each stream may be sent before the head has acknowledged it.
 constexpr int64_t kMaxUnacknowledgedBytes = 1 << 20;
 /// How long, beyond the grace period, the head may take to answer a request to end the job.
 constexpr std::chrono::seconds kHeadPatience{5};
@@ -72,7 +72,7 @@ class Agent : public Launcher {
     notices_.clear();
     while (!outcome_) step();
     node_.order(Order::kKill, 0);
-    // Once a signal asked for the end, a screen whose reader does not read is not waited for.
+    // After a signal asked for the end, this does not wait for a screen whose reader does not read.
     while (is_running_ && !(has_ended_ && stop_signal_ != 0)) step();
     head_ = nullptr;
     return *outcome_;
@@ -164,7 +164,7 @@ class Agent : public Launcher {
         obey(*message);
         if (outcome_) return;
       }
-    } catch (const std::exception& error) {  // also those of the JSON library
+    } catch (const std::exception& error) {  // catches exceptions of the JSON library too
       say(fmt::format("lost the head node: {}", error.what()));
       outcome_ = Outcome::kLost;
       return;

@@ -1,4 +1,4 @@
-// yoke/launch/job/agent.h -- the launcher of a node that is not the head node: it does what the head node orders.
+// yoke/launch/job/agent.h -- the launcher of a node that is not the head node. It does what the head node orders.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,7 +10,7 @@
 namespace yoke::launch {
 
 /// Serves the head at the other end of `channel` until the job is over: runs the ranks of this host and sends their
-/// output. Returns the exit status. If the head is lost, the ranks are ended at once. REQUIRES: as launch().
+/// output. Returns the exit status. If the head is lost, the ranks are ended at once. REQUIRES: the same as launch().
 int serve_head(const LaunchSpec& spec, Channel& channel);
 
 /// Connects this node to the head's endpoint, and shows the output of its ranks on its own screen. Waits until there is

@@ -17,7 +17,7 @@ struct JobRank {
   int64_t rank = 0;
   int64_t local_rank = 0;
   std::string host;
-  int64_t pid = 0;                 ///< The PID on its host; 0: it has not started yet.
+  int64_t pid = 0;                 ///< The PID on its host; 0 if it has not started yet.
   std::optional<int> wait_status;  ///< Unset until it has ended.
   StreamPlan out, err;             ///< Where its lines go.
   std::string prefix;              ///< The beginning of each of its lines.

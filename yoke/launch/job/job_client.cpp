@@ -52,7 +52,7 @@ bool is_who_it_says(int fd, const JobAddress& address) {
          int64_t{peer.uid} == address.uid;
 }
 
-/// Parses "yoke/UID/PID/RANDOM" strictly: with leading zeros, one launcher would have several names.
+/// Parses "yoke/UID/PID/RANDOM" strictly, since leading zeros would give one launcher several names.
 std::optional<JobAddress> parse_address(std::string_view name) {
   if (!name.starts_with("yoke/")) return std::nullopt;
   const auto uid_end = name.find('/', 5);
@@ -235,7 +235,7 @@ std::vector<FoundJob> find_jobs(milliseconds patience) {
     std::erase_if(addresses, [&](const JobAddress& address) {
       UniqueFd fd;
       const auto connected = connect_to(address, fd);
-      if (connected == Connected::kBusy) return false;  // it may not be a launcher, so the others are asked first
+      if (connected == Connected::kBusy) return false;  // it may not be a launcher, so other sockets are asked first
       if (connected == Connected::kNo || !is_who_it_says(fd.value(), address)) return true;
       asked.push_back(JobConnection(address, std::move(fd)));
       asked.back().ask_job();

@@ -27,26 +27,27 @@ struct JobAddress {
   bool operator==(const JobAddress&) const = default;
 };
 
-/// The sockets in `text`, the content of /proc/net/unix, of the user `uid`; of all users if that is root (0). Pure.
+/// Finds the sockets of launchers of user `uid` (of all users if it is 0) in `text`, the content of /proc/net/unix.
+/// Pure.
 std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid);
 
 using JobTime = std::chrono::steady_clock::time_point;
 
 /// A connection to a launcher, over which it answers questions. No function waits longer than `until` for a launcher
-/// that does not answer (Ctrl-Z).
+/// that does not answer (such as one stopped by Ctrl-Z).
 class JobConnection {
  public:
-  /// nullopt: no process listens, or its PID or user is not the one in the name.
+  /// Returns nullopt if no process listens, or if its PID or user is not the one in the name.
   static std::optional<JobConnection> open(const JobAddress& address, JobTime until);
 
   /// Errors of all functions: kDataLoss: the answer is not that of a launcher.
   void ask_job();
   void ask_stop(bool now);
-  /// `last`: only this number of the lines that are kept, or of those of `rank` if it is given.
+  /// Asks for the lines that are kept: for all of them or the `last` ones, of all ranks or of `rank`.
   void ask_logs(bool follow, std::optional<int64_t> last = {}, std::optional<int64_t> rank = {});
-  /// nullopt: no answer came in time, or the launcher has closed the connection.
+  /// Returns nullopt if no answer came in time, or the launcher has closed the connection.
   std::optional<Job> read_job(JobTime until);
-  /// nullopt: no line came in time, or there are no more (is_over()), or the launcher has closed the connection.
+  /// Returns nullopt if no line came in time, there are no more (is_over()), or the launcher has closed the connection.
   std::optional<RecentLines::Line> read_line(JobTime until);
 
   const JobAddress& address() const { return address_; }
@@ -73,14 +74,14 @@ class JobConnection {
 
 struct FoundJob {
   JobAddress address;
-  std::optional<Job> job;  ///< nullopt: its launcher exists, but does not answer.
+  std::optional<Job> job;  ///< nullopt if its launcher exists, but does not answer.
 };
 
 /// The jobs of this user, or of all users for root, in the order of their PIDs.
-/// Errors  as errno says for /proc/net/unix.
+/// Errors  the error of errno if /proc/net/unix cannot be read.
 std::vector<FoundJob> find_jobs(std::chrono::milliseconds patience = std::chrono::seconds(1));
 
-/// The job that `name` means: a launcher's PID or a run id; empty: the only job.
+/// The job that `name` means, which is a launcher's PID, a run id, or empty for the only job.
 /// Errors  kNotFound; kInvalidArgument if it could be several jobs, which the message lists.
 const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string& name);
 

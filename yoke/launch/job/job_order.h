@@ -1,5 +1,5 @@
-// yoke/launch/job/job_order.h -- what the job policy wants done. The executor (supervisor.cpp) carries the orders out
-// in their order, and decides nothing.
+// yoke/launch/job/job_order.h -- the orders that the job policy gives. The executor (supervisor.cpp) carries them out
+// one after the other, and decides nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace yoke::launch {
 
-/// A new attempt begins: the executor forgets the ranks of the attempt before.
+/// A new attempt begins, and the executor forgets the ranks of the attempt before.
 struct BeginAttempt {
   int64_t num_ranks = 0;
   int64_t num_starts = 0;  ///< The number of starts before this one.
 };
-/// The node shall take a port for the ranks' TCPStore at `address`: kPrepared or kRefused follows.
+/// The node shall take a port for the ranks' TCPStore at `address`. It answers with kPrepared or kRefused.
 struct PrepareNode {
   int node = 0;
   std::string address;
@@ -26,23 +26,23 @@ struct StartNode {
   int node = 0;
   Place place;
 };
-/// A signal to the processes of the node, SIGKILL for them, or the end of the store.
+/// The node shall signal its processes, kill them, or end the store, according to `order`.
 struct TellNode {
   int node = 0;
   Order order = Order::kNone;
   int signal = 0;
 };
-/// The node is dismissed: its launcher or agent ends with this status.
+/// The node is dismissed, and its launcher or agent ends with this status.
 struct EndNode {
   int node = 0;
   int exit_status = 0;
-  std::string reason;  ///< The reason for the user of the node; empty: none is needed.
+  std::string reason;  ///< The reason for the user of the node; empty if none is needed.
 };
 /// The node was lost, and the policy does not refer to it any more.
 struct ForgetNode {
   int node = 0;
 };
-/// An agent shall be started on NodesSpec::hosts[host]: on_agent_started() or on_agent_failed() follows.
+/// An agent shall be started on NodesSpec::hosts[host]; then on_agent_started() or on_agent_failed() is called.
 struct StartAgent {
   size_t host = 0;
 };
@@ -50,7 +50,7 @@ struct StartAgent {
 struct Say {
   std::string line;
 };
-/// Ranks of this attempt failed: prints what is known about the failure.
+/// Ranks of this attempt failed. Prints what is known about the failure.
 struct ShowFailure {
   int64_t first_exited = 0;  ///< The rank that ended first, as far as the launcher knows.
 };

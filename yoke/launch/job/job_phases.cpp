@@ -138,7 +138,7 @@ void JobPolicy::prepare(Time now) {
   end_attempt(now);
 }
 
-/// Starts one node at a time: if it refuses at once, the others are not started.
+/// Starts one node at a time, so that the others are not started if it refuses at once.
 void JobPolicy::start_next() {
   const auto index = static_cast<size_t>(place_.node_rank);
   if (ranks_.exit_code() == 0 && index < chosen_.size()) {

@@ -243,7 +243,7 @@ void JobPolicy::tell(const RankPolicy::Decision& decision) {
   if (!decision.notice.empty()) order(Say{decision.notice});
   if (decision.order == Order::kNone) return;
   for (const auto& [id, member] : members_) {
-    // Nodes that connected by themselves are left out: a scheduler signals the launchers of all nodes directly.
+    // Nodes that connected by themselves are left out, because a scheduler signals all launchers directly.
     if (decision.order == Order::kForward && !member.is_heads_own && !member.host) continue;
     if (member.takes_part()) order(TellNode{id, decision.order, decision.signal});
   }

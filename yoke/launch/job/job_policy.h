@@ -1,13 +1,13 @@
 // yoke/launch/job/job_policy.h -- the head's decisions about a job: which nodes take part, when ranks start and end,
 // and what the user is told. Pure: events and the time go in, orders come out (job_order.h).
 //
-// An event is a call of a function on_...(): it comes from a node (NodeEvent), a signal, `yoke stop`, or the start of
-// an agent. After each turn of its loop the executor asks decide() for what follows from the state and the time, and
-// carries out the answer, until there is nothing more to do. Events may come while orders are carried out (a node of
-// this machine answers at once); their orders are carried out first.
+// Each event is a call of one of the functions on_...(). It comes from a node (NodeEvent), a signal, `yoke stop`, or
+// the start of an agent. After each turn of its loop the executor asks decide() for what follows from the state and the
+// time, and carries out the answer, until there is nothing more to do. Events may come while orders are carried out (a
+// node of this machine answers at once); the orders for these events are carried out first.
 //
 //   kGathering  waits for nodes          -> kPreparing  enough nodes are there
-//                                        -> kEnding     a signal, a host that is needed and fails, too few in time
+//                                        -> kEnding     a signal, a needed host failed, or too few nodes joined in time
 //   kPreparing  node 0 takes a port      -> kStarting   it has one
 //                                        -> (attempt is over)  a node refused, was lost, leaves; a signal
 //   kStarting   one node after the other -> kRunning    all have started, or one refused
@@ -16,7 +16,7 @@
 //                                        -> kEnding
 //   kEnding     output is being read     -> kOver       it was read, or the user does not wait for it
 //
-// It owns three parts that decide independently of each other: RankPolicy (which rank failed, and what follows),
+// JobPolicy owns three parts that decide independently of each other: RankPolicy (which rank failed, and what follows),
 // Membership (which nodes, and when to start), HostTries (when to try a host again).
 #pragma once
 
@@ -67,7 +67,7 @@ class JobPolicy {
   // The time.
 
   enum class Screen { kIsWritten, kIsWaiting };
-  /// Returns the orders for now; none: there is nothing to do until the next event or next_time().
+  /// Returns the orders for now. If there are none, nothing is to be done until the next event or next_time().
   JobOrders decide(Time now, Screen screen);
   std::optional<Time> next_time() const;
 
@@ -123,7 +123,7 @@ class JobPolicy {
   int last_id_ = -1;
   Phase phase_ = Phase::kGathering;
   bool is_stopping_ = false;
-  std::optional<Time> drain_until_;  ///< The end of waiting for readers of the output; unset: no limit.
+  std::optional<Time> drain_until_;  ///< When waiting for readers of the output ends; unset if never.
   JobOrders orders_;                 ///< The orders for the event that is being handled.
 
   Time gathering_since_;

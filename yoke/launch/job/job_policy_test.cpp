@@ -265,7 +265,7 @@ TEST(JobPolicy, ANodeWithoutItsGuardianIsDismissedFromAnElasticJob) {
 TEST(JobPolicy, NodesThatContradictTheHeadAreRefused) {
   struct Case {
     NodeInfo info;
-    std::string why;  ///< Why the node is refused; empty: it is accepted.
+    std::string why;  ///< Why the node is refused; empty if it is accepted.
   };
   const Case kCases[] = {{{.host = "b"}, ""},
                          {{.host = "b", .nnodes = "2", .max_restarts = 3}, ""},

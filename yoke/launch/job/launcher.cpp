@@ -38,9 +38,9 @@ void Launcher::read_signals() {
   }
 }
 
-/// Ctrl-Z: the ranks of this machine and this process stop, and continue together.
+/// Handles Ctrl-Z: the ranks of this machine and this process stop together, and later continue together.
 void Launcher::suspend(const Signal& signal) {
-  if (screen_) screen_->hide_progress(true);  // the shell's prompt comes there
+  if (screen_) screen_->hide_progress(true);  // the shell's prompt appears there
   for (auto* const node : nodes()) node->pause(signal);
   stop_by(signal.number);
   for (auto* const node : nodes()) node->resume();

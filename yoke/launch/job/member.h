@@ -45,8 +45,8 @@ struct Member {
   /// True for the head's own node. The job cannot continue without it, so it is never dismissed.
   bool is_heads_own = false;
   std::optional<size_t> host;      ///< Index in NodesSpec::hosts, if the head started its agent there.
-  std::optional<int> leaves_with;  ///< The exit status of a node that was dismissed; unset: it stays.
-  std::string name;                ///< The name in messages, as the user gave it; empty: messages do not name the node.
+  std::optional<int> leaves_with;  ///< The exit status of a node that was dismissed; unset if it stays.
+  std::string name;                ///< The name in messages, as the user gave it; empty if messages do not name it.
   NodeInfo info;                   ///< How the node introduced itself. REQUIRES: state is not kConnecting.
   std::set<int64_t> ranks;         ///< Its ranks in the current start.
 
@@ -70,7 +70,7 @@ int64_t num_lost(const Members& members);
 std::string describe(const Members& members);
 /// Whether ranks on other hosts cannot find the store at `address`, because it is a loopback address.
 bool is_out_of_reach(const std::string& address, const Members& members, const std::vector<int>& chosen);
-/// The node that serves the ranks' TCPStore while no other process of the job is left; nullopt: there is no such node.
+/// The node that serves the ranks' TCPStore while no other process of the job is left; nullopt if there is none.
 std::optional<int> last_with_store(const Members& members);
 
 }  // namespace yoke::launch

@@ -1,5 +1,5 @@
-// yoke/launch/job/own_error_file.h -- reports why a job failed to the program that started the launcher, in the file
-// that its TORCHELASTIC_ERROR_FILE names.
+// yoke/launch/job/own_error_file.h -- tells the program that started the launcher why the job failed, in the file that
+// TORCHELASTIC_ERROR_FILE names.
 #pragma once
 
 #include <functional>

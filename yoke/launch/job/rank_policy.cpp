@@ -36,7 +36,7 @@ void RankPolicy::begin(int64_t num_ranks, std::vector<std::string> hosts) {
   hosts_ = std::move(hosts);
 }
 
-/// "rank 3 (pid 4121 on b)"
+/// Returns text such as "rank 3 (pid 4121 on b)".
 std::string RankPolicy::describe(int64_t rank, int pid) const {
   return fmt::format("rank {} (pid {}{})", rank, pid, on_host(rank));
 }
@@ -50,7 +50,7 @@ RankPolicy::Decision RankPolicy::on_signal(int signal, Time now, int source) {
   if (!ends_job(signal)) return {Order::kForward, signal};
   const bool is_second = !told_.insert(source).second;
   const bool is_stopping = attempt_.state == State::kStopping;
-  if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same request, from another launcher
+  if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same request, but from a different launcher
   return end(signal, signal_name(signal), is_stopping && signal == SIGINT ? StopHow::kNow : StopHow::kWithGrace, now);
 }
 
@@ -145,7 +145,7 @@ RankPolicy::Decision RankPolicy::on_guardian_lost(int pid, const std::string& wh
   }
   attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
   attempt_.state = State::kKilled;
-  return {Order::kKill};  // the ranks of other nodes
+  return {Order::kKill};  // the ranks of other nodes are still alive
 }
 
 RankPolicy::Decision RankPolicy::on_store_ended(int pid, const std::string& where, int wait_status, Time now) {

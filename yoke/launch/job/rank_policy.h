@@ -17,7 +17,7 @@ namespace yoke::launch {
 
 struct RankPolicyOptions {
   std::string name = "yoke run";  ///< Begins each message.
-  int64_t num_ranks = 1;          ///< The number until begin() sets it.
+  int64_t num_ranks = 1;          ///< Used until begin() sets the number.
   std::chrono::milliseconds grace{10'000};
   int64_t max_restarts = 0;
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; other signals are passed on.
@@ -53,9 +53,9 @@ class RankPolicy {
 
   /// `source`: the launcher that got the signal. A scheduler signals the launchers of all nodes, which counts as one
   /// request. SIGINT while the ranks are already stopping kills them at once. The exit status becomes the signal's,
-  /// unless the job had already failed for good: a failure that another start would have followed does not count.
+  /// unless the job had already failed for good, which means that no new start would have followed the failure.
   Decision on_signal(int signal, Time now, int source = 0);
-  /// Whether Ctrl-C is left to a rank that is alone with the terminal and got the SIGINT too: the rank may be a
+  /// Whether Ctrl-C is left to a rank that alone uses the terminal and got the SIGINT too, because the rank may be a
   /// debugger or a shell. While the rank is being stopped, or before it has started, Ctrl-C is like any other signal.
   bool leaves_interrupt_to_rank() const {
     return attempt_.state == State::kRunning && options_.num_ranks == 1 && num_alive() == 1;
@@ -63,7 +63,7 @@ class RankPolicy {
   /// The user pressed Ctrl-C, which is left to the rank. If the rank then fails, it is not started again. If the user
   /// presses Ctrl-C several times, a message says how to end the job. REQUIRES: leaves_interrupt_to_rank().
   Decision on_interrupt_of_rank(Time now);
-  /// `yoke stop`: acts like SIGTERM or, with --now, like a second Ctrl-C, even if --signals-to-handle leaves these out.
+  /// `yoke stop`: acts like SIGTERM or, with --now, like a second Ctrl-C, whatever --signals-to-handle says.
   Decision on_stop(StopHow how, Time now);
   Decision on_started(int64_t rank);
   Decision on_exited(int64_t rank, int pid, int wait_status, Time now);
@@ -96,7 +96,7 @@ class RankPolicy {
   int64_t num_alive() const { return static_cast<int64_t>(attempt_.alive.size()); }
   int64_t num_restarts() const { return num_restarts_; }  ///< The number of restarts after failures.
   int64_t num_starts() const { return num_starts_; }      ///< The number of starts after the first one, for any reason.
-  bool is_ending() const { return is_told_to_end_; }      ///< A signal ends the job.
+  bool is_ending() const { return is_told_to_end_; }      ///< Whether a signal ends the job.
   const std::optional<Failure>& failure() const { return attempt_.failure; }  ///< The first failure in this attempt.
 
  private:
@@ -116,7 +116,7 @@ class RankPolicy {
     int exit_code = 0;
     std::string cause;  ///< Why it ended; empty before the first failure or signal.
     std::optional<Failure> failure;
-    enum class Again { kNo, kCounted, kFree } again = Again::kNo;  ///< Whether another start may follow this end.
+    enum class Again { kNo, kCounted, kFree } again = Again::kNo;  ///< Whether a new start may follow.
     int64_t num_stopped = 0;  ///< Ranks that were alive when all were told to stop.
     int64_t num_killed = 0;   ///< The number of these that had to be killed.
     bool counts_stopped = true;

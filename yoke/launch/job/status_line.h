@@ -10,12 +10,12 @@ namespace yoke::launch {
 struct JobStatus {
   std::string name = "yoke run";
   int64_t num_up = 0, num_ranks = 0;
-  std::string nodes;  ///< "2 of 2 to 4"; empty: there is one node.
+  std::string nodes;  ///< "2 of 2 to 4": 2 nodes have joined, and 2 to 4 are wanted. Empty if there is only one.
   std::chrono::seconds elapsed{0};
   int64_t num_restarts = 0, max_restarts = 0;
 };
 
-/// "yoke run: 7 of 8 ranks up, 1.5 h, restart 1 of 3"
+/// Returns text such as "yoke run: 7 of 8 ranks up, 1.5 h, restart 1 of 3".
 std::string status_line(const JobStatus& status);
 
 }  // namespace yoke::launch

@@ -172,7 +172,7 @@ class Head : public Launcher {
 
   /// Asks the policy what follows, until there is nothing to do before the next event.
   void decide() {
-    read_signals();  // a pending signal must come before the policy decides on the end of the ranks
+    read_signals();  // a pending signal must be read before the policy decides about the end of the ranks
     while (true) {
       const auto orders = policy_.decide(
           loop_.now(), screen_->is_waiting() ? JobPolicy::Screen::kIsWaiting : JobPolicy::Screen::kIsWritten);
@@ -286,8 +286,8 @@ int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json&
   try {
     if (nodes.is_several() && nodes.hosts.empty()) listener = std::make_unique<Listener>(nodes, spec.run_id);
   } catch (const Error& error) {
-    // If several nodes run on the endpoint's host, the first one is the head, and refuses a second node with its node
-    // rank.
+    // If several nodes run on the endpoint's host, the first one is the head, and refuses a second node that asks for
+    // the node rank of the first.
     if (error.code() != ErrorCode::kUnavailable) throw;
     if (nodes.is_head && !(nodes.node_rank == 0 && has_head(nodes, spec.run_id))) throw;
     return join_job(spec, nodes);

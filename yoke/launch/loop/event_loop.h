@@ -19,8 +19,8 @@ using LoopTime = std::chrono::steady_clock::time_point;
 /// The descriptors and times that a loop waits for in one turn.
 class WaitSet {
  public:
-  /// `is_ready` is set when the wait is over: whether `fd` can be read (or written), was closed, or is in error. It is
-  /// false for a negative `fd`. REQUIRES: `is_ready` stays where it is until then.
+  /// When the wait is over, `is_ready` says whether `fd` can be read (or written), was closed, or is in error. It is
+  /// false for a negative `fd`. REQUIRES: `is_ready` is neither moved nor destroyed before that.
   void read(int fd, bool& is_ready) { add(fd, POLLIN, is_ready); }
   void write(int fd, bool& is_ready) { add(fd, POLLOUT, is_ready); }
   /// The wait ends at `time` at the latest; nullopt changes nothing.

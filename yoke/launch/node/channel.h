@@ -1,8 +1,8 @@
 // yoke/launch/node/channel.h -- messages between the head of a job and its agents, over pipes of ssh or a TCP
 // connection.
 //
-// A message is a JSON object in CBOR (RFC 8949; its texts may hold any bytes) after its length, four bytes, the lowest
-// first. The empty object is a heartbeat.
+// A message is its length in four bytes (the lowest first), then a JSON object in CBOR (RFC 8949; its texts may hold
+// any bytes). The empty object is a heartbeat.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ class Channel : public EventSource {
 
   /// `in` and `out` may be one connection (then `out` is a duplicate of the descriptor). `silence`: the other side
   /// counts as lost if it sends nothing for this long. `preamble`: everything up to this text is skipped, such as the
-  /// output of a login shell; empty: nothing is skipped.
+  /// output of a login shell; if it is empty, nothing is skipped.
   Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble = "");
 
   void set_silence(std::chrono::milliseconds silence) { heartbeat_.set_silence(silence); }
@@ -39,7 +39,7 @@ class Channel : public EventSource {
   /// received.
   const std::optional<std::string>& end() const { return end_; }
   Time last_heard() const { return heartbeat_.last_heard(); }
-  /// The channel ended by silence, so the connection was cut, and the other side may be alive.
+  /// Whether the channel ended because of silence. The other side may then be alive, but cut off.
   bool was_silent() const { return was_silent_; }
   size_t num_unsent_bytes() const { return unsent_.size() - sent_; }
 

@@ -1,6 +1,6 @@
 // yoke/launch/node/handshake.h -- the first messages between an agent and the head that it connects to by TCP. Each
 // proves to the other that it knows the job's token without sending it. So a different program on the network, or a
-// different user of the host who took the port, is refused. The messages after it are neither encrypted nor signed, and
+// different user of the host who took the port, is refused. Later messages are neither encrypted nor signed, and
 // neither is the traffic of the ranks.
 //
 //   head   "yoke/1 head\n"   32 random bytes
@@ -26,10 +26,10 @@ class Handshake {
   enum class State { kTalking, kDone, kRefused };
   /// Takes what it needs from the front of `received`, and appends to `to_send`.
   void feed(std::string& received, std::string& to_send);
-  /// Sends an agent's greeting before the head's has arrived: most other programs answer it, which shows what they are.
+  /// Sends an agent's greeting before the head's has arrived. Most other programs answer it and so show what they are.
   void greet_first(std::string& to_send);
   State state() const { return state_; }
-  const std::string& reason() const { return reason_; }  ///< Why the other side was refused; empty: it was not.
+  const std::string& reason() const { return reason_; }  ///< Why the other side was refused; empty if it was not.
   bool is_stranger() const { return is_stranger_; }      ///< The other side was refused because it is not yoke.
 
  private:

@@ -84,7 +84,7 @@ TEST(Handshake, WhatIsNoYokeIsNamed) {
   EXPECT_THAT(agent.reason(), Not(HasSubstr("\x1b")));
 }
 
-/// A head of any version accepts it, because the bytes are the same.
+/// A head of any version accepts an early greeting, because the bytes are the same.
 TEST(Handshake, AnAgentMayGreetFirst) {
   Handshake head(Side::kHead, "a secret", "job"), agent(Side::kAgent, "a secret", "job");
   std::string to_head, from_head;

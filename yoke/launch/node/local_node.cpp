@@ -212,8 +212,8 @@ void LocalNode::plan_ranks(const Place& place) {
   if (place.agent_serves_store && place.first_rank == 0) plans_.push_back(plan_store(spec_));
 }
 
-/// Returns the end of a rank's stream to which the rank writes, and reads the other end here. No descriptor stands for
-/// /dev/null.
+/// Returns the end of a rank's stream to which the rank writes, and reads the other end here. A result without a
+/// descriptor means /dev/null.
 UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filter) {
   const auto& stream = is_err ? rank.err : rank.out;
   if (stream.is_own) return UniqueFd(fcntl(is_err ? STDERR_FILENO : STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
@@ -290,7 +290,7 @@ void LocalNode::note_signal(const Signal& signal) { signal_of_terminal_ = signal
 
 void LocalNode::pause(const Signal& signal) {
   if (state_ != State::kRunning) return;
-  // SIGTSTP would be ignored: a rank in a session of its own has no shell that could continue it.
+  // SIGTSTP would be ignored, because a rank in a session of its own has no shell that could continue it.
   send_message(
       control_.value(),
       {.kind = Message::Kind::kForward, .pid = signal.is_from_terminal ? terminal_group_ : 0, .value = SIGSTOP});
@@ -309,7 +309,7 @@ void LocalNode::add_to(WaitSet& waits) {
 }
 
 void LocalNode::handle(LoopTime) {
-  // The guardian's messages are read first, so that a rank's output follows the event that it has started.
+  // The guardian's messages are read first, so that the event of a rank's start precedes its output.
   for (; has_message_ && control_; has_message_ = is_readable(control_.value())) read_message();
   reader_.read(state_ == State::kDraining);
   if (state_ == State::kDraining && reader_.is_finished()) finish();

@@ -29,7 +29,8 @@ class LocalNode : public Node {
  public:
   /// `is_screen_here`: false if the output of ranks is sent to another host. `spec` and `observer` outlive the node.
   /// Raises RLIMIT_NOFILE and becomes a child subreaper: the process is expected to end afterwards.
-  /// Errors  kInvalidArgument: CPU masks that do not fit. As errno says, for the log folder.
+  /// Errors  kInvalidArgument: there are fewer CPU masks than ranks, or a mask has no allowed CPU. The error of errno
+  /// if the log folder cannot be made.
   /// REQUIRES: one thread; SIGCHLD is blocked; SIGPIPE does not end the process.
   LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& observer);
   ~LocalNode() override;
@@ -52,11 +53,11 @@ class LocalNode : public Node {
   const Binding& binding() const { return binding_; }
   /// The plans of the last start, including the store's.
   const std::vector<RankPlan>& plans() const { return plans_; }
-  const std::string& run_folder() const { return run_folder_; }  ///< The folder of the logs; empty: there are no logs.
+  const std::string& run_folder() const { return run_folder_; }  ///< The folder of the logs; empty if there are none.
 
  private:
   enum class State { kIdle, kRunning, kDraining };
-  /// Rank 0, if it runs here, is in the process group of this process, and the terminal signals it directly.
+  /// Whether a rank here is in the process group of this process, so that the terminal signals it directly.
   bool has_terminal() const { return terminal_group_ != 0; }
   void start_guardian();
   void take_master(const std::string& address, std::optional<uint16_t> port, bool or_any);
@@ -79,20 +80,20 @@ class LocalNode : public Node {
   int signal_of_terminal_ = 0;     ///< The last signal, if it came from the terminal; else 0.
   const std::vector<pid_t> keep_;  ///< Children that this process had before it became a launcher.
   const Binding binding_;
-  rlimit file_limit_{};  ///< The limit from before, which ranks get.
+  rlimit file_limit_{};  ///< The limit before this process raised it; ranks get it.
   const std::string run_folder_;
-  const std::string error_folder_;  ///< The folder of error files; empty: none is needed.
+  const std::string error_folder_;  ///< The folder of error files; empty if none is needed.
   LineFilter out_filter_, err_filter_;
   RankReader reader_;
   MasterPort master_;
   UniqueFd port_claim_;        ///< Prevents other launchers from using claimed_port_ until this node ends.
-  uint16_t claimed_port_ = 0;  ///< 0: no port is claimed.
+  uint16_t claimed_port_ = 0;  ///< 0 if no port is claimed.
   State state_ = State::kIdle;
   std::vector<RankPlan> plans_;  ///< The plans of the last start; the store's plan, if there is one, is the last.
   UniqueFd control_;
   pid_t guardian_ = -1;
   bool has_message_ = false;  ///< A message of the guardian can be read.
-  bool has_decided_ = false;  ///< It is decided whether to preload.
+  bool has_decided_ = false;  ///< Whether the decision about preloading was made.
   bool may_preload_ = false;
   bool is_guardian_ = false;  ///< This process is the guardian.
 };

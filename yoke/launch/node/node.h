@@ -20,29 +20,29 @@ class Node;
 /// How a node introduces itself.
 struct NodeInfo {
   std::string host;
-  std::string address;  ///< Where other nodes reach it; empty: unknown.
+  std::string address;  ///< Where other nodes reach it; empty if unknown.
   int64_t num_ranks = 1;
   std::optional<int64_t> node_rank;  ///< The node rank that the user gave it.
   bool has_store = false;            ///< It has a program that can serve the ranks' TCPStore.
-  std::string nnodes;                ///< Its --nnodes, "2" or "2:4"; empty: the head started it.
-  int64_t max_restarts = 0;          ///< Its --max-restarts; 0: not given, so the head's value counts.
+  std::string nnodes;                ///< Its --nnodes, "2" or "2:4"; empty if the head started it.
+  int64_t max_restarts = 0;          ///< Its --max-restarts; 0 if not given, so that the head's value counts.
   bool is_return = false;            ///< It was a node of this job before, and was cut off.
 };
 
-/// An event that a node reports. Ranks are numbered over all nodes.
+/// An event that a node reports. Ranks are numbered over all nodes. Comments name the members that a kind sets.
 struct NodeEvent {
   enum class Kind {
-    kReady,         ///< It can take part in a start. info
+    kReady,         ///< It can take part in a start. info: how it introduces itself.
     kPrepared,      ///< value: the port that it holds for the ranks' TCPStore.
     kRefused,       ///< It cannot prepare or start. text: why; value: the exit status for the job.
-    kStarted,       ///< rank, pid
-    kCannotRun,     ///< rank, value: errno of exec
-    kCannotStart,   ///< rank, value: errno of fork
-    kExited,        ///< rank, pid, value: wait status
+    kStarted,       ///< A rank was started. rank, pid
+    kCannotRun,     ///< exec failed. rank, value: errno
+    kCannotStart,   ///< fork failed. rank, value: errno
+    kExited,        ///< The process of the rank has ended. rank, pid, value: wait status
     kStoreEnded,    ///< The program that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
-    kLeftBehind,    ///< pid of a process that SIGKILL does not end
-    kGuardianLost,  ///< pid
-    kReport,        ///< A rank ended. report, and text: its log, or empty.
+    kLeftBehind,    ///< SIGKILL does not end the process `pid`. pid
+    kGuardianLost,  ///< The guardian was killed. pid
+    kReport,        ///< A rank ended. report: its error report; text: its log, or empty.
     kOnlyStore,     ///< Its ranks have ended; the program that serves the ranks' TCPStore waits for kEndStore.
     kEnded,         ///< All processes that were started have ended.
     kDone,          ///< All output of the ranks was delivered, and so were the reports.
@@ -77,9 +77,9 @@ class Node : public EventSource {
  public:
   // The job.
 
-  /// Takes a port for the ranks' TCPStore and holds it: kPrepared or kRefused follows. `port`: unset for any.
-  /// `or_any`: if the address is not this machine's own, as with a cluster's service name, the port is taken on all
-  /// addresses.
+  /// Takes a port for the ranks' TCPStore and holds it. The node then reports kPrepared or kRefused. `port`: unset for
+  /// any port. `or_any`: if the address is not this machine's own, as with a cluster's service name, the port is taken
+  /// on all addresses.
   virtual void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) = 0;
   virtual void start(const Place& place) = 0;
   virtual void order(Order order, int signal) = 0;
@@ -87,7 +87,7 @@ class Node : public EventSource {
   virtual void end(int exit_status, const std::string& reason) = 0;
   /// Sends the messages that still wait for the node, for no longer than `patience`.
   virtual void flush(std::chrono::milliseconds patience) = 0;
-  /// When the node last sent something; LoopTime::max(): it cannot be cut off.
+  /// When the node last sent something; LoopTime::max() if it cannot be cut off.
   virtual LoopTime last_heard() const = 0;
 
   // The terminal of this process.
@@ -103,7 +103,7 @@ class Node : public EventSource {
 
   // The output of its ranks.
 
-  virtual bool is_shown_here() const = 0;  ///< False: the node shows its output on its own screen.
+  virtual bool is_shown_here() const = 0;  ///< False if the node shows its output on its own screen.
   /// REQUIRES: start() was called.
   virtual RankStreams streams(int64_t local_rank) const = 0;
 };

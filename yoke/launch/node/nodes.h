@@ -26,26 +26,26 @@ struct AgentProcess {
 /// A host on which the head starts an agent.
 struct Host {
   std::string name;                  ///< The name in messages; no two hosts have the same.
-  std::optional<int64_t> num_ranks;  ///< Unset: --nproc-per-node counts.
+  std::optional<int64_t> num_ranks;  ///< If unset, the value of --nproc-per-node is used.
   /// Starts the agent. Errors  kUnavailable.
   std::function<AgentProcess()> start_agent;
 };
 
-/// One job on several nodes. The head decides for all of them. Either it is outside of them and starts agents on
-/// `hosts`, or it is part of one of them, and the others connect to its endpoint (started by hand, by srun or by
-/// mpirun).
+/// One job on several nodes. The head decides for all of them. Either it is outside of the nodes and starts agents on
+/// `hosts`, or it is part of one node, and the other nodes (started by hand, by srun or by mpirun) connect to its
+/// endpoint.
 struct NodesSpec {
   MembershipOptions membership;
-  std::vector<Host> hosts;  ///< Empty: nodes connect to the endpoint.
+  std::vector<Host> hosts;  ///< Empty if nodes connect to the endpoint.
 
   std::string endpoint_host;  ///< A name or an address, as the user gave it.
   uint16_t endpoint_port = 0;
-  /// Whether this node is the head. Unset: the head is the node that has the endpoint's address and finds the port
+  /// Whether this node is the head. If unset, the head is the node that has the endpoint's address and finds the port
   /// free.
   std::optional<bool> is_head;
-  std::optional<int64_t> node_rank;  ///< The node rank that this node asks for.
-  std::string local_addr;            ///< The address at which others reach this node; empty: that of its connection.
-  std::optional<std::string> master_addr;  ///< The address of the ranks' TCPStore; unset: that of node 0.
+  std::optional<int64_t> node_rank;        ///< The node rank that this node asks for.
+  std::string local_addr;                  ///< The address at which others reach this node; if empty, its connection's.
+  std::optional<std::string> master_addr;  ///< The address of the ranks' TCPStore; if unset, that of node 0.
   std::string token;                       ///< A secret that the nodes of the job share.
 
   std::chrono::milliseconds silence{15'000};  ///< A node that is silent for this long is lost.

@@ -92,7 +92,7 @@ void RemoteNode::handle(LoopTime now) {
 void RemoteNode::receive() {
   try {
     while (const auto message = channel_->receive()) obey(*message);
-  } catch (const std::exception& error) {  // also those of the JSON library
+  } catch (const std::exception& error) {  // catches exceptions of the JSON library too
     return lose(error.what());
   }
   if (!channel_->end()) return;

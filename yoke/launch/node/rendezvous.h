@@ -32,9 +32,9 @@ class Listener : public EventSource {
 
   void add_to(WaitSet& waits) override;
   void handle(LoopTime now) override;
-  /// Nodes that have proved that they know the token, since the last call.
+  /// Returns the nodes that have proved, since the last call, that they know the token.
   std::vector<Arrival> take_arrivals() { return std::exchange(arrivals_, {}); }
-  /// Messages for the user about connections that were refused, since the last call.
+  /// Returns the messages for the user about connections that were refused since the last call.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
   uint16_t port() const { return port_; }
 
@@ -72,9 +72,9 @@ using Wait = std::function<bool(std::chrono::milliseconds)>;
 
 /// The node's side: waits until a head has accepted this node. Returns nullptr if it was cancelled. `is_return`: this
 /// node was in the job before, so it does not wait for a head that has ended.
-/// Errors  kTimeout: no head was found within the join timeout. kPermissionDenied: one of the two does not know the
-/// token, or a different program listens at the endpoint. kUnavailable: this node was in the job before, and the head
-/// has ended.
+/// Errors  kTimeout: no head was found within the join timeout. kPermissionDenied: the head or this node does not know
+/// the token, or a different program listens at the endpoint. kUnavailable: this node was in the job before, and the
+/// head has ended.
 std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::string& run_id, bool is_return,
                                          const Wait& wait, const std::function<void(const std::string&)>& say);
 

@@ -21,7 +21,7 @@ struct FailureFacts {
 };
 
 /// The rank that failed first, according to the times in the error files (whole seconds), or else the one that ended
-/// first. The others usually fail because of it, and may end before it.
+/// first. The other ranks usually fail because of that rank, and may end before it.
 int64_t root_cause(const FailureFacts& facts);
 
 /// What the launcher shows about the rank that failed first.
@@ -39,11 +39,11 @@ FailedRank failed_rank(const FailureFacts& facts);
 /// Lines for the user, without line ends; empty if nothing is known. Text of ranks is made printable.
 std::vector<std::string> describe_failure(const std::string& name, const FailedRank& failed);
 
-/// What a launcher passes on to its own launcher if the job fails.
+/// What a launcher passes on to the launcher that started it if the job fails.
 struct HandedOn {
   ErrorReport report;
   int error_code =
-      0;  ///< Exit code of the process that failed, or minus the number of the signal that ended it; 0: unknown.
+      0;  ///< Exit code of the process that failed, or minus the number of the signal that ended it; 0 if unknown.
 };
 /// The report of the rank itself, as in torchrun; if there is none, `reason`, the line that the user is shown.
 /// `failed`: null if the job did not fail because of a rank.

@@ -11,10 +11,10 @@
 namespace yoke::launch {
 
 /// Creates FOLDER/RUN-ID_XXXXXX and returns it; empty if no files are wanted.
-/// Errors  as errno says, with the path.
+/// Errors  the error of errno, with the path.
 std::string make_run_folder(const LogOptions& logs, const std::string& run_id);
 
-/// Creates RUN-FOLDER/attempt_N with a folder for each local rank. Errors  as errno says, with the path.
+/// Creates RUN-FOLDER/attempt_N with a folder for each local rank. Errors  the error of errno, with the path.
 std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, int64_t num_ranks);
 
 /// A name that cannot be guessed for the folder of the ranks' error files, below TMPDIR, or below /tmp if TMPDIR cannot
@@ -24,7 +24,7 @@ std::string error_folder_name();
 
 /// Creates or truncates `path` for the output of a rank, and opens it to append. Never blocks, whatever a rank has put
 /// there.
-/// Errors  as errno says, with the path; kFailedPrecondition: it exists and is not a regular file.
+/// Errors  the error of errno, with the path; kFailedPrecondition: it exists and is not a regular file.
 UniqueFd open_log(const std::string& path);
 
 }  // namespace yoke::launch

@@ -16,17 +16,17 @@
 
 namespace yoke::launch {
 
-/// Writes those lines of several ranks that contain one of the texts to one file.
+/// Selects the lines of several ranks that contain one of the texts, and writes them to one file.
 struct LineFilter {
   std::vector<std::string> texts;
-  Sink* file = nullptr;  ///< From RankReader::add_log(); null: none.
+  Sink* file = nullptr;  ///< From RankReader::add_log(); null if there is none.
 };
 
 /// The read end of a rank's standard output or error, and where its bytes go.
 struct StreamSource {
-  UniqueFd pipe;                 ///< The read end; empty: the rank writes elsewhere.
-  Sink* copy = nullptr;          ///< From RankReader::add_log(), gets the bytes unchanged; null: no copy.
-  LineFilter* filter = nullptr;  ///< Must outlive the stream; null: none.
+  UniqueFd pipe;                 ///< The read end; empty if the rank writes elsewhere.
+  Sink* copy = nullptr;          ///< From RankReader::add_log(); gets the bytes unchanged. Null if no copy is made.
+  LineFilter* filter = nullptr;  ///< Must outlive the stream; null if there is none.
   std::string filter_prefix;     ///< The prefix of lines in the filter's file.
 };
 
@@ -57,7 +57,7 @@ class RankReader {
   void read(bool writers_are_gone);
 
   bool is_finished() const { return streams_.empty(); }
-  bool can_read() const;  ///< A stream has not ended, and its output can be taken.
+  bool can_read() const;  ///< Whether a stream has not ended and its output can be taken.
 
  private:
   struct Stream {

@@ -39,13 +39,13 @@ class RecentLines {
   };
   struct Tail {
     Cursor begin;
-    bool is_whole = true;  ///< False: some of the requested lines are overwritten.
+    bool is_whole = true;  ///< False if some of the requested lines were overwritten.
   };
   /// The position before the last `count` lines, of `rank` if it is given. Lines of other ranks may lie between them.
   Tail last(uint64_t count, std::optional<int64_t> rank = {}) const;
   uint64_t num_overwritten() const { return first_.number; }
-  /// Takes the next line; nullopt: there is none yet. Lines older than the first one that a reader gets do not count as
-  /// missed.
+  /// Takes the next line; nullopt if there is none yet. Lines older than the first one that a reader gets do not count
+  /// as missed.
   std::optional<Line> next(Cursor& cursor) const;
 
  private:

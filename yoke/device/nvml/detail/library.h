@@ -51,7 +51,7 @@ struct Pci {
   char bus_id[32];
 };
 
-/// Versions 2 and 3 of an entry. Version 1 ends after `memory`; in early 535 drivers an entry is 8 bytes longer.
+/// An entry of a process list in versions 2 and 3. In version 1 it ends after `memory`. Early 535 drivers add 8 bytes.
 struct Process {
   uint32_t pid;
   uint64_t memory;

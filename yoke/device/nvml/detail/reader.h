@@ -10,8 +10,8 @@
 
 namespace yoke::device::nvml {
 
-/// Reads everything that `want` names from one device (or MIG device). A call that fails leaves nullopt. The first
-/// status that says that the GPU is lost, or must be reset, is kept.
+/// Reads everything that `want` names from one device (or MIG device). A call that fails leaves nullopt. If a status
+/// says that the GPU is lost or must be reset, the first such status is kept.
 class Reader {
  public:
   Reader(const Library& library, Handle handle) : library_(library), handle_(handle) {}
@@ -30,7 +30,7 @@ class Reader {
   std::optional<int64_t> compute_instance() { return number(library_.compute_instance); }
   std::vector<Handle> mig_handles();
 
-  /// kSuccess, kGpuIsLost or kResetRequired.
+  /// Returns kSuccess, kGpuIsLost or kResetRequired.
   int loss() const { return loss_; }
 
  private:
@@ -55,12 +55,12 @@ class Reader {
   int loss_ = kSuccess;
 };
 
-/// "0000:c1:00.0"
+/// Returns the bus id in the form "0000:c1:00.0".
 std::string pci_bus_id(const Pci& pci);
 
 /// Parses the entries of a process list as the driver wrote them. An entry has 24 bytes, 16 in version 1, and 32 with
 /// some 535 drivers. The size is inferred from the PIDs: no process has the PID 0 or one above Linux's limit.
-/// REQUIRES: `buffer` holds 32 bytes for each of `count`.
+/// REQUIRES: `buffer` holds 32 bytes for each of `count` entries.
 std::vector<Process> parse_processes(const std::vector<std::byte>& buffer, size_t count, ProcessForm form);
 
 }  // namespace yoke::device::nvml

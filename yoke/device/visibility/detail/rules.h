@@ -1,6 +1,6 @@
 // yoke/device/visibility/detail/rules.h -- one pure function per variable that interprets it as its vendor does.
 //
-// An empty optional means that the variable is not set. `gpus` are those of the variable's vendor, in the order in
+// An empty optional means that the variable is not set. `gpus` are the GPUs of the variable's vendor, in the order in
 // which its runtime finds them: NVML's (PCI bus id) or KFD's. Values are arbitrary bytes and never cause an exception.
 #pragma once
 
@@ -19,8 +19,8 @@ using Gpus = std::vector<const Device*>;
 struct Selection {
   std::vector<Entry> entries;
   std::vector<Unit> units;  ///< In the order in which programs enumerate them, without repetitions.
-  std::string effect;       ///< Text: what the variable does as a whole.
-  bool is_certain = true;   ///< Whether the order is certain if nothing is listed.
+  std::string effect;       ///< A text that says what the variable does as a whole.
+  bool is_certain = true;   ///< Whether the order is certain for devices that no entry names.
 };
 
 struct CudaRules {
@@ -31,7 +31,8 @@ struct CudaRules {
 /// CUDA_VISIBLE_DEVICES as NVIDIA's driver reads it.
 /// Source  CUDA C++ programming guide, environment variables; MIG user guide, CUDA device enumeration; PyTorch's
 ///         torch/cuda/__init__.py and its test TestVisibleDeviceParses, which follow the driver: numbers are read like
-///         strtoul, a duplicate hides all devices, and the beginning of the text selects numbers, GPU- or MIG-.
+///         strtoul, a duplicate hides all devices, and the beginning of the text decides whether it is a list of
+///         numbers, of GPU- or of MIG- UUIDs.
 Selection select_cuda(const std::optional<std::string>& text, const Gpus& gpus, const CudaRules& rules = {});
 
 /// NVIDIA_VISIBLE_DEVICES as NVIDIA's container toolkit reads it when a container starts. Units are in index order;
@@ -89,7 +90,7 @@ class ListReader {
 /// An entry that does not name a device.
 Entry refused(const std::string& token, Verdict verdict, std::string why);
 
-/// "entry 3", counted from 1.
+/// Returns text such as "entry 3", in which entries count from 1.
 std::string entry_number(size_t position);
 
 }  // namespace yoke::device
