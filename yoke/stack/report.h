@@ -1,6 +1,6 @@
 // yoke/stack/report.h -- parses the output of debuggers about the ranks of a job, and shows it as text and JSON. Pure.
 //
-// Texts hold whatever bytes processes and tools wrote, until to_text() makes them printable.
+// Texts contain the bytes as processes and tools wrote them. Only to_text() makes them printable.
 #pragma once
 
 #include <cstdint>
@@ -42,15 +42,15 @@ struct ProcessStack {
 
 struct RankStack {
   int64_t rank = 0;
-  std::string note;                     ///< Why there are no processes: "exited with code 0".
+  std::string note;                     ///< Why `processes` is empty: "exited with code 0".
   std::vector<ProcessStack> processes;  ///< The rank's process, then the children that it only waits for.
 };
 
 /// Reads the output of `eu-stack -m -p`. The threads get frames only.
 std::vector<ThreadStack> parse_eu_stack(std::string_view text);
-/// Reads the output of gdb's `thread apply all bt` or of pstack, as above. A thread without a number gets `pid`.
+/// Also only frames: reads the output of gdb's `thread apply all bt` or of pstack. A thread without number gets `pid`.
 std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid);
-/// The output of `py-spy dump` without its heading.
+/// Reads the output of `py-spy dump`: its lines without the heading.
 std::vector<std::string> parse_py_spy(std::string_view text);
 
 /// A text that is equal for ranks at the same place: what their main threads do, in Python and natively, without

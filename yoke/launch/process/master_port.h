@@ -18,8 +18,8 @@ struct MasterPort {
 };
 
 /// Reserves the port among the launchers of this machine (of this network namespace) while the result is open. Without
-/// this, two launchers could bind one port, because SO_REUSEADDR allows it until a rank 0 listens, and the ranks of
-/// both jobs would use one store. Close-on-exec. Errors  kUnavailable: a different launcher has reserved it.
+/// this, two launchers could bind the same port, because SO_REUSEADDR allows it until a rank 0 listens, and the ranks
+/// of both jobs would use one store. Close-on-exec. Errors  kUnavailable: a different launcher has reserved it.
 UniqueFd claim_port(uint16_t port);
 
 /// `address`: a name or number of this machine; `wanted`: nullopt for any free port; `or_any`: if the address is not

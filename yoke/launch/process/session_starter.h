@@ -23,7 +23,7 @@ namespace yoke::launch {
 /// Threads  the guardian has one thread, since the death signal of the starter depends on the thread that forked it.
 class SessionStarter {
  public:
-  /// `inherited_fds`: what ranks may inherit besides the descriptors that start_rank() is given.
+  /// `inherited_fds`: descriptors that ranks may inherit besides those that start_rank() is given.
   /// REQUIRES: the caller is in the launcher's session, and blocks all signals.
   /// Errors  kUnavailable: no socket or no process.
   SessionStarter(const rlimit& file_limit, const std::vector<int>& inherited_fds);

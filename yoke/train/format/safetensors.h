@@ -57,7 +57,7 @@ struct TensorSlot {
 };
 
 struct SafetensorsHeader {
-  int64_t num_bytes = 0;          ///< Including the length field, so the data begins here.
+  int64_t num_bytes = 0;          ///< Size of the header with its length field; the data begins there.
   std::vector<TensorSlot> slots;  ///< In the order of the data, without gaps and overlaps.
   StringMap metadata;
 };

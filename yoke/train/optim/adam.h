@@ -27,8 +27,8 @@ struct AdamWOptions {
   bool maximize = false;
 };
 
-/// The common base of Adam and AdamW. State: "exp_avg.NAME", "exp_avg_sq.NAME", with amsgrad "max_exp_avg_sq.NAME";
-/// "step.NAME".
+/// The common base of Adam and AdamW. State: "exp_avg.NAME", "exp_avg_sq.NAME", "step.NAME"; with amsgrad also
+/// "max_exp_avg_sq.NAME".
 class AdamBase : public Optimizer {
  protected:
   AdamBase(const char* name, std::vector<ParameterGroup<AdamWOptions>> groups, bool is_decoupled);
