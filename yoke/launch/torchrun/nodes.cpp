@@ -25,7 +25,7 @@ struct Endpoint {
   uint16_t port = 0;  ///< The port; 0 if it is not given.
 };
 
-/// "a:1234", "a", "[::1]:1234", "::1"
+/// Parses "a:1234", "a", "[::1]:1234" or "::1".
 Endpoint parse_endpoint(const std::string& text) {
   Endpoint result{text, 0};
   const bool is_ipv6_alone = !text.starts_with('[') && std::count(text.begin(), text.end(), ':') > 1;
@@ -189,7 +189,7 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
       throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: the job has one node, whose rank is 0",
                   *options.node_rank);
     }
-    // With one node, rank 0 serves the ranks' TCPStore at the endpoint of any rendezvous.
+    // With one node, rank 0 serves the ranks' TCPStore at the endpoint, whatever the rendezvous.
     if (!options.rdzv_endpoint.empty() && !options.standalone) {
       const auto endpoint = parse_endpoint(options.rdzv_endpoint);
       spec.master_addr = endpoint.host;

@@ -24,7 +24,7 @@ using detail::check_that;
 struct Column {
   at::Tensor source;
   at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> sizes;  // of a full batch
+  std::vector<int64_t> sizes;  // shape of a full batch
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
   detail::SampleShape shape;
 
@@ -90,7 +90,7 @@ template <typename T, typename Round>
 detail::ByteTables<T> make_tables(const Normalization& normalization, Round round) {
   detail::ByteTables<T> tables(normalization.mean.size());
   for (size_t c = 0; c < tables.size(); ++c) {
-    // float32 throughout and in this order, like torchvision's ToTensor and Normalize.
+    // Computes in float32 and in the order of torchvision's ToTensor and Normalize.
     const auto mean = static_cast<float>(normalization.mean[c]), stddev = static_cast<float>(normalization.stddev[c]);
     for (size_t x = 0; x < 256; ++x) tables[c][x] = round((static_cast<float>(x) / 255.0f - mean) / stddev);
   }

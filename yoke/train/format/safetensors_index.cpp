@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::json;
 
-/// Reads event by event, so that a hostile index cannot cause a large allocation. Uses only "weight_map".
+/// Reads the JSON event by event, so that a hostile index cannot cause a large allocation. Uses only "weight_map".
 class IndexReader : public nlohmann::json_sax<json> {
  public:
   explicit IndexReader(const std::string& what) : what_(what) {}
