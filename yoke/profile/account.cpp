@@ -181,14 +181,14 @@ class Accountant {
     add(computing, &Step::computing_ns);
     add_collectives(Kind::kDeviceCollective, subtract(timeline_.of(Kind::kDeviceCollective), computing));
 
-    // The causes in what the device does, except for its collectives.
+    // The time in which the device works, by cause, except for its collectives.
     const auto& optimizing = timeline_.of(Kind::kDeviceOptimizer);
     lose(Cause::kPrecision, subtract(timeline_.of(Kind::kPlainMatmul), optimizing), 1 - 1 / kTensorCoreSpeedup);
     lose(Cause::kMemoryBandwidth, subtract(fusible(), optimizing));
     lose(Cause::kOptimizer, optimizing);
     lose(Cause::kDeviceCopy, subtract(copies, working));
 
-    // The causes for which the device is idle, found from what the host does at that time.
+    // The time in which the device is idle, by cause: what the host does at that time.
     auto idle = subtract(subtract(timeline_.in_steps(), working), copies);
     const auto take_from_idle = [&](Cause cause, const Intervals& host) {
       lose(cause, intersect(idle, host));
@@ -227,9 +227,8 @@ class Accountant {
     account_.pageable_share = all_ns > 0 ? pageable_ns / all_ns : 0;
   }
 
-  /// Finds chains of kernels that follow each other on a stream and each read and write all their data. One kernel
-  /// could do the work of a chain, with one read and write. Returns the time of all but the longest kernel of every
-  /// chain.
+  /// Finds chains of kernels that follow each other on a stream and each read and write all their data, which one
+  /// kernel would do once. Returns the time of all but the longest kernel of every chain.
   Intervals fusible() const {
     Intervals saved;
     const Event* longest = nullptr;  // of the chain so far

@@ -40,7 +40,7 @@ struct RankLine {
 /// The rank that the others wait for.
 struct Straggler {
   int64_t rank = 0;
-  double late_percent = 0;  ///< Of the time that ranks waited, the share in which this rank was the last.
+  double late_percent = 0;  ///< The share of the ranks' waiting for which this rank was the last.
   std::string why;          ///< What it does longer than the others; empty if the traces do not say.
 };
 

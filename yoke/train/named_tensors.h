@@ -35,8 +35,7 @@ concept HasParameters = requires(const M& model) {
 || requires(const M& module) { module.named_parameters().pairs(); }
 || requires(const M& holder) { holder->named_parameters().pairs(); };
 
-/// The parameters of a module; for a ParallelModule, those that an optimizer steps: parameters, or this rank's parts of
-/// them.
+/// The parameters of a module; for a ParallelModule, what an optimizer steps: whole parameters, or this rank's parts.
 template <HasParameters M>
 NamedTensors parameters_of(const M& model) {
   if constexpr (requires {

@@ -67,8 +67,8 @@ Sink::Sink(UniqueFd file, std::string name)
 bool Sink::is_same_file_as(int fd) const {
   struct stat ours {};
   struct stat other {};
-  // main() opens /dev/null for reading only in place of a closed standard output, and for writing only in place of a
-  // closed standard error. Inherited terminals are open for reading too; here they are reopened for writing only.
+  // main() replaces a closed standard output by /dev/null opened for reading, and a closed standard error by /dev/null
+  // opened for writing. Inherited terminals are open for both; here they are reopened for writing only.
   const auto is_writable = [](int of) { return (fcntl(of, F_GETFL) & O_ACCMODE) != O_RDONLY; };
   return fstat(fd_, &ours) == 0 && fstat(fd, &other) == 0 && ours.st_dev == other.st_dev &&
          ours.st_ino == other.st_ino && is_writable(fd_) == is_writable(fd);

@@ -120,8 +120,7 @@ class Planner {
     return result;
   }
 
-  /// The number of ranks for which a unit has room: one per core; one per CPU, or any number, if cores or CPUs are too
-  /// few.
+  /// How many ranks fit into a unit: one per core; if that is too few, one per CPU; if that is too few, all of them.
   int64_t room(size_t unit) const {
     if (num_ranks_ <= num_cores(machine_.allowed)) return num_cores(units_[unit]);
     if (num_ranks_ <= machine_.allowed.size()) return units_[unit].size();

@@ -24,7 +24,7 @@ struct BindMode {
     kMasks,   ///< Each rank gets its mask from `masks`.
   };
   Kind kind = Kind::kAuto;
-  std::vector<CpuSet> masks;  ///< One per rank, for kMasks.
+  std::vector<CpuSet> masks;  ///< With kMasks: one mask per rank.
 
   bool operator==(const BindMode&) const = default;
 };

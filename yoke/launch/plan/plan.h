@@ -40,7 +40,7 @@ struct NodeFacts {
 struct StreamPlan {
   enum class To { kLauncher, kNowhere };
   To to = To::kLauncher;
-  std::string file;          ///< The output also goes into this file; empty: none.
+  std::string file;          ///< The output also goes into this file; empty: no file.
   bool is_own = false;       ///< The rank inherits the launcher's descriptor: a terminal, pipe or file.
   bool is_filtered = false;  ///< The filters of LogOptions apply to its lines.
 

@@ -157,7 +157,7 @@ class Guardian {
     const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
     if (message_of_start.rank == 1 && !preload_) preload(plans);
     leave_session();
-    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // changed while the program was loading
+    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // may have changed during the loading
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
       const auto index = static_cast<int32_t>(i);

@@ -28,7 +28,7 @@ struct SaveProgress {
 /// A folder of checkpoints. A run resumes from the newest intact one.
 ///
 /// Form     one file, written by rank 0, if every rank has the whole state; if parts of it are divided between ranks, a
-///          folder to which each rank writes a file. Both are loaded by the same calls, on any number of ranks.
+///          folder to which each rank writes a file. Both forms are loaded by the same calls, on any number of ranks.
 /// Promise  whatever ends a save (SIGKILL, a full disk, a power cut), the checkpoint before it remains intact. When
 ///          `save` has returned, the checkpoint is on disk.
 /// Best     chosen by a number in the metadata of the checkpoints, so a resumed run compares with the checkpoints of

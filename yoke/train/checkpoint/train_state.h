@@ -55,11 +55,10 @@ enum class ThreadRule { kAdopt, kWarn };
 
 /// The parts of a training under names. It refers to the parts, which must outlive it. A part may be a module, its
 /// holder or its wrapper; an optimizer or an object with a state_dict; meters; a loader; a generator; tensors; a
-/// number, a flag or a text. Sharded parts that are divided between ranks (a FullyShardedDataParallel's model, a
+/// number, a flag or a text. Parts that are divided between ranks (a FullyShardedDataParallel's model, a
 /// ShardedOptimizer) are saved and loaded by the same calls as parts that every rank holds whole, also if the number of
-/// ranks changes. Generators, meters and thread counts differ between ranks. If the number of ranks has changed, each
-/// rank that the checkpoint knows loads its own generators and thread count, with a warning, and rank 0 the sums of all
-/// meters.
+/// ranks changes. Generators, meters and thread counts differ between ranks. If the number of ranks has changed, ranks
+/// that the checkpoint knows load their generators and thread counts, with a warning, and rank 0 the sums of meters.
 /// Ranks     all ranks add the same parts. Parts that are equal on all ranks (an optimizer's state, a number) are saved
 ///           from rank 0.
 class TrainState {

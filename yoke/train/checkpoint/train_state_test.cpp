@@ -210,7 +210,7 @@ TEST(TrainState, EachRankGoesOnWithItsOwnNumbers) {
     state_of<at::Generator>(world, {"augment", generator}).load(saved, fail_when_warned);
     EXPECT_TRUE(at::rand({5}, generator).equal(expected[static_cast<size_t>(world.rank())]));
   });
-  // With a different number of ranks there is one warning, and no rank takes a different rank's stream.
+  // With a different number of ranks there is one warning, and no rank takes the random numbers of a different rank.
   fakes::run_ranks(4, [&](dist::World& world) {
     auto generator = at::detail::createCPUGenerator(99);
     std::vector<std::string> warnings;

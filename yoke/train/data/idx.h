@@ -12,9 +12,8 @@ namespace yoke::train {
 
 /// Reads an IDX file of unsigned bytes, plain or gzipped, as a uint8 tensor with the dimensions in its header. The file
 /// must match its header exactly: no byte is missing or extra, and gzip's checksums are right.
-/// Errors  kNotFound and others as errno says; kDataLoss for any other file. All messages name the path; that of
-///         kDataLoss says what was expected and what was found. Sizes in a header are checked before memory is
-///         allocated for them.
+/// Errors  kNotFound and others as errno says; kDataLoss for any other file. Every message has the path; that of
+///         kDataLoss also what was expected and found. A header's sizes are checked before memory is allocated.
 /// Source the format: http://yann.lecun.com/exdb/mnist/, "FILE FORMATS".
 at::Tensor read_idx(const std::filesystem::path& path);
 

@@ -180,7 +180,7 @@ struct BatchOf<Samples, Collate> {
 /// Memory   a batch stays valid and unchanged while a tensor or a view of it exists, even after the loader is
 ///          destroyed. Then its memory is reused for a later batch.
 /// GPUs     a worker makes the batch in pinned memory. The copy of the next batch runs on a stream of its own while
-///          the batch in use is worked on; the caller's current stream waits for it, so no synchronisation is
+///          the caller uses the one before; the caller's current stream waits for the copy, so no synchronisation is
 ///          needed.
 /// Threads  one caller. Workers start with the first batches. They receive no signals. Batches of Samples do not use
 ///          libtorch's thread pool.

@@ -170,8 +170,7 @@ TEST_P(LoaderWorkers, GiveEachRankTheSamplersShareOfAnEpoch) {
   });
 }
 
-// Oracle: the uninterrupted training. A loader resumed from the position at any moment continues with the following
-// batch.
+// Oracle: the uninterrupted training. A loader resumed from any position continues with the next batch.
 TEST_P(LoaderWorkers, ResumeAtEveryPosition) {
   const LoaderOptions options{.batch_size = 4, .seed = 3, .num_workers = GetParam()};
   std::vector<std::vector<int64_t>> all;

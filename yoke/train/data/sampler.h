@@ -65,8 +65,7 @@ Sampler shuffled_shards(const std::vector<int64_t>& shard_sizes, int64_t window,
 std::vector<std::vector<int64_t>> random_split(int64_t num_samples, const std::vector<double>& fractions,
                                                uint64_t seed);
 
-/// Like random_split within each class, so every part has the same share of each class, to within one sample of a
-/// class.
+/// Like random_split within each class, so every part has the same share of each class, to within one sample.
 std::vector<std::vector<int64_t>> stratified_split(const std::vector<int64_t>& classes,
                                                    const std::vector<double>& fractions, uint64_t seed);
 
@@ -76,8 +75,8 @@ struct DistributedSamplerOptions {
   int64_t rank = 0;
   bool shuffle = true;
   uint64_t seed = 0;  ///< Must be the same on all ranks, or they see overlapping samples.
-  /// The number of samples is rarely a multiple of the number of ranks. If false, some first samples of the
-  /// epoch's order are seen twice; if true, its last ones are left out.
+  /// The number of samples is rarely a multiple of the number of ranks. If false, some of the epoch's first
+  /// samples are seen twice; if true, some of its last samples are left out.
   bool drop_last = false;
   /// For evaluation: every sample is seen exactly once, so the last ranks may have one sample less. Loops over such an
   /// epoch must not communicate, or ranks wait for each other; read_all combines meters afterwards.

@@ -28,8 +28,7 @@ T root(const std::string& body) {
 void expect_refused(const std::string& bytes, const std::string& reason) {
   try {
     const auto parsed = parse(bytes);
-    const auto* opaque =
-        std::get_if<PickleOpaque>(&parsed.nodes[parsed.root]);  // the object is present, but cannot be read
+    const auto* opaque = std::get_if<PickleOpaque>(&parsed.nodes[parsed.root]);  // present, but cannot be read
     ASSERT_NE(opaque, nullptr) << "accepted; expected: " << reason;
     EXPECT_THAT(reason_of(*opaque), HasSubstr(reason));
   } catch (const Error& error) {

@@ -345,8 +345,7 @@ TEST_F(PtFileTest, RefusesTensorsThatDoNotFit) {
   const auto one = number(0) + "))";
   expect_refused(tensor("FloatStorage", "K\x05", one), "has 16 bytes, and the pickle says 5 elements of float32");
   expect_refused(tensor("FloatStorage", number(kMax), one), "elements of float32");
-  expect_refused(tensor("FloatStorage", number((1LL << 62) + 4), one),
-                 "elements of float32");  // times 4 bytes it overflows to 16
+  expect_refused(tensor("FloatStorage", number((1LL << 62) + 4), one), "elements of float32");  // wraps to 16 bytes
   expect_refused(tensor("BoolStorage", "K\x02", one, "\1\2"), "a bool that is neither 0 nor 1");
   expect_refused(archive("\x80\x02"
                          "(X\x07\x00\x00\x00"s +

@@ -147,7 +147,7 @@ class Pickler {
     put_integers(tensor.sizes());
     put_integers(tensor.strides());
     text += '\x89';                            // requires_grad is false
-    put_global("collections", "OrderedDict");  // the tensor's hooks, of which there are none
+    put_global("collections", "OrderedDict");  // the hooks: an empty dictionary
     text += ")R";
     if (class_name.empty()) put_global("torch", *dtype);
     if (tensor.is_conj() || tensor.is_neg()) {

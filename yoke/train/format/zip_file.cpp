@@ -82,8 +82,7 @@ Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
   bytes.fail("not a zip file, or truncated: it has no directory at its end");
 }
 
-/// Replaces each size that only refers to the zip64 field by the number there. The field holds only these sizes, in
-/// this order.
+/// Replaces each size that only refers to the zip64 field by the number there. The field has these, in this order.
 void read_zip64(const Bytes& bytes, int64_t extra, int64_t extra_bytes, std::initializer_list<int64_t*> sizes) {
   if (std::ranges::none_of(sizes, [](const int64_t* size) { return *size == kIn64; })) return;
   const int64_t end = extra + extra_bytes;

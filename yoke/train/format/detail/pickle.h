@@ -64,7 +64,7 @@ struct PickleTensor {
 /// This allows a file to contain such objects in addition to the data that a caller reads.
 struct PickleOpaque {
   std::string_view what;          ///< "a set"; empty if `module` and `name` describe the object.
-  std::string_view module, name;  ///< Of the class or function.
+  std::string_view module, name;  ///< They name the class or function.
 };
 /// Returns why the object cannot be read.
 std::string reason_of(const PickleOpaque& opaque);
