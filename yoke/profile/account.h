@@ -39,7 +39,7 @@ struct RankAccount {
   std::optional<int64_t> world_size;
   HostFacts host;
   bool has_device = false;
-  bool has_steps = false;     ///< False: the trace marks no steps and is taken as one.
+  bool has_steps = false;     ///< False: the trace marks no steps, so all of it counts as one step.
   double pageable_share = 0;  ///< Share of copying time that copies of pageable memory take.
   /// For each cause, the name of the events that took most of its time; empty if the cause has no events of its own.
   std::array<std::string, kNumCauses> largest_part;

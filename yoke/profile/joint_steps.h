@@ -1,4 +1,4 @@
-// yoke/profile/joint_steps.h -- the steps that all ranks have, with the waiting of the ranks for each other.
+// yoke/profile/joint_steps.h -- the steps that all ranks have, and how long ranks wait for each other in them.
 #pragma once
 
 #include <cstdint>

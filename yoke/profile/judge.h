@@ -41,7 +41,7 @@ struct RankLine {
 struct Straggler {
   int64_t rank = 0;
   double late_percent = 0;  ///< The share of the ranks' waiting for which this rank was the last.
-  std::string why;          ///< What it does longer than the others; empty if the traces do not say.
+  std::string why;          ///< What this rank does for longer than the others; empty if the traces do not say.
 };
 
 struct Report {
@@ -51,7 +51,7 @@ struct Report {
   std::optional<Straggler> straggler;
   std::vector<std::string> evidence;  ///< Sentences about the bottleneck.
   std::vector<std::string> notes;     ///< What the traces lack, and what in them cannot be used.
-  std::vector<RankLine> ranks;        ///< By rank.
+  std::vector<RankLine> ranks;        ///< In the order of ranks.
 };
 
 /// Accounts of the same rank whose steps follow each other are joined.

@@ -9,7 +9,7 @@
 
 namespace yoke::profile {
 
-/// What an event is, by its category and its name.
+/// The kind of an event, found from its category and its name.
 enum class Kind : uint8_t {
   kIgnored,
   kStep,              ///< `ProfilerStep#N`
@@ -20,7 +20,7 @@ enum class Kind : uint8_t {
   kCollectiveCall,    ///< The host calls a collective, or prepares DistributedDataParallel's buckets.
   kOperation,         ///< An operation of libtorch on the host.
   kSync,              ///< The host waits for a device.
-  kCopyCall,          ///< The host is in a call that copies; it copies unpinned memory itself.
+  kCopyCall,          ///< The host is in a call that copies. Unpinned memory is copied by the host.
   kKernel,            ///< Any other work of a device.
   kPlainMatmul,       ///< A matrix product or convolution in float32 without tensor cores.
   kMemoryBound,       ///< A kernel of one elementwise operation, reduction or normalization.

@@ -1,4 +1,4 @@
-// yoke/profile/trace_file.h -- the files of traces: plain or gzipped, and those of a folder.
+// yoke/profile/trace_file.h -- finds and reads the files of traces, plain or gzipped.
 #pragma once
 
 #include <cstdint>

@@ -22,10 +22,10 @@ struct Frame {
 struct ThreadStack {
   int64_t tid = 0;
   std::string name;
-  char state = '?';     ///< As in ps(1).
+  char state = '?';     ///< The letter of its state, as in ps(1).
   std::string kernel;   ///< Where in the kernel it waits: "futex_wait_queue"; empty if it does not wait there, or if
                         ///< that is not known.
-  std::string syscall;  ///< "futex", "271"; empty if it is not in a system call, or if that is not known.
+  std::string syscall;  ///< Its system call: "futex", "271"; empty if it is in none, or if that is not known.
   std::vector<Frame> frames;  ///< Innermost first.
 
   bool operator==(const ThreadStack&) const = default;
@@ -37,7 +37,7 @@ struct ProcessStack {
   std::vector<ThreadStack> threads;        ///< The main thread first.
   std::vector<std::string> python;         ///< The lines of py-spy, from the first "Thread" on.
   std::vector<std::string> kernel_frames;  ///< The main thread's, if no tool has its frames. Only root may read them.
-  std::vector<std::string> notes;          ///< Explain what is missing.
+  std::vector<std::string> notes;          ///< Sentences that explain what is missing.
 };
 
 struct RankStack {
@@ -48,7 +48,7 @@ struct RankStack {
 
 /// Reads the output of `eu-stack -m -p`. The threads get frames only.
 std::vector<ThreadStack> parse_eu_stack(std::string_view text);
-/// Also only frames: reads the output of gdb's `thread apply all bt` or of pstack. A thread without number gets `pid`.
+/// Likewise reads the output of gdb's `thread apply all bt` or of pstack. A thread without a number gets `pid`.
 std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid);
 /// Reads the output of `py-spy dump`: its lines without the heading.
 std::vector<std::string> parse_py_spy(std::string_view text);

@@ -29,7 +29,7 @@ class Screen : public EventSource {
 
   /// Forgets what this rank printed in an earlier attempt.
   void add_rank(int64_t rank, const std::string& prefix);
-  /// Prints output of a rank. `bytes` is empty at the end of the stream; an unfinished last line is then ended.
+  /// Prints output of a rank. nullopt means the end of the stream, which also ends an unfinished last line.
   void show(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes);
   bool has_room(bool is_err) const { return !(is_err ? err_ : out_.get())->is_full(); }
 
@@ -54,7 +54,7 @@ class Screen : public EventSource {
   int exit_code(int of_ranks) const;
   bool is_waiting() const { return out_->is_waiting() || (err_own_ && err_own_->is_waiting()); }
 
-  /// The last lines of a rank, if they have scrolled off the screen by now.
+  /// Returns the last lines of a rank if they have scrolled off the screen by now, otherwise nothing.
   std::vector<std::string> lost_lines(int64_t rank) const;
   const RecentLines& recent_lines() const { return recent_; }
 
@@ -82,7 +82,7 @@ class Screen : public EventSource {
   bool has_lost_ = false;  ///< Lines are missing in a log.
   std::unique_ptr<Sink> out_, err_own_;
   bool out_is_ready_ = false, err_is_ready_ = false;  ///< Whether poll() found room; flush() tries both anyway.
-  Sink* err_;                                         ///< Equal to out_ if both are one file.
+  Sink* err_;                                         ///< Equal to out_ if standard output and error are one file.
   bool out_is_colored_, err_is_colored_;
   bool has_escape_sequences_;
   std::map<std::pair<int64_t, bool>, Stream> streams_;

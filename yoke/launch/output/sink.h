@@ -37,8 +37,8 @@ class Sink {
   void show_progress(std::string_view text) { show_last_line(text, Width::kCut); }
   /// Like show_progress() for an unfinished line. It is not cut to the terminal's width since its end matters most.
   void show_prompt(std::string_view text) { show_last_line(text, Width::kWhole); }
-  /// Leaves `prompt` on the terminal, so that the next text in lines() is written behind it. Returns whether it is
-  /// there. REQUIRES: lines() is empty.
+  /// Leaves `prompt` on the terminal, so that the next text in lines() is written behind it. Returns whether the
+  /// prompt is there. REQUIRES: lines() is empty.
   bool continue_prompt(std::string_view prompt);
   /// Erases the last line before this process is stopped, or shows it again afterwards.
   void hide_progress(bool hidden);
@@ -56,7 +56,7 @@ class Sink {
   /// If writing has failed, tries once more, and counts as missing what still cannot be written.
   void settle();
   bool has_lost() const { return trouble_.has_lost(); }
-  /// Messages for the user about the output, since the last call.
+  /// Returns the messages for the user about the output since the last call.
   std::vector<std::string> take_news() { return trouble_.take_news(); }
   int fd() const { return fd_; }
 

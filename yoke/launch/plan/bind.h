@@ -49,7 +49,7 @@ struct Binding {
 };
 
 /// Decides the binding. `devices` has one element per local rank, nullopt if the rank has no device.
-/// Errors  kInvalidArgument: fewer masks than ranks, or one of them has no allowed CPU.
+/// Errors  kInvalidArgument: fewer masks than ranks, or a mask without any allowed CPU.
 Binding plan_binding(const BindMode& mode, const device::CpuLocality& machine,
                      const std::vector<std::optional<device::DeviceLocality>>& devices);
 

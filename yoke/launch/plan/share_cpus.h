@@ -12,7 +12,7 @@
 namespace yoke::launch {
 
 struct Sharer {
-  std::string pci_bus_id;  ///< The sharers are sorted by device.
+  std::string pci_bus_id;  ///< The device; sharers are sorted by it.
   CpuSet near;             ///< The CPUs nearest to the device; empty: all are equally near.
 };
 

@@ -17,8 +17,8 @@ namespace yoke::launch {
 /// shares the launcher's process group (RankPlan::process_group), as a child of the guardian.
 ///
 /// The guardian itself must not be in that session. If it had a child in the launcher's process group and were in a
-/// different group of that session, the kernel would take it for the shell of the job. Without a real shell (`ssh -t
-/// host yoke run`), Ctrl-Z would then stop a job that nothing can continue.
+/// different group of that session, the kernel would take the guardian for the shell of the job. Without a real shell
+/// (`ssh -t host yoke run`), Ctrl-Z would then stop a job that nothing can continue.
 ///
 /// Threads  the guardian has one thread, since the death signal of the starter depends on the thread that forked it.
 class SessionStarter {

@@ -13,7 +13,7 @@ namespace yoke::launch {
 /// Counts the GPUs. Called only if needed, because it starts a process and takes a second on a machine with GPUs.
 using CountGpus = std::function<device::GpuCount()>;
 
-/// As torchrun's --nproc-per-node: auto is one rank for each GPU, or for each processor if there is no GPU.
+/// Like torchrun's --nproc-per-node: auto is one rank for each GPU, or for each processor if there is no GPU.
 /// Errors  kInvalidArgument: `text` is not a number of ranks; kFailedPrecondition: it is "gpu", and there is no GPU.
 int64_t parse_num_ranks(std::string_view text, const device::CpuCount& cpus, const CountGpus& count_gpus);
 

@@ -60,7 +60,7 @@ struct RunOptions {
   bool preload = false;
   std::string logs_specs;
 
-  // These control how torchrun itself works; they change nothing here.
+  // These options control how torchrun itself works; yoke accepts and ignores them.
   std::string monitor_interval, start_method, event_log_handler;
 };
 

@@ -121,8 +121,8 @@ void for_each_tensor(std::tuple<T...>& tuple, const TensorFunction& f) {
   std::apply([&](auto&... values) { (for_each_tensor(values, f), ...); }, tuple);
 }
 
-/// The number of samples in a batch: dimension 0 of the last tensor in it that has dimensions, which is the target of a
-/// Batch. 0 for a batch without tensors.
+/// The number of samples in a batch: dimension 0 of the last tensor in it that has dimensions (in a Batch, the
+/// target). 0 for a batch without tensors.
 template <class AnyBatch>
 int64_t num_samples(AnyBatch& batch) {
   int64_t result = 0;

@@ -17,7 +17,7 @@ namespace yoke::train {
 /// Source the format: http://yann.lecun.com/exdb/mnist/, "FILE FORMATS".
 at::Tensor read_idx(const std::filesystem::path& path);
 
-/// The same for bytes in memory; errors give `name` as the path.
+/// Like read_idx, for bytes in memory; errors give `name` as the path.
 at::Tensor decode_idx(std::string_view bytes, std::string_view name);
 
 /// The folder in which Debian's package dataset-fashion-mnist puts its files.

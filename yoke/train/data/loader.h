@@ -41,11 +41,11 @@ struct LoaderOptions {
   uint64_t seed = 0;  ///< Determines each epoch's order and augmentation. It must be the same on all ranks, or they see
                       ///< overlapping samples.
   bool exact = false;  ///< Every sample appears exactly once, for evaluation: see DistributedSamplerOptions.
-  /// Every batch is full and no sample appears twice in an epoch: the last samples of its order are left out.
+  /// Every batch is full and no sample appears twice in an epoch: the last samples of the epoch's order are left out.
   bool drop_last = false;
   std::optional<Sampler> sampler;  ///< Gives the order instead of `shuffle`; see sampler.h.
-  int64_t num_workers = 1;         ///< Threads that make batches; with 0, next() makes them. The batches are the same.
-  int64_t num_prefetch = 4;        ///< Batches ready or in progress, at least 1; additional workers are idle.
+  int64_t num_workers = 1;         ///< Threads that make batches. With 0, next() makes the same batches.
+  int64_t num_prefetch = 4;        ///< Batches ready or in progress, at least 1; more workers than this are idle.
   /// The number of samples in an epoch that may be impossible to read. They are left out of their batches and listed
   /// by LoaderBase::bad_samples(); one more is an error.
   int64_t max_bad_samples = 0;

@@ -22,7 +22,7 @@ struct Sampler {
   std::function<Order(int64_t epoch)> order;  ///< Epochs are 0, 1, ...
 };
 
-/// 0, 1, 2, ...
+/// The order 0, 1, 2, ...
 Sampler in_order(int64_t num_samples);
 
 /// Each sample once, in a different order in each epoch. Up to a million samples the order is that of PyTorch's
@@ -43,7 +43,7 @@ Sampler weighted(const std::vector<double>& weights, int64_t num_positions, uint
 Sampler balanced(const std::vector<int64_t>& classes, uint64_t seed);
 
 struct ByLengthOptions {
-  int64_t batch_size = 1;    ///< Over all ranks.
+  int64_t batch_size = 1;    ///< Samples in a batch over all ranks.
   int64_t num_batches = 50;  ///< Batches that are sorted together; more means less padding and less randomness.
   uint64_t seed = 0;
 };
@@ -97,7 +97,7 @@ class DistributedSampler {
   /// Takes the rank and the number of ranks from `group`.
   DistributedSampler(const dist::Group& group, DistributedSamplerOptions options);
 
-  /// Samples of this rank in an epoch; the same on all ranks, unless `exact`.
+  /// The number of samples of this rank in an epoch, which is equal on all ranks unless `exact`.
   int64_t size() const { return size_; }
 
   /// The order of this rank's samples in epoch `epoch` (0, 1, ...), for positions in [0, size()).

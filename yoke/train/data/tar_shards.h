@@ -28,8 +28,8 @@ struct TarSample {
 /// sampler that reads shards one after the other and shuffles within a window.
 class TarShards {
  public:
-  /// Errors  kInvalidArgument: no paths; kDataLoss: a file is not a tar file, is compressed, or ends early; names the
-  ///         file and the position; as errno says, with the path.
+  /// Errors  kInvalidArgument: no paths; kDataLoss (names the file and the position): a file is not a tar file, is
+  ///         compressed, or ends early; as errno says, with the path.
   explicit TarShards(const std::vector<std::filesystem::path>& paths);
 
   int64_t size() const;

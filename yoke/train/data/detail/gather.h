@@ -11,7 +11,7 @@
 
 namespace yoke::train::detail {
 
-/// A sample is [channels, pixels]. In the batch it is the same, or [pixels, channels] (channels_last).
+/// A sample is [channels, pixels]. In the batch it has the same shape, or [pixels, channels] (channels_last).
 struct SampleShape {
   int64_t channels = 1;
   int64_t pixels = 0;

@@ -36,7 +36,7 @@ uint32_t zip_crc(std::span<const std::byte> bytes);
 /// finally the result of `end`. Every size is written as zip64, so that small and large archives have the same form.
 class ZipWriter {
  public:
-  /// Returns the bytes before a content, padded so that it begins at a multiple of 64 bytes, as in torch.save's files.
+  /// Returns the bytes before a content, which they place at a multiple of 64 bytes, as torch.save does.
   std::string begin(std::string_view name, int64_t num_bytes, uint32_t crc);
 
   /// The directory at the end of the file.
