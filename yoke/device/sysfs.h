@@ -25,7 +25,7 @@ std::string text_of(const std::filesystem::path& file);
 /// The file as one number; see parse_number.
 std::optional<int64_t> read_number(const std::filesystem::path& file);
 
-/// Also returns false if this cannot be determined.
+/// Whether `path` exists; false also if this cannot be determined.
 bool is_there(const std::filesystem::path& path);
 
 /// The entries of `folder` whose name is `prefix` and a whole number, sorted by number: node0, node2, node10.
@@ -41,8 +41,9 @@ int access_error(const std::filesystem::path& file);
 /// "42", "-1", "0x1002"; nullopt for any other text, and if the number does not fit.
 std::optional<int64_t> parse_number(std::string_view text);
 
-/// Lines "name value" or "name: value unit" of whole numbers, as in KFD's properties, RAS counts, /proc/meminfo and
-/// memory.stat. Numbers above INT64_MAX (KFD's unique_id) keep their bits. Lines of a different form are left out.
+/// Parses lines "name value" or "name: value unit" with whole numbers, as in KFD's properties, RAS counts,
+/// /proc/meminfo and memory.stat. Numbers above INT64_MAX (KFD's unique_id) keep their bits. Lines of a different form
+/// are left out.
 std::map<std::string, int64_t, std::less<>> parse_properties(std::string_view text);
 
 /// `part` of `whole` from 0 to 100; nullopt if `whole` is not positive.

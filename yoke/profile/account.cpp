@@ -11,23 +11,23 @@
 namespace yoke::profile {
 namespace {
 
-/// A device that idles for less than this waits for the next launch and not for something else; likewise a host on the
-/// way from one small operation to the next. Launching takes 5 to 20 us.
+/// If a device idles for less than this, it waits for the next launch and for nothing else. Likewise, a host that idles
+/// for less is on the way from one small operation to the next. Launching takes 5 to 20 us.
 constexpr int64_t kLaunchGapNs = 100'000;
-/// An operation of the host that takes less computes next to nothing: dispatch takes 1 to 5 us, and the profiler as
-/// much again. (TraceLens counts kernels below 10 us.)
+/// An operation of the host that takes less than this computes next to nothing: its dispatch takes 1 to 5 us, and the
+/// profiler adds as much. (TraceLens counts kernels below 10 us.)
 constexpr int64_t kSmallOperationNs = 20'000;
-/// An operation that takes longer is worth several threads: libtorch divides work from 32,768 elements on.
+/// An operation that takes longer than this gains from several threads: libtorch divides work from 32,768 elements on.
 constexpr int64_t kParallelOperationNs = 100'000;
-/// Float32 on tensor cores (TF32) against ordinary units, by NVIDIA's data sheets: 156 and 19.5 TFLOP/s (A100), 495 and
-/// 67 (H100).
+/// How much faster float32 is on tensor cores (TF32) than on ordinary units. NVIDIA's data sheets say 156 and 19.5
+/// TFLOP/s for A100, 495 and 67 for H100.
 constexpr double kTensorCoreSpeedup = 8;
 
-/// An operation that no other calls.
+/// An operation that no other operation calls.
 struct Outermost {
   Interval time;
   uint32_t name = 0;
-  int64_t longest_part_ns = 0;  ///< Of the operations in it, each without those that it calls.
+  int64_t longest_part_ns = 0;  ///< Longest time of an operation in it, without what that one calls.
 };
 
 class Accountant {
@@ -53,7 +53,7 @@ class Accountant {
   }
 
  private:
-  /// Adds what each step has of `set` to `sum(step)`.
+  /// Adds to `sum(step)` how much of `set` lies in the step, for each step.
   template <class Sum>
   void add(const Intervals& set, Sum sum) {
     for (size_t i = 0; i < account_.steps.size(); ++i) {
@@ -63,7 +63,7 @@ class Accountant {
   void lose(Cause cause, const Intervals& set) {
     add(set, [cause](Step& step) -> int64_t& { return step.lost_ns[static_cast<size_t>(cause)]; });
   }
-  /// The same for a part of the time. REQUIRES: nothing is lost to `cause` yet.
+  /// Like lose() above, for a share of the time. REQUIRES: nothing is lost to `cause` yet.
   void lose(Cause cause, const Intervals& set, double share) {
     lose(cause, set);
     for (auto& step : account_.steps) {
@@ -77,8 +77,8 @@ class Accountant {
     return index < 0 ? nullptr : &account_.steps[static_cast<size_t>(index)];
   }
 
-  /// Each collective is given the part of `exposed` from its start to the start of the next one in the step; the first
-  /// one also what comes before it.
+  /// Each collective is given the part of `exposed` from its start to the start of the next one in the step. The first
+  /// collective of a step also gets the part before it.
   void add_collectives(Kind kind, const Intervals& exposed) {
     auto events = timeline_.events(kind, kind);
     std::stable_sort(events.begin(), events.end(),
@@ -96,11 +96,11 @@ class Accountant {
     }
   }
 
-  /// Those of the main thread, in order, except for those that begin in `without`.
+  /// The outermost operations of the main thread, in order, except those that begin in `without`.
   std::vector<Outermost> outermost_operations(const Intervals& without) const {
     std::vector<Outermost> outermost;
     std::vector<Interval> open;   // the operations around this one, the outermost first
-    std::vector<int64_t> own_ns;  // of each of them: its time without those that it calls
+    std::vector<int64_t> own_ns;  // the time of each open operation without those that it calls
     const auto close_until = [&](int64_t time) {
       while (!open.empty() && open.back().end <= time) {
         outermost.back().longest_part_ns = std::max(outermost.back().longest_part_ns, own_ns.back());
@@ -131,8 +131,8 @@ class Accountant {
     lose(Cause::kOptimizer, subtract(timeline_.of(Kind::kOptimizer), loader));
     add(computing, &Step::computing_ns);
 
-    // Collectives are in the way of the training thread while it prepares them, while they run and it does nothing
-    // else, and on the short ways before and after.
+    // The time that the training thread loses to collectives: it prepares them, it does nothing else while they run,
+    // or it idles shortly before or after them.
     const auto& calls = timeline_.of(Kind::kCollectiveCall);
     const auto collectives = timeline_.of({Kind::kHostCollective, Kind::kCollectiveCall});
     auto idle = subtract(subtract(timeline_.in_steps(), collectives),
@@ -159,7 +159,7 @@ class Accountant {
       if (operations[i].longest_part_ns >= kParallelOperationNs) parallel.push_back(time);
       if (operations[i].longest_part_ns >= kSmallOperationNs) continue;
       time_of_small[operations[i].name] += time.length();
-      small.push_back(time);  // and the way to the next
+      small.push_back(time);  // and, below, the gap to the next operation
       if (i + 1 == operations.size() || operations[i + 1].time.begin - time.end > kLaunchGapNs) continue;
       small.push_back({time.end, operations[i + 1].time.begin});
     }
@@ -181,14 +181,14 @@ class Accountant {
     add(computing, &Step::computing_ns);
     add_collectives(Kind::kDeviceCollective, subtract(timeline_.of(Kind::kDeviceCollective), computing));
 
-    // What the device does, beside its collectives.
+    // The time in which the device works, by cause, except for its collectives.
     const auto& optimizing = timeline_.of(Kind::kDeviceOptimizer);
     lose(Cause::kPrecision, subtract(timeline_.of(Kind::kPlainMatmul), optimizing), 1 - 1 / kTensorCoreSpeedup);
     lose(Cause::kMemoryBandwidth, subtract(fusible(), optimizing));
     lose(Cause::kOptimizer, optimizing);
     lose(Cause::kDeviceCopy, subtract(copies, working));
 
-    // Why the device does nothing: what the host does meanwhile.
+    // The time in which the device is idle, by cause: what the host does at that time.
     auto idle = subtract(subtract(timeline_.in_steps(), working), copies);
     const auto take_from_idle = [&](Cause cause, const Intervals& host) {
       lose(cause, intersect(idle, host));
@@ -206,13 +206,13 @@ class Accountant {
       (is_after_sync ? after_sync : gap.length() <= kLaunchGapNs ? launching : long_gaps).push_back(gap);
     }
     lose(Cause::kSmallOperations, launching);
-    // During a long gap the host may have been in operations; the trace says nothing of the rest.
+    // During a long gap the host may have been in operations; the trace does not explain the rest of the gap.
     const auto& operations = timeline_.of(Kind::kOperation);
     lose(Cause::kSmallOperations, intersect(long_gaps, operations));
     add(subtract(long_gaps, operations), &Step::unexplained_ns);
     lose(Cause::kHostSync, after_sync);
     for (size_t i = 0; i < account_.steps.size(); ++i) {
-      // Without the waiting a step takes as long as the host is at work, or the device, whichever is longer.
+      // Without synchronisation a step still takes as long as the host works, so at most the host's waits can be saved.
       auto& lost = account_.steps[i].lost_ns[static_cast<size_t>(Cause::kHostSync)];
       lost = std::min(lost, length_within(syncs, timeline_.windows()[i].time));
     }
@@ -227,8 +227,8 @@ class Accountant {
     account_.pageable_share = all_ns > 0 ? pageable_ns / all_ns : 0;
   }
 
-  /// Kernels that follow each other on a stream and each read and write all their data: as one kernel they would do so
-  /// once. Of every such chain all but the longest.
+  /// Finds chains of kernels that follow each other on a stream and each read and write all their data, which one
+  /// kernel would do once. Returns the time of all but the longest kernel of every chain.
   Intervals fusible() const {
     Intervals saved;
     const Event* longest = nullptr;  // of the chain so far
@@ -272,7 +272,7 @@ class Accountant {
     for (const auto& [cause, kind] : parts) find_largest_part(cause, kind, time_of);
   }
 
-  /// `time_of` has the time of each name of the trace.
+  /// `time_of` has the total time of each name of the trace.
   void find_largest_part(Cause cause, Kind kind, const std::vector<int64_t>& time_of) {
     int64_t most = 0;
     for (size_t i = 0; i < time_of.size(); ++i) {

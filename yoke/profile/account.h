@@ -15,23 +15,22 @@ namespace yoke::profile {
 
 /// One collective of a step.
 struct Collective {
-  size_t key = 0;           ///< Equal for what different ranks call by the same name, in the same process group.
-  int64_t duration_ns = 0;  ///< With the waiting for the last rank.
-  int64_t exposed_ns =
-      0;  ///< From its start to the next one's: the communication during which this rank does not compute.
+  size_t key = 0;           ///< Equal on all ranks for collectives with the same name and process group.
+  int64_t duration_ns = 0;  ///< Includes the wait for the last rank.
+  int64_t exposed_ns = 0;  ///< Communication during which this rank does not compute, until the next collective starts.
 };
 
 struct Step {
   int64_t number = 0;
   int64_t length_ns = 0;
-  /// How much shorter the step would be, at most, without each cause. Communication and skew are 0 here: only all ranks
-  /// together tell these two apart.
+  /// How much shorter the step would be, at most, without each cause. Communication and skew are 0 here, because
+  /// they can be told apart only by comparing all ranks.
   std::array<int64_t, kNumCauses> lost_ns = {};
   std::vector<Collective> collectives;
-  int64_t computing_ns = 0;    ///< Of the device if there is one, otherwise of this process.
-  int64_t unexplained_ns = 0;  ///< Nothing computes, and no event says why.
+  int64_t computing_ns = 0;    ///< Time in which the device, or without one this process, computes.
+  int64_t unexplained_ns = 0;  ///< Time in which nothing computes and no event says why.
   int64_t num_syncs = 0;
-  int64_t num_operations = 0;  ///< Kernels; without a device, operations that no other operation calls.
+  int64_t num_operations = 0;  ///< Number of kernels; without a device, of operations not called by operations.
 };
 
 struct RankAccount {
@@ -40,8 +39,8 @@ struct RankAccount {
   std::optional<int64_t> world_size;
   HostFacts host;
   bool has_device = false;
-  bool has_steps = false;     ///< False: the trace marks no steps and is taken as one.
-  double pageable_share = 0;  ///< Of the time of copies.
+  bool has_steps = false;     ///< False: the trace marks no steps, so all of it counts as one step.
+  double pageable_share = 0;  ///< Share of copying time that copies of pageable memory take.
   /// For each cause, the name of the events that took most of its time; empty if the cause has no events of its own.
   std::array<std::string, kNumCauses> largest_part;
   int64_t num_without_duration = 0;
@@ -49,7 +48,7 @@ struct RankAccount {
   std::vector<Step> steps;
 };
 
-/// Accounts for the time of a trace. A rank without a number is rank 0.
+/// Accounts for the time of a trace. A trace that does not tell its rank is taken for rank 0's.
 RankAccount account_for(const Trace& trace);
 
 }  // namespace yoke::profile

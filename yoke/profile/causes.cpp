@@ -6,7 +6,7 @@ namespace yoke::profile {
 namespace {
 
 /// The thresholds of data loading (5) and communication (10) are those of PyTorch's TensorBoard plugin; 15 for a device
-/// that idles is that of TraceLens and nsys-ai. The others are ours; the healthy trainings of tests/profile stay below.
+/// that idles is that of TraceLens and nsys-ai. The others are ours: healthy trainings (tests/profile) stay below.
 constexpr std::array<Rule, kNumCauses> kRules = {{
     {.cause = Cause::kDataLoading,
      .name = "data_loading",

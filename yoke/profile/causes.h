@@ -7,7 +7,7 @@
 
 namespace yoke::profile {
 
-/// What can be the bottleneck, in the order in which equals are named.
+/// The possible bottlenecks. Of causes that cost equally much, the first in this order is named.
 enum class Cause : uint8_t {
   kDataLoading,
   kCommunication,
@@ -23,13 +23,13 @@ enum class Cause : uint8_t {
 };
 inline constexpr size_t kNumCauses = 11;
 
-/// When a cause is a bottleneck, what its time consists of, and what to do about it. docs/profile.md has the formulas.
+/// Says when a cause is a bottleneck, what its time consists of, and what helps. docs/profile.md has the formulas.
 struct Rule {
   Cause cause;
   std::string_view name;     ///< "data_loading"
-  double threshold_percent;  ///< Of the step; a cause that takes less is not named.
+  double threshold_percent;  ///< A cause that takes less of the step is not named.
   std::string_view title;    ///< "Data loading"
-  std::string_view reason;   ///< A sentence that says what the time consists of; without a device, `host_reason`.
+  std::string_view reason;   ///< Says what the time consists of; `host_reason` replaces it without a device.
   std::string_view advice;   ///< A sentence.
   std::string_view host_reason = reason;
 };

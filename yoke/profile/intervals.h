@@ -1,4 +1,4 @@
-// yoke/profile/intervals.h -- sets of times: what overlaps is counted once.
+// yoke/profile/intervals.h -- sets of time intervals, in which time that overlaps is counted once.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Interval {
 /// Disjoint intervals in order, none of them empty.
 using Intervals = std::vector<Interval>;
 
-/// Any intervals, in any order, as a set.
+/// The union of `any`, whose intervals may overlap and be in any order.
 Intervals union_of(Intervals any);
 Intervals intersect(const Intervals& a, const Intervals& b);
 Intervals subtract(const Intervals& a, const Intervals& b);

@@ -26,7 +26,7 @@ bool is_set(const Intervals& intervals) {
   return true;
 }
 
-// Oracle: the same with a bit for each moment.
+// Oracle: the same operations on sets with one bit for each moment.
 TEST(Intervals, AreSetsOfMoments) {
   std::mt19937 random(7);
   const auto any = [&] {

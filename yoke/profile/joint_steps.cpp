@@ -10,8 +10,8 @@ namespace {
 
 using ByRank = std::map<size_t, std::vector<Collective>>;
 
-/// Collectives that ranks call by one name are matched by their order. If the ranks have different numbers of them, the
-/// order says nothing, and their sums are compared.
+/// Collectives with the same name are matched between ranks by their order. If the ranks have different numbers of
+/// them, the order means nothing, so each rank's collectives are replaced by their sum.
 void match(ByRank& by_rank) {
   const auto count = by_rank.begin()->second.size();
   if (std::all_of(by_rank.begin(), by_rank.end(), [&](const auto& of) { return of.second.size() == count; })) return;
@@ -54,7 +54,7 @@ std::vector<JointStep> join_steps(const std::vector<RankAccount>& ranks) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     for (const auto& step : ranks[i].steps) {
       auto& steps = by_number[step.number];
-      if (steps.size() == i) steps.push_back(&step);  // otherwise an earlier rank lacks it, or this one has it twice
+      if (steps.size() == i) steps.push_back(&step);  // else an earlier rank lacks the step, or this one has it twice
     }
   }
   std::vector<JointStep> joint;

@@ -17,7 +17,7 @@ RankAccount rank_with(std::vector<Step> steps) {
 }
 
 TEST(JointSteps, ChargeTheWaitingToTheRankThatComesLast) {
-  // Rank 1 comes 70 after rank 0 and 40 after rank 2; the collective itself takes 10.
+  // Rank 1 enters the collective 70 ns after rank 0 and 40 ns after rank 2. The collective itself takes 10 ns.
   const std::vector<RankAccount> ranks = {
       rank_with({{.number = 5, .length_ns = 200, .collectives = {{kAllReduce, 80, 80}}}}),
       rank_with({{.number = 5, .length_ns = 210, .collectives = {{kAllReduce, 10, 10}}}}),

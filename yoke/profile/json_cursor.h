@@ -1,4 +1,4 @@
-// yoke/profile/json_cursor.h -- walks over JSON in memory without building it, and forgives what profilers write.
+// yoke/profile/json_cursor.h -- walks over JSON in memory without building a tree; accepts profilers' mistakes.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 namespace yoke::profile {
 
 /// Traces are not always JSON: Kineto has written `"key": ,`, NaN, and control characters in names, and a run that was
-/// killed leaves half a file. So values are found by brackets, quotes and commas alone; a missing value is an empty
-/// one. Each function that needs more text than there is returns false or nullopt, and the cursor is then of no use.
+/// killed leaves half a file. So values are found by brackets, quotes and commas alone; a missing value reads as an
+/// empty one. A function that meets the end too early returns false or nullopt; do not use the cursor after that.
 class JsonCursor {
  public:
   explicit JsonCursor(std::string_view text) : at_(text.data()), end_(text.data() + text.size()) {}
 
-  /// The next character that is no white space; 0 at the end.
+  /// The next character that is not white space; 0 at the end.
   char peek();
-  /// Takes `wanted` if it is next.
+  /// Moves past `wanted` and returns true if it is the next character.
   bool take(char wanted);
-  /// The text of a string between its quotes, still escaped; nullopt also when the next value is no string.
+  /// The text of a string between its quotes, still escaped; nullopt also if the next value is not a string.
   std::optional<std::string_view> string();
   /// Any value: a string with its quotes, a number, a whole object or array. Empty where a value is missing.
   std::optional<std::string_view> value();
 
-  /// Calls `member(key)` for each member of the object that is next, with the cursor at the value. `member` takes the
-  /// value and returns false to give up.
+  /// Calls `member(key)` for each member of the object that is next, with the cursor at the value. `member` must
+  /// move past the value; it returns false to give up.
   template <class Member>
   bool object(Member member) {
     if (!take('{')) return false;
@@ -44,10 +44,10 @@ class JsonCursor {
   const char* end_;
 };
 
-/// `escaped` with its escape sequences replaced; as it is when they are wrong.
+/// Replaces the escape sequences in `escaped`; returns it unchanged if one of them is invalid.
 std::string unescape(std::string_view escaped);
 
-/// A time in microseconds as whole nanoseconds; nullopt for what is no number or beyond 127 years.
+/// Converts microseconds to whole nanoseconds; nullopt if `number` is not a number or is beyond 127 years.
 std::optional<int64_t> parse_microseconds(std::string_view number);
 
 /// A whole number; nullopt for anything else.

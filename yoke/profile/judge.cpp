@@ -17,9 +17,9 @@ namespace {
 
 constexpr double kWorthShowingPercent = 0.5;
 constexpr double kUnexplainedPercent = 20;
-/// One rank of several is named if it alone was last in so much of the waiting.
+/// A rank is named as the straggler if it was the last in this share of the waiting.
 constexpr double kStragglerPercent = 66;
-/// The share of the steps that must agree for each confidence.
+/// The share of steps that must show the cause, for high and for medium confidence.
 constexpr double kHighAgreement = 0.8, kMediumAgreement = 0.5;
 constexpr size_t kMinStepsForHigh = 3;
 constexpr int64_t kMaxNameWidth = 80;  // names of kernels have hundreds of characters
@@ -35,7 +35,7 @@ bool is_above(Cause cause, int64_t part_ns, int64_t whole_ns) {
   return percent(part_ns, whole_ns) >= rule_of(cause).threshold_percent;
 }
 
-/// The sum of `value(element)`, 0 for none.
+/// The sum of `value(element)` over `elements`.
 template <class Elements, class Value>
 int64_t sum_of(const Elements& elements, const Value& value) {
   int64_t sum = 0;
@@ -43,7 +43,7 @@ int64_t sum_of(const Elements& elements, const Value& value) {
   return sum;
 }
 
-/// Orders accounts by rank, and makes one of those of one rank.
+/// Orders accounts by rank, and joins accounts of the same rank.
 std::vector<RankAccount> one_of_each_rank(std::vector<RankAccount> accounts) {
   if (accounts.empty()) throw Error(ErrorCode::kInvalidArgument, "there is no trace to judge");
   std::stable_sort(accounts.begin(), accounts.end(),
@@ -99,7 +99,7 @@ class Judge {
  private:
   static int64_t lost_in(const Step& step, Cause cause) { return step.lost_ns[static_cast<size_t>(cause)]; }
 
-  /// What most ranks have in common: the median. What a few have alone makes them late, and is told there.
+  /// The median over the ranks. If only a few ranks lose time to the cause, they are late, which is reported as skew.
   Finding local(Cause cause) const {
     Finding finding{.cause = cause};
     std::vector<std::pair<double, double>> of_ranks;  // percent, ms a step
@@ -117,9 +117,9 @@ class Judge {
     return finding;
   }
 
-  /// The ceiling of skew is what the rank that waits longest waits in each step. That of communication is what remains
-  /// of collectives if no rank is ever late, and of the waiting what all ranks have in common: ranks that take turns at
-  /// being late would not wait without collectives.
+  /// The ceiling of skew is the longest wait of a rank, added over the steps. The ceiling of communication is the time
+  /// of collectives if no rank is ever late, plus the least total wait of a rank: if all ranks wait, they take turns at
+  /// being late, and would not wait without collectives.
   Finding joint(Cause cause) const {
     Finding finding{.cause = cause, .num_steps_seen = std::ssize(joint_)};
     int64_t lost = 0, length = 0;
@@ -173,7 +173,7 @@ class Judge {
     return Straggler{ranks_[worst].rank, percent(most, all), why_late(worst)};
   }
 
-  /// What the rank does longer than the mean of the others.
+  /// Says what the rank does for longer than the other ranks do on average.
   std::string why_late(size_t index) const {
     const std::pair<double RankLine::*, std::string_view> kinds[] = {
         {&RankLine::computing_percent, "computes"},

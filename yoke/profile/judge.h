@@ -14,14 +14,14 @@ namespace yoke::profile {
 enum class Confidence { kLow, kMedium, kHigh };
 std::string_view name(Confidence confidence);
 
-/// What one cause takes of a step, by all ranks together.
+/// How much of a step one cause takes, over all ranks.
 struct Finding {
   Cause cause = Cause::kDataLoading;
-  double ceiling_percent = 0;  ///< Of the step's time, which a fix can save at most.
+  double ceiling_percent = 0;  ///< The share of the step's time that a fix can save at most.
   double ms_per_step = 0;
-  int64_t num_steps = 0;       ///< How many steps, of all ranks, are above the threshold each for itself,
-  int64_t num_steps_seen = 0;  ///< of so many.
-  /// Above its threshold, and not by a single step of several, which may be an accident.
+  int64_t num_steps = 0;       ///< Steps, of all ranks, in which the cause is above its threshold.
+  int64_t num_steps_seen = 0;  ///< Steps, of all ranks, that were looked at.
+  /// Whether the cause is above its threshold, and in more than one of several steps: one may be an accident.
   bool is_named() const {
     return ceiling_percent >= rule_of(cause).threshold_percent && num_steps >= (num_steps_seen < 3 ? 1 : 2);
   }
@@ -40,8 +40,8 @@ struct RankLine {
 /// The rank that the others wait for.
 struct Straggler {
   int64_t rank = 0;
-  double late_percent = 0;  ///< Of the time that ranks waited, the share in which this rank was the last.
-  std::string why;          ///< What it does longer than the others; empty if the traces do not say.
+  double late_percent = 0;  ///< The share of the ranks' waiting for which this rank was the last.
+  std::string why;          ///< What this rank does for longer than the others; empty if the traces do not say.
 };
 
 struct Report {
@@ -51,11 +51,11 @@ struct Report {
   std::optional<Straggler> straggler;
   std::vector<std::string> evidence;  ///< Sentences about the bottleneck.
   std::vector<std::string> notes;     ///< What the traces lack, and what in them cannot be used.
-  std::vector<RankLine> ranks;        ///< By rank.
+  std::vector<RankLine> ranks;        ///< In the order of ranks.
 };
 
-/// Accounts of one rank whose steps follow each other are put together.
-/// Errors  kInvalidArgument: no accounts; two of one rank with the same step.
+/// Accounts of the same rank whose steps follow each other are joined.
+/// Errors  kInvalidArgument: no accounts; two accounts of one rank contain the same step.
 Report judge(std::vector<RankAccount> accounts);
 
 }  // namespace yoke::profile

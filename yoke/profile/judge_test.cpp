@@ -29,7 +29,7 @@ double ceiling_of(const Report& report, Cause cause) {
   return 0;
 }
 
-/// A rank whose steps each lose so much to the loader.
+/// A rank whose step i loses lost_ns[i] to the loader.
 RankAccount loading(int64_t rank, const std::vector<int64_t>& lost_ns) {
   RankAccount account{.rank = rank};
   for (const auto lost : lost_ns)

@@ -61,7 +61,7 @@ Table ranks_table(const Report& report) {
   return table;
 }
 
-/// Two digits behind the point say all that a trace does.
+/// Two decimals are as precise as a trace is.
 double rounded(double value) { return std::round(value * 100) / 100; }
 
 }  // namespace

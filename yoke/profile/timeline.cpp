@@ -77,7 +77,7 @@ void Timeline::find_windows() {
   std::sort(windows_.begin(), windows_.end(),
             [](const Window& a, const Window& b) { return a.time.begin < b.time.begin; });
   int64_t last_end = INT64_MIN;
-  std::erase_if(windows_, [&](Window& window) {  // steps may overlap by the rounding of their times
+  std::erase_if(windows_, [&](Window& window) {  // steps may overlap because their times are rounded
     window.time.begin = std::max(window.time.begin, last_end);
     last_end = std::max(last_end, window.time.end);
     return window.time.length() <= 0;
@@ -91,7 +91,7 @@ void Timeline::find_windows() {
   // For the same reason the first of several steps does not count.
   if (has_device_ && windows_.size() >= kMinStepsToLeaveOne) windows_.erase(windows_.begin());
   // If the host is ahead of the device by more than a step, most of the device's work comes after the host's last step.
-  // Then the host's steps are not the device's, and the time is divided equally.
+  // Then the host's steps do not match the device's, so the whole time is divided into equal steps.
   const auto first = windows_.front().time.begin, last = windows_.back().time.end;
   const auto count = static_cast<int64_t>(windows_.size());
   if (device_.end > last && device_.end - last > (last - first) / count) {

@@ -11,7 +11,7 @@
 
 namespace yoke::profile {
 
-/// A step of the training thread; if the trace marks none, all of the trace is one.
+/// A step of the training thread; if the trace marks no steps, the whole trace is one.
 struct Window {
   int64_t number = 0;
   Interval time;
@@ -21,16 +21,16 @@ class Timeline {
  public:
   explicit Timeline(const Trace& trace);
 
-  /// When events of this kind ran; of the loader and the optimizer, on the training thread alone.
+  /// The times in which events of this kind ran. For the loader and the optimizer, only the training thread counts.
   const Intervals& of(Kind kind) const { return by_kind_[static_cast<size_t>(kind)]; }
   Intervals of(std::initializer_list<Kind> kinds) const;
-  /// The events of one kind, or of all from it on, by track and time.
+  /// The events of the kinds `first` to `last`, sorted by track and time.
   std::vector<const Event*> events(Kind first, Kind last) const;
 
   Kind kind_of(const Event& event) const { return trace_.names[event.name].kind; }
   bool has_device() const { return has_device_; }
   bool has_steps() const { return has_steps_; }
-  /// The thread that trains: the one with the steps, or with most operations.
+  /// The training thread: the one that has the steps, or else the one with most operations.
   uint32_t main_track() const { return main_track_; }
   const std::vector<Window>& windows() const { return windows_; }
   /// The index of the step that `time` is in; -1 if there is none.

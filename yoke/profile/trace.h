@@ -1,4 +1,4 @@
-// yoke/profile/trace.h -- what one rank's trace holds, reduced to what names a bottleneck.
+// yoke/profile/trace.h -- the content of one rank's trace that is needed to find a bottleneck.
 #pragma once
 
 #include <cstddef>
@@ -9,28 +9,28 @@
 
 namespace yoke::profile {
 
-/// What an event is, by its category and its name.
+/// The kind of an event, found from its category and its name.
 enum class Kind : uint8_t {
   kIgnored,
   kStep,              ///< `ProfilerStep#N`
   kLoader,            ///< The training thread is in the data loader.
   kOptimizer,         ///< The training thread is in the optimizer's step.
-  kDeviceOptimizer,   ///< The part of a device's stream that the optimizer's kernels take.
+  kDeviceOptimizer,   ///< The time in which a device's stream runs the optimizer's kernels.
   kHostCollective,    ///< A collective on CPU tensors: Gloo, MPI.
-  kCollectiveCall,    ///< The host prepares a collective: its call, DistributedDataParallel's buckets.
-  kOperation,         ///< An operation of libtorch's on the host.
+  kCollectiveCall,    ///< The host calls a collective, or prepares DistributedDataParallel's buckets.
+  kOperation,         ///< An operation of libtorch on the host.
   kSync,              ///< The host waits for a device.
-  kCopyCall,          ///< The host is in a call that copies; from memory that is not pinned it copies itself.
+  kCopyCall,          ///< The host is in a call that copies. Unpinned memory is copied by the host.
   kKernel,            ///< Any other work of a device.
   kPlainMatmul,       ///< A matrix product or convolution in float32 without tensor cores.
   kMemoryBound,       ///< A kernel of one elementwise operation, reduction or normalization.
   kDeviceCollective,  ///< NCCL's or RCCL's kernel.
-  kHostCopy,          ///< Between host and device, from pinned memory.
-  kPageableCopy,      ///< The same from or to memory that is not pinned.
+  kHostCopy,          ///< A copy between host and device whose host memory is pinned.
+  kPageableCopy,      ///< A copy between host and device whose host memory is not pinned.
 };
 inline constexpr auto kNumKinds = static_cast<size_t>(Kind::kPageableCopy) + 1;
 
-/// Whether a device did it, from kKernel on.
+/// Whether the event is work of a device, as all kinds from kKernel on are.
 inline bool is_device_work(Kind kind) { return kind >= Kind::kKernel; }
 
 struct Name {
@@ -39,15 +39,15 @@ struct Name {
   int64_t step = -1;  ///< N of `ProfilerStep#N`.
 };
 
-/// Classifies what Kineto calls `name` in `category`.
+/// Classifies an event that Kineto calls `text` in `category`.
 Name classify(std::string_view category, std::string text);
 
-/// 24 bytes, for a trace of 1 GB has four million.
+/// Has only 24 bytes, because a trace of 1 GB has four million events.
 struct Event {
   int64_t start_ns = 0;
   int64_t duration_ns = 0;
-  uint32_t name = 0;   ///< In Trace::names.
-  uint32_t track = 0;  ///< A thread, or a stream of a device; numbers have no meaning.
+  uint32_t name = 0;   ///< Index in Trace::names.
+  uint32_t track = 0;  ///< A thread, or a stream of a device; the numbers are arbitrary.
   int64_t end_ns() const { return start_ns + duration_ns; }
 };
 
@@ -66,7 +66,7 @@ struct Trace {
   HostFacts host;
   std::vector<Name> names;
   std::vector<Event> events;
-  int64_t num_without_duration = 0;  ///< Events left out: no usable time, or a begin without its end.
+  int64_t num_without_duration = 0;  ///< Events left out because a usable time or their end is missing.
   bool is_truncated = false;         ///< The file ends in the middle.
 };
 

@@ -17,7 +17,7 @@
 namespace yoke::profile {
 namespace {
 
-/// N of `rank7.json` or `rank-7.Jul_15.pt.trace.json`, as traces without distributedInfo are often named.
+/// Returns 7 for `rank7.json` or `rank-7.Jul_15.pt.trace.json`, as traces without distributedInfo are often named.
 std::optional<int64_t> rank_of_name(const std::filesystem::path& path) {
   const auto name = path.filename().string();
   auto at = name.find("rank");
@@ -33,7 +33,7 @@ Trace read_trace_file(const std::filesystem::path& path, const std::function<voi
   const auto name = path.string();
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) throw system_error(errno, name);
-  const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzdopen(fd.value(), "rb"), &gzclose);  // plain files too
+  const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzdopen(fd.value(), "rb"), &gzclose);  // or a plain file
   if (!file) throw Error(ErrorCode::kUnavailable, "{}: out of memory", name);
   fd.release();
   gzbuffer(file.get(), 64 << 10);

@@ -1,4 +1,4 @@
-// yoke/profile/trace_file.h -- the files of traces: plain or gzipped, and those of a folder.
+// yoke/profile/trace_file.h -- finds and reads the files of traces, plain or gzipped.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace yoke::profile {
 
-/// Reads the file at `path`. The rank is that of distributedInfo, otherwise N of a name like rankN.json. `progress` is
-/// called from time to time with the number of bytes of the file that are read.
+/// Reads the file at `path`. The rank comes from distributedInfo, or else from a file name like rankN.json.
+/// `progress` is called from time to time with the number of bytes of the file read so far.
 /// Errors  those of read_trace; as errno says; kDataLoss: the compressed data are damaged.
 Trace read_trace_file(const std::filesystem::path& path, const std::function<void(int64_t)>& progress = {});
 

@@ -56,7 +56,7 @@ constexpr Syscall kSyscalls[] = {
     {SYS_munmap, "munmap"},
     {SYS_exit_group, "exit_group"},
     {SYS_restart_syscall, "restart_syscall"},
-#ifdef SYS_poll  // only older architectures have these
+#ifdef SYS_poll  // only older architectures have these calls
     {SYS_poll, "poll"},
     {SYS_select, "select"},
     {SYS_epoll_wait, "epoll_wait"},
@@ -88,7 +88,7 @@ std::vector<std::string> entries(const std::string& folder) {
   return names;
 }
 
-/// True for a shell or another wrapper.
+/// True for a shell or a similar wrapper.
 bool only_waits_for_a_child(const std::vector<ThreadStack>& threads) {
   static const std::set<std::string> kWaits = {"wait4", "waitid", "rt_sigsuspend"};
   static const std::set<std::string> kPlaces = {"do_wait", "kernel_wait4", "sigsuspend", "do_sigsuspend"};
@@ -129,8 +129,8 @@ std::string fate_of(const launch::JobRank& rank) {
   return fmt::format("exited with code {}", WEXITSTATUS(*rank.wait_status));
 }
 
-/// Only processes that the launcher has started are looked at: a launcher may belong to a different user, or name
-/// processes of another host that has the same name.
+/// Only processes that the launcher has started are looked at: the launcher may belong to a different user, or to a
+/// different host with the same name, whose process ids mean nothing here.
 bool is_below(int64_t launcher, int64_t pid) {
   constexpr int kMaxDepth = 64;
   for (int i = 0; i < kMaxDepth && pid > 1; ++i) {

@@ -18,10 +18,10 @@ std::vector<RankStack> look_at_ranks(const launch::Job& job, std::optional<int64
 /// Each thread of a process with its state and its place in the kernel. Empty if the process has ended.
 std::vector<ThreadStack> look_at_threads(int64_t pid);
 
-/// Whether a thread waits in the kernel (state D): then no tool can stop the process to look at it.
+/// Whether a thread waits in the kernel (state D), in which case no tool can stop the process to look at it.
 bool is_in_kernel(const std::vector<ThreadStack>& threads);
 
-/// Adds the kernel's own stack of the main thread where no tool has shown its frames. Only root may read it.
+/// Adds the main thread's stack in the kernel, if no tool has shown the thread's frames. Only root may read it.
 void add_kernel_stack(ProcessStack& process);
 
 }  // namespace yoke::stack

@@ -60,7 +60,7 @@ int64_t number_in(const std::optional<std::string>& text, std::string_view key) 
   return parse_int(rest.substr(begin, rest.find('\n') - begin)).value_or(0);
 }
 
-/// Why a tool shows nothing about a process.
+/// Says why a tool shows nothing about a process.
 std::string why_nothing(const ToolRun& run, int64_t pid) {
   const auto name = std::filesystem::path(run.argv[0]).filename().native();
   if (run.timed_out) return fmt::format("{} took too long, and was ended", name);
@@ -84,7 +84,7 @@ void merge(std::vector<ThreadStack> found, ProcessStack& process) {
   }
 }
 
-/// A tool that is killed may leave its process stopped.
+/// Continues the process, because a tool that is killed may leave it stopped.
 void let_go_on(const ProcessStack& process) {
   const bool was_stopped = !process.threads.empty() && process.threads[0].state == 'T';
   if (!was_stopped) kill(static_cast<pid_t>(process.pid), SIGCONT);
@@ -145,7 +145,7 @@ std::vector<ProcessStack*> find_processes_to_stop(std::vector<RankStack>& ranks)
   std::vector<ProcessStack*> processes;
   for (auto& rank : ranks) {
     for (auto& process : rank.processes) {
-      if (process.threads.empty()) continue;  // it waits for its child, or has ended
+      if (process.threads.empty()) continue;  // the process only waits for its child, or has ended
       // A process that waits for a disk cannot be stopped, and the tool would wait with it.
       if (is_in_kernel(process.threads)) process.threads = look_at_threads(process.pid);
       if (is_in_kernel(process.threads)) {

@@ -31,7 +31,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t\r") + 1);
 }
 
-/// What follows "#3  0x00007f97226f1df2 "; nullopt if the line does not describe a frame.
+/// Returns what follows "#3  0x00007f97226f1df2 "; nullopt if the line does not describe a frame.
 std::optional<std::string_view> after_address(std::string_view line) {
   if (!line.starts_with('#')) return std::nullopt;
   line.remove_prefix(std::min(line.size(), line.find(' ')));
@@ -45,14 +45,14 @@ void sort_main_first(std::vector<ThreadStack>& threads) {
   std::sort(threads.begin(), threads.end(), [](const auto& a, const auto& b) { return a.tid < b.tid; });
 }
 
-/// "pause - /usr/lib/libc.so.6", "- /usr/lib/libstdc++.so.6", "pause"
+/// Parses "pause - /usr/lib/libc.so.6", "- /usr/lib/libstdc++.so.6" or "pause".
 Frame parse_eu_frame(std::string_view text) {
   const auto dash = text.starts_with("- ") ? 0 : text.rfind(" - ");
   if (dash == text.npos) return {std::string(text), ""};
   return {std::string(trim(text.substr(0, dash))), std::string(base_name(trim(text.substr(dash + 2))))};
 }
 
-/// "in wait_here (seconds=3) at hang.cpp:3", "main () at hang.cpp:4", "in ?? () from /lib/libstdc++.so.6"
+/// Parses "in wait_here (seconds=3) at hang.cpp:3", "main () at hang.cpp:4" or "in ?? () from /lib/libstdc++.so.6".
 Frame parse_gdb_frame(std::string_view text) {
   if (text.starts_with("in ")) text.remove_prefix(3);
   const auto arguments = std::min(text.size(), text.find(" ("));
@@ -104,7 +104,7 @@ size_t main_of(const std::vector<PythonThread>& threads) {
   return found == threads.end() ? 0 : static_cast<size_t>(found - threads.begin());
 }
 
-/// Null if no thread is known.
+/// Returns null if no thread is known.
 const ThreadStack* main_thread(const ProcessStack& process) {
   const auto found = std::find_if(process.threads.begin(), process.threads.end(),
                                   [&](const ThreadStack& thread) { return thread.tid == process.pid; });
@@ -176,14 +176,14 @@ std::string purpose_of(const ThreadStack& thread) {
     if (function.empty()) {
       if (!where.empty() && !where.starts_with("libc.so") && !where.starts_with("libstdc++.so")) return where;
     } else if (!kSystems.contains(
-                   std::string_view(function).substr(0, function.find('@')))) {  // the part before a version
+                   std::string_view(function).substr(0, function.find('@')))) {  // without the symbol's version
       return function;
     }
   }
   return "";
 }
 
-/// A line for each kind of thread, with the name and what the threads were started for.
+/// Adds a line for each kind of thread, with the name and what the threads were started for.
 void add_kinds(const std::vector<const ThreadStack*>& threads, std::string& text) {
   std::map<std::pair<std::string, std::string>, std::vector<const ThreadStack*>> kinds;
   for (const auto* thread : threads) kinds[{thread->name, purpose_of(*thread)}].push_back(thread);
@@ -321,7 +321,7 @@ std::string place_of(const RankStack& rank) {
     }
     const auto* const thread = main_thread(process);
     if (thread != nullptr && thread->state == 'T')
-      place += "stopped\n";  // the other ranks may wait for exactly this one
+      place += "stopped\n";  // the other ranks may be waiting for this stopped one
     place += fmt::format("{}\n{}\n", thread == nullptr ? "" : place_of(*thread), fmt::join(process.notes, "\n"));
   }
   return place;

@@ -1,6 +1,6 @@
 // yoke/stack/report.h -- parses the output of debuggers about the ranks of a job, and shows it as text and JSON. Pure.
 //
-// Texts hold whatever bytes processes and tools wrote, until to_text() makes them printable.
+// Texts contain the bytes as processes and tools wrote them. Only to_text() makes them printable.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ struct Frame {
 struct ThreadStack {
   int64_t tid = 0;
   std::string name;
-  char state = '?';     ///< As in ps(1).
+  char state = '?';     ///< The letter of its state, as in ps(1).
   std::string kernel;   ///< Where in the kernel it waits: "futex_wait_queue"; empty if it does not wait there, or if
                         ///< that is not known.
-  std::string syscall;  ///< "futex", "271"; empty if it is not in a system call, or if that is not known.
+  std::string syscall;  ///< Its system call: "futex", "271"; empty if it is in none, or if that is not known.
   std::vector<Frame> frames;  ///< Innermost first.
 
   bool operator==(const ThreadStack&) const = default;
@@ -37,20 +37,20 @@ struct ProcessStack {
   std::vector<ThreadStack> threads;        ///< The main thread first.
   std::vector<std::string> python;         ///< The lines of py-spy, from the first "Thread" on.
   std::vector<std::string> kernel_frames;  ///< The main thread's, if no tool has its frames. Only root may read them.
-  std::vector<std::string> notes;          ///< Explain what is missing.
+  std::vector<std::string> notes;          ///< Sentences that explain what is missing.
 };
 
 struct RankStack {
   int64_t rank = 0;
-  std::string note;                     ///< Why there are no processes: "exited with code 0".
+  std::string note;                     ///< Why `processes` is empty: "exited with code 0".
   std::vector<ProcessStack> processes;  ///< The rank's process, then the children that it only waits for.
 };
 
 /// Reads the output of `eu-stack -m -p`. The threads get frames only.
 std::vector<ThreadStack> parse_eu_stack(std::string_view text);
-/// Reads the output of gdb's `thread apply all bt` or of pstack, as above. A thread without a number gets `pid`.
+/// Likewise reads the output of gdb's `thread apply all bt` or of pstack. A thread without a number gets `pid`.
 std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid);
-/// The output of `py-spy dump` without its heading.
+/// Reads the output of `py-spy dump`: its lines without the heading.
 std::vector<std::string> parse_py_spy(std::string_view text);
 
 /// A text that is equal for ranks at the same place: what their main threads do, in Python and natively, without

@@ -139,7 +139,7 @@ std::vector<ThreadStack> gloo_rank(int64_t pid, const std::string& main, int num
   return threads;
 }
 
-/// Of four ranks one sleeps, so the output has two headings, not four.
+/// One of four ranks sleeps, so the output has two headings, not four.
 TEST(StackReport, ThreadsBesideTheMainOneDoNotPartRanks) {
   const std::vector<RankStack> ranks = {
       rank(0, gloo_rank(100, "gloo::UnboundBuffer::waitRecv", 3, 0, true)),

@@ -12,7 +12,7 @@ namespace yoke::stack {
 
 struct ToolRun {
   std::vector<std::string> argv;  ///< argv[0] is a path.
-  std::string text;               ///< What it printed on standard output and standard error, up to a limit.
+  std::string text;               ///< What the program printed on standard output and standard error, up to a limit.
   bool timed_out = false;
 };
 

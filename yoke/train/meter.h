@@ -17,7 +17,7 @@ class Group;
 
 namespace yoke::train {
 
-/// A weighted sum and its weight. Sums are float64 on the values' device, to which the first value moves them.
+/// A weighted sum and the sum of its weights. The weighted sum is float64, on the device of the values.
 ///
 /// Threads one thread at a time. Adding never waits for a GPU; reading does.
 class Meter {
@@ -101,7 +101,7 @@ std::vector<double> read_all(dist::Group& group, std::initializer_list<const Met
 /// middle of an epoch.
 at::Tensor gather_meters(dist::Group& group, std::initializer_list<const Meter*> meters);
 
-/// Restores the states: each rank takes its own. If the number of ranks has changed, rank 0 takes the sums of all, and
+/// Restores states: each rank takes its own. If the number of ranks has changed, rank 0 takes the sums of all, and
 /// read_all gives the same means (up to the order of its sums). Not collective.
 /// Errors  kInvalidArgument: `states` does not fit these meters.
 void restore_meters(const dist::Group& group, std::initializer_list<Meter*> meters, const at::Tensor& states);

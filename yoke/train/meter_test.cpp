@@ -55,7 +55,7 @@ TEST(Meter, AccuracyCountsTheLargestLogit) {
   const auto logits = at::tensor({1.0, 2.0, 0.0, 9.0, 1.0, 1.0, 3.0, 3.0, 0.0}).reshape({3, 3}).to(at::kBFloat16);
   Accuracy accuracy;
   accuracy.add(logits, at::tensor({1, 2, 0}, at::kLong));
-  EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 3);  // of equal logits the first counts
+  EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 3);  // of equal logits the first one counts
   accuracy.add(logits, at::tensor({0, 1, 1}, at::kLong));
   EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 6);
 }
@@ -109,7 +109,7 @@ TEST(Meter, RefusesWhatDoesNotFit) {
   EXPECT_THROW(mean.load_state(at::tensor({1.0, 1e300}, at::kDouble)), Error);
 }
 
-// Oracle: N ranks must report what one process reports on all the samples.
+// Oracle: N ranks must report what one process reports for all samples.
 TEST(Meter, RanksTogetherReportWhatOneProcessDoes) {
   fakes::run_ranks(3, [](dist::World& world) {
     Mean loss, unused;
@@ -117,7 +117,7 @@ TEST(Meter, RanksTogetherReportWhatOneProcessDoes) {
     for (int64_t i = 0; i <= world.rank(); ++i) loss.add(scalar(static_cast<double>(10 * world.rank() + i)), i + 1);
     accuracy.add(at::tensor({0.0, 1.0}).reshape({1, 2}), at::full({1}, world.rank() == 0 ? 0 : 1, at::kLong));
     const auto figures = read_all(world, {&loss, &accuracy, &unused});
-    // Rank 0: 0 x1. Rank 1: 10 x1, 11 x2. Rank 2: 20 x1, 21 x2, 22 x3.
+    // Values x weights. Rank 0: 0 x 1. Rank 1: 10 x 1, 11 x 2. Rank 2: 20 x 1, 21 x 2, 22 x 3.
     EXPECT_DOUBLE_EQ(figures.at(0), (10 + 22 + 20 + 42 + 66) / 10.0);
     EXPECT_DOUBLE_EQ(figures.at(1), 2.0 / 3);
     EXPECT_TRUE(std::isnan(figures.at(2)));

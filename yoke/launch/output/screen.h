@@ -24,20 +24,20 @@ std::string colored_prefix(int64_t rank, const std::string& prefix);
 
 class Screen : public EventSource {
  public:
-  /// `name`: the beginning of messages about the output. `color`: for prefixes.
+  /// Messages about the output begin with `name`. `color` is for the prefixes of lines.
   Screen(std::string name, ColorMode color, const Environment& environment);
 
   /// Forgets what this rank printed in an earlier attempt.
   void add_rank(int64_t rank, const std::string& prefix);
-  /// Prints output of a rank. `bytes` is empty at the end of the stream; an unfinished last line is then ended.
+  /// Prints output of a rank. nullopt means the end of the stream, which also ends an unfinished last line.
   void show(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes);
   bool has_room(bool is_err) const { return !(is_err ? err_ : out_.get())->is_full(); }
 
   /// Prints a line of the launcher itself on standard error.
   void say(const std::string& line);
 
-  /// Sets the line that is shown last on the terminal while no rank has a progress bar or a prompt there; empty: none.
-  /// REQUIRES: has_status_line().
+  /// Sets the line that is shown last on the terminal while no rank has a progress bar or a prompt there. An empty text
+  /// removes it. REQUIRES: has_status_line().
   void show_status(const std::string& text);
   bool has_status_line() const { return may_paint(*err_); }
   /// Erases the last line before this process is stopped, or shows it again afterwards.
@@ -46,7 +46,7 @@ class Screen : public EventSource {
   void add_to(WaitSet& waits) override;
   void handle(LoopTime) override { flush(); }
   void flush();
-  /// Tries once more to write what is left, and says what is missing.
+  /// Tries once more to write the output that waits, and tells the user what is missing.
   void settle();
   /// Notes that output is missing in a log of a node. The user has been told already.
   void note_loss() { has_lost_ = true; }
@@ -54,7 +54,7 @@ class Screen : public EventSource {
   int exit_code(int of_ranks) const;
   bool is_waiting() const { return out_->is_waiting() || (err_own_ && err_own_->is_waiting()); }
 
-  /// The last lines of a rank, if they have scrolled off the screen by now.
+  /// Returns the last lines of a rank if they have scrolled off the screen by now, otherwise nothing.
   std::vector<std::string> lost_lines(int64_t rank) const;
   const RecentLines& recent_lines() const { return recent_; }
 
@@ -67,7 +67,7 @@ class Screen : public EventSource {
   /// The last lines of a rank.
   struct Tail {
     std::deque<std::string> lines;
-    int64_t last_number = 0;  ///< Number of its last line among all lines.
+    int64_t last_number = 0;  ///< The number of the rank's last line, counted over the lines of all ranks.
   };
   void note_lines(int64_t rank, const Stream& stream, std::string_view lines);
   void show_progress(int64_t rank, const Stream& stream);
@@ -81,8 +81,8 @@ class Screen : public EventSource {
   const std::string name_;
   bool has_lost_ = false;  ///< Lines are missing in a log.
   std::unique_ptr<Sink> out_, err_own_;
-  bool out_is_ready_ = false, err_is_ready_ = false;  ///< flush() tries both anyway.
-  Sink* err_;                                         ///< Equal to out_ if both are one file.
+  bool out_is_ready_ = false, err_is_ready_ = false;  ///< Whether poll() found room; flush() tries both anyway.
+  Sink* err_;                                         ///< Equal to out_ if standard output and error are one file.
   bool out_is_colored_, err_is_colored_;
   bool has_escape_sequences_;
   std::map<std::pair<int64_t, bool>, Stream> streams_;
@@ -93,9 +93,9 @@ class Screen : public EventSource {
   int64_t progress_rank_ = kNoRank;
   std::string status_;
   const bool has_keyboard_;                      ///< Standard input is a terminal, so presumably rank 0 reads it.
-  const Stream* prompting_ = nullptr;            ///< The stream whose unfinished line may be a prompt; null: none.
-  std::optional<WriteTrouble::Time> prompt_at_;  ///< The time at which the prompt, or more of it, is shown.
-  std::string prompt_;                           ///< The part that is shown, with its prefix; empty: none.
+  const Stream* prompting_ = nullptr;            ///< The stream whose unfinished line may be a prompt, or null.
+  std::optional<WriteTrouble::Time> prompt_at_;  ///< When to show the prompt, or a new part of it.
+  std::string prompt_;                           ///< The shown part of the prompt, with the rank's prefix.
 };
 
 }  // namespace yoke::launch

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kClearLine = "\r\x1b[K";
 
-/// The first `columns` characters, not counting colours. A longer line would wrap, and "\r" would not erase it.
+/// Returns the first `columns` characters, not counting colours. A longer line would wrap, and "\r" would not erase it.
 std::string fit(std::string_view text, size_t columns) {
   std::string result;
   size_t width = 0;
@@ -51,7 +51,7 @@ Sink::Sink(int fd, std::string name) : fd_(fd), is_terminal_(isatty(fd) == 1), t
   } else if (S_ISSOCK(status.st_mode)) {
     way_ = Way::kSocket;
   } else if (S_ISFIFO(status.st_mode) || is_terminal_) {
-    // The kernel may refuse this: after su the terminal belongs to a different user. Then a poll precedes each write.
+    // The kernel may refuse to open it: after su the terminal belongs to a different user. Then a poll precedes writes.
     own_ = UniqueFd(
         open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_APPEND | O_CLOEXEC));
     if (own_) {
@@ -67,8 +67,8 @@ Sink::Sink(UniqueFd file, std::string name)
 bool Sink::is_same_file_as(int fd) const {
   struct stat ours {};
   struct stat other {};
-  // main() opens /dev/null for reading only in place of a closed standard output, and for writing only in place of a
-  // closed standard error. Terminals are inherited for reading too, and reopened here for writing only.
+  // main() replaces a closed standard output by /dev/null opened for reading, and a closed standard error by /dev/null
+  // opened for writing. Inherited terminals are open for both; here they are reopened for writing only.
   const auto is_writable = [](int of) { return (fcntl(of, F_GETFL) & O_ACCMODE) != O_RDONLY; };
   return fstat(fd_, &ours) == 0 && fstat(fd, &other) == 0 && ours.st_dev == other.st_dev &&
          ours.st_ino == other.st_ino && is_writable(fd_) == is_writable(fd);
@@ -96,7 +96,7 @@ void Sink::next_batch() {
   written_ = 0;
   if (lines_.empty() && !progress_changed_) return;
   const bool wants_progress = !progress_.empty() && !progress_is_hidden_;
-  // In the background the last line belongs to the shell, even if this process painted one before it was stopped.
+  // In the background the last line belongs to the shell, even if this process painted one there before it was stopped.
   const bool may_paint = (progress_is_shown_ || wants_progress) && is_in_foreground(fd_);
   const bool stays = std::exchange(progress_stays_, false);
   if (progress_is_shown_ && may_paint && !stays) batch_ = kClearLine;

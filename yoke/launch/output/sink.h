@@ -19,8 +19,8 @@ namespace yoke::launch {
 /// share one Sink; otherwise the rest of a partly written batch of one could follow a line of the other.
 class Sink {
  public:
-  /// `name`: for messages, "standard output". Writes through a newly opened descriptor if possible, so that O_NONBLOCK
-  /// does not affect the user's shell.
+  /// `name` is for messages: "standard output". Writes through a newly opened descriptor if possible, so that
+  /// O_NONBLOCK does not affect the user's shell.
   Sink(int fd, std::string name);
   /// Writes a log, whose lines need not be whole.
   Sink(UniqueFd file, std::string name);
@@ -29,16 +29,16 @@ class Sink {
   bool has_reader() const { return has_reader_; }  ///< The output is a pipe or a socket.
   bool is_same_file_as(int fd) const;
 
-  /// The end of the buffer, to which only whole lines may be appended.
+  /// The buffer, to which the caller appends whole lines only.
   std::string& lines() { return lines_; }
 
-  /// Keeps `text` visible as the last line until it is replaced; empty: none. While this process is in the background
-  /// of the terminal nothing is shown, since the shell has its prompt on that line. REQUIRES: is_terminal().
+  /// Keeps `text` visible as the last line until it is replaced; an empty text removes it. While this process is in the
+  /// background of the terminal nothing is shown, since the shell has its prompt on that line. REQUIRES: is_terminal().
   void show_progress(std::string_view text) { show_last_line(text, Width::kCut); }
-  /// The same for an unfinished line, which is not cut to the width of the terminal since its end matters most.
+  /// Like show_progress() for an unfinished line. It is not cut to the terminal's width since its end matters most.
   void show_prompt(std::string_view text) { show_last_line(text, Width::kWhole); }
-  /// Leaves `prompt` on the terminal, so that the next text in lines() is written behind it. Returns whether it is
-  /// there. REQUIRES: lines() is empty.
+  /// Leaves `prompt` on the terminal, so that the next text in lines() is written behind it. Returns whether the
+  /// prompt is there. REQUIRES: lines() is empty.
   bool continue_prompt(std::string_view prompt);
   /// Erases the last line before this process is stopped, or shows it again afterwards.
   void hide_progress(bool hidden);
@@ -53,10 +53,10 @@ class Sink {
   /// The latest time for the next call of flush(), if no event comes before it.
   const std::optional<WriteTrouble::Time>& next_time() const { return trouble_.next_try(); }
 
-  /// Tries once more if writing fails. What cannot be written then is counted as missing.
+  /// If writing has failed, tries once more, and counts as missing what still cannot be written.
   void settle();
   bool has_lost() const { return trouble_.has_lost(); }
-  /// Messages for the user about the output, since the last call.
+  /// Returns the messages for the user about the output since the last call.
   std::vector<std::string> take_news() { return trouble_.take_news(); }
   int fd() const { return fd_; }
 
@@ -66,7 +66,7 @@ class Sink {
   void show_last_line(std::string_view text, Width width);
   ssize_t write_some(std::string_view bytes) const;
   bool is_end_of_reader(int error_number) const;
-  size_t num_unwritten() const { return batch_.size() - written_; }  ///< Bytes of the batch.
+  size_t num_unwritten() const { return batch_.size() - written_; }  ///< Bytes left of the batch.
   void next_batch();
   void write_lines();
   void drop_excess();
@@ -79,7 +79,7 @@ class Sink {
   bool has_reader_ = false;
   bool is_closed_ = false;
   std::string lines_;  ///< Lines that were not written yet.
-  std::string batch_;  ///< Bytes that are being written; the rest begins at written_.
+  std::string batch_;  ///< Bytes that are being written; those before written_ are done.
   size_t written_ = 0;
   WriteTrouble trouble_;
   std::string progress_;

@@ -19,7 +19,7 @@ class WriteTrouble {
   using Time = Clock::time_point;
   static constexpr std::chrono::milliseconds kRetryEvery{500};
 
-  /// `name`: for messages, what is written: "standard output".
+  /// `name` is what messages call the output: "standard output".
   explicit WriteTrouble(std::string name) : name_(std::move(name)) {}
 
   bool is_on() const { return next_try_.has_value(); }
@@ -30,11 +30,11 @@ class WriteTrouble {
   void on_not_ready(Time now);  ///< The write would have blocked (EAGAIN).
   void on_all_written();
   void on_lost(std::string_view bytes);  ///< Called with bytes that will never be written.
-  void on_given_up();                    ///< Called when nothing more will be written; on_lost() has had the rest.
+  void on_given_up();                    ///< Called when writing ends for good, after on_lost() with the rest.
 
   bool has_lost() const { return num_lost_lines() > 0; }
 
-  /// Lines for the user since the last call, without line ends.
+  /// Returns the messages for the user since the last call, without line ends.
   std::vector<std::string> take_news();
 
  private:

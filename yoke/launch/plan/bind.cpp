@@ -31,12 +31,12 @@ std::vector<CpuSet> node_sets(const device::CpuLocality& machine) {
   return sets;
 }
 
-/// "rank 3", "ranks 0-7"
+/// Such as "rank 3" or "ranks 0-7".
 std::string name_of(const CpuSet& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.to_list());
 }
 
-/// The units where a rank may be placed, by index.
+/// The units in which a rank may be placed, by index.
 using Home = std::vector<size_t>;
 
 /// Chooses a unit (node, package, cache) for each rank, then divides the unit among its ranks.
@@ -120,7 +120,7 @@ class Planner {
     return result;
   }
 
-  /// The number of ranks that a unit can take, so that every rank of the node gets something.
+  /// How many ranks fit into a unit: one per core; if that is too few, one per CPU; if that is too few, all of them.
   int64_t room(size_t unit) const {
     if (num_ranks_ <= num_cores(machine_.allowed)) return num_cores(units_[unit]);
     if (num_ranks_ <= machine_.allowed.size()) return units_[unit].size();
@@ -129,7 +129,7 @@ class Planner {
 
   int64_t num_cores(const CpuSet& cpus) const { return count_cores(machine_.cores, cpus); }
 
-  /// Returns the unit in `home` that has room for one more rank and then leaves the most CPUs for each of its ranks.
+  /// Of the units in `home` with room for one more rank, returns the one with the most CPUs per rank after that.
   std::optional<size_t> best_unit(const Home& home, const std::vector<int64_t>& loads) const {
     std::optional<size_t> best;
     for (const auto unit : home) {
@@ -160,7 +160,7 @@ class Planner {
     return {next, ranks.end()};
   }
 
-  /// Spreads ranks without devices as evenly as possible over the units, of which there are more than ranks.
+  /// Spreads ranks without devices as evenly as possible over the units. There are more units than ranks.
   void spread(std::vector<size_t>& ranks) {
     sort_by_device(ranks);
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -258,7 +258,7 @@ std::vector<CpuSet> take_masks(const BindMode& mode, const CpuSet& allowed, size
   return result;
 }
 
-/// A core that several ranks share counts as a fraction for each. A CPU quota of the cgroup is divided evenly.
+/// A core that several ranks share counts as a fraction for each of them. A CPU quota of the cgroup is divided evenly.
 void count_threads(const device::CpuLocality& machine, std::vector<RankBinding>& ranks) {
   std::vector<double> shares(ranks.size());
   for (const auto& core : machine.cores) {

@@ -15,8 +15,8 @@ namespace yoke::launch {
 
 struct BindMode {
   enum class Kind {
-    kAuto,    ///< Like kNode, but a rank without a device may have several nodes, and nothing is bound if no CPU is
-              ///< nearer.
+    kAuto,    ///< Like kNode, but a rank without a device may have several nodes, and nothing is bound if all CPUs are
+              ///< equally near.
     kNone,    ///< Every rank may use all allowed CPUs.
     kNode,    ///< Each rank gets CPUs within the NUMA node of its device.
     kSocket,  ///< Each rank gets CPUs within the package of its device.
@@ -24,32 +24,32 @@ struct BindMode {
     kMasks,   ///< Each rank gets its mask from `masks`.
   };
   Kind kind = Kind::kAuto;
-  std::vector<CpuSet> masks;  ///< One per rank, for kMasks.
+  std::vector<CpuSet> masks;  ///< With kMasks: one mask per rank.
 
   bool operator==(const BindMode&) const = default;
 };
 
 /// Parses "auto", "none", "node", "socket", "cache", "mask:0xfe,0xfe00" or "cpus:1-7,9-15"; "cpus:1-3+65-67,..." gives
-/// a rank several ranges. Errors  kInvalidArgument with the entry.
+/// a rank several ranges. Errors  kInvalidArgument naming the invalid entry.
 BindMode parse_bind_mode(std::string_view text);
 
 struct RankBinding {
   CpuSet cpus;
   CpuSet memory_nodes;      ///< NUMA nodes preferred for its memory; empty: the kernel chooses.
-  int64_t num_threads = 1;  ///< For OMP_NUM_THREADS: the number of its cores, not of hardware threads.
+  int64_t num_threads = 1;  ///< For OMP_NUM_THREADS: the number of the rank's cores, not of its hardware threads.
 
   bool operator==(const RankBinding&) const = default;
 };
 
 struct Binding {
   std::vector<RankBinding> ranks;     ///< Indexed by local rank.
-  bool is_bound = false;              ///< False: only num_threads is to be set.
+  bool is_bound = false;              ///< If false, only num_threads is to be set.
   std::string reason;                 ///< A sentence for the user with the decision and its reason.
   std::vector<std::string> warnings;  ///< Sentences for the user about CPUs that are not the best ones.
 };
 
-/// Decides the binding. `devices` has an element per local rank; nullopt: the rank has no device.
-/// Errors  kInvalidArgument: fewer masks than ranks, or one of them has no allowed CPU.
+/// Decides the binding. `devices` has one element per local rank, nullopt if the rank has no device.
+/// Errors  kInvalidArgument: fewer masks than ranks, or a mask without any allowed CPU.
 Binding plan_binding(const BindMode& mode, const device::CpuLocality& machine,
                      const std::vector<std::optional<device::DeviceLocality>>& devices);
 

@@ -78,11 +78,11 @@ Binding bind_cpus(const std::string& mode, const Machine& machine, size_t num_ra
 
 // ---- LUMI-G ---------------------------------------------------------------------------------------------------------
 
-// Slurm allows these CPUs there: the first core of each cache is reserved for the system.
+// Slurm on LUMI allows only these CPUs: it reserves the first core of each cache for the system.
 constexpr const char* kLumiCores = "1-7,9-15,17-23,25-31,33-39,41-47,49-55,57-63";
 constexpr const char* kLumiSiblings = ",65-71,73-79,81-87,89-95,97-103,105-111,113-119,121-127";
 
-// docs.lumi-supercomputer.eu, "Distribution and binding options": the masks and the GPUs of each rank.
+// The masks and the GPUs of each rank, from docs.lumi-supercomputer.eu, "Distribution and binding options".
 const std::vector<std::string> kLumiMasks = {"0x00fe000000000000", "0xfe00000000000000", "0x0000000000fe0000",
                                              "0x00000000fe000000", "0x00000000000000fe", "0x000000000000fe00",
                                              "0x000000fe00000000", "0x0000fe0000000000"};
@@ -113,7 +113,7 @@ TEST(BindLumi, SiblingsComeWithTheirCores) {
   }
 }
 
-// Linux reports only the NUMA node of a GPU. hwloc has a table of this kind of node, which says which of the node's two
+// Linux reports only the NUMA node of a GPU. hwloc has a table for such nodes, which says which of the node's two
 // caches is nearest.
 TEST(BindLumi, TheSameWhereOnlyTheNodeIsKnown) {
   auto lumi = machine("lumi-g", kLumiCores);
@@ -154,12 +154,12 @@ TEST(BindLumi, FewerAndMoreRanks) {
   EXPECT_EQ(text(bind_cpus("auto", lumi, 8)), "1-7 9-15 17-23 25-31 33-39 41-47 49-55 57-63");
 }
 
-// 63 cores, as on LUMI before the system reserved one core of each cache.
+// LUMI had 63 cores for jobs before it reserved one core of each cache for the system.
 TEST(BindLumi, UnevenCaches) {
   const auto lumi = machine("lumi-g", "1-63");
   EXPECT_EQ(text(bind_gpus("auto", lumi, 8)), "48-55 56-63 16-23 24-31 1-7 8-15 32-39 40-47");
   EXPECT_EQ(text(bind_cpus("auto", lumi, 8)), "1-7 8-15 16-23 24-31 32-39 40-47 48-55 56-63");
-  // A rank does not give up a core to have a cache for itself; CPUs near the device come first.
+  // Ranks share a cache if one would otherwise have fewer cores. CPUs near the device come first.
   EXPECT_EQ(text(bind_gpus("node", machine("lumi-g", "51-63"), 2)), "51-55,62-63 56-61");
 }
 
@@ -169,13 +169,13 @@ struct MpibindCase {
   const char* machine;
   const char* allowed;
   const char* mode;     ///< "node" on machines where no CPU is nearer than another, so `auto` would not bind.
-  const char* devices;  ///< The device of each rank, as mpibind gives them; nullptr: there are none.
+  const char* devices;  ///< The device of each rank, as mpibind chooses it; nullptr: no devices.
   size_t num_ranks;
-  const char* expected;  ///< The CPUs that mpibind gives, and the hardware threads of their cores that it leaves idle.
+  const char* expected;  ///< The CPUs that mpibind gives, and the idle hardware threads of the same cores.
 };
 
-// The expected mappings of mpibind's test suite, on machines synthesised after the ones that it recorded. mpibind gives
-// only one hardware thread of each core by default; these mappings have all of them.
+// The expected mappings of mpibind's test suite, on machines synthesised from its recorded ones. By default mpibind
+// gives only one hardware thread of each core; these mappings have all threads.
 constexpr MpibindCase kMpibind[] = {
     {"quartz", "", "auto", nullptr, 1, "0-35"},
     {"quartz", "", "auto", nullptr, 2, "0-17 18-35"},
@@ -225,7 +225,7 @@ TEST(Bind, EqualsMpibind) {
   }
 }
 
-// mpibind puts 12 ranks on the 6 cores near each GPU, and leaves 24 cores idle.
+// mpibind would put 12 ranks on the 6 cores near each GPU, and leave 24 cores idle.
 TEST(Bind, ACoreForEachRankComesBeforeNearness) {
   const auto corona = machine("corona");
   const auto binding = bind_gpus("auto", corona, 48);
@@ -236,7 +236,7 @@ TEST(Bind, ACoreForEachRankComesBeforeNearness) {
     all |= rank.cpus;
   }
   EXPECT_EQ(all, corona.cpus.allowed);
-  // The first ranks of each GPU get cores near it, the others cores in the same package.
+  // The first ranks of each GPU get cores near that GPU; the others get cores in the same package.
   EXPECT_EQ(binding.ranks[0].cpus, cpus("6,54"));
   EXPECT_EQ(binding.ranks[44].cpus & cpus("24-47,72-95"), CpuSet());
   EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("too few cores are near the device")));
@@ -256,7 +256,7 @@ TEST(Bind, DgxA100) {
     EXPECT_EQ(socket.ranks[rank].num_threads, 16);
     EXPECT_EQ((socket.ranks[rank].cpus & dgx.gpus[rank].cpus).size(), 16) << rank;  // 8 cores with two threads each
   }
-  // Without SMT, ranks get the same cores.
+  // If SMT is off, ranks get the same cores.
   EXPECT_EQ(text(bind_gpus("auto", machine("dgx-a100", "0-127"), 8)),
             "48-55 56-63 16-23 24-31 112-119 120-127 80-87 88-95");
 }
@@ -291,7 +291,7 @@ TEST(Bind, Sierra) {
   const auto binding = bind_gpus("auto", node, 4);
   EXPECT_EQ(text(binding), "8-47 48-87 96-135 136-175");
   EXPECT_EQ(nodes(binding), "0 0 8 8");
-  EXPECT_THAT(threads(binding), ElementsAre(10, 10, 10, 10));  // counts cores, of which each has four hardware threads
+  EXPECT_THAT(threads(binding), ElementsAre(10, 10, 10, 10));  // counts cores; each has four hardware threads
 }
 
 TEST(Bind, OneNodeIsDividedByCaches) {
@@ -301,7 +301,7 @@ TEST(Bind, OneNodeIsDividedByCaches) {
   EXPECT_EQ(nodes(binding), "   ");  // no preference, because there is one NUMA node
   EXPECT_THAT(binding.reason, HasSubstr("divided between the ranks"));
   EXPECT_EQ(text(bind_gpus("auto", machine("epyc-workstation", "0-3"), 4)),
-            "0-3 0-3 0-3 0-3");  // these CPUs have one cache
+            "0-3 0-3 0-3 0-3");  // these CPUs share one cache
 }
 
 TEST(Bind, TwoDevicesBesideOneCacheHaveHalfOfItEach) {
@@ -335,13 +335,13 @@ TEST(Bind, None) {
 
 // ---- what is not ideal ----------------------------------------------------------------------------------------------
 
-// The job may use the cores of one node, but its GPUs are near other nodes.
+// The job may use only the cores of one NUMA node, but most of its GPUs are near different nodes.
 TEST(Bind, NoAllowedCpuBesideTheDevice) {
   const auto binding = bind_gpus("auto", machine("lumi-g", "0-15"), 8);
   EXPECT_EQ(text(binding), "2-3 4-5 6-7 10-11 0-1 8-9 12-13 14-15");  // only ranks 4 and 5 are near their GPUs
   EXPECT_THAT(binding.warnings, ElementsAre(HasSubstr("ranks 0-3,6-7: none of the CPUs near the device")));
   EXPECT_EQ(nodes(binding), "0 0 0 0 0 0 0 0");
-  // The rank gets CPUs of the package that its device is on.
+  // Each rank gets CPUs of the package that its device is on.
   const auto dgx = machine("dgx-a100", "0-15,64-79");
   EXPECT_EQ(text(plan_binding({}, dgx.cpus, {dgx.gpus[5], dgx.gpus[1]})), "64-79 0-15");
 }
@@ -367,7 +367,7 @@ TEST(Bind, MoreRanksThanCpus) {
 
 TEST(Bind, UnknownNodeOfADevice) {
   auto dgx = machine("dgx-a100");
-  for (auto& gpu : dgx.gpus) gpu.cpus = dgx.cpus.allowed;  // as Linux reports it if the firmware reports nothing
+  for (auto& gpu : dgx.gpus) gpu.cpus = dgx.cpus.allowed;  // as Linux reports if the firmware reports nothing
   const auto everywhere = bind_gpus("auto", dgx, 8);
   EXPECT_EQ(text(everywhere), text(bind_cpus("auto", dgx, 8)));
   EXPECT_THAT(everywhere.warnings, ElementsAre(StartsWith("ranks 0-7: the NUMA node of the device is not known")));
@@ -428,7 +428,7 @@ TEST(Bind, MasksThatDoNotFit) {
     return plan_binding(parse_bind_mode(masks), lumi.cpus, no_devices(2));
   };
   EXPECT_THAT(test::message_of([&] { try_masks("cpus:1-7"); }), HasSubstr("1 masks for 2 ranks"));
-  EXPECT_THROW(try_masks("cpus:1-7,8"), Error);  // none of its CPUs is allowed
+  EXPECT_THROW(try_masks("cpus:1-7,8"), Error);  // the second rank has no allowed CPU
   EXPECT_THAT(try_masks("cpus:0-7,9").warnings, ElementsAre(HasSubstr("rank 0: some CPUs of the mask may not")));
   EXPECT_THAT(try_masks("cpus:1-7,7").warnings, ElementsAre(HasSubstr("rank 1: the mask overlaps that of a lower")));
 }
@@ -521,7 +521,7 @@ TEST(Bind, HoldsItsPromisesOnAnyMachine) {
         for (const auto& core : there.cores) {
           ASSERT_TRUE(!one.cpus.intersects(core) || (core & there.allowed).is_subset_of(one.cpus)) << "a core is split";
         }
-        // A rank is near its device if there are enough cores there for all ranks with a device there.
+        // A rank gets CPUs near its device if there are enough cores for all ranks whose devices are there.
         if (!devices[rank] || mode == std::string("cache")) continue;
         CpuSet home;
         const auto collect = [&](const CpuSet& set) {

@@ -68,8 +68,8 @@ void set_if_unset(Environment& environment, const char* name, std::string value)
 
 Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   Environment environment = spec.environment;
-  // These variables are set if this launcher itself runs under torchrun, whose files and servers are not for these
-  // ranks.
+  // These variables are set if this launcher itself runs under torchrun. That torchrun's files and servers are not
+  // for these ranks.
   for (const auto* stale : {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE",
                             "TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_SIGNALS_TO_HANDLE"}) {
     environment.erase(stale);
@@ -116,7 +116,7 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
   rank.out.is_filtered = tee.out && !logs.out_filters.empty();
   rank.err.is_filtered = tee.err && !logs.err_filters.empty();
   rank.prefix = prefix_of(spec, facts.place, rank.local_rank);
-  // A single rank writes to the terminal, file or pipe itself, so that colours, progress bars and debuggers work.
+  // A single rank writes to the terminal, file or pipe directly, so that colours, progress bars and debuggers work.
   for (auto* stream : {&rank.out, &rank.err}) {
     stream->is_own = facts.place.is_of_one_rank() && facts.is_screen_here && rank.prefix.empty() &&
                      stream->to == StreamPlan::To::kLauncher && stream->file.empty();
@@ -182,7 +182,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {
       environment.set("OMP_NUM_THREADS", std::to_string(binding.num_threads));
     }
-    // Python buffers 8 KiB of output to a pipe, which are lost if the rank is killed.
+    // Python buffers up to 8 KiB of output to a pipe, which is lost if the rank is killed.
     if (!spec.environment.contains("PYTHONUNBUFFERED")) environment.set("PYTHONUNBUFFERED", "1");
     if (facts.binding.is_bound) {
       one.cpus = binding.cpus;

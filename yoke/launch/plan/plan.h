@@ -18,10 +18,10 @@ struct Place {
   int64_t restart_count = 0;
   std::string master_addr = "127.0.0.1";
   uint16_t master_port = 0;         ///< The port of the ranks' TCPStore; the node with rank 0 has bound it already.
-  bool agent_serves_store = false;  ///< The store is a program on rank 0's node (yoke-store), not rank 0 itself.
+  bool agent_serves_store = false;  ///< Not rank 0 but a program on its node (yoke-store) serves the store.
   bool is_elastic = false;          ///< Another start of the job may have more or fewer nodes.
 
-  /// Whether the job has one rank in every start, so that the form of its output does not change between starts.
+  /// Whether the job has one rank in this and every later start, which decides the form of its output.
   bool is_of_one_rank() const { return world_size == 1 && !is_elastic; }
 };
 
@@ -30,7 +30,7 @@ struct NodeFacts {
   Binding binding;  ///< From bind_here(): CPUs and threads of each rank.
   Place place;
   int terminal_group = 0;      ///< The launcher's process group, if it has a controlling terminal; else 0.
-  bool on_a_terminal = false;  ///< The output of ranks is shown on a terminal, which YOKE_TERMINAL tells them.
+  bool on_a_terminal = false;  ///< The output of ranks is shown on a terminal; YOKE_TERMINAL tells them so.
   bool is_screen_here = true;  ///< False: the output of ranks is sent to another host.
   std::string log_folder;      ///< The folder for output in this attempt; empty: output is not written to files.
   std::string error_folder;    ///< The folder for error files if there is no log folder; empty: there is none.
@@ -40,7 +40,7 @@ struct NodeFacts {
 struct StreamPlan {
   enum class To { kLauncher, kNowhere };
   To to = To::kLauncher;
-  std::string file;          ///< The output also goes into this file; empty: none.
+  std::string file;          ///< The output also goes into this file; empty: no file.
   bool is_own = false;       ///< The rank inherits the launcher's descriptor: a terminal, pipe or file.
   bool is_filtered = false;  ///< The filters of LogOptions apply to its lines.
 
@@ -50,13 +50,13 @@ struct StreamPlan {
 
 /// The complete description of a process; supervisor and guardian do not add to it.
 struct RankPlan {
-  int64_t rank = 0;  ///< Its number in the whole job.
+  int64_t rank = 0;  ///< Its number among all ranks of the job.
   int64_t local_rank = 0;
   std::vector<std::string> argv;
   std::vector<std::string> environment;  ///< "NAME=value"
   std::vector<int> inherited_fds;
   bool inherits_stdin = false;  ///< False: its standard input is /dev/null.
-  /// The launcher's process group, in its session and terminal; 0: the process gets its own session.
+  /// The launcher's process group, if the process joins it (and so shares its terminal); 0: it gets its own session.
   int process_group = 0;
   CpuSet cpus;          ///< CPUs that it may use; empty: those of the launcher.
   CpuSet memory_nodes;  ///< NUMA nodes preferred for its memory; empty: those of the launcher.
@@ -78,7 +78,7 @@ std::string prefix_of(const LaunchSpec& spec, const Place& place, int64_t local_
 RankPlan plan_store(const LaunchSpec& spec);
 
 /// Reads the topology of this machine and divides its CPUs among the ranks, as `spec` says. Not pure.
-/// Errors  kInvalidArgument: masks do not fit.
+/// Errors  kInvalidArgument: the CPU masks do not fit the ranks or the machine.
 Binding bind_here(const LaunchSpec& spec);
 
 }  // namespace yoke::launch

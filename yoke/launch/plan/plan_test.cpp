@@ -45,7 +45,7 @@ TEST(Plan, TheRankWithTheKeyboardIsInTheLaunchersProcessGroup) {
   for (const auto& rank : plan(spec_of(2), facts)) EXPECT_EQ(rank.process_group, 0);
 }
 
-// Oracle: read_rank_env(), the other half of the contract, reads what was planned.
+// Oracle: read_rank_env(), by which a rank reads its environment, returns what was planned.
 TEST(Plan, EveryRankReadsItsPlace) {
   const auto ranks = plan(spec_of(3));
   ASSERT_EQ(ranks.size(), 3u);

@@ -7,7 +7,7 @@
 
 namespace yoke::launch {
 
-/// "0-6,8". REQUIRES: the numbers are in ascending order.
+/// Returns a text such as "0-6,8". REQUIRES: the numbers are in ascending order.
 std::string to_list(const std::vector<int64_t>& ranks);
 
 }  // namespace yoke::launch

@@ -38,7 +38,7 @@ class Divider {
       return;
     }
     const auto units = level < levels_.size() ? partition(levels_[level], cpus) : single_cpus(cpus);
-    const bool is_last = level + 1 >= levels_.size();  // cores or hardware threads, which leave nothing undivided
+    const bool is_last = level + 1 >= levels_.size();  // this level must give away all cores or hardware threads
     if (units.size() == 1) return divide(cpus, ranks, level + 1);
     if (ranks.size() > units.size() || (ranks.size() == units.size() && !is_last)) {
       const auto members = give_ranks(units, ranks, is_last);
@@ -77,7 +77,7 @@ class Divider {
     return home.size() == units.size() ? Indices() : home;
   }
 
-  /// Groups ranks by their nearest units. Groups with few units come first, the group without any last.
+  /// Groups ranks by their nearest units. Groups with few units come first; the group without units comes last.
   std::vector<std::pair<Indices, Indices>> groups_of(const Units& units, const Indices& ranks) const {
     std::map<std::pair<size_t, Indices>, Indices> groups;
     for (const auto rank : ranks) {
@@ -91,8 +91,8 @@ class Divider {
     return result;
   }
 
-  /// The ranks of each unit if there are at least as many ranks as units, chosen so that each rank gets the most.
-  /// `is_last`: there is no finer level, so every unit is used, even if it is not near a device.
+  /// The ranks of each unit if there are at least as many ranks as units, chosen so that each rank gets as much as
+  /// possible. `is_last`: there is no finer level, so every unit is used, even if it is not near a device.
   std::vector<Indices> give_ranks(const Units& units, const Indices& ranks, bool is_last) const {
     std::vector<Indices> members(units.size());
     for (const auto& [home, group] : groups_of(units, ranks)) {
@@ -118,7 +118,7 @@ class Divider {
     return members;
   }
 
-  /// The units of each rank if there are at most as many ranks as units, those nearest to its device first.
+  /// The CPUs of each rank if there are at most as many ranks as units. A rank gets units nearest to its device first.
   std::vector<CpuSet> give_units(const Units& units, const Indices& ranks) const {
     std::map<size_t, size_t> quota;  // number of units by rank
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -166,7 +166,7 @@ class Divider {
     return true;
   }
 
-  /// Whether, in addition, every rank has a CPU near its device.
+  /// Whether the division is fair in that sense, and every rank has a CPU near its device.
   bool is_fair(const std::vector<CpuSet>& shares, const Indices& ranks, const CpuSet& cpus) const {
     for (size_t i = 0; i < shares.size(); ++i) {
       if (num_cores(shares[i]) < even_share(cpus, ranks.size())) return false;

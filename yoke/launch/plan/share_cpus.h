@@ -12,27 +12,27 @@
 namespace yoke::launch {
 
 struct Sharer {
-  std::string pci_bus_id;  ///< Ranks are sorted by device.
+  std::string pci_bus_id;  ///< The device; sharers are sorted by it.
   CpuSet near;             ///< The CPUs nearest to the device; empty: all are equally near.
 };
 
-/// Returns a set for each sharer; the sets are disjoint if there are enough CPUs. The first aim is an even division,
-/// the second nearness to the device, the third that a sharer gets CPUs from few sets of each level: `levels` are
-/// partitions of the machine from coarse to fine, cores last. A core is divided only if there are fewer cores than
+/// Returns a set for each sharer; the sets are disjoint if there are enough CPUs. Aims, the most important first: an
+/// even division; CPUs near the device; few sets per sharer at each level. `levels` are partitions of the machine from
+/// coarse (such as NUMA nodes) to fine, the last one into cores. A core is divided only if there are fewer cores than
 /// sharers.
 std::vector<CpuSet> share_cpus(const CpuSet& cpus, const std::vector<Sharer>& sharers,
                                const std::vector<std::vector<CpuSet>>& levels);
 
 // bind.cpp uses these functions too, to choose nodes.
 
-/// The intersections of `sets` with `cpus`, in order and without empty ones, and last the CPUs that are in no set.
+/// The intersections of `sets` with `cpus`, in order, without empty ones; the last element has the CPUs in no set.
 std::vector<CpuSet> partition(const std::vector<CpuSet>& sets, const CpuSet& cpus);
 
-/// The sets that contain one of `cpus`.
+/// The number of sets in `cores` that contain one of `cpus`.
 int64_t count_cores(const std::vector<CpuSet>& cores, const CpuSet& cpus);
 
 /// The range [begin, end) of part `i` if `count` things are divided as evenly as possible. The bounds for n parts are
-/// also bounds for 2n parts: 4 ranks on 6 cores in caches of 3 get 2, 1, 2, 1, and no rank has two caches.
+/// also bounds for 2n parts. So 4 ranks on 6 cores in 2 caches get 2, 1, 2, 1 cores, each rank within one cache.
 std::pair<size_t, size_t> block(size_t i, size_t count, size_t num_parts);
 
 }  // namespace yoke::launch

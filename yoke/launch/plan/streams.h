@@ -19,7 +19,7 @@ class StreamChoice {
   StreamChoice() = default;
 
   /// Parses "0" (none), "1" (standard output), "2" (standard error) or "3" (both) for all local ranks, or "RANK:N,..."
-  /// for some.
+  /// for some of them.
   /// Errors  kInvalidArgument: the text has a different form.
   explicit StreamChoice(std::string_view text);
 

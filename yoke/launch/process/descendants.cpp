@@ -83,7 +83,7 @@ std::vector<Process> descendants_except(const std::vector<pid_t>& keep) {
 
 void signal_process(const Process& process, int signal) {
   const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-  // The pidfd was opened by number, so /proc is read afterwards, to check which process the pidfd refers to.
+  // The pid may have been reused before the pidfd was opened, so check now which process the pidfd refers to.
   const auto now = read_process(process.pid);
   if (!now || now->start_ticks != process.start_ticks) return;
   if (handle) {
@@ -118,8 +118,8 @@ std::vector<Process> descendants() { return descendants_except({}); }
 
 void signal_descendants(pid_t group, int signal) {
   std::set<std::pair<pid_t, uint64_t>> told;
-  // Repeats for processes that were forked meanwhile. A program that forks faster than this is not signalled
-  // completely.
+  // Repeats for processes that were forked meanwhile. If a program forks faster than this, some of its processes get
+  // no signal.
   for (int pass = 0; pass < kMaxSignalPasses; ++pass) {
     bool is_complete = true;
     for (const auto& process : descendants()) {

@@ -20,17 +20,17 @@ struct Process {
 /// Makes this process the parent of orphaned descendants, in place of init, so that a double fork does not escape it.
 void become_subreaper();
 
-/// All descendants of this process in one pass over /proc; new ones may appear during the pass.
+/// Returns the descendants that one pass over /proc finds; it may miss processes that start during the pass.
 std::vector<Process> descendants();
 
-/// Kills (SIGKILL) and reaps all descendants except those in `keep` and their descendants, and repeats this until none
-/// is left or `patience` is over, because a process that is blocked in the kernel does not end. Returns those that are
+/// Kills (SIGKILL) and reaps all descendants except those in `keep` and their descendants. Repeats this until none is
+/// left or `patience` is over: a process that is blocked in the kernel does not end. Returns the processes that are
 /// left. A process is killed through a pidfd, after a check that its pid has not been reused. REQUIRES: one thread;
 /// this process is a subreaper; SIGCHLD is blocked.
 std::vector<Process> end_descendants(const std::vector<pid_t>& keep, std::chrono::milliseconds patience);
 
-/// Sends a signal, once, to each descendant in process group `group`. This is for a group that contains other processes
-/// too.
+/// Sends a signal, once, to each descendant in process group `group`, and not to processes of the group that are not
+/// descendants.
 void signal_descendants(pid_t group, int signal);
 
 /// Whether this process has a child, running or not, that it has not reaped.

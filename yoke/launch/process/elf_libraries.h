@@ -8,8 +8,8 @@
 
 namespace yoke::launch {
 
-/// The DT_NEEDED entries of a dynamically linked ELF program for this machine, without those of its libraries; nullopt:
-/// the file is something else, or is damaged.
+/// The DT_NEEDED entries of a dynamically linked ELF program for this machine, without those of its libraries. Returns
+/// nullopt if the file is not such a program, or is damaged.
 /// Errors  as errno says, with the path.
 std::optional<std::vector<std::string>> needed_libraries(const std::filesystem::path& program);
 

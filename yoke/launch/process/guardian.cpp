@@ -32,7 +32,7 @@ namespace {
 /// The kernel takes seconds to free a process with much GPU memory or pinned memory.
 constexpr std::chrono::seconds kGuardianPatience{10};
 
-/// The time for a program to load; enough for libtorch on a slow file system.
+/// The time that a program may take to load; enough for libtorch on a slow file system.
 constexpr std::chrono::seconds kLoadPatience{60};
 
 /// The time for processes that clean up after a rank (Python's resource_tracker, torch_shm_manager) to end by
@@ -45,7 +45,7 @@ struct Streams {
 };
 
 /// The process group of a rank: either its own, whose id is the rank's pid, or the launcher's, which has other members
-/// too.
+/// than ranks.
 struct RankGroup {
   pid_t rank = 0;
   pid_t id = 0;
@@ -74,12 +74,12 @@ class Guardian {
   void tell(const Message& message) const { send_message(options_.control.value(), message); }
 
   void detach() {
-    if (!options_.has_terminal) leave_session();  // otherwise after the session starter has been forked
+    if (!options_.has_terminal) leave_session();  // with a terminal, only after the session starter has been forked
     prctl(PR_SET_NAME, "yoke-guardian");
-    prctl(PR_SET_PDEATHSIG, SIGCONT);  // so that even a stopped guardian ends the ranks when the launcher has ended
+    prctl(PR_SET_PDEATHSIG, SIGCONT);  // even a stopped guardian ends the ranks when the launcher has ended
     become_subreaper();
-    // Only the launcher controls the guardian: a scheduler that signals every process of a job must not end the
-    // guardian before the ranks have had their grace period.
+    // Only the launcher controls the guardian. If a scheduler signals every process of a job, the guardian must live
+    // until the grace period of the ranks is over.
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -97,7 +97,7 @@ class Guardian {
     if (options_.has_terminal) starter_.emplace(options_.file_limit, options_.keep_open);
   }
 
-  /// Moves to a session of its own, where neither the terminal nor a signal to the launcher's job reaches it.
+  /// Moves to a session of its own, where it gets no signals from the terminal or to the launcher's job.
   void leave_session() const {
     if (getsid(0) != getpid()) setsid();
   }
@@ -111,8 +111,8 @@ class Guardian {
     while (is_launcher_there_ && !is_over()) {
       pollfd polls[] = {
           {options_.control.value(), POLLIN, 0}, {child_signals_.value(), POLLIN, 0}, {failures_.value(), POLLIN, 0}};
-      // The end of a grandchild causes no signal, so the last members of a group that is to end are looked for
-      // repeatedly.
+      // The end of a grandchild causes no signal, so the guardian looks repeatedly for the last members of a
+      // group that is to end.
       poll(polls, 3, ranks_.empty() ? 50 : -1);
       if (polls[0].revents != 0) obey();
       if (polls[2].revents != 0) tell_failures();  // the failures come before the exit that they cause
@@ -128,7 +128,7 @@ class Guardian {
     tell({.kind = Message::Kind::kDone});
   }
 
-  /// Starts the processes that start ranks, for this attempt and those after a failure.
+  /// Returns the processes that start ranks. They live on for the attempts after a failure.
   std::vector<pid_t> to_keep() const {
     std::vector<pid_t> result;
     if (preload_ && preload_->pid() > 0) result.push_back(preload_->pid());
@@ -157,7 +157,7 @@ class Guardian {
     const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
     if (message_of_start.rank == 1 && !preload_) preload(plans);
     leave_session();
-    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // a message may have said so during the loading
+    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // may have changed during the loading
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
@@ -180,7 +180,7 @@ class Guardian {
         tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = error_number});
         break;
       }
-      if (plans[i].is_store) {  // it is not signalled with the ranks
+      if (plans[i].is_store) {  // the store is not signalled with the ranks
         store_ = pid;
         store_index_ = index;
       } else {
@@ -193,7 +193,7 @@ class Guardian {
     failures_ = std::move(failures.read_end);
   }
 
-  /// Waits until the program can fork ranks, and obeys the launcher meanwhile.
+  /// Waits until the program can fork ranks. Meanwhile obeys the launcher.
   void preload(std::vector<RankPlan> plans) {
     std::erase_if(plans, [](const RankPlan& plan) { return plan.is_store; });
     preload_.emplace(plans);
@@ -213,7 +213,7 @@ class Guardian {
     send_message(options_.control.value(), {.kind = Message::Kind::kNotPreloaded}, {text.value()});
   }
 
-  /// Sets the process group of `plan` to 0 if the rank could not be started in it.
+  /// Starts a rank. Sets the process group of `plan` to 0 if the rank could not be started in that group.
   pid_t start_one(RankPlan& plan, const StartOptions& options) {
     if (preload_ && preload_->is_ready() && !plan.is_store) {
       if (const auto pid = preload_->start_rank(plan, options)) return *pid;
@@ -252,8 +252,8 @@ class Guardian {
       if (group.id == told) continue;
       const bool has_rank = ranks_.contains(group.rank);
       if (!has_rank && std::find(left.begin(), left.end(), group.id) == left.end()) continue;
-      // Between its fork and its setsid or setpgid a rank is in another group. There the signal is blocked, and stays
-      // pending until exec.
+      // Between its fork and its setsid or setpgid a rank is not yet in its group. At that time the rank blocks the
+      // signal, which stays pending until exec.
       if (has_rank && getpgid(group.rank) != group.id) kill(group.rank, signal);
       if (group.id == group.rank) {
         kill(-group.id, signal);
@@ -305,7 +305,7 @@ class Guardian {
     if (must_kill_) return true;
     if (!ranks_.empty() || store_ > 0) return false;
     if (!has_children() || (!to_keep().empty() && !has_others())) return true;
-    // A rank that is a shell ends at the signal, while the program that it started may still be saving its work.
+    // A rank that is a shell ends at the signal, but the program that it started may still be saving its work.
     if (is_stopping_ && !groups_of_leftovers().empty()) return false;
     if (!courtesy_until_) courtesy_until_ = std::chrono::steady_clock::now() + kCourtesy;
     return std::chrono::steady_clock::now() >= *courtesy_until_;
@@ -324,7 +324,7 @@ class Guardian {
   UniqueFd null_;
   UniqueFd child_signals_;
   UniqueFd failures_;
-  std::unordered_map<pid_t, int32_t> ranks_;  ///< By pid, the index of each rank that runs or was not reaped yet.
+  std::unordered_map<pid_t, int32_t> ranks_;  ///< Index by pid, for each rank that has not been reaped.
   std::vector<RankGroup> groups_;
   std::optional<Preload> preload_;
   std::optional<SessionStarter> starter_;  ///< Starts a rank in the launcher's process group.

@@ -18,12 +18,12 @@ struct MasterPort {
 };
 
 /// Reserves the port among the launchers of this machine (of this network namespace) while the result is open. Without
-/// this, two launchers could bind one port, because SO_REUSEADDR allows it until a rank 0 listens, and the ranks of
-/// both jobs would use one store. Close-on-exec. Errors  kUnavailable: a different launcher has reserved it.
+/// this, two launchers could bind the same port, because SO_REUSEADDR allows it until a rank 0 listens, and the ranks
+/// of both jobs would use one store. Close-on-exec. Errors  kUnavailable: a different launcher has reserved it.
 UniqueFd claim_port(uint16_t port);
 
-/// `address`: a name or number of this machine; `wanted`: nullopt for any free port; `or_any`: if the address is not
-/// one of this machine, bind the port on all of its addresses. Errors  kUnavailable with the port: it is in use;
+/// `address`: a name or IP address of this machine; `wanted`: nullopt for any free port; `or_any`: if the address is
+/// not one of this machine, bind the port on all of its addresses. Errors  kUnavailable with the port: it is in use;
 /// kNotFound: the address is not one of this machine.
 MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any = false);
 

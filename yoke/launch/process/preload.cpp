@@ -27,7 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLibrary = "libyoke_dist.so";
-/// The time for a fork, which takes long if the machine swaps.
+/// The time that a fork may take. It takes long if the machine swaps.
 constexpr std::chrono::seconds kPreloadPatience{30};
 constexpr std::chrono::seconds kEndPatience{1};
 /// P_PIDFD of waitid(), which glibc has since 2.36.
@@ -50,7 +50,7 @@ std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv
     if (word.find("${local_rank}") != word.npos)
       return "the ranks' arguments differ, because they contain ${local_rank}";
   }
-  // OpenMP reads these when it is loaded, and would bind threads to CPUs of other ranks.
+  // OpenMP reads these variables when it is loaded, and would bind a rank's threads to CPUs of other ranks.
   for (const char* variable : {"OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}) {
     if (environment.contains(variable))
       return fmt::format(
@@ -148,8 +148,8 @@ std::optional<pid_t> Preload::start_rank(const RankPlan& plan, const StartOption
     if (errno == EPIPE || errno == ECONNRESET) fail("the preloaded program has ended");
     return std::nullopt;
   }
-  // Without an answer it is not known whether the rank was forked. Starting it by exec might start it twice, so this
-  // start fails.
+  // Without an answer it is not known whether the rank was forked. Starting it by exec might start it a second time, so
+  // this start fails.
   pollfd reply{socket_.value(), POLLIN, 0};
   int32_t pid = 0;
   int count = 0;

@@ -23,12 +23,12 @@ namespace yoke::launch {
 /// Threads  the owner has one thread, since the death signal of a process depends on the thread that started it.
 class Preload {
  public:
-  /// The reason why the program cannot be preloaded, as a clause, and its ranks must be started by exec; nullopt: it
-  /// can be preloaded. The program is found as exec finds it; its file is read and never run, since a program without
-  /// libyoke_dist would run its main.
+  /// Returns nullopt if the program can be preloaded; otherwise a clause with the reason why its ranks must be started
+  /// by exec. Finds the program as exec does. Only reads its file, because a program without libyoke_dist would run its
+  /// main.
   static std::optional<std::string> why_not(const std::vector<std::string>& argv, const Environment& environment);
 
-  /// Starts the program, which then loads; poll fd(). REQUIRES: why_not() returned nullopt.
+  /// Starts the program and returns while it loads; poll fd(). REQUIRES: why_not() returned nullopt.
   /// `ranks`: those of the first attempt; the program gets the variables that they have in common.
   /// Errors  kUnavailable: no socket or no process.
   explicit Preload(const std::vector<RankPlan>& ranks);
@@ -44,7 +44,7 @@ class Preload {
   void wait(int interrupt, std::chrono::milliseconds limit);
   bool is_loading() const { return socket_ && !is_ready_; }
   bool is_ready() const { return socket_ && is_ready_; }
-  /// Why it is neither loading nor ready, as a clause: "the program has 4 threads before its main".
+  /// Why the program is neither loading nor ready, as a clause: "the program has 4 threads before its main".
   const std::string& reason() const { return reason_; }
 
   /// Forks the rank, as a child of the caller. Returns its pid, or -1 with errno as fork does; nullopt: the program is
@@ -58,13 +58,13 @@ class Preload {
 
   const std::vector<std::string> argv_;
   pid_t pid_ = -1;
-  UniqueFd process_;  ///< A pidfd, since the owner may have reaped the program already.
+  UniqueFd process_;  ///< A pidfd and not a pid, since the owner may have reaped the program already.
   UniqueFd socket_;
   bool is_ready_ = false;
   std::string reason_;
 };
 
-/// The variables that are the same in all ranks. Pure.
+/// The environment variables that are the same in all ranks. Pure.
 std::vector<std::string> common_environment(const std::vector<RankPlan>& ranks);
 
 }  // namespace yoke::launch

@@ -1,4 +1,4 @@
-// Tests of the decisions before a program is started; tests/preload tests with processes.
+// Tests of the decisions before a program is started. The tests in tests/preload start processes.
 #include "yoke/launch/process/preload.h"
 
 #include <gmock/gmock.h>

@@ -16,10 +16,10 @@ struct Message {
     kStart,  ///< value: the number of kRank messages that follow; rank: 1 if the program may be preloaded.
              ///< Descriptors: the plans (plan_codec.h) as a text, then the master's socket, if there is one.
     kRank,   ///< rank: index in the plans; value: RankStream bits. Descriptors: the stream of each bit, in order.
-    /// value: a signal for the process group of every rank, after which the ranks are to end. pid: a process group to
+    /// value: a signal for the process group of every rank, which asks the ranks to end. pid: a process group to
     /// which the terminal has already sent the signal; 0: none.
     kSignal,
-    kForward,   ///< The same, but the ranks continue.
+    kForward,   ///< Like kSignal, but the ranks are to continue.
     kKill,      ///< End everything now.
     kEndStore,  ///< End the store, which outlives the ranks.
     // guardian to node
@@ -41,7 +41,7 @@ struct Message {
 /// The standard streams that come with a kRank message; the others are /dev/null.
 enum RankStream : int32_t { kStandardInput = 1, kStandardOutput = 2, kStandardError = 4 };
 
-/// Blocks until there is room. If the peer has ended, this is not an error: the end of file shows it.
+/// Blocks until there is room. It is no error if the peer has ended: receive_message() reports that.
 /// Errors  kUnavailable: descriptors cannot be sent, since too many are in transit.
 void send_message(int fd, const Message& message, const std::vector<int>& descriptors = {});
 

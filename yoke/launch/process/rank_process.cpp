@@ -17,7 +17,7 @@ RankProcess to_rank_process(const RankPlan& plan, const StartOptions& options) {
                       .memory_nodes = plan.memory_nodes,
                       .process_group = plan.process_group,
                       .file_limit = options.file_limit};
-  if (options.master_fd >= 0) {  // added first, because the first of two variables with one name counts
+  if (options.master_fd >= 0) {  // added first: of two variables with the same name, the first one counts
     process.environment.insert(process.environment.begin(), fmt::format("YOKE_MASTER_LISTEN_FD={}", options.master_fd));
     process.inherited_fds.push_back(options.master_fd);
   }

@@ -34,8 +34,8 @@ enum class Guard { kCaller, kParent };
 /// program.
 RankProcess to_rank_process(const RankPlan& plan, const StartOptions& options);
 
-/// Starts the rank in a session of its own, or else in the plan's process group. It has default signals, and SIGKILL as
-/// its death signal in case its guardian dies. Returns the pid, or -1 with errno.
+/// Starts the rank in the plan's process group, or in a session of its own. The rank has default signal dispositions,
+/// and SIGKILL as its death signal in case its guardian dies. Returns the pid, or -1 with errno.
 /// REQUIRES: one thread; descriptors in `options` are above the three standard streams; the plan's process group, if
 /// there is one, is in the caller's session.
 pid_t start_rank(const RankPlan& plan, const StartOptions& options, Guard guard = Guard::kCaller);

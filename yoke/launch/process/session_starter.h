@@ -17,13 +17,13 @@ namespace yoke::launch {
 /// shares the launcher's process group (RankPlan::process_group), as a child of the guardian.
 ///
 /// The guardian itself must not be in that session. If it had a child in the launcher's process group and were in a
-/// different group of that session, the kernel would take it for the shell of the job. Without a real shell (`ssh -t
-/// host yoke run`), Ctrl-Z would then stop a job that nothing can continue.
+/// different group of that session, the kernel would take the guardian for the shell of the job. Without a real shell
+/// (`ssh -t host yoke run`), Ctrl-Z would then stop a job that nothing can continue.
 ///
 /// Threads  the guardian has one thread, since the death signal of the starter depends on the thread that forked it.
 class SessionStarter {
  public:
-  /// `inherited_fds`: what ranks may inherit besides the descriptors that start_rank() is given.
+  /// `inherited_fds`: descriptors that ranks may inherit besides those that start_rank() is given.
   /// REQUIRES: the caller is in the launcher's session, and blocks all signals.
   /// Errors  kUnavailable: no socket or no process.
   SessionStarter(const rlimit& file_limit, const std::vector<int>& inherited_fds);

@@ -66,7 +66,7 @@ void stop_by(int signal) {
   sigset_t only;
   sigemptyset(&only);
   sigaddset(&only, signal);
-  raise(signal);  // it is pending, since it is blocked; a SIGCONT that arrives now cancels it
+  raise(signal);  // the signal is blocked, so it stays pending; a SIGCONT that arrives now cancels it
   sigprocmask(SIG_UNBLOCK, &only, nullptr);
   sigprocmask(SIG_BLOCK, &only, nullptr);
 }

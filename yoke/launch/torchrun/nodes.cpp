@@ -25,7 +25,7 @@ struct Endpoint {
   uint16_t port = 0;  ///< The port; 0 if it is not given.
 };
 
-/// "a:1234", "a", "[::1]:1234", "::1"
+/// Parses "a:1234", "a", "[::1]:1234" or "::1".
 Endpoint parse_endpoint(const std::string& text) {
   Endpoint result{text, 0};
   const bool is_ipv6_alone = !text.starts_with('[') && std::count(text.begin(), text.end(), ':') > 1;
@@ -47,7 +47,7 @@ Endpoint parse_endpoint(const std::string& text) {
   return result;
 }
 
-/// "MIN:MAX" or "N".
+/// Parses "MIN:MAX" or "N".
 void set_number(const std::string& text, MembershipOptions& membership) {
   const auto colon = text.find(':');
   membership.min_nodes = to_number(text.substr(0, colon), "--nnodes");
@@ -104,7 +104,7 @@ void check_alone(const RunOptions& options) {
               "started one by one");
 }
 
-/// The place of this node by the variables of srun or mpirun, if one of them started this launcher on each node.
+/// The place of this node according to the variables of srun or mpirun, if either started this launcher on each node.
 std::optional<RankEnv> read_outer_launcher(const Environment& environment) {
   auto own = environment;  // without the rank variables of an outer torchrun or yoke
   for (const auto* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) own.erase(name);
@@ -189,7 +189,7 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
       throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: the job has one node, whose rank is 0",
                   *options.node_rank);
     }
-    // With one node, rank 0 serves the ranks' TCPStore at the endpoint of any rendezvous.
+    // With one node, rank 0 serves the ranks' TCPStore at the endpoint, whatever the rendezvous.
     if (!options.rdzv_endpoint.empty() && !options.standalone) {
       const auto endpoint = parse_endpoint(options.rdzv_endpoint);
       spec.master_addr = endpoint.host;

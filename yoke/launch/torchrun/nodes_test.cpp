@@ -155,7 +155,7 @@ TEST_F(RunNodes, MpirunSaysAllButTheAddress) {
        {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
        {"PMIX_NAMESPACE", "prterun-1"}});
   EXPECT_THAT(refusal(), HasSubstr("MASTER_ADDR is not set"));
-  set({{"MASTER_ADDR", "head"}, {"RANK", "9"}, {"WORLD_SIZE", "10"}});  // an outer launcher has set the last two
+  set({{"MASTER_ADDR", "head"}, {"RANK", "9"}, {"WORLD_SIZE", "10"}});  // an outer launcher has set RANK and WORLD_SIZE
   const auto result = nodes();
   EXPECT_EQ(result.is_head, true);
   EXPECT_EQ(result.membership.max_nodes, 2);
@@ -173,7 +173,7 @@ TEST_F(RunNodes, HostsAreReachedAndNotWaitedFor) {
   EXPECT_TRUE(nodes().is_elastic());
   options_.nnodes = "1:3";
   EXPECT_THAT(refusal(), HasSubstr("more nodes than the 2 hosts that are listed"));
-  options_.nnodes = "1";  // only the node that joins first would take part
+  options_.nnodes = "1";  // with one node, only the first one that joins would take part
   EXPECT_THAT(refusal(), HasSubstr("fewer nodes than the 2 hosts that are listed"));
   options_.nnodes = "";
   options_.node_rank = 0;

@@ -1,4 +1,4 @@
-// yoke/launch/torchrun/num_ranks.h -- from `-n auto|gpu|cpu|N` to a number.
+// yoke/launch/torchrun/num_ranks.h -- turns `-n auto|gpu|cpu|N` into a number.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace yoke::launch {
 
-/// Called only if the result is needed, because it starts a process and takes a second on a machine with GPUs.
+/// Counts the GPUs. Called only if needed, because it starts a process and takes a second on a machine with GPUs.
 using CountGpus = std::function<device::GpuCount()>;
 
-/// As torchrun's --nproc-per-node: auto is one rank for each GPU, or for each processor if there is no GPU.
+/// Like torchrun's --nproc-per-node: auto is one rank for each GPU, or for each processor if there is no GPU.
 /// Errors  kInvalidArgument: `text` is not a number of ranks; kFailedPrecondition: it is "gpu", and there is no GPU.
 int64_t parse_num_ranks(std::string_view text, const device::CpuCount& cpus, const CountGpus& count_gpus);
 
-/// For `yoke train` without -n: one rank for each GPU. Without a GPU one rank for each memory node, and at least two if
-/// there are two processors.
+/// For `yoke train` without -n: one rank for each GPU. Without a GPU: one rank for each memory node, but at least
+/// two if there are two processors.
 int64_t default_num_ranks(const device::CpuCount& cpus, const CountGpus& count_gpus);
 
 }  // namespace yoke::launch

@@ -60,14 +60,14 @@ struct RunOptions {
   bool preload = false;
   std::string logs_specs;
 
-  // These control how torchrun itself works; they change nothing here.
+  // These options control how torchrun itself works; yoke accepts and ignores them.
   std::string monitor_interval, start_method, event_log_handler;
 };
 
 /// The variable from which torchrun takes the default of an option: "PET_MAX_RESTARTS" for "max-restarts".
 std::string variable_of_option(std::string name);
 
-/// The facts besides the options that a launch depends on: the program, the environment, and whether this process is an
+/// The facts that a launch depends on besides its options: the program, the environment, and whether this process is an
 /// agent.
 struct Surroundings {
   std::vector<std::string> program;  ///< PROGRAM and its arguments.

@@ -61,7 +61,7 @@ LogOptions to_logs(const RunOptions& options, const Environment& environment) {
   return logs;
 }
 
-/// --bind, or the equivalent of torchrun's --numa-binding.
+/// The value of --bind, or its equivalent for torchrun's --numa-binding.
 std::string bind_of(const RunOptions& options, const Environment& environment) {
   const auto& word = options.numa_binding;
   if (word.empty()) return options.bind;
@@ -72,7 +72,7 @@ std::string bind_of(const RunOptions& options, const Environment& environment) {
                 "--bind {} and --numa-binding {} both choose the CPUs of ranks; give one of them", options.bind, word);
   }
   if (word == "node" || word == "socket") return word;
-  if (word == "exclusive") return "auto";  // its ranks get disjoint CPUs of the node that the device is on
+  if (word == "exclusive") return "auto";  // ranks get disjoint CPUs of their devices' NUMA nodes
   return "cache";                          // core-complex
 }
 

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-constexpr int64_t kNumValues = 20'000;  // 80 kB are several pages, but less than libtorch divides among threads
+constexpr int64_t kNumValues = 20'000;  // several pages (80 kB), but too few values for libtorch to use threads
 
 /// A training's state after the step `value`.
 struct Values {
@@ -82,7 +82,7 @@ class CheckpointCrashTest : public testing::Test {
     return count;
   }
 
-  /// Sets the time of the files that killed saves left to an hour ago.
+  /// Makes the temporary files that killed saves left an hour old.
   void age_temporaries() const {
     for (const auto& entry : fs::directory_iterator(folder_)) {
       if (entry.path().extension() == ".tmp") {
@@ -95,7 +95,7 @@ class CheckpointCrashTest : public testing::Test {
   const fs::path folder_ = temporary_.path();
 };
 
-// The state on disk changes only at system calls, so these moments cover all states.
+// The state on disk changes only at system calls, so kills at these moments cover all states.
 TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
   CheckpointFolder folder(folder_, {.keep = 1, .warn = fail_on_warning});
   int64_t num_stops = 0, num_old = 0, num_new = 0, most_temporaries = 0;
@@ -114,7 +114,7 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
     int status = 0;
     waitpid(child, &status, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "ptrace is not allowed here";
-    for (num_stops = 0; WIFSTOPPED(status); ++num_stops) {  // a stop before and after each system call
+    for (num_stops = 0; WIFSTOPPED(status); ++num_stops) {  // it stops before and after each system call
       if (num_stops == kill_at) {
         kill(child, SIGKILL);
       } else {
@@ -140,7 +140,7 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
   EXPECT_EQ(num_temporaries(), 0);
 }
 
-/// Kills `num_rounds` writers at random moments. `write` saves ascending steps, beginning with the given one, and
+/// Kills `num_rounds` writers at random moments. `write_steps` saves ascending steps, beginning with the given one, and
 /// reports each step that is safely on disk.
 using Tell = std::function<void(int64_t step)>;
 void kill_writers(CheckpointFolder& folder, int num_rounds,
@@ -156,7 +156,7 @@ void kill_writers(CheckpointFolder& folder, int num_rounds,
       });
     });
     saved.write_end.reset();
-    // The time is enough for a few saves.
+    // The random time after the first save is enough for a few more.
     int64_t step = 0;
     ASSERT_EQ(read(saved.read_end.value(), &step, sizeof step), static_cast<ssize_t>(sizeof step));
     const auto moment = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 10'000);
@@ -272,7 +272,7 @@ void put(const char* path, const std::string& text) {
   write_all(fd.value(), std::as_bytes(std::span(text)), path);
 }
 
-/// Enters a new mount namespace; without root, inside a user namespace in which it is root.
+/// Enters a new mount namespace. A user who is not root also enters a user namespace in which this process is root.
 bool enter_mount_namespace() {
   const auto uid = getuid();
   const auto gid = getgid();

@@ -35,7 +35,7 @@ struct Save {
   StringMap metadata;
 };
 
-/// A buffer for a tensor: contiguous, pinned if it receives from a GPU. Reuses `old` if it fits.
+/// A buffer for a tensor: contiguous, and pinned if the tensor is on a GPU. Reuses `old` if it fits.
 at::Tensor buffer_for(const at::Tensor& tensor, const at::Tensor& old) {
   const bool pinned = tensor.is_cuda();
   if (old.defined() && old.layout() == at::kStrided && old.sizes() == tensor.sizes() &&
@@ -54,7 +54,7 @@ void take_copies(TensorSlices& slices, const TensorSlices& old) {
   for (auto& slice : slices) {
     const auto tensor = slice.values;
     if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_meta() || tensor.is_quantized()) {
-      continue;  // the format refuses such a tensor with its name
+      continue;  // the format will refuse this tensor and name it
     }
     const auto found = buffers.find(slice.name);
     slice.values = buffer_for(tensor, found == buffers.end() ? at::Tensor() : found->second);
@@ -85,7 +85,7 @@ struct CheckpointFolder::Impl {
   StepFolder files;
   Warn warn;
 
-  Save copy;                           // while the writer runs, only it uses this member and the next one
+  Save copy;                           // only the writer, while it runs, uses this and the next member
   std::optional<dist::Group> channel;  // connects the ranks' writers, separately from the training's collectives
   std::thread writer;
   std::exception_ptr error;  // only the writer uses this until it is joined

@@ -28,12 +28,12 @@ struct SaveProgress {
 /// A folder of checkpoints. A run resumes from the newest intact one.
 ///
 /// Form     one file, written by rank 0, if every rank has the whole state; if parts of it are divided between ranks, a
-///          folder to which each rank writes a file. Both are loaded by the same calls, on any number of ranks.
+///          folder to which each rank writes a file. Both forms are loaded by the same calls, on any number of ranks.
 /// Promise  whatever ends a save (SIGKILL, a full disk, a power cut), the checkpoint before it remains intact. When
 ///          `save` has returned, the checkpoint is on disk.
-/// Best     chosen by a number in the metadata of the checkpoints, so a resumed run compares with those of the first
-///          run. Of two equal checkpoints, the earlier one is better. A checkpoint without the number, or with NaN, is
-///          never among the best.
+/// Best     chosen by a number in the metadata of the checkpoints, so a resumed run compares with the checkpoints of
+///          the first run. Of two equal checkpoints, the earlier one is better. A checkpoint without the number, or
+///          with NaN, is never among the best.
 /// Ranks    members that take a TrainState are collective over its Group; all ranks must see the folder.
 /// Writers only one run may write at a time: hold a FolderLock.
 class CheckpointFolder {
@@ -54,12 +54,12 @@ class CheckpointFolder {
   ///         Earlier checkpoints are unchanged, and the message names the last one.
   std::filesystem::path save(int64_t step, const TrainState& state, const StringMap& metadata = {});
 
-  /// Collective. The same, but returns when the state is copied; a separate thread writes it. The files and the
+  /// Collective. Like save(), but returns when the state is copied; a separate thread writes it. The files and the
   /// guarantees are the same. At most one save is in progress, and a second one waits for the first. To skip a save
   /// instead of waiting, check busy() before.
   /// Memory   one copy of the data that this rank writes, reused while names, shapes and dtypes stay the same. Copies
   ///          of a GPU's tensors are in pinned memory.
-  /// Errors   on all ranks: those of the previous save, which is not repeated; then no new save begins.
+  /// Errors   on all ranks: those of the previous save, which is not repeated; in this case no new save begins.
   void save_async(int64_t step, const TrainState& state, const StringMap& metadata = {});
 
   /// Waits until everything is on disk. Call it before World::shutdown, which closes the writers' connections.
@@ -75,8 +75,8 @@ class CheckpointFolder {
   /// Errors  on all ranks: all checkpoints are refused (the error is that of the newest); see also TrainState::load.
   std::optional<StoredCheckpoint> load_latest(TrainState& state) const;
 
-  /// Collective. Opens the same checkpoint without loading it. A program may need its metadata before it constructs the
-  /// parts of its state.
+  /// Collective. Opens the checkpoint that load_latest() loads. A program may need its metadata before it constructs
+  /// the parts of its state.
   std::optional<StoredCheckpoint> newest(dist::Group& group) const;
 
   /// The steps of all checkpoints, intact or not, ascending. A new run should check this first: a later checkpoint of
@@ -84,7 +84,7 @@ class CheckpointFolder {
   std::vector<int64_t> steps() const;
 
   /// The step of the best checkpoint by `metric`, which read_checkpoint(path_of(step)) opens; nullopt if no checkpoint
-  /// has the number. Reads only the headers.
+  /// has this number. Reads only the headers.
   std::optional<int64_t> best_step() const;
 
   std::filesystem::path path_of(int64_t step) const;

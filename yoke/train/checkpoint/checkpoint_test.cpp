@@ -227,7 +227,7 @@ TEST_F(CheckpointTest, KeepsTheLastOnesAndWhatIsNotItsOwn) {
   CheckpointFolder folder(folder_, {.keep = 2});
   overwrite(folder_ / "notes.txt", "");
   overwrite(folder_ / "checkpoint-5.safetensors", "");
-  save(folder, 900);  // from an earlier run
+  save(folder, 900);  // a checkpoint of an earlier run
   for (int64_t step = 1; step <= 4; ++step) save(folder, step);
   EXPECT_THAT(folder.steps(), ElementsAre(3, 4, 900));
   save(folder, 4, 5);  // a save of the same step replaces the file
@@ -245,13 +245,13 @@ TEST_F(CheckpointTest, KeepsTheBestBesideTheLast) {
   CheckpointFolder smallest(folder_ / "a", {.keep = 1, .keep_best = 2, .metric = "loss"});
   EXPECT_FALSE(smallest.best_step());
   save_all(smallest);
-  EXPECT_THAT(smallest.steps(), ElementsAre(3, 7, 8));  // 3 and 6 are equal, so the earlier is kept
+  EXPECT_THAT(smallest.steps(), ElementsAre(3, 7, 8));  // 3 and 6 are equally good, so the earlier one is kept
   EXPECT_EQ(smallest.best_step(), 7);
   CheckpointFolder largest(folder_ / "b", {.keep = 2, .keep_best = 1, .metric = "loss", .best = Best::kLargest});
   save_all(largest);
   EXPECT_THAT(largest.steps(), ElementsAre(7, 8));  // the best checkpoint is among the newest
   EXPECT_EQ(largest.best_step(), 8);
-  // A value that cannot be compared later is refused at the save. A checkpoint without the number is accepted, but is
+  // A value that cannot be compared later is refused at the save. A checkpoint without the metric is accepted, but is
   // never among the best.
   for (const std::string text : {"", "bad", "+1", " 0.1", "0,5", "1e-3f"}) {
     EXPECT_EQ(error_of([&] { save(largest, 9, {{"loss", text}}); }).code(), ErrorCode::kInvalidArgument) << text;
@@ -301,7 +301,7 @@ TEST_F(CheckpointTest, RefusesItsOwnNamesAndNegativeSteps) {
             }).code(),
             ErrorCode::kInvalidArgument);
   EXPECT_TRUE(names().empty());
-  fakes::run_ranks(1, [&](dist::World& world) {  // a bool with other bytes is saved as a valid one
+  fakes::run_ranks(1, [&](dist::World& world) {  // a bool whose byte is 7 is saved as a valid bool
     auto flags = at::full({3}, 7, at::kByte).view(at::kBool), undefined = at::Tensor();
     TrainState state(world);
     CheckpointFolder bools(folder_ / "bools");

@@ -40,8 +40,8 @@ struct Unmatched {
   std::vector<std::string> unexpected;  ///< In the source, but not in the module.
 };
 
-/// The same for a model with a new part, such as a head: copies the tensors that both sides have and leaves the rest
-/// unchanged. Returns what did not match, for the caller to check.
+/// Like load_module, for a model with a new part, such as a head: copies the tensors that both sides have and leaves
+/// the rest unchanged. Returns what did not match, for the caller to check.
 /// Errors  kInvalidArgument naming a tensor that differs in shape or dtype; then nothing is copied.
 Unmatched load_matching(const TensorSource& source, torch::nn::Module& module);
 Unmatched load_matching(TensorMap from, torch::nn::Module& module);

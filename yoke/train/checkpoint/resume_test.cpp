@@ -90,7 +90,7 @@ TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
       training.run_to(kStop, world);
       CheckpointFolder folder(path);
       folder.save_async(training.step, training.state(world));
-      training.run_to(kEnd, world);  // while the checkpoint is written
+      training.run_to(kEnd, world);  // continues while the checkpoint is written
       folder.finish();
       auto generator = training.augmentation;
       next_numbers[static_cast<size_t>(world.rank())] = at::rand({3}, generator);

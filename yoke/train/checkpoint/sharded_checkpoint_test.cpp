@@ -82,7 +82,7 @@ class ShardedCheckpointFiles : public testing::Test {
     return "nothing was thrown";
   }
 
-  /// Loads on two ranks, checks the values, and returns the step; -1 if there is none.
+  /// Loads on two ranks, checks the values, and returns the step; -1 if there is no checkpoint.
   int64_t load(const Warn& warn = [](const std::string& message) { ADD_FAILURE() << message; }) const {
     std::atomic<int64_t> step = -1;
     run_ranks(2, [&](World& world) {
@@ -213,7 +213,7 @@ TEST_F(ShardedCheckpointFiles, ASaveThatFailsLeavesTheOneBeforeAndSaysSoOnAllRan
   EXPECT_EQ(refusal(), "nothing was thrown");
   EXPECT_EQ(shards().size(), 2u) << "the failed save's files are gone";
   write(folder_ / "shard-0123456789abcdef-00000-of-00001.safetensors", "of a save that was killed");
-  run_ranks(2, [&](World& world) {  // removed before anything is written, to make room
+  run_ranks(2, [&](World& world) {  // first removes that shard, to make room
     auto own = slices(world, 2);
     if (world.rank() == 1) own.push_back({"z", {1}, 0, at::zeros({1}, at::kComplexDouble)});
     EXPECT_THROW(write_to(world, folder_, 2, own), Error);
@@ -283,7 +283,7 @@ TEST_F(ShardedCheckpointFiles, TheLastAndTheBestAreKept) {
   EXPECT_EQ(read_whole(read_checkpoint(folder.path_of(2)).source).at("s").item<int64_t>(), 2);
 
   const auto killed = folder_ / "checkpoint-000000000009", own = folder_ / "checkpoint-000000000008";
-  fs::create_directories(killed);  // as a killed save leaves it
+  fs::create_directories(killed);  // a folder as a killed save leaves it
   write(killed / "shard-0123456789abcdef-00000-of-00002.safetensors", "torn");
   fs::create_directories(own);
   write(own / "notes.txt", "somebody's");
@@ -341,7 +341,7 @@ TEST_F(ShardedCheckpointFiles, RanksThatSeeOtherFoldersOrStepsAreTold) {
   });
   EXPECT_EQ(CheckpointFolder(own).steps(), (std::vector<int64_t>{1})) << "the good one is not pruned";
   EXPECT_EQ(read_checkpoint(CheckpointFolder(own).path_of(1)).num_shards, 2);
-  run_ranks(2, [&](World& world) { save_on(world, other, 1); });  // another save of the same step
+  run_ranks(2, [&](World& world) { save_on(world, other, 1); });  // a different save of the same step
   run_ranks(2, [&](World& world) {
     Tensors tensors(world, -1);
     auto state = tensors.state(world);

@@ -111,7 +111,7 @@ void remove_other_files(const fs::path& folder, const std::set<std::string>& kee
 
 struct Index {
   int64_t step = 0;
-  std::string save;                ///< The id of its save, which its shards contain too.
+  std::string save;                ///< The id of the save, which the shards contain too.
   std::vector<std::string> files;  ///< Names of the shards, by rank.
   StringMap metadata;
 };
@@ -180,7 +180,7 @@ void write_sharded(dist::Group& group, const fs::path& folder, int64_t step, con
   } catch (const std::exception&) {
     std::error_code ignored;
     fs::remove(shard, ignored);   // so that failed attempts do not fill the disk further
-    fs::remove(folder, ignored);  // succeeds on the last rank if nothing else is there
+    fs::remove(folder, ignored);  // succeeds on the last rank if the folder is empty
     throw;
   }
   on_all_ranks(group, what, [&] {
@@ -220,7 +220,7 @@ struct Shards {
   struct Stored {
     at::ScalarType dtype;
     std::vector<int64_t> shape;
-    std::vector<Piece> pieces;  ///< The pieces that cover it, in order.
+    std::vector<Piece> pieces;  ///< The pieces that cover the tensor, in order.
   };
 
   fs::path folder;

@@ -30,8 +30,8 @@ struct CheckpointFolderOptions {
   Warn warn = warn_on_stderr;  ///< Called on rank 0 for refused checkpoints and for parts that were left out.
 };
 
-/// `checkpoint-<12 digits>.safetensors`, or a folder `checkpoint-<12 digits>`, which is complete if it contains an
-/// index.
+/// Holds checkpoints: files `checkpoint-<12 digits>.safetensors`, and folders `checkpoint-<12 digits>`, which are
+/// complete if they contain an index.
 class StepFolder {
  public:
   /// Errors kInvalidArgument: the options are not valid.

@@ -20,7 +20,7 @@ struct StoredCheckpoint {
   int64_t num_shards = 0;  ///< Number of ranks that wrote a folder; 0 for a file.
   StringMap metadata;      ///< The user's metadata.
   StringMap marks;         ///< The format's own metadata, whose names begin with "yoke.".
-  /// Reads from mapped files, which it keeps open. A tensor in a shard is checked when it is read: kDataLoss.
+  /// Reads from mapped files, which it keeps open. A tensor in a shard is checked when read (kDataLoss).
   TensorSource source;
 
   /// The tensors of a part, under their names in it.

@@ -30,13 +30,13 @@ struct TensorSlice {
 };
 using TensorSlices = std::vector<TensorSlice>;
 
-/// The slice of a tensor that this rank holds: its elements of the whole for a sharded model's parameter or a part
-/// (sharding.h), otherwise all.
+/// The slice of a tensor that this rank holds: some of its elements if `tensor` is a sharded model's parameter or a
+/// part (sharding.h), otherwise all of them.
 TensorSlice slice_of(std::string name, const at::Tensor& tensor);
 TensorSlices slices_of(const NamedTensors& tensors);
 
-/// Pure. Which rank provides which elements of each tensor, computed from what every rank holds. Elements that several
-/// ranks hold are assigned to the lowest one.
+/// Pure. Says which rank provides which elements of each tensor, computed from what every rank holds. Elements that
+/// several ranks hold are assigned to the lowest of them.
 struct PlannedTensor {
   struct Part {
     int64_t rank = 0, first = 0, length = 0;

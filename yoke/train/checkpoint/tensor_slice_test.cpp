@@ -52,7 +52,7 @@ TensorMap some_tensors() {
   return tensors;
 }
 
-/// Compares NaN and -0 by their bits too.
+/// Compares all values by their bits, also NaN and -0.
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
          at::equal(a.reshape({-1}).view(at::kByte), b.reshape({-1}).view(at::kByte));
@@ -63,7 +63,7 @@ TEST(TensorSlices, AreWholeAgainToTheLastBit) {
   for (const int64_t size : {1, 2, 4}) {
     fakes::run_ranks(size, [&](dist::World& world) {
       auto parts = divide(tensors, world.rank(), world.size());
-      parts.emplace_back("replica", at::full({2}, 3.0));  // on all ranks
+      parts.emplace_back("replica", at::full({2}, 3.0));  // whole on all ranks
       if (world.rank() == world.size() - 1) parts.emplace_back("last", at::full({2}, 4.0));
       const auto gathered = gather_tensors(world, parts);
       if (world.rank() != 0) {

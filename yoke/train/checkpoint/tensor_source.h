@@ -39,7 +39,7 @@ TensorMap read_whole(const TensorSource& source);
 
 int64_t num_elements(const std::vector<int64_t>& shape);
 
-/// "Float [2, 3]", as in describe.h.
+/// Returns a text such as "Float [2, 3]"; see describe.h.
 std::string describe(at::ScalarType dtype, const std::vector<int64_t>& shape);
 
 }  // namespace yoke::train

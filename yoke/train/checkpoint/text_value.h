@@ -17,7 +17,7 @@ std::string text_of(Integer value) {
   return std::to_string(value);
 }
 
-/// Errors kDataLoss, with `name`.
+/// Throws kDataLoss, with `name`.
 [[noreturn]] void refuse_text(const std::string& name, const std::string& text);
 
 /// Parses `text`. Errors: kDataLoss, with `name`: the text is not such a value.

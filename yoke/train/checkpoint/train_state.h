@@ -1,4 +1,4 @@
-// yoke/train/checkpoint/train_state.h -- registers everything that a resumed run needs under names.
+// yoke/train/checkpoint/train_state.h -- gives names to everything that a resumed run needs.
 //
 //     train::TrainState state(group);
 //     state.add("model", net).add("optimizer", optimizer).add("loader", loader).add("loss", loss_mean);
@@ -53,12 +53,12 @@ concept HasPosition = requires(Part& part) {
 /// Whether a resumed run adopts the checkpoint's number of threads, or keeps its own and warns that bits may differ.
 enum class ThreadRule { kAdopt, kWarn };
 
-/// The parts of a training under names. It refers to the parts, which must outlive it. Parts a module, its holder or
-/// its wrapper; an optimizer or another object with a state_dict; meters; loaders; a generator; tensors; numbers, flags
-/// and texts. Sharded parts that are divided between ranks (a FullyShardedDataParallel's model, a ShardedOptimizer) are
-/// saved and loaded by the same calls as parts that every rank holds whole, also if the number of ranks changes. By
-/// rank generators, meters and thread counts differ between ranks. If the number of ranks has changed, each rank that
-/// the checkpoint knows loads its own, with a warning, and rank 0 loads the sums of all meters.
+/// The parts of a training under names. It refers to the parts, which must outlive it. A part may be a module, its
+/// holder or its wrapper; an optimizer or an object with a state_dict; meters; a loader; a generator; tensors; a
+/// number, a flag or a text. Parts that are divided between ranks (a FullyShardedDataParallel's model, a
+/// ShardedOptimizer) are saved and loaded by the same calls as parts that every rank holds whole, also if the number of
+/// ranks changes. Generators, meters and thread counts differ between ranks. If the number of ranks has changed, ranks
+/// that the checkpoint knows load their generators and thread counts, with a warning, and rank 0 the sums of meters.
 /// Ranks     all ranks add the same parts. Parts that are equal on all ranks (an optimizer's state, a number) are saved
 ///           from rank 0.
 class TrainState {
@@ -137,7 +137,7 @@ class TrainState {
   struct StateDict {
     std::function<TensorMap()> save;
     std::function<void(const TensorMap&)> load;
-    /// Returns the tensors to which states named "KIND.NAME" belong: a state with the shape of NAME is divided like
+    /// Returns the tensors to which the states named "KIND.NAME" belong: a state with the shape of NAME is divided like
     /// NAME. Null if no state is divided.
     std::function<NamedTensors()> layout;
   };

@@ -40,7 +40,7 @@ torch::nn::Sequential network(int64_t width) {
 
 void fail_when_warned(const std::string& message) { ADD_FAILURE() << message; }
 
-/// The content of a checkpoint of the state, without writing one.
+/// The content that a checkpoint of the state would have, without writing it.
 StoredCheckpoint stored(const TrainState& state) {
   auto snapshot = state.snapshot();
   TensorMap tensors;
@@ -109,7 +109,7 @@ TEST(TrainState, ADifferentModuleIsRefusedByNameAndLeftAlone) {
 
     auto tensors = tensors_of(checkpoint);
     tensors.erase("model/conv.weight");
-    tensors["modelling"] = at::zeros({1});  // a different part
+    tensors["modelling"] = at::zeros({1});  // not in the part "model", but in a part "modelling"
     checkpoint.source = source_of(tensors);
     EXPECT_THAT(load(same), HasSubstr("the first difference is 'conv.weight', which it lacks"));
     tensors["model/conv.weight"] = at::zeros({4, 3, 3, 3});
@@ -210,7 +210,7 @@ TEST(TrainState, EachRankGoesOnWithItsOwnNumbers) {
     state_of<at::Generator>(world, {"augment", generator}).load(saved, fail_when_warned);
     EXPECT_TRUE(at::rand({5}, generator).equal(expected[static_cast<size_t>(world.rank())]));
   });
-  // With a different number of ranks there is one warning, and no rank takes a different rank's stream.
+  // With a different number of ranks there is one warning, and no rank takes the random numbers of a different rank.
   fakes::run_ranks(4, [&](dist::World& world) {
     auto generator = at::detail::createCPUGenerator(99);
     std::vector<std::string> warnings;

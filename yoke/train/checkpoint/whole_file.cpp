@@ -41,8 +41,8 @@ uint32_t crc_of(std::span<const std::byte> bytes, uint32_t crc = 0) {
 
 std::string crc_text(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
-/// The position in the header of the value of one of our fields. A caller's text cannot look like such a field, because
-/// its quotes are escaped.
+/// The position in the header at which the value of one of our fields begins. A caller's text cannot look like such a
+/// field, because the quotes in it are escaped.
 size_t find_value(std::string_view header, std::string_view key) {
   const auto lead = fmt::format("\"{}\":\"", key);
   const size_t at = header.find(lead);
@@ -112,7 +112,7 @@ void write_whole_file(const fs::path& path, int64_t step, const TensorMap& tenso
                    {std::string(kDataCrcKey), std::string(kNoCrc)},
                    {std::string(kHeaderCrcKey), std::string(kNoCrc)}});
   auto layout = lay_out_safetensors(tensors, metadata);
-  UniqueFd mark;  // held until after the rename, before which replace_file closes its own descriptor
+  UniqueFd mark;  // held until after the rename; replace_file closes its descriptor earlier
   try {
     replace_file(path, [&](int fd) {
       mark = mark_in_use(fd);

@@ -59,7 +59,7 @@ class Pool : public BatchMemory, public std::enable_shared_from_this<Pool> {
     size_t size = 0;
   };
 
-  // Strides of a batch do not depend on its number of rows, even where a dimension is 1.
+  // The strides of a batch do not depend on its number of rows, even if a dimension is 1.
   static std::vector<int64_t> strides_of(at::IntArrayRef sizes, at::MemoryFormat format) {
     if (format == at::MemoryFormat::ChannelsLast) {
       return {sizes[1] * sizes[2] * sizes[3], 1, sizes[3] * sizes[1], sizes[1]};
@@ -69,7 +69,7 @@ class Pool : public BatchMemory, public std::enable_shared_from_this<Pool> {
     return strides;
   }
 
-  // A kept block of at most twice the size, or a new one; without memory, a block without bytes.
+  // Returns a kept block of at most twice the size, or a new one; if no memory is left, a block without bytes.
   Block take(size_t num_bytes) {
     {
       const std::lock_guard lock(mutex_);
@@ -90,7 +90,7 @@ class Pool : public BatchMemory, public std::enable_shared_from_this<Pool> {
     const std::lock_guard lock(mutex_);
     if (kept_.size() == kept_.capacity()) {
       if (kept_.empty()) return;
-      kept_.erase(kept_.begin());  // the one that was not used for the longest time
+      kept_.erase(kept_.begin());  // the least recently used block
     }
     kept_.push_back(std::move(block));
   }

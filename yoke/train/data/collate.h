@@ -21,13 +21,13 @@ namespace yoke::train {
 /// Errors  kInvalidArgument: shapes or dtypes differ; names the first sample that differs from the first one.
 at::Tensor stack(const BatchRequest& request, const std::vector<at::Tensor>& tensors);
 
-/// Copies tensors [length, ...] into one tensor [n, longest, ...] and fills what is left with `value`.
+/// Copies tensors [length, ...] into one tensor [n, longest, ...] and fills the rows of shorter ones with `value`.
 /// Errors  as stack, for all dimensions but the first.
 at::Tensor pad(const BatchRequest& request, const std::vector<at::Tensor>& tensors, double value = 0);
 
 /// The collate function of a Loader for which none is given. A batch of tensors [...] is a tensor [n, ...]; of numbers,
-/// a tensor [n], int64 for integers of any size; of Sample, a Batch; of pairs, tuples and strings, the pair or tuple of
-/// their batches and a vector. A collate function of yours is `batch operator()(const BatchRequest&,
+/// a tensor [n], int64 for integers of any size; of Sample, a Batch; of pairs or tuples, the pair or tuple of their
+/// batches; of strings, a vector. A collate function of yours is `batch operator()(const BatchRequest&,
 /// std::vector<sample>) const`; it is called on several threads at a time.
 struct Stack {
   at::Tensor operator()(const BatchRequest& request, const std::vector<at::Tensor>& samples) const {
@@ -121,8 +121,8 @@ void for_each_tensor(std::tuple<T...>& tuple, const TensorFunction& f) {
   std::apply([&](auto&... values) { (for_each_tensor(values, f), ...); }, tuple);
 }
 
-/// The number of samples in a batch: dimension 0 of the last tensor in it that has dimensions, which is the target of a
-/// Batch. 0 for a batch without tensors.
+/// The number of samples in a batch: dimension 0 of the last tensor in it that has dimensions (in a Batch, the
+/// target). 0 for a batch without tensors.
 template <class AnyBatch>
 int64_t num_samples(AnyBatch& batch) {
   int64_t result = 0;

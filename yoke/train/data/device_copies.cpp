@@ -12,7 +12,7 @@ DeviceCopies::DeviceCopies(c10::Device device)
 void DeviceCopies::start(const Batch& batch) {
   const c10::StreamGuard guard(stream_);
   batch([&](at::Tensor& tensor) {
-    // A source or a collate function may have made it in other memory, from which a copy would block.
+    // A source or a collate function may have made the tensor in memory that is not pinned; copying it would block.
     if (!tensor.is_pinned() && tensor.device().is_cpu()) tensor = tensor.pin_memory();
     tensor = tensor.to(device_, /*non_blocking=*/true);
   });
@@ -23,7 +23,7 @@ void DeviceCopies::start(const Batch& batch) {
 void DeviceCopies::finish(const Batch& batch) {
   const auto current = streams_.getStream(device_);
   copied_->block(current);
-  // The memory belongs to the stream of the copies. The allocator must know who else uses it.
+  // The memory belongs to the stream of the copies. The allocator must know that the current stream uses it too.
   batch([&](at::Tensor& tensor) { streams_.recordDataPtrOnStream(tensor.storage().data_ptr(), current); });
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint8_t kUnsignedByte = 0x08;
 constexpr int kMaxDimensions = 8;
-constexpr int64_t kMaxDeflateRatio = 1032;  // zlib's documentation: a long run of one byte, 1030.3 to 1
+constexpr int64_t kMaxDeflateRatio = 1032;  // zlib's documentation gives 1030.3 for a long run of one byte
 
 template <typename... Args>
 Error damaged(std::string_view name, fmt::format_string<Args...> format, Args&&... args) {
@@ -130,7 +130,7 @@ at::Tensor require_images(const at::Tensor& images, const std::filesystem::path&
 
 std::filesystem::path find(const std::filesystem::path& dir, const std::string& name) {
   for (const auto& candidate : {dir / (name + ".gz"), dir / name}) {
-    std::error_code unknown;  // if it may not be checked, reading it reports the error
+    std::error_code unknown;  // if the check fails, reading the file reports the error
     if (std::filesystem::exists(candidate, unknown) || unknown) return candidate;
   }
   throw Error(ErrorCode::kNotFound,

@@ -12,20 +12,20 @@ namespace yoke::train {
 
 /// Reads an IDX file of unsigned bytes, plain or gzipped, as a uint8 tensor with the dimensions in its header. The file
 /// must match its header exactly: no byte is missing or extra, and gzip's checksums are right.
-/// Errors  kNotFound and others as errno says; kDataLoss for any other file. All name the path; kDataLoss says what was
-///         expected and what was found. Sizes in a header are checked before memory is allocated for them.
+/// Errors  kNotFound and others as errno says; kDataLoss for any other file. Every message has the path; that of
+///         kDataLoss also what was expected and found. A header's sizes are checked before memory is allocated.
 /// Source the format: http://yann.lecun.com/exdb/mnist/, "FILE FORMATS".
 at::Tensor read_idx(const std::filesystem::path& path);
 
-/// The same for bytes in memory; errors give `name` as the path.
+/// Like read_idx, for bytes in memory; errors give `name` as the path.
 at::Tensor decode_idx(std::string_view bytes, std::string_view name);
 
-/// Where Debian's package dataset-fashion-mnist puts its files.
+/// The folder in which Debian's package dataset-fashion-mnist puts its files.
 inline constexpr std::string_view kFashionMnistDir = "/usr/share/datasets/fashion-mnist";
 
 struct FashionMnist {
   Samples train;  ///< data uint8 [60000, 1, 28, 28]; target int64 [60000], 0 to 9.
-  Samples test;   ///< The same for 10000.
+  Samples test;   ///< The same for 10000 images.
 };
 
 /// Reads {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz, or the same without .gz. MNIST and its other replacements,

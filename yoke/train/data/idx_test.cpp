@@ -105,7 +105,7 @@ TEST(Idx, RefusesForeignFiles) {
   EXPECT_THAT(refusal(std::string("\0\0\x08\xff", 4) + std::string(2000, '\1')), HasSubstr("number of dimensions"));
 }
 
-// Sizes that no file could hold are refused before they are allocated: these would be up to 2^128 bytes.
+// Sizes that no file could hold are refused before they are allocated: these headers announce up to 2^128 bytes.
 TEST(Idx, RefusesHostileHeaders) {
   const std::vector<std::vector<uint32_t>> hostile = {
       {0xffffffff}, {0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0}, {0, 0xffffffff}};

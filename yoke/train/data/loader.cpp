@@ -66,7 +66,7 @@ struct LoaderBase::Impl {
         slots(static_cast<size_t>(options.num_prefetch)) {
     samples_per_batch = options.batch_size * share.num_ranks;
     if (options.device->is_cpu()) {
-      memory = detail::batch_memory(2 * (options.num_prefetch + 2));  // batches of two tensors are the common case
+      memory = detail::batch_memory(2 * (options.num_prefetch + 2));  // most batches have two tensors
     } else {
       check_that(
           functions.for_each_tensor != nullptr,
@@ -87,7 +87,7 @@ struct LoaderBase::Impl {
     for (auto& worker : workers) worker.join();
   }
 
-  // A batch, or why there is none.
+  // A batch, or the error for which there is none.
   struct Slot {
     bool ready = false;
     Made batch;
@@ -125,7 +125,7 @@ struct LoaderBase::Impl {
 
   void work() {
     pthread_setname_np(pthread_self(), "yoke-loader");
-    // Pinned memory belongs to a GPU's context, and a new thread would use that of the first GPU.
+    // Pinned memory belongs to a GPU's context, and a new thread would use the first GPU's context.
     c10::OptionalDeviceGuard guard;
     std::exception_ptr no_device;
     try {
@@ -151,7 +151,7 @@ struct LoaderBase::Impl {
   void start_workers() {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals go to the threads that wait for them
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // the caller's threads receive the signals
     try {
       while (static_cast<int64_t>(workers.size()) < options.num_workers) workers.emplace_back([this] { work(); });
     } catch (const std::exception& error) {
@@ -163,7 +163,7 @@ struct LoaderBase::Impl {
   }
 
   int64_t begin(Order new_order, int64_t count, int64_t epoch_number, int64_t first_batch, int64_t num_batches) {
-    start_workers();  // first, because after a failure there must be no batches
+    start_workers();  // first, because if this fails there must be no batches
     {
       std::unique_lock lock(mutex);
       end = next_made;  // no further batch of the old order is begun
@@ -182,8 +182,8 @@ struct LoaderBase::Impl {
     return ++num_starts;
   }
 
-  /// The next batch, in the memory in which it was made. Without one, the result is not ready: at the end, and where
-  /// `may_wait` is false, while no worker has made it.
+  /// The next batch, in the memory in which it was made. The result is not ready if there is no next batch, or if
+  /// `may_wait` is false and no worker has made the batch yet.
   Slot take(bool may_wait) {
     if (options.num_workers == 0) {
       if (next_taken == end || !may_wait) return {};
@@ -201,7 +201,7 @@ struct LoaderBase::Impl {
     return taken;
   }
 
-  /// The same, and starts its copy to the GPU.
+  /// Like take(), and starts the batch's copy to the GPU.
   Slot take_to_device(bool may_wait) {
     auto slot = take(may_wait);
     if (!copies || !slot.batch) return slot;
@@ -249,22 +249,22 @@ struct LoaderBase::Impl {
   std::optional<detail::DeviceCopies> copies;  // for a GPU
 
   // Only the caller's thread uses these.
-  int64_t epoch = 0;       // the epoch begun last, or the one after it if next() has returned its end
+  int64_t epoch = 0;       // the epoch begun last, or the one after it if next() has returned the end
   int64_t num_starts = 0;  // number of orders begun
-  bool is_epoch = false;   // an epoch was begun last, and next() has not returned its end
+  bool is_epoch = false;   // an epoch was begun last, and next() has not returned the end
   int64_t next_given = 0;  // number of the batch that next() returns
-  Slot copied;             // the batch after it, if its copy to the GPU was started
+  Slot copied;             // the batch after that one, if its copy to the GPU was started
   std::vector<BadSample> bad_samples;
   std::optional<LoaderPosition> resumed;
 
   // These change only while no worker is busy.
-  Order order;                 // of this rank
-  int64_t num_indices = 0;     // positions in it
+  Order order;                 // the order of this rank's samples
+  int64_t num_indices = 0;     // positions in `order`
   int64_t epoch_of_order = 0;  // -1: an order that the caller gave
 
   std::mutex mutex;  // guards the members below
   std::condition_variable has_work, has_batch;
-  std::vector<Slot> slots;  // batch n uses slot n modulo their number
+  std::vector<Slot> slots;  // batch n uses slot n modulo the number of slots
   int64_t next_made = 0;    // number of the batch that the next free worker makes
   int64_t next_taken = 0;   // number of the batch whose slot is freed next
   int64_t end = 0;

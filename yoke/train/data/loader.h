@@ -41,20 +41,20 @@ struct LoaderOptions {
   uint64_t seed = 0;  ///< Determines each epoch's order and augmentation. It must be the same on all ranks, or they see
                       ///< overlapping samples.
   bool exact = false;  ///< Every sample appears exactly once, for evaluation: see DistributedSamplerOptions.
-  /// Every batch is full and no sample appears twice in an epoch: the last samples of its order are left out.
+  /// Every batch is full and no sample appears twice in an epoch: the last samples of the epoch's order are left out.
   bool drop_last = false;
   std::optional<Sampler> sampler;  ///< Gives the order instead of `shuffle`; see sampler.h.
-  int64_t num_workers = 1;         ///< Threads that make batches; with 0, next() makes them. The batches are the same.
-  int64_t num_prefetch = 4;        ///< Batches ready or in progress, at least 1; additional workers are idle.
-  /// So many samples of an epoch may be impossible to read. They are left out of their batches and counted, see
-  /// LoaderBase::bad_samples(); one more is an error.
+  int64_t num_workers = 1;         ///< Threads that make batches. With 0, next() makes the same batches.
+  int64_t num_prefetch = 4;        ///< Batches ready or in progress, at least 1; more workers than this are idle.
+  /// The number of samples in an epoch that may be impossible to read. They are left out of their batches and listed
+  /// by LoaderBase::bad_samples(); one more is an error.
   int64_t max_bad_samples = 0;
   /// The device of the batches. The default is the World's device, or the CPU without a World.
   std::optional<c10::Device> device;
 
   // For Samples only. Other sources have options of their own.
   std::optional<Normalization> normalization;  ///< For uint8 data; if unset, data are copied unchanged.
-  at::ScalarType dtype = at::kFloat;           ///< Of normalised data: kFloat, kBFloat16 or kHalf, rounded to nearest.
+  at::ScalarType dtype = at::kFloat;           ///< For normalised data: kFloat, kBFloat16 or kHalf, rounded to nearest.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;  ///< Or ChannelsLast, for data [N, C, H, W].
 };
 
@@ -62,8 +62,8 @@ struct LoaderOptions {
 struct LoaderPosition {
   int64_t epoch = 0;
   int64_t batch = 0;  ///< Number of the next batch; while the last batch is in use, the number of batches.
-  /// Samples per batch over all ranks. A loader with another number continues from the same sample; 0 means that the
-  /// number is the same.
+  /// Samples per batch over all ranks. A loader with a different number continues from the same sample. 0: the
+  /// loader's own number.
   int64_t samples_per_batch = 0;
 };
 
@@ -77,7 +77,7 @@ struct BadSample {
   std::string error;
 };
 
-/// What all loaders have in common. It makes batches of an unknown type by the functions of Loader.
+/// The base of all loaders. It does not know the type of a batch: functions of Loader make the batches.
 class LoaderBase {
  public:
   LoaderBase(LoaderBase&&) noexcept;
@@ -89,8 +89,8 @@ class LoaderBase {
   int64_t num_batches(int64_t num_indices) const;
 
   /// In the loop over an epoch, this is that epoch and the batch after the one in use. After the loop, it is the
-  /// beginning of the next epoch. So a training resumed from a checkpoint continues with the first batch that it was
-  /// not trained on.
+  /// beginning of the next epoch. So a training resumed from a checkpoint continues with the first batch that it has
+  /// not been trained on.
   LoaderPosition position() const;
 
   /// The next `epoch(position.epoch)` begins at `position.batch`, and position() is `position` until then.
@@ -110,7 +110,7 @@ class LoaderBase {
   /// Without `world`, one process sees all samples.
   LoaderBase(Functions functions, const dist::Group* world, const LoaderOptions& options);
 
-  /// Each returns the number of the order begun.
+  /// These functions return a number that identifies the order begun.
   int64_t begin_epoch(int64_t epoch);
   int64_t begin(std::vector<int64_t> indices, int64_t first_batch);
   Made next_made();                        ///< Null at the end.
@@ -176,12 +176,12 @@ struct BatchOf<Samples, Collate> {
 ///          - `sample(int64_t index) const` or `sample(int64_t index, SampleRandom& random) const`, which returns a
 ///            sample of any type; `Collate` makes batches of them,
 ///          - `batch(const BatchRequest&) const`, which returns a whole batch.
-///          Workers call it at the same time. What it throws is the error of that sample.
+///          Workers call it at the same time. What it throws becomes the error of that sample.
 /// Memory   a batch stays valid and unchanged while a tensor or a view of it exists, even after the loader is
 ///          destroyed. Then its memory is reused for a later batch.
-/// GPUs     a worker makes the batch in pinned memory. The copy of the next batch runs on a stream of its own beside
-/// the
-///          work on the one in use; the caller's current stream waits for it, so no synchronisation is needed.
+/// GPUs     a worker makes the batch in pinned memory. The copy of the next batch runs on a stream of its own while
+///          the caller uses the one before; the caller's current stream waits for the copy, so no synchronisation is
+///          needed.
 /// Threads  one caller. Workers start with the first batches. They receive no signals. Batches of Samples do not use
 ///          libtorch's thread pool.
 /// Errors   if a batch cannot be made, the `next` that should return it throws.
@@ -193,7 +193,7 @@ class Loader : public LoaderBase {
 
   /// For one process, which sees all samples.
   /// Errors  kInvalidArgument: samples are not contiguous or not on the CPU, the numbers of samples and targets differ,
-  ///         or options do not fit them; kFailedPrecondition: a GPU is requested, but libtorch sees none.
+  ///         or options do not fit the samples; kFailedPrecondition: a GPU is requested, but libtorch sees none.
   Loader(Source source, const LoaderOptions& options, Collate collate = {})
       : LoaderBase(functions(std::move(source), std::move(collate), options), nullptr, options) {}
   /// For this rank of `world`, which gets its share of every epoch's samples, as a DistributedSampler divides them. Not
@@ -206,7 +206,7 @@ class Loader : public LoaderBase {
   /// Errors  kInvalidArgument: a negative epoch; kUnavailable: the system has no more threads. Then nothing is begun.
   Batches epoch(int64_t epoch) { return {*this, begin_epoch(epoch)}; }
 
-  /// The same for an order that the caller gives: batches of `indices`, each in [0, N), from batch `first_batch` on.
+  /// Like epoch() for a given order: batches of `indices`, each in [0, N), from batch `first_batch` on.
   /// Such an order belongs to no epoch, and position() does not count its batches.
   /// Errors  as epoch(); kInvalidArgument: an index is out of range, or first_batch is outside [0, number of batches].
   Batches start(std::vector<int64_t> indices, int64_t first_batch = 0) {
@@ -287,7 +287,7 @@ class Loader<Source, Collate>::Batches {
   }
 
   Loader* loader_;
-  int64_t number_;  ///< Number of the order that the loader had begun.
+  int64_t number_;  ///< Identifies the order that the range belongs to.
   std::optional<typename Loader::value_type> current_;
 };
 

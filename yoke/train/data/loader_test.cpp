@@ -137,10 +137,10 @@ std::vector<int64_t> targets(const Batch& batch) {
   return {batch.target.const_data_ptr<int64_t>(), batch.target.const_data_ptr<int64_t>() + batch.target.numel()};
 }
 
-// The target of a sample is its index, so that a batch says which samples it has.
+// The target of a sample is its index, so that a batch shows which samples it contains.
 Samples numbered(int64_t count) { return {at::arange(count).to(at::kFloat), at::arange(count)}; }
 
-// Oracle: the sampler, whose lists are equal to PyTorch's.
+// Oracle: the sampler, whose lists are tested against PyTorch's.
 TEST_P(LoaderWorkers, GiveEachRankTheSamplersShareOfAnEpoch) {
   fakes::run_ranks(3, [&](dist::World& world) {
     const LoaderOptions cases[] = {{.seed = 5}, {.shuffle = false}, {.seed = 5, .exact = true}, {.drop_last = true}};
@@ -170,7 +170,7 @@ TEST_P(LoaderWorkers, GiveEachRankTheSamplersShareOfAnEpoch) {
   });
 }
 
-// Oracle: the uninterrupted training. A position that is saved at any moment leads to the following batch.
+// Oracle: the uninterrupted training. A loader resumed from any position continues with the next batch.
 TEST_P(LoaderWorkers, ResumeAtEveryPosition) {
   const LoaderOptions options{.batch_size = 4, .seed = 3, .num_workers = GetParam()};
   std::vector<std::vector<int64_t>> all;
@@ -267,7 +267,7 @@ TEST_P(LoaderWorkers, UseMemoryAgainOnceItIsLetGo) {
   loader.start(random_order(400));
   std::set<const void*> places;
   while (const auto batch = loader.next()) places.insert(batch->data.const_data_ptr());
-  EXPECT_LE(places.size(), 2u + 1u + 1u);  // ready or in progress, in use, about to be released
+  EXPECT_LE(places.size(), 2u + 1u + 1u);  // 2 ready or in progress, 1 in use, 1 about to be released
 }
 
 // In-place changes of a batch by the user, even of its shape, do not affect a later batch.
@@ -325,7 +325,7 @@ TEST(Loader, WorkersBlockAllSignalsAndTheCallerNone) {
     const auto blocked = std::stoull(line.substr(7), nullptr, 16);
     for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) EXPECT_TRUE(blocked >> (signal - 1) & 1) << signal;
   }
-  EXPECT_GE(num_workers, 1);  // a thread has its name only after it has run
+  EXPECT_GE(num_workers, 1);  // a thread gets its name only when it first runs
 }
 
 std::string refusal(Samples samples, const LoaderOptions& options, std::vector<int64_t> indices = {},
@@ -347,7 +347,7 @@ TEST(Loader, GivesConjugatedValues) {
   EXPECT_TRUE(at::equal(loader.next()->data, numbers.conj()));
 }
 
-// Without any worker, next() would wait forever.
+// If an epoch began without any worker, next() would wait forever.
 TEST(Loader, WithoutThreadsNothingIsBegun) {
   if (test::kIsSanitized) GTEST_SKIP() << "sanitizers need memory for each thread, or end";
   Loader loader(images(8), {.batch_size = 4, .num_workers = 1024});

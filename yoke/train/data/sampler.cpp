@@ -19,7 +19,7 @@ namespace {
 
 using detail::check_that;
 
-// PyTorch's permutation of so many numbers takes 10 ms. That of 100 million would take seconds and 800 MB.
+// PyTorch's permutation of this many numbers takes 10 ms. For 100 million it would take seconds and 800 MB.
 constexpr int64_t kMaxRandperm = 1 << 20;
 
 Order permutation(int64_t num_samples, uint64_t seed, int64_t epoch) {
@@ -84,8 +84,8 @@ Sampler weighted(const std::vector<double>& weights, int64_t num_positions, uint
   return {num_positions, [sums, seed, total](int64_t epoch) -> Order {
             return [sums, seed, epoch, total](int64_t position) -> int64_t {
               const double drawn = SampleRandom(seed, epoch, position).uniform(0, total);
-              // A weight of zero has an empty interval, which upper_bound passes over. If rounding gave `total` itself,
-              // the last sample with a weight is drawn.
+              // upper_bound passes over samples of weight zero, whose interval is empty. If `drawn` is rounded up to
+              // `total`, the last sample with a weight is drawn.
               auto found = std::upper_bound(sums->begin(), sums->end(), drawn);
               if (found == sums->end()) found = std::lower_bound(sums->begin(), sums->end(), total);
               return found - sums->begin();
@@ -103,7 +103,7 @@ Sampler balanced(const std::vector<int64_t>& classes, uint64_t seed) {
   const auto num_positions = static_cast<int64_t>(largest) * num_classes;
   const auto shared = std::make_shared<const std::vector<std::vector<int64_t>>>(std::move(samples));
   return {num_positions, [=](int64_t epoch) -> Order {
-            // Place k of a class is element k of its permutation, of as many permutations as the largest class needs.
+            // Place k of a class is element k of the class's permutations, one after the other as often as needed.
             return [=, places = permutation(num_positions, seed, epoch)](int64_t position) {
               const int64_t place = places(position), of = place % num_classes, k = place / num_classes;
               const auto& of_class = (*shared)[static_cast<size_t>(of)];
@@ -144,7 +144,7 @@ Sampler by_length(std::vector<int64_t> lengths, const ByLengthOptions& o) {
 
 Sampler shuffled_shards(const std::vector<int64_t>& shard_sizes, int64_t window, uint64_t seed) {
   check_that(window >= 1, "sampler: a window of {} samples", window);
-  std::vector<int64_t> firsts = {0};  // of each shard, in the source's order
+  std::vector<int64_t> firsts = {0};  // first sample of each shard, in the source's order
   for (const int64_t size : shard_sizes) {
     check_that(size >= 0, "sampler: a shard of {} samples", size);
     firsts.push_back(firsts.back() + size);
@@ -153,7 +153,7 @@ Sampler shuffled_shards(const std::vector<int64_t>& shard_sizes, int64_t window,
   return {total, [=](int64_t epoch) -> Order {
             const auto num_shards = static_cast<int64_t>(firsts.size()) - 1;
             const detail::Permutation shards(num_shards, seed, epoch);
-            std::vector<int64_t> begins = {0}, sources;  // of each shard, in this epoch's order
+            std::vector<int64_t> begins = {0}, sources;  // first sample of each shard, in this epoch's order
             for (int64_t i = 0; i < num_shards; ++i) {
               const auto shard = static_cast<size_t>(shards(i));
               sources.push_back(firsts[shard]);
@@ -234,7 +234,7 @@ DistributedSampler::DistributedSampler(const dist::Group& group, DistributedSamp
 Order DistributedSampler::order(int64_t epoch) const {
   return [whole = options_.sampler->order(epoch), num_positions = options_.sampler->num_positions, rank = options_.rank,
           num_ranks = options_.num_ranks](int64_t position) {
-    return whole((rank + position * num_ranks) % num_positions);  // padding repeats the order
+    return whole((rank + position * num_ranks) % num_positions);  // padding repeats the order from its beginning
   };
 }
 

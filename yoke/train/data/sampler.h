@@ -22,15 +22,15 @@ struct Sampler {
   std::function<Order(int64_t epoch)> order;  ///< Epochs are 0, 1, ...
 };
 
-/// 0, 1, 2, ...
+/// The order 0, 1, 2, ...
 Sampler in_order(int64_t num_samples);
 
-/// Each sample once, in another order in each epoch. Up to a million samples the order is that of PyTorch's `randperm`
-/// with a CPU generator seeded with seed + epoch. Beyond that a permutation is computed position by position (a
-/// Feistel network), so an epoch of any size begins at any position at once and without memory.
+/// Each sample once, in a different order in each epoch. Up to a million samples the order is that of PyTorch's
+/// `randperm` with a CPU generator seeded with seed + epoch. Beyond that a permutation is computed position by position
+/// (a Feistel network), so an epoch of any size begins at any position at once and without memory.
 Sampler shuffled(int64_t num_samples, uint64_t seed);
 
-/// The same for a part of the samples, such as one of random_split's.
+/// Shuffles a part of the samples, such as one that random_split() returns.
 Sampler shuffled(std::vector<int64_t> samples, uint64_t seed);
 
 /// Draws `num_positions` samples with replacement, each with a probability proportional to its weight.
@@ -43,8 +43,8 @@ Sampler weighted(const std::vector<double>& weights, int64_t num_positions, uint
 Sampler balanced(const std::vector<int64_t>& classes, uint64_t seed);
 
 struct ByLengthOptions {
-  int64_t batch_size = 1;    ///< Over all ranks.
-  int64_t num_batches = 50;  ///< So many batches are sorted together; more means less padding and less randomness.
+  int64_t batch_size = 1;    ///< Samples in a batch over all ranks.
+  int64_t num_batches = 50;  ///< Batches that are sorted together; more means less padding and less randomness.
   uint64_t seed = 0;
 };
 /// Each sample once, in batches of similar lengths, so that little is padded. The samples are shuffled, cut into pieces
@@ -65,18 +65,18 @@ Sampler shuffled_shards(const std::vector<int64_t>& shard_sizes, int64_t window,
 std::vector<std::vector<int64_t>> random_split(int64_t num_samples, const std::vector<double>& fractions,
                                                uint64_t seed);
 
-/// The same within each class, so every part has the same share of each class, to within one sample of a class.
+/// Like random_split within each class, so every part has the same share of each class, to within one sample.
 std::vector<std::vector<int64_t>> stratified_split(const std::vector<int64_t>& classes,
                                                    const std::vector<double>& fractions, uint64_t seed);
 
 struct DistributedSamplerOptions {
-  int64_t num_samples = 0;  ///< In the whole data set.
+  int64_t num_samples = 0;  ///< The number in the whole data set.
   int64_t num_ranks = 1;
   int64_t rank = 0;
   bool shuffle = true;
   uint64_t seed = 0;  ///< Must be the same on all ranks, or they see overlapping samples.
-  /// The number of samples is rarely a multiple of the number of ranks. If false, the first samples of the epoch's
-  /// order are seen twice; if true, its last ones are left out.
+  /// The number of samples is rarely a multiple of the number of ranks. If false, some of the epoch's first
+  /// samples are seen twice; if true, some of its last samples are left out.
   bool drop_last = false;
   /// For evaluation: every sample is seen exactly once, so the last ranks may have one sample less. Loops over such an
   /// epoch must not communicate, or ranks wait for each other; read_all combines meters afterwards.
@@ -97,7 +97,7 @@ class DistributedSampler {
   /// Takes the rank and the number of ranks from `group`.
   DistributedSampler(const dist::Group& group, DistributedSamplerOptions options);
 
-  /// Samples of this rank in an epoch; the same on all ranks, unless `exact`.
+  /// The number of samples of this rank in an epoch, which is equal on all ranks unless `exact`.
   int64_t size() const { return size_; }
 
   /// The order of this rank's samples in epoch `epoch` (0, 1, ...), for positions in [0, size()).

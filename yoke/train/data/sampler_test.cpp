@@ -101,7 +101,7 @@ void expect_each_once(std::vector<int64_t> samples, int64_t count) {
   EXPECT_EQ(samples, expected);
 }
 
-// Sizes around powers of two and four, where a network over bits is most likely wrong.
+// Sizes around powers of two and four, for which a Feistel network is most likely wrong.
 TEST(Permutation, HasEachNumberOnceAndDependsOnSeedAndEpoch) {
   for (const int64_t n : {1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 1000, 4096, 4097}) {
     const auto numbers = [n](uint64_t seed, int64_t epoch) {
@@ -117,7 +117,7 @@ TEST(Permutation, HasEachNumberOnceAndDependsOnSeedAndEpoch) {
   }
 }
 
-// Each number comes to each place equally often over many seeds: chi-squared with 24 * 24 cells stays below its
+// Over many seeds, each number comes to each place equally often: chi-squared with 24 * 24 cells stays below its
 // 99.99 % quantile.
 TEST(Permutation, IsEven) {
   constexpr int64_t kSize = 24, kSeeds = 24000;
@@ -190,7 +190,7 @@ TEST(ByLength, PutsSimilarLengthsIntoOneBatch) {
     }
     padded += longest * 10 - sum;
   }
-  EXPECT_LT(padded, 1003 * 501 / 20);  // in a random order nearly half of all is padding
+  EXPECT_LT(padded, 1003 * 501 / 20);  // in a random order nearly half of all values are padding
 }
 
 TEST(ShuffledShards, StaysWithinShardsAndWindows) {

@@ -20,7 +20,7 @@ class BatchMemory {
  public:
   virtual ~BatchMemory() = default;
   /// Returns an uninitialised tensor: in pinned memory if the loader's device is a GPU, so that its copy does not
-  /// block. Errors  kUnavailable: no memory; kInvalidArgument: the tensor has more bytes than can be.
+  /// block. Errors  kUnavailable: no memory; kInvalidArgument: the tensor has too many bytes for int64.
   virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) = 0;
 };
 
@@ -31,8 +31,8 @@ class BatchRequest {
     std::shared_ptr<BatchMemory> memory;
     uint64_t seed = 0;
     int64_t epoch = 0;
-    int64_t first_position = 0;  ///< In the epoch's order over all ranks, of the first sample.
-    int64_t stride = 1;          ///< Between the positions of neighbouring samples: the number of ranks.
+    int64_t first_position = 0;  ///< Position of the first sample in the epoch's order over all ranks.
+    int64_t stride = 1;          ///< Distance of neighbouring samples in that order: the number of ranks.
     /// Called with a sample that could not be read and its error. It throws unless the loader may skip the sample.
     std::function<void(int64_t sample, const std::exception& error)> on_bad_sample;
   };
@@ -54,8 +54,8 @@ class BatchRequest {
     return {options_.seed, options_.epoch, options_.first_position + i * options_.stride};
   }
 
-  /// Calls make(row, sample, random) for each sample, with rows 0, 1, ... A sample for which it throws gets no row if
-  /// the loader may skip it, and the next sample has that row. Returns the number of rows made.
+  /// Calls make(row, sample, random) for each sample, with rows 0, 1, ... A sample for which `make` throws gets no row
+  /// if the loader may skip it, and the next sample gets that row. Returns the number of rows made.
   /// Errors  what `make` throws, if the sample may not be skipped; kDataLoss: no sample of the batch could be read.
   int64_t for_each(const std::function<void(int64_t row, int64_t sample, SampleRandom& random)>& make) const;
 

@@ -26,7 +26,7 @@ using test::message_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Sequences of tokens: sample i has i % 5 + 1 times the number i.
+// Sequences of tokens: sample i consists of i % 5 + 1 times the number i.
 struct Sequences {
   int64_t count = 0;
   int64_t size() const { return count; }
@@ -74,7 +74,7 @@ TEST(Source, OfDifferentShapesWithoutACollateFunctionSaysWhatToDo) {
                     HasSubstr("give the Loader a collate function")));
 }
 
-// Numbers, text, several tensors.
+// Samples with numbers, text and several tensors.
 struct Mixed {
   int64_t size() const { return 4; }
   std::tuple<at::Tensor, double, std::pair<int64_t, std::string>> sample(int64_t i) const {
@@ -95,7 +95,7 @@ TEST(Source, OfTuplesGivesTuplesOfBatches) {
   EXPECT_THAT(pair.second, ElementsAre("sample 0", "sample 1", "sample 2", "sample 3"));
 }
 
-// Random augmentation, and a target that says which sample it is.
+// Samples with random augmentation, and a target that tells the index of the sample.
 struct Augmented {
   int64_t count = 0;
   int64_t size() const { return count; }
@@ -113,7 +113,7 @@ std::vector<std::pair<int64_t, double>> contents(const Batch& batch) {
 }
 
 // Oracle: one process without workers. Global batches of 24 over 1, 2 and 4 ranks have the same samples with the same
-// random numbers, and so has an epoch that stops and goes on three times with other numbers of ranks and workers.
+// random numbers. So has an epoch that is resumed three times, each time with different numbers of ranks and workers.
 TEST(Source, SamplesAndAugmentationAreTheSameHoweverTheWorkIsDivided) {
   constexpr int64_t kCount = 240, kGlobalBatch = 24, kEpoch = 2;
   const auto batches_of = [&](int64_t num_ranks, int64_t num_workers, int64_t first, int64_t last,
@@ -219,7 +219,7 @@ TEST(Source, RefusesOptionsForSamples) {
               HasSubstr("normalization, dtype and memory_format are for Samples"));
 }
 
-// A source that only moves, and a whole batch of its own.
+// A source that can be moved but not copied, and that makes whole batches of its own type.
 struct WholeBatches {
   std::unique_ptr<int64_t> first = std::make_unique<int64_t>(100);
   int64_t size() const { return 6; }

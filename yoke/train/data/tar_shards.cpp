@@ -17,7 +17,7 @@ namespace yoke::train {
 namespace {
 
 constexpr int64_t kBlockBytes = 512;
-constexpr int64_t kMaxNameBytes = 1 << 20;  // of long names and pax records
+constexpr int64_t kMaxNameBytes = 1 << 20;  // limit for long names and pax records
 
 // A regular file in a shard.
 struct Member {
@@ -33,7 +33,7 @@ std::string_view field(const Block& block, size_t offset, size_t size) {
   return whole.substr(0, whole.find('\0'));
 }
 
-// Octal digits between blanks, or GNU's binary form for large numbers. nullopt: neither.
+// Reads octal digits between blanks, or GNU's binary form for large numbers; nullopt for any other form.
 std::optional<int64_t> number(const Block& block, size_t offset, size_t size) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(block.data()) + offset;
   if (bytes[0] == 0x80) {
@@ -57,7 +57,7 @@ std::optional<int64_t> number(const Block& block, size_t offset, size_t size) {
 
 bool checksum_is_right(const Block& block) {
   constexpr size_t kOffset = 148, kSize = 8;
-  int64_t sum = 0, with_signs = 0;  // old programs added chars with signs
+  int64_t sum = 0, with_signs = 0;  // old programs added signed chars
   for (size_t i = 0; i < block.size(); ++i) {
     const char c = i >= kOffset && i < kOffset + kSize ? ' ' : block[i];
     sum += static_cast<unsigned char>(c);
@@ -81,7 +81,7 @@ class Headers {
   // The next regular file; nullopt at the end.
   std::optional<Entry> next() {
     std::string long_name;
-    int64_t long_size = -1;  // none
+    int64_t long_size = -1;  // none was read
     while (true) {
       if (position_ == file_.size_bytes) return std::nullopt;  // some programs leave out the blocks of zeros
       Block block;
@@ -129,7 +129,7 @@ class Headers {
     if (!long_name.empty()) return long_name;
     const std::string name(field(block, 0, 100));
     const auto prefix = field(block, 345, 155);
-    // GNU's format has other things where POSIX's has a prefix.
+    // Where POSIX's format has a prefix, GNU's has different fields.
     const bool is_posix = std::string_view(block.data() + 257, 6) == std::string_view("ustar\0", 6);
     return is_posix && !prefix.empty() ? std::string(prefix) + "/" + name : name;
   }
@@ -190,7 +190,7 @@ struct TarShards::Impl {
     while (const auto entry = headers.next()) {
       const size_t slash = entry->name.rfind('/'), base = slash == std::string::npos ? 0 : slash + 1;
       const size_t dot = entry->name.find('.', base);
-      if (dot == std::string::npos || dot == base) continue;  // no extension, or a hidden file: not a part of a sample
+      if (dot == std::string::npos || dot == base) continue;  // not part of a sample: no extension, or a hidden file
       const auto key = entry->name.substr(0, dot);
       if (entries.size() == before || entries.back().key != key) entries.push_back({key, files.size() - 1, {}});
       entries.back().members.push_back({entry->name.substr(dot + 1), entry->offset, entry->size});

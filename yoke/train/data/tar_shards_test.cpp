@@ -43,7 +43,7 @@ TEST(TarShards, ReadsWhatTarWrites) {
     write(folder / "a/0002.seg.png", "");
     write(folder / "a/0002.cls", std::string(512, '\0'));
     write(folder / "b/README", "no part of a sample");
-    // Longer than the name of a header, so that each format needs its own way; v7 has none.
+    // A name too long for a header, so that each format uses its own way to store it; v7 has no way.
     const std::string name = format == "v7" ? "b/x" : "b/" + std::string(format == "ustar" ? 90 : 200, 'n');
     write(folder / (name + ".txt"), "long");
     const TarShards shards({pack(folder, dir / "shard.tar", "--format=" + format)});
@@ -83,7 +83,7 @@ TEST(TarShards, FeedALoaderShardByShard) {
   for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(all[static_cast<size_t>(i)], i);
 }
 
-// Every prefix and every changed byte of the headers gives all samples or an error that names the file.
+// A file that is truncated anywhere, or has one changed byte in a header, gives all samples or an error that names it.
 TEST(TarShards, DamagedFilesAreNamed) {
   test::TempDir dir;
   write(dir / "files/0.txt", "zero");

@@ -26,7 +26,7 @@ using detail::check_that;
 struct Column {
   at::Tensor source;
   at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> sizes;  // of a full batch
+  std::vector<int64_t> sizes;  // shape of a full batch
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
   detail::SampleShape shape;
 

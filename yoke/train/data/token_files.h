@@ -17,8 +17,8 @@ namespace yoke::train {
 
 struct TokenOptions {
   int64_t sequence_length = 1024;
-  at::ScalarType dtype = at::kUInt16;      ///< Of the files: kUInt16, or kUInt32; the machine's byte order.
-  int64_t offset_bytes = 0;                ///< Of the first token in each file, for files with a header.
+  at::ScalarType dtype = at::kUInt16;      ///< Of tokens in the files: kUInt16 or kUInt32, in the machine's byte order.
+  int64_t offset_bytes = 0;                ///< Offset of the first token in each file, for files with a header.
   int64_t vocabulary_size = 0;             ///< If above 0, a token of this number or above is an error.
   std::optional<int64_t> end_of_document;  ///< The token after each document; sequences then have `documents`.
 };
@@ -27,8 +27,8 @@ struct TokenOptions {
 struct TokenBatch {
   at::Tensor data;
   at::Tensor target;  ///< The token after each token of `data`.
-  /// The number of the document to which a token of `data` belongs: 0 for the first one in its sequence. A mask that
-  /// allows attention only where the numbers are equal keeps packed documents apart. Undefined without end_of_document.
+  /// The document to which each token of `data` belongs: 0 for the first document in its sequence. A mask that allows
+  /// attention only where the numbers are equal keeps packed documents apart. Undefined without end_of_document.
   at::Tensor documents;
 };
 
@@ -39,8 +39,8 @@ inline void for_each_tensor(TokenBatch& batch, const TensorFunction& f) {
 }
 
 /// A source of the sequences in files of tokens without any structure, as nanoGPT and llm.c write them. Sequence i of a
-/// file has the tokens from i * sequence_length on; the last tokens that are no whole sequence are left out. Files are
-/// read, not mapped, so a file that becomes shorter is an error and not a crash. Its pages stay in the system's cache.
+/// file has the tokens from i * sequence_length on; an incomplete last sequence is left out. Files are read,
+/// not mapped, so a file that becomes shorter is an error and not a crash. Their pages stay in the system's cache.
 class TokenFiles {
  public:
   /// Errors  kInvalidArgument: no files, or an option that is out of range; kDataLoss: a file whose size is not that of

@@ -7,7 +7,7 @@
 
 namespace yoke::train {
 
-/// Its dtype and shape, "Float [2, 3]", or "undefined".
+/// The tensor's dtype and shape, "Float [2, 3]", or "undefined".
 std::string describe(const at::Tensor& tensor);
 
 }  // namespace yoke::train

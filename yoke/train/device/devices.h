@@ -50,7 +50,7 @@ void to(torch::nn::Module& module, c10::Device device);
 /// Errors  kFailedPrecondition naming the first two tensors on different devices.
 std::optional<c10::Device> device_of(const torch::nn::Module& module);
 
-/// Moves a module to its input's device. If it is already there, this only checks each parameter.
+/// Moves a module to its input's device. If the module is already there, this only checks each parameter.
 void follow(torch::nn::Module& module, const at::Tensor& input);
 
 /// Errors kInvalidArgument naming both tensors and their devices, unless both are on one device. A CPU scalar (no

@@ -131,7 +131,7 @@ TEST_F(OptimizerPt, SaysWhatIsNoStateDict) {
   EXPECT_THAT(refusal(dict), HasSubstr("'exp_avg' of a parameter is a str"));
 }
 
-// Python's Adagrad needs a state for every parameter; without one its step fails.
+// Python's Adagrad needs a state for every parameter. If one has no state, its step fails.
 TEST_F(OptimizerPt, AdagradsStateIsThereBeforeTheFirstGradient) {
   const auto unused = at::ones({3}).set_requires_grad(true);
   Adagrad optimizer({{"unused", unused}}, {.initial_accumulator_value = 0.5});

@@ -169,7 +169,7 @@ class Machine {
     return opaque("bytes");
   }
 
-  /// An object made by a class from arguments. The class must be an unknown one.
+  /// Replaces a class and its arguments by the object. The class must be an unknown one.
   bool new_object(int num_arguments, std::string_view opcode) {
     for (int i = 0; i < num_arguments; ++i) pop();
     const auto* type = get_if<PickleOpaque>(pop());
@@ -197,7 +197,7 @@ class Machine {
   }
 
   bool build() {
-    pop();  // drops the attributes; in a state_dict's OrderedDict they are versions of modules
+    pop();  // drops the attributes, which in a state_dict are versions of modules
     if (get_if<PickleDict>(top()) == nullptr && get_if<PickleOpaque>(top()) == nullptr) {
       refuse_opcode("BUILD on an object that is not a dictionary");
     }

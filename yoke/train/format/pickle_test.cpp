@@ -28,7 +28,7 @@ T root(const std::string& body) {
 void expect_refused(const std::string& bytes, const std::string& reason) {
   try {
     const auto parsed = parse(bytes);
-    const auto* opaque = std::get_if<PickleOpaque>(&parsed.nodes[parsed.root]);  // it is present, but cannot be read
+    const auto* opaque = std::get_if<PickleOpaque>(&parsed.nodes[parsed.root]);  // present, but cannot be read
     ASSERT_NE(opaque, nullptr) << "accepted; expected: " << reason;
     EXPECT_THAT(reason_of(*opaque), HasSubstr(reason));
   } catch (const Error& error) {
@@ -61,7 +61,7 @@ TEST(Pickle, WhatLaterProtocolsWrite) {
   ASSERT_EQ(list.size(), 2u);
   EXPECT_EQ(std::get<std::string_view>(parsed.nodes[list[0]]), "ab");
   EXPECT_EQ(std::get<PickleTuple>(parsed.nodes[list[1]]).items, std::vector<PickleRef>{list[0]});
-  // A class named from the stack.
+  // The name of the class is taken from the stack.
   EXPECT_TRUE(
       root<PickleDict>("X\x0b\x00\x00\x00"s + "collectionsX\x0b\x00\x00\x00"s + "OrderedDict\x93)R").items.empty());
 }
@@ -78,7 +78,7 @@ TEST(Pickle, DevicesSizesAndAttributesOfAStateDict) {
 TEST(Pickle, RefusesToRunAnything) {
   const std::string command = "X\x06\x00\x00\x00"s + "id > x";
   expect_refused(pickle("cposix\nsystem\n" + command + "\x85R"), "it names posix.system, which is not of tensors");
-  expect_refused(pickle("cos\nsystem\n"), "it names os.system");  // a pickle that only names it is refused too
+  expect_refused(pickle("cos\nsystem\n"), "it names os.system");  // refused although it only names the function
   expect_refused(pickle("cbuiltins\neval\n" + command + "\x85R"), "builtins.eval");
   expect_refused(pickle("c__builtin__\nexec\n" + command + "\x85R"), "__builtin__.exec");
   expect_refused(pickle("X\x05\x00\x00\x00"s + "posixX\x06\x00\x00\x00"s + "system\x93"), "it names posix.system");
@@ -98,7 +98,7 @@ TEST(Pickle, RefusesToRunAnything) {
   expect_refused(pickle("ctorch._utils\n_rebuild_sparse_tensor\n"), "torch._utils._rebuild_sparse_tensor");
   expect_refused(pickle("ctorch\nfloat32 \n"), "it names torch.float32?");
   expect_refused(pickle("ctorch\n\x1b[2J\n"), "it names torch.?[2J");
-  // A known name must not be called in other ways or be given attributes.
+  // A known name must not be called in a different way or be given attributes.
   expect_refused(pickle("ctorch\nfloat32\n)R"), "REDUCE");
   expect_refused(pickle("ctorch\nFloatStorage\nK\x01\x85R"), "REDUCE");
   expect_refused(pickle(command + ")R"), "REDUCE of an object that is not a name");

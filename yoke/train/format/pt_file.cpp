@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxPickleBytes = 64 << 20;  // enough for a state_dict with a million tensors
 
-/// Throws the error for a file, with the reason.
+/// Throws kDataLoss for a file, with the reason.
 template <typename... Args>
 [[noreturn]] void fail(const std::string& what, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(ErrorCode::kDataLoss, "{}: {}", what, fmt::format(format, std::forward<Args>(args)...));
@@ -179,7 +179,7 @@ class Builder {
   const std::string& prefix_;
   const Pickle& pickle_;
   const std::string& what_;
-  const int64_t max_values_;  // shared objects become copies, and a short pickle must not become a huge list
+  const int64_t max_values_;  // a short pickle must not become a huge list, as shared objects become copies
   int64_t num_values_ = 0;
   std::map<std::string_view, c10::Storage> storages_;
   std::set<std::string_view> bools_;
@@ -222,7 +222,7 @@ std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::
   return ref;
 }
 
-/// The value to which `keys` lead, whatever else is in the file; if they lead nowhere, returns the whole content.
+/// The value to which `keys` lead, whatever else is in the file. If they lead nowhere, the whole content.
 struct FoundValue {
   PtValue value;
   bool is_found = false;

@@ -19,7 +19,7 @@ namespace yoke::train {
 /// Reads a file of torch.save (torch 1.6 or later).
 ///
 /// Shapes   sizes, strides and dtypes as saved, on the CPU; tensors that shared a storage still share it. They view the
-///          mapped file, which TensorMapping explains, and may outlive this call.
+///          mapped file (see TensorMapping).
 /// Lost     types that plain data cannot express: torch.Size becomes a tuple, a device or dtype its text ("cuda:1",
 ///          "torch.float32"), an OrderedDict a dictionary, a Parameter a tensor that does not require grad.
 /// Refused  (with the name) every other class or function, sparse and quantized tensors, bytes, sets, integers of more
@@ -29,8 +29,8 @@ namespace yoke::train {
 ///          errno says if the file cannot be read.
 PtValue read_pt(const std::filesystem::path& path);
 
-/// Reads a dictionary of tensors from such a file: the outermost one, or the one to which `keys` lead. Other data in
-/// the file are ignored and may be objects that read_pt refuses, such as a trainer's sets, bytes, counters and
+/// Reads a dictionary of tensors from a file of torch.save: the outermost one, or the one to which `keys` lead. Other
+/// data in the file are ignored and may be objects that read_pt refuses, such as a trainer's sets, bytes, counters and
 /// arguments.
 ///
 /// Errors  as read_pt; kInvalidArgument: `keys` lead nowhere (lists the existing keys), or a value is not a tensor.

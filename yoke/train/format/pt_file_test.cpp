@@ -34,7 +34,7 @@ using testing::HasSubstr;
 
 const fs::path kRecorded = fs::path(test::reference("pt"));
 
-/// The bytes in logical order.
+/// The tensor's bytes in logical order.
 std::string hex_of(const at::Tensor& tensor) {
   const auto dense = tensor.resolve_conj().resolve_neg().contiguous();
   std::string text;
@@ -50,7 +50,7 @@ void expect_recorded(const at::Tensor& tensor, const json& expected, const std::
   EXPECT_EQ(hex_of(tensor), expected["hex"].get<std::string>()) << place;
 }
 
-/// Describes a value like record_pt_files.py, and compares its tensors.
+/// Describes a value as record_pt_files.py does, and compares its tensors.
 json described(const PtValue& value, const json& tensors, const std::string& place) {
   if (const auto* tensor = value.get_if<at::Tensor>()) {
     if (!tensors.contains(place)) return "an unknown tensor " + place;
@@ -158,7 +158,7 @@ TEST_F(PtFileTest, SharedStoragesStayShared) {
   };
   const auto path = folder_ / "t.pt";
   write_pt(path, to_pt(read_state_dict(kRecorded / "shapes.pt")));
-  for (int i = 0; i < 2; ++i) {  // writes to the tensors of the first read did not reach the file
+  for (int i = 0; i < 2; ++i) {  // what the first round writes to its tensors must not reach the file
     check(read_state_dict(kRecorded / "shapes.pt"));
     check(read_state_dict(path));
   }
@@ -345,7 +345,7 @@ TEST_F(PtFileTest, RefusesTensorsThatDoNotFit) {
   const auto one = number(0) + "))";
   expect_refused(tensor("FloatStorage", "K\x05", one), "has 16 bytes, and the pickle says 5 elements of float32");
   expect_refused(tensor("FloatStorage", number(kMax), one), "elements of float32");
-  expect_refused(tensor("FloatStorage", number((1LL << 62) + 4), one), "elements of float32");  // 4 times that is 16
+  expect_refused(tensor("FloatStorage", number((1LL << 62) + 4), one), "elements of float32");  // wraps to 16 bytes
   expect_refused(tensor("BoolStorage", "K\x02", one, "\1\2"), "a bool that is neither 0 nor 1");
   expect_refused(archive("\x80\x02"
                          "(X\x07\x00\x00\x00"s +
@@ -373,7 +373,7 @@ TEST_F(PtFileTest, RefusesDamagedAndForeignArchives) {
   }
 }
 
-/// A directory entry's field at `offset` replaced by `value`.
+/// Replaces the field at `offset` of the file's directory entry by `value`.
 std::string with_field(std::string file, size_t offset, const std::string& value) {
   return file.replace(file.find("PK\x01\x02") + offset, value.size(), value);
 }

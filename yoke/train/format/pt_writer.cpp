@@ -147,7 +147,7 @@ class Pickler {
     put_integers(tensor.sizes());
     put_integers(tensor.strides());
     text += '\x89';                            // requires_grad is false
-    put_global("collections", "OrderedDict");  // its hooks, which are empty
+    put_global("collections", "OrderedDict");  // the hooks: an empty dictionary
     text += ")R";
     if (class_name.empty()) put_global("torch", *dtype);
     if (tensor.is_conj() || tensor.is_neg()) {
@@ -168,7 +168,7 @@ class Pickler {
   std::map<std::pair<const c10::StorageImpl*, std::string_view>, size_t> keys_;
 };
 
-/// torch.load(weights_only=True) only requires that it exists; torch's own id is a hash too.
+/// torch.load(weights_only=True) only requires that the file has some id. The id of torch.save is a hash too.
 std::string serialization_id(std::string_view names, uint32_t crcs) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
   for (const char c : names) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;

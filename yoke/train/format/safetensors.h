@@ -30,8 +30,8 @@ struct TensorFile {
 ///         be removed afterwards. The file is mapped, so ranks that read the same file share its pages.
 /// Errors  kDataLoss, with the path, for everything that the format does not allow; no value is used before it is
 ///         checked. As errno says if the file cannot be read.
-/// Source  https://github.com/huggingface/safetensors, "Format"; the checks are those of its reference reader, and a
-///         BOOL byte must be 0 or 1.
+/// Source  https://github.com/huggingface/safetensors, "Format"; the checks are those of its reference reader; in
+///         addition, a BOOL byte must be 0 or 1.
 TensorFile read_safetensors(const std::filesystem::path& path);
 
 /// Replaces `path` by a new file, atomically (see replace_file). Shapes any; written contiguous in logical order,
@@ -57,7 +57,7 @@ struct TensorSlot {
 };
 
 struct SafetensorsHeader {
-  int64_t num_bytes = 0;          ///< Including the length field, so the data begins here.
+  int64_t num_bytes = 0;          ///< Size of the header with its length field; the data begins there.
   std::vector<TensorSlot> slots;  ///< In the order of the data, without gaps and overlaps.
   StringMap metadata;
 };

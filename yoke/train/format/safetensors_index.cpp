@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::json;
 
-/// Reads event by event, so that a hostile index cannot cause a large allocation. Uses only "weight_map".
+/// Reads the JSON event by event, so that a hostile index cannot cause a large allocation. Uses only "weight_map".
 class IndexReader : public nlohmann::json_sax<json> {
  public:
   explicit IndexReader(const std::string& what) : what_(what) {}
@@ -150,7 +150,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
   const auto new_path = [&](const std::string& name) { return folder / ("." + name + ".new"); };
   bool replaces_shards = false;
   try {
-    std::map<std::string, std::string> map;  // not ordered_json, which searches all names for each insertion
+    std::map<std::string, std::string> map;  // ordered_json would search all names for each insertion
     for (size_t i = 0; i < shards.size(); ++i) {
       const auto& name =
           names.emplace_back(fmt::format("{}-{:05}-of-{:05}.safetensors", options.stem, i + 1, shards.size()));

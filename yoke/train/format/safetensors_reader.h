@@ -32,17 +32,17 @@ class SafetensorsReader {
   /// Dtype, shape and position in its file. Errors: kNotFound naming file and tensor.
   const TensorSlot& slot(const std::string& name) const;
 
-  /// The header's `__metadata__`; for a set of files, the union, in which the first file with a key wins.
+  /// The header's `__metadata__`; for a set of files, their union: of equal keys, the first file's value counts.
   const StringMap& metadata() const { return metadata_; }
 
-  /// Errors kNotFound as above; kDataLoss: a BOOL is neither 0 nor 1 (the check reads the whole tensor).
+  /// Errors kNotFound as slot(); kDataLoss: a BOOL is neither 0 nor 1 (the check reads the whole tensor).
   at::Tensor tensor(const std::string& name) const;
 
   /// [count, ...]: the rows from `first` on of a tensor with at least one dimension. Other rows are not read.
-  /// Errors  as above; kInvalidArgument: the rows do not exist.
+  /// Errors  as tensor(); kInvalidArgument: the rows do not exist.
   at::Tensor rows(const std::string& name, int64_t first, int64_t count) const;
 
-  /// [count]: the elements from `first` on, in contiguous order. Errors: as rows.
+  /// [count]: the elements from `first` on, in contiguous order. Errors: as rows().
   at::Tensor elements(const std::string& name, int64_t first, int64_t count) const;
 
   TensorMap tensors() const;  ///< All tensors.

@@ -79,7 +79,7 @@ TEST_F(SafetensorsReaderTest, ViewsOutliveReaderAndFileAndNeverChangeIt) {
     EXPECT_EQ(static_cast<const char*>(rows.data_ptr()) - static_cast<const char*>(x.data_ptr()), 2 * 16);
   }
   EXPECT_TRUE(rows.equal(expected.narrow(0, 2, 3)));
-  x.add_(1);  // into this process's own pages
+  x.add_(1);  // writes into this process's own copies of pages
   EXPECT_EQ(read_file(path), before);
   EXPECT_TRUE(SafetensorsReader(path).tensor("x").equal(expected));
   fs::remove(path);
@@ -142,7 +142,7 @@ TEST_F(SafetensorsReaderTest, ShardsAreOneSet) {
 TEST_F(SafetensorsReaderTest, ASetThatCannotBeWrittenLeavesTheEarlierOne) {
   const auto index = write_shards();
   const auto num_files = [&] { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); };
-  const auto write_larger = [&] {  // two shards would replace earlier ones, but the third is too large
+  const auto write_larger = [&] {  // two shards would replace earlier ones, but the third does not fit
     const TensorMap larger{{"t0", at::ones({10})}, {"t1", at::ones({10})}, {"t2", at::ones({100'000})}};
     write_safetensors_shards(folder_, larger, {}, {.max_shard_bytes = 40});
   };
@@ -174,7 +174,7 @@ TEST_F(SafetensorsReaderTest, ASetThatIsNotWholeIsRefusedByName) {
   EXPECT_THROW(SafetensorsReader{index}, Error);
   fs::remove(second);
   ASSERT_EQ(mkfifo(second.c_str(), 0600), 0);
-  EXPECT_THROW(SafetensorsReader{index}, Error);  // without waiting for a writer
+  EXPECT_THROW(SafetensorsReader{index}, Error);  // and does not wait for a writer of the FIFO
 }
 
 TEST_F(SafetensorsReaderTest, AMalformedIndexIsRefused) {

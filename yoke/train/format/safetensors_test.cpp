@@ -33,7 +33,7 @@ class SafetensorsTest : public testing::Test {
   const fs::path folder_ = temporary_.path();
 };
 
-/// A file from its parts, with the correct length field.
+/// A file made of a header and data, with the correct length field.
 std::string file_of(const std::string& header, size_t data_bytes) {
   const uint64_t length = header.size();
   std::string file(8, '\0');

@@ -11,7 +11,7 @@
 
 namespace yoke::train {
 
-/// A mapped file. The mapping lasts until the last tensor that views it is destroyed. Copies share it.
+/// A mapped file. The mapping lasts until the last tensor that views it is destroyed. Copies of this object share it.
 ///
 /// The mapping is private: writing to such a tensor copies the page for this process and never changes the file. Pages
 /// are read on first access, and ranks on one machine share pages that were not written to. Replacing the file (rename)

@@ -82,7 +82,7 @@ Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
   bytes.fail("not a zip file, or truncated: it has no directory at its end");
 }
 
-/// Replaces sizes that refer to the zip64 field by the numbers there. The field holds only these sizes, in this order.
+/// Replaces each size that only refers to the zip64 field by the number there. The field has these, in this order.
 void read_zip64(const Bytes& bytes, int64_t extra, int64_t extra_bytes, std::initializer_list<int64_t*> sizes) {
   if (std::ranges::none_of(sizes, [](const int64_t* size) { return *size == kIn64; })) return;
   const int64_t end = extra + extra_bytes;
@@ -114,7 +114,7 @@ std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file, const
   }
   std::map<std::string, ZipEntry> entries;
   std::vector<std::pair<int64_t, int64_t>> ranges = {
-      {directory.begin_byte, INT64_MAX}};  // from its header to the end of its content
+      {directory.begin_byte, INT64_MAX}};  // each from its header to the end of its content
   const int64_t end = directory.begin_byte + directory.num_bytes;
   int64_t position = directory.begin_byte;
   for (int64_t i = 0; i < directory.num_entries; ++i) {
@@ -193,7 +193,7 @@ std::string ZipWriter::begin(std::string_view name, int64_t num_bytes, uint32_t 
   append(text, kZip64Version);
   append(text, kUtf8);
   append(text, kStored);
-  append(text, uint32_t{0x00210000});  // 1 January 1980: the same tensors give the same bytes
+  append(text, uint32_t{0x00210000});  // always 1 January 1980, so that the same tensors give the same bytes
   append(text, crc);
   append(text, kIn64);
   append(text, kIn64);

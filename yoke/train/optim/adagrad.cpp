@@ -22,7 +22,7 @@ void check(const AdagradOptions& options) {
   check_not_negative(kAdagrad, "initial_accumulator_value", options.initial_accumulator_value);
 }
 
-// Accepts a step count on a GPU too and then waits for it, which happens only with sparse gradients.
+// If the step count is on a GPU, waits for it. That happens only with sparse gradients.
 double decayed_lr(double lr, const AdagradOptions& options, const at::Tensor& step) {
   return lr / (1 + (static_cast<double>(step.item<float>()) - 1) * options.lr_decay);
 }

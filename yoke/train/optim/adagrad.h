@@ -16,7 +16,7 @@ struct AdagradOptions {
   bool maximize = false;
 };
 
-/// torch.optim.Adagrad.
+/// Does what torch.optim.Adagrad does.
 ///
 /// State   "sum.NAME", "step.NAME".
 /// Sparse  gradients are supported without weight decay. Rows of an embedding that were not used stay unchanged.
@@ -31,7 +31,7 @@ class Adagrad : public Optimizer {
   explicit Adagrad(NamedTensors parameters, const AdagradOptions& options = {});
   explicit Adagrad(std::vector<ParameterGroup<AdagradOptions>> groups);
 
-  /// Includes the current learning rate.
+  /// The options of a group, with the current learning rate.
   AdagradOptions options(size_t group = 0) const;
 
  private:

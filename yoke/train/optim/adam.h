@@ -27,8 +27,8 @@ struct AdamWOptions {
   bool maximize = false;
 };
 
-/// The common base of Adam and AdamW. State: "exp_avg.NAME", "exp_avg_sq.NAME", with amsgrad "max_exp_avg_sq.NAME";
-/// "step.NAME".
+/// The common base of Adam and AdamW. State: "exp_avg.NAME", "exp_avg_sq.NAME", "step.NAME"; with amsgrad also
+/// "max_exp_avg_sq.NAME".
 class AdamBase : public Optimizer {
  protected:
   AdamBase(const char* name, std::vector<ParameterGroup<AdamWOptions>> groups, bool is_decoupled);
@@ -46,7 +46,7 @@ class AdamBase : public Optimizer {
   std::vector<AdamWOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
-/// torch.optim.Adam; weight decay is part of the gradient. Dense gradients only.
+/// Does what torch.optim.Adam does; weight decay is added to the gradient. Dense gradients only.
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
 ///         has a different dtype.
 /// Source  torch/optim/adam.py; Kingma and Ba, "Adam", ICLR 2015; Reddi et al., "On the Convergence of Adam and
@@ -58,11 +58,11 @@ class Adam : public AdamBase {
   explicit Adam(NamedTensors parameters, const AdamOptions& options = {});
   explicit Adam(const std::vector<ParameterGroup<AdamOptions>>& groups);
 
-  /// Includes the current learning rate.
+  /// The options of a group, with the current learning rate.
   AdamOptions options(size_t group = 0) const;
 };
 
-/// torch.optim.AdamW; weight decay is separate from the gradient. Dense gradients only.
+/// Does what torch.optim.AdamW does; weight decay is separate from the gradient. Dense gradients only.
 /// Errors  as Adam.
 /// Source  torch/optim/adamw.py; Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
 class AdamW : public AdamBase {
@@ -72,7 +72,7 @@ class AdamW : public AdamBase {
   explicit AdamW(NamedTensors parameters, const AdamWOptions& options = {});
   explicit AdamW(std::vector<ParameterGroup<AdamWOptions>> groups);
 
-  /// Includes the current learning rate.
+  /// The options of a group, with the current learning rate.
   AdamWOptions options(size_t group = 0) const;
 };
 

@@ -25,11 +25,11 @@ inline constexpr auto kShardIndex = "index.json";
 /// own file, then rank 0 replaces the index that names these files, then the old files are removed. `slices` are those
 /// that `plan` assigns to this rank (see own_slices).
 /// Threads  the slices must not change meanwhile.
-/// Errors   on all ranks if one cannot write: its own error there, its rank and message on the others.
+/// Errors   on all ranks if one cannot write: its own error on that rank, its rank and message on the others.
 void write_sharded(dist::Group& group, const std::filesystem::path& folder, int64_t step, const TensorSlices& slices,
                    const StringMap& metadata, const OnWritten& on_written = {});
 
-/// The slices that `rank` writes, without those that a lower rank holds too.
+/// The slices that `rank` writes: those of its `slices` that no lower rank holds too.
 TensorSlices own_slices(const TensorSlices& slices, const std::vector<PlannedTensor>& plan, int64_t rank);
 
 /// See read_checkpoint. REQUIRES: `folder` is a folder.
@@ -38,7 +38,7 @@ StoredCheckpoint read_sharded(const std::filesystem::path& folder);
 /// The index's metadata. Errors: those of read_sharded.
 StringMap sharded_metadata(const std::filesystem::path& folder);
 
-/// Removes a checkpoint, the index first. Keeps files that do not belong to a checkpoint, and then the folder too.
+/// Removes a checkpoint, the index first. If the folder has other files, keeps these and the folder.
 void remove_sharded(const std::filesystem::path& folder);
 
 }  // namespace yoke::train

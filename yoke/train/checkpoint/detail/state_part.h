@@ -22,10 +22,10 @@ struct PartSource {
   const Warn& warn;
 };
 
-/// The load of a part, prepared and not yet carried out.
+/// The load of a part that has been prepared but not carried out.
 struct PreparedPart {
   std::function<void()> commit;
-  /// Tensors of the source of which this rank has no part. A tensor that is unknown on all ranks is an error.
+  /// Names of tensors in the source that this rank does not have. A tensor that is unknown on all ranks is an error.
   std::vector<std::string> unknown;
 };
 

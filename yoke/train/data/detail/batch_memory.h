@@ -7,7 +7,7 @@
 
 namespace yoke::train::detail {
 
-/// Memory of the CPU, of which up to `max_kept` blocks are kept for later tensors.
+/// CPU memory. Up to `max_kept` blocks of destroyed tensors are kept for later ones.
 std::shared_ptr<BatchMemory> batch_memory(int64_t max_kept);
 
 /// Memory from which a GPU copies without blocking.

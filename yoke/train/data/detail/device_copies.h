@@ -1,4 +1,4 @@
-// yoke/train/data/detail/device_copies.h -- copies batches to a GPU beside the work on it. Internal.
+// yoke/train/data/detail/device_copies.h -- copies batches to a GPU while the GPU works. Internal.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -12,7 +12,7 @@
 
 namespace yoke::train::detail {
 
-/// Copies one batch at a time to a GPU, on a stream of its own. One thread.
+/// Copies one batch at a time to a GPU, on a stream of its own. All calls are made by one thread.
 class DeviceCopies {
  public:
   using Batch = std::function<void(const TensorFunction&)>;  ///< Calls a function for each tensor of a batch.

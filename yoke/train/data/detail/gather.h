@@ -11,26 +11,26 @@
 
 namespace yoke::train::detail {
 
-/// A sample is [channels, pixels]. In the batch it has that order, or [pixels, channels] (channels_last).
+/// A sample is [channels, pixels]. In the batch it has the same shape, or [pixels, channels] (channels_last).
 struct SampleShape {
   int64_t channels = 1;
   int64_t pixels = 0;
   bool channels_last = false;
 };
 
-/// Copies sample rows[i] of `from` to position i of `to`. An item has `item_bytes` (1, 2, 4, 8 or 16).
+/// Copies sample rows[i] of `from` to position i of `to`. An item has `item_bytes` bytes (1, 2, 4, 8 or 16).
 void gather(const std::byte* from, std::span<const int64_t> rows, const SampleShape& shape, int64_t item_bytes,
             std::byte* to);
 
 /// The result for each of the 256 values of a byte; one table for all channels, or one per channel.
 ///
-/// A table can hold PyTorch's values to the last bit on every CPU. (x * a + b) in vectors does not give the same bits;
-/// divisions do, but are slower. With one thread and AVX-512, the table reaches 6.8 M samples/s of 28 x 28 bytes, (x *
-/// a + b) 16 M, and divisions 6 M.
+/// A table can hold PyTorch's values to the last bit on every CPU. Vectorised x * a + b does not give the same bits;
+/// divisions do, but are slower. With one thread and AVX-512, the table reaches 6.8 million samples/s of 28 x 28 bytes,
+/// x * a + b 16 million, and divisions 6 million.
 template <typename T>
 using ByteTables = std::vector<std::array<T, 256>>;
 
-/// The same, but replaces bytes by table values. T is float, or uint16_t for the bits of a half-precision type.
+/// Like gather, but replaces bytes by table values. T is float, or uint16_t for the bits of a half-precision type.
 void gather_through(const uint8_t* from, std::span<const int64_t> rows, const SampleShape& shape,
                     const ByteTables<float>& tables, float* to);
 void gather_through(const uint8_t* from, std::span<const int64_t> rows, const SampleShape& shape,

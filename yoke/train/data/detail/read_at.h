@@ -21,7 +21,7 @@ struct OpenFile {
 OpenFile open_file(const std::filesystem::path& path);
 
 /// Fills `to` from position `offset` on.
-/// Errors  kDataLoss: the file ends before; as errno says. Both name the path and the position.
+/// Errors  kDataLoss: the file is too short; as errno says. The message names the path and the position.
 void read_at(const OpenFile& file, int64_t offset, std::span<std::byte> to);
 
 }  // namespace yoke::train::detail

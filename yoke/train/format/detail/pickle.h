@@ -15,7 +15,7 @@
 
 namespace yoke::train {
 
-/// An object of the pickle, as the index of a node.
+/// An object of the pickle: the index of its node in Pickle.
 using PickleRef = uint32_t;
 
 struct PickleList {
@@ -29,7 +29,7 @@ struct PickleDict {
   std::vector<std::pair<PickleRef, PickleRef>> items;
 };
 
-/// One of the names that a pickle may hold; for a storage class or a dtype, it holds torch's name of the dtype.
+/// One of the names that a pickle may hold; for a storage class or a dtype, also torch's name of the dtype.
 struct PickleGlobal {
   enum class Kind {
     kOrderedDict,
@@ -47,7 +47,7 @@ struct PickleGlobal {
 
 struct PickleStorage {
   std::string_view dtype;  ///< "uint8" for a storage without a dtype.
-  std::string_view key;    ///< Its entry in the archive is data/KEY.
+  std::string_view key;    ///< The storage is the entry data/KEY of the archive.
   int64_t num_elements = 0;
 };
 
@@ -64,22 +64,22 @@ struct PickleTensor {
 /// This allows a file to contain such objects in addition to the data that a caller reads.
 struct PickleOpaque {
   std::string_view what;          ///< "a set"; empty if `module` and `name` describe the object.
-  std::string_view module, name;  ///< Of the class or function.
+  std::string_view module, name;  ///< They name the class or function.
 };
-/// Returns why it cannot be read.
+/// Returns why the object cannot be read.
 std::string reason_of(const PickleOpaque& opaque);
 
 using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::string_view, PickleList, PickleTuple,
                                 PickleDict, PickleGlobal, PickleStorage, PickleTensor, PickleOpaque>;
 
-/// Objects that the pickle shares are one node; they may even contain themselves.
+/// An object that the pickle refers to several times is one node. It may even contain itself.
 struct Pickle {
   std::vector<PickleNode> nodes;
   PickleRef root = 0;
   std::deque<std::string> texts;  ///< Texts that are not contained in the pickle's bytes.
 };
 
-/// Reads a pickle of protocol 2 to 5. Texts are views of `bytes`. Memory and time are linear in its size, whatever its
+/// Reads a pickle of protocol 2 to 5. Texts are views of `bytes`. Memory and time are linear in the size, whatever the
 /// content. torch.Size becomes a tuple, a device its text ("cuda:1"), an OrderedDict a dictionary without its
 /// attributes (in a state_dict these are versions of modules), and a parameter its tensor. Errors kDataLoss, beginning
 /// with `what`: names the invalid content of a tensor, list or dictionary, the unknown opcode, or the malformed part.

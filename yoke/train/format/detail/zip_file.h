@@ -14,12 +14,12 @@ namespace yoke::train {
 
 struct ZipEntry {
   int64_t begin_byte = 0;  ///< Position of its content in the file.
-  int64_t num_bytes = 0;   ///< Size in the file; if it is compressed, smaller than its content.
+  int64_t num_bytes = 0;   ///< Size in the file, smaller than the content if it is compressed.
   uint32_t crc = 0;
   bool is_compressed = false;
 };
 
-/// The entries of an archive by name. Each entry is inside the file, and no two overlap. Contents are not read.
+/// Returns the entries of an archive by name, after checking that each is inside the file and no two overlap.
 /// Errors  kDataLoss, beginning with `what`: it is not a zip file, it is truncated, a name appears twice, or an entry
 ///         is encrypted or outside of the file.
 /// Source  PKWARE APPNOTE.TXT 6.3.10, sections 4.3 to 4.5.
@@ -32,11 +32,11 @@ std::span<const std::byte> zip_content(std::span<const std::byte> file, const Zi
 
 uint32_t zip_crc(std::span<const std::byte> bytes);
 
-/// Makes an archive from front to back: for each entry the caller writes the result of `begin` and the content, and at
-/// last the result of `end`. Every size is written as zip64, so that small and large archives have the same form.
+/// Makes an archive from front to back: for each entry the caller writes the result of `begin` and the content, and
+/// finally the result of `end`. Every size is written as zip64, so that small and large archives have the same form.
 class ZipWriter {
  public:
-  /// The bytes before a content, which then begins at a multiple of 64 bytes, as in torch.save's files.
+  /// Returns the bytes before a content, which they place at a multiple of 64 bytes, as torch.save does.
   std::string begin(std::string_view name, int64_t num_bytes, uint32_t crc);
 
   /// The directory at the end of the file.
