@@ -51,7 +51,7 @@ class Canvas {
 
   Size size() const { return size_; }
 
-  /// REQUIRES: `at` is inside.
+  /// REQUIRES: `at` is inside the page.
   const Cell& cell(Point at) const;
 
   /// Writes `text`, made printable, from `at` to the right. Text outside of the page is left out. Returns the column

@@ -19,7 +19,7 @@ namespace yoke::tui {
 struct SamplerOptions {
   std::chrono::milliseconds interval = std::chrono::seconds(1);
   std::filesystem::path sysroot = "/";
-  bool is_recording = false;  ///< It is played at the pace at which it was made, and `interval` has no effect.
+  bool is_recording = false;  ///< A recording is played at its original pace, and `interval` has no effect.
 };
 
 class Sampler {
@@ -31,7 +31,7 @@ class Sampler {
   Sampler& operator=(const Sampler&) = delete;
   ~Sampler();  ///< Waits for the sample that is being taken.
 
-  /// Sets what the next sample reads. It comes at once if more is wanted than before.
+  /// Sets what the next sample reads. The sample is taken at once if more is wanted than before.
   void set_want(const WantOfPage& want);
 
   /// Becomes readable when there is a sample.

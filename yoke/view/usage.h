@@ -28,7 +28,7 @@ std::string usage_svg(const device::UsageReport& report, const UsageNotes& notes
 /// Remarks that the numbers do not show by themselves: short runs, gaps, throttling.
 std::vector<std::string> remarks(const device::UsageReport& report);
 
-/// `timeline` as at most `width` characters of eight heights. The lowest is 0 %; " " marks bins without a value.
+/// `timeline` as at most `width` characters of eight heights. The lowest height is 0 %; " " marks bins without a value.
 std::string sparkline(const std::vector<device::UsageBin>& timeline, int64_t width);
 
 }  // namespace yoke::view

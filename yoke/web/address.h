@@ -20,9 +20,9 @@ struct Address {
 /// Errors  kInvalidArgument.
 Address parse_address(std::string_view text);
 
-/// Whether a server on a loopback address answers a request with this Host header: it accepts numbers and localhost,
-/// but no other name. Otherwise a page of another site, open in a browser here, could point its own name at 127.0.0.1
-/// and read what only users of this machine may read (DNS rebinding).
+/// Whether a server on a loopback address answers a request with this Host header: it accepts IP addresses and
+/// localhost, but no other name. Otherwise a page of a different site, open in a browser here, could point its own name
+/// at 127.0.0.1 and read what only users of this machine may read (DNS rebinding).
 bool is_local_host_header(std::string_view host);
 
 }  // namespace yoke::web

@@ -58,10 +58,10 @@ class SyncBatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
   using torch::nn::ModuleHolder<SyncBatchNormImpl>::ModuleHolder;
 };
 
-/// Synchronizes every SyncBatchNorm below `model`, and replaces every BatchNorm in a Sequential by one under the same
-/// name. Call it before DistributedDataParallel is constructed. Returns the number of synchronized layers. In C++ a
-/// BatchNorm that your module holds as a typed member cannot be exchanged, because the member would still refer to the
-/// old one. Declare the member as a SyncBatchNorm.
+/// Synchronizes every SyncBatchNorm below `model`, and replaces every BatchNorm in a Sequential by a SyncBatchNorm of
+/// the same name. Call it before DistributedDataParallel is constructed. Returns the number of synchronized layers. In
+/// C++ a BatchNorm that your module holds as a typed member cannot be exchanged, because the member would still refer
+/// to the old layer. Declare the member as a SyncBatchNorm.
 /// Errors  kFailedPrecondition, naming the BatchNorms that are not in a Sequential; nothing is changed.
 int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::Group& group);
 

@@ -24,12 +24,12 @@ namespace yoke::train {
 
 struct FullyShardedOptions {
   /// Dotted names ("blocks.0") of submodules that are gathered and freed as units. Choose the blocks of a network, so
-  /// that two of them are a small part of it. Modules that are not below any of them belong to the model itself, the
-  /// outermost unit.
+  /// that any two of them are a small part of it. Modules that are not below any of them belong to the model itself,
+  /// which is the outermost unit.
   std::vector<std::string> units;
-  /// Frees a unit after its forward and gathers it again for its backward. If false, it stays gathered in between,
-  /// which saves a third of the communication and takes the memory of all parameters (ZeRO-2). The outermost unit is
-  /// always kept.
+  /// If true, frees a unit after its forward and gathers it again for its backward. If false, the unit stays gathered,
+  /// which saves a third of the communication and takes the memory of all parameters (ZeRO-2). The outermost unit
+  /// always stays gathered.
   bool reshard_after_forward = true;
   /// Gathers and computes in this dtype (at::kBFloat16), while shards, their gradients and the sums over ranks keep the
   /// parameters' dtype. Integer parameters are not converted. The caller converts inputs.
@@ -46,16 +46,16 @@ struct FullyShardedOptions {
 ///
 /// Units         C++ modules have no hooks, so a model holds its blocks as Unit (unit.h). A unit's parameters have
 ///               elements only inside its forward and backward.
-/// Step          forward gathers each unit (while the previous one computes). Backward gathers it again, averages its
-///               gradients, and frees them as soon as they are complete. So a rank holds its shards and about two
-///               units.
+/// Step          forward gathers each unit (while the previous one computes). Backward gathers the unit again, averages
+///               its gradients, and frees the unit as soon as they are complete. So a rank holds its shards and about
+///               two units.
 /// Accumulation  more forward and backward passes add to the shards' gradients until zero_grad.
 /// Graph         every tensor that needs a gradient must enter a unit through its arguments and leave it through the
 ///               result of forward. A tensor that is kept in a member would refer to weights that were freed. Sharded
 ///               units do not support a second backward through one graph.
 /// Unused        within one call of the model, each rank may use different parameters (stochastic depth, experts), or
-///               leave a unit's output out of its loss. Its contribution is then zero, and a parameter that no rank
-///               used has a gradient of zero.
+///               leave a unit's output out of its loss. The rank's contribution to their gradients is then zero, and a
+///               parameter that no rank used has a gradient of zero.
 /// Ranks         construction, forward and backward are collective. All ranks call the same units in the same order,
 ///               and the loss of each rank depends on the result of the model.
 /// Errors        kInvalidArgument: models or options differ between ranks (names the first difference), units share a

@@ -14,7 +14,7 @@
 
 namespace yoke::train {
 
-/// The layout of parameters of one dtype. REQUIRES: there is at least one.
+/// The layout of parameters of one dtype. REQUIRES: `parameters` is not empty.
 FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks);
 
 /// A reduction in flight, from all ranks' gradients to their shards.
@@ -32,7 +32,7 @@ struct Reduction {
 /// Ranks  construction, start_gather and start_reduce are collective.
 class FlatParameters {
  public:
-  /// Takes the values of the first rank. `replicas` are the ranks that have the same part of another replica, or null.
+  /// Takes the values of the first rank. `replicas` are the ranks that have the same part in each replica, or null.
   /// REQUIRES: `parameters` is not empty, has one dtype, and has the same names and shapes on all ranks.
   FlatParameters(dist::Group& group, dist::Group* replicas, NamedTensors parameters,
                  std::optional<at::ScalarType> compute_dtype);
@@ -50,7 +50,7 @@ class FlatParameters {
   void take_gradient(size_t parameter);
   bool has_gradient() const { return gradient_.defined(); }
   size_t arrived() const;  ///< The first parameter with a gradient. REQUIRES: has_gradient().
-  /// Parameters without a gradient count as zero.
+  /// Starts to reduce the gradients. Parameters without a gradient count as zero.
   Reduction start_reduce();
   /// Waits until the gradient is reduced, and starts to average the shard over the replicas. Collective over the
   /// replicas. A second call does nothing.
