@@ -24,8 +24,8 @@ struct SamplerOptions {
 
 class Sampler {
  public:
-  /// `source` must outlive the sampler, and must not be used elsewhere meanwhile. Errors  kUnavailable: out of
-  /// descriptors.
+  /// `source` must outlive the sampler, and must not be used elsewhere until then.
+  /// Errors  kUnavailable: out of descriptors.
   Sampler(device::Source& source, const SamplerOptions& options, const WantOfPage& want);
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;

@@ -50,7 +50,7 @@ class ExponentialMovingAverage {
 
   int64_t num_updates() const { return num_updates_; }
 
-  /// Parameters, then buffers, under their names. While averages are swapped in, these hold the training's values.
+  /// The averages of parameters, then of buffers, under their names. While swapped in, they hold the training's values.
   NamedTensors averages() const;
 
   /// The model's tensors to which "average.NAME" belong, for a TrainState: parameters, or parts of them, and buffers.

@@ -35,7 +35,7 @@ struct LrCurve {
 
 /// Collective. Trains with rates that rise from min_lr to max_lr until the loss diverges. Then restores parameters,
 /// buffers and the optimizer's state and rates, and makes gradients undefined. `loss` returns the loss of the next
-/// batch. All groups of the optimizer have the same rate meanwhile. Losses are means over all ranks, so ranks stop
+/// batch. During the trial all groups have the same rate. Losses are means over all ranks, so ranks stop
 /// together and have the same curve. Random numbers and batches that `loss` consumes are not restored.
 /// Errors  kInvalidArgument: an option is out of range. What `loss` throws is rethrown after everything is restored.
 /// Source  Smith, "Cyclical Learning Rates for Training Neural Networks", WACV 2017, sec. 3.3; the smoothing, the end

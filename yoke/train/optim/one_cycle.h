@@ -16,7 +16,7 @@ struct OneCycleOptions {
   double div_factor = 25;         ///< The first rate is max_lr / div_factor.
   double final_div_factor = 1e4;  ///< The last rate is the first one / final_div_factor.
   double base_momentum = 0.85;    ///< Momentum at the peak of the rate.
-  double max_momentum = 0.95;     ///< Momentum at both ends.
+  double max_momentum = 0.95;     ///< Momentum at the beginning and at the end.
 };
 
 /// The learning rate for step `step` of [0, total_steps): the rate of torch.optim.lr_scheduler.OneCycleLR while that

@@ -24,7 +24,7 @@ class Group;
 
 namespace yoke::train {
 
-/// Passed from a GradScaler to an optimizer: one-element float tensors. Undefined means not used.
+/// Tensors that a GradScaler passes to an optimizer, each a float with one element. An undefined tensor is not used.
 struct GradScale {
   at::Tensor scale;      ///< Gradients are divided by it. Fused kernels store the quotients, as in Python.
   at::Tensor found_inf;  ///< If it is 1, the step changes nothing, not even step counts; otherwise it is 0.

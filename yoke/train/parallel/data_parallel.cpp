@@ -153,7 +153,7 @@ std::vector<c10::Stream> current_streams(const std::vector<c10::Device>& devices
 [[noreturn]] void rethrow(const std::exception_ptr& error, const std::string& where) {
   try {
     std::rethrow_exception(error);
-  } catch (c10::Error& torchs) {  // keeps its type, since a caller may catch OutOfMemoryError
+  } catch (c10::Error& torchs) {  // the error keeps its type, since a caller may catch OutOfMemoryError
     torchs.add_context(where);
     throw;
   } catch (const Error& ours) {

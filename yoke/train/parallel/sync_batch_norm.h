@@ -16,8 +16,8 @@ namespace yoke::train {
 /// Use it in place of a BatchNorm; before synchronize() it behaves like one. Parameters, buffers, their names and the
 /// options are those of BatchNorm, so checkpoints can be exchanged.
 ///
-/// Shapes  input [batch, channels, ...] with 2 to 5 dimensions; the output has the same. Batch sizes may differ between
-///         ranks, and be 0 on some.
+/// Shapes  input [batch, channels, ...] with 2 to 5 dimensions, which is also the output's shape. Batch sizes may
+///         differ between ranks, and be 0 on some.
 /// Ranks   forward in training mode is collective, and so is its backward; evaluation is not.
 /// Errors  kInvalidArgument: too few dimensions, a wrong number of channels, or at most one value per channel over all
 ///         ranks (thrown on all ranks; the running statistics are unchanged). kFailedPrecondition: a backward with

@@ -46,7 +46,7 @@ struct Figures {
     return by_name[name];
   }
 
-  TensorMap state_dict() const {  // collective, but in the state's first part, so no rank can have failed before
+  TensorMap state_dict() const {  // collective; as the first part of the state, it runs before any rank can fail
     TensorMap state;
     for (const auto& [name, mean] : by_name) state.emplace(name, gather_meters(world, {&mean}));
     return state;
@@ -59,7 +59,7 @@ struct Figures {
     }
   }
 
-  /// Collective. The figures of the epoch over all ranks; then starts the next epoch.
+  /// Collective. Returns the figures of the epoch over all ranks, then starts the next epoch.
   std::vector<std::pair<std::string, double>> read() {
     std::vector<std::pair<std::string, double>> result;
     for (const auto& name : names) {
@@ -88,8 +88,8 @@ struct Run::Impl {
 
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
   bool is_told = false, is_stopped = false, is_in_epoch = false;
-  int64_t epoch_begin = 0;                     // its first step
-  int64_t num_samples = 0, epoch_samples = 0;  // only of this rank
+  int64_t epoch_begin = 0;                     // the epoch's first step
+  int64_t num_samples = 0, epoch_samples = 0;  // only this rank's
   Clock::time_point epoch_start, last_step;
   std::optional<Report> report;  // only on rank 0
   std::optional<Progress> progress;
@@ -179,7 +179,7 @@ void Run::say(const std::string& text) const {
 
 void Run::require_same(const char* name, int64_t value) {
   const auto& run = *impl_;
-  // A checkpoint of an older version does not have this value; it is accepted.
+  // A checkpoint of an older version does not have this value; such a checkpoint is accepted.
   if (run.resumed && !run.resumed->metadata.contains(name)) return;
   int64_t recorded = value;
   fix(name, recorded);

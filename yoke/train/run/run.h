@@ -46,7 +46,7 @@ struct RunOptions {
   int64_t save_every = 0;  ///< Steps between checkpoints. The end of each epoch saves one too; with 0 only that does.
   CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` names a logged figure.
   /// Rank 0 also writes events for TensorBoard, in the run's folder `events`: every value that it logs, by its name,
-  /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. The steps are those of the training.
+  /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. Step numbers are those of the training.
   bool tensorboard = false;
   /// Rank 0 also appends the values that it logs to `steps.jsonl` in the run's folder, a line for each step; `yoke
   /// curve` draws them. A resumed run removes the lines that it will write again.

@@ -71,8 +71,8 @@ class FullyShardedDataParallelBase : public ParallelModule {
   ~FullyShardedDataParallelBase() override;
 
   /// Collective. Calls `module.forward(inputs...)` of the model or one of its units, as `net(x)` and Unit do. Within a
-  /// unit, any other module is called directly. Inputs that are tensors, or vectors of them, may need gradients; for
-  /// the output see each_tensor.
+  /// unit, a module that is not a unit is called directly. Inputs that are tensors, or vectors of them, may need
+  /// gradients; for the output see each_tensor.
   ///
   /// Errors kInvalidArgument: `module` is not a unit, and the call is outside of all units.
   template <class Module, class... Inputs>

@@ -1,4 +1,4 @@
-// yoke/train/shard/detail/clip.h -- clips gradients of which every rank has a part.
+// yoke/train/shard/detail/clip.h -- clips gradients that are divided between ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>

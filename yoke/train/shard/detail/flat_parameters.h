@@ -43,7 +43,7 @@ class FlatParameters {
   bool is_gathered() const { return is_gathered_; }
   bool is_gathering() const { return is_gathering_; }
 
-  /// Whether the parameter was given other memory (as by torch::load), which the next gather would drop.
+  /// Whether the parameter was given new memory (as by torch::load), which the next gather would drop.
   bool is_replaced(size_t parameter) const;
 
   /// Moves the parameter's gradient, which must be dense, into the buffer and leaves it undefined.
@@ -61,7 +61,7 @@ class FlatParameters {
   size_t size() const { return parameters_.size(); }
   const std::string& name(size_t parameter) const { return parameters_[parameter].first; }
   const at::Tensor& parameter(size_t parameter) const { return parameters_[parameter].second; }
-  /// A leaf whose gradient is that of the shard. It has no elements if other ranks have the whole parameter.
+  /// This rank's part, a leaf that has the gradient. It has no elements if other ranks have the whole parameter.
   const at::Tensor& shard(size_t parameter) const { return shards_[parameter]; }
 
  private:

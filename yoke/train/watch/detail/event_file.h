@@ -8,7 +8,7 @@
 
 namespace yoke::train::detail {
 
-/// A new event file, which nobody else writes.
+/// A new event file, which only this object writes.
 class EventFile {
  public:
   /// Creates `folder` and a file in it, with a unique name of the form that TensorBoard expects.
