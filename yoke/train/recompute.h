@@ -32,7 +32,7 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 /// Source      Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; PyTorch's reentrant checkpoint.
 std::vector<at::Tensor> recompute(const TensorFunction& function, const std::vector<at::Tensor>& inputs);
 
-/// The same for a function of tensors that returns one tensor.
+/// Does the same for a function of tensors that returns one tensor.
 template <class Function, std::same_as<at::Tensor>... Inputs>
 requires(sizeof...(Inputs) > 0) at::Tensor recompute(Function function, const Inputs&... inputs) {
   const auto call =

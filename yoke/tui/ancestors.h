@@ -12,7 +12,7 @@
 
 namespace yoke::tui {
 
-using Processes = std::map<int64_t, device::ProcessInfo>;  ///< By PID.
+using Processes = std::map<int64_t, device::ProcessInfo>;  ///< Indexed by PID.
 
 class AncestorReader {
  public:

@@ -55,7 +55,7 @@ class Canvas {
   const Cell& cell(Point at) const;
 
   /// Writes `text`, made printable, from `at` to the right. Text outside of the page is left out. Returns the column
-  /// after it.
+  /// after the text.
   int64_t put(Point at, std::string_view text, Style style = Style::kNormal);
 
   /// Changes the style of the cells, not their text.

@@ -30,7 +30,7 @@ struct ProcessColumn {
 struct Layout {
   std::vector<DevicePlace> devices;  ///< The devices that are on the page.
   int64_t id_width = 1;              ///< Width of the longest id, shown or not.
-  int64_t num_gpus = 0;              ///< All GPUs and instances, shown or not.
+  int64_t num_gpus = 0;              ///< Number of all GPUs and instances, shown or not.
   int64_t num_gpus_shown = 0;
   int64_t first_device = 0;               ///< Model::first_device, clamped to the bounds.
   std::optional<int64_t> device_heading;  ///< Line of the titles above one-line devices.

@@ -12,7 +12,7 @@
 namespace yoke::tui {
 
 /// The list has a row for each process on each device. The tree has a row for each process with all of its devices, and
-/// rows for parents of the same user. Texts hold whatever bytes the processes wrote.
+/// rows for parents of the same user. Texts may contain any bytes.
 struct ProcessRow {
   ProcessKey key;
   std::string device;  ///< "3", "0:1", "0-3,6"; empty for a parent that uses no device.

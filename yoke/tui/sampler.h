@@ -60,7 +60,7 @@ class Sampler {
   bool must_stop_ = false;
   std::optional<Sample> latest_;
   std::optional<std::string> failure_;
-  std::thread thread_;  ///< The last member, because it uses all of the above.
+  std::thread thread_;  ///< The last member, because it uses all other members.
 };
 
 /// Takes one sample at once.

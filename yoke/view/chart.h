@@ -51,8 +51,8 @@ std::string chart_svg(const Chart& chart, const ChartSize& size);
 /// Errors  kInvalidArgument: it has more pixels than an image may have.
 std::string chart_png(const Chart& chart, const ChartSize& size);
 
-/// The exponential mean that TensorBoard draws: each value weighs `weight` (0 to 1, without 1) times as much as the one
-/// after it, and the first values are not biased towards zero. Values that are not finite stay, and are not averaged.
+/// The exponential mean that TensorBoard draws: each value weighs `weight`, in [0, 1), times as much as the next value,
+/// and the first values are not biased towards zero. Values that are not finite stay, and are not averaged.
 void smooth(std::vector<ChartPoint>& points, double weight);
 
 /// Points that draw the same line as `points` if the range of x is `num_columns` pixels wide: the first, the smallest,

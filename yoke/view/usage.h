@@ -12,14 +12,14 @@ namespace yoke::view {
 
 /// The facts of the report besides the numbers.
 struct UsageNotes {
-  std::string program;  ///< As the user typed it, or "process 4121".
+  std::string program;  ///< The command as the user typed it, or "process 4121".
   std::vector<std::string> sentences;
 };
 
 /// A table, a timeline of each device, and the notes. Lines have at most `width` columns, except long notes.
 std::string usage_text(const device::UsageReport& report, const UsageNotes& notes, int64_t width);
 
-/// docs/watch.md has the contract.
+/// docs/watch.md describes the format.
 nlohmann::ordered_json usage_json(const device::UsageReport& report, const UsageNotes& notes);
 
 /// A drawing for a web page. It has no scripts and no external fonts, and is readable on light and dark backgrounds.

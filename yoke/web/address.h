@@ -17,7 +17,7 @@ struct Address {
 
 /// Reads "", "PORT", ":PORT", "ADDR", "ADDR:PORT" or "[ADDR6]:PORT"; "localhost" is 127.0.0.1. Missing parts get their
 /// default: without an address only this machine can connect.
-/// Errors  kInvalidArgument.
+/// Errors  kInvalidArgument: the text has none of these forms.
 Address parse_address(std::string_view text);
 
 /// Whether a server on a loopback address answers a request with this Host header: it accepts IP addresses and

@@ -7,7 +7,7 @@ namespace yoke::train {
 
 struct ClipGradNormOptions {
   double max_norm = 0;              ///< Must be set.
-  double norm_type = 2;             ///< Infinity for the largest absolute value.
+  double norm_type = 2;             ///< Exponent of the norm; infinity for the largest absolute value.
   bool error_if_nonfinite = false;  ///< If true, throws if the norm is not finite, for which it waits for the device.
 };
 

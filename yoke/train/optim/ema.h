@@ -83,7 +83,7 @@ class ExponentialMovingAverage {
   bool is_swapped_ = false;
 };
 
-/// Move-only. The average must outlive it.
+/// Move-only. The ExponentialMovingAverage must outlive it.
 class ExponentialMovingAverage::SwappedIn {
  public:
   explicit SwappedIn(ExponentialMovingAverage& ema);

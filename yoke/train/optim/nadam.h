@@ -18,7 +18,7 @@ struct NAdamOptions {
   bool maximize = false;
 };
 
-/// torch.optim.NAdam. Dense gradients only. libtorch has no fused kernel for it.
+/// Equivalent to torch.optim.NAdam. Supports only dense gradients. libtorch has no fused kernel for it.
 ///
 /// State   "exp_avg.NAME", "exp_avg_sq.NAME"; "mu_product.NAME", one float, the product of all momenta so far;
 ///         "step.NAME".

@@ -211,7 +211,7 @@ void Optimizer::plan() {
   is_planned_ = true;
 }
 
-/// A state with the shape of the parameter, or of the part of it; or a number.
+/// A state that is a number, or has the shape of the parameter or of this rank's part of it.
 at::Tensor Optimizer::new_state(const Slot& slot, const StateKind& kind) {
   if (kind.is_number) return new_number(slot, kind.initial);
   const auto state = at::full_like(slot.parameter, kind.initial);
@@ -219,7 +219,7 @@ at::Tensor Optimizer::new_state(const Slot& slot, const StateKind& kind) {
   return state;
 }
 
-/// Fused kernels need the step count on the parameter's device. For other code, which reads it, the step count stays on
+/// Fused kernels need the step count on the parameter's device. Other code reads the step count, so there it stays on
 /// the CPU.
 at::Tensor Optimizer::new_number(const Slot& slot, double initial) {
   const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);

@@ -171,7 +171,7 @@ class Optimizer : public ScalableOptimizer {
   }
 
   void check_group(size_t group) const;
-  bool has_stepped(size_t group) const;  ///< Also true if its state was loaded.
+  bool has_stepped(size_t group) const;  ///< Also true if the group's state was loaded.
 
  private:
   friend struct OptimizerOptions;  // python_state.cpp

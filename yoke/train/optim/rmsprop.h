@@ -17,7 +17,7 @@ struct RMSpropOptions {
   bool maximize = false;
 };
 
-/// torch.optim.RMSprop. Dense gradients only. libtorch has no fused kernel for it.
+/// Equivalent to torch.optim.RMSprop. Supports only dense gradients. libtorch has no fused kernel for it.
 ///
 /// State   "square_avg.NAME", "step.NAME"; with momentum also "momentum_buffer.NAME", if centered also "grad_avg.NAME".
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or

@@ -38,7 +38,7 @@ struct LinearLrOptions {
 };
 Schedule linear_lr(const LinearLrOptions& options);
 
-/// lr * (1 - step / num_steps)^power, then 0.
+/// lr * (1 - step / num_steps)^power; 0 from step num_steps on.
 struct PolynomialLrOptions {
   double lr = 1;
   double power = 1;
@@ -89,7 +89,7 @@ struct CosineWarmRestartsOptions {
 };
 Schedule cosine_annealing_warm_restarts(const CosineWarmRestartsOptions& options);
 
-/// one_cycle.h as a Schedule, for steps in [0, total_steps).
+/// The schedule of one_cycle.h as a Schedule, for steps in [0, total_steps).
 Schedule one_cycle_lr(const OneCycleOptions& options);
 
 /// Runs schedules one after another, each for its number of steps. Each schedule counts its steps from 0. The last one

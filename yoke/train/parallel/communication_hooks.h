@@ -23,7 +23,7 @@ class GradientBucket {
 
   int64_t index() const;  ///< Position among the buckets of a step; stable from the third step on.
   bool is_last() const;
-  /// This rank's gradients, not divided: 1-D, or the sparse gradient of one embedding. A hook may change it in place.
+  /// This rank's gradients before division: 1-D, or the sparse gradient of one embedding. A hook may change them.
   at::Tensor flat() const;
   /// Views into a dense flat(), one per parameter, in its shape. If a parameter is not contiguous (channels_last), the
   /// view has the elements in the order of its memory.

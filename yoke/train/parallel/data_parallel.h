@@ -45,8 +45,8 @@ class Replicas {
   std::unique_ptr<Impl> impl_;
 };
 
-/// torch.nn.DataParallel: each forward copies the model's parameters and buffers to the replicas, splits the inputs
-/// along dimension 0, runs each part on its device in its own thread, and joins the outputs on the first device.
+/// Like torch.nn.DataParallel: each forward copies the model's parameters and buffers to the replicas, splits the
+/// inputs along dimension 0, runs each part on its device in its own thread, and joins the outputs on the first device.
 /// Backward adds the replicas' gradients to the model's. Forward may be called again before backward, under
 /// NoGradGuard, and under Autocast; the threads inherit these states and the current streams from the caller.
 ///
@@ -67,8 +67,8 @@ class DataParallel {
  public:
   using Tensors = Replicas::Tensors;
 
-  /// Moves the model to the first device. Replicas are `model->clone()`: M is a torch::nn::Cloneable, as all of
-  /// libtorch's layers and Sequential are.
+  /// Moves the model to the first device. Makes replicas by `model->clone()`, so M must be a torch::nn::Cloneable, as
+  /// all of libtorch's layers and Sequential are.
   explicit DataParallel(std::shared_ptr<M> model, std::vector<c10::Device> devices = try_all_gpus())
       : model_(std::move(model)), replicas_(model_, std::move(devices), [this] { return model_->clone(); }) {}
 

@@ -120,7 +120,7 @@ class DistributedDataParallelBase : public ParallelModule {
   DistributedDataParallelBase(torch::nn::Module& model, dist::Group& group,
                               const DistributedDataParallelOptions& options);
 
-  bool communicates() const;  ///< Whether a forward now belongs to a step of all ranks.
+  bool communicates() const;  ///< Whether a forward would now belong to a step of all ranks.
   void begin_forward();
   void take_output(const at::Tensor& output);  ///< Called with a tensor that forward returns.
 

@@ -40,7 +40,7 @@ class ParallelModule {
 
   /// Collective. Copies rank 0's buffers (batch norm's running statistics) to all ranks.
   virtual void sync_buffers() = 0;
-  virtual dist::Group& group() const = 0;  ///< The ranks over which it is replicated or sharded.
+  virtual dist::Group& group() const = 0;  ///< The ranks over which the network is replicated or sharded.
 
  protected:
   ParallelModule() = default;

@@ -44,7 +44,7 @@ struct GradScalerOptions {
   double growth_factor = 2;     ///< Above 1; applied after growth_interval successive steps without an overflow.
   double backoff_factor = 0.5;  ///< Below 1; applied after a step with an overflow.
   int64_t growth_interval = 2000;
-  bool enabled = true;  ///< If false, scale() and step() pass through, and other functions do nothing.
+  bool enabled = true;  ///< If false, scale() returns its input, step() only steps, and other functions do nothing.
   /// For gradients that differ between ranks. The ranks of this group agree whether any of them overflowed, so that
   /// they all skip a step or all take it. Then unscale() and step() are collective. A ShardedOptimizer and an optimizer
   /// over a sharded network's parts provide their own group; set this only if a rank may have no part of any parameter.
@@ -52,7 +52,7 @@ struct GradScalerOptions {
   dist::Group* group = nullptr;
 };
 
-/// torch.amp.GradScaler: the scale, the growth tracker and the parameters are equal to PyTorch's after each step.
+/// Like torch.amp.GradScaler: the scale, the growth tracker and the parameters are equal to PyTorch's after each step.
 ///
 /// Sync      yoke's optimizers do not wait for a GPU: step() passes them the scale and whether a gradient is not
 ///           finite, and their kernels divide the gradients or skip the step. For torch::optim's optimizers the CPU
@@ -88,7 +88,7 @@ class GradScaler {
   void update();
   void update(double new_scale);
 
-  double scale_now() const;        ///< 1 if disabled.
+  double scale_now() const;        ///< The current scale; 1 if disabled.
   int64_t growth_tracker() const;  ///< Steps without an overflow since the scale last changed.
   const GradScalerOptions& options() const { return options_; }
 

@@ -109,7 +109,7 @@ Run::Run(dist::World& world, const RunOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, "ranks differ in their RunOptions: {} on rank {}, and {} on another",
                 given, world.rank(), other);
   }
-  // Rank 0 chooses the run's folder. If it fails, all ranks end.
+  // Rank 0 chooses the run's folder. If this fails, all ranks end.
   std::string folder;
   std::optional<FolderLock> lock;
   dist::on_all_ranks(world, "the run was not begun", [&] {
@@ -242,7 +242,7 @@ void Run::end_step(int64_t num_samples) {
   run.last_step = Clock::now();
   run.show_progress();
   run.is_told = run.is_told || run.world.should_stop();
-  if (first_batch() == 0) return;  // the epoch is complete; the code after the loop saves it and then stops
+  if (first_batch() == 0) return;  // the epoch is complete; the code after the loop saves a checkpoint
   if (run.is_told) {               // there is time for a checkpoint, but not for the rest of an epoch
     run.checkpoints.save(run.step, run.state);
     run.is_stopped = true;
@@ -302,7 +302,7 @@ void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) 
   }
   run.figures.at(name).add(value.detach(), weight);
   if (run.board) run.board->add_scalar(name, value, run.step);
-  // What is logged between two epochs belongs to the one that ends.
+  // A value that is logged between two epochs belongs to the epoch that ends.
   if (run.steps) run.steps->add({run.step, run.epoch_begin / run.steps_per_epoch + 1}, name, value);
 }
 

@@ -41,7 +41,7 @@ namespace yoke::train {
 struct RunOptions {
   std::string name = "run";  ///< Used in the default folder and in messages.
   std::filesystem::path
-      folder;              ///< Default: runs/NAME, with the next free number if it exists; to resume, the last of them.
+      folder;  ///< Default: runs/NAME, with the next free number if it exists; to resume, the last such folder.
   bool resume = false;     ///< Continue from the newest checkpoint, or from the beginning if there is none yet.
   int64_t save_every = 0;  ///< Steps between checkpoints. The end of each epoch saves one too; with 0 only that does.
   CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` names a logged figure.

@@ -166,7 +166,7 @@ TEST_F(RunTest, WritesEachValueForTensorBoard) {
   EXPECT_THAT(num_means, ElementsAre(1, kEpochs - 1));
 }
 
-// Oracle: a run that is never interrupted. The losses of a killed and resumed run are the same, and each step is there
+// Oracle: a run that is never interrupted. The losses of a killed and resumed run are the same, and each step occurs
 // once.
 TEST_F(RunTest, WritesEachStepOnceOverAResumption) {
   const auto values = [&](const std::string& name) {

@@ -204,7 +204,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void end_backward(Unit& unit) {
     for (size_t flat = 0; flat < unit.flats.size(); ++flat) {
       if (!unit.is_trained[flat]) continue;
-      // While this gradient is reduced, the shards of the last one are averaged over the replicas.
+      // While this gradient is reduced, the shards of the previous one are averaged over the replicas.
       if (!reductions.empty()) reductions.back().flat->start_average(reductions.back().reduction);
       reductions.push_back({&unit.flats[flat], unit.flats[flat].start_reduce()});
       while (reductions.size() > kMaxUnitReductions) finish_reduction();
@@ -357,7 +357,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
       unit.flats.emplace_back(group, options.replicas, std::move(parameters), options.compute_dtype);
     }
   }
-  // From here on nothing may be moved, because hooks refer to it.
+  // From here on no unit may be moved, because hooks refer to the units.
   for (size_t i = 0; i < impl.units.size(); ++i) {
     for (size_t f = 0; f < impl.units[i].flats.size(); ++f) {
       const auto& flat = impl.units[i].flats[f];
@@ -432,7 +432,7 @@ FullyShardedDataParallelBase::Call::Call(FullyShardedDataParallelBase& owner, co
   const auto& units = owner.impl_->unit_of_module;
   const auto unit = units.find(&module);
   if (unit == units.end()) {
-    // It is called within a unit, or recomputed in the backward of one.
+    // The module is called within a unit, or recomputed in the backward of a unit.
     if (owner.impl_->depth > 0 || owner.impl_->in_backward) return;
     throw Error(ErrorCode::kInvalidArgument,
                 "forward was called with a module ({}) that is not a unit, and outside of all units: name it in "

@@ -54,8 +54,8 @@ struct FullyShardedOptions {
 ///               result of forward. A tensor that is kept in a member would refer to weights that were freed. Sharded
 ///               units do not support a second backward through one graph.
 /// Unused        within one call of the model, each rank may use different parameters (stochastic depth, experts), or
-///               leave a unit's output out of its loss. The rank's contribution to their gradients is then zero, and a
-///               parameter that no rank used has a gradient of zero.
+///               leave a unit's output out of its loss. A rank contributes zero to gradients of parameters that it did
+///               not use, and a parameter that no rank used has a gradient of zero.
 /// Ranks         construction, forward and backward are collective. All ranks call the same units in the same order,
 ///               and the loss of each rank depends on the result of the model.
 /// Errors        kInvalidArgument: models or options differ between ranks (names the first difference), units share a
@@ -83,7 +83,7 @@ class FullyShardedDataParallelBase : public ParallelModule {
     return output;
   }
 
-  /// This rank's part of each trained parameter under the parameter's name, for an optimizer. Backward sets their
+  /// This rank's part of each trained parameter under the parameter's name, for an optimizer. Backward sets the parts'
   /// gradients. A part has as many dimensions as its parameter, all of size 1 except the last (whole_shape in
   /// sharding.h returns the parameter's shape). Parameters of which this rank has no element are left out.
   NamedTensors parameters() const override;

@@ -159,8 +159,8 @@ void ShardedOptimizer::prepare() {
     slice_gradients();
     return;
   }
-  // Whether each parameter has a gradient and, as the last element, whether gradients have changed on any rank. It is
-  // on the CPU, which reads it.
+  // Whether each parameter has a gradient and, as the last element, whether gradients have changed on any rank. The
+  // flags are on the CPU, which reads them.
   std::vector<uint8_t> flags;
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {

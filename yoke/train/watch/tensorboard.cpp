@@ -67,7 +67,7 @@ std::optional<std::string> encode(const std::string& tag, std::span<const double
   if (histogram.num == 0) return std::nullopt;
   const auto counts = figures.subspan(kNumStatistics, figures.size() - kNumStatistics - 1);
   const double lower = figures[4], upper = figures[5], bins = static_cast<double>(counts.size());
-  // A bin begins where the one before it ends, so an empty one comes first.
+  // A bin begins where the one before it ends, so an empty bin comes first.
   for (size_t i = 0; i <= counts.size(); ++i) {
     const auto share = static_cast<double>(i) / bins;
     histogram.limits.push_back(lower * (1 - share) + upper * share);

@@ -80,8 +80,8 @@ class FlatParameters {
   at::Tensor gradient_;  ///< [ranks * n] while gradients arrive.
   std::vector<bool> has_arrived_;
 
-  /// While sharded, a parameter gets an empty gradient if its shard has one. If that is missing at the next gather,
-  /// Module::zero_grad was called, and the shard's gradient is dropped too.
+  /// While sharded, a parameter gets an empty gradient if its shard has one. If the empty gradient is missing at the
+  /// next gather, Module::zero_grad was called, and the shard's gradient is dropped too.
   void mark_gradients();
   void take_marks();
   std::vector<bool> is_marked_;

@@ -36,7 +36,7 @@ std::string encode_image(std::string_view tag, const EncodedImage& image);
 std::string encode_summary_event(double wall_time, int64_t step, std::string_view summary);
 /// The first event of every file, which names the version of the format.
 std::string encode_version_event(double wall_time);
-/// Tells TensorBoard to forget the events with this step or a later one, which earlier files of the folder hold.
+/// Tells TensorBoard to forget events of earlier files in the folder that have this step or a later one.
 std::string encode_restart_event(double wall_time, int64_t step);
 
 /// `event` framed as a record: its length, the masked CRC-32C of the length, the event, and its masked CRC-32C.

@@ -19,7 +19,7 @@ struct StepPlace {
 };
 
 struct StepLogOptions {
-  int64_t max_pending = 1000;        ///< Values that wait on their devices before they are read together.
+  int64_t max_pending = 1000;        ///< Number of values that wait on their devices before they are read together.
   std::chrono::seconds max_wait{5};  ///< Waiting values are read when a value is added after this time.
 };
 
