@@ -32,7 +32,7 @@ std::string encode_scalar(std::string_view tag, float value);
 std::string encode_histogram(std::string_view tag, const Histogram& histogram);
 std::string encode_image(std::string_view tag, const EncodedImage& image);
 
-/// The functions below return messages `Event`. `wall_time` is in seconds since the Unix epoch.
+/// The next three functions return messages `Event`. `wall_time` is in seconds since the Unix epoch.
 std::string encode_summary_event(double wall_time, int64_t step, std::string_view summary);
 /// The first event of every file, which names the version of the format.
 std::string encode_version_event(double wall_time);
