@@ -47,8 +47,8 @@ struct Surroundings {
   }
 
   void restore() const {
-    // Casts are cached until the outermost Autocast ends, but a second call runs outside of one. Without this, the next
-    // Autocast would use its casts of the weights from before the optimizer's step.
+    // Casts are cached until the outermost Autocast ends, but a second call runs outside of any Autocast. Without this,
+    // the next Autocast would use the second call's casts of the weights from before the optimizer's step.
     at::autocast::clear_cache();
     for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
       at::autocast::set_autocast_enabled(kAutocastDevices[i], autocast[i].enabled);

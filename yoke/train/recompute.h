@@ -17,22 +17,22 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 
 /// Computes `function(inputs)` and keeps only the inputs of its graph. Backward calls the function again and
 /// differentiates that second call at once. So a chain of n such calls holds n inputs and the activations of one call,
-/// for a third more computation.
+/// at the cost of a third more computation.
 ///
-/// Gradients   of inputs and of all parameters that the function uses, with the same bits as without recompute, even if
-///             no input needs one.
+/// Gradients   of inputs and of all parameters that the function uses have the same bits as without recompute. The
+///             parameters get gradients even if no input needs one.
 /// Repetition  both calls see the same random numbers (of the CPU, and of the inputs' GPU) and the same autocast. They
-///             must compute the same and must not change each other's input. Batch norm's running statistics are
-///             updated twice.
+///             must compute the same results, and must not change each other's input. Batch norm's running statistics
+///             are updated twice.
 /// Inputs      must be defined tensors. Of the tensors that the function captures, only leaves are differentiated.
 /// Backward    call backward(), once for each forward. autograd::grad is refused, because the parameters' gradients are
-/// accumulated inside. Gradients of gradients are not supported.
+///             accumulated inside the call. Gradients of gradients are not supported.
 /// Errors      kFailedPrecondition: called by autograd::grad; kInvalidArgument: an input is undefined, or the second
 ///             call returns a different number of outputs.
 /// Source      Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; PyTorch's reentrant checkpoint.
 std::vector<at::Tensor> recompute(const TensorFunction& function, const std::vector<at::Tensor>& inputs);
 
-/// The same for a function of tensors that returns one tensor.
+/// Does the same for a function of tensors that returns one tensor.
 template <class Function, std::same_as<at::Tensor>... Inputs>
 requires(sizeof...(Inputs) > 0) at::Tensor recompute(Function function, const Inputs&... inputs) {
   const auto call =

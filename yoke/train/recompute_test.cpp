@@ -48,7 +48,7 @@ std::vector<at::Tensor> gradients_of(Deep& model, const at::Tensor& x) {
   x.mutable_grad().reset();
   torch::manual_seed(7);
   model.forward(x).to(torch::kFloat).square().mean().backward();
-  // These numbers depend on the generator's state.
+  // The random numbers depend on the generator's state.
   std::vector<at::Tensor> result = {x.grad(), torch::rand({3})};
   for (const auto& parameter : model.parameters()) result.push_back(parameter.grad());
   return result;
@@ -99,7 +99,7 @@ TEST(Recompute, RepeatsAutocast) {
                },
                x)
                .sum();
-    // Autocast caches casts, and one from the first call would have no graph.
+    // Autocast caches casts, and a cast from the first call would have no graph.
     model.zero_grad();
     model.layers[0](x).sum().backward();
     EXPECT_TRUE(model.layers[0]->weight.grad().defined());

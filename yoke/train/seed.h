@@ -8,7 +8,7 @@ namespace yoke::train {
 struct SeedOptions {
   uint64_t seed = 0;
   int64_t rank = 0;  ///< Selects the stream of random numbers; with the same number, ranks have the same stream.
-  /// Request kernels from libtorch and cuDNN that always give the same bits. An operation without one throws. Slower.
+  /// If true, libtorch and cuDNN use slower kernels that always give the same bits. An operation without one throws.
   bool deterministic = false;
 };
 
@@ -17,7 +17,7 @@ struct SeedOptions {
 /// model's initial weights), seed with rank 0 on all of them. Dropout needs a different stream on each rank.
 /// `deterministic` sets at::Context's deterministic algorithms, cuDNN deterministic and not benchmarking, and
 /// CUBLAS_WORKSPACE_CONFIG=:4096:8 unless it is set (cuBLAS reads it when the first GPU work starts, so seed before
-/// that). They are never switched off again. The number of threads, on which the bits depend too, is not changed.
+/// that). These settings are never reset. The number of threads, on which the bits depend too, is not changed.
 /// Threads  call it before other threads read the environment.
 /// Errors   kInvalidArgument for a negative rank.
 void seed(const SeedOptions& options);

@@ -1,7 +1,7 @@
 // yoke/train/sharding.h -- marks tensors that are divided between ranks.
 //
 // A parameter of a sharded model has no elements, and a rank's part of it looks like any tensor. Code that would
-// silently go wrong with them (an optimizer over such a parameter, a norm or a file of a part) checks the mark.
+// silently go wrong with such tensors (an optimizer over such a parameter, a norm or a file of a part) checks the mark.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -23,9 +23,9 @@ struct TiedLinearOptions {
 /// Parameter  one tensor under the same two names as in Python. Its gradient is the sum of both uses, and optimizers
 ///            and averages handle it once (see distinct in named_tensors.h). The state contains it under both names,
 ///            like Python's state_dict, so files can be exchanged. to() moves and converts the tensor once and keeps
-///            the tie. clone() of a module that contains both keeps the tie, if its reset() registers the source before
-///            this module.
-/// Random     no random numbers are drawn for the weight; Python draws those of a Linear and drops them.
+///            the tie. clone() of a module that contains both modules keeps the tie, if its reset() registers the
+///            source before this module.
+/// Random     no random numbers are drawn for the weight; Python draws a Linear's weight and drops it.
 /// Errors     kInvalidArgument: the source has no parameter "weight" of two dimensions. In clone(),
 ///            kFailedPrecondition: only this module is cloned, or its source was not cloned before it.
 class TiedLinearImpl : public torch::nn::Module {

@@ -162,7 +162,7 @@ TEST(TiedLinear, IsSavedAndLoaded) {
   EXPECT_TRUE(at::equal(other->head->bias, model->head->bias));
 }
 
-// The head is registered first, so its source is cloned after it.
+// The head is registered first, so its source is cloned after the head.
 struct BackToFront : torch::nn::Cloneable<BackToFront> {
   BackToFront() { reset(); }
   void reset() override {

@@ -12,14 +12,14 @@
 
 namespace yoke::tui {
 
-using Processes = std::map<int64_t, device::ProcessInfo>;  ///< By PID.
+using Processes = std::map<int64_t, device::ProcessInfo>;  ///< Indexed by PID.
 
 class AncestorReader {
  public:
   explicit AncestorReader(const std::filesystem::path& proc);
 
-  /// The parents of all processes in `snapshot`, up to the first process. If /proc does not answer, returns the parents
-  /// that were read before.
+  /// The ancestors of all processes in `snapshot`, up to the first process. If /proc does not answer within `limit`,
+  /// returns the ancestors that were read before.
   Processes read(const device::Snapshot& snapshot, std::chrono::milliseconds limit);
 
  private:

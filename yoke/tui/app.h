@@ -16,8 +16,8 @@ struct AppOptions {
   bool is_readonly = false;
 };
 
-/// Shows `source` until the user leaves. Returns the exit status: 128 plus the signal that ended it, else 0. It
-/// restores the terminal first, and then waits for the sample that is being taken.
+/// Shows `source` until the user leaves. Returns the exit status: 128 plus the number of the signal that ended it, or
+/// 0. Restores the terminal first, and then waits for the sample that is being taken.
 int run(device::Source& source, std::unique_ptr<Terminal> terminal, Glyphs glyphs, const AppOptions& options);
 
 /// One page as text of `width` columns.

@@ -51,11 +51,11 @@ class Canvas {
 
   Size size() const { return size_; }
 
-  /// REQUIRES: `at` is inside.
+  /// REQUIRES: `at` is inside the page.
   const Cell& cell(Point at) const;
 
   /// Writes `text`, made printable, from `at` to the right. Text outside of the page is left out. Returns the column
-  /// after it.
+  /// after the text.
   int64_t put(Point at, std::string_view text, Style style = Style::kNormal);
 
   /// Changes the style of the cells, not their text.

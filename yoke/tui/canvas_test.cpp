@@ -35,9 +35,9 @@ TEST(Canvas, DoubleWidthCharactersTakeTwoCells) {
 TEST(Canvas, HalfOfACharacterIsNeverLeft) {
   Canvas canvas({4, 1});
   canvas.put({0, 0}, "学習");
-  canvas.put({1, 0}, "x");  // over the right half of the first
+  canvas.put({1, 0}, "x");  // over the right half of the first character
   EXPECT_EQ(canvas.to_text(), " x習\n");
-  canvas.put({2, 0}, "y");  // over the left half of the second
+  canvas.put({2, 0}, "y");  // over the left half of the second character
   EXPECT_EQ(canvas.to_text(), " xy\n");
   canvas.put({3, 0}, "学");  // there is no room for its right half
   EXPECT_EQ(canvas.to_text(), " xy\n");

@@ -10,7 +10,7 @@ namespace yoke::tui {
 
 enum class Glyphs { kUnicode, kAscii };
 
-/// A bar of `width` cells, which is empty without a value.
+/// A bar of `width` cells; empty if there is no value.
 struct Bar {
   int64_t width = 0;
   std::optional<double> percent;
@@ -18,8 +18,8 @@ struct Bar {
 };
 void draw_bar(Canvas& canvas, Point at, const Bar& bar, Glyphs glyphs);
 
-/// The latest samples of `history` (percent), with the newest at the right edge: two in a cell, or one in ASCII. The
-/// graph is filled, or a line. Zero is a line at the bottom; a value that is not known leaves its cell empty.
+/// The latest samples of `history` (percent), with the newest at the right edge. A cell shows two samples, or one in
+/// ASCII. The graph is filled or a line. Zero is a line at the bottom; a value that is not known leaves its cell empty.
 struct Graph {
   Style style = Style::kUtilization;
   bool is_filled = true;

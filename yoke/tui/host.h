@@ -1,4 +1,4 @@
-// yoke/tui/host.h -- the facts about the machine that the title shows. (The CPU is a device.)
+// yoke/tui/host.h -- the facts about the machine that the title shows. (The CPU is shown as a device instead.)
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct Host {
 /// Reads the files below `sysroot`. Values that cannot be read are nullopt.
 Host read_host(const std::filesystem::path& sysroot);
 
-// Its pure parts.
+// The pure parts of read_host().
 std::optional<std::array<double, 3>> parse_loadavg(std::string_view text);
 /// Reads the swap out of the text of /proc/meminfo.
 Host parse_meminfo(std::string_view text);

@@ -48,7 +48,7 @@ std::vector<Group> groups_of(const device::Snapshot& snapshot, bool is_cpu) {
   return groups;
 }
 
-/// Groups one below the other in columns of about equal height.
+/// Groups that are placed one below the other, in columns of about equal height.
 struct Flow {
   int64_t num_columns = 1;
   int64_t block = 1;   ///< Lines of a device; each of its instances has one.
@@ -76,7 +76,7 @@ Flow flow(const std::vector<Group>& groups, int64_t num_columns, int64_t block) 
   return result;
 }
 
-constexpr int64_t kGap = 2;  ///< Between two columns of devices.
+constexpr int64_t kGap = 2;  ///< Columns of cells between two columns of devices.
 constexpr int64_t kTwoColumns = 150, kTwoColumnsOfBlocks = 110;
 
 Rect column_rect(const Model& model, int64_t column, int64_t num_columns) {

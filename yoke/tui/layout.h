@@ -12,7 +12,7 @@ namespace yoke::tui {
 
 /// The place of a device: a line, or a block with graphs.
 struct DevicePlace {
-  const device::Device* device = nullptr;  ///< In the model's snapshot.
+  const device::Device* device = nullptr;  ///< Points into the model's snapshot.
   std::string id;
   Rect rect;
 };
@@ -30,7 +30,7 @@ struct ProcessColumn {
 struct Layout {
   std::vector<DevicePlace> devices;  ///< The devices that are on the page.
   int64_t id_width = 1;              ///< Width of the longest id, shown or not.
-  int64_t num_gpus = 0;              ///< All GPUs and instances, shown or not.
+  int64_t num_gpus = 0;              ///< Number of all GPUs and instances, shown or not.
   int64_t num_gpus_shown = 0;
   int64_t first_device = 0;               ///< Model::first_device, clamped to the bounds.
   std::optional<int64_t> device_heading;  ///< Line of the titles above one-line devices.
@@ -46,7 +46,7 @@ Layout layout_of(const Model& model);
 /// The columns of the process list on a page of this width. Values that no column shows are not read.
 std::vector<ProcessColumn> process_columns(const Model& model);
 
-/// Whether a page of this size has room for clocks and for the reasons that slow them down.
+/// Whether a page of this size has room for clocks and for the reasons why they are slow.
 bool shows_clocks(const Model& model);
 
 }  // namespace yoke::tui

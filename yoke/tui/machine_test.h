@@ -55,7 +55,7 @@ inline device::Device make_cpu(int64_t index) {
   return cpu;
 }
 
-/// `num_gpus` GPUs and the CPU; process i (PID 1000 + i) on device i modulo num_gpus, of ada, grace, ada...
+/// `num_gpus` GPUs and the CPU. Process i (PID 1000 + i) of ada or grace (in turn) uses device i modulo num_gpus.
 inline Sample make_sample(int64_t num_gpus, int64_t num_processes = 0) {
   Sample sample;
   sample.snapshot.time = kNoon;

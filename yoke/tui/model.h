@@ -23,7 +23,7 @@ namespace yoke::tui {
 struct Sample {
   device::Snapshot snapshot;
   Host host;
-  std::map<int64_t, device::ProcessInfo> ancestors;  ///< By PID: the parents of processes, for the tree.
+  std::map<int64_t, device::ProcessInfo> ancestors;  ///< The parents of processes, by PID, for the tree.
   bool has_processes = true;                         ///< The processes were read.
   bool is_last = false;                              ///< The last sample of a recording.
 };
@@ -37,7 +37,7 @@ struct DeviceHistory {
 
 enum class SortBy { kPid, kUser, kDevice, kMemory, kUtilization, kAge };
 
-/// Identifies a process, and no later process with the same PID.
+/// Identifies a process, and differs for a later process with the same PID.
 struct ProcessKey {
   int64_t pid = 0;
   std::optional<int64_t> start_ticks;
@@ -50,7 +50,7 @@ struct ProcessKey {
 
 struct KillRequest {
   ProcessKey process;
-  bool is_forced = false;  ///< SIGKILL instead of SIGTERM.
+  bool is_forced = false;  ///< If true, SIGKILL is sent instead of SIGTERM.
   std::string what;        ///< "4121 train.py (ada)"
 };
 
@@ -60,7 +60,7 @@ enum class Prompt { kNone, kText, kUser, kKill };
 struct Message {
   std::string text;
   Style style = Style::kNormal;
-  int64_t samples_left = 0;  ///< The message disappears after so many samples.
+  int64_t samples_left = 0;  ///< The message disappears after this many samples.
 };
 
 struct Model {
@@ -74,16 +74,16 @@ struct Model {
 
   // The data that was read.
   std::optional<Sample> sample;
-  std::map<std::string, DeviceHistory> histories;  ///< By id, "0:1" of a MIG instance.
+  std::map<std::string, DeviceHistory> histories;  ///< By id, such as "0:1" for a MIG instance.
 
   // The choices of the user.
   SortBy sort_by = SortBy::kDevice;
   bool is_reversed = false;
   bool is_tree = false;
-  bool is_compact = false;  ///< One line for each device even if there is more room.
+  bool is_compact = false;  ///< Shows one line for each device even if there is more room.
   bool shows_processes = true;
   bool shows_help = false;
-  std::optional<bool> shows_origins;  ///< Unset: they are shown if there is room.
+  std::optional<bool> shows_origins;  ///< If unset, they are shown if there is room.
   std::string text_filter, user_filter;
 
   // The user's position.
@@ -100,7 +100,7 @@ struct Model {
   // Ending processes.
   std::optional<KillRequest> asked;      ///< Waits for the user's "y".
   std::optional<KillRequest> requested;  ///< Confirmed; the app sends the signals and answers with KillAnswer.
-  std::set<ProcessKey> terminated;       ///< Processes that got SIGTERM: the next request sends SIGKILL.
+  std::set<ProcessKey> terminated;       ///< Processes that got SIGTERM; the next request for them sends SIGKILL.
 
   bool has_quit = false;
 };
@@ -143,10 +143,10 @@ struct KillAnswer {
 };
 using Event = std::variant<KeyEvent, MouseEvent, ResizeEvent, SampleEvent, KillAnswer>;
 
-/// The next page after `event`. Pure.
+/// Returns the model after `event`. Pure.
 Model update(Model model, const Event& event);
 
-/// Returns what must be read for the page in its present state. Pure.
+/// What must be read for the page in its present state. want_of() is pure.
 struct WantOfPage {
   device::Want devices;
   bool ancestors = false;

@@ -21,7 +21,7 @@ using device::ProcessInfo;
 /// A process on one device, or on all of its devices.
 struct Entry {
   ProcessRow row;
-  std::vector<std::pair<int64_t, int64_t>> devices;  ///< Index, and 1 + the index of an instance or 0; in order.
+  std::vector<std::pair<int64_t, int64_t>> devices;  ///< Index, and 1 + the index of an instance or 0; sorted.
   std::optional<int64_t> parent_pid, uid;
 };
 
@@ -82,7 +82,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// Part of a name matches, unless the filter is the whole name of a user.
+/// The filter may be any part of a user's name. If it is the whole name of some user, only that user matches.
 bool has_user(const ProcessRow& row, const Model& model, bool is_whole_name) {
   if (is_whole_name) return row.user == model.user_filter;
   return lower(row.user).find(lower(model.user_filter)) != std::string::npos;
@@ -156,7 +156,7 @@ std::vector<Entry> parents_of(const std::vector<Entry>& entries, const Model& mo
   return parents;
 }
 
-/// Children stand below their parents, and siblings in the order of the rows in their branches. A recording may be
+/// Children are below their parents. Siblings are in the order of the first rows of their branches. A recording may be
 /// wrong and contain a cycle of parents, which is cut at one place.
 std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) {
   std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return is_above(a, b, model); });

@@ -1,4 +1,4 @@
-// yoke/tui/processes.h -- the rows of the process list: chosen, sorted, as a list or a tree. Pure.
+// yoke/tui/processes.h -- chooses and sorts the rows of the process list, and arranges them as a tree. Pure.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 namespace yoke::tui {
 
 /// The list has a row for each process on each device. The tree has a row for each process with all of its devices, and
-/// rows for parents of the same user. Texts hold whatever bytes the processes wrote.
+/// rows for parents of the same user. Texts may contain any bytes.
 struct ProcessRow {
   ProcessKey key;
   std::string device;  ///< "3", "0:1", "0-3,6"; empty for a parent that uses no device.
@@ -30,7 +30,7 @@ struct ProcessRow {
 
 struct ProcessList {
   std::vector<ProcessRow> rows;
-  int64_t num_processes = 0, num_shown = 0;  ///< Without and with the filters.
+  int64_t num_processes = 0, num_shown = 0;  ///< Numbers before and after the filters.
 };
 
 ProcessList process_list(const Model& model);

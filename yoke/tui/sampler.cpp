@@ -18,7 +18,7 @@ Sample read_sample(device::Source& source, const SamplerOptions& options, const 
                    std::optional<AncestorReader>& ancestors) {
   Sample sample{.snapshot = source.sample(want.devices)};
   sample.has_processes = want.devices.processes;
-  if (options.is_recording) return sample;  // it may be from a different machine
+  if (options.is_recording) return sample;  // the recording may be from a different machine
   sample.host = read_host(options.sysroot);
   if (want.ancestors) {
     if (!ancestors) ancestors.emplace(options.sysroot / "proc");

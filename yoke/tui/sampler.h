@@ -19,19 +19,19 @@ namespace yoke::tui {
 struct SamplerOptions {
   std::chrono::milliseconds interval = std::chrono::seconds(1);
   std::filesystem::path sysroot = "/";
-  bool is_recording = false;  ///< It is played at the pace at which it was made, and `interval` has no effect.
+  bool is_recording = false;  ///< A recording is played at its original pace, and `interval` has no effect.
 };
 
 class Sampler {
  public:
-  /// `source` must outlive the sampler, and must not be used elsewhere meanwhile. Errors  kUnavailable: out of
-  /// descriptors.
+  /// `source` must outlive the sampler, and must not be used elsewhere until then.
+  /// Errors  kUnavailable: out of descriptors.
   Sampler(device::Source& source, const SamplerOptions& options, const WantOfPage& want);
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
   ~Sampler();  ///< Waits for the sample that is being taken.
 
-  /// Sets what the next sample reads. It comes at once if more is wanted than before.
+  /// Sets what the next sample reads. The sample is taken at once if more is wanted than before.
   void set_want(const WantOfPage& want);
 
   /// Becomes readable when there is a sample.
@@ -60,7 +60,7 @@ class Sampler {
   bool must_stop_ = false;
   std::optional<Sample> latest_;
   std::optional<std::string> failure_;
-  std::thread thread_;  ///< The last member, because it uses all of the above.
+  std::thread thread_;  ///< The last member, because it uses all other members.
 };
 
 /// Takes one sample at once.

@@ -83,7 +83,7 @@ std::string capability(const char* name) {
 }
 
 void prepare_reset() {
-  std::string text = "\x1b[?1000l\x1b[?1006l";  // the mouse; sent only to terminals that have one
+  std::string text = "\x1b[?1000l\x1b[?1006l";  // ends mouse reports; sent only to terminals that have a mouse
   if (capability("kmous").empty()) text.clear();
   for (const char* name : {"sgr0", "cnorm", "rmkx", "rmcup"}) text += capability(name);
   text.resize(std::min(text.size(), reset_text.size()));

@@ -15,8 +15,8 @@ namespace yoke::tui {
 /// that is not installed here (its name may have come by ssh) becomes C.UTF-8.
 Glyphs prepare_locale(const Environment& environment);
 
-/// Standard input and output as a page. There is one at a time. The terminal is restored however the process ends,
-/// except by SIGKILL.
+/// Shows pages on standard output and reads keys from standard input. Only one Terminal exists at a time. The terminal
+/// is restored however the process ends, except by SIGKILL.
 class Terminal {
  public:
   /// nullptr if the terminal is not known or cannot place its cursor (TERM=dumb). With `wants_color` it shows colours

@@ -95,7 +95,7 @@ int64_t draw_count(Canvas& canvas, const Model& model, int64_t y) {
   const auto kind = list.num_processes == 1 ? "process" : "processes";
   text += is_filtered ? fmt::format("{} of {} {}", list.num_shown, list.num_processes, kind)
                       : fmt::format("{} {}", list.num_processes, kind);
-  // A device whose users are not known may have more.
+  // A device whose users are not known may have more processes.
   if (model.sample->has_processes && !device::unanswered_of(model.sample->snapshot).empty())
     text += ", others not known";
   const auto start = model.size.width - 1 - display_width(text);

@@ -110,7 +110,7 @@ TEST(View, OfAnySize) {
   sample.snapshot.devices[2].reason = "fallen off the bus";
   sample.snapshot.devices[3].instances = {make_gpu(0), make_gpu(1)};
   const auto model = make_model({80, 24}, sample);
-  const int64_t step = test::kIsSanitized ? 19 : 1, large_step = test::kIsSanitized ? 30 : 13;  // minutes otherwise
+  const int64_t step = test::kIsSanitized ? 19 : 1, large_step = test::kIsSanitized ? 30 : 13;  // for a shorter test
   for (const std::string keys : {"", "t", "?", "c", "p", "po", "/x", "u", "]]"}) {
     for (int64_t width = 0; width <= 170; width += width < 20 ? step : large_step) {
       for (int64_t height = 0; height <= 50; height += height < 14 ? step : large_step - 4) {

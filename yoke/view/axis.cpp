@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostDigits = 15;
 
-/// `value` with as many digits as a multiple of 10^`exponent` needs, where `largest` is that of its neighbours.
+/// `value` with as many digits as a multiple of 10^`exponent` needs. `largest` is the largest neighbouring value.
 std::string number_label(double value, int exponent, double largest) {
   if (std::fabs(value) < std::pow(10, exponent) / 4) return "0";
   const int first = static_cast<int>(std::floor(std::log10(std::fabs(value))));
@@ -93,7 +93,7 @@ Axis::Axis(Kind kind, double min, double max) : kind_(kind), min_(min), max_(max
   }
   const double least = kind_ == Kind::kLog ? 1 : 0;
   const double largest = std::max({least, std::fabs(min_), std::fabs(max_)});
-  constexpr double kTooClose = 1e-12, kTooSmall = 1e-300;  // labels with 15 digits would not tell their ends apart
+  constexpr double kTooClose = 1e-12, kTooSmall = 1e-300;  // labels with 15 digits would be equal at both ends
   if (max_ / 2 - min_ / 2 > std::max(kTooSmall, largest * kTooClose)) return;
   const double half = kind_ == Kind::kLog || largest < kTooSmall ? 0.5 : largest / 2;
   constexpr double kMax = std::numeric_limits<double>::max();
@@ -110,7 +110,7 @@ double Axis::fraction(double value) const {
 std::vector<Tick> Axis::ticks(int64_t wanted) const {
   if (kind_ == Kind::kLog) return log_ticks(min_, max_, wanted);
   const double step = kind_ == Kind::kTime ? tick_seconds(max_ - min_, std::max<int64_t>(1, wanted)) : 0;
-  // Labels of times have whole seconds above 10 s, and no more digits than those of years.
+  // Labels of times show neither fractions of a second above 10 s nor very many years.
   if (!(step > 0) || step > 1e12 || (step < 1 && max_ > 10)) return linear_ticks(min_, max_, wanted);
   std::vector<Tick> ticks;
   for (double number = std::ceil(min_ / step); number * step <= max_ && std::ssize(ticks) <= wanted; ++number) {

@@ -16,7 +16,7 @@ struct Tick {
   std::string label;
 };
 
-/// A range that a side of a plot shows.
+/// The range of values along one side of a plot.
 class Axis {
  public:
   enum class Kind { kLinear, kLog, kTime };
@@ -27,12 +27,12 @@ class Axis {
   /// Where a value of the range lies, from 0 to 1.
   double fraction(double value) const;
 
-  /// Round values within the range, ascending: about `wanted` of them, at least one, and as many different labels.
+  /// Round values within the range, ascending: about `wanted` of them, but at least one. Their labels differ.
   std::vector<Tick> ticks(int64_t wanted) const;
 
  private:
   Kind kind_;
-  double min_, max_;  // of kLog: the logarithms
+  double min_, max_;  // logarithms for kLog
 };
 
 }  // namespace yoke::view

@@ -24,7 +24,7 @@ struct Range {
   bool is_empty() const { return min > max; }
 };
 
-/// Over all panels with this axis, so that points of one time are below each other.
+/// The range over all panels with this axis, so that points of one time are below each other.
 Range x_range(const Chart& chart, const std::string& x_title) {
   Range range;
   for (const auto& panel : chart.panels) {
@@ -76,7 +76,7 @@ std::vector<std::vector<ChartPoint>> reduce(const std::vector<ChartPoint>& point
     const auto here = static_cast<int64_t>(std::min(columns - 1, (x - min_x) * scale));
     if (!has_kept || here != column) {
       flush();
-      // Gaps within a column are not visible. They would make a part of each point.
+      // Gaps within a column are not visible. They would make each point a separate part.
       if (is_broken) parts.emplace_back();
       kept = {i, i, i, i};
       has_kept = true;

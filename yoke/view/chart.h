@@ -30,33 +30,33 @@ struct Chart {
 };
 
 struct ChartTextOptions {
-  int64_t width = 80;   ///< Of the lines.
+  int64_t width = 80;   ///< Width of the lines, in characters.
   int64_t height = 16;  ///< Rows of each panel's plot.
   bool is_ascii = false;
   bool is_colored = false;
 };
 
-/// Each panel has a title, a line of the legend for each of its lines, and the plot, of Braille characters. Lines that
-/// colours do not tell apart are drawn with a letter each.
+/// Each panel has a title, a line of the legend for each of its lines, and the plot, of Braille characters. If colours
+/// do not distinguish the lines, each line is drawn with its own letter.
 std::string chart_text(const Chart& chart, const ChartTextOptions& options);
 
 struct ChartSize {
-  double width = 880, height = 240;  ///< Of the page, and of each panel's plot.
+  double width = 880, height = 240;  ///< Width of the page, and height of each panel's plot.
 };
 
 /// A drawing for a web page. It has no scripts and no external fonts, and is readable on light and dark backgrounds.
 std::string chart_svg(const Chart& chart, const ChartSize& size);
 
-/// The same drawing as a PNG file with two pixels in a unit of `size`, on white, with the letters of view/font.h.
+/// The same drawing as a PNG file with two pixels per unit of `size`, on white, with the letters of view/font.h.
 /// Errors  kInvalidArgument: it has more pixels than an image may have.
 std::string chart_png(const Chart& chart, const ChartSize& size);
 
-/// The exponential mean that TensorBoard draws: each value weighs `weight` (0 to 1, without 1) times as much as the one
-/// after it, and the first values are not drawn to zero. Values that are not finite stay and count for nothing.
+/// The exponential mean that TensorBoard draws: each value weighs `weight`, in [0, 1), times as much as the next value,
+/// and the first values are not biased towards zero. Values that are not finite stay, and are not averaged.
 void smooth(std::vector<ChartPoint>& points, double weight);
 
-/// Points that draw the same line as `points` where the range of x has `num_columns` columns of pixels: the first, the
-/// smallest, the largest and the last of each column. Each part is without gaps.
+/// Points that draw the same line as `points` if the range of x is `num_columns` pixels wide: the first, the smallest,
+/// the largest and the last point of each column of pixels. The line is divided at gaps, into parts without gaps.
 std::vector<std::vector<ChartPoint>> reduce(const std::vector<ChartPoint>& points, bool has_log_y, double min_x,
                                             double max_x, int64_t num_columns);
 

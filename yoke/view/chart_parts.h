@@ -15,7 +15,7 @@ namespace yoke::view {
 
 inline constexpr size_t kNumChartColors = 6;
 
-/// What is drawn of a panel: x and y from 0 (left, bottom) to 1.
+/// The parts of a panel that are drawn: x and y from 0 (left, bottom) to 1.
 struct PanelPlot {
   Axis x, y;
   std::vector<std::vector<std::vector<ChartPoint>>> lines;  ///< For each line its parts.
@@ -27,7 +27,7 @@ std::optional<PanelPlot> plot_of(const Chart& chart, const ChartPanel& panel, in
 /// "last 0.25, 0.25 to 0.75, 3 not finite"
 std::string summary_of(const Chart& chart, const ChartLine& line);
 
-/// Calls `set` with every point of the grid on the way from one to the other.
+/// Calls `set` with every point of the grid on the line between two points.
 template <class Set>
 void trace(double x1, double y1, double x2, double y2, const Set& set) {
   const auto count = std::max<int64_t>(1, std::llround(std::max(std::fabs(x2 - x1), std::fabs(y2 - y1))));

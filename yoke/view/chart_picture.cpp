@@ -33,10 +33,10 @@ constexpr std::array<Rgb, kNumChartColors> kLineColors = {{{0x09, 0x69, 0xda},
                                                            {0x1b, 0x7c, 0x83}}};
 
 struct PictureText {
-  double x, y;             ///< The base line; x is that of the text's beginning, middle or end.
+  double x, y;             ///< y is the base line; x is the text's beginning, middle or end.
   std::string_view style;  ///< Classes of view/svg.h.
   std::string text;
-  double room;  ///< Width that it may take.
+  double room;  ///< Width that the text may take.
 };
 struct GridLine {
   double x1, y1, x2, y2;
@@ -122,7 +122,7 @@ std::string path_data(const std::vector<std::vector<ChartPoint>>& parts) {
   return data;
 }
 
-/// An image that is drawn with two pixels in a unit.
+/// An image that is drawn with two pixels per unit.
 class Raster {
  public:
   Raster(double width, double height)

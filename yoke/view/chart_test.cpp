@@ -120,7 +120,7 @@ TEST(Chart, WhatIsNotFiniteIsAGapAndCounted) {
   EXPECT_THAT(chart_svg(chart, {}), Not(HasSubstr("nan")));
 }
 
-// Oracle: TensorBoard's smoothing, which starts from nothing and corrects for that.
+// Oracle: TensorBoard's smoothing, which starts from zero and corrects for that.
 TEST(Chart, SmoothsAsTensorBoardDoes) {
   std::vector<ChartPoint> points = {{0, 1}, {1, kNaN}, {2, 3}, {3, 2}};
   smooth(points, 0.5);

@@ -42,7 +42,7 @@ class Cells {
   }
 
   std::string row(int64_t row, bool is_colored) const {
-    std::string text, part;  // neighbours of one line share the sequence that sets their colour
+    std::string text, part;  // neighbouring cells of one line share the sequence that sets their colour
     int64_t line_of_part = -1;
     for (int64_t column = 0; column <= width_; ++column) {
       const auto cell = column < width_ ? cells_[static_cast<size_t>(row * width_ + column)] : Cell{};
@@ -101,7 +101,7 @@ std::string panel_text(const Chart& chart, const ChartPanel& panel, const ChartT
     const auto sign = has_dots ? "━━" : std::string(2, kLetters[i % kLetters.size()]);
     auto narrower = options;
     narrower.width = std::max<int64_t>(0, options.width - 3);
-    // The name gives way to the numbers.
+    // The name is shortened to make room for the numbers.
     const auto summary = "  " + summary_of(chart, panel.lines[i]);
     auto name_options = narrower;
     name_options.width = std::max<int64_t>(8, narrower.width - std::ssize(summary));
@@ -109,7 +109,7 @@ std::string panel_text(const Chart& chart, const ChartPanel& panel, const ChartT
     text += in_color(sign, i, options.is_colored) + " " + entry + '\n';
   }
   const auto height = std::max<int64_t>(2, options.height);
-  // A first plot tells the labels, and so the width that is left.
+  // A first plot determines the labels, and so the width that is left for the plot.
   auto plot = plot_of(chart, panel, options.width);
   if (!plot) return text;
   const auto y_ticks = plot->y.ticks(std::max<int64_t>(2, height / 3));

@@ -5,9 +5,9 @@
 
 namespace yoke::view {
 
-inline constexpr int64_t kGlyphWidth = 5, kGlyphHeight = 8;  ///< The last row is for what hangs below the line.
+inline constexpr int64_t kGlyphWidth = 5, kGlyphHeight = 8;  ///< The last row is for descenders, as of "g".
 
-/// Whether the glyph of `letter` covers a pixel. Letters other than those of ASCII look like '?'.
+/// Whether the glyph of `letter` covers a pixel. Characters that are not ASCII look like '?'.
 /// REQUIRES: x in [0, kGlyphWidth), y in [0, kGlyphHeight).
 bool glyph_covers(char letter, int64_t x, int64_t y);
 

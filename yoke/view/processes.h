@@ -16,7 +16,7 @@ namespace yoke::view {
 nlohmann::ordered_json unanswered_json(const std::vector<device::Unanswered>& unanswered);
 
 enum class CommandText {
-  kShort,  ///< It begins at the known name: "train.py --lr 1" for "/usr/bin/python -u /home/ada/train.py --lr 1".
+  kShort,  ///< From the known name on: "train.py --lr 1" for "/usr/bin/python -u /home/ada/train.py --lr 1".
   kWhole,
 };
 

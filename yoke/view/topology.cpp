@@ -48,7 +48,7 @@ std::vector<Cells> columns_of(const LinkMatrix& matrix) {
   return columns;
 }
 
-/// The columns from `first` on that fit beside the labels, one at least; moves `first` behind them.
+/// Text with the columns from `first` on that fit beside the labels, but at least one. Moves `first` behind them.
 std::string block(const LinkMatrix& matrix, const std::vector<Cells>& columns, size_t& first, int64_t width) {
   Table table;
   table.columns.push_back({""});

@@ -13,7 +13,7 @@ namespace yoke::view {
 /// than `width` columns continues in further blocks.
 std::string topology_text(const device::Topology& topology, const device::LinkMatrix& matrix, int64_t width);
 
-/// docs/topo.md has the contract.
+/// docs/topo.md describes the format.
 nlohmann::ordered_json topology_json(const device::Topology& topology, const device::LinkMatrix& matrix);
 
 /// A drawing for a web page. It has no scripts and no external fonts, and is readable on light and dark backgrounds.

@@ -1,6 +1,6 @@
 // The drawing of `yoke topo --svg`. It shows packages with their NUMA nodes, PCIe bridges and devices that hang from
-// these, and the links between GPUs. Half of several packages are drawn at the bottom, upside down: then the devices of
-// both halves face each other, and the links run between them.
+// these, and the links between GPUs. If there are several packages, half of them are drawn at the bottom, upside down.
+// Then the devices of both halves face each other, and the links run between them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -173,7 +173,7 @@ class Drawing {
     x = column.x + column.width + 2 * kGap;
   }
 
-  /// The number of forking bridges one below the other. The root is the NUMA node and does not count as a bridge.
+  /// The largest number of forking bridges on a way down. The root is the NUMA node and does not count as a bridge.
   static int64_t depth_of(const Branch& branch, bool is_root) {
     int64_t deepest = 0;
     for (const auto& [name, below] : branch.below) deepest = std::max(deepest, depth_of(below, false));
@@ -308,10 +308,10 @@ class Drawing {
     return arcs;
   }
 
-  /// What connects every GPU of a set with every other.
+  /// A bar that connects every GPU of a set with every other GPU of the set.
   struct Bar {
     std::string title;
-    std::map<size_t, std::string> ends;  ///< By GPU: the text beside its line.
+    std::map<size_t, std::string> ends;  ///< By GPU: the text beside the GPU's line.
   };
 
   Bar find_switched() const {
@@ -325,7 +325,7 @@ class Drawing {
     return bar;
   }
 
-  /// Many GPUs with the same links between each two are drawn as a bar as well: so many arcs would show nothing.
+  /// Many GPUs with the same links between each two are drawn as a bar as well: so many arcs would be unreadable.
   static Bar take_mesh(std::vector<Arc>& arcs) {
     Bar bar;
     for (const auto& arc : arcs) {

@@ -13,7 +13,7 @@ namespace yoke::view {
 /// REQUIRES: `visibility` is about the devices of `snapshot`.
 std::string visibility_text(const device::Visibility& visibility, const device::Snapshot& snapshot);
 
-/// docs/visible.md has the contract.
+/// docs/visible.md describes the format.
 nlohmann::ordered_json visibility_json(const device::Visibility& visibility, const device::Snapshot& snapshot);
 
 }  // namespace yoke::view

@@ -17,12 +17,12 @@ struct Address {
 
 /// Reads "", "PORT", ":PORT", "ADDR", "ADDR:PORT" or "[ADDR6]:PORT"; "localhost" is 127.0.0.1. Missing parts get their
 /// default: without an address only this machine can connect.
-/// Errors  kInvalidArgument.
+/// Errors  kInvalidArgument: the text has none of these forms.
 Address parse_address(std::string_view text);
 
-/// Whether a server on a loopback address answers a request with this Host header: it accepts numbers and localhost,
-/// but no other name. Otherwise a page of another site, open in a browser here, could point its own name at 127.0.0.1
-/// and read what only users of this machine may read (DNS rebinding).
+/// Whether a server on a loopback address answers a request with this Host header: it accepts IP addresses and
+/// localhost, but no other name. Otherwise a page of a different site, open in a browser here, could point its own name
+/// at 127.0.0.1 and read what only users of this machine may read (DNS rebinding).
 bool is_local_host_header(std::string_view host);
 
 }  // namespace yoke::web

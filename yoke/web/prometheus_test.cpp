@@ -136,7 +136,7 @@ TEST(Prometheus, JobAndContainerAreLabels) {
               HasSubstr("pid=\"5\",slurm_job=\"4100\",container=\"3f2a91c04b7e\"} 1\n"));
 }
 
-// promtool does not see duplicates, and Prometheus refuses the whole scrape for one.
+// promtool does not detect duplicates, but Prometheus refuses the whole scrape because of one.
 TEST(Prometheus, NoSampleComesTwiceAndNamesStayTogether) {
   std::set<std::string> samples, types, closed;
   std::string current;

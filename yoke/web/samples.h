@@ -32,7 +32,7 @@ class Sample {
   std::shared_ptr<const std::string> metrics_, json_;
 };
 
-/// One thread, the owner's, uses this object. Another thread takes the samples.
+/// Used by one thread, the owner's. A second thread takes the samples.
 class Samples {
  public:
   /// Called with a sample that is not older than `max_age`, or with null if none could be taken.
@@ -45,10 +45,10 @@ class Samples {
   Samples& operator=(const Samples&) = delete;
   ~Samples() { stop(); }
 
-  /// Calls `callback` once: at once, or when the sample that is being taken is ready.
+  /// Calls `callback` one time: immediately, or when the sample that is being taken is ready.
   void get(Callback callback);
 
-  /// Waits for the sample that is being taken, if there is one, and takes no other. Waiting callbacks are dropped.
+  /// Waits for the sample that is being taken, if there is one, and starts no other. Waiting callbacks are dropped.
   void stop();
 
  private:
@@ -61,7 +61,7 @@ class Samples {
   std::shared_ptr<Sample> last_;
   std::vector<Callback> waiting_;  ///< Not empty while a sample is being taken.
 
-  std::mutex mutex_;  ///< Protects what follows.
+  std::mutex mutex_;  ///< Protects the members below.
   std::condition_variable changed_;
   bool is_wanted_ = false;
   bool is_stopped_ = false;

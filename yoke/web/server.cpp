@@ -273,7 +273,7 @@ void Server::run() {
   impl_->signals.async_wait([this](error_code error, int) {
     if (!error) impl_->io.stop();
   });
-  // The first sample is slow: drivers wake up, and the deadline passes for one that hangs.
+  // The first sample is slow: drivers wake up, and a driver that hangs uses up the deadline.
   impl_->desk.samples->get([](Sample*) {});
   impl_->accept();
   impl_->io.run();

@@ -32,7 +32,7 @@ class Server {
   Server(const ServerOptions& options, std::function<device::Snapshot()> sample);
   ~Server();
 
-  std::string url() const;  ///< The URL of /metrics, with the port that was chosen for 0.
+  std::string url() const;  ///< The URL of /metrics, with the chosen port if the address has port 0.
 
   void run();   ///< Serves until stop(), SIGINT or SIGTERM.
   void stop();  ///< May be called from any thread.

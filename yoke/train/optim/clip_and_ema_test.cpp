@@ -1,4 +1,4 @@
-// parity_test.cpp compares both with PyTorch's figures; this file tests the rest of their contracts.
+// parity_test.cpp compares clipping and averages with PyTorch's figures; this file tests the rest of their contracts.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
@@ -66,7 +66,7 @@ TEST(Norms, AreThoseOfParametersAndOfGradients) {
   EXPECT_EQ(norms({}).parameters.item<double>(), 0);
 }
 
-// Two ranks have halves of the gradients. Their combined norm clips as in one process.
+// Two ranks have halves of the gradients. These are clipped by their combined norm, as in one process.
 TEST(ClipGradNorm, ComesInHalvesForShardedGradients) {
   const auto whole = three(), sharded = three();
   clip_grad_norm(whole, {.max_norm = 1});

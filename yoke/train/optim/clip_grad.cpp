@@ -23,8 +23,8 @@ namespace {
 
 using Lists = std::vector<std::vector<at::Tensor>>;
 
-/// Lists of tensors for one foreach kernel each, in the order of their first parameters: the gradients, or the
-/// parameters themselves.
+/// Which tensors a list contains. Each list is for one foreach kernel. The lists are in the order of their first
+/// parameters.
 enum class Listed { kGradients, kParameters };
 Lists lists_of(const NamedTensors& parameters, Listed listed) {
   using Key = std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>;
@@ -65,7 +65,7 @@ at::Tensor norm_of(const Lists& lists, double norm_type) {
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
-/// The norms of the lists over the parts on all ranks, for parameters of which each rank has a part.
+/// The norm of each list over all ranks, for parameters of which each rank has a part.
 std::vector<at::Tensor> norms_over_ranks(const NamedTensors& parameters, const std::vector<Lists>& lists,
                                          double norm_type) {
   std::vector<at::Tensor> norms;

@@ -11,10 +11,10 @@ namespace yoke::train {
 struct EmaOptions {
   double decay = 0.999;          ///< average = decay * average + (1 - decay) * parameter.
   bool warm_up = false;          ///< The decay of update n is at most (1 + n) / (10 + n): early updates count more.
-  bool average_buffers = false;  ///< False: buffers are copied. Integers (num_batches_tracked) are always copied.
+  bool average_buffers = false;  ///< If false, buffers are copied. Integer buffers (num_batches_tracked) always are.
 };
 
-/// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, on the model's own tensors, without a second module.
+/// Like torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, but without a second module.
 ///
 ///     ExponentialMovingAverage ema(model, {.decay = 0.99});
 ///     optimizer.step(lr); ema.update();
@@ -22,15 +22,15 @@ struct EmaOptions {
 ///
 /// Shapes   an average has the shape, dtype and device of its tensor. A tied tensor has one average, under its first
 ///          name (see distinct).
-/// Tensors  it refers to the model's tensors. Their memory may be exchanged with the same shape, dtype and device (as a
-///          ShardedOptimizer does).
+/// Tensors  the object refers to the model's tensors. Their memory may be replaced by memory of the same shape, dtype
+///          and device (as a ShardedOptimizer does).
 /// Devices  one foreach operation for each (device, dtype), without waiting for a device.
 /// Ranks    not collective: equal replicas have equal averages. Sharded parameters are averaged as slices, such as
 ///          FullyShardedDataParallel's parameters().
 /// Errors   kInvalidArgument: decay is outside [0, 1], a name appears twice, a tensor is undefined, or a parameter has
 ///          no elements.
 /// Source   torch/optim/swa_utils.py. As in AveragedModel, the first update copies the parameters, so averages begin
-/// after the first step.
+///          after the first step.
 class ExponentialMovingAverage {
  public:
   template <HasParameters M>
@@ -50,24 +50,24 @@ class ExponentialMovingAverage {
 
   int64_t num_updates() const { return num_updates_; }
 
-  /// Parameters, then buffers, under their names. While averages are swapped in, these hold the training's values.
+  /// The averages of parameters, then of buffers, under their names. While swapped in, they hold the training's values.
   NamedTensors averages() const;
 
-  /// The tensors to which "average.NAME" belong, for a TrainState: parameters, or parts of them, and buffers.
+  /// The model's tensors to which "average.NAME" belong, for a TrainState: parameters, or parts of them, and buffers.
   NamedTensors state_layout() const { return values_; }
 
   /// "average.NAME" for all tensors, and "num_updates". They are not copies: save them before the next update.
   /// Errors  kFailedPrecondition while averages are swapped in.
   TensorMap state_dict() const;
 
-  /// On an error nothing changes. Errors: kInvalidArgument naming a tensor that is missing, unknown, or of another
+  /// On an error nothing changes. Errors: kInvalidArgument naming a tensor that is missing, unknown, or of a different
   /// shape or dtype.
   void load_state_dict(const TensorMap& state);
 
  private:
   /// The tensors of one foreach operation.
   struct Batch {
-    bool is_averaged = true;  ///< Otherwise copied.
+    bool is_averaged = true;  ///< If false, values are copied.
     std::vector<at::Tensor> averages, values;
   };
 
@@ -83,7 +83,7 @@ class ExponentialMovingAverage {
   bool is_swapped_ = false;
 };
 
-/// Move-only. The average must outlive it.
+/// Move-only. The ExponentialMovingAverage must outlive it.
 class ExponentialMovingAverage::SwappedIn {
  public:
   explicit SwappedIn(ExponentialMovingAverage& ema);

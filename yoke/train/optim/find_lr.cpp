@@ -82,8 +82,8 @@ LrCurve try_rates(dist::Group& group, Optimizer& optimizer, const std::function<
 }
 
 std::optional<double> steepest(const LrCurve& curve, int64_t num_skipped) {
-  // Rates are evenly spaced on a logarithmic scale, so differences of losses are slopes. They are taken over a tenth of
-  // the curve on each side, because losses of single batches are noisy, especially early, when their running mean
+  // Rates are evenly spaced on a logarithmic scale, so differences of losses are slopes. Each difference spans a tenth
+  // of the curve on both sides, because losses of single batches are noisy, especially early, when their running mean
   // covers only a few.
   std::optional<double> result;
   double lowest_slope = 0;

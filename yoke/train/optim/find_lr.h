@@ -22,12 +22,12 @@ struct FindLrOptions {
   int64_t num_steps = 100;   ///< At least 2; rates grow by the same factor from step to step.
   double smoothing = 0.98;   ///< Decay of the running mean of the loss, in [0, 1); the mean is bias-corrected.
   double divergence = 4;     ///< The trial ends when the smoothed loss exceeds its minimum by this factor.
-  int64_t num_skipped = 10;  ///< The suggestion ignores so many first losses, whose running mean covers too few.
+  int64_t num_skipped = 10;  ///< Number of first losses that the suggestion ignores; their running mean covers too few.
 };
 
 struct LrCurve {
   std::vector<double> lrs;
-  std::vector<double> losses;  ///< Parallel to lrs: the smoothed loss of the forward before the step with that rate.
+  std::vector<double> losses;  ///< For each rate in lrs, the smoothed loss of the forward before its step.
   bool has_diverged = false;   ///< The trial ended before max_lr.
   /// The rate at which the smoothed loss falls fastest over the logarithm of the rate; nullopt if it never falls.
   std::optional<double> suggestion;
@@ -35,7 +35,7 @@ struct LrCurve {
 
 /// Collective. Trains with rates that rise from min_lr to max_lr until the loss diverges. Then restores parameters,
 /// buffers and the optimizer's state and rates, and makes gradients undefined. `loss` returns the loss of the next
-/// batch. All groups of the optimizer have the same rate meanwhile. Losses are means over all ranks, so ranks stop
+/// batch. During the trial all groups have the same rate. Losses are means over all ranks, so ranks stop
 /// together and have the same curve. Random numbers and batches that `loss` consumes are not restored.
 /// Errors  kInvalidArgument: an option is out of range. What `loss` throws is rethrown after everything is restored.
 /// Source  Smith, "Cyclical Learning Rates for Training Neural Networks", WACV 2017, sec. 3.3; the smoothing, the end

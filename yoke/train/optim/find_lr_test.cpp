@@ -112,7 +112,7 @@ TEST(FindLr, StopsWhereTheLossDiverges) {
   EXPECT_FALSE(nothing.suggestion);
 }
 
-// Oracle: the training without the search. Two ranks, batch norm, Adam's moments after some steps.
+// Oracle: the training without the search, on two ranks, with batch norm and with Adam's moments after some steps.
 TEST(FindLr, LeavesTheTrainingAsItWas) {
   fakes::run_ranks(2, [](dist::World& world) {
     auto model = make_model(), twin = make_model();

@@ -14,11 +14,11 @@ struct NAdamOptions {
   double eps = 1e-8;
   double weight_decay = 0;              ///< Added to the gradient, unless it is decoupled.
   double momentum_decay = 4e-3;         ///< How fast the momentum of step t rises to beta1.
-  bool decoupled_weight_decay = false;  ///< As in AdamW, parameters shrink by lr * weight_decay per step.
+  bool decoupled_weight_decay = false;  ///< If true, parameters shrink by lr * weight_decay per step, as in AdamW.
   bool maximize = false;
 };
 
-/// torch.optim.NAdam. Dense gradients only. libtorch has no fused kernel for it.
+/// Equivalent to torch.optim.NAdam. Supports only dense gradients. libtorch has no fused kernel for it.
 ///
 /// State   "exp_avg.NAME", "exp_avg_sq.NAME"; "mu_product.NAME", one float, the product of all momenta so far;
 ///         "step.NAME".

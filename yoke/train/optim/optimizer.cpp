@@ -29,7 +29,7 @@ bool is_supported(const at::Tensor& tensor) {
   return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
 }
 
-// The CPU kernels read a tensor's memory in order from its first element, in all lists.
+// The CPU kernels read the memory of each tensor in order from its first element, so it must not have gaps.
 bool has_fused_kernel(const at::Tensor& parameter) {
   return (parameter.is_cpu() || parameter.is_cuda()) && parameter.is_non_overlapping_and_dense();
 }
@@ -211,7 +211,7 @@ void Optimizer::plan() {
   is_planned_ = true;
 }
 
-/// A state with the shape of the parameter, or of the part of it; or a number.
+/// A state that is a number, or has the shape of the parameter or of this rank's part of it.
 at::Tensor Optimizer::new_state(const Slot& slot, const StateKind& kind) {
   if (kind.is_number) return new_number(slot, kind.initial);
   const auto state = at::full_like(slot.parameter, kind.initial);
@@ -219,7 +219,7 @@ at::Tensor Optimizer::new_state(const Slot& slot, const StateKind& kind) {
   return state;
 }
 
-/// Fused kernels need the step count on the parameter's device. For other code, which reads it, the step count stays on
+/// Fused kernels need the step count on the parameter's device. Other code reads the step count, so there it stays on
 /// the CPU.
 at::Tensor Optimizer::new_number(const Slot& slot, double initial) {
   const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);
@@ -239,7 +239,7 @@ void Optimizer::start_state(Slot& slot) const {
 
 at::Tensor Optimizer::checked_gradient(size_t i) const {
   const auto& parameter = slots_[i].parameter;
-  if (!slots_[i].states.empty()) {  // fused kernels read the memory of both in the same order
+  if (!slots_[i].states.empty()) {  // fused kernels read parameter and state in the same order
     const auto& state = slots_[i].states.front();
     if (state.scalar_type() != parameter.scalar_type() || state.device() != parameter.device() ||
         (slots_[i].is_fused && state.strides() != parameter.strides())) {

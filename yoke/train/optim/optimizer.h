@@ -24,15 +24,15 @@ class Group;
 
 namespace yoke::train {
 
-/// Passed from a GradScaler to an optimizer: one-element float tensors. Undefined means not used.
+/// Tensors that a GradScaler passes to an optimizer, each a float with one element. An undefined tensor is not used.
 struct GradScale {
-  at::Tensor scale;      ///< Gradients are divided by it. Fused kernels write the quotient back, as in Python.
+  at::Tensor scale;  ///< Gradients are divided by it. Fused kernels write the quotients to the gradients, as in Python.
   at::Tensor found_inf;  ///< If it is 1, the step changes nothing, not even step counts; otherwise it is 0.
 };
 
 /// The gradients that the next step of an optimizer will use.
 struct StepGradients {
-  const NamedTensors& parameters;  ///< Each parameter once. Gradients may be changed in place.
+  const NamedTensors& parameters;  ///< Contains each parameter once. The gradients may be changed in place.
   dist::Group* group = nullptr;    ///< If set, its ranks hold different parameters and step together.
 };
 
@@ -47,15 +47,15 @@ class ScalableOptimizer {
   virtual StepGradients step_gradients() = 0;
 };
 
-/// Parameters with their own options, such as no weight decay for biases or another rate for the head.
+/// Parameters with their own options, such as no weight decay for biases or a different rate for the head.
 template <class Options>
 struct ParameterGroup {
   NamedTensors parameters;
   Options options;
 };
 
-/// Returns the parameters for which `is_first(name, shape)` is true, and the other ones, in their order. `shape` is
-/// that of the whole parameter, even if this rank has only a part of it. Example:
+/// Returns the parameters for which `is_first(name, shape)` is true, and the remaining ones, in the original order.
+/// `shape` is that of the whole parameter, even if this rank has only a part of it. Example:
 /// `split(parameters_of(net), [](auto&, auto shape) { return shape.size() > 1; })`.
 std::pair<NamedTensors, NamedTensors> split(
     const NamedTensors& parameters,
@@ -67,33 +67,35 @@ using OptionMap = std::map<std::string, OptionValue>;
 
 /// An optimizer over groups of parameters. Each step is one fused kernel for each (group, device, dtype), or some
 /// foreach operations if libtorch has no such kernel. The lists of tensors for them are built once and reused.
-/// Parameters leaf tensors of float, double, half or bfloat16, with names that are unique over all groups. A tied
-/// parameter counts once, under its first name (see distinct); in two groups it is an error. The optimizer refers to
-/// the parameters, whose shape, dtype, device and strides must not change. A parameter without a gradient is not
-/// changed, and has no state until its first gradient. Slices all updates are elementwise, so a 1-D view of a parameter
-/// (with its gradient) is updated as it is within the whole. On a CPU, the last elements of a slice that is not a
-/// multiple of 64 bytes may round differently. Devices fused kernels on CPU and CUDA. On other devices, for parameters
-/// with gaps in their memory (column slices), and always for NAdam and RMSprop, foreach operations compute the same
-/// formulas. Sync a step never waits for the device, with two exceptions if GradScale::found_inf is used: the first
-/// step of an SGD momentum, and steps that are not fused (including sparse gradients). Source torch/optim/*.py: on the
-/// same machine, parameters and state equal Python's with fused=True to the last bit; for NAdam and RMSprop, those with
-/// foreach=True.
+///
+/// Parameters  leaf tensors of float, double, half or bfloat16, with names that are unique over all groups. A tied
+///             parameter counts once, under its first name (see distinct); in two groups it is an error. The optimizer
+///             refers to the parameters, whose shape, dtype, device and strides must not change. A parameter without a
+///             gradient is not changed, and has no state until its first gradient.
+/// Slices      all updates are elementwise, so a 1-D view of a parameter (with its gradient) is updated as it is within
+///             the whole. On a CPU, the last elements of a slice may round differently if its size is not a multiple of
+///             64 bytes.
+/// Devices     fused kernels on CPU and CUDA. On other devices, for parameters with gaps in their memory (column
+///             slices), and always for NAdam and RMSprop, foreach operations compute the same formulas.
+/// Sync        a step never waits for the device, with two exceptions if GradScale::found_inf is used: the first step
+///             of an SGD momentum, and steps that are not fused (including sparse gradients).
+/// Source      torch/optim/*.py: on the same machine, parameters and state equal Python's with fused=True to the last
+///             bit; for NAdam and RMSprop, those with foreach=True.
 class Optimizer : public ScalableOptimizer {
  public:
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates with each group's learning rate.
+  /// Updates the parameters with each group's learning rate.
   /// Errors  kInvalidArgument, naming the parameter: its gradient has a different dtype, device or shape, or is sparse
-  /// and
-  ///         the optimizer does not support that; or the parameter was moved, converted or changed in layout since its
-  ///         state was made. Then nothing has changed.
+  ///         and the optimizer does not support that; or the parameter was moved, converted or changed in layout since
+  ///         its state was made. Then nothing has changed.
   void step() final;
 
-  /// Sets every group's learning rate first. Schedules are pure functions (schedule.h): optimizer.step(lr(i)).
+  /// Sets every group's learning rate, then updates. Schedules are pure functions (schedule.h): optimizer.step(lr(i)).
   void step(double lr);
 
-  /// For GradScaler: the kernels unscale and skip, without waiting for the device.
+  /// For GradScaler: the kernels unscale the gradients, or skip the step, without waiting for the device.
   void step(const GradScale& scale) final;
   StepGradients step_gradients() final;
 
@@ -140,7 +142,7 @@ class Optimizer : public ScalableOptimizer {
     bool fuses_half_on_cpu = true;      ///< False if the CPU kernel for half and bfloat16 has a bug.
   };
 
-  /// GradScale in the form for kernels, on their device.
+  /// GradScale in the form that kernels take, on their device.
   struct KernelScale {
     std::optional<at::Tensor> scale, found_inf;
   };
@@ -151,8 +153,8 @@ class Optimizer : public ScalableOptimizer {
     bool is_first_step = false;
     double lr = 0;
     std::vector<at::Tensor> parameters, gradients;
-    std::vector<std::vector<at::Tensor>> states;  ///< By StateKind; lists beyond the group's kinds are empty.
-    std::vector<at::Tensor> steps;                ///< Count of the present step: 1 in the first.
+    std::vector<std::vector<at::Tensor>> states;  ///< Indexed by StateKind; lists beyond the group's kinds are empty.
+    std::vector<at::Tensor> steps;                ///< Number of the present step, from 1.
 
     std::vector<size_t> slots;  // used by the base class
     bool is_fused = true, is_sparse = false;
@@ -169,7 +171,7 @@ class Optimizer : public ScalableOptimizer {
   }
 
   void check_group(size_t group) const;
-  bool has_stepped(size_t group) const;  ///< Also true if its state was loaded.
+  bool has_stepped(size_t group) const;  ///< Also true if the group's state was loaded.
 
  private:
   friend struct OptimizerOptions;  // python_state.cpp
@@ -178,15 +180,15 @@ class Optimizer : public ScalableOptimizer {
   virtual std::vector<StateKind> state_kinds(size_t group) const = 0;
   virtual void update_fused(Batch&, const KernelScale&) {}  ///< Called only for optimizers with Traits::is_fused.
 
-  /// Both functions run below autograd. Gradients are already unscaled. The lists may be changed in place, but not the
-  /// gradients.
+  /// update_fused and update_foreach run below autograd. Gradients are already unscaled. The lists may be changed in
+  /// place, but not the gradients.
   virtual void update_foreach(Batch& batch) = 0;
   virtual void update_sparse(Batch&) {}
 
   /// Returns why this group does not support sparse gradients; empty if it does.
   virtual std::string why_not_sparse(size_t) const { return "only dense ones are taken"; }
 
-  /// Options without "lr". set_options checks all values before it changes anything, and ignores unknown names.
+  /// The options without "lr". set_options checks all values before it changes anything, and ignores unknown names.
   virtual OptionMap options_of(size_t group) const = 0;
   virtual void set_options(size_t group, const OptionMap& options) = 0;
 
@@ -210,7 +212,7 @@ class Optimizer : public ScalableOptimizer {
   Traits traits_;
   NamedTensors parameters_;
   std::vector<Slot> slots_;  ///< In the order of parameters_.
-  std::vector<double> lrs_;  ///< By group.
+  std::vector<double> lrs_;  ///< Indexed by group.
   std::vector<Batch> batches_;
   bool is_planned_ = false;  ///< batches_ matches the set of gradients at the last step.
 };

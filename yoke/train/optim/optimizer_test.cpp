@@ -140,8 +140,8 @@ TEST(Optimizers, SkipStepsWithInfiniteGradients) {
   }
 }
 
-// Oracle: each parameter steps as if it were alone, even if the steps at which it has a gradient differ from those of
-// others. C++'s named_parameters() returns a tied parameter under each of its names, Python's only under the first.
+// Oracle: each parameter steps as if it were alone, even if parameters have gradients at different steps. C++'s
+// named_parameters() returns a tied parameter under each of its names, Python's only under the first.
 TEST(Optimizers, StepATiedParameterOnce) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto tied = start(5), plain = start(5);
@@ -250,7 +250,7 @@ TEST(Optimizers, TakeSparseGradients) {
     const auto dense = sparse.detach().clone().requires_grad_();
     const auto with_sparse = make({{"w", sparse}}), with_dense = make({{"w", dense}});
     for (int step = 0; step < 5; ++step) {
-      // Row 1 twice: its values are added.
+      // Row 1 occurs twice, so its values are added.
       const auto rows = at::tensor(std::vector<int64_t>{1, 7, step, 1}).view({1, 4});
       const auto rows_gradient = at::sparse_coo_tensor(rows, gradient(12, step).view({4, 3}), {10, 3});
       sparse.mutable_grad() = rows_gradient;
@@ -278,7 +278,7 @@ TEST(Optimizers, RefuseGradientsThatDoNotFit) {
     EXPECT_TRUE(at::equal(good, start(3))) << name << ": stepped in part";
     EXPECT_TRUE(optimizer->state_dict().empty()) << name;
 
-    good.mutable_grad() = bad.mutable_grad() = at::ones({3});  // and continues as if nothing had happened
+    good.mutable_grad() = bad.mutable_grad() = at::ones({3});  // the optimizer continues as if nothing had happened
     optimizer->step();
     const auto twin = start(3);
     const auto alone = make({{"good", twin}});

@@ -304,7 +304,7 @@ Network network_in(const TensorFile& file) {
   return network;
 }
 
-// Oracle: Python continues from its state, and so does yoke, with the options in the state.
+// Oracle: Python's continuation from its state. yoke continues from the same state, with the options in it.
 TEST(PythonState, TrainsOnFromPythonsState) {
   const OneThread one_thread;
   ASSERT_EQ(recorded_optimizers()["exchange"].size(), 5u);
@@ -328,7 +328,7 @@ double number_of(const PythonOption& option) {
   return std::get<double>(option);
 }
 
-// The state that comes back equals Python's, key by key and bit by bit (0 may have become 0.0).
+// to_python() returns the state that load_python() got, key by key and bit by bit (0 may have become 0.0).
 TEST(PythonState, IsWhatPythonWrote) {
   for (const auto& entry : recorded_optimizers()["exchange"]) {
     const auto file = read_safetensors(kind_file(entry));

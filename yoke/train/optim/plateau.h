@@ -23,7 +23,7 @@ struct PlateauOptions {
   double eps = 1e-8;  ///< A smaller reduction is skipped.
 };
 
-/// torch.optim.lr_scheduler.ReduceLROnPlateau.
+/// Equivalent to torch.optim.lr_scheduler.ReduceLROnPlateau.
 ///
 ///     plateau.observe(validation_loss);
 ///     optimizer.set_lr(plateau.lr());   // also after resuming, because an optimizer's state has no rates

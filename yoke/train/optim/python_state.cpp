@@ -45,7 +45,7 @@ std::map<int64_t, TensorMap> by_parameter(const Optimizer& optimizer) {
   return result;
 }
 
-// Converts to a value of OptionMap; nullopt for None and texts, which options here cannot be.
+// Converts to a value of OptionMap; nullopt for None and texts, which no option here can have.
 std::optional<OptionValue> option_of(const PythonOption& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;
   if (const auto* integer = std::get_if<int64_t>(&value)) return static_cast<double>(*integer);

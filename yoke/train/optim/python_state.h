@@ -18,7 +18,7 @@
 
 namespace yoke::train {
 
-/// None, True, 3, 0.1, a text, (0.9, 0.999). Python's tuples of numbers become lists, which Python accepts too.
+/// A value such as None, True, 3, 0.1, "text" or (0.9, 0.999). Python's tuples become lists, which Python accepts too.
 using PythonOption = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>>;
 
 struct PythonParamGroup {
@@ -39,11 +39,11 @@ struct PythonOptimizerState {
 /// the same kernels. Tensors are the optimizer's own, not copies.
 PythonOptimizerState to_python(const Optimizer& optimizer);
 
-/// Loads such a state: first learning rates and the options that exist here, as Python's load_state_dict does (foreach,
-/// capturable and similar ones have no meaning here), then the state of each parameter in their order. Steps may have
-/// any numeric type. On an error nothing changes.
+/// Loads such a state: first the learning rates and the options that exist here, then the state of each parameter in
+/// their order. Options without a meaning here (foreach, capturable and similar ones) are ignored. Steps may have any
+/// numeric type. On an error nothing changes.
 /// Errors  kInvalidArgument: the number of groups, or of parameters in a group, differs; a name in param_names differs
-///         from the parameter's; the state is Adam's for AdamW or the reverse; otherwise as load_state_dict.
+///         from the parameter's; a state of Adam is given to AdamW or the reverse; and those of load_state_dict.
 void load_python(Optimizer& optimizer, const PythonOptimizerState& state);
 
 }  // namespace yoke::train

@@ -13,13 +13,13 @@ struct RMSpropOptions {
   double eps = 1e-8;
   double weight_decay = 0;  ///< Added to the gradient.
   double momentum = 0;
-  bool centered = false;  ///< Divides by an estimate of the standard deviation: the mean gradient is subtracted.
+  bool centered = false;  ///< If true, divides by an estimate of the gradients' standard deviation.
   bool maximize = false;
 };
 
-/// torch.optim.RMSprop. Dense gradients only. libtorch has no fused kernel for it.
+/// Equivalent to torch.optim.RMSprop. Supports only dense gradients. libtorch has no fused kernel for it.
 ///
-/// State   "square_avg.NAME", with momentum "momentum_buffer.NAME", centered "grad_avg.NAME"; "step.NAME".
+/// State   "square_avg.NAME", "step.NAME"; with momentum also "momentum_buffer.NAME", if centered also "grad_avg.NAME".
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or
 ///         has a different dtype.
 /// Source  torch/optim/rmsprop.py; Tieleman and Hinton, "Lecture 6.5: rmsprop", 2012; Graves, "Generating Sequences

@@ -4,9 +4,9 @@
 //                               {9500, cosine_annealing_lr({.lr = 0.1, .num_steps = 9500})}});
 //     optimizer.step(lr(i));   // i counts from 0; a resumed run continues with its step number, so nothing is saved
 //
-// Each equals the rate of the torch.optim.lr_scheduler of its name while step i runs, within 1e-12 of the base rate.
-// PyTorch computes most of them from the previous step's rate, which rounds differently from the closed forms here. For
-// a rate per epoch, pass the epoch's number.
+// Each schedule returns the rate that the torch.optim.lr_scheduler of its name has while step i runs, within 1e-12 of
+// the base rate. PyTorch computes most rates from the previous step's rate, which rounds differently from the closed
+// forms here. For a rate per epoch, pass the epoch's number.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ using Schedule = std::function<double(int64_t step)>;
 
 struct ConstantLrOptions {
   double lr = 1;
-  double factor = 1.0 / 3;  ///< Until num_steps, then 1.
+  double factor = 1.0 / 3;  ///< Factor of the rate before step num_steps; 1 from there.
   int64_t num_steps = 5;
 };
 Schedule constant_lr(const ConstantLrOptions& options);
@@ -38,7 +38,7 @@ struct LinearLrOptions {
 };
 Schedule linear_lr(const LinearLrOptions& options);
 
-/// lr * (1 - step / num_steps)^power, then 0.
+/// lr * (1 - step / num_steps)^power; 0 from step num_steps on.
 struct PolynomialLrOptions {
   double lr = 1;
   double power = 1;
@@ -53,7 +53,7 @@ struct ExponentialLrOptions {
 };
 Schedule exponential_lr(const ExponentialLrOptions& options);
 
-/// Multiplied by gamma after every step_size steps.
+/// The rate is multiplied by gamma after every step_size steps.
 struct StepLrOptions {
   double lr = 1;
   int64_t step_size = 0;
@@ -61,7 +61,7 @@ struct StepLrOptions {
 };
 Schedule step_lr(const StepLrOptions& options);
 
-/// Multiplied by gamma at each milestone; a milestone that is listed twice counts twice.
+/// The rate is multiplied by gamma at each milestone; a milestone that is listed twice counts twice.
 struct MultiStepLrOptions {
   double lr = 1;
   std::vector<int64_t> milestones;
@@ -69,8 +69,8 @@ struct MultiStepLrOptions {
 };
 Schedule multi_step_lr(MultiStepLrOptions options);
 
-/// Half a cosine from lr to min_lr at step num_steps. After that the cosine continues and the rate rises again, as in
-/// PyTorch: end the training there, or append another schedule with sequence().
+/// The rate follows half a cosine from lr to min_lr, which it reaches at step num_steps. Later the cosine continues and
+/// the rate rises again, as in PyTorch: end the training there, or append a different schedule with sequence().
 struct CosineAnnealingLrOptions {
   double lr = 1;
   double min_lr = 0;
@@ -78,8 +78,8 @@ struct CosineAnnealingLrOptions {
 };
 Schedule cosine_annealing_lr(const CosineAnnealingLrOptions& options);
 
-/// Cosines from lr to min_lr, each `growth` times as long as the previous one. The rate is lr at the first step of
-/// each.
+/// The rate follows cosines from lr to min_lr, each `growth` times as long as the previous one. It is lr at the first
+/// step of each cosine.
 /// Source  Loshchilov and Hutter, "SGDR", ICLR 2017.
 struct CosineWarmRestartsOptions {
   double lr = 1;
@@ -89,14 +89,14 @@ struct CosineWarmRestartsOptions {
 };
 Schedule cosine_annealing_warm_restarts(const CosineWarmRestartsOptions& options);
 
-/// one_cycle.h as a Schedule, for steps in [0, total_steps).
+/// The schedule of one_cycle.h as a Schedule, for steps in [0, total_steps).
 Schedule one_cycle_lr(const OneCycleOptions& options);
 
-/// Schedules one after another, each for its number of steps, which it counts from 0. The last one continues without
-/// end (its number is ignored). This is PyTorch's SequentialLR, with lengths instead of milestones.
+/// Runs schedules one after another, each for its number of steps. Each schedule counts its steps from 0. The last one
+/// continues without end (its number is ignored). This is PyTorch's SequentialLR, with lengths instead of milestones.
 Schedule sequence(std::vector<std::pair<int64_t, Schedule>> parts);
 
-/// The product of all schedules, for a schedule with a base rate and factors. This is PyTorch's ChainedScheduler,
+/// The product of all schedules: usually one with a base rate, and factors for it. This is PyTorch's ChainedScheduler,
 /// except for a cosine with a min_lr, which is not a factor.
 Schedule product(std::vector<Schedule> factors);
 

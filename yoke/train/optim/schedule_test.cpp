@@ -21,8 +21,8 @@ using nlohmann::json;
 
 json recorded() { return json::parse(std::ifstream(test::reference("schedules.json"))); }
 
-// Oracle: the rates of PyTorch's schedulers (tests/reference/record_optimizers.py). These compute each rate from the
-// previous one, so the last digits differ.
+// Oracle: the rates of PyTorch's schedulers (tests/reference/record_optimizers.py). The schedulers compute each rate
+// from the previous one, so the last digits differ.
 TEST(Schedules, EqualPyTorchs) {
   const double lr = 0.5;
   const std::map<std::string, Schedule> schedules{
@@ -64,7 +64,7 @@ TEST(Schedules, ArePureFunctions) {
   std::vector<double> forwards;
   for (int64_t step = 0; step < 12; ++step) forwards.push_back(schedule(step));
   for (int64_t step = 11; step >= 0; --step) EXPECT_EQ(schedule(step), forwards[static_cast<size_t>(step)]);
-  EXPECT_EQ(schedule(3), 1);    // the second counts from 0
+  EXPECT_EQ(schedule(3), 1);    // the second schedule counts from 0
   EXPECT_EQ(schedule(9), 0.5);  // so does the third, which continues
   EXPECT_EQ(schedule(11), 0.125);
 }

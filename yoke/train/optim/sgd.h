@@ -16,7 +16,7 @@ struct SgdOptions {
   bool maximize = false;
 };
 
-/// torch.optim.SGD.
+/// Equivalent to torch.optim.SGD.
 ///
 ///     Sgd optimizer(model->named_parameters().pairs(), {.momentum = 0.9});
 ///     optimizer.zero_grad(); loss.backward(); optimizer.step(lr);

@@ -80,7 +80,7 @@ class Worker {
 struct SumOverReplicas : torch::autograd::Node {
   explicit SumOverReplicas(const at::Tensor& parameter)
       : Node(torch::autograd::collect_next_edges(parameter)), device(parameter.device()) {
-    // Never used, but a node runs on the device and stream of its first input.
+    // This input is never used, but a node runs on the device and stream of its first input.
     add_input_metadata(parameter);
   }
 
@@ -102,7 +102,7 @@ struct SumOverReplicas : torch::autograd::Node {
 struct Replica {
   std::shared_ptr<torch::nn::Module> module;
   Tensors parameters, buffers;
-  /// Returns tensors on the same memory with separate version counters. A forward that copies the same values again
+  /// Tensors on the same memory with separate version counters. A forward that copies the same values again
   /// must not count as a change for a graph whose backward is still to come. (A change of the model itself is still
   /// detected by the model's part of that graph.)
   Tensors parameter_data, buffer_data;
@@ -153,7 +153,7 @@ std::vector<c10::Stream> current_streams(const std::vector<c10::Device>& devices
 [[noreturn]] void rethrow(const std::exception_ptr& error, const std::string& where) {
   try {
     std::rethrow_exception(error);
-  } catch (c10::Error& torchs) {  // keeps its type, since a caller may catch OutOfMemoryError
+  } catch (c10::Error& torchs) {  // the error keeps its type, since a caller may catch OutOfMemoryError
     torchs.add_context(where);
     throw;
   } catch (const Error& ours) {
@@ -209,7 +209,7 @@ struct Replicas::Impl {
   Tensors parameters, buffers;
   std::vector<Replica> replicas;  ///< On devices[1], devices[2], ...
 
-  /// Called before the threads start, because the work must not happen while the model itself runs.
+  /// Called before the threads start, because its work must not happen while the model itself runs.
   void prepare(size_t num_used) {
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (!parameters[i].requires_grad()) {

@@ -45,15 +45,15 @@ class Replicas {
   std::unique_ptr<Impl> impl_;
 };
 
-/// torch.nn.DataParallel: each forward copies the model's parameters and buffers to the replicas, splits the inputs
-/// along dimension 0, runs each part on its device in its own thread, and joins the outputs on the first device.
+/// Like torch.nn.DataParallel: each forward copies the model's parameters and buffers to the replicas, splits the
+/// inputs along dimension 0, runs each part on its device in its own thread, and joins the outputs on the first device.
 /// Backward adds the replicas' gradients to the model's. Forward may be called again before backward, under
 /// NoGradGuard, and under Autocast; the threads inherit these states and the current streams from the caller.
 ///
-/// Replicas     made once. The first device has the model itself, so its batch-norm statistics are those of the first
-///              part, as in Python; those of replicas are dropped. Frozen parameters get no gradient. Replicas follow
-///              train(), eval() and requires_grad, but not other changes of the model's options.
-/// One device the model itself runs: the bits are the same, and nothing is copied.
+/// Replicas     are made once. The first device has the model itself, so its batch-norm statistics are those of the
+///              first part, as in Python; statistics of replicas are dropped. Frozen parameters get no gradient.
+///              Replicas follow train(), eval() and requires_grad, but not other changes of the model's options.
+/// One device if there is only one, the model itself runs: the bits are the same, and nothing is copied.
 /// Devices      a device may be named more than once. Each GPU draws its dropout masks from its own generator. Replicas
 ///              on one device share its generator in an undefined order.
 /// Randomness   construction does not change the generators of its devices.
@@ -67,12 +67,12 @@ class DataParallel {
  public:
   using Tensors = Replicas::Tensors;
 
-  /// Moves the model to the first device. Replicas are `model->clone()`: M is a torch::nn::Cloneable, as all of
-  /// libtorch's layers and Sequential are.
+  /// Moves the model to the first device. Makes replicas by `model->clone()`, so M must be a torch::nn::Cloneable, as
+  /// all of libtorch's layers and Sequential are.
   explicit DataParallel(std::shared_ptr<M> model, std::vector<c10::Device> devices = try_all_gpus())
       : model_(std::move(model)), replicas_(model_, std::move(devices), [this] { return model_->clone(); }) {}
 
-  /// For a model that cannot clone itself; `make` builds another one.
+  /// For a model that cannot clone itself; `make` builds a module of the same structure.
   DataParallel(std::shared_ptr<M> model, std::vector<c10::Device> devices,
                const std::function<std::shared_ptr<M>()>& make)
       : model_(std::move(model)), replicas_(model_, std::move(devices), make) {}
@@ -86,7 +86,7 @@ class DataParallel {
 
   /// Runs any function of a replica and its part of the inputs, so that the loss can be computed on all devices too.
   /// All inputs are split in the same way, and outputs are joined along dimension 0; scalars become a vector with one
-  /// element per part. Without inputs only the model runs.
+  /// element per part. Without inputs, only the model itself is run.
   Tensors run(const std::function<Tensors(M& replica, const Tensors& inputs)>& function, const Tensors& inputs) {
     return replicas_.run([&function](torch::nn::Module& replica,
                                      const Tensors& part) { return function(static_cast<M&>(replica), part); },

@@ -171,7 +171,7 @@ void DistributedDataParallelBase::Impl::begin_forward() {
                     name));
   }
   if (state == StepState::kExpects && reducer->is_expecting()) {
-    if (!reducer->has_begun()) return;  // another forward of the same step
+    if (!reducer->has_begun()) return;  // an additional forward of the same step
     fail_step("a backward that did not come through what forward returned left it half averaged; call `net(x)`");
   }
   ++num_steps;

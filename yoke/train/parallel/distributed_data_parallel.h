@@ -26,14 +26,14 @@ struct DistributedDataParallelOptions {
   /// and checkpoints are the same on all ranks. Training does not read them: for speed, set this to false and call
   /// sync_buffers() before evaluations and checkpoints.
   bool broadcast_buffers = true;
-  /// Gradients are views of the buckets, which saves a copy and half of their memory. They must then be reset to
-  /// undefined by train::Sgd::zero_grad or Module::zero_grad; torch::optim's zero_grad tries to detach them and throws.
+  /// If true, gradients are views of the buckets, which saves a copy and half of their memory. Reset them to undefined
+  /// by train::Sgd::zero_grad or Module::zero_grad; torch::optim's zero_grad tries to detach them and throws.
   bool gradient_as_bucket_view = false;
-  /// A step's loss need not depend on all parameters, or on the same ones on all ranks. A parameter that no rank used
-  /// keeps its old gradient. Costs a traversal of the graph and a small all-reduce per step.
+  /// If true, a step's loss need not depend on all parameters, nor on the same ones on all ranks. A parameter that no
+  /// rank used keeps its old gradient. This costs a traversal of the graph and a small all-reduce per step.
   bool find_unused_parameters = false;
-  /// Every step's loss depends on the same parameters in the same way. Unused parameters and repeated uses (activation
-  /// checkpoints) are then learned in the first step and cost nothing in later steps.
+  /// If true, every step's loss must depend on the same parameters in the same way. Unused parameters and repeated uses
+  /// (activation checkpoints) are then learned in the first step and cost nothing in later steps.
   bool static_graph = false;
   /// Names of parameters and buffers that may differ between ranks: they are not compared, copied or averaged.
   std::vector<std::string> ignored;
@@ -45,8 +45,8 @@ struct JoinOptions {
   /// If true, gradients are divided by the number of all ranks, so that every sample has the same weight. If false,
   /// they are divided by the number of ranks that still have data, so that every step has the same weight.
   bool divide_by_all_ranks = true;
-  /// When the first rank has run out of data, its finish() and the next forward of the other ranks throw
-  /// kFailedPrecondition, which names it.
+  /// If true: when the first rank has run out of data, its finish() and the next forward of the other ranks throw
+  /// kFailedPrecondition, which names that rank.
   bool throw_when_one_is_out = false;
 };
 
@@ -56,12 +56,12 @@ struct JoinOptions {
 ///               one step. Otherwise it is the model's own forward, without communication.
 /// Backward      is called as usual. At its end gradients hold the mean over ranks, and all ranks have rank 0's
 ///               buffers.
-/// Accumulation  under no_sync() forward and backward only add to this rank's gradients; the next backward outside of
-///               it averages the sum once.
+/// Accumulation  under no_sync() forward and backward only add to this rank's gradients. The next backward outside of
+///               its scope averages the sum once.
 /// Shapes        every gradient keeps its parameter's shape and dtype; its value becomes the mean over ranks. The
 ///               weight of an Embedding or EmbeddingBag with sparse(true) has sparse gradients.
-/// Ranks         the ranks of `group`, the World or a part of it. Collective: all of them construct it and take the
-///               same number of steps, or the other ranks wait; see join().
+/// Ranks         the ranks of `group`, the World or a part of it. Collective: all of them construct the object and take
+///               the same number of steps; otherwise ranks wait for each other (see join()).
 /// Errors        kInvalidArgument: parameters or buffers differ between ranks (names the first). kFailedPrecondition,
 ///               which names the parameter and is reported to the other ranks: a loss does not depend on it and no
 ///               option allows that; it received a gradient that would not be averaged, because the network was not
@@ -97,7 +97,7 @@ class DistributedDataParallelBase : public ParallelModule {
   class Join {
    public:
     Join(Join&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)) {}
-    ~Join();  ///< Without finish(), as after an exception, it does not communicate; the other ranks miss this one.
+    ~Join();  ///< Does not communicate. Without finish(), as after an exception, the other ranks wait for this one.
     /// Collective. Called when this rank is out of data: takes part in the steps of the other ranks with zero gradients
     /// until they are out of data too. Then all ranks have the parameters and buffers of the last rank to call it (if
     /// several are last, of the highest one).
@@ -109,8 +109,8 @@ class DistributedDataParallelBase : public ParallelModule {
     DistributedDataParallelBase* owner_;
   };
 
-  /// All ranks call it before their first step, and finish() after their last one. In between they communicate only by
-  /// forward and backward, and each step's forward is followed by its backward. Costs a small all-reduce per step.
+  /// All ranks call join() before their first step, and finish() after their last one. In between they communicate only
+  /// by forward and backward, and each step's forward is followed by its backward. Costs a small all-reduce per step.
   /// Errors  kInvalidArgument: the model has a SyncBatchNorm, in whose communication a rank without data cannot take
   ///         part; or divide_by_all_ranks is false and a communication hook does the division.
   Join join(const JoinOptions& options = {});
@@ -120,7 +120,7 @@ class DistributedDataParallelBase : public ParallelModule {
   DistributedDataParallelBase(torch::nn::Module& model, dist::Group& group,
                               const DistributedDataParallelOptions& options);
 
-  bool communicates() const;  ///< Whether a forward now belongs to a step of all ranks.
+  bool communicates() const;  ///< Whether a forward would now belong to a step of all ranks.
   void begin_forward();
   void take_output(const at::Tensor& output);  ///< Called with a tensor that forward returns.
 

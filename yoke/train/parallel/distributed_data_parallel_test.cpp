@@ -24,7 +24,7 @@ using fakes::run_ranks;
 using testing::HasSubstr;
 namespace nn = torch::nn;
 
-/// A network with several buckets if these are small. The same seed gives the same weights.
+/// A network that has several buckets if buckets are small. The same seed gives the same weights.
 nn::Sequential make_model(uint64_t seed = 0) {
   return fakes::make_seeded(seed, [] {
     nn::Sequential model;

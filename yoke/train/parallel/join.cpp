@@ -3,7 +3,7 @@
 // One step of a join, on a rank with data (forward, backward) and on one without (shadow_step):
 //   1. all-reduce of the number of ranks that have data
 //   2. broadcast of new buckets, once
-//   3. all-reduce of each bucket, zeros from those without
+//   3. all-reduce of each bucket, with zeros from ranks without data
 //   4. all-reduce of the parameters in use, with find_unused_parameters (before 3 in the first step of a static graph)
 //   5. the highest rank with data, and a broadcast of its buffers
 #include <ATen/ops/full.h>

@@ -34,18 +34,18 @@ class ParallelModule {
   virtual NamedTensors parameters() const = 0;
   virtual NamedTensors buffers() const = 0;
 
-  /// Scales gradients so that their total norm over all ranks is at most `max_norm`. Returns the norm before that as a
-  /// float scalar on the device, without waiting for it. Collective if the network is sharded.
+  /// Scales gradients so that their total norm over all ranks is at most `max_norm`. Returns the norm before scaling,
+  /// as a float scalar on the device, without waiting for it. Collective if the network is sharded.
   virtual at::Tensor clip_grad_norm(double max_norm) = 0;
 
   /// Collective. Copies rank 0's buffers (batch norm's running statistics) to all ranks.
   virtual void sync_buffers() = 0;
-  virtual dist::Group& group() const = 0;  ///< The ranks over which it is replicated or sharded.
+  virtual dist::Group& group() const = 0;  ///< The ranks over which the network is replicated or sharded.
 
  protected:
   ParallelModule() = default;
 
-  /// Runs a forward. Its exceptions are reported to the other ranks, which would see only that it is absent.
+  /// Runs a forward, and reports its exceptions to the other ranks, which would see only that this rank is absent.
   template <class Forward>
   auto told_to_all(Forward&& forward) -> decltype(forward()) {
     try {

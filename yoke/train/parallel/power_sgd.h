@@ -8,9 +8,9 @@
 namespace yoke::train {
 
 struct PowerSgdOptions {
-  int64_t matrix_rank = 1;               ///< Columns of the thin matrices; more are more exact, but larger.
+  int64_t matrix_rank = 1;               ///< Columns of the thin matrices; more columns are more exact, but larger.
   int64_t start_step = 1000;             ///< Earlier steps are averaged exactly; a tenth of the training is usual.
-  double min_compression_rate = 2;       ///< A matrix that would not shrink by more than this is averaged exactly.
+  double min_compression_rate = 2;       ///< A matrix that would shrink by less than this factor is averaged exactly.
   bool error_feedback = true;            ///< Adds the error of the compression to the next step's gradient.
   bool warm_start = true;                ///< Starts from the thin matrices of the previous step.
   double orthogonalization_epsilon = 0;  ///< Prevents a division by zero if a whole column of gradients is zero.
@@ -18,9 +18,9 @@ struct PowerSgdOptions {
 };
 
 /// Compresses the gradient of each weight, viewed as a matrix [rows, the rest], to rank `matrix_rank`; vectors are
-/// averaged exactly. This is an approximation, whose error is fed back into later steps. A hook serves one
-/// DistributedDataParallel, because it keeps errors and matrices by bucket, as large as the gradients. An infinite or
-/// NaN gradient stays in that memory. So do not use it with a GradScaler, whose overflows are normal.
+/// averaged exactly. This is an approximation, whose error is added to later steps. A hook serves one
+/// DistributedDataParallel, because it stores the matrices and errors of each bucket. The errors are as large as the
+/// gradients, and keep an infinite or NaN gradient. So do not use it with a GradScaler, which causes overflows.
 ///
 /// Errors  kInvalidArgument: start_step is below 2 with error feedback or warm start, since buckets change after the
 ///         first step; matrix_rank is below 1.

@@ -100,7 +100,7 @@ std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, std::vecto
   }
   // There is one bucket until the first backward has shown the order in which gradients become ready, because ranks
   // could otherwise reduce different buckets with each other. The Reducer rebuilds the buckets after the first step, as
-  // in PyTorch's DDP. With unused parameters it never does, so they are divided here, in the order of the model.
+  // in PyTorch's DDP. With unused parameters it never rebuilds them, so they are divided here, in the model's order.
   std::vector<size_t> sizes = {std::numeric_limits<size_t>::max()};
   if (options.find_unused_parameters && !options.static_graph) {
     sizes = {static_cast<size_t>(options.first_bucket_bytes), static_cast<size_t>(options.bucket_bytes)};

@@ -37,7 +37,7 @@ using torch::autograd::variable_list;
 /// Statistics of the whole batch, each [channels] in float or double.
 struct Statistics {
   at::Tensor mean;
-  at::Tensor spread;  ///< CUDA's kernels use 1 / sqrt(var + eps), the CPU's the biased variance.
+  at::Tensor spread;  ///< 1 / sqrt(var + eps) for CUDA's kernels; the biased variance for the CPU's.
   at::Tensor counts;  ///< The number of values per channel: [ranks that have values] on CUDA, one element on the CPU.
 };
 
@@ -265,7 +265,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   _check_input_dim(input);
   const bool is_tracked = options.track_running_stats(), is_update = is_training() && is_tracked;
   double momentum = options.momentum().value_or(0);
-  if (is_update && !options.momentum()) momentum = 1 / (num_batches_tracked.item<double>() + 1);  // mean of all
+  if (is_update && !options.momentum()) momentum = 1 / (num_batches_tracked.item<double>() + 1);  // mean of all batches
   at::Tensor output;
   if (!is_training() || group_ == nullptr || group_->size() == 1) {
     const bool is_of_batch = is_training() || !is_tracked;

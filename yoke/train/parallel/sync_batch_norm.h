@@ -16,8 +16,8 @@ namespace yoke::train {
 /// Use it in place of a BatchNorm; before synchronize() it behaves like one. Parameters, buffers, their names and the
 /// options are those of BatchNorm, so checkpoints can be exchanged.
 ///
-/// Shapes  input [batch, channels, ...] with 2 to 5 dimensions; the output has the same. Batch sizes may differ between
-///         ranks, and be 0 on some.
+/// Shapes  input [batch, channels, ...] with 2 to 5 dimensions, which is also the output's shape. Batch sizes may
+///         differ between ranks, and be 0 on some.
 /// Ranks   forward in training mode is collective, and so is its backward; evaluation is not.
 /// Errors  kInvalidArgument: too few dimensions, a wrong number of channels, or at most one value per channel over all
 ///         ranks (thrown on all ranks; the running statistics are unchanged). kFailedPrecondition: a backward with
@@ -58,10 +58,10 @@ class SyncBatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
   using torch::nn::ModuleHolder<SyncBatchNormImpl>::ModuleHolder;
 };
 
-/// Synchronizes every SyncBatchNorm below `model`, and replaces every BatchNorm in a Sequential by one under the same
-/// name. Call it before DistributedDataParallel is constructed. Returns the number of synchronized layers. In C++ a
-/// BatchNorm that your module holds as a typed member cannot be exchanged, because the member would still refer to the
-/// old one. Declare the member as a SyncBatchNorm.
+/// Synchronizes every SyncBatchNorm below `model`, and replaces every BatchNorm in a Sequential by a SyncBatchNorm of
+/// the same name. Call it before DistributedDataParallel is constructed. Returns the number of synchronized layers. In
+/// C++ a BatchNorm that your module holds as a typed member cannot be exchanged, because the member would still refer
+/// to the old layer. Declare the member as a SyncBatchNorm.
 /// Errors  kFailedPrecondition, naming the BatchNorms that are not in a Sequential; nothing is changed.
 int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::Group& group);
 

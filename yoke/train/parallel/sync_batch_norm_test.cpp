@@ -23,7 +23,7 @@ namespace nn = torch::nn;
 constexpr int64_t kChannels = 3;
 const std::vector<int64_t> kRows = {5, 2, 0, 3};  ///< Rows of each rank, which determine its range of the whole batch.
 
-/// A deterministic tensor whose mean is far from zero.
+/// A deterministic tensor around `mean`.
 at::Tensor numbers(const std::vector<int64_t>& shape, double frequency, double mean = 0) {
   return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kDouble) * frequency).reshape(shape) + mean;
 }

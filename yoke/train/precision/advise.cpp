@@ -35,7 +35,7 @@ struct Size {
   std::string name;
   int64_t value = 0;
   std::vector<std::pair<Sizes*, size_t>> places;
-  int64_t times = 1;  ///< The position holds a multiple of the size: the channels of all groups.
+  int64_t times = 1;  ///< The position holds `times` the size: the channels of all groups.
 };
 
 std::vector<Size> sizes_of(const Product& product, Sizes& input, Sizes& weight) {

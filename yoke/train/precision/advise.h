@@ -3,8 +3,8 @@
 //
 //     std::cout << to_text(precision::advise(*model, x));  // x: a batch as in training, on the model's device
 //
-// The reason is usually a size: a layer with 10 outputs, an image with 3 channels, a vocabulary of 50257. The report
-// gives the next sizes that fit, and their effect, measured on this device with the same operation.
+// The reason why a layer does not is usually a size: a layer with 10 outputs, an image with 3 channels, a vocabulary of
+// 50257. The report gives the next sizes that fit, and their effect, measured on this device with the same operation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +34,7 @@ struct LayerAdvice {
   std::vector<int64_t> padded_input, padded_weight;  ///< Shapes that would fit; empty if none would, or if not needed.
   double milliseconds = 0;                           ///< Time of one call: forward and, in training, backward.
   double padded_milliseconds = 0;                    ///< The same with the padded shapes; 0 without them.
-  double share = 0;  ///< Share of all calls in the step; an estimate, as calls are measured alone.
+  double share = 0;  ///< Share of the step's time that all calls take; an estimate, as calls are measured alone.
 };
 
 struct Advice {
@@ -64,10 +64,10 @@ Advice advise(M& model, const at::Tensor& example, const AdviseOptions& options 
       model, [&] { return model.forward(example); }, options);
 }
 
-/// Sizes of a product in `dtype` should be multiples of this; 0 if tensor cores do not support the dtype.
+/// Returns the number that should divide the sizes of a product in `dtype`; 0 if tensor cores do not support the dtype.
 int64_t tensor_core_multiple(c10::ScalarType dtype, bool allows_tf32);
 
-/// Sets `fits`, `reason` and the padded shapes from the product and this multiple. Uses no device.
+/// Sets `fits`, `reason` and the padded shapes from the product and `multiple`. Uses no device.
 void judge(LayerAdvice& advice, int64_t multiple);
 
 /// A table with the most expensive layer first.

@@ -44,28 +44,28 @@ struct GradScalerOptions {
   double growth_factor = 2;     ///< Above 1; applied after growth_interval successive steps without an overflow.
   double backoff_factor = 0.5;  ///< Below 1; applied after a step with an overflow.
   int64_t growth_interval = 2000;
-  bool enabled = true;  ///< If false, scale() and step() pass through, and other functions do nothing.
-  /// For gradients that differ between ranks. The ranks of this group agree whether any of them overflowed, so that all
-  /// skip or none does. Then unscale() and step() are collective. An optimizer over a sharded network's parts and a
-  /// ShardedOptimizer provide their own group, so it is needed only if a rank may have no part of any parameter. With
-  /// DistributedDataParallel it is not needed: an overflow on one rank reaches all ranks in the averaged gradients.
+  bool enabled = true;  ///< If false, scale() returns its input, step() only steps, and other functions do nothing.
+  /// For gradients that differ between ranks. The ranks of this group agree whether any of them overflowed, so that
+  /// they all skip a step or all take it. Then unscale() and step() are collective. A ShardedOptimizer and an optimizer
+  /// over a sharded network's parts provide their own group; set this only if a rank may have no part of any parameter.
+  /// With DistributedDataParallel it is not needed: an overflow on one rank reaches all ranks in the mean.
   dist::Group* group = nullptr;
 };
 
-/// torch.amp.GradScaler: the scale, the growth tracker and the parameters are equal to PyTorch's after each step.
+/// Like torch.amp.GradScaler: the scale, the growth tracker and the parameters are equal to PyTorch's after each step.
 ///
 /// Sync      yoke's optimizers do not wait for a GPU: step() passes them the scale and whether a gradient is not
-///           finite, and their kernels divide and skip. For torch::optim's optimizers the CPU decides, and so waits for
-///           the device, as Python does for optimizers that are not fused. scale_now(), growth_tracker() and
-///           state_dict() wait too.
+///           finite, and their kernels divide the gradients or skip the step. For torch::optim's optimizers the CPU
+///           decides, and so waits for the device, as Python does for optimizers that are not fused. scale_now(),
+///           growth_tracker() and state_dict() wait too.
 /// Several   optimizers may share a scaler: each one steps or skips separately, and one update() ends the iteration.
 /// Devices   the scale is on the device of the first scaled loss; gradients may be on other devices.
 /// Errors    kFailedPrecondition: calls in a wrong order (nothing scaled yet, unscale() twice or after step(), step()
 ///           twice since the last update(), update() without a checked gradient), or float16 gradients in unscale()
 ///           (named): keep parameters in float. kInvalidArgument: a factor is out of range.
 /// Empty     if no parameter has a gradient, yoke's optimizers step without effect, like Python's fused ones.
-///           torch::optim's are refused (kFailedPrecondition), like Python's other ones. Neither counts as a checked
-///           gradient.
+///           torch::optim's are refused (kFailedPrecondition), like Python's that are not fused. In both cases no
+///           gradient counts as checked.
 /// Lifetime  between two updates, optimizers are identified by their address.
 /// Source    torch/amp/grad_scaler.py; Micikevicius et al., "Mixed Precision Training", ICLR 2018.
 class GradScaler {
@@ -75,7 +75,7 @@ class GradScaler {
   /// Returns `outputs` times the scale, differentiable.
   at::Tensor scale(const at::Tensor& outputs);
 
-  /// Divides the gradients by the scale in place. Optional; once between backward and step.
+  /// Divides the gradients by the scale in place. Optional; call it once between backward and step.
   void unscale(ScalableOptimizer& optimizer);
   void unscale(torch::optim::Optimizer& optimizer);
 
@@ -88,12 +88,12 @@ class GradScaler {
   void update();
   void update(double new_scale);
 
-  double scale_now() const;        ///< 1 if disabled.
+  double scale_now() const;        ///< The current scale; 1 if disabled.
   int64_t growth_tracker() const;  ///< Steps without an overflow since the scale last changed.
   const GradScalerOptions& options() const { return options_; }
 
   /// Python's keys ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"), each a double or
-  /// int64 without dimensions; empty if disabled. Call it after update().
+  /// int64 tensor without dimensions; empty if disabled. Call it after update().
   TensorMap state_dict() const;
 
   /// On an error nothing changes. Does nothing if disabled.
@@ -104,7 +104,7 @@ class GradScaler {
   enum class Stage : uint8_t { kReady, kUnscaled, kStepped };
   struct PerOptimizer {
     Stage stage = Stage::kReady;
-    std::vector<at::Tensor> found_inf;  ///< By device; 1 if a gradient is not finite.
+    std::vector<at::Tensor> found_inf;  ///< One per device; 1 if a gradient is not finite.
   };
 
   void check_scaled(const char* what) const;

@@ -158,7 +158,7 @@ TEST_F(GradScalerInUse, RefusesAWrongOrder) {
   backward();
   scaler.step(optimizer);
   scaler.update();
-  EXPECT_TRUE(at::equal(weight, at::full({3}, -0.0625)));  // 0.5, an eighth of it (unscaled twice), 0.5
+  EXPECT_TRUE(at::equal(weight, at::full({3}, -0.0625)));  // 1 - 0.5 - 0.5 / 8 (unscaled twice) - 0.5
 
   weight.mutable_grad() = at::Tensor();
   EXPECT_THAT(test::error_of([&] { scaler.step(torchs); }).what(),

@@ -17,7 +17,7 @@ namespace {
 
 using Kind = Product::Kind;
 
-// Operators that begin a product. One that is called inside another of this list belongs to the outer one.
+// Operators that begin a product. An operator that is called inside a different one of this list is part of that one.
 constexpr std::string_view kOuter[] = {
     "aten::linear",
     "aten::conv1d",
@@ -39,7 +39,7 @@ bool is_watched(std::string_view name) {
   return std::find(std::begin(kOuter), std::end(kOuter), name) != std::end(kOuter);
 }
 
-/// The observations of one thread. RecordFunction takes plain functions, so they find it as a thread-local object.
+/// The observations of one thread. RecordFunction takes plain functions, which find this object through a thread-local.
 struct Observer {
   std::map<const void*, std::string> layers;  ///< Name of the layer by the memory of its parameter.
   std::vector<Product> products;

@@ -46,7 +46,7 @@ struct Figures {
     return by_name[name];
   }
 
-  TensorMap state_dict() const {  // collective, but in the state's first part, so no rank can have failed before
+  TensorMap state_dict() const {  // collective; as the first part of the state, it runs before any rank can fail
     TensorMap state;
     for (const auto& [name, mean] : by_name) state.emplace(name, gather_meters(world, {&mean}));
     return state;
@@ -59,7 +59,7 @@ struct Figures {
     }
   }
 
-  /// Collective. The figures of the epoch over all ranks; then starts the next epoch.
+  /// Collective. Returns the figures of the epoch over all ranks, then starts the next epoch.
   std::vector<std::pair<std::string, double>> read() {
     std::vector<std::pair<std::string, double>> result;
     for (const auto& name : names) {
@@ -88,8 +88,8 @@ struct Run::Impl {
 
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
   bool is_told = false, is_stopped = false, is_in_epoch = false;
-  int64_t epoch_begin = 0;                     // its first step
-  int64_t num_samples = 0, epoch_samples = 0;  // only of this rank
+  int64_t epoch_begin = 0;                     // the epoch's first step
+  int64_t num_samples = 0, epoch_samples = 0;  // only this rank's
   Clock::time_point epoch_start, last_step;
   std::optional<Report> report;  // only on rank 0
   std::optional<Progress> progress;
@@ -109,7 +109,7 @@ Run::Run(dist::World& world, const RunOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, "ranks differ in their RunOptions: {} on rank {}, and {} on another",
                 given, world.rank(), other);
   }
-  // Rank 0 chooses the run's folder. If it fails, all ranks end.
+  // Rank 0 chooses the run's folder. If this fails, all ranks end.
   std::string folder;
   std::optional<FolderLock> lock;
   dist::on_all_ranks(world, "the run was not begun", [&] {
@@ -179,7 +179,7 @@ void Run::say(const std::string& text) const {
 
 void Run::require_same(const char* name, int64_t value) {
   const auto& run = *impl_;
-  // A checkpoint of an older version does not have this value; it is accepted.
+  // A checkpoint of an older version does not have this value; such a checkpoint is accepted.
   if (run.resumed && !run.resumed->metadata.contains(name)) return;
   int64_t recorded = value;
   fix(name, recorded);
@@ -242,7 +242,7 @@ void Run::end_step(int64_t num_samples) {
   run.last_step = Clock::now();
   run.show_progress();
   run.is_told = run.is_told || run.world.should_stop();
-  if (first_batch() == 0) return;  // the epoch is complete; the code after the loop saves it and then stops
+  if (first_batch() == 0) return;  // the epoch is complete; the code after the loop saves a checkpoint
   if (run.is_told) {               // there is time for a checkpoint, but not for the rest of an epoch
     run.checkpoints.save(run.step, run.state);
     run.is_stopped = true;
@@ -302,7 +302,7 @@ void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) 
   }
   run.figures.at(name).add(value.detach(), weight);
   if (run.board) run.board->add_scalar(name, value, run.step);
-  // What is logged between two epochs belongs to the one that ends.
+  // A value that is logged between two epochs belongs to the epoch that ends.
   if (run.steps) run.steps->add({run.step, run.epoch_begin / run.steps_per_epoch + 1}, name, value);
 }
 

@@ -41,12 +41,12 @@ namespace yoke::train {
 struct RunOptions {
   std::string name = "run";  ///< Used in the default folder and in messages.
   std::filesystem::path
-      folder;              ///< Default: runs/NAME, with the next free number if it exists; to resume, the last of them.
+      folder;  ///< Default: runs/NAME, with the next free number if it exists; to resume, the last such folder.
   bool resume = false;     ///< Continue from the newest checkpoint, or from the beginning if there is none yet.
-  int64_t save_every = 0;  ///< Steps between checkpoints; 0: only at the end of each epoch, which always saves one.
+  int64_t save_every = 0;  ///< Steps between checkpoints. The end of each epoch saves one too; with 0 only that does.
   CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` names a logged figure.
   /// Rank 0 also writes events for TensorBoard, in the run's folder `events`: every value that it logs, by its name,
-  /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. The steps are those of the training.
+  /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. Step numbers are those of the training.
   bool tensorboard = false;
   /// Rank 0 also appends the values that it logs to `steps.jsonl` in the run's folder, a line for each step; `yoke
   /// curve` draws them. A resumed run removes the lines that it will write again.
@@ -107,8 +107,8 @@ class Run {
   bool stopped() const;   ///< True after a stop signal; a checkpoint is on disk.
 
   /// Adds a value to this rank's mean without waiting for the device. The mean over all ranks is computed at the end of
-  /// the epoch. `weight` is the number of samples whose mean the value is. All ranks log the same names in the same
-  /// order.
+  /// the epoch. `weight` is the number of samples over which the value is a mean. All ranks log the same names in the
+  /// same order.
   void log(const std::string& name, const at::Tensor& value, int64_t weight = 1);
   /// The same for a number, such as the result of an evaluation.
   void log(const std::string& name, double value);
@@ -116,8 +116,8 @@ class Run {
   /// Collective. Saves a checkpoint now, between two steps.
   void save();
 
-  /// Collective. Call it if the outer loop was left by `break`: it ends the epoch if that is complete, and waits until
-  /// the last checkpoint is on disk. The normal end of the loop does this too. Errors: those of saving.
+  /// Collective. Call it if the outer loop was left by `break`: it ends the epoch if all batches were read, and waits
+  /// until the last checkpoint is on disk. The normal end of the loop does this too. Errors: those of saving.
   void finish();
 
   /// Prints a line on rank 0.

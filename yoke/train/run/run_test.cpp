@@ -152,7 +152,7 @@ TEST_F(RunTest, WritesEachValueForTensorBoard) {
   for (const auto& file : fs::directory_iterator(given.folder / "events")) files.insert(file.path());
   for (const auto& file : files) {
     const auto bytes = read_file(file);
-    const auto count = [&](const std::string& tag) {  // a tag's length stands before it
+    const auto count = [&](const std::string& tag) {  // a tag follows its length
       int64_t number = 0;
       const auto text = static_cast<char>(tag.size()) + tag;
       for (size_t at = bytes.find(text); at != bytes.npos; at = bytes.find(text, at + 1)) ++number;
@@ -161,12 +161,12 @@ TEST_F(RunTest, WritesEachValueForTensorBoard) {
     num_losses.push_back(count("loss"));
     num_means.push_back(count("epoch/loss"));
   }
-  // Steps 0 to 13; then from step 12 of the last checkpoint, an epoch's end, on.
+  // Steps 0 to 13; then the steps from 12 on, because the last checkpoint was saved after step 11, an epoch's end.
   EXPECT_THAT(num_losses, ElementsAre(14, kEpochs * kSteps - kSteps));
   EXPECT_THAT(num_means, ElementsAre(1, kEpochs - 1));
 }
 
-// Oracle: a run that is never interrupted. The losses of a killed and resumed run are the same, and each step is there
+// Oracle: a run that is never interrupted. The losses of a killed and resumed run are the same, and each step occurs
 // once.
 TEST_F(RunTest, WritesEachStepOnceOverAResumption) {
   const auto values = [&](const std::string& name) {
@@ -262,7 +262,7 @@ TEST_F(RunTest, FinishEndsACompleteEpochThatWasLeft) {
   EXPECT_THAT(figures("early"), ElementsAre("epoch,rank", "1,0.500000", "2,0.500000"));
 }
 
-// This test comes last in its suite, because a process stays told to stop.
+// This test comes last in its suite, because a stop signal has effect until the process ends.
 TEST_F(RunTest, AllRanksThatAreToldStopAtOneStep) {
   constexpr int64_t kMany = 50;
   std::vector<Outcome> stopped(2);

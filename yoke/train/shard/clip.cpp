@@ -12,7 +12,7 @@
 namespace yoke::train {
 namespace {
 
-constexpr double kEpsilon = 1e-6;  // PyTorch's
+constexpr double kEpsilon = 1e-6;  // PyTorch's value
 
 }  // namespace
 

@@ -29,8 +29,8 @@ struct FlatPart {
 
 /// Tensors of one dtype in one flat buffer, which is divided into one range per rank, all of the same length.
 ///
-/// Tensors and ranges begin at multiples of `alignment` elements, so that kernels find the alignment of an allocator.
-/// The gaps belong to no tensor. A rank owns at most one part of a tensor.
+/// Tensors and ranges begin at multiples of `alignment` elements, so that they are aligned like allocated tensors. The
+/// gaps belong to no tensor. A rank owns at most one part of a tensor.
 class FlatLayout {
  public:
   /// REQUIRES: num_ranks and alignment are at least 1.

@@ -32,7 +32,7 @@ struct Unit {
   const torch::nn::Module* module = nullptr;
   std::vector<FlatParameters> flats;  ///< One for each pair (dtype, trained or frozen).
   std::vector<bool> is_trained;
-  std::set<size_t> outer;  ///< Units whose forward has called this one.
+  std::set<size_t> outer;  ///< Units whose forward has called this unit.
   size_t position = 0;     ///< Position in the order of forward.
   int depth = 0;           ///< Calls of forward that have not returned.
   bool is_prefetched = false;
@@ -42,7 +42,7 @@ struct Unit {
   bool is_sharded() const { return !flats.empty() && !flats.front().is_gathered() && !flats.front().is_gathering(); }
 };
 
-/// An outermost call of forward with the calls within. Its backward visits them in reverse order.
+/// An outermost call of forward with the calls that it contains. Its backward visits them in reverse order.
 struct Pass {
   uint64_t number = 0;
   std::vector<size_t> left;  ///< Units whose backward has not begun, in the order in which their calls ended.
@@ -66,7 +66,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   dist::Group& group;
   dist::Group* const replicas;  ///< Null if there is only one replica.
   const bool reshard_after_forward;
-  std::vector<Unit> units;  ///< The model first.
+  std::vector<Unit> units;  ///< The first one is the model.
   std::unordered_map<const torch::nn::Module*, size_t> unit_of_module;
   NamedTensors buffers;
 
@@ -78,8 +78,8 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::map<uint64_t, std::shared_ptr<Pass>> passes;  ///< Passes in the current backward.
   uint64_t num_passes = 0;
   /// Units in the order in which their backward began. When a unit is removed, its gradients are reduced and it is
-  /// freed. Both are collective, so they depend only on which units began, never on which gradients arrived, because
-  /// that may differ between ranks.
+  /// freed. Both steps are collective, so they depend only on which units began. They never depend on which gradients
+  /// arrived, because that may differ between ranks.
   std::vector<size_t> in_backward_units;
   struct Underway {
     FlatParameters* flat;
@@ -135,7 +135,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
         }
       }
       unit.position = cursor++;
-      // An earlier forward without a backward kept it, and the shards may have changed since.
+      // An earlier forward without a backward kept the unit gathered, and the shards may have changed since.
       if (unit.is_gathered() && unit.depth == 0 && !unit.is_prefetched) free(unit);
     }
     gather(unit);
@@ -159,15 +159,15 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     if (!keep) free(unit);
   }
 
-  /// Autograd visits nodes in the reverse order of their creation. So a call that ended later, and whose backward has
-  /// not begun, does not contribute to the loss on this rank. It may do so on other ranks, which then communicate for
-  /// it; so this rank takes part.
+  /// Autograd visits nodes in the reverse order of their creation. So a call that ended later than this one, and whose
+  /// backward has not begun, does not contribute to the loss on this rank. It may contribute on other ranks, which then
+  /// communicate for it; so this rank takes part.
   void begin_backward(const Activity& activity) {
     watch_backward();
     passes.emplace(activity.pass->number, activity.pass);
     for (auto later = passes.rbegin(); later->first > activity.pass->number; ++later) begin_calls(*later->second, 1);
     begin_calls(*activity.pass, activity.place);
-    // If it is, several backwards go through its graph.
+    // If the unit is in backward already, several backwards go through its graph.
     if (!units[activity.unit].is_in_backward) begin_unit(activity.unit);
   }
 
@@ -204,7 +204,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void end_backward(Unit& unit) {
     for (size_t flat = 0; flat < unit.flats.size(); ++flat) {
       if (!unit.is_trained[flat]) continue;
-      // While this gradient is reduced, the shards of the last one are averaged over the replicas.
+      // While this gradient is reduced, the shards of the previous one are averaged over the replicas.
       if (!reductions.empty()) reductions.back().flat->start_average(reductions.back().reduction);
       reductions.push_back({&unit.flats[flat], unit.flats[flat].start_reduce()});
       while (reductions.size() > kMaxUnitReductions) finish_reduction();
@@ -246,7 +246,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     }
   }
 
-  /// For an error on this rank only, for which the other ranks would wait.
+  /// Reports an error of this rank to the other ranks, which would wait for this one.
   template <typename... Args>
   [[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) const {
     group.fail(Error(code, format, std::forward<Args>(args)...));
@@ -357,7 +357,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
       unit.flats.emplace_back(group, options.replicas, std::move(parameters), options.compute_dtype);
     }
   }
-  // From here on nothing may be moved, because hooks refer to it.
+  // From here on no unit may be moved, because hooks refer to the units.
   for (size_t i = 0; i < impl.units.size(); ++i) {
     for (size_t f = 0; f < impl.units[i].flats.size(); ++f) {
       const auto& flat = impl.units[i].flats[f];
@@ -432,7 +432,7 @@ FullyShardedDataParallelBase::Call::Call(FullyShardedDataParallelBase& owner, co
   const auto& units = owner.impl_->unit_of_module;
   const auto unit = units.find(&module);
   if (unit == units.end()) {
-    // It is called within a unit, or recomputed in the backward of one.
+    // The module is called within a unit, or recomputed in the backward of a unit.
     if (owner.impl_->depth > 0 || owner.impl_->in_backward) return;
     throw Error(ErrorCode::kInvalidArgument,
                 "forward was called with a module ({}) that is not a unit, and outside of all units: name it in "

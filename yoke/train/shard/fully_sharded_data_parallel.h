@@ -24,12 +24,12 @@ namespace yoke::train {
 
 struct FullyShardedOptions {
   /// Dotted names ("blocks.0") of submodules that are gathered and freed as units. Choose the blocks of a network, so
-  /// that two of them are a small part of it. Modules that are not below any of them belong to the model itself, the
-  /// outermost unit.
+  /// that any two of them are a small part of it. Modules that are not below any of them belong to the model itself,
+  /// which is the outermost unit.
   std::vector<std::string> units;
-  /// Frees a unit after its forward and gathers it again for its backward. If false, it stays gathered in between,
-  /// which saves a third of the communication and takes the memory of all parameters (ZeRO-2). The outermost unit is
-  /// always kept.
+  /// If true, frees a unit after its forward and gathers it again for its backward. If false, the unit stays gathered,
+  /// which saves a third of the communication and takes the memory of all parameters (ZeRO-2). The outermost unit
+  /// always stays gathered.
   bool reshard_after_forward = true;
   /// Gathers and computes in this dtype (at::kBFloat16), while shards, their gradients and the sums over ranks keep the
   /// parameters' dtype. Integer parameters are not converted. The caller converts inputs.
@@ -46,16 +46,16 @@ struct FullyShardedOptions {
 ///
 /// Units         C++ modules have no hooks, so a model holds its blocks as Unit (unit.h). A unit's parameters have
 ///               elements only inside its forward and backward.
-/// Step          forward gathers each unit (while the previous one computes). Backward gathers it again, averages its
-///               gradients, and frees them as soon as they are complete. So a rank holds its shards and about two
-///               units.
+/// Step          forward gathers each unit (while the previous one computes). Backward gathers the unit again, averages
+///               its gradients, and frees the unit as soon as they are complete. So a rank holds its shards and about
+///               two units.
 /// Accumulation  more forward and backward passes add to the shards' gradients until zero_grad.
 /// Graph         every tensor that needs a gradient must enter a unit through its arguments and leave it through the
 ///               result of forward. A tensor that is kept in a member would refer to weights that were freed. Sharded
 ///               units do not support a second backward through one graph.
 /// Unused        within one call of the model, each rank may use different parameters (stochastic depth, experts), or
-///               leave a unit's output out of its loss. Its contribution is then zero, and a parameter that no rank
-///               used has a gradient of zero.
+///               leave a unit's output out of its loss. A rank contributes zero to gradients of parameters that it did
+///               not use, and a parameter that no rank used has a gradient of zero.
 /// Ranks         construction, forward and backward are collective. All ranks call the same units in the same order,
 ///               and the loss of each rank depends on the result of the model.
 /// Errors        kInvalidArgument: models or options differ between ranks (names the first difference), units share a
@@ -71,8 +71,8 @@ class FullyShardedDataParallelBase : public ParallelModule {
   ~FullyShardedDataParallelBase() override;
 
   /// Collective. Calls `module.forward(inputs...)` of the model or one of its units, as `net(x)` and Unit do. Within a
-  /// unit, any other module is called directly. Inputs that are tensors, or vectors of them, may need gradients; for
-  /// the output see each_tensor.
+  /// unit, a module that is not a unit is called directly. Inputs that are tensors, or vectors of them, may need
+  /// gradients; for the output see each_tensor.
   ///
   /// Errors kInvalidArgument: `module` is not a unit, and the call is outside of all units.
   template <class Module, class... Inputs>
@@ -83,7 +83,7 @@ class FullyShardedDataParallelBase : public ParallelModule {
     return output;
   }
 
-  /// This rank's part of each trained parameter under the parameter's name, for an optimizer. Backward sets their
+  /// This rank's part of each trained parameter under the parameter's name, for an optimizer. Backward sets the parts'
   /// gradients. A part has as many dimensions as its parameter, all of size 1 except the last (whole_shape in
   /// sharding.h returns the parameter's shape). Parameters of which this rank has no element are left out.
   NamedTensors parameters() const override;

@@ -137,8 +137,8 @@ TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
   });
 }
 
-// A forward without a backward keeps the model's own parameters gathered, and may prefetch a unit. Both have old values
-// after a step.
+// A forward without a backward keeps the model's own parameters gathered, and may prefetch a unit. These gathered
+// values are out of date after a step.
 TEST(FullyShardedDataParallel, AStepBetweenForwardsIsSeenByTheNext) {
   run_ranks(2, [](World& world) {
     auto network = make_network();
@@ -179,7 +179,7 @@ TEST(FullyShardedDataParallel, WhatWasGatheredAheadAndNotUsedIsGatheredAgain) {
   });
 }
 
-/// It has two inputs, two outputs, a frozen first parameter, and a parameter that is not always used.
+/// A module with two inputs, two outputs, a frozen first parameter, and a parameter that is not always used.
 struct Odd : nn::Module {
   nn::Linear frozen{nullptr}, trained{nullptr}, spare{nullptr};
   Odd() {
@@ -269,7 +269,7 @@ struct OptionalNetwork : nn::Module {
       blocks.push_back(register_module("block" + std::to_string(i), Unit<Optional>()));
     }
   }
-  /// `use` has an entry per block; -1 means computed, but not part of the result.
+  /// `use` has an entry per block; -1 means that the block is computed, but is not part of the result.
   at::Tensor forward(const at::Tensor& input, const std::vector<int>& use) {
     auto x = first(input);
     for (size_t i = 0; i < blocks.size(); ++i) {

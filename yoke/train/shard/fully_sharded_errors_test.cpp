@@ -49,7 +49,7 @@ TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
   EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, {.units = kUnits}); }),
               HasSubstr("'block0.wide.weight' and 'block1.wide.weight' are one parameter in two units"));
 
-  FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both are in the model itself
+  FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both blocks are in the model itself
   EXPECT_THAT(message_of([&] {
                 sharded.forward(*network->blocks[0], torch::ones({1, 10}));
               }),
@@ -165,7 +165,7 @@ TEST(FullyShardedDataParallel, ComputeDtypeIsNotForIntegers) {
   });
 }
 
-/// It has a term for the loss that forward does not return.
+/// A module with a term for the loss that forward does not return.
 struct WithLoss : nn::Module {
   nn::Linear linear{nullptr};
   at::Tensor loss;
@@ -289,7 +289,7 @@ TEST(ShardedMisuse, AnOptimizerFromBeforeAndTheModelsZeroGrad) {
       loss_of(net(Batch().x), Batch()).backward();
       EXPECT_NEAR(net.clip_grad_norm(1e9).item<double>(), once, 1e-5);
     }
-    loss_of(net(Batch().x), Batch()).backward();  // without zero_grad they accumulate
+    loss_of(net(Batch().x), Batch()).backward();  // without zero_grad gradients accumulate
     EXPECT_NEAR(net.clip_grad_norm(1e9).item<double>(), 2 * once, 1e-5);
   });
 }

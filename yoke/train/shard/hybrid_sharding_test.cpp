@@ -133,7 +133,7 @@ TEST(HybridSharding, TheNormOfPartsIsThatOfOneReplica) {
 }
 
 TEST(HybridSharding, AllRanksRefuseModelsThatDiffer) {
-  // The ranks differ within one replica, or between the two.
+  // The ranks differ within one replica, or between the two replicas.
   for (const bool within : {true, false}) {
     run_ranks(4, [&](World& world) {
       dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 2}});

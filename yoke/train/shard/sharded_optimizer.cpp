@@ -159,8 +159,8 @@ void ShardedOptimizer::prepare() {
     slice_gradients();
     return;
   }
-  // Whether each parameter has a gradient and, as the last element, whether gradients have changed on any rank. It is
-  // on the CPU, which reads it.
+  // Whether each parameter has a gradient and, as the last element, whether gradients have changed on any rank. The
+  // flags are on the CPU, which reads them.
   std::vector<uint8_t> flags;
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {
@@ -199,7 +199,7 @@ bool ShardedOptimizer::is_as_reduced() const {
   return true;
 }
 
-/// If the module no longer used these tensors, a step would have no effect, and nobody would notice.
+/// If the module no longer used the views of the buffers, a step would have no effect, and nobody would notice.
 void ShardedOptimizer::check_views() const {
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {
@@ -219,7 +219,7 @@ void ShardedOptimizer::refuse_sparse(const std::string& name) const {
                     name));
 }
 
-/// Reports an exception of the local step, because the other ranks would wait for this one.
+/// Reports an exception of the local step, because the other ranks would wait for this rank.
 void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
   try {
     if (local_) step(*local_);

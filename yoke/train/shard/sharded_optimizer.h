@@ -22,8 +22,8 @@ class Group;
 
 namespace yoke::train {
 
-/// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over the given slices. They have their
-/// parameters' names and numbers of dimensions, by which it may divide them into groups.
+/// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over the given slices. A slice has its
+/// parameter's name and number of dimensions, so the function can divide the slices into groups by them.
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(NamedTensors slices)>;
 
 /// Who averages the gradients over ranks.
@@ -51,14 +51,15 @@ struct ShardedOptimizerOptions {
 ///   loss_of(net(x), y).backward(); optimizer.step(lr); optimizer.zero_grad();
 ///
 /// Parameters  become contiguous views of flat buffers (channels_last weights too), in place, so modules keep their
-///             tensors. Construct it before DistributedDataParallel, which keeps strides, and after calls that change
-///             their memory (torch::load, to). A tied parameter counts once, under its first name (see distinct).
+///             tensors. Construct the optimizer before DistributedDataParallel, which keeps strides, and after calls
+///             that change memory of parameters (torch::load, to). A tied parameter counts once, under its first name
+///             (see distinct).
 /// Gradients   must be dense. With kInStep, a missing gradient counts as zero if another rank has one; if no rank has
 ///             one, the parameter is not changed.
 /// Ranks       construction and step are collective.
 /// Errors      kInvalidArgument: ranks differ in names, shapes or options (names the first difference), a name appears
-///             twice, or a gradient is sparse; kFailedPrecondition: a parameter is no longer a view. The last two are
-///             reported to the other ranks.
+///             twice, or a gradient is sparse; kFailedPrecondition: a parameter is no longer a view. A sparse gradient
+///             and a lost view are reported to the other ranks.
 /// Lifetime    `world` outlives it.
 /// Source      Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
 class ShardedOptimizer : public ScalableOptimizer {
@@ -81,7 +82,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   StepGradients step_gradients() override;
 
   /// Collective. Only with kInStep, before step: averages gradients now, then scales them so that their total norm is
-  /// at most `max_norm`. Returns the norm before that as a float scalar on the device. (With kDone, clip the
+  /// at most `max_norm`. Returns the norm before scaling as a float scalar on the device. (With kDone, clip the
   /// parameters' own gradients.) The parameters' own gradients are unchanged. If they change before step, step averages
   /// them again, without clipping.
   at::Tensor clip_grad_norm(double max_norm);

@@ -122,7 +122,7 @@ TEST(ShardedOptimizer, AnErrorInOneRanksStepIsNamedOnEveryRank) {
       d.sum().backward();
       const auto message = what_is_thrown_by([&] { optimizer.step(); });
       messages[static_cast<size_t>(world.rank())] = message;
-      throw Error(ErrorCode::kUnavailable, message);  // leaves without a meeting
+      throw Error(ErrorCode::kUnavailable, message);  // leaves without waiting for other ranks
     };
     EXPECT_THROW(run_ranks(2, body, std::chrono::seconds(3)), Error);
     for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'e' has a sparse gradient"));
@@ -166,7 +166,7 @@ TEST(ShardedOptimizer, AParameterWithOtherMemoryIsNamedOnEveryRank) {
     p.sum().backward();
     const auto message = what_is_thrown_by([&] { optimizer.step(); });
     messages[static_cast<size_t>(world.rank())] = message;
-    throw Error(ErrorCode::kUnavailable, message);  // leaves without a meeting
+    throw Error(ErrorCode::kUnavailable, message);  // leaves without waiting for other ranks
   };
   EXPECT_THROW(run_ranks(2, body, std::chrono::seconds(3)), Error);
   for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("parameter 'p' has other memory"));

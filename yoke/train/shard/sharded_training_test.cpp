@@ -235,7 +235,7 @@ struct HalfWeight : torch::nn::Module {
   at::Tensor weight;
 };
 
-// Their sum over ranks overflows half, but their mean does not.
+// The sum of these gradients over ranks overflows half, but their mean does not.
 TEST(ShardedTraining, HalfGradientsHaveAMeanToo) {
   run_ranks(4, [](World& world) {
     const auto x = torch::full({64}, 30000, at::kHalf);
@@ -397,7 +397,7 @@ TEST(ShardedTraining, ZeroRefusesWhatCannotWork) {
   const NamedTensors alike{{"a", network->first->bias}, {"a", network->last->bias}};
   EXPECT_THROW(ShardedOptimizer(alike, world,
                                 [](NamedTensors slices) {
-                                  slices.pop_back();  // as on a rank that has slices of only one of them
+                                  slices.pop_back();  // as on a rank with slices of one parameter only
                                   return make_sgd(std::move(slices));
                                 }),
                Error)

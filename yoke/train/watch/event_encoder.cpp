@@ -9,7 +9,7 @@
 namespace yoke::train::detail {
 namespace {
 
-// The values are stored as they lie in memory.
+// Numbers are stored as they are in memory.
 static_assert(std::endian::native == std::endian::little);
 
 template <typename T>
@@ -36,7 +36,7 @@ class Message {
     return *this;
   }
 
-  /// A member of a `oneof` is written whatever its value is.
+  /// A member of a `oneof` is written even if it has the default value.
   Message& add_float_of_oneof(int field, float value) {
     append_key(field, kFixed32);
     append_bytes(bytes_, value);

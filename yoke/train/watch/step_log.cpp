@@ -18,14 +18,14 @@
 namespace yoke::train::detail {
 namespace {
 
-/// Length of the lines at the beginning of `text` that are whole and lie before `first`.
+/// Length of the complete lines at the beginning of `text` that are from before `first`.
 size_t length_before(std::string_view text, const StepPlace& first) {
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != text.npos; begin = end + 1, end = text.find('\n', begin)) {
     const std::string head(text.substr(begin, std::min<size_t>(end - begin, 80)));
     StepPlace place;
     if (std::sscanf(head.c_str(), R"({"step": %ld, "epoch": %ld)", &place.step, &place.epoch) != 2) break;
-    // What was logged between two epochs has the step at which the next one begins.
+    // A value that was logged between two epochs has the number of the next epoch's first step.
     if (place.step > first.step || (place.step == first.step && place.epoch >= first.epoch)) break;
   }
   return begin;
@@ -41,7 +41,7 @@ GrowingFile open_after(const std::filesystem::path& path, const StepPlace& first
   return {path, std::move(fd), length};
 }
 
-/// The shortest text that gives the same value, of float32 if it is one.
+/// The shortest text that gives the same value; a float32 value gets the shortest text for float32.
 std::string number_text(double value) {
   if (std::isnan(value)) return "\"NaN\"";
   if (std::isinf(value)) return value > 0 ? "\"Infinity\"" : "\"-Infinity\"";

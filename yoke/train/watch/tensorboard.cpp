@@ -27,7 +27,7 @@ struct PendingValue {
   double wall_time = 0;
   int64_t step = 0;
   std::string tag;
-  at::Tensor figures;  ///< float64: [1] of a scalar, statistics_of() of a histogram; undefined of an image.
+  at::Tensor figures;  ///< float64: [1] for a scalar, statistics_of() for a histogram; undefined for an image.
   std::string image_summary;
 };
 
@@ -43,18 +43,18 @@ at::Tensor statistics_of(const at::Tensor& values, int64_t num_bins) {
   const auto min = flat.where(is_finite, kInfinity).min(), max = flat.where(is_finite, -kInfinity).max();
   const auto finite = flat.where(is_finite, 0.0);
   const auto bins = static_cast<double>(num_bins);
-  // Equal values get bins around them.
+  // If all values are equal, the bins lie around them.
   const auto widening = min.eq(max).to(at::kDouble) * 0.5;
   const auto lower = min - widening, upper = max + widening;
   const auto width = upper / bins - lower / bins;
-  // histc takes its range as numbers of the host, so it counts the bins' numbers instead of the values.
+  // histc takes its range as numbers on the host, so it counts bin numbers instead of values.
   const auto bin = ((flat - lower) / width).floor().clamp(0, bins - 1).where(is_finite, -1.0);
   const auto counts = at::histc(bin, num_bins, 0, num_bins);
   return at::cat({at::stack({is_finite.sum().to(at::kDouble), finite.sum(), finite.square().sum(), min, lower, upper}),
                   counts, max.reshape({1})});
 }
 
-/// The summary of figures that have been read; nullopt of a histogram without finite values.
+/// The summary of figures that have been read; nullopt for a histogram without finite values.
 std::optional<std::string> encode(const std::string& tag, std::span<const double> figures) {
   if (figures.size() == 1) return detail::encode_scalar(tag, static_cast<float>(figures[0]));
   detail::Histogram histogram{.min = figures[3],
@@ -67,7 +67,7 @@ std::optional<std::string> encode(const std::string& tag, std::span<const double
   if (histogram.num == 0) return std::nullopt;
   const auto counts = figures.subspan(kNumStatistics, figures.size() - kNumStatistics - 1);
   const double lower = figures[4], upper = figures[5], bins = static_cast<double>(counts.size());
-  // A bin begins where the one before it ends, so an empty one comes first.
+  // A bin begins where the one before it ends, so an empty bin comes first.
   for (size_t i = 0; i <= counts.size(); ++i) {
     const auto share = static_cast<double>(i) / bins;
     histogram.limits.push_back(lower * (1 - share) + upper * share);

@@ -19,8 +19,8 @@
 namespace yoke::train {
 
 struct TensorBoardOptions {
-  /// The first step that this process writes. TensorBoard then forgets what earlier files of the folder say of this
-  /// step and of later ones: a resumed training gives its last checkpoint's step, and no step is shown twice.
+  /// The first step that this process writes. TensorBoard then ignores this step and later ones in earlier files of the
+  /// folder. A resumed training sets its last checkpoint's step, so that no step is shown twice.
   std::optional<int64_t> first_step;
   /// The number of values that are kept on their devices before they are read and written together.
   int64_t max_pending = 1000;
@@ -31,10 +31,9 @@ struct TensorBoardOptions {
 /// Devices  values stay on their device until flush(), or until `max_pending` of them are waiting; then one copy per
 ///          device reads all scalars. So adding does not wait for a GPU.
 /// Ranks    not collective. Usually rank 0 alone has a writer.
-/// Threads  one at a time.
-/// Errors   kInvalidArgument for a tensor that does not fit. As errno says (a full disk is kUnavailable), with the
-/// path,
-///          when values are written: they are kept then, and the next flush() tries again.
+/// Threads  use it from one thread at a time.
+/// Errors   kInvalidArgument: a tensor has the wrong shape or dtype. As errno says (a full disk is kUnavailable), with
+///          the path: values cannot be written; they are kept, and the next flush() tries again.
 class TensorBoardWriter {
  public:
   /// Makes `folder` and a new event file in it.
@@ -42,19 +41,19 @@ class TensorBoardWriter {
   TensorBoardWriter(TensorBoardWriter&&) noexcept;
   ~TensorBoardWriter();  ///< Writes what is waiting. An error is a warning on standard error.
 
-  /// `value` of one element, any dtype and device. It is written as float32, the format's type.
+  /// `value` has one element, of any dtype and on any device. It is written as float32, the format's type.
   void add_scalar(const std::string& tag, const at::Tensor& value, int64_t step);
   void add_scalar(const std::string& tag, double value, int64_t step);
 
   /// The distribution of `values`, of any shape, real and not empty, in `num_bins` bins of equal width. Values that are
-  /// not finite are left out; of a tensor without finite values nothing is written.
+  /// not finite are left out; if no value is finite, nothing is written.
   void add_histogram(const std::string& tag, const at::Tensor& values, int64_t step, int64_t num_bins = 64);
 
   /// `image` [C, H, W] or [H, W], C from 1 to 4 (grey, grey and alpha, RGB, RGBA): uint8, or floating point in [0, 1];
   /// values outside are clamped. Waits for the device.
   void add_image(const std::string& tag, const at::Tensor& image, int64_t step);
 
-  /// Reads what is on devices and writes everything, so that TensorBoard shows it.
+  /// Reads the values on devices and writes everything, so that TensorBoard shows it.
   void flush();
 
   /// The event file.

@@ -25,7 +25,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// A protobuf message as its fields: numbers in their 8 or 4 bytes or as digits, strings and messages as they are.
+/// The fields of a protobuf message: fixed-size numbers as 8 or 4 bytes, other numbers as digits, the rest unchanged.
 using Fields = std::map<int, std::string>;
 
 Fields parse(std::string_view bytes) {

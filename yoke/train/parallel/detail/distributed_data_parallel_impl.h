@@ -1,4 +1,4 @@
-// yoke/train/parallel/detail/distributed_data_parallel_impl.h -- shared by the two sources, for steps and for join.
+// yoke/train/parallel/detail/distributed_data_parallel_impl.h -- shared by distributed_data_parallel.cpp and join.cpp.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -69,11 +69,11 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void finish_backward();
   void explain_change(const std::vector<size_t>& missing) const;
   void end_step();
-  /// Throws, after a report to every rank why this rank cannot finish its step.
+  /// Reports to every rank why this rank cannot finish its step, then throws.
   [[noreturn]] void fail_step(const std::string& reason) const;
   std::string list(const std::vector<size_t>& parameters) const;
 
-  /// Collective, in a join. Counts the ranks that still have data. The result, float [1], is in the future of the work.
+  /// Collective, in a join. Counts the ranks that still have data. The result, a float [1], is in the work's future.
   c10::intrusive_ptr<c10d::Work> count_active(bool is_active) const;
   void announce_step();
   [[noreturn]] void throw_out_of_data(bool is_active) const;

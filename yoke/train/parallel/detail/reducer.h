@@ -1,5 +1,5 @@
-// yoke/train/parallel/detail/reducer.h -- c10d's Reducer, as DistributedDataParallel uses it. Only its sources include
-// this.
+// yoke/train/parallel/detail/reducer.h -- c10d's Reducer, as DistributedDataParallel uses it. Only the sources of
+// DistributedDataParallel include this.
 #pragma once
 
 #include <deque>
@@ -19,7 +19,7 @@ class Reducer : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
 
-  /// Called before the forward of a step, so that the next gradients are averaged. Their backward is then collective.
+  /// Called before the forward of a step, so that the next gradients are averaged. The backward is then collective.
   void expect_backward();
   bool is_expecting() const { return expect_autograd_hooks_; }
   /// Returns whether a gradient has arrived since expect_backward.
@@ -29,8 +29,8 @@ class Reducer : public c10d::Reducer {
   void take_missing_for_unused();
   /// Waits for all all-reduces in flight, and throws what they throw.
   void wait();
-  /// Called after the first backward of a static graph: keeps how often each gradient arrived. The Reducer also counts
-  /// gradients of accumulated micro-batches, and would then wait for as many in every later step.
+  /// Called after the first backward of a static graph: stores how often each gradient arrived. Otherwise the Reducer
+  /// also counts gradients of accumulated micro-batches, and waits for as many in every later step.
   void learn_graph() { learned_ = numGradHooksTriggeredMap_; }
   /// Indices of the parameters that have not become ready since expect_backward.
   std::vector<size_t> missing() const;

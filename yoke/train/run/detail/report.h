@@ -31,12 +31,12 @@ class Report {
   bool has_header_ = false;         ///< Whether the table's header was printed.
 };
 
-/// One line that replaces itself, at most five times per second. It is shown only on a terminal, or under `yoke run` on
+/// A progress line, overwritten at most five times per second. It is shown only on a terminal, or under `yoke run` on
 /// a terminal (YOKE_TERMINAL), which keeps it separate from the other ranks' lines.
 class Progress {
  public:
   Progress(bool is_rank_0, int64_t num_epochs, int64_t steps_per_epoch, int64_t first_step);
-  /// Returns whether it is time for another line.
+  /// Returns whether it is time to show the line again.
   bool due() const;
   /// `step` counts from the beginning of the run. `figure` covers this epoch so far. `num_samples` is the number of
   /// samples of all ranks since this process started.

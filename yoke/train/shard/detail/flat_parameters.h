@@ -14,7 +14,7 @@
 
 namespace yoke::train {
 
-/// The layout of parameters of one dtype. REQUIRES: there is at least one.
+/// The layout of parameters of one dtype. REQUIRES: `parameters` is not empty.
 FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks);
 
 /// A reduction in flight, from all ranks' gradients to their shards.
@@ -32,7 +32,7 @@ struct Reduction {
 /// Ranks  construction, start_gather and start_reduce are collective.
 class FlatParameters {
  public:
-  /// Takes the values of the first rank. `replicas` are the ranks that have the same part of another replica, or null.
+  /// Takes the values of the first rank. `replicas` are the ranks that have the same part in each replica, or null.
   /// REQUIRES: `parameters` is not empty, has one dtype, and has the same names and shapes on all ranks.
   FlatParameters(dist::Group& group, dist::Group* replicas, NamedTensors parameters,
                  std::optional<at::ScalarType> compute_dtype);
@@ -43,14 +43,14 @@ class FlatParameters {
   bool is_gathered() const { return is_gathered_; }
   bool is_gathering() const { return is_gathering_; }
 
-  /// Whether the parameter was given other memory (as by torch::load), which the next gather would drop.
+  /// Whether the parameter was given new memory (as by torch::load), which the next gather would drop.
   bool is_replaced(size_t parameter) const;
 
   /// Moves the parameter's gradient, which must be dense, into the buffer and leaves it undefined.
   void take_gradient(size_t parameter);
   bool has_gradient() const { return gradient_.defined(); }
   size_t arrived() const;  ///< The first parameter with a gradient. REQUIRES: has_gradient().
-  /// Parameters without a gradient count as zero.
+  /// Starts to reduce the gradients. Parameters without a gradient count as zero.
   Reduction start_reduce();
   /// Waits until the gradient is reduced, and starts to average the shard over the replicas. Collective over the
   /// replicas. A second call does nothing.
@@ -61,7 +61,7 @@ class FlatParameters {
   size_t size() const { return parameters_.size(); }
   const std::string& name(size_t parameter) const { return parameters_[parameter].first; }
   const at::Tensor& parameter(size_t parameter) const { return parameters_[parameter].second; }
-  /// A leaf whose gradient is that of the shard. It has no elements if other ranks have the whole parameter.
+  /// This rank's part, a leaf that has the gradient. It has no elements if other ranks have the whole parameter.
   const at::Tensor& shard(size_t parameter) const { return shards_[parameter]; }
 
  private:
@@ -80,8 +80,8 @@ class FlatParameters {
   at::Tensor gradient_;  ///< [ranks * n] while gradients arrive.
   std::vector<bool> has_arrived_;
 
-  /// While sharded, a parameter gets an empty gradient if its shard has one. If that is missing at the next gather,
-  /// Module::zero_grad was called, and the shard's gradient is dropped too.
+  /// While sharded, a parameter gets an empty gradient if its shard has one. If the empty gradient is missing at the
+  /// next gather, Module::zero_grad was called, and the shard's gradient is dropped too.
   void mark_gradients();
   void take_marks();
   std::vector<bool> is_marked_;

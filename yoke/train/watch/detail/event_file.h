@@ -8,10 +8,10 @@
 
 namespace yoke::train::detail {
 
-/// A new event file, which nobody else writes.
+/// A new event file, which only this object writes.
 class EventFile {
  public:
-  /// Makes `folder` and a file in it whose name TensorBoard expects and no other file has.
+  /// Creates `folder` and a file in it, with a unique name of the form that TensorBoard expects.
   /// Errors  as errno says, with the path.
   explicit EventFile(const std::filesystem::path& folder);
 

@@ -13,14 +13,14 @@ namespace yoke::train::detail {
 /// A reader may follow the file while it grows. After a crash it ends with a whole record or with a part of one.
 class GrowingFile {
  public:
-  /// Appends behind the first `length` bytes of the file, which are all that it has.
+  /// Appends to a file that now has `length` bytes.
   GrowingFile(std::filesystem::path path, UniqueFd fd, int64_t length)
       : path_(std::move(path)), fd_(std::move(fd)), written_bytes_(length) {}
 
   void add(std::string_view record) { pending_ += record; }
 
-  /// Writes what was added. Errors: as errno says (a full disk is kUnavailable), with the path; what could not be
-  /// written is kept for the next call.
+  /// Writes the added records. Errors: as errno says (a full disk is kUnavailable), with the path; records that could
+  /// not be written are kept for the next call.
   void flush();
 
   const std::filesystem::path& path() const { return path_; }

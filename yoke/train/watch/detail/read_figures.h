@@ -8,8 +8,8 @@
 
 namespace yoke::train::detail {
 
-/// A copy of a scalar on its device, float64 [1], that read_figures() takes. Does not wait for the device.
-/// Errors  kInvalidArgument: `value` is not a tensor of one real element; `name` is that in the message.
+/// Copies a scalar on its device to a float64 [1] for read_figures(). Does not wait for the device.
+/// Errors  kInvalidArgument, with `name` in the message: `value` is not a tensor of one real element.
 at::Tensor waiting_scalar(const std::string& name, const at::Tensor& value);
 at::Tensor waiting_scalar(double value);
 

@@ -13,14 +13,14 @@
 
 namespace yoke::train::detail {
 
-/// Where a value stands: the number of finished steps, and the number of the epoch from 1.
+/// The place of a value in the training: the number of finished steps, and the number of the epoch from 1.
 struct StepPlace {
   int64_t step = 0, epoch = 1;
 };
 
 struct StepLogOptions {
-  int64_t max_pending = 1000;        ///< Values that wait on their devices before they are read together.
-  std::chrono::seconds max_wait{5};  ///< Values are read at the latest with the first that is added after this time.
+  int64_t max_pending = 1000;        ///< Number of values that wait on their devices before they are read together.
+  std::chrono::seconds max_wait{5};  ///< Waiting values are read when a value is added after this time.
 };
 
 /// Appends a line `{"step": 0, "epoch": 1, "time": 1790000000.25, "loss": 0.5}` for each step to a file: the values
@@ -30,17 +30,16 @@ struct StepLogOptions {
 /// Devices  values wait on their devices, as in a TensorBoardWriter.
 class StepLog {
  public:
-  /// Keeps the lines at the beginning of an existing file that are before `first`. Errors: as errno says, with the
-  /// path.
+  /// Keeps the leading lines of an existing file that are from before `first`. Errors: as errno says, with the path.
   StepLog(const std::filesystem::path& path, const StepPlace& first, const StepLogOptions& options = {});
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
   ~StepLog();  ///< Writes what is waiting. An error is a warning on standard error.
 
-  /// Errors  kInvalidArgument: the value has not one real element; those of flush().
+  /// Errors  kInvalidArgument: `value` does not have exactly one real element; those of flush().
   void add(const StepPlace& place, const std::string& name, const at::Tensor& value);
 
-  /// Reads what is on devices and writes it. Errors: as errno says, with the path; the lines are kept.
+  /// Reads the values on devices and writes them. Errors: as errno says, with the path; the lines are kept.
   void flush();
 
  private:
