@@ -79,45 +79,45 @@ struct Stack {
   }
 };
 
-using TensorFunction = std::function<void(at::Tensor&)>;
+using TensorVisitor = std::function<void(at::Tensor&)>;
 
 /// Calls `f` for each tensor in a batch: a tensor, a Batch, or a pair, tuple or vector of these. Other values have no
 /// tensors. For a batch type of yours, declare a function of this name in its namespace; a Loader for a GPU requires
 /// it.
-inline void for_each_tensor(at::Tensor& tensor, const TensorFunction& f) {
+inline void for_each_tensor(at::Tensor& tensor, const TensorVisitor& f) {
   if (tensor.defined()) f(tensor);
 }
 
-inline void for_each_tensor(Batch& batch, const TensorFunction& f) {
+inline void for_each_tensor(Batch& batch, const TensorVisitor& f) {
   for_each_tensor(batch.data, f);
   for_each_tensor(batch.target, f);
 }
 
 template <class T>
 requires std::is_arithmetic_v<T>
-void for_each_tensor(T&, const TensorFunction&) {}
-inline void for_each_tensor(std::string&, const TensorFunction&) {}
+void for_each_tensor(T&, const TensorVisitor&) {}
+inline void for_each_tensor(std::string&, const TensorVisitor&) {}
 
 template <class A, class B>
-void for_each_tensor(std::pair<A, B>& pair, const TensorFunction& f);
+void for_each_tensor(std::pair<A, B>& pair, const TensorVisitor& f);
 template <class... T>
-void for_each_tensor(std::tuple<T...>& tuple, const TensorFunction& f);
+void for_each_tensor(std::tuple<T...>& tuple, const TensorVisitor& f);
 
 template <class T>
-void for_each_tensor(std::vector<T>& values, const TensorFunction& f) {
+void for_each_tensor(std::vector<T>& values, const TensorVisitor& f) {
   if constexpr (!std::is_arithmetic_v<T>) {
     for (auto& value : values) for_each_tensor(value, f);
   }
 }
 
 template <class A, class B>
-void for_each_tensor(std::pair<A, B>& pair, const TensorFunction& f) {
+void for_each_tensor(std::pair<A, B>& pair, const TensorVisitor& f) {
   for_each_tensor(pair.first, f);
   for_each_tensor(pair.second, f);
 }
 
 template <class... T>
-void for_each_tensor(std::tuple<T...>& tuple, const TensorFunction& f) {
+void for_each_tensor(std::tuple<T...>& tuple, const TensorVisitor& f) {
   std::apply([&](auto&... values) { (for_each_tensor(values, f), ...); }, tuple);
 }
 
@@ -126,7 +126,7 @@ void for_each_tensor(std::tuple<T...>& tuple, const TensorFunction& f) {
 template <class AnyBatch>
 int64_t num_samples(AnyBatch& batch) {
   int64_t result = 0;
-  if constexpr (requires(const TensorFunction& f) { for_each_tensor(batch, f); }) {
+  if constexpr (requires(const TensorVisitor& f) { for_each_tensor(batch, f); }) {
     for_each_tensor(batch, [&](at::Tensor& tensor) {
       if (tensor.dim() > 0) result = tensor.size(0);
     });

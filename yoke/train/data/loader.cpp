@@ -206,7 +206,7 @@ struct LoaderBase::Impl {
     auto slot = take(may_wait);
     if (!copies || !slot.batch) return slot;
     try {
-      copies->start([&](const TensorFunction& f) { functions.for_each_tensor(slot.batch.get(), f); });
+      copies->start([&](const TensorVisitor& f) { functions.for_each_tensor(slot.batch.get(), f); });
     } catch (...) {
       slot.batch.reset();
       slot.error = std::current_exception();
@@ -232,7 +232,7 @@ struct LoaderBase::Impl {
     }
     if (slot.error) std::rethrow_exception(slot.error);
     if (copies) {
-      copies->finish([&](const TensorFunction& f) { functions.for_each_tensor(slot.batch.get(), f); });
+      copies->finish([&](const TensorVisitor& f) { functions.for_each_tensor(slot.batch.get(), f); });
       copied = take_to_device(false);
     }
     return std::move(slot.batch);

@@ -105,7 +105,7 @@ class LoaderBase {
   struct Functions {
     int64_t num_samples = 0;
     std::function<Made(const BatchRequest&)> make;
-    std::function<void(void* batch, const TensorFunction&)> for_each_tensor;
+    std::function<void(void* batch, const TensorVisitor&)> for_each_tensor;
   };
   /// Without `world`, one process sees all samples.
   LoaderBase(Functions functions, const dist::Group* world, const LoaderOptions& options);
@@ -237,8 +237,8 @@ class Loader : public LoaderBase {
         return std::make_shared<value_type>(detail::make_batch(*from, *with, request));
       };
     }
-    if constexpr (requires(value_type & batch, const TensorFunction& f) { for_each_tensor(batch, f); }) {
-      result.for_each_tensor = [](void* batch, const TensorFunction& f) {
+    if constexpr (requires(value_type & batch, const TensorVisitor& f) { for_each_tensor(batch, f); }) {
+      result.for_each_tensor = [](void* batch, const TensorVisitor& f) {
         for_each_tensor(*static_cast<value_type*>(batch), f);
       };
     }

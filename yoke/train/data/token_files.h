@@ -32,7 +32,7 @@ struct TokenBatch {
   at::Tensor documents;
 };
 
-inline void for_each_tensor(TokenBatch& batch, const TensorFunction& f) {
+inline void for_each_tensor(TokenBatch& batch, const TensorVisitor& f) {
   for_each_tensor(batch.documents, f);
   for_each_tensor(batch.data, f);
   for_each_tensor(batch.target, f);

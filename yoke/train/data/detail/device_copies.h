@@ -15,7 +15,7 @@ namespace yoke::train::detail {
 /// Copies one batch at a time to a GPU, on a stream of its own. All calls are made by one thread.
 class DeviceCopies {
  public:
-  using Batch = std::function<void(const TensorFunction&)>;  ///< Calls a function for each tensor of a batch.
+  using Batch = std::function<void(const TensorVisitor&)>;  ///< Calls a function for each tensor of a batch.
 
   explicit DeviceCopies(c10::Device device);
 
