@@ -56,6 +56,29 @@ struct Runs {
   }
 };
 
+TEST(Curve, ReplacesNothingButDrawings) {
+  const Runs runs;
+  runs.write_steps("a", 20);
+  const auto before = read_file(runs.folder.path("runs/a/steps.jsonl"));
+  for (const std::string option : {"--svg", "--png"}) {
+    const auto result = runs.curve({"runs/a", option, "runs/a/steps.jsonl"});
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr("runs/a/steps.jsonl exists and is not"));
+    EXPECT_EQ(read_file(runs.folder.path("runs/a/steps.jsonl")), before);
+    const auto file = "a." + option.substr(2);
+    EXPECT_EQ(runs.curve({"runs/a", option, file}).exit_code, 0);
+    EXPECT_EQ(runs.curve({"runs/a", option, file}).exit_code, 0) << "a drawing is replaced";
+  }
+}
+
+TEST(Curve, PrintsAllMetricsAsData) {
+  const Runs runs;
+  runs.folder.write("runs/a/metrics.csv", "\xef\xbb\xbfstep,a,b,c,d,e,f\n0,1,2,3,4,5,6\n1,1,2,3,4,5,6\n");
+  const auto result = runs.curve({"runs/a", "--json"});
+  EXPECT_EQ(Json::parse(result.out)["curves"].size(), 6u) << result.out;
+  EXPECT_EQ(Json::parse(result.out)["curves"][0]["x"], "step") << "a byte order mark is no part of a name";
+}
+
 TEST(Curve, DrawsTheNewestRun) {
   const Runs runs;
   runs.folder.write("runs/old/metrics.csv", "epoch,loss\n1,2\n");

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -80,6 +81,7 @@ std::string short_list(std::vector<std::string> names) {
 std::vector<std::string> chosen_metrics(const CurveArgs& args, const std::vector<Recording>& recordings,
                                         std::string& notes) {
   const auto all = metrics_of(recordings);
+  if (args.metrics.empty() && (args.json || args.csv)) return all;
   if (!args.metrics.empty()) {
     for (const auto& metric : args.metrics) {
       std::vector<std::string> without;
@@ -254,11 +256,23 @@ std::string drawing(const view::Chart& chart, const CurveArgs& args, const Conte
   return chart_text(chart, options);
 }
 
-void write_drawing(const std::string& file, const std::string& content, Context& context) {
+/// A mistyped name must not replace the metrics of a run: throws if `file` has content that is not a drawing.
+void check_is_drawing(const std::string& file, bool is_png) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored) || std::filesystem::file_size(file, ignored) == 0) return;
+  std::string begin(8, '\0');
+  std::ifstream(file, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  if (begin.starts_with(is_png ? "\x89PNG" : "<svg") || (!is_png && begin.starts_with("<?xml"))) return;
+  throw Error(ErrorCode::kFailedPrecondition, "{} exists and is not {}; remove it, or give another name",
+              printable(file), is_png ? "a PNG file" : "an SVG file");
+}
+
+void write_drawing(const std::string& file, const std::string& content, bool is_png, Context& context) {
   if (file == "-") {
     context.out << content;
     return;
   }
+  check_is_drawing(file, is_png);
   const auto write = [&](int fd) { write_all(fd, std::as_bytes(std::span(content)), file); };
   std::error_code ignored;
   const auto kind = std::filesystem::symlink_status(file, ignored).type();
@@ -278,8 +292,8 @@ void write_files(const view::Chart& chart, const CurveArgs& args, Context& conte
     if (args.height) result.height = static_cast<double>(*args.height) / scale;
     return result;
   };
-  if (!args.svg.empty()) write_drawing(args.svg, view::chart_svg(chart, size(1)), context);
-  if (!args.png.empty()) write_drawing(args.png, view::chart_png(chart, size(2)), context);
+  if (!args.svg.empty()) write_drawing(args.svg, view::chart_svg(chart, size(1)), false, context);
+  if (!args.png.empty()) write_drawing(args.png, view::chart_png(chart, size(2)), true, context);
 }
 
 void check_args(const CurveArgs& args) {

@@ -32,11 +32,13 @@ std::optional<double> number_of(std::string_view text) {
   return is_small ? 0 : text.starts_with('-') ? -HUGE_VAL : HUGE_VAL;
 }
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of UTF-8, as spreadsheets write it
+
 /// Calls `take` with every complete line, and returns the length of these lines. The last line of a file that nobody
 /// writes any more may have no end; `take_last` is called with it.
 template <class Take, class TakeLast>
 size_t take_lines(std::string_view bytes, bool is_end, const Take& take, const TakeLast& take_last) {
-  size_t begin = 0;
+  size_t begin = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   for (size_t end = bytes.find('\n'); end != bytes.npos; begin = end + 1, end = bytes.find('\n', begin)) {
     take(bytes.substr(begin, end - begin));
   }

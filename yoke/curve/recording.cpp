@@ -64,7 +64,7 @@ std::unique_ptr<Parser> parser_for(const fs::path& file, std::string_view bytes,
                 "{} holds none of what `yoke curve` reads: CSV with a header, JSON lines, or TensorBoard's events",
                 printable(file.string()));
   }
-  const auto first = bytes.find_first_not_of(" \t\r\n");
+  const auto first = bytes.find_first_not_of(" \t\r\n\xef\xbb\xbf");  // also after a byte order mark
   if (first != bytes.npos && bytes[first] == '{') return std::make_unique<JsonLinesParser>(log);
   return std::make_unique<CsvParser>(log);
 }

@@ -124,11 +124,26 @@ class Accountant {
     return outermost;
   }
 
+  /// The parts of the optimizer's steps in which a closure computes the loss and its gradients: each from the step's
+  /// begin to the end of the last gradient function in it.
+  Intervals closures() const {
+    const auto& steps = timeline_.of(Kind::kOptimizer);
+    Intervals found;
+    for (const auto* event : timeline_.events(Kind::kOperation, Kind::kOperation)) {
+      if (!trace_.names[event->name].text.starts_with("autograd::engine::evaluate_function")) continue;
+      const auto after = std::upper_bound(steps.begin(), steps.end(), event->start_ns,
+                                          [](int64_t time, const Interval& step) { return time < step.begin; });
+      if (after == steps.begin() || std::prev(after)->end <= event->start_ns) continue;
+      found.push_back({std::prev(after)->begin, std::min(event->end_ns(), std::prev(after)->end)});
+    }
+    return union_of(std::move(found));
+  }
+
   void account_host() {
     const auto& loader = timeline_.of(Kind::kLoader);
     const auto computing = subtract(timeline_.of(Kind::kOperation), loader);
     lose(Cause::kDataLoading, loader);
-    lose(Cause::kOptimizer, subtract(timeline_.of(Kind::kOptimizer), loader));
+    lose(Cause::kOptimizer, subtract(subtract(timeline_.of(Kind::kOptimizer), closures()), loader));
     add(computing, &Step::computing_ns);
 
     // The time that the training thread loses to collectives: it prepares them, it does nothing else while they run,
@@ -185,7 +200,9 @@ class Accountant {
     const auto& optimizing = timeline_.of(Kind::kDeviceOptimizer);
     lose(Cause::kPrecision, subtract(timeline_.of(Kind::kPlainMatmul), optimizing), 1 - 1 / kTensorCoreSpeedup);
     lose(Cause::kMemoryBandwidth, subtract(fusible(), optimizing));
-    lose(Cause::kOptimizer, optimizing);
+    const auto in_closures = closures();
+    if (in_closures.empty())
+      lose(Cause::kOptimizer, optimizing);  // otherwise its kernels cannot be told from the others
     lose(Cause::kDeviceCopy, subtract(copies, working));
 
     // The time in which the device is idle, by cause: what the host does at that time.
@@ -196,7 +213,7 @@ class Accountant {
     };
     take_from_idle(Cause::kDataLoading, timeline_.of(Kind::kLoader));
     idle = subtract(idle, optimizing);  // counted above
-    take_from_idle(Cause::kOptimizer, timeline_.of(Kind::kOptimizer));
+    take_from_idle(Cause::kOptimizer, subtract(timeline_.of(Kind::kOptimizer), in_closures));
     take_from_idle(Cause::kDeviceCopy, timeline_.of(Kind::kCopyCall));
     const auto& syncs = timeline_.of(Kind::kSync);
     Intervals after_sync, launching, long_gaps;

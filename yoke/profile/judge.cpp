@@ -17,6 +17,7 @@ namespace {
 
 constexpr double kWorthShowingPercent = 0.5;
 constexpr double kUnexplainedPercent = 20;
+constexpr double kMostlyUnexplainedPercent = 50;  ///< From here on, "none" has a low confidence.
 /// A rank is named as the straggler if it was the last in this share of the waiting.
 constexpr double kStragglerPercent = 66;
 /// The share of steps that must show the cause, for high and for medium confidence.
@@ -238,6 +239,13 @@ class Judge {
       note("These are {} of {} ranks; waiting for a missing one counts as communication.", ranks_.size(),
            *ranks_[0].world_size);
     }
+    if (const auto* rare = rare_cause()) {
+      note(
+          "{} takes {:.0f} % of all steps together, but only {} of {} steps lose more than {:.0f} % to it. Record more "
+          "steps, and more than the loader has workers, to see whether it comes again.",
+          rule_of(rare->cause).title, rare->ceiling_percent, rare->num_steps, rare->num_steps_seen,
+          rule_of(rare->cause).threshold_percent);
+    }
     if (joint_.empty())
       note("No step is in the traces of all ranks, so how long ranks wait for each other is not known.");
     for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -258,12 +266,26 @@ class Judge {
     }
   }
 
+  /// A cause that takes enough of all steps together, but is not named, because too few steps have it. Null: none.
+  const Finding* rare_cause() const {
+    if (report_.bottleneck) return nullptr;
+    const auto found = std::find_if(report_.findings.begin(), report_.findings.end(), [](const Finding& finding) {
+      return finding.num_steps > 0 && finding.ceiling_percent >= rule_of(finding.cause).threshold_percent;
+    });
+    return found == report_.findings.end() ? nullptr : &*found;
+  }
+
   bool lacks_ranks() const { return std::cmp_less(ranks_.size(), ranks_[0].world_size.value_or(1)); }
 
   Confidence confidence() const {
     const auto most =
         lacks_ranks() || ranks_[0].steps.size() < kMinStepsForHigh ? Confidence::kMedium : Confidence::kHigh;
-    if (!report_.bottleneck) return most;
+    if (!report_.bottleneck) {
+      const bool is_unexplained = std::any_of(report_.ranks.begin(), report_.ranks.end(), [](const RankLine& line) {
+        return line.unexplained_percent >= kMostlyUnexplainedPercent;
+      });
+      return rare_cause() || is_unexplained ? Confidence::kLow : most;
+    }
     const auto& finding = *report_.bottleneck;
     const auto agreement = static_cast<double>(finding.num_steps) / static_cast<double>(finding.num_steps_seen);
     return agreement >= kHighAgreement ? most : agreement >= kMediumAgreement ? Confidence::kMedium : Confidence::kLow;

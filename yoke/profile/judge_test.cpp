@@ -63,12 +63,25 @@ TEST(Judge, WhatMostRanksHaveInCommonIsACause) {
 }
 
 TEST(Judge, OneStepOfSeveralIsAnAccident) {
-  EXPECT_EQ(bottleneck_of(judge({loading(0, {90, 0, 0, 0})})), "none");
+  const auto one = judge({loading(0, {90, 0, 0, 0})});
+  EXPECT_EQ(bottleneck_of(one), "none");
+  // A loader with as many workers as there are steps stalls in one step of them, so "none" is not certain.
+  EXPECT_EQ(one.confidence, Confidence::kLow);
+  ASSERT_FALSE(one.notes.empty());
+  EXPECT_THAT(one.notes,
+              testing::Contains(testing::HasSubstr("takes 22 % of all steps together, but only 1 of 4 steps")));
   const auto some = judge({loading(0, {90, 90, 0, 0, 0})});
   EXPECT_EQ(bottleneck_of(some), "data_loading");
   EXPECT_EQ(some.confidence, Confidence::kLow);
   EXPECT_EQ(judge({loading(0, {90, 90, 90, 90, 0})}).confidence, Confidence::kHigh);
   EXPECT_EQ(judge({loading(0, {90})}).confidence, Confidence::kMedium);
+}
+
+TEST(Judge, IsNotCertainOfNothingWhereMostIsUnexplained) {
+  auto account = loading(0, {0, 0, 0, 0, 0, 0});
+  EXPECT_EQ(judge({account}).confidence, Confidence::kHigh);
+  for (auto& step : account.steps) step.unexplained_ns = 60;
+  EXPECT_EQ(judge({account}).confidence, Confidence::kLow);
 }
 
 TEST(Judge, NamesWhatIsAtTheThreshold) {

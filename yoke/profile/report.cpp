@@ -21,7 +21,8 @@ std::string headline(const Report& report) {
   const auto& most = report.findings[0];
   const auto& rule = rule_of(most.cause);
   return fmt::format(
-      "No bottleneck found (confidence: {}). {} takes most, {:.0f} % of the step; it is named from {:.0f} %.",
+      "No bottleneck found (confidence: {}). {} takes most, {:.0f} % of the step; it is named from {:.0f} % on, if two "
+      "steps have that.",
       confidence, rule.title, most.ceiling_percent, rule.threshold_percent);
 }
 

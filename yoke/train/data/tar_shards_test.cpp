@@ -7,8 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/command.h"
 #include "tests/support/message_of.h"
-#include "tests/support/temp_dir.h"
 #include "yoke/base/file.h"
 #include "yoke/train/data/loader.h"
 
@@ -36,8 +36,8 @@ void write(const std::filesystem::path& path, const std::string& text) {
 // Oracle: the files that Debian's tar packed, in each of its formats.
 TEST(TarShards, ReadsWhatTarWrites) {
   for (const std::string format : {"ustar", "gnu", "pax", "v7"}) {
-    test::TempDir dir;
-    const auto folder = dir / "files";
+    const test::TemporaryFolder dir;
+    const std::filesystem::path folder = dir.path("files");
     write(folder / "a/0001.jpg", std::string(1000, 'x'));
     write(folder / "a/0001.cls", "3");
     write(folder / "a/0002.seg.png", "");
@@ -46,7 +46,7 @@ TEST(TarShards, ReadsWhatTarWrites) {
     // A name too long for a header, so that each format uses its own way to store it; v7 has no way.
     const std::string name = format == "v7" ? "b/x" : "b/" + std::string(format == "ustar" ? 90 : 200, 'n');
     write(folder / (name + ".txt"), "long");
-    const TarShards shards({pack(folder, dir / "shard.tar", "--format=" + format)});
+    const TarShards shards({pack(folder, dir.path("shard.tar"), "--format=" + format)});
     ASSERT_EQ(shards.size(), 3) << format;
     const auto first = shards.sample(0);
     EXPECT_EQ(first.key, "a/0001");
@@ -61,12 +61,12 @@ TEST(TarShards, ReadsWhatTarWrites) {
 }
 
 TEST(TarShards, FeedALoaderShardByShard) {
-  test::TempDir dir;
+  const test::TemporaryFolder dir;
   std::vector<std::filesystem::path> paths;
   for (int shard = 0; shard < 3; ++shard) {
-    const auto folder = dir / std::to_string(shard);
+    const std::filesystem::path folder = dir.path(std::to_string(shard));
     for (int i = 0; i < 10; ++i) write(folder / (std::to_string(i) + ".txt"), std::to_string(10 * shard + i));
-    paths.push_back(pack(folder, dir / (std::to_string(shard) + ".tar"), ""));
+    paths.push_back(pack(folder, dir.path(std::to_string(shard) + ".tar"), ""));
   }
   const TarShards shards(paths);
   EXPECT_THAT(shards.shard_sizes(), ElementsAre(10, 10, 10));
@@ -85,12 +85,12 @@ TEST(TarShards, FeedALoaderShardByShard) {
 
 // A file that is truncated anywhere, or has one changed byte in a header, gives all samples or an error that names it.
 TEST(TarShards, DamagedFilesAreNamed) {
-  test::TempDir dir;
-  write(dir / "files/0.txt", "zero");
-  write(dir / ("files/1" + std::string(150, 'n') + ".txt"), "one");
-  const auto path = pack(dir / "files", dir / "whole.tar", "--format=pax -b 1");
+  const test::TemporaryFolder dir;
+  write(dir.path("files/0.txt"), "zero");
+  write(dir.path("files/1" + std::string(150, 'n') + ".txt"), "one");
+  const auto path = pack(dir.path("files"), dir.path("whole.tar"), "--format=pax -b 1");
   const auto whole = read_file(path);
-  const auto damaged = dir / "damaged.tar";
+  const auto damaged = dir.path("damaged.tar");
   const auto outcome = [&](const std::string& bytes) -> std::string {
     write(damaged, bytes);
     try {

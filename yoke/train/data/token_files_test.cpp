@@ -9,8 +9,8 @@
 
 #include <fstream>
 
+#include "tests/support/command.h"
 #include "tests/support/message_of.h"
-#include "tests/support/temp_dir.h"
 #include "yoke/train/data/loader.h"
 
 namespace yoke::train {
@@ -34,10 +34,10 @@ std::vector<Token> counted(size_t count, Token first) {
 }
 
 TEST(TokenFiles, GivesSequencesAndTheirNextTokens) {
-  test::TempDir dir;
+  const test::TemporaryFolder dir;
   // 20 tokens give 4 sequences of 4, each with a token after it, and 3 tokens are left. 9 tokens give 2 sequences.
-  const auto a = write_tokens<uint32_t>(dir / "a.bin", counted<uint32_t>(20, 100000));
-  const auto b = write_tokens<uint32_t>(dir / "b.bin", counted<uint32_t>(9, 500));
+  const auto a = write_tokens<uint32_t>(dir.path("a.bin"), counted<uint32_t>(20, 100000));
+  const auto b = write_tokens<uint32_t>(dir.path("b.bin"), counted<uint32_t>(9, 500));
   Loader loader(TokenFiles({a, b}, {.sequence_length = 4, .dtype = at::kUInt32}), {.batch_size = 3, .shuffle = false});
   std::vector<int64_t> firsts;
   for (const auto& batch : loader.epoch(0)) {
@@ -53,8 +53,8 @@ TEST(TokenFiles, GivesSequencesAndTheirNextTokens) {
 }
 
 TEST(TokenFiles, NumbersPackedDocuments) {
-  test::TempDir dir;
-  const auto path = write_tokens<uint16_t>(dir / "a.bin", {9, 9, 5, 6, 0, 65535, 0, 0, 7});
+  const test::TemporaryFolder dir;
+  const auto path = write_tokens<uint16_t>(dir.path("a.bin"), {9, 9, 5, 6, 0, 65535, 0, 0, 7});
   Loader loader(TokenFiles({path}, {.sequence_length = 6, .offset_bytes = 4, .end_of_document = 0}), {.batch_size = 8});
   loader.epoch(0);
   const auto batch = loader.next();
@@ -64,13 +64,13 @@ TEST(TokenFiles, NumbersPackedDocuments) {
 }
 
 TEST(TokenFiles, NamesWhatIsWrong) {
-  test::TempDir dir;
-  const auto path = write_tokens<uint16_t>(dir / "a.bin", counted<uint16_t>(100, 0));
+  const test::TemporaryFolder dir;
+  const auto path = write_tokens<uint16_t>(dir.path("a.bin"), counted<uint16_t>(100, 0));
   const auto refusal = [&](const std::filesystem::path& file, const TokenOptions& options,
                            ErrorCode code = ErrorCode::kDataLoss) {
     return message_of([&] { TokenFiles({file}, options); }, code);
   };
-  EXPECT_THAT(refusal(dir / "none.bin", {}, ErrorCode::kNotFound), HasSubstr("none.bin: No such file"));
+  EXPECT_THAT(refusal(dir.path("none.bin"), {}, ErrorCode::kNotFound), HasSubstr("none.bin: No such file"));
   EXPECT_THAT(refusal(dir.path(), {}), HasSubstr("not a regular file"));
   EXPECT_THAT(refusal(path, {}),
               HasSubstr("a.bin has 100 tokens; a sequence of 1024 and the token after it need 1025"));
