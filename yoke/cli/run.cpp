@@ -252,22 +252,22 @@ void add_run(CLI::App& cmd, Context& context) {
                  "argument, ${local_rank} becomes the local rank")
       ->type_name(kProgramArguments)
       ->expected(0, -1);
-  cmd.footer(
-      examples("  yoke run -n 2 -- ./train --epochs 5      two ranks of a C++ program\n"
-               "  yoke run --hosts a,b -n gpu train.py     on two machines, by ssh\n"
-               "  yoke run --nnodes 2 --node-rank 0 --rdzv-endpoint a:29400 -n 8 train.py    on host a; --node-rank 1 on b\n"
-               "  srun --ntasks-per-node=1 yoke run -n gpu train.py    on the nodes of a Slurm step\n"
-               "  yoke run -n gpu train.py                 a Python script, one rank for each GPU\n"
-               "  yoke run -n 2 --max-restarts 3 ./train   start all again when one fails\n"
-               "  yoke run -n 4 --tee 3 --log-dir logs train.py\n"
-               "  yoke run -n 2 --plan -- ./train          what each rank would get\n"
-               "\n"
-               "Options of torchrun are accepted, with dashes or underscores, and so are its variables PET_*.\n"
-               "If an option is repeated, the last one counts. An empty value is an error, because it often\n"
-               "comes from a shell variable that is not set.\n"
-               "\n"
-               "The exit status is that of the first rank that failed, 128 plus the signal's number\n"
-               "if a signal ended it, 127 if the program is not found, 75 if output could not be written."));
+  cmd.footer(examples(
+      "  yoke run -n 2 -- ./train --epochs 5      two ranks of a C++ program\n"
+      "  yoke run --hosts a,b -n gpu train.py     on two machines, by ssh\n"
+      "  yoke run --nnodes 2 --node-rank 0 --rdzv-endpoint a:29400 -n 8 train.py    on host a; --node-rank 1 on b\n"
+      "  srun --ntasks-per-node=1 yoke run -n gpu train.py    on the nodes of a Slurm step\n"
+      "  yoke run -n gpu train.py                 a Python script, one rank for each GPU\n"
+      "  yoke run -n 2 --max-restarts 3 ./train   start all again when one fails\n"
+      "  yoke run -n 4 --tee 3 --log-dir logs train.py\n"
+      "  yoke run -n 2 --plan -- ./train          what each rank would get\n"
+      "\n"
+      "Options of torchrun are accepted, with dashes or underscores, and so are its variables PET_*.\n"
+      "If an option is repeated, the last one counts. An empty value is an error, because it often\n"
+      "comes from a shell variable that is not set.\n"
+      "\n"
+      "The exit status is that of the first rank that failed, 128 plus the signal's number\n"
+      "if a signal ended it, 127 if the program is not found, 75 if output could not be written."));
   cmd.callback([args, program, &cmd, &context] { context.exit_code = run_run(*args, cmd, context); });
 }
 

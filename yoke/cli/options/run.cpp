@@ -36,7 +36,8 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
          "Ranks on each node: a number; gpu, one for each GPU; cpu, one for each processor; auto, as gpu if there is "
          "a GPU, else as cpu")
       ->capture_default_str();
-  add.option("--max-restarts", options.max_restarts, "N", "The most times that all ranks are started again after one failed")
+  add.option("--max-restarts", options.max_restarts, "N",
+             "The most times that all ranks are started again after one failed")
       ->check(in_range(0, 1'000'000))
       ->capture_default_str();
   add.command.add_option("--grace", options.grace_seconds, "Time between asking the ranks to stop and killing them")

@@ -254,7 +254,8 @@ std::string RankPolicy::reason() const {
   }
   if (!left_behind_.empty()) {
     line += fmt::format(
-        "{}processes are left behind (pid {}): they are blocked in a call of the kernel; SIGKILL was sent and ends them when that call returns",
+        "{}processes are left behind (pid {}): they are blocked in a call of the kernel; SIGKILL was sent and ends "
+        "them when that call returns",
         line.empty() ? options_.name + ": " : "; ", left_behind_);
   }
   return line;

@@ -71,8 +71,7 @@ void Handshake::feed_agent(std::string& received, std::string& to_send) {
   received.erase(0, 1 + crypto_auth_BYTES);
   const auto expected = proof(Side::kHead);
   if (sodium_memcmp(claimed.data(), expected.data(), expected.size()) != 0) {
-    return refuse(
-        "what listens there does not know the job's token, so it is not yoke, or it is another user's yoke");
+    return refuse("what listens there does not know the job's token, so it is not yoke, or it is another user's yoke");
   }
   state_ = State::kDone;
 }

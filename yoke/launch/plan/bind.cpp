@@ -22,7 +22,8 @@ CpuSet parse_entry(std::string_view text, bool is_mask) {
   if (set && !set->empty()) return *set;
   throw Error(ErrorCode::kInvalidArgument, "--bind: \"{}\" is not {}", text,
               is_mask ? "a mask of at least one CPU; give one for each rank, such as mask:0xfe,0xfe00 for two ranks"
-                      : "a list of CPUs; give one for each rank, such as cpus:1-7,9-15 for two ranks; + joins the ranges of one rank, as in 1-3+8-11");
+                      : "a list of CPUs; give one for each rank, such as cpus:1-7,9-15 for two ranks; + joins the "
+                        "ranges of one rank, as in 1-3+8-11");
 }
 
 std::vector<CpuSet> node_sets(const device::CpuLocality& machine) {

@@ -58,7 +58,8 @@ std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv
           variable);
   }
   if (const auto bound = environment.value_or("OMP_PROC_BIND", "false"); bound != "false" && bound != "FALSE") {
-    return "OMP_PROC_BIND is set: OpenMP would read it before the ranks are forked, and would then bind threads to CPUs "
+    return "OMP_PROC_BIND is set: OpenMP would read it before the ranks are forked, and would then bind threads to "
+           "CPUs "
            "of other ranks; unset it";
   }
   const auto program = find_program(name, environment);

@@ -26,9 +26,9 @@ struct ImageFolderOptions {
 ///          number of the class. The constructor lists the folders; copies of the object share the list.
 /// Files    symbolic links are followed, capitals in extensions do not matter, other files are ignored.
 /// Threads  any number may call `batch` at the same time.
-/// Errors   those of scanning, with the path: as errno says; kNotFound: there is no class; kInvalidArgument: a class has
-///          no image, an image has a format that torchvision reads and yoke does not (for example .webp), or an option
-///          of the transform is out of range.
+/// Errors   those of scanning, with the path: as errno says; kNotFound: there is no class; kInvalidArgument: a class
+///          has no image, an image has a format that torchvision reads and yoke does not (for example .webp), or an
+///          option of the transform is out of range.
 class ImageFolder {
  public:
   explicit ImageFolder(const std::filesystem::path& root, const ImageFolderOptions& options = {});
