@@ -109,7 +109,7 @@ class File {
     if (const char* path = std::getenv("YOKE_FAKE_NVML"); path_.empty() && path != nullptr) path_ = path;
     const auto moment = std::chrono::steady_clock::now();
     if (path_.empty() || (state_ != nullptr && moment < next_look_)) return state_;
-    next_look_ = moment + std::chrono::milliseconds(1);  // stat() takes four times as long as a reading
+    next_look_ = moment + std::chrono::milliseconds(1);  // not each time: stat() takes longer than the rest
     look();
     return state_;
   }

@@ -228,7 +228,7 @@ TEST_F(PreloadedRanks, AProgramThatWasKilledIsNoticed) {
   kill(preload->pid(), SIGKILL);
   waitpid(preload->pid(), nullptr, 0);  // as a guardian does, which reaps every process that ends
   EXPECT_EQ(preload->start_rank(plan, {}), std::nullopt);
-  EXPECT_EQ(preload->reason(), "it has ended");
+  EXPECT_EQ(preload->reason(), "the preloaded program has ended");
 }
 
 TEST_F(PreloadedRanks, AnotherCommandLineIsNotForkedFromIt) {

@@ -16,8 +16,8 @@ struct Recording {
 };
 
 /// Reads a run: a folder with `steps.jsonl`, `metrics.csv` or event files (in it or in its folder `events`), or one
-/// file in one of these formats. If several files of a folder have a metric, its values come from the first of
-/// `steps.jsonl`, the event files and `metrics.csv`; the means of `metrics.csv` are then the metric `epoch/NAME`.
+/// file in one of these formats. If several files of a folder have the same metric NAME, its values come from
+/// `steps.jsonl`, or else from the event files. The means in `metrics.csv` are then a separate metric, `epoch/NAME`.
 ///
 /// Live     a training may be writing the run: an incomplete last record is left out.
 /// Errors   kNotFound: there is no such file, or nothing of this kind in the folder; kDataLoss: the file is in none of

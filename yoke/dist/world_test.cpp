@@ -229,7 +229,7 @@ TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
       std::chrono::minutes(5));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(2));
   EXPECT_THAT(early, testing::HasSubstr("rank 1: reached the end of the job too early: rank 0 is at collective"));
-  EXPECT_THAT(late, testing::HasSubstr("reported before: rank 1: came to the end of the job"));
+  EXPECT_THAT(late, testing::HasSubstr("reported before: rank 1: reached the end of the job"));
 }
 
 TEST(World, ARankThatAnExceptionEndsSaysSo) {

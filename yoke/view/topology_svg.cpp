@@ -381,7 +381,8 @@ class Drawing {
     text("b c", (least + most) / 2, y + 19, bar.title);
   }
 
-  /// Where on its chip an arc ends. The order keeps the arcs of a chip from crossing each other there.
+  /// The x at which an arc ends on its chip. The ends on a chip are ordered so that its arcs do not cross near the
+  /// chip.
   double end_of(const Arc& arc, size_t at, const std::vector<Arc>& arcs) const {
     // From left to right: arcs to the left, the shortest first; arcs to the other side; arcs to the right, the longest
     // first.

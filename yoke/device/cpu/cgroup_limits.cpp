@@ -29,7 +29,8 @@ std::optional<double> cpus_of(const std::optional<int64_t>& quota, const std::op
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-/// Subtracts cached files that were not used lately: the kernel drops them as soon as memory is needed.
+/// Lowers the memory limit to `limit`. Used memory does not include cached files that were not used lately, because the
+/// kernel drops them as soon as memory is needed.
 void lower_memory(const std::optional<int64_t>& limit, const fs::path& used, const fs::path& stat, const char* files,
                   CgroupLimits& limits) {
   if (!limit || (limits.memory_bytes && *limits.memory_bytes <= *limit)) return;

@@ -178,7 +178,7 @@ TEST(RankPolicy, NamesWhatCannotBeKilled) {
   auto policy = policy_of(1);
   policy.on_left_behind(41);
   policy.on_left_behind(42);
-  EXPECT_THAT(policy.reason(), HasSubstr("SIGKILL ends them only after that"));
+  EXPECT_THAT(policy.reason(), HasSubstr("SIGKILL was sent and ends them when that call returns"));
   EXPECT_THAT(policy.reason(), HasSubstr("pid 41, 42"));
 }
 

@@ -103,7 +103,7 @@ Sampler balanced(const std::vector<int64_t>& classes, uint64_t seed) {
   const auto num_positions = static_cast<int64_t>(largest) * num_classes;
   const auto shared = std::make_shared<const std::vector<std::vector<int64_t>>>(std::move(samples));
   return {num_positions, [=](int64_t epoch) -> Order {
-            // Place k of a class is element k of the class's permutations, one after the other as often as needed.
+            // A class has one permutation per epoch, which is repeated as often as needed. Place k is its element k.
             return [=, places = permutation(num_positions, seed, epoch)](int64_t position) {
               const int64_t place = places(position), of = place % num_classes, k = place / num_classes;
               const auto& of_class = (*shared)[static_cast<size_t>(of)];

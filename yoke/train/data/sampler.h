@@ -26,8 +26,8 @@ struct Sampler {
 Sampler in_order(int64_t num_samples);
 
 /// Each sample once, in a different order in each epoch. Up to a million samples the order is that of PyTorch's
-/// `randperm` with a CPU generator seeded with seed + epoch. Beyond that a permutation is computed position by position
-/// (a Feistel network), so an epoch of any size begins at any position at once and without memory.
+/// `randperm` with a CPU generator seeded with seed + epoch. Of larger permutations, each position is computed on its
+/// own (by a Feistel network), so an epoch of any size can begin at any position without delay, and nothing is stored.
 Sampler shuffled(int64_t num_samples, uint64_t seed);
 
 /// Shuffles a part of the samples, such as one that random_split() returns.

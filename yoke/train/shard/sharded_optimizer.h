@@ -78,7 +78,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   void zero_grad();                            ///< Makes gradients undefined, including those of slices.
 
   /// With kInStep, averages gradients now and is collective; a GradScaler's unscale and step call it. With kDone,
-  /// returns the parameters' own gradients: clip them after unscale as without this optimizer.
+  /// returns the parameters' own gradients. Clip them as with any other optimizer: after unscale.
   StepGradients step_gradients() override;
 
   /// Collective. Only with kInStep, before step: averages gradients now, then scales them so that their total norm is
