@@ -228,6 +228,27 @@ TEST(HostFacts, NameThreadsAndPaging) {
   EXPECT_NEAR(paging.bottleneck->ceiling_percent, 33, 3);
 }
 
+// LBFGS calls a closure that computes the loss and its gradients, and Lightning always gives one.
+TEST(Optimizer, IsNotChargedWithItsClosure) {
+  const auto trace_with = [](const std::string& operation) {
+    std::string events;
+    for (int64_t step = 0; step < 6; ++step) {
+      const auto add = [&](const char* category, const std::string& name, int64_t start_us, int64_t length_us) {
+        events += fmt::format(R"({}{{"ph": "X", "cat": "{}", "name": "{}", "pid": 1, "tid": 1, "ts": {}, "dur": {}}})",
+                              events.empty() ? "" : ",\n", category, name, step * 100'000 + start_us, length_us);
+      };
+      add("user_annotation", "ProfilerStep#" + std::to_string(step), 0, 100'000);
+      add("user_annotation", "Optimizer.step#LBFGS.step", 5'000, 90'000);
+      add("cpu_op", operation, 50'000, 40'000);
+    }
+    return "{\"traceEvents\": [" + events + "]}";
+  };
+  const auto without_closure = judge({trace_with("aten::addcdiv")});
+  EXPECT_EQ(named(without_closure), "optimizer");
+  EXPECT_NEAR(without_closure.bottleneck->ceiling_percent, 90, 1);
+  EXPECT_EQ(named(judge({trace_with("autograd::engine::evaluate_function: AddmmBackward0")})), "none");
+}
+
 TEST(Skew, NamesTheSlowRankAndWhatItDoes) {
   const auto report = judge(simulate({.num_ranks = 4, .has_device = false, .late_us = 20'000}).traces);
   ASSERT_TRUE(report.straggler);
