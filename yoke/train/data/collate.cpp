@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "yoke/base/error.h"
 
@@ -39,6 +40,7 @@ void copy_row(const at::Tensor& from, std::byte* to) {
 int64_t BatchRequest::for_each(
     const std::function<void(int64_t row, int64_t sample, SampleRandom& random)>& make) const {
   int64_t row = 0;
+  std::string last_error;
   for (int64_t i = 0; i < size(); ++i) {
     const int64_t sample = samples_[static_cast<size_t>(i)];
     auto numbers = random(i);
@@ -47,12 +49,13 @@ int64_t BatchRequest::for_each(
     } catch (const std::exception& error) {
       if (!options_.on_bad_sample) throw;
       options_.on_bad_sample(sample, error);
+      last_error = fmt::format("sample {}: {}", sample, error.what());
       continue;
     }
     ++row;
   }
   if (row == 0 && size() > 0) {
-    throw Error(ErrorCode::kDataLoss, "loader: none of the {} samples of a batch can be read", size());
+    throw Error(ErrorCode::kDataLoss, "loader: none of the {} samples of a batch can be read; {}", size(), last_error);
   }
   return row;
 }

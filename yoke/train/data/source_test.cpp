@@ -197,7 +197,8 @@ TEST(Source, BadSamplesAreLeftOutAndCountedIfAllowed) {
               AllOf(HasSubstr("over 1 samples cannot be read"), HasSubstr("sample 7: image-7.jpg is truncated")));
   Loader none(Damaged(), {.batch_size = 1, .max_bad_samples = 12});
   none.start({3});
-  EXPECT_THAT(message_of([&] { none.next(); }, ErrorCode::kDataLoss), HasSubstr("none of the 1 samples"));
+  EXPECT_THAT(message_of([&] { none.next(); }, ErrorCode::kDataLoss),
+              HasSubstr("none of the 1 samples of a batch can be read; sample 3: image-3.jpg is truncated"));
 }
 
 TEST(Source, WithASamplerFollowsIt) {
