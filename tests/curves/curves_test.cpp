@@ -180,7 +180,9 @@ TEST(Curve, ErrorsSayWhatToDo) {
           "the runs have no common axis for the metric 'loss': one has only steps and another only epochs; draw them "
           "apart, or choose other metrics with --metric");
   refused({"runs/new"}, 66,
-          "runs/new has no values yet; a train::Run writes metrics.csv at the end of an epoch; --watch waits for it");
+          "runs/new has no values yet: yoke curve reads CSV with a header of names, JSON lines and TensorBoard's event "
+          "files; "
+          "if a training has just begun, --watch waits for its first values");
   refused({"runs/a", "--svg", "x", "--png", "x"}, 64, "--svg and --png name one file; give two");
   const auto hostile = runs.curve({"\x1b[2J\n.csv"});
   EXPECT_THAT(hostile.err,

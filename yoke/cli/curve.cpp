@@ -333,7 +333,10 @@ int run_curve(const CurveArgs& args, Context& context) {
       if (!args.repetition.is_wanted()) {
         std::cerr << picture.notes;
         throw Error(ErrorCode::kNotFound,
-                    "{}; a train::Run writes metrics.csv at the end of an epoch; --watch waits for it", text);
+                    "{}: yoke curve reads CSV with a header of names, JSON lines and TensorBoard's event files; if a "
+                    "training has "
+                    "just begun, --watch waits for its first values",
+                    text);
       }
       picture.text = text + "\n";
       return picture;
