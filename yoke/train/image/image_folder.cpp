@@ -1,15 +1,9 @@
 #include "yoke/train/image/image_folder.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <span>
 #include <utility>
 
-#include "yoke/base/error.h"
-#include "yoke/base/file.h"
+#include "yoke/train/data/detail/read_at.h"
 #include "yoke/train/image/detail/scan_classes.h"
 
 namespace yoke::train {
@@ -17,20 +11,12 @@ namespace {
 
 // Reads the file into `buffer`, which grows and is not cleared.
 std::span<const std::byte> read_into(const std::string& path, std::vector<std::byte>& buffer) {
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status {};
-  if (!file || fstat(file.value(), &status) != 0) throw system_error(errno, path);
-  const auto size = static_cast<size_t>(status.st_size);
+  const auto file = detail::open_file(path);
+  const auto size = static_cast<size_t>(file.size_bytes);
   if (buffer.size() < size) buffer.resize(size);
-  size_t done = 0;
-  while (done < size) {
-    const ssize_t count = read(file.value(), buffer.data() + done, size - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw system_error(errno, path);
-    if (count == 0) break;  // truncated meanwhile, which decoding notices
-    done += static_cast<size_t>(count);
-  }
-  return std::span(buffer).first(done);
+  const auto bytes = std::span(buffer).first(size);
+  detail::read_at(file, 0, bytes);
+  return bytes;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -128,6 +129,10 @@ TEST_F(ImageFolderTest, NamesFilesThatCannotBeRead) {
   EXPECT_THAT(bad, ElementsAre(1, 2, 3));
   EXPECT_EQ(batch.data.size(0), 1);
   EXPECT_EQ(batch.target.numel(), 1);
+  // Opening a FIFO without a writer would wait for one for ever.
+  std::filesystem::remove(root_ / "a/1.png");
+  ASSERT_EQ(mkfifo((root_ / "a/1.png").c_str(), 0600), 0);
+  EXPECT_THAT(error_of(0, ErrorCode::kDataLoss), HasSubstr("a/1.png is not a regular file"));
 }
 
 // Files of zeros take no space on the disk: every label is 0 but the written one.
