@@ -55,6 +55,20 @@ bool right(const Samples& samples, const LoaderOptions& options, const std::vect
   return first == indices.size();
 }
 
+/// The median time from nothing to the first batch, which starts the workers.
+double first_batch_ms(const Samples& samples, const LoaderOptions& options) {
+  std::vector<double> times;
+  for (int64_t epoch = 0; epoch < 9; ++epoch) {
+    const auto start = std::chrono::steady_clock::now();
+    Loader loader(samples, options);
+    loader.epoch(epoch);
+    loader.next();
+    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
 nlohmann::json measure(const Samples& samples, const LoaderOptions& options, int64_t num_epochs) {
   const yoke::train::DistributedSampler sampler({.num_samples = samples.data.size(0)});
   const bool checked = right(samples, options, sampler.indices(0));
@@ -103,6 +117,8 @@ int main(int argc, char** argv) try {
   result["float32"] = measure(samples, options, epochs);
   options.dtype = at::kBFloat16;
   result["bfloat16"] = measure(samples, options, epochs);
+  options.dtype = at::kFloat;
+  result["first_batch_ms"] = first_batch_ms(samples, options);
   std::cout << result << '\n';
   for (const char* output : {"uint8", "float32", "bfloat16"}) {
     if (!result[output]["checked"]) return 1;

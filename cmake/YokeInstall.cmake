@@ -1,13 +1,13 @@
-# What `cmake --install` puts where, so that find_package(yoke) works. The rooms that have headers for users are
-# installed, if this build has them: with YOKE_TORCH=OFF the components of the training half are simply not there. The
-# command, the tools and the recipes install themselves.
+# Defines where `cmake --install` puts files, so that find_package(yoke) works. The rooms that have headers for users
+# are installed, if this build has them: with YOKE_TORCH=OFF there are no components of the training half. The command,
+# the tools and the recipes have install rules in their own folders.
 #
 #   bin/yoke  lib/libyoke_*  include/yoke/...  lib/cmake/yoke/  libexec/yoke/{yoke-NAME,recipes/NAME/}
 #   lib/yoke/torch -> libtorch  share/yoke/examples/
 #
-# No installed file holds a path of this machine. Where libtorch lies is said by that link alone: whoever moves the tree
-# to another machine sets it anew.
-if(NOT PROJECT_IS_TOP_LEVEL)  # a program of the project around it needs these two, wherever it is installed
+# No installed file holds a path of this machine. Only the link lib/yoke/torch says where libtorch is, so it must be set
+# again when the tree is moved to another machine.
+if(NOT PROJECT_IS_TOP_LEVEL)  # installed programs of the enclosing project load these two
   foreach(target yoke_dist yoke_gpu)
     if(TARGET ${target})
       install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
@@ -29,7 +29,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL
         PATTERN "build" EXCLUDE)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
-# The packages whose targets the installed rooms name, in public or only for the linker: yokeConfig finds them again.
+# The packages whose targets the installed rooms link, publicly or privately. yokeConfig.cmake must find them too.
 set(yoke_dependencies "")
 foreach(target IN LISTS yoke_installed_targets)
   get_target_property(links ${target} INTERFACE_LINK_LIBRARIES)
@@ -40,7 +40,7 @@ list(TRANSFORM yoke_dependencies REPLACE "::" "")
 list(REMOVE_DUPLICATES yoke_dependencies)
 list(REMOVE_ITEM yoke_dependencies yoke)
 
-# The build tree is found as an installation is: CMAKE_PREFIX_PATH=build/release.
+# find_package also finds the build tree: CMAKE_PREFIX_PATH=build/release.
 set(yoke_build_config "${PROJECT_BINARY_DIR}/lib/cmake/yoke")
 if(YOKE_TORCH)
   list(APPEND yoke_installed_targets yoke_train_pch)

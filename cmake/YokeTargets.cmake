@@ -7,16 +7,17 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 
-# yoke_install_rpath(TARGET LIB): what is installed finds yoke's libraries in LIB, a path relative to it, and libtorch
-# through the link there (YokeInstall.cmake). It holds no path of this machine but those in CMAKE_INSTALL_RPATH, which
-# the user may set for libraries elsewhere.
+# yoke_install_rpath(TARGET LIB): the installed target finds yoke's libraries in LIB, a path relative to its own folder,
+# and libtorch through the link in LIB (YokeInstall.cmake). The only paths of this machine that it holds are those in
+# CMAKE_INSTALL_RPATH, which the user may set for libraries elsewhere.
 function(yoke_install_rpath target lib)
   cmake_path(APPEND origin "$ORIGIN" ${lib})
   set_target_properties(${target} PROPERTIES
                         INSTALL_RPATH "${origin};${origin}/yoke/torch/lib;${CMAKE_INSTALL_RPATH}")
 endfunction()
 
-# Paths below the checkout are relative to ccache, so that presets share what they compile alike, and other checkouts too.
+# ccache treats paths below the checkout as relative, so that all presets and checkouts share the results of equal
+# compilations.
 find_program(YOKE_CCACHE ccache)
 if(YOKE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
@@ -25,16 +26,18 @@ endif()
 
 add_library(yoke_flags INTERFACE)
 # -Wrestrict: GCC 12 sees overlaps in std::string's operator+ that are not there (GCC bug 105651).
-# -Wsubobject-linkage: of united sources GCC takes all but the generated one for headers.
+# -Wsubobject-linkage: in a unity build, GCC takes the sources for headers, because the generated file includes them.
 target_compile_options(yoke_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-subobject-linkage>
                        $<$<BOOL:${YOKE_WERROR}>:-Werror>
-                       # Assertions of headers name their file, and the installed libraries name no folder of this machine.
+                       # Assertions of headers contain the path of their file; installed libraries must not name
+                       # folders of this machine.
                        "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
 if(YOKE_SANITIZE)
-  # TSan must see every access; ASan and UBSan watch the product, and what tests compile to is that of other builds.
-  # Optimising costs more than it saves. A null pointer ends in ASan's report anyway, and these four checks are a third of
-  # the time that compiling takes; the fuzz targets keep them.
+  # TSan must see every access, so tests are instrumented too. With ASan and UBSan only the product is instrumented, so
+  # ccache can take the tests from other builds. Optimising would take longer than it saves at run time. The four checks
+  # below are left out because they take a third of the compile time, and ASan reports a null pointer anyway; the fuzz
+  # targets keep them.
   set(flags -O0 -g1 -UNDEBUG -fno-omit-frame-pointer -fsanitize=${YOKE_SANITIZE})
   if(YOKE_SANITIZE MATCHES undefined)
     list(APPEND flags -fno-sanitize=null,alignment,object-size,vptr)
@@ -44,13 +47,13 @@ if(YOKE_SANITIZE)
   target_link_options(yoke_flags INTERFACE -fsanitize=${YOKE_SANITIZE})
 endif()
 
-# Several sources are compiled as one: most of a compiler's time is spent on headers, libtorch's above all.
+# Several sources are compiled as one, because most of a compiler's time is spent on headers, mainly libtorch's.
 function(yoke_unite target batch_size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${YOKE_UNITY} UNITY_BUILD_BATCH_SIZE ${batch_size})
 endfunction()
 
 # yoke_library(ROOM [SHARED] SOURCES ... [HEADERS ...] [LINK ...] [PRIVATE ...]): libyoke_ROOM, named yoke::ROOM.
-# HEADERS are those that users include. They are installed, and nothing else is: a room without any stays in the build.
+# HEADERS are those that users include. A room with HEADERS is installed; a room without them is not.
 function(yoke_library room)
   cmake_parse_arguments(ARG "SHARED" "" "SOURCES;HEADERS;LINK;PRIVATE" ${ARGN})
   set(kind STATIC)
@@ -73,12 +76,12 @@ endfunction()
 
 # yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [ENVIRONMENT A=b]
 #           [TIMEOUT seconds] [THREADS] [COMPUTES])
-# One GoogleTest program, one ctest entry a test. It is built after the targets it DEPENDS on. THREADS: what it tests has
-# threads, so TSan is to see it; that build has no other tests. COMPUTES: its tests take a processor each, while the
-# others mostly wait.
+# One GoogleTest program with one ctest entry per test. It is built after the targets it DEPENDS on. THREADS: the tested
+# code has threads, so the tests are part of the TSan build, which has no other tests. COMPUTES: each test keeps a
+# processor busy, while other tests mostly wait.
 #
-# scripts/test runs four tests a processor. A test takes one of these places, or four of them when it computes.
-# Its label is its half, `machine` or `training`: tests of the machine half do the same with libtorch and without.
+# scripts/test runs four tests per processor at a time; a test that COMPUTES counts as four. The label of a test is its
+# half, `machine` or `training`. Tests of the machine half do the same with libtorch and without, so one run is enough.
 function(yoke_test room)
   cmake_parse_arguments(ARG "THREADS;COMPUTES" "TIMEOUT"
                         "SOURCES;LINK;DEFINES;DEPENDS;ENVIRONMENT" ${ARGN})
@@ -86,7 +89,7 @@ function(yoke_test room)
     return()
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 240)  # a sanitizer on a machine with other work takes a minute for what takes a second
+    set(ARG_TIMEOUT 240)  # a test of one second may take a minute with a sanitizer on a busy machine
   endif()
   add_executable(yoke_${room}_test ${ARG_SOURCES})
   target_include_directories(yoke_${room}_test PRIVATE "${PROJECT_SOURCE_DIR}")

@@ -1,8 +1,8 @@
-# yoke::torch: libtorch from a Python wheel or a libtorch archive, without `find_package(Torch)`, which stops where no
+# yoke::torch: libtorch from a Python wheel or a libtorch archive, without `find_package(Torch)`, which fails if no
 # CUDA toolkit is installed. Only torch_cpu and c10 are linked, so nothing of CUDA is loaded on a machine without a GPU.
 #
-# Looked for in this order: YOKE_TORCH_DIR, Torch_DIR, the link of an installed yoke, the active Python's torch, .deps/
-# (where scripts/setup puts it).
+# libtorch is looked for in this order: YOKE_TORCH_DIR, Torch_DIR, the link of an installed yoke, the active Python's
+# torch, .deps/ (where scripts/setup puts it).
 # This file is installed too: yokeConfig.cmake includes it, so that users link the same way.
 if(TARGET yoke::torch)
   return()

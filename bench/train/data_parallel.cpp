@@ -4,9 +4,9 @@
 //
 // torch::nn::parallel::data_parallel itself needs CUDA (its scatter and gather are in libtorch_cuda). Its two other
 // parts, `replicate` and `parallel_apply`, run on any device, and are combined here with chunk and cat. The device list
-// is {cpu, cpu}: two replicas, two threads. Prints one JSON object: for each model the median times of forward and
-// backward in milliseconds, of all ways measured in turns; then the side effects of a forward of each way. Ends with
-// status 1 if results differ.
+// is {cpu, cpu}: two replicas, two threads. Prints one JSON object. For each model it has the median
+// milliseconds of one forward and backward of the model alone, with DataParallel, and with libtorch's functions, which
+// take turns; then the side effects of one forward with each. Ends with status 1 if results differ.
 #include "yoke/train/parallel/data_parallel.h"
 
 #include <ATen/Parallel.h>

@@ -13,7 +13,9 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "yoke/dist/plug.h"
@@ -24,6 +26,41 @@ constexpr c10::DeviceIndex kNumDevices = 2;
 thread_local c10::DeviceIndex current = 0;
 thread_local c10::StreamId current_stream = 0;
 
+/// The host's memory, which remembers what it gave away: that is what counts as pinned.
+class PinnedAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    auto* block = new Block{*this, c10::GetCPUAllocator()->allocate(size)};
+    const std::lock_guard lock(mutex_);
+    blocks_.insert(block->data.get());
+    return {block->data.get(), block, &release, c10::kCPU};
+  }
+  bool has(const void* data) {
+    const std::lock_guard lock(mutex_);
+    return data != nullptr && blocks_.contains(data);
+  }
+  void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
+
+ private:
+  struct Block {
+    PinnedAllocator& owner;
+    c10::DataPtr data;
+  };
+  static void release(void* context) {
+    const std::unique_ptr<Block> block(static_cast<Block*>(context));
+    const std::lock_guard lock(block->owner.mutex_);
+    block->owner.blocks_.erase(block->data.get());
+  }
+
+  std::mutex mutex_;
+  std::set<const void*> blocks_;
+};
+
+PinnedAllocator& pinned_allocator() {
+  static auto& allocator = *new PinnedAllocator();  // tensors may outlive main
+  return allocator;
+}
+
 struct CUDAHooks : at::CUDAHooksInterface {
   explicit CUDAHooks(at::CUDAHooksArgs) {}
   void init() const override {}
@@ -33,7 +70,8 @@ struct CUDAHooks : at::CUDAHooksInterface {
   bool hasPrimaryContext(at::DeviceIndex) const override { return true; }
   at::DeviceIndex deviceCount() const override { return kNumDevices; }
   at::DeviceIndex getCurrentDevice() const override { return current; }
-  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
+  bool isPinnedPtr(const void* data) const override { return pinned_allocator().has(data); }
   const at::Generator& getDefaultGenerator(at::DeviceIndex index) const override {
     static const at::Generator generators[kNumDevices] = {at::detail::createCPUGenerator(1),
                                                           at::detail::createCPUGenerator(2)};
@@ -88,7 +126,7 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const vo
     found =
         storages.emplace(key, c10::Storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(data)))
             .first;
-    // The way back, for results that must become tensors of the fake device.
+    // Maps the alias back to the original, for results that must become tensors of the fake device.
     storages.emplace(found->second.unsafeGetStorageImpl(), tensor.storage());
   }
   const auto backend = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
@@ -184,8 +222,8 @@ constexpr yoke::dist::Plug kPlug = {
     .make_backend = nullptr,
 };
 
-// Runs after libyoke_dist's constructor, which loads a real plug if there is one. In that case nothing is registered
-// here, so that a build can still ask the program for its list of tests.
+// Runs after libyoke_dist's constructor, which loads a real plug if there is one. In that case this function
+// registers nothing, because two registrations are an error, and the build must be able to list the program's tests.
 __attribute__((constructor)) void register_host_gpus() {
   if (yoke::dist::loaded_plug() != nullptr) return;
   at::CUDAHooksRegistry()->Register("CUDAHooks",
@@ -194,7 +232,8 @@ __attribute__((constructor)) void register_host_gpus() {
 
   static torch::Library all(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
-  // CUDA's kernel of this operator is the one for all devices, which needs a part of CUDA that is not here.
+  // copy_ has one kernel for all devices, which would be used instead of the fallback above, and which needs a part of
+  // CUDA that is not here.
   static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   aten.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 

@@ -40,7 +40,7 @@ int store(Answer answer, Number* out) {
   return answer.status;
 }
 
-/// NVML's structure, with a bus address in its three forms; the ids of the chip are 0.
+/// Returns NVML's structure with the three forms of a bus id: numbers, short text and long text. Ids of the chip are 0.
 PciInfo pci_info(const std::string& bus_id);
 
 /// Stores `text` as the C interface returns it. Returns INSUFFICIENT_SIZE if it does not fit.
@@ -50,7 +50,7 @@ int store_text(const Json& text, char* out, Size length);
 /// if `text` has a different form.
 std::string full_bus_id(const std::string& text);
 
-/// Adds `count` to the calls of nvmlInit minus those of nvmlShutdown.
+/// Adds `count` to the number of users, which is the number of nvmlInit calls minus that of nvmlShutdown calls.
 void add_user(int count);
 bool is_initialised();
 

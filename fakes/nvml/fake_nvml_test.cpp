@@ -512,7 +512,7 @@ TEST_F(FakeNvml, TheSampleStatesLoad) {
       state.erase("init");
     }
     state["driver_version"] =
-        "marker." + std::to_string(++num_states);  // after a wrong file, the previous state would stay
+        "marker." + std::to_string(++num_states);  // if a file is refused, the previous state stays
     start(state);
     std::array<char, 80> version{};
     EXPECT_EQ(nvml_.call("nvmlSystemGetDriverVersion", version.data(), Size{80}), kSuccess);

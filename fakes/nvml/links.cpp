@@ -75,7 +75,7 @@ int on_link(const char* function, Handle handle, Size link, auto body) {
   });
 }
 
-/// "0-31,64" as bits, 64 to a word.
+/// Stores a list such as "0-31,64" as a bit mask in words of 64 bits.
 int store_bits(const Json& list, Size num_words, unsigned long* words) {
   if (num_words == 0 || words == nullptr) return kInvalidArgument;
   if (!list.is_string()) return kNotSupported;

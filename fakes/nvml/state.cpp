@@ -52,7 +52,8 @@ constexpr StatusName kStatusNames[] = {
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-/// A misspelt field would silently leave the default in place, and the test that uses it would test nothing.
+/// Refuses unknown names. A misspelt field would silently leave the default in place, and the test that uses it would
+/// test nothing.
 void check_names(const Json& given, const Json& known, const std::string& where) {
   if (!given.is_object() || !known.is_object() || known.empty()) return;
   for (const auto& [name, value] : given.items()) {
@@ -86,7 +87,7 @@ void check_device(const Json& device, const std::string& where) {
 
 Json object_or_empty(const Json& value) { return value.is_object() ? value : Json::object(); }
 
-/// Identifies the version of the file that was read. The times in it are not enough, because they are too coarse if
+/// Identifies the version of the file that was read. The times alone are not enough, because they are too coarse if
 /// writes follow each other quickly.
 using Stamp = std::tuple<dev_t, ino_t, off_t, time_t, long, time_t, long>;
 
@@ -109,7 +110,7 @@ class File {
     if (const char* path = std::getenv("YOKE_FAKE_NVML"); path_.empty() && path != nullptr) path_ = path;
     const auto moment = std::chrono::steady_clock::now();
     if (path_.empty() || (state_ != nullptr && moment < next_look_)) return state_;
-    next_look_ = moment + std::chrono::milliseconds(1);  // not each time: stat() takes longer than the rest
+    next_look_ = moment + std::chrono::milliseconds(1);  // not at each call: stat() takes longer than the rest of it
     look();
     return state_;
   }

@@ -32,11 +32,11 @@ std::shared_ptr<const State> current_state();
 /// Parses the text of a state file modified at `modified_at`. Throws a std::exception that says what is wrong.
 State parse_state(const std::string& text, double modified_at);
 
-/// The present meaning of `value`: a number or boolean is itself; a list is its entry for the present time; {"start",
-/// "per_second"} is a number that grows; a name is an error ("lost"); null or a missing value is "not supported".
+/// Returns what `value` means now: a number or boolean is itself; a list is its entry for the present time; {"start",
+/// "per_second"} is a number that grows; a name such as "lost" is an error; null or a missing value is "not supported".
 Answer resolve(const State& state, const Json& value);
 
-/// The member `name` of `object`, or the member `member` of that one; null if there is none.
+/// The member `name` of `object`, or the member `inner` of that member; null if there is none.
 const Json& member(const Json& object, const char* name);
 const Json& member(const Json& object, const char* name, const char* inner);
 

@@ -28,8 +28,6 @@ using namespace yoke;
 
 /// Settings that the command line cannot change. They were found by a search; see README.md.
 struct Preset {
-  /// The number of samples per step of all ranks together, so that the accuracy does not depend on the number of ranks.
-  int64_t global_batch = 256;
   double max_lr = 0.2;
   double momentum = 0.9;
   double weight_decay = 5e-4;
@@ -77,7 +75,7 @@ void train_network(Options options) {
   const bool auto_bfloat16 = options.precision == "auto" && train::has_fast_bfloat16(world.device());
   if (options.precision == "auto") options.precision = auto_bfloat16 ? "bf16" : "fp32";
   const Preset preset;
-  const int64_t batch_size = std::max<int64_t>(1, (preset.global_batch + world.size() / 2) / world.size());
+  const int64_t batch_size = std::max<int64_t>(1, (options.batch_size + world.size() / 2) / world.size());
   int64_t samples_per_step = batch_size * world.size();
   run.fix("epochs", options.num_epochs, options.given.contains("--epochs"));
   run.fix("seed", options.seed, options.given.contains("--seed"));

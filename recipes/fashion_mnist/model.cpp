@@ -12,7 +12,7 @@ nn::Conv2d conv3x3(int64_t in, int64_t out) { return nn::Conv2d(nn::Conv2dOption
 
 }  // namespace
 
-Network::Network() {  // one statement per layer, as the order of construction is the order of random numbers
+Network::Network() {  // one statement per layer, so that layers draw random numbers in this order
   conv1_ = register_module("conv1", conv3x3(1, 16));
   norm1_ = register_module("norm1", nn::BatchNorm2d(16));
   conv2_ = register_module("conv2", conv3x3(16, 48));
@@ -33,8 +33,8 @@ at::Tensor Network::forward(const at::Tensor& x) {
 void to_channels_last(nn::Module& module) {
   for (auto& parameter : module.parameters()) {
     if (parameter.dim() != 4) continue;
-    // Not contiguous(ChannelsLast): with one input channel, it takes any layout for channels_last and changes nothing.
-    // Gradients are in channels_last, so their layout would not match that of the buckets.
+    // contiguous(ChannelsLast) would change nothing if there is one input channel, because it then takes any layout for
+    // channels_last. The gradients, which are in channels_last, would not match the layout of the buckets.
     const auto options = parameter.options().memory_format(at::MemoryFormat::ChannelsLast);
     parameter.set_data(at::empty(parameter.sizes(), options).copy_(parameter.detach()));
   }

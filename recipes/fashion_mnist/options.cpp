@@ -18,6 +18,9 @@ Options parse(int argc, char** argv) {
   app.add_option("--epochs", options.num_epochs, "Number of passes over all samples")
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
       ->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "Samples of a step, of all ranks together")
+      ->check(CLI::Range(int64_t{1}, int64_t{60'000}))
+      ->capture_default_str();
   app.add_option("--seed", options.seed, "Seed of the initial weights and of the order of samples")
       ->capture_default_str();
   app.add_flag("--resume", options.resume, "Continue from the newest checkpoint of the run folder");

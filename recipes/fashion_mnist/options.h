@@ -9,6 +9,8 @@ namespace fashion_mnist {
 
 struct Options {
   int64_t num_epochs = 5;
+  /// Of all ranks together, so that the accuracy does not depend on the number of ranks.
+  int64_t batch_size = 256;
   uint64_t seed = 0;
   bool resume = false;
   std::string out;

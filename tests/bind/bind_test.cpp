@@ -139,7 +139,7 @@ TEST(Bind, ChosenDevices) {
   EXPECT_THAT(dgx.out, HasSubstr("0000:bd:00.0  5     80-95,208-223"));
 }
 
-// The affinity mask of the process and variables that choose GPUs have an effect.
+// `yoke bind` follows the affinity mask of the process and the variables that choose GPUs.
 TEST(Bind, ThisMachine) {
   const auto all = Json::parse(bind({"-n", "1", "--json"}).out);
   cpu_set_t mask;

@@ -1,4 +1,4 @@
-// `yoke curve`: what a user sees of runs, in the terminal and in files.
+// Tests what `yoke curve` shows of runs, in the terminal and in files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ struct Runs {
     }
     folder.write("runs/" + name + "/steps.jsonl", text);
   }
-  /// The exit status of a Python program with access to the folder.
+  /// Runs a Python program in the folder, and returns its exit status.
   int python(const std::string& program) const {
     const auto result = run({.argv = {"python3", "-c", program}, .folder = folder.path()});
     EXPECT_THAT(result.err, IsEmpty());

@@ -1,5 +1,5 @@
-// Compares yoke field by field with gpustat and nvitop on the same driver. record-monitors recorded the values of these
-// two in tests/reference/monitors; with YOKE_PEER_MONITORS=/path/of/python they are run again.
+// Compares yoke field by field with gpustat and nvitop on the same driver. Their values were recorded in
+// tests/reference/monitors by the script record-monitors; with YOKE_PEER_MONITORS=/path/of/python they are run again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -102,7 +102,7 @@ std::vector<Pair> against_nvitop(const Json& ours, const Json& theirs) {
   return pairs;
 }
 
-/// Device memory in `unit` bytes by PID, on a GPU and its MIG instances.
+/// Maps each PID to its device memory in units of 2^`shift` bytes.
 std::map<int64_t, Json> memory_by_pid(const Json& processes, const char* key, int shift) {
   std::map<int64_t, Json> result;
   for (const auto& process : processes) {
@@ -147,7 +147,7 @@ TEST_P(Peers, ShowTheSameNumbers) {
       if (!ours[i]["instances"].empty()) continue;
       const auto all = memory_by_pid(ours[i]["processes"], "memory_bytes", 20);
       for (const auto& [pid, memory] : memory_by_pid(gpus[i]["processes"], "gpu_memory_usage", 0)) {
-        if (pid != 1) continue;  // "parent" in the state means the program that calls NVML
+        if (pid != 1) continue;  // the others end or differ from run to run ("parent")
         ASSERT_TRUE(all.contains(pid)) << pid;
         EXPECT_EQ(all.at(pid), memory) << pid;
         ++num_compared;

@@ -121,7 +121,7 @@ TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {
   }
 }
 
-// Gloo throws on its own thread, where the exception cannot be caught.
+// Gloo throws on its own thread, where yoke cannot catch the exception; the process must still end with a message.
 TEST(Dist, CollectivesOfOtherSizesAreSaidToDiffer) {
   const auto result = run({.argv = under_yoke({"mismatch"})});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kFailedPrecondition)) << result.err;
@@ -185,7 +185,8 @@ TEST(Dist, RanksOfMpirunMeet) {
   EXPECT_THAT(result.out, HasSubstr("rank 1 of 2 local 1 sum 3\n"));
 }
 
-// Two nodes of a real Slurm, both on this host: their names do not resolve here, so MASTER_ADDR is set as a user would.
+// Two nodes of a real Slurm, both on this host: their names do not resolve here, so the test sets MASTER_ADDR, as a
+// user would.
 TEST(Dist, RanksOfSrunMeet) {
   for (const bool several_nodes : {false, true}) {
     test::CommandOptions options{.argv = {YOKE_WITH_SLURM, "2", "srun", several_nodes ? "-N2" : "-N1", "-n2",

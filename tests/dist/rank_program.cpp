@@ -48,7 +48,8 @@ void fail(std::string_view how) {
   while (true) pause();
 }
 
-/// With `hanging`, the ranks communicate only by should_stop().
+/// Makes steps until should_stop(). If `hanging` is a rank, that rank hangs, and the ranks communicate only by
+/// should_stop().
 void step_until_told(yoke::dist::World& world, int64_t hanging) {
   int64_t step = 0;
   while (!world.should_stop()) {

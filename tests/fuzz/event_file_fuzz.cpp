@@ -1,4 +1,5 @@
-// Reads any bytes as an event file: there is no error, and the values are the same for pieces of any size.
+// Reads any bytes as an event file: there is no error, and the values do not depend on the size of the pieces in which
+// the file is read.
 #include <bit>
 #include <cstdlib>
 #include <cstring>

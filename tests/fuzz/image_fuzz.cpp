@@ -1,5 +1,5 @@
-// Any bytes as a JPEG or PNG image: refused with an Error, or a crop of it is decoded and resized. The last two bytes
-// choose the crop and the size.
+// Reads any bytes as a JPEG or PNG image: it is refused with an Error, or a crop of it is decoded and resized. The last
+// two bytes choose the crop and the size.
 #include <cstdlib>
 #include <optional>
 
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   if (size < 2) return 0;
   size -= 2;
   const unsigned char kind = data[size], seed = data[size + 1];
-  // A copy of this very size: what is read beyond it is noticed.
+  // A copy of exactly this size, so that a read beyond its end is detected.
   const std::vector<std::byte> file(reinterpret_cast<const std::byte*>(data),
                                     reinterpret_cast<const std::byte*>(data) + size);
   constexpr int64_t kMaxPixels = 1 << 16;

@@ -58,8 +58,8 @@ void check_origin(const Origin& origin) {
   read_json(nlohmann::ordered_json::parse(json.dump()), back);
   auto again = nlohmann::ordered_json::object();
   write_json(back, again);
-  // Texts are cut at a number of bytes. Replacing invalid UTF-8 makes a text longer, so its cut can be at a different
-  // place.
+  // Texts are cut at a number of bytes. Replacing invalid UTF-8 makes a text longer, so the label may be cut at a
+  // different place after the first reading.
   json.erase("label");
   again.erase("label");
   check(json == again, "a recording says the same");

@@ -23,7 +23,7 @@ Json sharded();      ///< Training with FullyShardedDataParallel must equal trai
 Json loader(c10::Device device);
 /// Prints losses and weights of each optimizer, to compare with those of peer.py.
 Json trajectories(c10::Device device);
-Json scaled(c10::Device device);  ///< The same in float16 with a GradScaler and overflows.
+Json scaled(c10::Device device);  ///< As trajectories(), in float16 with a GradScaler and overflows.
 /// A checkpoint saved on the GPU must load on the CPU, and the reverse.
 Json checkpoint(c10::Device device, const std::string& folder);
 /// Measures a training step in milliseconds.

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-LIMIT_S = 560  # of ten minutes
+LIMIT_S = 560  # the documentation promises less than ten minutes
 
 
 class Failure(Exception):
@@ -70,7 +70,7 @@ class Machine:
         return int(done.stdout) if done.returncode == 0 else 0
 
     def environment(self, stand_in, more):
-        """stand_in, used without a GPU: "driver" (a driver and a plug without a GPU), "host" or "cpu" (no plug)."""
+        """stand_in replaces a missing GPU: "driver" (a fake driver and plug), "host" (fake GPUs) or "cpu" (no plug)."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("YOKE_")}
         if not self.has_card:
             environment["LD_LIBRARY_PATH"] = str(HERE / "fakes")

@@ -1,8 +1,10 @@
-"""Does the same as tests/gpu/training.cpp with Python's torch: the same networks, optimizers and steps. One line of JSON.
+"""Does the same as tests/gpu/training.cpp with Python's torch: the same networks, optimizers and steps. Prints one line
+of JSON.
 
     peer.py trajectories|scaled [--device cpu|cuda]
     peer.py steps MODEL STEPS [--device cpu|cuda] [--compile]
-    peer.py record                    runs trajectories and scaled on the CPU: reference.json, for a Python without torch
+    peer.py record                    runs trajectories and scaled on the CPU; its output is reference.json, which is
+                                      used where Python has no torch
 """
 import argparse
 import json

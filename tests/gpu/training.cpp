@@ -108,7 +108,7 @@ Json loader(c10::Device device) {
     if (has_streams && epoch >= 2) {
       side.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
     }
-    // Compared late, so that a buffer that was reused too early is detected.
+    // The batches are compared after the epoch, so that a buffer that was reused too early is detected.
     std::vector<std::pair<Tensor, Tensor>> kept;
     on_cpu.epoch(epoch);
     for (const auto& batch : there.epoch(epoch)) {

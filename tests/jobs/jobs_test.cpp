@@ -114,14 +114,15 @@ bool has_open(pid_t pid, const std::string& what) {
   return false;
 }
 
-// If a different process kept the socket, its name would outlive the launcher, and nothing would answer.
+// If a different process kept the socket open, its name would outlive the launcher, and clients would get no answer.
 TEST(Jobs, TheLauncherAloneHoldsTheSocket) {
   auto job = RunningJob({"-n", "2", "--max-restarts", "1", "--", "sh", "-c",
                          "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 7; echo ready; exec sleep 1000"});
   ASSERT_TRUE(job.is_ready(2));
   const auto guardian = guardian_of(job.pid());
   ASSERT_TRUE(guardian);
-  // The kernel's list is read in pieces, and jobs of other tests start and end meanwhile.
+  // The kernel's list of sockets is read in pieces. Jobs of other tests change it meanwhile, so one reading may miss an
+  // entry.
   std::string listener;
   EXPECT_TRUE(wait_until([&] {
     listener = listener_of(job.pid());

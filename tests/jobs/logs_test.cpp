@@ -109,7 +109,7 @@ TEST(Logs, ManyLinesReachWhoFollows) {
   Command logs(yoke({"logs", job.name(), "-f"}));
   ASSERT_TRUE(logs.wait_for_output("ready"));
   folder.write("go", "");
-  EXPECT_TRUE(job.wait_until([&] {  // both outputs are read, because a launcher waits for its reader
+  EXPECT_TRUE(job.wait_until([&] {  // a launcher blocks if its output is not read, so both are read
     logs.wait_until([] { return false; }, milliseconds(1));
     return std::count(logs.out().begin(), logs.out().end(), '\n') >= 6002;
   }));

@@ -26,7 +26,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 using Clock = std::chrono::steady_clock;
-constexpr seconds kLessThanTheHang{15};  ///< Of the driver of the state "hung", which takes 20 s.
+constexpr seconds kLessThanTheHang{15};  ///< In the state "hung", the driver answers after 20 s.
 
 /// A client that sends its request and does not wait for the response.
 class Client {

@@ -1,4 +1,4 @@
-// `yoke run --nnodes`, started on each of four hosts in network namespaces.
+// Tests `yoke run --nnodes`, started on each of four hosts in network namespaces.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
@@ -135,7 +135,7 @@ TEST_F(ByHand, ACutNodeOfAnElasticJobComesBack) {
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
   EXPECT_TRUE(wait_for(nodes, [&] { return nodes[2]->err().find("joining the job again") != std::string::npos; }));
   network_->mend(2);
-  // The node gets no message until the next start, so the test gives it time to join.
+  // Until the next start, nothing shows that the node has joined, so the test waits for its connection.
   ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(2) > 0; })) << all_errors(nodes);
   make_file("fail-1");
   ASSERT_TRUE(restart_until(*nodes[0], 2, 4)) << all_errors(nodes);
@@ -205,7 +205,8 @@ TEST_F(ByHand, AWaitingNodeWithoutItsGuardianIsMissedByNobody) {
   EXPECT_EQ(nodes[0]->wait().exit_code, 0) << nodes[0]->err();
 }
 
-/// A rank notices the loss of a peer before the heartbeat does. This loss does not count for --max-restarts either.
+/// A rank fails because it has lost a peer, before the heartbeat reports the lost node. This failure does not count for
+/// --max-restarts.
 TEST_F(ByHand, ALostNodeIsNoFailureThoughARankNoticesFirst) {
   const auto nodes = join_all(shell({"--heartbeat-timeout", kSilence}, script()), "2:4");
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
@@ -298,7 +299,8 @@ TEST_F(ByHand, ATakenNodeRankIsRefused) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
 }
 
-/// Older TCPStores hang up, and so do other servers that expect the client to send first.
+/// Older TCPStores close the connection when they get the greeting of a node, and so do other servers that do not know
+/// it.
 TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
   const auto other = std::make_unique<Command>(
       options(network_->on(0, {"python3", "-c",
@@ -387,8 +389,8 @@ TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
   EXPECT_THAT(node->out(), HasSubstr("1/2"));
 }
 
-/// Kills launchers, guardians and ranks of a job that restarts all the time, at random moments. The launchers that are
-/// left must end on request, and no process of the job may remain.
+/// A job restarts all the time, and at random moments the test kills its launchers, guardians and ranks. The launchers
+/// that are left must end on request, and no process of the job may remain.
 TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 500 : 6;
   std::mt19937 random(std::random_device{}());

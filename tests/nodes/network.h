@@ -35,7 +35,7 @@ class Network {
   void cut(int host);
   void mend(int host);
 
-  /// The sockets that listen on a host, without the one at port `but_not_port`.
+  /// The TCP sockets that listen on a host, one line of ss(8) each.
   std::vector<std::string> listening(int host) const;
 
  private:

@@ -181,7 +181,7 @@ TEST_F(Ssh, ANodeThatIsLostWhileTheJobBeginsIsMissed) {
       "--ssh",    network_->ssh()};
   for (const auto& word : shell({}, script())) argv.push_back(word);
   Command command(options(network_->on(Network::kOutside, argv)));
-  // Two nodes have joined when the last call ends, and the head then waits for the port of the first one.
+  // Two nodes have joined when last_call_timeout is over, and the head then waits for the port of the first node.
   const auto is_there = [&](int host) {
     const auto agent = agent_of(host);
     return agent && guardian_of(*agent);

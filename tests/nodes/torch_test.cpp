@@ -65,7 +65,7 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
   const auto nodes = join_all(shell({}, script()));
   ASSERT_TRUE(wait_until([&] { return runs(0, 4); }));
   std::optional<pid_t> store;
-  const auto find_store = [&] {  // ranks do not wait for this file
+  const auto find_store = [&] {  // the ranks are scripts, which do not wait for the store
     for (const auto pid : processes_with_tag(tag_)) {
       std::error_code error;
       const auto exe = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);

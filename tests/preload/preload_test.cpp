@@ -52,7 +52,7 @@ struct Rank {
   UniqueFd out;
 };
 
-/// Starts the rank by `preload`, or by exec.
+/// Starts the rank by a fork in `preload`, or by exec if `preload` is null.
 Rank start(Preload* preload, const RankPlan& plan) {
   auto out = make_pipe();
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -70,7 +70,7 @@ Json facts_of(const Rank& rank) {
   return Json::accept(line) ? Json::parse(line) : Json();
 }
 
-/// 128+signal for a signal.
+/// Waits for the process. Returns its exit code, or 128+signal if a signal ended it.
 int end_of(pid_t pid) {
   int status = 0;
   EXPECT_EQ(waitpid(pid, &status, 0), pid);
@@ -116,7 +116,7 @@ TEST_F(PreloadedRanks, AreWhatExecMakes) {
 }
 
 TEST_F(PreloadedRanks, ArriveWithDescriptorsThatCross) {
-  // The numbers are in descending order, so that moving one descriptor to its number in the rank may hit the other.
+  // The numbers are in descending order, so that moving one descriptor to its number in the rank may close the other.
   auto first = make_pipe(), second = make_pipe();
   auto plan = plan_of(0, {YOKE_PRELOAD_PROGRAM});
   plan.inherited_fds = {second.write_end.value(), first.write_end.value()};

@@ -25,7 +25,7 @@ class GpuUser {
   explicit GpuUser(std::vector<std::string> argv = {"sleep", "1000"})
       : GpuUser(CommandOptions{.argv = std::move(argv)}) {}
 
-  /// Starts a shell that runs `script`, and waits until it prints "ready".
+  /// The options for a shell that runs `script`. wait_until_ready() waits until the script has printed "ready".
   static CommandOptions shell(const std::string& script) { return {.argv = {"sh", "-c", script}}; }
   bool wait_until_ready() { return command_.wait_for_output("ready"); }
 

@@ -1,4 +1,4 @@
-// Tests `yoke kill` with real processes of the test on the GPUs of a fake driver.
+// Tests `yoke kill`: the test starts real processes, and a fake driver reports them as users of its GPUs.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -249,6 +249,43 @@ TEST(Optimizer, IsNotChargedWithItsClosure) {
   EXPECT_EQ(named(judge({trace_with("autograd::engine::evaluate_function: AddmmBackward0")})), "none");
 }
 
+// Programs on one device often keep their DistributedDataParallel.
+TEST(Ranks, OneAloneDoesNotCommunicate) {
+  for (const bool has_device : {true, false}) {
+    auto trace = simulate({.num_ranks = 2, .has_device = has_device, .collective_us = 9'000}).traces[0];
+    ASSERT_EQ(named(judge({trace})), "communication");
+    const std::string two = "\"world_size\": 2";
+    trace.replace(trace.find(two), two.size(), "\"world_size\": 1");
+    const auto report = judge({trace});
+    EXPECT_THAT(causes_of(report), Not(HasSubstr("communication"))) << has_device;
+    EXPECT_THAT(causes_of(report), Not(HasSubstr("skew"))) << has_device;
+    EXPECT_EQ(report.ranks[0].communicating_percent, 0) << has_device;
+  }
+}
+
+// The call of a collective is an operation too. Preempted in it, a rank neither computes nor idles.
+TEST(Ranks, TheCallOfACollectiveCountsOnce) {
+  std::string events;
+  const auto add = [&](const char* category, const char* name, int track, int64_t start_us, int64_t length_us) {
+    events += fmt::format(R"({}{{"ph": "X", "cat": "{}", "name": "{}", "pid": 1, "tid": {}, "ts": {}, "dur": {}}})",
+                          events.empty() ? "" : ",\n", category, name, track, start_us, length_us);
+  };
+  for (int64_t step = 0; step < 4; ++step) {
+    const int64_t begin = step * 100'000;
+    add("user_annotation", ("ProfilerStep#" + std::to_string(step)).c_str(), 1, begin, 100'000);
+    add("cpu_op", "aten::addmm", 1, begin + 1'000, 30'000);
+    add("cpu_op", "c10d::allreduce_", 1, begin + 31'000, 60'000);
+    add("user_annotation", "gloo:all_reduce", 2, begin + 90'000, 30);
+  }
+  const auto report = judge({"{\"traceEvents\": [" + events + "]}"});
+  EXPECT_EQ(named(report), "communication");
+  EXPECT_THAT(report.evidence, testing::Contains(HasSubstr("is c10d::allreduce_")));
+  const auto& rank = report.ranks[0];
+  EXPECT_NEAR(rank.computing_percent, 30, 1);
+  EXPECT_NEAR(rank.communicating_percent, 60, 1.5);
+  EXPECT_LE(rank.computing_percent + rank.communicating_percent + rank.unexplained_percent, 100.01);
+}
+
 TEST(Skew, NamesTheSlowRankAndWhatItDoes) {
   const auto report = judge(simulate({.num_ranks = 4, .has_device = false, .late_us = 20'000}).traces);
   ASSERT_TRUE(report.straggler);

@@ -49,7 +49,7 @@ TEST(Ending, SignalsAre128AndTheirNumber) {
 
 // A rank can stop its guardian by SIGSTOP.
 TEST(Ending, AStoppedGuardianEndsTheRanksToo) {
-  const TemporaryFolder folder;  // for files by which rank 0 waits until all ranks have started
+  const TemporaryFolder folder;  // for files that tell rank 0 that all ranks have started
   const auto script = fmt::format(
       "echo guardian $PPID; touch {0}/$RANK; until [ -e {0}/$((WORLD_SIZE - 1)) ]; do sleep 0.01; done; "
       "[ $RANK = 0 ] && kill -STOP $PPID; echo ready; exec sleep 60",

@@ -65,7 +65,7 @@ TEST(ErrorFile, NeedsNoUsableTmpdir) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path("relative")), {}), 1) << "nothing is left there";
 }
 
-/// Runs `options` after the mounts of `mounts`; nullopt: this machine does not allow mounts.
+/// Runs `options` after the mount commands `mounts`; nullopt: this machine does not allow mounts.
 std::optional<Result> run_with(const std::string& mounts, CommandOptions options) {
   options.argv.insert(options.argv.begin(), {"unshare", "-rm", "sh", "-c", mounts + " || exit 77; exec \"$@\"", "sh"});
   auto result = run(options);

@@ -24,7 +24,7 @@ Result yoke_with_columns(std::vector<std::string> words, const std::string& colu
   return run({.argv = std::move(words), .environment = {{"COLUMNS", columns}}});
 }
 
-/// "--bind" -> "auto|none|...", the value in the man page; empty for a flag.
+/// Maps each option to its value in the man page, such as "--bind" to "auto|none|..."; a flag has an empty value.
 std::map<std::string, std::string> values_in_man_page(const std::string& command) {
   const auto page = std::regex_replace(yoke_with_columns({"man", command}).out, std::regex(R"(\\-)"), "-");
   const std::regex entry(R"(^(?:\\fB\S+\\fR, )*\\fB(--?\S+)\\fR(?: \\fI(.*)\\fR)?$)");

@@ -58,7 +58,8 @@ TEST(Orphans, NoneWhenTheGuardianIsKilled) {
   job.expect_nothing_left();
 }
 
-// A shell's background job is a child of the yoke that the shell becomes.
+// If a shell starts a background job and then becomes yoke by exec, the background job is a child of yoke. It must not
+// be ended.
 TEST(Orphans, ProcessesOfBeforeAreNotOurs) {
   auto options = yoke_run({"-n", "2", "--", kRank, "tree"});
   options.argv.insert(options.argv.begin(), {"sh", "-c", "sleep 60 >&- 2>&- & echo before=$!.; exec \"$@\"", "sh"});

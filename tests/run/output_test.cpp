@@ -147,7 +147,7 @@ TEST(Output, AReaderThatDoesNotReadDoesNotBlockSignals) {
   };
   full();
   command.signal(SIGTERM);
-  // The launcher may wait a moment for its reader, which never reads.
+  // The reader never reads, so the launcher waits for it only a moment.
   ASSERT_TRUE(wait_until([&] { return !guardian_of(command.pid()).has_value(); }));
   EXPECT_EQ(command.wait().exit_code, 143);
 }

@@ -66,7 +66,7 @@ TEST(Restart, ASignalEndsTheJobAndNotTheAttempt) {
   EXPECT_EQ(result.out.size(), 14U) << result.out;
 }
 
-/// The signal is sent while the ranks of a failed attempt are ended.
+/// The signal arrives while the launcher ends the ranks of a failed attempt.
 TEST(Restart, ASignalAfterAFailureEndsTheJobWithItsStatus) {
   const TemporaryFolder folder;
   auto options = yoke_run({"-n", "2", "--max-restarts", "9", "--", "sh", "-c",
@@ -99,9 +99,8 @@ TEST(Restart, ASignalAtAnyMomentEndsTheJobWithItsStatus) {
   }
 }
 
-// At a random moment, kills a process of a job that restarts all the time: the launcher, its guardian or a
-// rank.
-// No process remains, even if the signal came between two attempts.
+// At a random moment, kills a process of a job that restarts all the time: the launcher, its guardian or a rank. No
+// process remains, even if the signal came between two attempts.
 TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 10'000 : 30;
   std::mt19937 random(std::random_device{}());

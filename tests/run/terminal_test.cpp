@@ -74,8 +74,8 @@ constexpr const char* kCountInterrupts =
     "echo $$ > $F/pid-$RANK\n"
     "until [ -e $F/go ]; do sleep 0.05; done";
 
-/// The ranks only wait. (A shell that starts a program may be stopped in the middle of a vfork, and is then in state
-/// D.)
+/// The ranks only wait; they start no programs. Otherwise a shell could be stopped in the middle of a vfork, and be in
+/// state D instead of T.
 constexpr const char* kWait = "echo $$ > $F/pid-$RANK; exec sleep 1000";
 
 // Job control.
@@ -304,7 +304,7 @@ TEST_F(Terminal, TheStatusLineIsForTheForeground) {
 
   shell_.forget();
   shell_.run("bg");
-  ASSERT_TRUE(show_ticks(25)) << shell_.out();  // the job takes over two seconds, and the line is drawn every second
+  ASSERT_TRUE(show_ticks(25)) << shell_.out();  // over two seconds; the line is usually drawn every second
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kStatus)));
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kClearLine)));
 
@@ -326,7 +326,7 @@ TEST_F(Terminal, NothingIsPaintedBesideTheReaderOfAPipe) {
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kStatus)));
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kClearLine)));
 
-  // A regular file does not have a reader that could write to the terminal.
+  // If the output goes to a file, no other program writes to the terminal, so the launcher may show the bar.
   shell_.forget();
   shell_.run(yoke_run("-n 2", bar_and_time) + " > " + folder_.path("log") + "; echo over-$((6 * 7))");
   ASSERT_TRUE(shell_.shows("over-42")) << shell_.out();

@@ -25,8 +25,8 @@ struct CommandOptions {
   std::string input = {};                                             ///< Standard input; empty: /dev/null.
   std::optional<int> input_fd = {};                                   ///< Standard input instead of `input`.
   std::string folder = {};                                            ///< The working directory; empty: the test's own.
-  /// Standard output and error are a pseudo-terminal, which controls a new session of the command. out() has the output
-  /// of both. TERM is xterm unless `environment` sets it.
+  /// Standard output and error are a pseudo-terminal, the controlling terminal of the command's new session. out() has
+  /// the output of both. TERM is xterm unless `environment` sets it.
   bool on_terminal = false;
   bool join_outputs = false;                ///< Standard error goes to standard output, as by 2>&1.
   bool leave_unread = false;                ///< The output is not read until wait().

@@ -86,7 +86,7 @@ TEST_F(TopEnding, WhenWhatStartedItIsKilled) {
   const Tmux tmux({.environment = machine_.environment(), .command = yoke_top()});
   ASSERT_TRUE(tmux.shows("A100-SXM4-80GB"));
   const auto processes = processes_of(tmux);
-  if (processes.command == processes.page) return;  // no output in between
+  if (processes.command == processes.page) return;  // no process stands between the shell and the page
   kill(processes.command, SIGKILL);
   EXPECT_TRUE(wait_until([&] { return kill(processes.page, 0) != 0; })) << "nobody would end it";
   EXPECT_TRUE(tmux.no_longer_shows("A100-SXM4-80GB"));

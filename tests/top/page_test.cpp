@@ -195,7 +195,7 @@ TEST_F(TopPage, SixteenDevicesAndAHundredProcessesIn80Columns) {
   ASSERT_EQ(lines.size(), 24u) << "nothing was wrapped";
   for (int i = 0; i < 16; ++i) {
     EXPECT_THAT(lines[static_cast<size_t>(3 + i)], testing::StartsWith(fmt::format(" {:>3} A100-SXM4-80GB", i)));
-    EXPECT_THAT(lines[static_cast<size_t>(3 + i)], HasSubstr("/400W "));  // and users
+    EXPECT_THAT(lines[static_cast<size_t>(3 + i)], HasSubstr("/400W "));  // the column of users follows
   }
   tmux.press({"End"});
   EXPECT_TRUE(tmux.shows(fmt::format("{:>7} ", processes[15].pid()))) << "the last one of device 15\n" << tmux.text();

@@ -1,4 +1,5 @@
-"""One rank, for `contract`: reports its environment and arguments, prints, and ends as MODE says. Standard library only.
+"""A rank of the test `contract`: reports its environment and arguments, prints, and ends as MODE says. It needs only
+the standard library.
 
     worker.py REPORTS MODE [ARGUMENT...]
 """

@@ -1,4 +1,4 @@
-// Compares 20 steps with each option of DistributedDataParallel with PyTorch's own.
+// Trains 20 steps with each option of DistributedDataParallel, and compares the results with those of PyTorch.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,15 +26,16 @@ const json& ours() {
 
 double to_double(const json& hex) { return std::strtod(hex.get<std::string>().c_str(), nullptr); }
 
-/// Kernels, and so the last bits of results, depend on the CPU model. If gradients are rounded to 8 or 11 bits, or
-/// approximated, a difference in one such bit grows.
+/// Kernels, and so the last bits of results, depend on the CPU model. Options that round gradients to 8 or 11 bits, or
+/// approximate them, amplify such differences.
 double tolerance(const std::string& name) {
   if (name == "fp16" || name == "bf16") return 1e-2;
   return name.rfind("power_sgd", 0) == 0 ? 1e-2 : 1e-4;
 }
 
-/// The rank whose recorded tensor a tensor of `rank` must equal. PyTorch copies rank 0's buffers before each forward,
-/// so the other ranks keep the buffers of their own last forward. Here all ranks end a step with rank 0's buffers.
+/// Returns the rank whose recorded tensor must equal that of `rank`. PyTorch copies rank 0's buffers before each
+/// forward, so the other ranks keep the buffers of their own last forward. Here all ranks end a step with rank 0's
+/// buffers.
 size_t rank_of(const std::string& tensor, size_t rank) {
   return tensor.find("running") == std::string::npos ? rank : 0;
 }

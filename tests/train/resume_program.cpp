@@ -52,8 +52,8 @@ struct Network : nn::Module {
   at::Tensor forward(const at::Tensor& x) { return head(second(first(x))); }
 };
 
-/// This is not Adam, because the gradient of a bias before a batch norm consists of rounding errors, of which Adam
-/// would make steps of full size.
+/// SGD is used instead of Adam, because the gradient of a bias before a batch norm consists of rounding errors, and
+/// Adam would scale them to steps of full size.
 const train::SgdOptions kSgd{.momentum = 0.9};
 
 train::Samples some_samples() {

@@ -110,7 +110,7 @@ TEST(Watch, GrandchildrenAndWhatWasAbandonedAreTheProgramsToo) {
       machine.report_of(machine.use() + "sh -c 'until [ -e " + machine.path("end") +
                         " ]; do sleep 0.01; done' & use $! 50; seen; touch " + machine.path("end") + "; wait");
   EXPECT_EQ(grandchild["devices"].size(), 1U) << grandchild;
-  // Its parent ends at once, and it has a session of its own.
+  // The parent of this process ends at once, and the process has its own session.
   const auto orphan =
       machine.report_of(machine.use() + "(setsid sleep 1000 & echo $! >" + machine.path("pid") + "); use $(cat " +
                         machine.path("pid") + ") 50; seen; kill $(cat " + machine.path("pid") + ")");

@@ -42,7 +42,7 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-/// The code for an errno.
+/// The code for an errno. Headers name it so: "Errors  as errno says".
 ErrorCode code_of_errno(int error_number);
 
 /// An Error for a failed system call: "WHAT: strerror(error_number)".

@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kMaxErrorFileBytes = 1 << 20;
 constexpr int kMaxErrorFileDepth = 32;
 
-/// Not nlohmann's ordered_json, which takes quadratic time for an object with many keys.
+/// nlohmann's ordered_json would take quadratic time for an object with many keys.
 using Json = nlohmann::json;
 
 /// Limits the depth: nlohmann parses any depth, but prints recursively, which may overflow the stack.

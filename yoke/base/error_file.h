@@ -1,8 +1,8 @@
 // yoke/base/error_file.h -- how a rank tells its launcher why it failed: torchrun's error.json.
 //
 // The launcher names a file in TORCHELASTIC_ERROR_FILE, and a rank that fails, in C++ or Python, writes it. The
-// launcher shows the earliest file, since the other ranks usually fail because of that rank. The format is that of
-// torch/distributed/elastic/multiprocessing/errors.
+// launcher shows the earliest file, because the first failure usually causes those of the other ranks. The format is
+// that of torch/distributed/elastic/multiprocessing/errors.
 #pragma once
 
 #include <chrono>

@@ -39,7 +39,7 @@ TEST_F(ErrorFile, IsReadAsItWasWritten) {
   EXPECT_EQ(report->time, kTime);
 }
 
-// As torch 2.11 writes it.
+// The text is in the form that torch 2.11 writes.
 TEST_F(ErrorFile, PythonsIsUnderstood) {
   const auto report = read(R"({"message": {"message": "ValueError: no", "extraInfo": {"py_callstack":
     "Traceback (most recent call last):\n  File \"a.py\"\nValueError: no\n", "timestamp": "1790000000"}}})");
@@ -152,7 +152,7 @@ TEST_F(ErrorFile, AnUncaughtExceptionIsRecorded) {
   EXPECT_EQ(report->message, "std::out_of_range: no such shard");
 }
 
-// libtorch's what() has the frames of where it was thrown: 1,845 characters in one case.
+// The what() of libtorch's exceptions contains the stack frames of the throw: 1,845 characters in one case.
 TEST_F(ErrorFile, FramesOfLibtorchAreATraceback) {
   const auto die = [&] {
     setenv("TORCHELASTIC_ERROR_FILE", path_.c_str(), 1);

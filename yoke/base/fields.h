@@ -25,7 +25,7 @@ class FieldWriter {
   std::string bytes_;
 };
 
-/// Errors  kInternal, from all functions but at_end(): the bytes are not what a FieldWriter made of such values.
+/// Errors  kInternal, from all functions but at_end(): the rest of the bytes does not begin with such a value.
 class FieldReader {
  public:
   /// `bytes` must outlive the reader.

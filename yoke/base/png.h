@@ -1,6 +1,6 @@
 // yoke/base/png.h -- images as PNG files.
 //
-// All of it is in this header, so that only those who include it link zlib.
+// All code is in this header, so that only programs that include it need to link zlib.
 #pragma once
 
 #include <zlib.h>

@@ -31,12 +31,12 @@ struct PreloadHello {
   int32_t num_threads = 0;  ///< Above 1: a thread was started too early, and the program ends instead of forking.
 };
 
-/// What the process of a rank is given beyond its program and its standard streams.
+/// The properties of a rank's process, without its program and its standard streams.
 struct RankProcess {
   std::vector<std::string> environment;  ///< "NAME=value", complete.
   std::vector<int> inherited_fds;        ///< The rank keeps these numbers.
   CpuSet cpus, memory_nodes;             ///< As in RankPlan (yoke/launch/plan/plan.h).
-  int process_group = 0;  ///< The group that the rank joins, of its parent's session; 0: it gets its own session.
+  int process_group = 0;  ///< The group, in its parent's session, that the rank joins; 0: its own session.
   rlimit file_limit{};
 
   bool operator==(const RankProcess& other) const;

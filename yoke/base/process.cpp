@@ -32,8 +32,8 @@ bool place_stream(int fd, int number) {
   return dup2(fd, number) >= 0;
 }
 
-/// glibc has no function for a fork with CLONE_PARENT. What its fork() does beyond the system call does not matter to a
-/// child that calls exec.
+/// glibc has no function for a fork with CLONE_PARENT. A child that calls exec does not need the other work of glibc's
+/// fork(), such as its handlers.
 pid_t fork_child(bool as_sibling) {
   if (!as_sibling) return fork();
   return static_cast<pid_t>(syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
@@ -108,7 +108,7 @@ pid_t spawn(const SpawnOptions& options) {
   const pid_t parent = options.as_sibling ? getppid() : getpid();
   const pid_t pid = fork_child(options.as_sibling);
   if (pid == 0) become(options, argv.data(), environment, parent);
-  // The child does this too. The caller may signal the new group at once, even before the child has run.
+  // The child calls setpgid() too, but the caller may signal the new group before the child has run.
   if (pid > 0 && options.process_group == 0) setpgid(pid, pid);
   return pid;
 }

@@ -23,8 +23,9 @@ bool is_program(const std::filesystem::path& path);
 /// The file that execvp() runs for `name`.
 ///
 /// A name with a slash is a path already and comes back unchanged, whether or not the file exists. Any other name is
-/// looked up in the folders of PATH (/bin and /usr/bin if PATH is not set); the first is_program() is taken. As in a
-/// shell, a relative folder is below the working directory, and an empty one is the working directory itself.
+/// looked up in the folders of PATH (/bin and /usr/bin if PATH is not set); the first file that is_program() accepts is
+/// taken. As in a shell, a relative folder is below the working directory, and an empty one is the working directory
+/// itself.
 /// Returns  nullopt if no folder of PATH has such a program.
 std::optional<std::filesystem::path> find_program(std::string_view name, const Environment& environment);
 
@@ -35,7 +36,7 @@ std::optional<std::filesystem::path> find_tool(std::string_view name, const Envi
 /// `words` in the form that exec functions take: pointers into `words`, followed by a null pointer.
 std::vector<char*> exec_pointers(const std::vector<std::string>& words);
 
-/// Values for a standard stream of a child in place of a descriptor of the caller.
+/// Special values for a standard stream of a child, which is otherwise a descriptor of the caller.
 inline constexpr int kInheritedStream = -1, kNullStream = -2;  // kNullStream: /dev/null
 
 enum class BlockedSignals { kAsInherited, kNone, kAll };

@@ -27,8 +27,8 @@ struct RankEnv {
   uint16_t master_port = 0;
   /// Whether the launcher serves the store; if so, every rank is a client (TORCHELASTIC_USE_AGENT_STORE).
   bool agent_serves_store = false;
-  /// Rank 0 only: a socket, inherited from `yoke run`, that is bound to master_port and does not listen yet, so that no
-  /// other process can take the port before rank 0 uses it (YOKE_MASTER_LISTEN_FD).
+  /// Rank 0 only: a socket, inherited from `yoke run`, that is bound to master_port and does not listen yet. It keeps
+  /// other processes from taking the port before rank 0 uses it (YOKE_MASTER_LISTEN_FD).
   std::optional<int> master_listen_fd;
 
   int64_t restart_count = 0;
@@ -37,7 +37,7 @@ struct RankEnv {
   std::string role = "default";  ///< torchrun's role, the same for all ranks of a job.
 };
 
-/// Uses the first of these that is there: torchrun's and yoke's variables, an srun step, Open MPI's mpirun, PMI (MPICH,
+/// Uses the first of these that exists: torchrun's and yoke's variables, an srun step, Open MPI's mpirun, PMI (MPICH,
 /// Intel MPI). Without any of them there is one rank. MASTER_ADDR and MASTER_PORT always apply if they are set;
 /// otherwise the store is at the first node of the Slurm step, and its port is derived from the job's id.
 /// Errors  kInvalidArgument with the name of the variable: it is missing, not a number, or contradicts another one.

@@ -15,7 +15,8 @@ int64_t total_of(const std::vector<int64_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), static_cast<int64_t>(between));
 }
 
-/// `widths` after shrinking either the early or the late columns, the last one first, as far as needed and possible.
+/// Returns `widths` with either the early or the late columns (Column::shrinks_late) shrunk as far as needed and
+/// possible. The last column shrinks first.
 std::vector<int64_t> shrunk(const std::vector<Column>& columns, std::vector<int64_t> widths, int64_t limit,
                             bool is_late) {
   auto excess = total_of(widths) - limit;

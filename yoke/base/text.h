@@ -20,8 +20,8 @@ inline std::vector<std::string_view> lines_of(std::string_view text) { return sp
 /// The words of a line, which spaces, tabs and carriage returns separate.
 std::vector<std::string_view> words_of(std::string_view line);
 
-/// `text` with '?' in place of what a terminal might interpret and of bytes that are not UTF-8: control characters, the
-/// first byte of escape sequences, direction overrides. Newlines and tabs become spaces.
+/// `text` with '?' in place of bytes that are not UTF-8 and of characters that a terminal might interpret: control
+/// characters, the first byte of escape sequences, direction overrides. Newlines and tabs become spaces.
 std::string printable(std::string_view text);
 
 /// Like printable(), but sequences that set colours (SGR of ECMA-48) stay; the colours are reset at the end.

@@ -51,7 +51,8 @@ nlohmann::json receive_launch(launch::Channel& channel) {
   }
 }
 
-/// The environment of the job's command. This process gets it too, because programs are looked for on its PATH.
+/// The environment of the job's command. The variables are set in this process too, because execvpe() searches the PATH
+/// of the process that calls it.
 Environment take_environment(const nlohmann::json& variables) {
   for (const auto& [name, value] : variables.items()) {
     setenv(name.c_str(), value.get_ref<const std::string&>().c_str(), 1);

@@ -1,4 +1,4 @@
-// yoke/cli/command.h -- what every command is given, and the table of all commands.
+// yoke/cli/command.h -- the context in which every command runs, and the table of all commands.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace yoke::cli {
 
 inline constexpr int kExitOk = 0;
 
-/// Where the parts of this installation, or of this build tree, lie.
+/// The paths of the parts of this installation, or of this build tree.
 struct Installation {
   std::filesystem::path executable;
   std::filesystem::path libexec;  ///< Programs `yoke-NAME`, and recipes/NAME.
@@ -57,8 +57,8 @@ struct Context {
 /// Errors  kInvalidArgument: words that are not understood; whatever the command throws.
 int run_command_line(std::vector<std::string> words, Context& context);
 
-/// Type of the positional with which the started program begins. All words from it on belong to that program, and come
-/// in Context::rest.
+/// The type name of a positional argument that names a program to start. The program's name and all words after it are
+/// passed to the program, in Context::rest.
 inline constexpr const char* kProgramArguments = "[ARG...]";
 
 /// A command. Help, completion, man pages and spelling hints are derived from the table of commands.
@@ -71,6 +71,8 @@ struct Command {
   bool is_hidden = false;  ///< Programs run it, not people: it is in no help, completion or man page.
   /// Rewrites the command's words before they are parsed; null: they are parsed as they are.
   std::vector<std::string> (*rewrite)(const std::vector<std::string>& words) = nullptr;
+  /// The word after the command's name that says what it acts on, "batch" in `yoke tune batch`; empty: there is none.
+  std::string_view object = {};
 };
 
 /// All commands, in the order of help. A name that is not in this table starts a program, if there is one: see

@@ -11,9 +11,9 @@ namespace yoke::cli {
 
 // Each function is defined in the file of its command.
 using AddCommand = void(CLI::App& cmd, Context& context);
-AddCommand add_agent, add_bind, add_curve, add_devices, add_doctor, add_jobs, add_kill, add_logs, add_metrics,
-    add_profile, add_ps, add_run, add_stack, add_stop, add_top, add_topo, add_train, add_visible, add_watch, add_new,
-    add_completion, add_complete, add_man;
+AddCommand add_agent, add_bench, add_bind, add_curve, add_devices, add_doctor, add_jobs, add_kill, add_logs,
+    add_metrics, add_profile, add_ps, add_run, add_stack, add_stop, add_top, add_topo, add_train, add_tune, add_visible,
+    add_watch, add_new, add_completion, add_complete, add_man;
 
 namespace {
 
@@ -22,6 +22,9 @@ constexpr auto kCommands = std::to_array<Command>({
      .summary = "A node of a job on another host; started by `yoke run --hosts`",
      .add = add_agent,
      .is_hidden = true},
+    {.name = "bench",
+     .summary = "Measure this machine by small exercises, and what the loader costs",
+     .add = add_bench},
     {.name = "bind", .summary = "Show which CPUs and memory each rank would get", .add = add_bind},
     {.name = "curve", .summary = "Draw the loss and other metrics of training runs", .add = add_curve},
     {.name = "devices",
@@ -33,7 +36,10 @@ constexpr auto kCommands = std::to_array<Command>({
     {.name = "kill", .summary = "End processes on devices", .add = add_kill, .rewrite = with_signal_option},
     {.name = "logs", .summary = "Print what the ranks of a running job printed last", .add = add_logs},
     {.name = "metrics", .summary = "Print or serve what the devices are doing, for Prometheus", .add = add_metrics},
-    {.name = "profile", .summary = "Name the bottleneck of a training from its traces", .add = add_profile},
+    {.name = "profile",
+     .summary = "Name the bottleneck of a training",
+     .add = add_profile,
+     .rewrite = with_repeated_trace},
     {.name = "ps", .summary = "List the processes on all devices, and what they belong to", .add = add_ps},
     {.name = "run", .summary = "Start a program once for each rank, on one machine or several", .add = add_run},
     {.name = "stack", .summary = "Show where the ranks of a job are: native and Python stacks", .add = add_stack},
@@ -41,6 +47,11 @@ constexpr auto kCommands = std::to_array<Command>({
     {.name = "top", .summary = "Watch devices and their processes on a live page", .add = add_top},
     {.name = "topo", .summary = "Show how devices, network cards and processors are connected", .add = add_topo},
     {.name = "train", .summary = "Train a network that comes with yoke", .add = add_train},
+    {.name = "tune",
+     .summary = "Find the fastest batch size of a training",
+     .add = add_tune,
+     .rewrite = with_joined_option,
+     .object = "batch"},
     {.name = "visible", .summary = "Explain which GPUs programs see, or start one that sees some", .add = add_visible},
     {.name = "watch", .summary = "Run a program, and tell at its end how well it used its devices", .add = add_watch},
     {.name = "new", .summary = "Begin a training program of your own", .add = add_new},

@@ -1,5 +1,4 @@
 // `yoke curve`: draw what training runs wrote about themselves.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/ioctl.h>
@@ -9,22 +8,18 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <span>
 
 #include "yoke/base/error.h"
-#include "yoke/base/file.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/frame/drawing.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/spelling.h"
 #include "yoke/cli/help/values.h"
@@ -256,35 +251,6 @@ std::string drawing(const view::Chart& chart, const CurveArgs& args, const Conte
   return chart_text(chart, options);
 }
 
-/// A mistyped name must not replace the metrics of a run: throws if `file` has content that is not a drawing.
-void check_is_drawing(const std::string& file, bool is_png) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored) || std::filesystem::file_size(file, ignored) == 0) return;
-  std::string begin(8, '\0');
-  std::ifstream(file, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  if (begin.starts_with(is_png ? "\x89PNG" : "<svg") || (!is_png && begin.starts_with("<?xml"))) return;
-  throw Error(ErrorCode::kFailedPrecondition, "{} exists and is not {}; remove it, or give another name",
-              printable(file), is_png ? "a PNG file" : "an SVG file");
-}
-
-void write_drawing(const std::string& file, const std::string& content, bool is_png, Context& context) {
-  if (file == "-") {
-    context.out << content;
-    return;
-  }
-  check_is_drawing(file, is_png);
-  const auto write = [&](int fd) { write_all(fd, std::as_bytes(std::span(content)), file); };
-  std::error_code ignored;
-  const auto kind = std::filesystem::symlink_status(file, ignored).type();
-  // A regular file is replaced as a whole, so that no viewer sees a part of a drawing. Other files are written into.
-  if (kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found) {
-    return replace_file(file, write);
-  }
-  const UniqueFd fd(open(file.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
-  if (!fd) throw system_error(errno, "writing " + printable(file));
-  write(fd.value());
-}
-
 void write_files(const view::Chart& chart, const CurveArgs& args, Context& context) {
   const auto size = [&](double scale) {  // a PNG has two pixels where an SVG has one
     view::ChartSize result;
@@ -292,8 +258,12 @@ void write_files(const view::Chart& chart, const CurveArgs& args, Context& conte
     if (args.height) result.height = static_cast<double>(*args.height) / scale;
     return result;
   };
-  if (!args.svg.empty()) write_drawing(args.svg, view::chart_svg(chart, size(1)), false, context);
-  if (!args.png.empty()) write_drawing(args.png, view::chart_png(chart, size(2)), true, context);
+  const auto write = [&](const std::string& file, const std::string& content, Drawing kind) {
+    if (file != "-") return write_drawing(file, content, kind);
+    context.out << content;
+  };
+  if (!args.svg.empty()) write(args.svg, view::chart_svg(chart, size(1)), Drawing::kSvg);
+  if (!args.png.empty()) write(args.png, view::chart_png(chart, size(2)), Drawing::kPng);
 }
 
 void check_args(const CurveArgs& args) {

@@ -111,7 +111,7 @@ off_t begin_of_last_lines(int fd, int64_t count) {
   return 0;
 }
 
-/// A stream of a rank that is written to a file and nowhere else.
+/// An output stream of a rank that goes only to a file.
 class LogFile {
  public:
   /// Errors  as errno says, with the path; kDataLoss: it is not a regular file.

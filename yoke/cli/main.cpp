@@ -11,7 +11,8 @@
 namespace {
 
 /// If the command was started with `<&-` or `>&-`, the next file it opens would become standard input or output.
-/// Writing to a closed standard output must fail as it does in other commands, so the replacement cannot be written to.
+/// Therefore /dev/null replaces closed streams. It is opened for reading even as standard output, because writing to a
+/// closed standard output must fail, as in other commands.
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) < 0) {

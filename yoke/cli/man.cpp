@@ -20,7 +20,7 @@ struct ManArgs {
   std::string command, folder;
 };
 
-/// yoke.1, and yoke-NAME.1 for each command.
+/// Writes yoke.1, and yoke-NAME.1 for each command.
 void write_pages(const CommandDescription& root, const std::filesystem::path& folder) {
   const auto write = [&](const CommandDescription& command, const std::string& name) {
     const auto path = folder / (name + ".1");
@@ -34,7 +34,7 @@ void write_pages(const CommandDescription& root, const std::filesystem::path& fo
 
 int run_man(const ManArgs& args, const CLI::App& app, Context& context) {
   auto root = describe(app);
-  // A page must not depend on what happens to be installed where it is made.
+  // A page must not depend on the programs that are installed on the machine where it is made.
   root.footer = root.footer.substr(0, root.footer.find("\n\nAlso installed"));
   if (!args.folder.empty()) {
     write_pages(root, args.folder);

@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// How long to wait for a launcher's answer. It needs one turn of its event loop.
+/// How long to wait for the answer of a launcher, which normally answers in the next turn of its event loop.
 constexpr std::chrono::seconds kStopPatience{5};
 constexpr std::chrono::seconds kToldEvery{1};
 
@@ -61,7 +61,7 @@ std::string who_is_up(const launch::Job& job) {
   return fmt::format("rank {} (pid {})", one->rank, one->pid);
 }
 
-/// Reports on standard error, whenever it changes, which processes this command waits for.
+/// Reports on standard error which processes this command waits for, whenever these change.
 class Waiting {
  public:
   explicit Waiting(launch::JobConnection& connection) : connection_(connection) {}

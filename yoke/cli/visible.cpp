@@ -104,7 +104,8 @@ int explain(const VisibleArgs& args, Context& context) {
   });
 }
 
-/// Only a child, which determines the variables (with_source), loads a driver; this process becomes the program.
+/// A child process determines the variables (with_source), so only the child loads drivers. Then this process becomes
+/// the program.
 int set(const VisibleArgs& args, Context& context) {
   Note note;
   const int status = with_source(args.device, context, [&](device::Source& source) {

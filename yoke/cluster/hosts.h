@@ -11,7 +11,7 @@
 namespace yoke::cluster {
 
 struct HostEntry {
-  std::string name;                  ///< What ssh is given: a name, an address, or an entry of ssh's configuration.
+  std::string name;                  ///< The host for ssh: a name, an address, or an entry of ssh's configuration.
   std::optional<int64_t> num_ranks;  ///< "slots" in host files of Open MPI and DeepSpeed.
 
   bool operator==(const HostEntry&) const = default;

@@ -13,7 +13,7 @@ struct SshOptions {
   std::string yoke;                        ///< The path of yoke on the remote host.
 };
 
-/// The command line. ssh never asks for a password, and the path is quoted for any shell on the remote host.
+/// The command line of ssh. ssh never asks for a password, and the path is quoted for any shell on the remote host.
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host);
 
 /// Starts ssh in a session of its own, so that Ctrl-C does not reach it. ssh is killed when the calling thread ends.

@@ -56,7 +56,7 @@ std::string make_token() {
   return text;
 }
 
-/// Two processes, even on different hosts, may do this at the same time: link() lets only one file get the name.
+/// Two processes, even on different hosts, may call this at the same time: link() succeeds for only one of them.
 void write_token(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);

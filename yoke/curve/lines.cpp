@@ -34,8 +34,8 @@ std::optional<double> number_of(std::string_view text) {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of UTF-8, as spreadsheets write it
 
-/// Calls `take` with every complete line, and returns the length of these lines. The last line of a file that nobody
-/// writes any more may have no end; `take_last` is called with it.
+/// Calls `take` with every complete line. If `is_end`, calls `take_last` with a last line that has no line feed.
+/// Returns the length of the lines that were taken.
 template <class Take, class TakeLast>
 size_t take_lines(std::string_view bytes, bool is_end, const Take& take, const TakeLast& take_last) {
   size_t begin = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;

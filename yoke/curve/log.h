@@ -11,8 +11,8 @@ namespace yoke::curve {
 
 inline constexpr std::string_view kStep = "step", kEpoch = "epoch", kTime = "time";
 
-/// The values of one metric in the order in which they were written. The other vectors have an element for each value,
-/// which is NaN if the log does not have it; a vector is empty if the log has none of its elements.
+/// The values of one metric in the order in which they were written. The other vectors have an element for each value;
+/// it is NaN if the log does not have the number. If the log has none of these numbers, the vector is empty.
 struct Curve {
   std::string metric;
   std::vector<double> values;
@@ -43,7 +43,7 @@ class Log {
   };
   std::vector<Curve> curves_;
   std::unordered_map<std::string, size_t, Hash, std::equal_to<>> numbers_;
-  size_t next_ = 0;  ///< The curve to try first for the next value, as metrics are written in turn.
+  size_t next_ = 0;  ///< The curve to try first for the next value; logs repeat the order of metrics.
 };
 
 /// Parses a file piece by piece and adds its values to a log.
@@ -55,7 +55,7 @@ class Parser {
   Parser& operator=(const Parser&) = delete;
 
   /// Parses the complete records at the beginning of `bytes`, and returns their length. The next call gets the rest
-  /// again, with more behind it. If `is_end`, nothing follows, and an incomplete record at the end is left out.
+  /// again, followed by more bytes. If `is_end`, nothing follows, and an incomplete record at the end is left out.
   virtual size_t take(std::string_view bytes, bool is_end) = 0;
 
   int64_t num_damaged() const { return num_damaged_; }         ///< Records that could not be read.
@@ -99,7 +99,7 @@ class JsonLinesParser : public Parser {
   void take_line(std::string_view line);
   bool take_flat(std::string_view line);
   void add_values();
-  std::vector<std::pair<std::string, double>> numbers_;  ///< Of the present line; the strings keep their memory.
+  std::vector<std::pair<std::string, double>> numbers_;  ///< Of the current line; strings keep their memory.
   size_t num_numbers_ = 0;
   int64_t num_lines_ = 0;
 };

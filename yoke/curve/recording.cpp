@@ -136,7 +136,7 @@ Recording read_run(const fs::path& run) {
   for (auto& curve : read_all(sources.events, recording.notes)) add(std::move(curve));
   for (auto& curve : read_all(sources.epochs, recording.notes)) {
     const auto mean = "epoch/" + curve.metric;
-    // Means in event files do not say their epochs; those in metrics.csv do, and so replace them.
+    // The means in metrics.csv replace those in event files, because only metrics.csv has the epoch of each mean.
     std::erase_if(recording.curves, [&](const Curve& other) { return other.metric == mean; });
     if (has(curve.metric)) curve.metric = mean;
     add(std::move(curve));

@@ -107,7 +107,7 @@ struct Device {
   Facts facts;
   Readings readings;
   std::vector<DeviceProcess> processes;
-  bool has_process_list = false;           ///< Whether the driver listed them; then an empty list means no processes.
+  bool has_process_list = false;           ///< Whether the driver listed processes; if so, an empty list means none.
   std::optional<std::vector<Link>> links;  ///< Needs Want::links.
   std::vector<Device> instances;           ///< MIG devices; their `index` counts from 0 within this GPU.
 

@@ -19,7 +19,7 @@
 namespace yoke::device {
 namespace {
 
-/// The child's answer, sent by one write below PIPE_BUF.
+/// The child's answer, sent by one write, which is atomic because it is below PIPE_BUF.
 struct Answer {
   int64_t num_gpus = 0;
   char reason[504] = {};

@@ -15,7 +15,7 @@
 namespace yoke::device {
 namespace {
 
-// One table serves both directions: each member with its key, in the order of the output.
+// The same tables are used to write and to read JSON. They have each member with its key, in the order of the output.
 template <typename Struct, typename Value>
 using Field = std::pair<const char*, Value Struct::*>;
 

@@ -91,7 +91,7 @@ class DeviceReader {
 
   const Vendor vendor_;
   std::shared_ptr<Exchange<std::optional<Device>>> exchange_ = std::make_shared<Exchange<std::optional<Device>>>();
-  bool is_asked_ = false;  ///< False if its worker was too busy with an earlier sample to be asked in this one.
+  bool is_asked_ = false;  ///< False if the worker was still busy with an earlier sample, so it was not asked now.
   Facts last_facts_;
   Worker worker_;
 };
@@ -186,7 +186,7 @@ class LiveSource : public Source {
       backends_.push_back(std::make_unique<BackendReader>(crew_, std::move(backend), proc));
     };
     const bool may_be_amd = options.with_amdgpu && selection_.may_name(Vendor::kAmd);
-    // The indices of AMD's GPUs begin where NVIDIA's end.
+    // The indices of AMD's GPUs follow those of NVIDIA's GPUs, so NVIDIA's must be counted.
     const bool may_be_nvidia = options.with_nvml && (may_be_amd || selection_.may_name(Vendor::kNvidia));
     if (may_be_nvidia) add(make_nvml_backend(options.sysroot));
     if (may_be_amd) add(make_amdgpu_backend(options.sysroot));

@@ -32,8 +32,8 @@ bool is_there(const std::filesystem::path& path);
 std::vector<std::pair<int64_t, std::filesystem::path>> numbered(const std::filesystem::path& folder,
                                                                 std::string_view prefix = "");
 
-/// The error with which opening the file for use would fail: EACCES, ENOENT...; 0 if this user may read and write it.
-/// Does not open it.
+/// The error with which opening the file for reading and writing would fail: EACCES, ENOENT...; 0 if this user may do
+/// both. Does not open it.
 int access_error(const std::filesystem::path& file);
 
 // The functions below are pure.

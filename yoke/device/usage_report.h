@@ -16,7 +16,8 @@ namespace yoke::device {
 
 using Seconds = std::chrono::duration<double>;
 
-/// A time interval of the run, which is longer in a long run. nullopt means that the value is not known.
+/// One of the equal time intervals into which a run is divided; they are longer in a long run. nullopt means that the
+/// value is not known.
 struct UsageBin {
   std::optional<double> utilization_percent, memory_percent;
 

@@ -48,7 +48,8 @@ UsageReport report_of(const std::vector<Reading>& readings, UsageRecorder::Optio
 }
 
 TEST(UsageReport, PercentilesAreByTime) {
-  // 20 s in all: one at 0 %, nine at 50 %, ten at 100 %. The sample at time 0 covers no time.
+  // A sample covers the second before it, so the one at time 0 covers nothing. The others cover 20 s: one second at
+  // 0 %, nine at 50 %, ten at 100 %.
   std::vector<Reading> readings = {{77}, {0}};
   for (int i = 0; i < 9; ++i) readings.push_back({50});
   for (int i = 0; i < 10; ++i) readings.push_back({100});

@@ -29,8 +29,9 @@ class Family {
   bool descends(int64_t pid) const;
 
   const int64_t root_;
-  std::map<std::pair<int64_t, int64_t>, bool>
-      known_;  ///< By PID and start time. A process that was not a descendant when it was first seen never becomes one.
+  /// Whether a process belongs to the program, by PID and start time. A process that was no descendant when it was
+  /// first seen never becomes one.
+  std::map<std::pair<int64_t, int64_t>, bool> known_;
 };
 
 struct UsageSamplingOptions {
@@ -44,7 +45,8 @@ struct UsageSamplingOptions {
 /// hangs.
 class UsageSampling {
  public:
-  /// Takes a first sample before the program executes its first instruction. `source` must outlive this object.
+  /// Takes a first sample. A caller that starts the program itself lets it run only after that. `source` must outlive
+  /// this object.
   UsageSampling(Source& source, UsageSamplingOptions options);
   UsageSampling(const UsageSampling&) = delete;
   UsageSampling& operator=(const UsageSampling&) = delete;
@@ -57,13 +59,14 @@ class UsageSampling {
 
   // These functions are called after stop().
 
-  /// Reports on the devices that the program used. If it was seen on none, the report covers the devices visible to it,
-  /// or the processors if there is no GPU.
+  /// Reports on the devices that the program used. If it was seen on no device, the report covers the devices that are
+  /// visible to it, or the processors if there is no GPU.
   UsageReport report() const;
   bool has_gpu() const { return has_gpu_; }
   /// Whether processes on devices were hidden or outside of this PID namespace. Some may have been the program's.
   bool has_seen_strangers() const { return has_seen_strangers_; }
-  /// Whether some sample lacked the processes on a driver's GPUs, so that the program may have used them.
+  /// Whether a driver failed to list the processes on its GPUs in some sample. The program may then have used these
+  /// GPUs unnoticed.
   bool has_seen_silence() const { return has_seen_silence_; }
 
  private:

@@ -16,7 +16,7 @@ struct DeviceUse {
   DeviceProcess process;
 };
 
-/// Ordered by device, then by memory, the largest first.
+/// Lists the processes on the devices of `selection`, by device, then by memory, the largest first.
 /// Errors  those of DeviceSelection::resolve.
 std::vector<DeviceUse> uses_of(const Snapshot& snapshot, const DeviceSelection& selection = {});
 

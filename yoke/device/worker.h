@@ -40,8 +40,8 @@ class Worker {
   void request();
 
   bool is_busy() const;
-  /// Returns true when the last request is done, or false at `deadline`. Do not wait for a worker that was already
-  /// busy.
+  /// Returns true when the last request is done, or false at `deadline`. Do not wait again for a run that missed an
+  /// earlier deadline: it may hang for ever.
   bool wait_until(Clock::time_point deadline);
   /// The time since the current run was requested. REQUIRES: is_busy().
   Clock::duration busy_for() const;

@@ -38,7 +38,7 @@ TEST(Worker, OneThatIsStuckIsLeftBehind) {
       finished->set_value();
     });
     worker.request();
-    begun->get_future().wait();  // work that has not begun is dropped
+    begun->get_future().wait();  // otherwise the destructor would drop the work
     EXPECT_FALSE(worker.wait_until(Worker::Clock::now() + 10ms));
     EXPECT_TRUE(worker.is_busy());
     EXPECT_GE(worker.busy_for(), 10ms);

@@ -51,7 +51,8 @@ void Arrivals::publish_until_stopped() {
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
-      // A rank with nothing to publish may wait for a rank that has failed, and the store may soon end with the latter.
+      // A rank with nothing to publish may be waiting for a rank that has failed. It reads that rank's report now,
+      // because the store may soon end with the failed rank.
       if (!publish()) listen();
     } catch (const std::exception&) {
       return;  // the store is gone, so no rank can ask

@@ -49,24 +49,24 @@ class Arrivals {
   /// Returns the number by which the other functions refer to the group.
   size_t add(CountedGroup group);
 
-  /// Returns a sentence about the ranks that are missing at this rank's current collective of `group`, according to
-  /// their numbers, and the failure that a different rank has reported, if any.
+  /// Returns a sentence about the ranks that have not reached this rank's current collective of `group`, as their
+  /// numbers show. Adds the failure that another rank has reported, if any.
   std::string describe(size_t group) const;
   /// The same for a message to or from `peer` (a rank of the World), if that rank has not arrived.
   std::string describe_peer(size_t group, int64_t peer) const;
   /// Returns whether this rank has read another rank's report.
   bool has_heard() const;
 
-  /// Returns a sentence about the ranks that have not reached a point outside of collectives at which all ranks wait
-  /// for each other, such as the end of the job.
+  /// Returns a sentence about ranks for which the others wait outside of a collective, such as at the end of the job.
+  /// `absent` are these ranks.
   std::string describe_absent(const std::vector<int64_t>& absent) const;
 
   /// Called at the end of the job. Describes a rank that has entered more collectives of a group than this rank, and
   /// therefore waits in them for ever. Throws what the store throws.
   std::optional<std::string> describe_ahead() const;
 
-  /// Leaves `text` for the other ranks' describe(); only the first report counts. Waits for up to three intervals so
-  /// that waiting ranks can read it, because the store may end with this rank.
+  /// Puts `text` into the store, so that the other ranks' describe() adds it. Only the first report counts. Waits for
+  /// up to three intervals so that waiting ranks can read the report, because the store may end with this rank.
   void report(const std::string& text);
 
  private:
@@ -97,7 +97,7 @@ class Arrivals {
   std::thread thread_;
 };
 
-/// Pure. `own` is this rank's number.
+/// Pure. `own` is the sequence number of this rank, which is `rank`.
 std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers);
 
 /// Pure. `absent` are the ranks that have not arrived. If this rank has entered fewer collectives than they have, the

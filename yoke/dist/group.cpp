@@ -29,7 +29,8 @@ using std::chrono::milliseconds;
 /// A connection is usually lost because the other rank has ended. This rank waits before it reports its own error, so
 /// that the launcher sees the other rank's end first and ends this rank.
 constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
-/// A rank that has reported why it ends is certain to exit, but on a busy machine its exit can take seconds.
+/// Used if another rank has reported why it ends: it is certain to exit, but on a busy machine its exit can take
+/// seconds.
 constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
 
 bool contains_any(std::string_view text, std::initializer_list<std::string_view> words) {
@@ -49,8 +50,8 @@ struct Dense {
 /// Drops the stack trace that follows in libtorch's errors.
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
-/// The host name does not identify a machine: two containers of one machine have different names, and two machines may
-/// both be called "localhost".
+/// Returns the host name and the boot id, because the name alone may not identify a machine: two machines may both be
+/// called "localhost". Two containers of one machine count as two hosts if their names differ.
 std::string name_of_host() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
@@ -123,7 +124,7 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
     impl->group->setBackend(plug->device_type, ProcessGroup::NCCL, impl->backend);
     impl->group->setDefaultBackend(ProcessGroup::NCCL);
   }
-  // c10d's operators find a group by its name.
+  // c10d's operators find a group by its name, so each group of the process needs a different one.
   impl->group->setGroupName(fmt::format("yoke-{}", static_cast<const void*>(impl->group.get())));
   groups.push_back(impl);
   if (env.world_size == 1) return;
@@ -172,7 +173,7 @@ Group Group::split(int64_t color, int64_t key) {
     if (member.second == rank()) impl->rank = static_cast<int64_t>(impl->ranks.size());
     impl->ranks.push_back(ranks()[static_cast<size_t>(member.second)]);
   }
-  // The groups of one split have different first members.
+  // The groups of one split have different first members, so their keys differ.
   impl->key =
       fmt::format("{}{}group/{}/{}", impl_->key, impl_->key.empty() ? "" : "/", impl_->num_splits++, impl->ranks[0]);
   impl->name = fmt::format(" of the group of {}", list_ranks(impl->ranks));
@@ -321,7 +322,7 @@ void Group::check_peer(const char* what, int64_t peer) const {
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {
-  // The text is sent by Gloo on the CPU, which every group has, whatever its device.
+  // Gloo sends the text from the CPU. Every group has Gloo, whatever its device.
   const auto lengths = all_gather(at::full({1}, static_cast<int64_t>(text.size()), at::kLong));     // [size, 1]
   const auto padded = at::zeros({std::max<int64_t>(1, lengths.max().item<int64_t>())}, at::kByte);  // Gloo takes no
                                                                                                     // empty tensor

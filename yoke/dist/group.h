@@ -57,7 +57,7 @@ struct Splits {
   std::vector<int64_t> output;  ///< Rows from each rank; empty for equal parts.
 };
 
-/// Ranks that communicate, from the view of one of them: by Gloo on the CPU, by NCCL on CUDA.
+/// Ranks that communicate, from the view of one of them. They use Gloo on the CPU and NCCL on CUDA.
 ///
 ///     auto group = world.split(world.rank() % 2);   // the ranks that passed the same number
 ///     group.all_reduce(tensor);                     // over these ranks alone
@@ -121,8 +121,8 @@ class Group {
   std::vector<std::string> all_gather_text(const std::string& text);  ///< Collective. Every rank's text, by rank.
 
   /// Messages from one rank to one other rank. The tensors are contiguous, of the same shape and dtype on both sides.
-  /// Messages between two ranks arrive in order. send() may wait for the receiver, so two ranks that exchange tensors
-  /// start one of the two calls (start_send or start_receive).
+  /// Messages between two ranks arrive in order. send() may wait for the receiver. So if two ranks exchange tensors,
+  /// each of them must use start_send or start_receive for one of its two calls.
   void send(const at::Tensor& tensor, int64_t to) { start_send(tensor, to).wait(); }
   void receive(const at::Tensor& tensor, int64_t from) { start_receive(tensor, from).wait(); }
   PendingCollective start_send(const at::Tensor& tensor, int64_t to);
@@ -131,18 +131,18 @@ class Group {
   /// c10d's process group, for operations that Group does not wrap. Its errors name no ranks: pass them to `explain`.
   c10d::ProcessGroup& process_group() const;
 
-  /// Rethrows what a collective threw. A timeout or a lost peer becomes a yoke::Error that names the ranks that have
-  /// not arrived, by the sequence number that each rank keeps in the store, and includes what another rank has
+  /// Rethrows the exception of a collective. A timeout or a lost peer becomes a yoke::Error, which names the ranks that
+  /// have not arrived (according to the sequence numbers in the store) and includes the failure that another rank has
   /// reported. Any other exception is reported to the other ranks and rethrown unchanged.
   [[noreturn]] void explain(std::exception_ptr error) const;
 
-  /// For a failure that only this rank finds; the other ranks would only see that it does not arrive. Reports the error
-  /// to them, then throws it with "rank N: " before its message. Takes up to three seconds.
+  /// For a failure that only this rank finds. Without a report, the other ranks would only see that this rank does not
+  /// arrive. Reports the error to them, then throws it with "rank N: " before its message. Takes up to three seconds.
   [[noreturn]] void fail(const Error& error) const;
   /// The same for a caught exception, which is rethrown unchanged.
   [[noreturn]] void fail(std::exception_ptr error) const;
-  /// Reports to all ranks of the job: the errors that end their waiting will include `text`. Only the first report
-  /// counts. Takes up to three seconds, and never throws.
+  /// Reports `text` to all ranks of the job. When a rank's wait for other ranks ends with an error, the error includes
+  /// `text`. Only the first report counts. Takes up to three seconds, and never throws.
   void report_failure(const std::string& text) const noexcept;
 
  protected:

@@ -77,7 +77,7 @@ TEST(Group, GathersToOneRankAndScattersFromOne) {
         EXPECT_TRUE(at::equal(gathered, all.unsqueeze(1).expand({-1, 3})));
       }
 
-      const auto whole = at::zeros({3, 2}, at::kLong), column = whole.select(1, 0);  // with gaps
+      const auto whole = at::zeros({3, 2}, at::kLong), column = whole.select(1, 0);  // not contiguous
       group.scatter(column, group.rank() == root ? all.unsqueeze(1).expand({-1, 3}) : at::Tensor(), root);
       EXPECT_TRUE(at::equal(column, at::full({3}, mark + group.rank())));
       EXPECT_TRUE(at::equal(whole.select(1, 1), at::zeros({3}, at::kLong)));

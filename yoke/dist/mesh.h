@@ -1,6 +1,6 @@
 // yoke/dist/mesh.h -- arranges the ranks of a group along named axes.
 //
-//     dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 4}});   // 8 ranks; those of a node lie along the last axis
+//     dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 4}});   // 8 ranks; a node's ranks lie along the last axis
 //     mesh["shard"].all_reduce(tensor);                           // over the 4 ranks of this rank's row
 #pragma once
 

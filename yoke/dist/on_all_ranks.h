@@ -9,7 +9,7 @@
 namespace yoke::dist {
 
 /// Collective. Runs `body`. If it throws on one rank, all ranks throw: that rank rethrows the error, and the others
-/// throw one with its code and the message "`what`: rank 1: its message".
+/// throw an error with the same code and a message such as "`what`: rank 1: MESSAGE".
 void on_all_ranks(Group& group, const std::string& what, const std::function<void()>& body);
 
 }  // namespace yoke::dist

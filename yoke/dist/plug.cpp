@@ -15,7 +15,7 @@
 namespace yoke::dist {
 namespace {
 
-// These are constant-initialised, so that a plug can register in any order of static constructors.
+// These are constant-initialised, so that a plug can register before the static constructors of this library have run.
 constinit const Plug* registered = nullptr;
 
 PlugStatus load_plug() {

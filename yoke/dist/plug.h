@@ -1,9 +1,8 @@
 // yoke/dist/plug.h -- the interface between libyoke_dist and the code that needs a vendor's libtorch.
 //
 // The plug (libyoke_cuda.so or libyoke_hip.so) is loaded by a constructor of libyoke_dist, before main, when a driver
-// shows a device.
-// It cannot be loaded later: the first manual_seed, is_available or backward of a process asks libtorch for its device
-// hooks and keeps the answer, so a libtorch_cuda that is loaded afterwards is never used.
+// shows a device. It cannot be loaded later: the first manual_seed, is_available or backward of a process asks libtorch
+// for its device hooks and keeps the answer, so a libtorch_cuda that is loaded afterwards is never used.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -40,7 +39,8 @@ void register_plug(const Plug& plug);
 const Plug* loaded_plug();
 
 struct PlugStatus {
-  /// The driver shows devices, but no plug could be loaded. Training on the CPU would then be an unnoticed mistake.
+  /// The driver shows devices, but no plug could be loaded. A training on the CPU would then be a mistake that nobody
+  /// notices.
   bool missing = false;
   std::string reason;  ///< Why there is no plug, and what to do if one is missing; empty when there is one.
 };

@@ -27,7 +27,8 @@
 namespace yoke::dist {
 namespace {
 
-/// Returns the socket, if our parent is at its other end. The variable may be left over from a different process.
+/// Returns the socket that YOKE_PRELOAD_FD names if our parent is at its other end. If not, the variable is left over
+/// from a different process.
 std::optional<int> socket_of_guardian() {
   const char* text = std::getenv(kPreloadVariable);
   if (text == nullptr) return std::nullopt;
@@ -57,8 +58,8 @@ void say(int socket, const void* bytes, size_t size) {
   }
 }
 
-/// Waits until the intermediate process has ended and this one is the guardian's child. Only then may it set its death
-/// signal, which it gets when its parent ends.
+/// Waits until the intermediate process has ended and this process is the guardian's child. Only then may it set its
+/// death signal, which the kernel sends when the current parent ends.
 void become_child_of(pid_t guardian, pid_t between) {
   while (getppid() == between) sched_yield();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -94,7 +95,8 @@ void obey_num_threads() {
   if (number && *number > 0 && *number <= INT32_MAX) at::set_num_threads(static_cast<int>(*number));
 }
 
-/// Does what start_rank() (yoke/launch/process/rank_process.h) does between fork and exec, and what exec does.
+/// Changes this process as start_rank() (yoke/launch/process/rank_process.h) does between fork and exec, and as exec
+/// does.
 void become_rank(std::vector<UniqueFd> fds) {
   const auto text = text_of(fds.at(0));
   FieldReader fields(text);
@@ -123,8 +125,8 @@ void become_rank(std::vector<UniqueFd> fds) {
 }
 
 /// Returns true in a new rank. In the caller it returns false, and `answer` is the rank's pid or -errno. A rank must be
-/// a child of the guardian, which waits for it. Therefore the rank is forked by an intermediate process, which ends at
-/// once, so that its child goes to the next subreaper above.
+/// a child of the guardian, which waits for it. Therefore an intermediate process forks the rank and ends at once. The
+/// kernel then gives the rank to the nearest subreaper above, the guardian.
 ///
 /// The intermediate process is made by vfork. A fork copies the page tables of the 60 MB that libtorch has written to,
 /// which takes 2 ms; only the rank needs that copy. POSIX does not allow fork in a vforked process, but Linux and glibc

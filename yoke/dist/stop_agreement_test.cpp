@@ -91,7 +91,7 @@ TEST(StopAgreement, TheIntervalFollowsTheSteps) {
       return stop.should_stop();
     };
     const int64_t before = num_asked;
-    while (num_asked < before + 3) one_slow_step();  // two intervals of short steps may pass first
+    while (num_asked < before + 3) one_slow_step();  // two intervals chosen for short steps may pass first
     is_told = true;
     int num_more = 1;
     while (!one_slow_step()) ++num_more;

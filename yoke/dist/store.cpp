@@ -98,8 +98,8 @@ c10::intrusive_ptr<c10d::Store> connect_tcp(const RankEnv& rank, milliseconds ti
   }
 }
 
-/// The process has one connection (and on rank 0 one server). A program may make one World after another, and a fast
-/// rank must not join the server of the World before it while rank 0 is closing that server.
+/// All Worlds of the process share one connection (and on rank 0 one server). If each World had a server, a fast rank
+/// could connect its next World to the server of the previous World while rank 0 is closing that server.
 c10::intrusive_ptr<c10d::Store> connection_of_process(const RankEnv& rank, milliseconds timeout) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, uint16_t>, c10::intrusive_ptr<c10d::Store>> connections;

@@ -24,7 +24,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kShutdownPatience = std::chrono::seconds(30);
-/// A rank that waits for the end of the job checks at this interval whether another rank waits for it in a collective.
+/// A rank that waits for the end of the job checks at an interval whether another rank waits for it in a collective.
+/// The interval grows with the number of ranks.
 constexpr milliseconds kLookInterval(500), kLookIntervalOfARank(50);
 
 c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
@@ -40,7 +41,8 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
           "on the CPU",
           plug->name);
     }
-    // A launcher may show each rank only its own device (srun --gpus-per-task), or fewer devices than ranks.
+    // A launcher may show each rank only its own device (srun --gpus-per-task), or fewer devices than ranks. So the
+    // number of the device is local_rank modulo the number of visible devices.
     return {plug->device_type, static_cast<c10::DeviceIndex>(rank.local_rank % num_devices)};
   }
   if (plug_status().missing) {

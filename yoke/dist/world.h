@@ -1,4 +1,5 @@
-// yoke/dist/world.h -- the job from the view of one of its ranks: which rank this is, when to stop, and the end.
+// yoke/dist/world.h -- the job from the view of one of its ranks: tells which rank this is and when to stop, and ends
+// the job.
 #pragma once
 
 #include <c10/core/Device.h>

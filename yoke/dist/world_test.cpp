@@ -207,7 +207,8 @@ TEST(World, AReportedFailureIsHeardByTheOthers) {
   }
 }
 
-// The World's timeout is longer than the test may run, so the rank that left its loop must report that itself.
+// The World's timeout is longer than the test may run, so the other rank learns in time only if the rank that left its
+// loop reports it.
 TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
   std::string early, late;
   const auto start = std::chrono::steady_clock::now();

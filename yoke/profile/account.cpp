@@ -144,7 +144,7 @@ class Accountant {
     const auto computing = subtract(timeline_.of(Kind::kOperation), loader);
     lose(Cause::kDataLoading, loader);
     lose(Cause::kOptimizer, subtract(subtract(timeline_.of(Kind::kOptimizer), closures()), loader));
-    add(computing, &Step::computing_ns);
+    if (trace_.host.has_operations == 0) return;  // what else happened is not in the trace
 
     // The time that the training thread loses to collectives: it prepares them, it does nothing else while they run,
     // or it idles shortly before or after them.
@@ -163,6 +163,7 @@ class Accountant {
     communicating.insert(communicating.end(), calls.begin(), calls.end());
     communicating = union_of(std::move(communicating));
     add_collectives(Kind::kHostCollective, communicating);
+    add(subtract(computing, communicating), &Step::computing_ns);  // the calls of collectives are operations, too
 
     const auto apart = timeline_.of({Kind::kLoader, Kind::kOptimizer});
     const auto operations = outermost_operations(apart);
@@ -180,7 +181,7 @@ class Accountant {
     }
     const auto launching = subtract(subtract(union_of(std::move(small)), apart), communicating);
     lose(Cause::kSmallOperations, launching);
-    find_largest_part(Cause::kSmallOperations, Kind::kOperation, time_of_small);
+    find_largest_part(Cause::kSmallOperations, {Kind::kOperation}, time_of_small);
     add(subtract(idle, launching), &Step::unexplained_ns);
     const auto threads = trace_.host.num_threads.value_or(0), cpus = trace_.host.num_cpus.value_or(0);
     if (threads > 0 && threads < cpus) {
@@ -274,26 +275,27 @@ class Accountant {
 
   void find_largest_parts() {
     const bool has_device = timeline_.has_device();
-    const std::pair<Cause, Kind> parts[] = {
-        {Cause::kDataLoading, Kind::kLoader},
-        {Cause::kCommunication, has_device ? Kind::kDeviceCollective : Kind::kHostCollective},
-        {Cause::kHostSync, Kind::kSync},
-        {Cause::kDeviceCopy, Kind::kPageableCopy},
-        {Cause::kPrecision, Kind::kPlainMatmul},
-        {Cause::kOptimizer, Kind::kOptimizer},
-        {Cause::kMemoryBandwidth, Kind::kMemoryBound}};
+    const std::pair<Cause, std::vector<Kind>> parts[] = {
+        {Cause::kDataLoading, {Kind::kLoader}},
+        {Cause::kCommunication,
+         has_device ? std::vector{Kind::kDeviceCollective} : std::vector{Kind::kHostCollective, Kind::kCollectiveCall}},
+        {Cause::kHostSync, {Kind::kSync}},
+        {Cause::kDeviceCopy, {Kind::kPageableCopy}},
+        {Cause::kPrecision, {Kind::kPlainMatmul}},
+        {Cause::kOptimizer, {Kind::kOptimizer}},
+        {Cause::kMemoryBandwidth, {Kind::kMemoryBound}}};
     std::vector<int64_t> time_of(trace_.names.size());
     for (const auto& event : trace_.events) {
       if (step_at(event.start_ns) != nullptr) time_of[event.name] += event.duration_ns;
     }
-    for (const auto& [cause, kind] : parts) find_largest_part(cause, kind, time_of);
+    for (const auto& [cause, kinds] : parts) find_largest_part(cause, kinds, time_of);
   }
 
   /// `time_of` has the total time of each name of the trace.
-  void find_largest_part(Cause cause, Kind kind, const std::vector<int64_t>& time_of) {
+  void find_largest_part(Cause cause, const std::vector<Kind>& kinds, const std::vector<int64_t>& time_of) {
     int64_t most = 0;
     for (size_t i = 0; i < time_of.size(); ++i) {
-      if (trace_.names[i].kind != kind || time_of[i] <= most) continue;
+      if (std::ranges::find(kinds, trace_.names[i].kind) == kinds.end() || time_of[i] <= most) continue;
       most = time_of[i];
       account_.largest_part[static_cast<size_t>(cause)] = trace_.names[i].text;
     }

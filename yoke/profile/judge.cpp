@@ -17,7 +17,6 @@ namespace {
 
 constexpr double kWorthShowingPercent = 0.5;
 constexpr double kUnexplainedPercent = 20;
-constexpr double kMostlyUnexplainedPercent = 50;  ///< From here on, "none" has a low confidence.
 /// A rank is named as the straggler if it was the last in this share of the waiting.
 constexpr double kStragglerPercent = 66;
 /// The share of steps that must show the cause, for high and for medium confidence.
@@ -245,6 +244,11 @@ class Judge {
           "steps, and more than the loader has workers, to see whether it comes again.",
           rule_of(rare->cause).title, rare->ceiling_percent, rare->num_steps, rare->num_steps_seen,
           rule_of(rare->cause).threshold_percent);
+    }
+    if (std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.host.has_operations == 0; })) {
+      note(
+          "The traces have annotations only, so nothing is known but the time in the loader and in the optimizer; "
+          "record without --light for the rest.");
     }
     if (joint_.empty())
       note("No step is in the traces of all ranks, so how long ranks wait for each other is not known.");

@@ -1,4 +1,4 @@
-// yoke/profile/judge.h -- names the bottleneck of a training from the accounts of its ranks.
+// yoke/profile/judge.h -- names the bottleneck of a training, from records of where each rank's time went (account.h).
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,9 @@
 #include "yoke/profile/account.h"
 
 namespace yoke::profile {
+
+/// If the traces do not explain this share of a rank's time, "none" has a low confidence.
+inline constexpr double kMostlyUnexplainedPercent = 50;
 
 enum class Confidence { kLow, kMedium, kHigh };
 std::string_view name(Confidence confidence);

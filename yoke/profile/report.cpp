@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,15 @@ std::string headline(const Report& report) {
   if (report.bottleneck) {
     return fmt::format("{} limits this training: a fix saves at most {:.0f} % of the step (confidence: {}).",
                        rule_of(report.bottleneck->cause).title, report.bottleneck->ceiling_percent, confidence);
+  }
+  double unexplained = 0;
+  for (const auto& rank : report.ranks) unexplained = std::max(unexplained, rank.unexplained_percent);
+  if (unexplained >= kMostlyUnexplainedPercent) {
+    return fmt::format(
+        "No bottleneck found (confidence: {}), but {:.0f} % of the step is in code that the trace does not name, and "
+        "the "
+        "bottleneck may be there.",
+        confidence, unexplained);
   }
   if (report.findings.empty()) return fmt::format("No bottleneck found (confidence: {}).", confidence);
   const auto& most = report.findings[0];

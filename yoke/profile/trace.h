@@ -33,6 +33,12 @@ inline constexpr auto kNumKinds = static_cast<size_t>(Kind::kPageableCopy) + 1;
 /// Whether the event is work of a device, as all kinds from kKernel on are.
 inline bool is_device_work(Kind kind) { return kind >= Kind::kKernel; }
 
+/// A rank without other ranks waits for nobody and sends nothing, so its collectives are work like any other.
+inline Kind kind_without_other_ranks(Kind kind) {
+  if (kind == Kind::kHostCollective || kind == Kind::kCollectiveCall) return Kind::kOperation;
+  return kind == Kind::kDeviceCollective ? Kind::kKernel : kind;
+}
+
 struct Name {
   std::string text;
   Kind kind = Kind::kIgnored;
@@ -57,6 +63,7 @@ struct HostFacts {
   std::optional<int64_t> num_threads;
   std::optional<int64_t> num_cpus;
   std::optional<int64_t> memory_stall_us;
+  std::optional<int64_t> has_operations;  ///< 0: the trace has annotations only (ProfileDetail::kAnnotations).
 };
 
 struct Trace {

@@ -11,6 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/text.h"
 #include "yoke/profile/json_cursor.h"
 #include "yoke/profile/trace_reader.h"
 
@@ -30,7 +31,7 @@ std::optional<int64_t> rank_of_name(const std::filesystem::path& path) {
 }  // namespace
 
 Trace read_trace_file(const std::filesystem::path& path, const std::function<void(int64_t)>& progress) {
-  const auto name = path.string();
+  const auto name = printable(path.string());
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) throw system_error(errno, name);
   const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzdopen(fd.value(), "rb"), &gzclose);  // or a plain file
@@ -67,12 +68,12 @@ std::vector<std::filesystem::path> find_traces(const std::filesystem::path& path
       traces.push_back(entry->path());
     }
   }
-  if (error) throw system_error(error.value(), path.string());
+  if (error) throw system_error(error.value(), printable(path.string()));
   if (traces.empty()) {
     throw Error(ErrorCode::kNotFound,
                 "{}: there is no trace in this folder (*.json, *.json.gz); record one with torch.profiler, as `yoke "
                 "profile --help` shows",
-                path.string());
+                printable(path.string()));
   }
   std::sort(traces.begin(), traces.end());
   return traces;

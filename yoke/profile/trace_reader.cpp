@@ -190,7 +190,8 @@ class Reader {
                    {"distributedInfo", "world_size", trace_.world_size},
                    {"host", "num_threads", trace_.host.num_threads},
                    {"host", "num_cpus", trace_.host.num_cpus},
-                   {"host", "memory_stall_us", trace_.host.memory_stall_us}};
+                   {"host", "memory_stall_us", trace_.host.memory_stall_us},
+                   {"host", "has_operations", trace_.host.has_operations}};
     JsonCursor cursor(text);
     cursor.object([&](std::string_view key) {
       const auto value = cursor.value();
@@ -255,6 +256,9 @@ Trace read_trace(const ReadBytes& read, const std::string& path) {
                 "{}: found no events of PyTorch's profiler in it{}; give a file that export_chrome_trace or "
                 "tensorboard_trace_handler wrote",
                 path, trace.is_truncated ? ", and it is not complete JSON" : "");
+  }
+  if (trace.world_size == 1) {
+    for (auto& name : trace.names) name.kind = kind_without_other_ranks(name.kind);
   }
   return trace;
 }

@@ -129,8 +129,8 @@ std::string fate_of(const launch::JobRank& rank) {
   return fmt::format("exited with code {}", WEXITSTATUS(*rank.wait_status));
 }
 
-/// Only processes that the launcher has started are looked at: the launcher may belong to a different user, or to a
-/// different host with the same name, whose process ids mean nothing here.
+/// Whether process `pid` is a descendant of the launcher. Other processes are not ranks of the job: if the launcher
+/// belongs to a different user, or runs on a different host with the same name, its process ids mean nothing here.
 bool is_below(int64_t launcher, int64_t pid) {
   constexpr int kMaxDepth = 64;
   for (int i = 0; i < kMaxDepth && pid > 1; ++i) {

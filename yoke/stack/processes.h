@@ -10,8 +10,8 @@
 
 namespace yoke::stack {
 
-/// The processes of the job's ranks with their threads, without frames; of `rank` alone if it is given. A rank whose
-/// processes cannot be read has a note instead.
+/// The processes of the job's ranks (only those of `rank` if it is given), with their threads but without frames. A
+/// rank whose processes cannot be read has a note instead.
 /// Errors  kNotFound: the job has no such rank.
 std::vector<RankStack> look_at_ranks(const launch::Job& job, std::optional<int64_t> rank);
 

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kFramesOfPlace = 16;  // deeper frames are the same in all ranks, or depend on data
+constexpr size_t kFramesOfPlace = 16;  // the frames further out are the same in all ranks, or depend on data
 
 std::string_view take_line(std::string_view& text) {
   const auto line = text.substr(0, text.find('\n'));
@@ -221,7 +221,7 @@ void add_python(const ProcessStack& process, ShownThreads shown, std::string& te
   text += "    Python\n";
   const auto threads = python_threads(process.python);
   const auto main = main_of(threads);
-  std::map<std::string, int> others;  // counted by name and place
+  std::map<std::string, int> others;  // the number of threads by name and place
   for (size_t i = 0; i < threads.size(); ++i) {
     const auto& thread = threads[i];
     if (shown == ShownThreads::kMain && i != main) {

@@ -53,9 +53,9 @@ std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid);
 /// Reads the output of `py-spy dump`: its lines without the heading.
 std::vector<std::string> parse_py_spy(std::string_view text);
 
-/// A text that is equal for ranks at the same place: what their main threads do, in Python and natively, without
-/// addresses and numbers. Other threads do not count: the number and places of the threads of Gloo and OpenMP differ
-/// from rank to rank although all ranks wait for the same thing.
+/// Returns a text that is equal for ranks at the same place. It has the frames of their main threads, of Python and
+/// native ones, without addresses and numbers. Other threads do not count: the number and places of the threads of Gloo
+/// and OpenMP differ from rank to rank although all ranks wait for the same thing.
 std::string place_of(const RankStack& rank);
 
 enum class ShownThreads { kMain, kAll };
@@ -65,7 +65,7 @@ enum class ShownThreads { kMain, kAll };
 std::string to_text(const std::vector<RankStack>& ranks, ShownThreads shown = ShownThreads::kMain);
 nlohmann::ordered_json to_json(const std::vector<RankStack>& ranks);
 
-/// Why a tool may not look into a process, and what to do about it; nullopt if `output` does not say that it may not.
+/// Explains why a tool may not look into a process, and what to do about it; nullopt if `output` reports no refusal.
 /// `ptrace_scope` is Yama's setting, nullopt in a kernel without Yama. `tracer` is the process that already traces it,
 /// or 0.
 std::optional<std::string> explain_refusal(std::string_view output, std::optional<int64_t> ptrace_scope,

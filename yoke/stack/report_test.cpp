@@ -100,7 +100,7 @@ TEST(StackReport, RanksAtTheSamePlaceAreShownOnceAndTheOddOneLast) {
   EXPECT_THAT(to_text(ranks, ShownThreads::kAll), HasSubstr("2 threads 201-202 (train): sleeping\n      #0  idle\n"));
 }
 
-/// Threads as eu-stack shows them of a rank of libtorch with Gloo and OpenMP, one line for each frame.
+/// The threads of a rank that uses Gloo and OpenMP, as eu-stack shows them: one line for each frame.
 std::vector<ThreadStack> gloo_rank(int64_t pid, const std::string& main, int num_openmp, int num_busy, bool in_epoll) {
   constexpr const char* kLoop =
       "#0  0x1 epoll_wait - /usr/lib/x86_64-linux-gnu/libc.so.6\n"

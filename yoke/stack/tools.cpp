@@ -29,7 +29,7 @@ class Tool {
                   .in = kNullStream,
                   .out = pipe.write_end.value(),
                   .err = pipe.write_end.value(),
-                  .process_group = 0,  // what the tool starts is killed with it
+                  .process_group = 0,  // its own group, so that processes that it starts are killed with it
                   .death_signal = SIGKILL});
     if (pid_ < 0) throw system_error(errno, "starting " + run.argv[0]);
     out_ = std::move(pipe.read_end);

@@ -66,7 +66,7 @@ class Mean : public Meter {
 /// differ.
 class Perplexity : public Mean {
  public:
-  /// `loss` is the mean cross-entropy (natural logarithm) of `num_tokens` tokens, without padding that the loss
+  /// `loss` is the mean cross-entropy (natural logarithm) of `num_tokens` tokens, not counting padding that the loss
   /// ignores. Errors as Mean::add.
   void add(const at::Tensor& loss, int64_t num_tokens) { Mean::add(loss, num_tokens); }
 
@@ -74,7 +74,8 @@ class Perplexity : public Mean {
   double figure(double mean) const override;
 };
 
-/// The share of samples, in [0, 1], whose largest logit is that of the target. Of equal logits the first one counts.
+/// The share of samples, in [0, 1], whose largest logit is that of the target. If several logits are the largest, the
+/// first of them counts.
 class Accuracy : public Meter {
  public:
   /// `logits` [N, C] and `target` int64 [N] on the same device.
@@ -101,8 +102,8 @@ std::vector<double> read_all(dist::Group& group, std::initializer_list<const Met
 /// middle of an epoch.
 at::Tensor gather_meters(dist::Group& group, std::initializer_list<const Meter*> meters);
 
-/// Restores states: each rank takes its own. If the number of ranks has changed, rank 0 takes the sums of all, and
-/// read_all gives the same means (up to the order of its sums). Not collective.
+/// Restores states: each rank takes its own. If the number of ranks has changed, rank 0 takes the sum of all states,
+/// and the others begin at 0. read_all then returns the same means, except for rounding. Not collective.
 /// Errors  kInvalidArgument: `states` does not fit these meters.
 void restore_meters(const dist::Group& group, std::initializer_list<Meter*> meters, const at::Tensor& states);
 

@@ -55,7 +55,7 @@ TEST(Meter, AccuracyCountsTheLargestLogit) {
   const auto logits = at::tensor({1.0, 2.0, 0.0, 9.0, 1.0, 1.0, 3.0, 3.0, 0.0}).reshape({3, 3}).to(at::kBFloat16);
   Accuracy accuracy;
   accuracy.add(logits, at::tensor({1, 2, 0}, at::kLong));
-  EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 3);  // of equal logits the first one counts
+  EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 3);  // if logits are equal, the first one counts
   accuracy.add(logits, at::tensor({0, 1, 1}, at::kLong));
   EXPECT_DOUBLE_EQ(accuracy.read(), 2.0 / 6);
 }

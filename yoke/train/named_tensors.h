@@ -35,7 +35,8 @@ concept HasParameters = requires(const M& model) {
 || requires(const M& module) { module.named_parameters().pairs(); }
 || requires(const M& holder) { holder->named_parameters().pairs(); };
 
-/// The parameters of a module; for a ParallelModule, what an optimizer steps: whole parameters, or this rank's parts.
+/// The parameters of a module; for a ParallelModule, the tensors that an optimizer steps: whole parameters, or this
+/// rank's parts.
 template <HasParameters M>
 NamedTensors parameters_of(const M& model) {
   if constexpr (requires {

@@ -47,8 +47,9 @@ struct Surroundings {
   }
 
   void restore() const {
-    // Casts are cached until the outermost Autocast ends, but a second call runs outside of any Autocast. Without this,
-    // the next Autocast would use the second call's casts of the weights from before the optimizer's step.
+    // Casts are cached until the outermost Autocast ends, but a second call runs outside of any Autocast. If they
+    // stayed cached, the next Autocast would use the second call's casts of weights that the optimizer has changed
+    // since.
     at::autocast::clear_cache();
     for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
       at::autocast::set_autocast_enabled(kAutocastDevices[i], autocast[i].enabled);

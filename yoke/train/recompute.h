@@ -25,8 +25,9 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 ///             must compute the same results, and must not change each other's input. Batch norm's running statistics
 ///             are updated twice.
 /// Inputs      must be defined tensors. Of the tensors that the function captures, only leaves are differentiated.
-/// Backward    call backward(), once for each forward. autograd::grad is refused, because the parameters' gradients are
-///             accumulated inside the call. Gradients of gradients are not supported.
+/// Backward    call backward(), once for each forward. autograd::grad is refused, because a nested
+///             backward() adds the parameters' gradients to their grad(), so it could not return them. Gradients of
+///             gradients are not supported.
 /// Errors      kFailedPrecondition: called by autograd::grad; kInvalidArgument: an input is undefined, or the second
 ///             call returns a different number of outputs.
 /// Source      Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; PyTorch's reentrant checkpoint.

@@ -48,7 +48,7 @@ std::vector<at::Tensor> gradients_of(Deep& model, const at::Tensor& x) {
   x.mutable_grad().reset();
   torch::manual_seed(7);
   model.forward(x).to(torch::kFloat).square().mean().backward();
-  // The random numbers depend on the generator's state.
+  // The random numbers show whether both ways leave the generator in the same state.
   std::vector<at::Tensor> result = {x.grad(), torch::rand({3})};
   for (const auto& parameter : model.parameters()) result.push_back(parameter.grad());
   return result;
@@ -99,7 +99,8 @@ TEST(Recompute, RepeatsAutocast) {
                },
                x)
                .sum();
-    // Autocast caches casts, and a cast from the first call would have no graph.
+    // Autocast caches casts. A cached cast from recompute's first call would have no graph, and the weight would get no
+    // gradient.
     model.zero_grad();
     model.layers[0](x).sum().backward();
     EXPECT_TRUE(model.layers[0]->weight.grad().defined());

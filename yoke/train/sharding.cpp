@@ -12,7 +12,8 @@
 namespace yoke::train {
 namespace {
 
-/// libtorch keeps at most one such hook per tensor; it serves as the mark.
+/// Marks a tensor as sharded, and holds its Sharding. It is a post-accumulate-grad hook because libtorch keeps at most
+/// one of these for each tensor.
 class Mark : public torch::autograd::PostAccumulateGradHook {
  public:
   Mark(Sharding sharding, std::function<void()> on_gradient)

@@ -56,7 +56,9 @@ std::shared_ptr<torch::nn::Module> TiedLinearImpl::clone(const std::optional<at:
               "are registered in");
 }
 
-// Cloneable::clone has constructed this module by reset(), and then replaced its new source by the source's clone.
+// Called by Cloneable::clone of a module that contains this one and its source. Its reset() has constructed both anew,
+// and the content of the new source has been replaced by a clone of the original source's. So the weight must be tied
+// again.
 void TiedLinearImpl::clone_(torch::nn::Module& other, const std::optional<at::Device>& device) {
   const at::NoGradGuard no_grad;
   const auto* original = dynamic_cast<const TiedLinearImpl*>(&other);

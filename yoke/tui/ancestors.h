@@ -1,4 +1,4 @@
-// yoke/tui/ancestors.h -- the parents of processes, read without waiting for one that hangs.
+// yoke/tui/ancestors.h -- reads the parents of processes, with a time limit because /proc may not answer.
 #pragma once
 
 #include <chrono>

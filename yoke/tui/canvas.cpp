@@ -45,7 +45,7 @@ int64_t Canvas::put(Point point, std::string_view text, Style style) {
     rest.remove_prefix(character.size());
     const auto width = character.size() == 1 ? 1 : display_width(character);
     if (width == 0) {
-      constexpr size_t kMarks = 16;  // a name may have a thousand marks on one letter
+      constexpr size_t kMarks = 16;  // bytes of a cell; a name may have a thousand marks on one letter
       if (last >= 0 && contains({last, point.y}) && at({last, point.y}).text.size() < kMarks) {
         at({last, point.y}).text += character;
       }

@@ -50,7 +50,7 @@ Style temperature_style(const Device& device) {
   return temperature >= slowdown ? Style::kBad : temperature >= slowdown - kNear ? Style::kWarning : Style::kNormal;
 }
 
-/// The reasons that keep the clocks down. Being idle is not worth mentioning.
+/// The reasons why the clocks are slow, without normal ones such as an idle device.
 std::string slowed_by(const device::Readings& readings) {
   std::vector<std::string> reasons;
   for (const auto& reason : readings.throttle_reasons.value_or(std::vector<std::string>{})) {

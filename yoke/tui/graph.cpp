@@ -9,7 +9,7 @@
 namespace yoke::tui {
 namespace {
 
-/// The number of filled levels of `height`. A value that is not printed as zero fills at least one.
+/// Returns how many of `height` levels are filled. A value that is not printed as zero fills at least one.
 int64_t levels(double percent, int64_t height) {
   if (!(percent >= 0.5)) return 0;
   return std::clamp<int64_t>(std::llround(percent / 100 * static_cast<double>(height)), 1, height);
@@ -73,7 +73,7 @@ void draw_graph(Canvas& canvas, const Rect& where, const device::History& histor
   const auto dots_at = [&](int64_t column) -> Dots {
     const auto level = level_at(column);
     if (graph.is_filled || level == 0) return {1, level};
-    const auto before = level_at(column - 1);  // the line begins there
+    const auto before = level_at(column - 1);  // the line continues from there
     return before == 0 ? Dots{level, level} : Dots{std::min(level, before + 1), std::max(level, before - 1)};
   };
   for (int64_t x = 0; x < where.width; ++x) {

@@ -146,7 +146,7 @@ using Event = std::variant<KeyEvent, MouseEvent, ResizeEvent, SampleEvent, KillA
 /// Returns the model after `event`. Pure.
 Model update(Model model, const Event& event);
 
-/// What must be read for the page in its present state. want_of() is pure.
+/// The data that must be read for the page in its present state. want_of() is pure.
 struct WantOfPage {
   device::Want devices;
   bool ancestors = false;

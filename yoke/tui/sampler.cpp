@@ -120,7 +120,7 @@ void Sampler::play_recording() {
   for (;;) {
     auto upcoming = take_sample(source_, options_, {.devices = device::Want::everything()});
     if (upcoming.snapshot.time == sample.snapshot.time) break;
-    constexpr std::chrono::milliseconds kShortest(20), kLongest(10'000);  // whatever the recording says
+    constexpr std::chrono::milliseconds kShortest(20), kLongest(10'000);  // whatever pauses the recording has
     const auto pause =
         std::chrono::duration_cast<std::chrono::milliseconds>(upcoming.snapshot.time - sample.snapshot.time);
     if (!pause_until(Clock::now() + std::clamp(pause, kShortest, kLongest), false)) return;

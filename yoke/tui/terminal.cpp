@@ -19,7 +19,7 @@
 #define NCURSES_NOMACROS 1
 #include <curses.h>
 #include <term.h>
-#undef lines  // term.h's names of capabilities are macros
+#undef lines  // term.h defines names of capabilities as macros
 #undef columns
 #undef tab
 
@@ -48,7 +48,7 @@ void note_signal(int number) {
   errno = saved;
 }
 
-/// Leaves the page, then lets the signal have its usual effect.
+/// Restores the terminal, then lets the signal have its usual effect.
 void leave_in_crash(int number) {
   [[maybe_unused]] const auto size = write(STDOUT_FILENO, reset_text.data(), static_cast<size_t>(reset_length));
   tcsetattr(STDIN_FILENO, TCSANOW, &modes_before);

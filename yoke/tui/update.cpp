@@ -76,7 +76,7 @@ void sort(Model& model, SortBy by) {
   show_selected(model);
 }
 
-/// Sorts by the next visible column that can be sorted by, in direction `step`.
+/// Sorts by the next visible column in direction `step`, leaving out columns that cannot be sorted.
 void sort_beside(Model& model, int step) {
   std::vector<SortBy> shown;
   for (const auto& column : process_columns(model)) {

@@ -163,7 +163,7 @@ std::string plain_page(Model model) {
       num_lines += 1 + static_cast<int64_t>(device.instances.size());
     }
   }
-  constexpr int64_t kAround = 20;  // title, headings, the rows that processes keep
+  constexpr int64_t kAround = 20;  // lines of the title and the headings, and of rows that processes keep
   model.size.height = num_lines + kAround;
   auto text = view(model).to_text();
   text.erase(text.find_last_not_of('\n') + 1);

@@ -216,7 +216,7 @@ TEST(View, NastyNamesAreHarmless) {
   }
 }
 
-/// A line or a block for each device, at every usual width.
+/// Lines and blocks of devices show memory and users at each of these widths.
 TEST(View, NarrowTerminalsKeepMemoryAndUsers) {
   for (const int64_t width : {40, 60, 80}) {
     for (const bool is_compact : {false, true}) {

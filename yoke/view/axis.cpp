@@ -28,7 +28,7 @@ std::string number_label(double value, int exponent, double largest) {
 
 std::vector<Tick> linear_ticks(double min, double max, int64_t wanted) {
   const auto parts = static_cast<double>(std::max<int64_t>(1, wanted));
-  const double rough = max / parts - min / parts;  // the difference itself may be too large
+  const double rough = max / parts - min / parts;  // not (max - min) / parts, which may overflow
   if (!std::isnormal(rough)) return {{min, fmt::format("{:.4g}", min)}};
   int exponent = static_cast<int>(std::floor(std::log10(rough)));
   double factor = rough / std::pow(10, exponent);
@@ -49,7 +49,7 @@ std::vector<Tick> linear_ticks(double min, double max, int64_t wanted) {
   return ticks;
 }
 
-/// Powers of ten between 10^`min` and 10^`max`, or with their halves and fifths in a short range.
+/// Powers of ten between 10^`min` and 10^`max`; in a short range also 2 and 5 times a power of ten.
 std::vector<Tick> log_ticks(double min, double max, int64_t wanted) {
   constexpr double kClose = 1e-9;
   const int first = static_cast<int>(std::ceil(min - kClose)), last = static_cast<int>(std::floor(max + kClose));
@@ -93,7 +93,7 @@ Axis::Axis(Kind kind, double min, double max) : kind_(kind), min_(min), max_(max
   }
   const double least = kind_ == Kind::kLog ? 1 : 0;
   const double largest = std::max({least, std::fabs(min_), std::fabs(max_)});
-  constexpr double kTooClose = 1e-12, kTooSmall = 1e-300;  // labels with 15 digits would be equal at both ends
+  constexpr double kTooClose = 1e-12, kTooSmall = 1e-300;  // below, labels of 15 digits are equal at both ends
   if (max_ / 2 - min_ / 2 > std::max(kTooSmall, largest * kTooClose)) return;
   const double half = kind_ == Kind::kLog || largest < kTooSmall ? 0.5 : largest / 2;
   constexpr double kMax = std::numeric_limits<double>::max();
@@ -104,13 +104,13 @@ Axis::Axis(Kind kind, double min, double max) : kind_(kind), min_(min), max_(max
 
 double Axis::fraction(double value) const {
   if (kind_ == Kind::kLog) value = std::log10(value);
-  return (value / 2 - min_ / 2) / (max_ / 2 - min_ / 2);  // the differences themselves may be too large
+  return (value / 2 - min_ / 2) / (max_ / 2 - min_ / 2);  // halved, because max_ - min_ may overflow
 }
 
 std::vector<Tick> Axis::ticks(int64_t wanted) const {
   if (kind_ == Kind::kLog) return log_ticks(min_, max_, wanted);
   const double step = kind_ == Kind::kTime ? tick_seconds(max_ - min_, std::max<int64_t>(1, wanted)) : 0;
-  // Labels of times show neither fractions of a second above 10 s nor very many years.
+  // Time labels cannot show fractions of a second above 10 s, nor very many years. Such ranges get plain numbers.
   if (!(step > 0) || step > 1e12 || (step < 1 && max_ > 10)) return linear_ticks(min_, max_, wanted);
   std::vector<Tick> ticks;
   for (double number = std::ceil(min_ / step); number * step <= max_ && std::ssize(ticks) <= wanted; ++number) {

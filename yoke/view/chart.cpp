@@ -101,13 +101,24 @@ std::optional<PanelPlot> plot_of(const Chart& chart, const ChartPanel& panel, in
     }
   }
   if (values.is_empty()) return std::nullopt;
-  PanelPlot plot{.x = Axis(panel.x_is_time ? Axis::Kind::kTime : Axis::Kind::kLinear, range.min, range.max),
+  const auto kind = panel.x_is_time ? Axis::Kind::kTime : panel.x_is_log ? Axis::Kind::kLog : Axis::Kind::kLinear;
+  PanelPlot plot{.x = Axis(kind, range.min, range.max),
                  .y = Axis(chart.has_log_y ? Axis::Kind::kLog : Axis::Kind::kLinear, values.min, values.max),
                  .lines = {}};
   for (const auto& line : panel.lines) {
-    auto parts = reduce(line.points, chart.has_log_y, range.min, range.max, num_columns);
+    std::vector<std::vector<ChartPoint>> parts;
+    if (panel.x_is_log) {  // columns of pixels have equal ranges of the logarithm
+      auto points = line.points;
+      for (auto& point : points) point.x = std::log10(point.x);
+      parts = reduce(points, chart.has_log_y, std::log10(range.min), std::log10(range.max), num_columns);
+    } else {
+      parts = reduce(line.points, chart.has_log_y, range.min, range.max, num_columns);
+    }
     for (auto& part : parts) {
-      for (auto& point : part) point = {plot.x.fraction(point.x), plot.y.fraction(point.y)};
+      for (auto& point : part) {
+        const double x = panel.x_is_log ? std::pow(10, point.x) : point.x;
+        point = {plot.x.fraction(x), plot.y.fraction(point.y)};
+      }
     }
     plot.lines.push_back(std::move(parts));
   }

@@ -21,6 +21,7 @@ struct ChartPanel {
   std::string title;
   std::string x_title;
   bool x_is_time = false;  ///< x is in seconds.
+  bool x_is_log = false;   ///< A logarithmic axis; every x is above zero.
   std::vector<ChartLine> lines;
 };
 

@@ -103,6 +103,24 @@ TEST(Chart, NoPeakIsLost) {
   }
 }
 
+TEST(Chart, ALogarithmicAxisGivesEachFactorTheSameRoom) {
+  ChartLine line{.name = "a", .points = {}};
+  for (int i = 0; i <= 20; ++i) line.points.push_back({std::pow(2, i), static_cast<double>(i)});
+  auto chart = chart_with({line});
+  const ChartTextOptions options{.width = 44, .height = 8};
+  const auto linear = chart_text(chart, options);
+  chart.panels[0].x_is_log = true;
+  const auto text = chart_text(chart, options);
+  chart.panels[0].x_is_log = false;
+  for (auto& point : chart.panels[0].lines[0].points) point.x = std::log2(point.x);
+  const auto plot = [](const std::string& all) { return all.substr(0, all.rfind('\n', all.size() - 2)); };
+  const auto without_axis = [&](const std::string& all) { return plot(all).substr(0, plot(all).rfind('\n')); };
+  EXPECT_EQ(without_axis(text), without_axis(chart_text(chart, options)))
+      << "it is drawn as the line over the logarithms";
+  EXPECT_NE(without_axis(text), without_axis(linear));
+  EXPECT_THAT(text.substr(text.rfind('\n', text.size() - 2)), HasSubstr("1000")) << "the labels are those of x";
+}
+
 TEST(Chart, WhatIsNotFiniteIsAGapAndCounted) {
   const std::vector<ChartPoint> points = {{0, 1}, {1, kNaN}, {2, 3}, {3, 4}, {4, -HUGE_VAL}, {5, -1}, {6, kNaN}};
   const auto parts = reduce(points, false, 0, 6, 1000);

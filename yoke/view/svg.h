@@ -15,8 +15,8 @@ inline constexpr double kSvgLetter = 6.4;  ///< Estimated width of a small lette
 /// `text` as xml_text, cut to `width` pixels of the small type.
 std::string svg_fit(std::string_view text, double width);
 
-/// CSS of a drawing, in addition to the common classes: for text b (bold), m (muted), c and r (anchored at the middle
-/// and at the right); for shapes `page` and `grid`.
+/// CSS of a drawing. It is added to the classes that all drawings have: for text `b` (bold), `m` (muted), `c` (centred)
+/// and `r` (right-aligned); for shapes `page` and `grid`.
 struct SvgStyle {
   const char* light;
   const char* dark;  ///< Used if the reader prefers dark pages.
@@ -25,7 +25,7 @@ struct SvgStyle {
 /// The beginning of a drawing with a page as its background. "</svg>" ends it.
 std::string svg_page(double width, double height, const SvgStyle& style);
 
-/// `content` must be quoted. `style` is a list of class names.
+/// `content` must be quoted for XML. `style` is a list of class names.
 std::string svg_text(double x, double y, std::string_view style, const std::string& content);
 std::string svg_line(std::string_view style, double x1, double y1, double x2, double y2);
 

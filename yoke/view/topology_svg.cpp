@@ -60,7 +60,7 @@ struct Branch {
   }
 };
 
-/// A NUMA node with what hangs from it, or the place of devices that are near no NUMA node.
+/// A NUMA node with the bridges and devices connected to it, or the place of devices that are near no NUMA node.
 struct Column {
   const device::NumaNode* node = nullptr;
   bool is_below = false;
@@ -173,14 +173,15 @@ class Drawing {
     x = column.x + column.width + 2 * kGap;
   }
 
-  /// The largest number of forking bridges on a way down. The root is the NUMA node and does not count as a bridge.
+  /// The largest number of forking bridges on a path from `branch` to a device. The root is the NUMA node and does not
+  /// count as a bridge.
   static int64_t depth_of(const Branch& branch, bool is_root) {
     int64_t deepest = 0;
     for (const auto& [name, below] : branch.below) deepest = std::max(deepest, depth_of(below, false));
     return deepest + (!is_root && branch.forks() ? 1 : 0);
   }
 
-  /// The leftmost and rightmost middle of the chips below a bridge.
+  /// The x of the leftmost and of the rightmost chip below a bridge (of their middles).
   std::pair<double, double> extent(const Branch& branch) const {
     std::vector<size_t> all;
     branch.collect(all);
@@ -245,7 +246,7 @@ class Drawing {
     const auto y = [&](double from_edge) { return y_of(column.is_below, from_edge); };
     if (has_bar) {
       const auto [least, most] = extent(branch);
-      const double bar = chip_offset_ - kLevel * static_cast<double>(depth_of(branch, false));  // as near as possible
+      const double bar = chip_offset_ - kLevel * static_cast<double>(depth_of(branch, false));  // close to the chips
       line("wire", x, y(offset), x, y(bar));
       line("bar", least - 8, y(bar), most + 8, y(bar));
       text("m", x + 6, column.is_below ? y(bar) + 13 : y(bar) - 5,
@@ -325,7 +326,8 @@ class Drawing {
     return bar;
   }
 
-  /// Many GPUs with the same links between each two are drawn as a bar as well: so many arcs would be unreadable.
+  /// If many GPUs have the same link between each two, they are also drawn as a bar, because so many arcs would be
+  /// unreadable.
   static Bar take_mesh(std::vector<Arc>& arcs) {
     Bar bar;
     for (const auto& arc : arcs) {

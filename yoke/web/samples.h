@@ -1,4 +1,4 @@
-// yoke/web/samples.h -- takes one sample for all requests at the same time.
+// yoke/web/samples.h -- takes one sample for all requests that wait for one.
 #pragma once
 
 #include <chrono>

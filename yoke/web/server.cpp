@@ -273,7 +273,8 @@ void Server::run() {
   impl_->signals.async_wait([this](error_code error, int) {
     if (!error) impl_->io.stop();
   });
-  // The first sample is slow: drivers wake up, and a driver that hangs uses up the deadline.
+  // The first sample is slow, because drivers wake up, and a driver that hangs uses up the deadline. So it is taken
+  // before the first request.
   impl_->desk.samples->get([](Sample*) {});
   impl_->accept();
   impl_->io.run();

@@ -1,5 +1,5 @@
 // yoke/cli/frame/attempt.h -- runs a command so that it always ends: after an error it ends with a message, and if a
-// driver hangs, it ends without its child process.
+// driver hangs, it ends and leaves its child process behind.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@ std::string speaker(const Context& context);
 int report_errors(Context& context, const std::function<int()>& work);
 
 /// Runs `work` in a child process and returns its exit status. `work` may call `finish(status)`, which does not return:
-/// this process then ends without the child, because a process never ends while a driver holds one of its threads in
-/// the kernel. Terminal, streams and signals work as if there were no child: signals sent to this process are passed
-/// on, and the child gets SIGTERM if this process is killed.
+/// this process then ends and leaves the child behind, because the child cannot end while a driver holds one of its
+/// threads in the kernel. Terminal, streams and signals work as if there were no child: signals sent to this process
+/// are passed on, and the child gets SIGTERM if this process is killed.
 /// Errors  kUnavailable: no child can be started. REQUIRES: the caller has one thread.
 int attempt_in_child(Context& context, const std::function<int(const std::function<void(int)>& finish)>& work);
 

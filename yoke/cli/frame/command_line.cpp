@@ -176,7 +176,7 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
 /// The whole command tree.
 void build(CLI::App& app, Context& context) {
   app.require_subcommand(0, 1);
-  app.option_defaults()->take_last();  // for all commands: `yoke run $DEFAULTS -n 4`
+  app.option_defaults()->take_last();  // the last value of an option counts: `yoke run $DEFAULTS -n 4`
   app.set_version_flag("-V,--version", "yoke " YOKE_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
   add_commands(app, context);
@@ -225,6 +225,7 @@ int run_command_line(std::vector<std::string> words, Context& context) {
                 meant_by(name, command_names(context.installation)));
   }
   context.command = command->name;
+  if (!command->object.empty() && !words.empty() && words[0] == command->object) words.erase(words.begin());
   if (command->rewrite != nullptr) words = command->rewrite(words);
   parse(app, name, words, context);
   return context.exit_code;

@@ -9,7 +9,6 @@
 #include <csignal>
 
 #include "yoke/base/error.h"
-#include "yoke/base/process.h"
 
 namespace yoke::cli {
 namespace {
@@ -37,10 +36,12 @@ constexpr std::array kSignals = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGU
 
 }  // namespace
 
-WatchedProgram::WatchedProgram(const std::vector<std::string>& argv) {
+WatchedProgram::WatchedProgram(const std::vector<std::string>& argv, const WatchedProgramOptions& options) {
   auto go = make_pipe();
   auto failure = make_pipe();
   pid_ = spawn({.argv = argv,
+                .environment = options.environment,
+                .out = options.out,
                 .before_exec =
                     [&] {
                       go.write_end.reset();

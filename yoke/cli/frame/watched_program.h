@@ -9,16 +9,22 @@
 #include <vector>
 
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 
 namespace yoke::cli {
+
+struct WatchedProgramOptions {
+  std::optional<std::vector<std::string>> environment = {};  ///< "NAME=value"; nullopt: that of this process.
+  int out = kInheritedStream;                                ///< Its standard output.
+};
 
 class WatchedProgram {
  public:
   /// Forks; the child waits for start() before it becomes the program. REQUIRES: one thread; `argv` is not empty.
-  explicit WatchedProgram(const std::vector<std::string>& argv);
+  explicit WatchedProgram(const std::vector<std::string>& argv, const WatchedProgramOptions& options = {});
   WatchedProgram(const WatchedProgram&) = delete;
   WatchedProgram& operator=(const WatchedProgram&) = delete;
-  ~WatchedProgram();  ///< A program that has started keeps running. One that has not started never will.
+  ~WatchedProgram();  ///< If the program has started, it keeps running; otherwise it never starts.
 
   /// Lets the program begin. Returns 0, or the errno of exec if the program could not be executed.
   int start();

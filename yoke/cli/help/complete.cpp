@@ -102,6 +102,15 @@ Completion complete_first(const CommandDescription& root, const std::string& wor
   return {Completion::Kind::kWords, words_of_commands(root, sources)};
 }
 
+/// Completes as if the object of the command were not there.
+Completion complete_without_object(const CommandDescription& root, WordList words, const CompletionSources& sources) {
+  words.erase(words.begin() + 1);
+  if (words.size() == 2 && !words[1].starts_with("-")) return {Completion::Kind::kProgram, {}, 2};
+  auto result = complete(root, words, sources);
+  if (result.kind == Completion::Kind::kProgram) ++result.program_at;
+  return result;
+}
+
 }  // namespace
 
 Completion complete(const CommandDescription& root, const WordList& words, const CompletionSources& sources) {
@@ -112,6 +121,10 @@ Completion complete(const CommandDescription& root, const WordList& words, const
   if (words.front().starts_with("-")) return {};
   const auto* command = root.find_command(words.front());
   if (command == nullptr) return {Completion::Kind::kFiles};  // words of an external command
+  if (!command->object.empty()) {
+    if (words.size() == 2 && !words[1].starts_with("-")) return {Completion::Kind::kWords, {{command->object}}};
+    if (words[1] == command->object && words.size() > 2) return complete_without_object(root, words, sources);
+  }
   const auto typed = read_typed(*command, words, words.size() - 1);
   const auto& word = words.back();
   const bool is_positional = typed.options_ended || (command->starts_program() && typed.num_positionals > 0);

@@ -22,8 +22,8 @@ struct CompletionWord {
 struct Completion {
   enum class Kind {
     kWords,    ///< One of `words`; if there are none, nothing can be completed.
-    kFiles,    ///< A file name, or an option `--option=VALUE` whose value is one.
-    kFolders,  ///< The same for the name of a folder.
+    kFiles,    ///< A file name, or `--option=VALUE` with a file name as value.
+    kFolders,  ///< A folder name, or `--option=VALUE` with a folder name as value.
     kProgram,  ///< The words from `program_at` on are the command line of a different program.
   };
   Kind kind = Kind::kWords;

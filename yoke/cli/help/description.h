@@ -32,6 +32,7 @@ struct CommandDescription {
   std::vector<OptionDescription> options;
   std::vector<CommandDescription> commands;
   std::vector<std::string> aliases = {};
+  std::string object = {};  ///< As in Command.
 
   /// Finds an option by any of its names; null if there is none.
   const OptionDescription* find_option(std::string_view wanted) const;

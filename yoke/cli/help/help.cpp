@@ -1,5 +1,7 @@
 #include "yoke/cli/help/help.h"
 
+#include <fmt/format.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -7,6 +9,7 @@
 #include <memory>
 
 #include "yoke/base/text.h"
+#include "yoke/cli/command.h"
 
 namespace yoke::cli {
 namespace {
@@ -34,6 +37,11 @@ class HelpFormatter : public CLI::Formatter {
     CLI::detail::format_help(out, command->get_display_name(true), text(command->get_description()),
                              static_cast<size_t>(column_));
     return out.str();
+  }
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    const auto* const command = find_command(app->get_name());
+    if (command != nullptr && !command->object.empty()) name += fmt::format(" {}", command->object);
+    return CLI::Formatter::make_usage(app, name);
   }
   std::string make_description(const CLI::App* app) const override {
     return wrapped(app->get_description(), width_) + '\n';

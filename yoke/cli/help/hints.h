@@ -15,11 +15,12 @@ namespace yoke::cli {
 std::optional<std::string> find_misplaced_option(const std::vector<std::string>& program_and_arguments,
                                                  const std::function<bool(std::string_view)>& is_missing);
 
-/// A hint about a job that has ended; nullopt if there is none. Looks into the current folder.
+/// A job that has ended.
 struct EndedJob {
   int status = 0;
   bool is_quick = false;  ///< The job ended in its first seconds, as if the program did not accept its arguments.
 };
+/// Returns a hint about `job`, or nullopt if there is none. Looks into the current folder.
 std::optional<std::string> hint_about(const EndedJob& job, const std::vector<std::string>& program_and_arguments,
                                       const std::function<bool(std::string_view)>& is_missing);
 

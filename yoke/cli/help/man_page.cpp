@@ -33,8 +33,9 @@ std::string roff(const std::string& text) {
 
 std::string synopsis(const CommandDescription& root, const CommandDescription& command) {
   const bool is_root = &root == &command;
-  std::string line =
-      is_root ? ".B yoke\n[\\fIOPTION\\fR...]\n" : fmt::format(".B yoke {}\n[\\fIOPTION\\fR...]\n", roff(command.name));
+  std::string line = is_root ? ".B yoke\n[\\fIOPTION\\fR...]\n"
+                             : fmt::format(".B yoke {}{}\n[\\fIOPTION\\fR...]\n", roff(command.name),
+                                           command.object.empty() ? "" : " " + roff(command.object));
   if (is_root) line += "\\fICOMMAND\\fR [\\fIARG\\fR...]\n";
   for (const auto& option : command.options) {
     if (!option.is_positional) continue;

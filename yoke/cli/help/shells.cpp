@@ -1,5 +1,6 @@
-// Completion scripts. They hold what each shell does in its own way: splitting words, quoting them, and completing
-// files and other commands. They ask the `yoke` that is typed what may follow, so a script also serves later versions.
+// Completion scripts. They contain only what differs between shells: splitting words, quoting them, and completing
+// files and other commands. They ask the `yoke` on the command line which words may follow, so a script also works with
+// later versions.
 #include "yoke/cli/help/complete.h"
 
 namespace yoke::cli {

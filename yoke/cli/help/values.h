@@ -1,7 +1,7 @@
 // yoke/cli/help/values.h -- checks the values of options.
 //
-// The placeholder in an option's help, such as "auto|gpu|cpu|N" or "SECONDS", says which values are allowed. From it
-// the value is checked and completed, and messages name it. The code of an option adds at most a range.
+// The placeholder in an option's help, such as "auto|gpu|cpu|N" or "SECONDS", says which values are allowed. Checks,
+// completion and messages use it. The code of an option adds at most a range.
 #pragma once
 
 #include <string>

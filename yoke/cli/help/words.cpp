@@ -74,6 +74,38 @@ std::vector<std::string> with_signal_option(const std::vector<std::string>& word
   return result;
 }
 
+std::vector<std::string> with_joined_option(const std::vector<std::string>& words) {
+  std::vector<std::string> result;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (*word == "--") {
+      result.insert(result.end(), word, words.end());
+      break;
+    }
+    result.push_back(*word);
+    const bool has_value = word + 1 != words.end() && (word + 1)->starts_with('-') && *(word + 1) != "--";
+    if (*word == "--option" && has_value) result.back() += "=" + *++word;
+  }
+  return result;
+}
+
+std::vector<std::string> with_repeated_trace(const std::vector<std::string>& words) {
+  std::vector<std::string> result;
+  bool is_trace = false;  // the words are values of --trace
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (*word == "--") {
+      result.insert(result.end(), word, words.end());
+      break;
+    }
+    if (word->starts_with('-')) {
+      is_trace = *word == "--trace";
+    } else if (is_trace && result.back() != "--trace") {
+      result.emplace_back("--trace");
+    }
+    result.push_back(*word);
+  }
+  return result;
+}
+
 std::optional<std::string> extract_option(std::vector<std::string>& words, std::string_view short_name,
                                           std::string_view long_name) {
   std::optional<std::string> value;

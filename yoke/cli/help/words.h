@@ -33,6 +33,13 @@ std::optional<std::string> find_empty_value(const std::vector<std::string>& word
 /// Replaces kill(1)'s "-9", "-KILL" and "-SIGKILL" by "--signal" and "9", "KILL" or "SIGKILL". Stops at a "--".
 std::vector<std::string> with_signal_option(const std::vector<std::string>& words);
 
+/// Joins "--option" with the word after it, "--option=--batch-size", because CLI11 takes no value that looks like an
+/// option. Stops at a "--".
+std::vector<std::string> with_joined_option(const std::vector<std::string>& words);
+
+/// "--trace A B" -> "--trace A --trace B", because the first word that is no option begins a program. Stops at a "--".
+std::vector<std::string> with_repeated_trace(const std::vector<std::string>& words);
+
 /// Removes "-n V", "-n4" (a number), "--NAME V" and "--NAME=V" from the words before any "--". Returns the last value.
 /// Errors  kInvalidArgument: the value is missing.
 std::optional<std::string> extract_option(std::vector<std::string>& words, std::string_view short_name,

@@ -81,5 +81,21 @@ TEST(Words, ExtractsOneOptionFromAmongOthers) {
   EXPECT_THROW(extract_option(incomplete, "-n", "--nproc-per-node"), Error);
 }
 
+TEST(Words, AnOptionMayBeTheValueOfOption) {
+  EXPECT_EQ(with_joined_option({"--option", "--batch-size", "--max", "8", "--", "--option", "-x"}),
+            (List{"--option=--batch-size", "--max", "8", "--", "--option", "-x"}));
+  EXPECT_EQ(with_joined_option({"--option", "batch"}), (List{"--option", "batch"}));
+  EXPECT_EQ(with_joined_option({"--option", "--", "x"}), (List{"--option", "--", "x"}));
+  EXPECT_EQ(with_joined_option({"--option"}), (List{"--option"}));
+}
+
+TEST(RepeatedTrace, EachPathIsAValueOfItsOwn) {
+  EXPECT_THAT(with_repeated_trace({"--trace", "a", "b", "--json", "--trace", "c"}),
+              ElementsAre("--trace", "a", "--trace", "b", "--json", "--trace", "c"));
+  EXPECT_THAT(with_repeated_trace({"--pid", "1"}), ElementsAre("--pid", "1"));
+  EXPECT_THAT(with_repeated_trace({"--", "x", "--trace", "a", "b"}), ElementsAre("--", "x", "--trace", "a", "b"))
+      << "the program's own words";
+}
+
 }  // namespace
 }  // namespace yoke::cli

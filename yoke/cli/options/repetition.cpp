@@ -67,7 +67,7 @@ bool Repetition::is_wanted() const { return option != nullptr && option->count()
 
 void add_watch_option(CLI::App& command, Repetition& repetition) {
   const auto take = [&repetition](const std::string& text) {
-    if (!text.empty()) repetition.interval_s = std::stod(text);  // CLI11 itself reads 0 from an empty one
+    if (!text.empty()) repetition.interval_s = std::stod(text);  // CLI11 itself would read an empty text as 0
   };
   repetition.option =
       command

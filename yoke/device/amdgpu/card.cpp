@@ -182,7 +182,7 @@ std::optional<std::string> find_in_amdgpu_ids(std::string_view text, int64_t dev
 }
 
 std::optional<std::string> card_name(int64_t device_id, int64_t revision, const fs::path& sysroot) {
-  // Compute nodes often have no libdrm.
+  // Compute nodes often have no libdrm, so the names of their GPUs are in this table.
   constexpr std::array<std::pair<int64_t, const char*>, 10> kNames = {{{0x738c, "AMD Instinct MI100"},
                                                                        {0x7408, "AMD Instinct MI250X"},
                                                                        {0x740c, "AMD Instinct MI250X/MI250"},

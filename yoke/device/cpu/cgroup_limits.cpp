@@ -91,8 +91,8 @@ void read_v1(const std::string& controller, const fs::path& group, CgroupLimits&
   }
 }
 
-/// Calls `visit` for the group at `path` below `mount` and for all its ancestors. In a container `path` may be that of
-/// the host and not exist below `mount`; then the group of this process is `mount` itself.
+/// Calls `visit` for the group at `path` below `mount` and for all its ancestors. In a container, `path` may be a
+/// path of the host, which does not exist below `mount`; then the group of this process is `mount` itself.
 void climb(const fs::path& mount, const std::string& path, const std::function<void(const fs::path&)>& visit) {
   auto group = (mount / fs::path(path).relative_path()).lexically_normal();
   while (group.string().starts_with(mount.string() + "/")) {

@@ -66,8 +66,8 @@ class LocalityReader {
     if (allowed_memory) result.memory_nodes &= *allowed_memory;
   }
 
-  /// Adds the set that the file `name` of the first CPU in `cpus` lists, unless one of `sets` already has that CPU. If
-  /// files contradict each other, the first file that names a CPU wins.
+  /// Reads a set from the file `name` of the first CPU in `cpus`, and adds it to `sets`, unless one of them already has
+  /// that CPU. If files contradict each other, the first file that names a CPU wins.
   void add(std::vector<CpuSet>& sets, const CpuSet& cpus, std::string_view name) const {
     const auto cpu = *cpus.first();
     const auto has_it = [cpu](const CpuSet& set) { return set.contains(cpu); };
@@ -78,8 +78,8 @@ class LocalityReader {
     sets.push_back(std::move(set));
   }
 
-  /// Caches have the same numbers for all CPUs, except for CPUs without the last level (the low-power cores of some
-  /// laptops).
+  /// The last-level cache has the same number in sysfs for all CPUs, except for CPUs that do not have this cache (the
+  /// low-power cores of some laptops).
   void add_cache(std::vector<CpuSet>& caches, int64_t cpu) {
     if (std::any_of(caches.begin(), caches.end(), [cpu](const CpuSet& set) { return set.contains(cpu); })) return;
     auto set = last_level_ ? read_list(cache_file(cpu, *last_level_, "shared_cpu_list")) : std::nullopt;
@@ -94,7 +94,7 @@ class LocalityReader {
     return file_of(cpu, "cache") / ("index" + std::to_string(number)) / name;
   }
 
-  /// The number of the CPU's highest-level cache that holds data.
+  /// The number in sysfs of the CPU's highest-level cache that holds data.
   std::optional<int64_t> last_level(int64_t cpu) const {
     std::optional<int64_t> best;
     int64_t best_level = 0;

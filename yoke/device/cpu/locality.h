@@ -17,7 +17,7 @@ namespace yoke::device {
 /// A NUMA node that has CPUs.
 struct NodeLocality {
   int64_t number = 0;
-  CpuSet cpus;  ///< All its CPUs, including those not allowed. `packages` has those too.
+  CpuSet cpus;  ///< All its CPUs, including those that this process may not use.
 
   bool operator==(const NodeLocality&) const = default;
 };
@@ -25,7 +25,7 @@ struct NodeLocality {
 struct CpuLocality {
   CpuSet allowed;  ///< CPUs that this process may use according to its affinity mask and cpuset.
   std::vector<NodeLocality> nodes;
-  std::vector<CpuSet> packages;
+  std::vector<CpuSet> packages;     ///< For each package, all its CPUs, allowed or not.
   std::vector<CpuSet> caches;       ///< Last-level caches that several cores share and that have an allowed CPU.
   std::vector<CpuSet> cores;        ///< For each core with an allowed CPU, all its hardware threads.
   CpuSet memory_nodes;              ///< Those `nodes` whose memory this process may use.

@@ -20,7 +20,7 @@ constexpr auto kInstallDriver = "install the NVIDIA driver of your distribution,
 /// Returns 13 for "13.0", and nullopt if `version` is not a version.
 std::optional<int64_t> major_of(std::string_view version) { return parse_int(version.substr(0, version.find('.'))); }
 
-/// "580.65.06" and "580.65.06-server" belong to the same driver. An empty version stands for an unknown one.
+/// Whether two versions are known and differ. An empty version stands for an unknown one.
 bool differ(std::string_view a, std::string_view b) { return !a.empty() && !b.empty() && a != b; }
 
 int64_t count_visible(const Observations& observations, Vendor vendor) {

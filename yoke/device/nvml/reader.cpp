@@ -325,8 +325,8 @@ void Reader::read_process_utilization(std::vector<DeviceProcess>& processes) {
   }
   if (status == kNotFound) samples.clear();  // no process has run for some time
   if (status != kSuccess && status != kNotFound) return;
-  // The buffer holds samples of some seconds. The newest sample of each process counts, unless those of other processes
-  // are much newer.
+  // The buffer holds samples of some seconds. The newest sample of each process counts, unless it is much older than
+  // the newest sample of all processes.
   constexpr uint64_t kStaleUs = 2'000'000;
   uint64_t newest = 0;
   for (const auto& sample : samples) newest = std::max(newest, sample.time_us);

@@ -69,7 +69,7 @@ std::string pod_uid(std::string_view segment) {
   return is_plain || is_uuid ? uid : "";
 }
 
-/// Reads a path from the root; later segments are further inside.
+/// Reads a path from the root; each segment is inside the one before it.
 class PathReader {
  public:
   explicit PathReader(std::string_view path) {
@@ -148,7 +148,8 @@ class PathReader {
 
 std::string slurm_step_name(std::string_view text) {
   if (text.starts_with("step_")) text.remove_prefix(5);
-  // SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT and SLURM_INTERACTIVE_STEP of slurm.h; the batch step's was -2 up to 20.02
+  // SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT and SLURM_INTERACTIVE_STEP of slurm.h. Up to Slurm 20.02 the number of the
+  // batch step was -2.
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSpecial = {{
       {"4294967291", "batch"},
       {"4294967294", "batch"},

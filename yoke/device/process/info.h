@@ -35,7 +35,7 @@ struct ProcessInfo {
 
 /// Describes `pid` below `proc`. If the process does not exist, the result says so. If it ends meanwhile, the result
 /// holds what was read before. All values are about one process, even if the PID is reused meanwhile. The function does
-/// not throw. This may block if the process hangs in the kernel with its memory locked, so a caller needs a deadline of
+/// not throw. It may block if the process hangs in the kernel with its memory locked, so a caller needs a deadline of
 /// its own.
 ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc = "/proc");
 

@@ -165,8 +165,8 @@ void add_ancestor(const Ancestor& ancestor, bool is_itself, Origin& origin) {
 void add_variables(const Variables& variables, Origin& origin) {
   add_container_variables(variables, origin);
   add_slurm_variables(variables, origin);
-  // Slurm copies the environment of the submitting host into the job, so only a parent process shows that a process is
-  // in a session.
+  // Slurm copies the environment of the submitting host into the job. So in a job the variables of tmux, screen and
+  // Jupyter count only if a parent process confirms them.
   const bool is_own = !origin.slurm.has_value();
   if (is_own || origin.tmux) add_tmux_variables(variables, origin);
   if ((is_own || origin.screen) && !variables["STY"].empty()) origin.screen = variables["STY"];

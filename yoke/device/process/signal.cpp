@@ -30,8 +30,8 @@ ProcessHandle::ProcessHandle(int64_t pid, int64_t start_ticks, const std::filesy
     }
     throw system_error(errno, fmt::format("opening process {}", pid));
   }
-  // The start time is read after the pidfd was opened. If the PID belongs to the same process now as when it was seen,
-  // the pidfd refers to that process.
+  // The start time is read after the pidfd was opened. If it equals `start_ticks`, the PID was not reused in between,
+  // so the pidfd refers to the right process.
   std::string text;
   try {
     text = read_file(proc / fmt::format("{}", pid) / "stat");

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLibrary = "libhwloc.so.15";  // for every version 2.x
 
-/// The functions of hwloc that are used. Its inline helpers call further functions, so they are not used.
+/// The functions of hwloc that yoke uses. It does not use the inline helpers, because they call other functions.
 struct Hwloc {
   decltype(&hwloc_topology_init) init;
   decltype(&hwloc_topology_destroy) destroy;

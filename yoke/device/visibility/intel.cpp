@@ -33,7 +33,7 @@ Mask read_mask(const std::string& token) {
   return mask;
 }
 
-/// The unit with the number `device` if tiles count as devices.
+/// Returns the unit that has number `device` when every tile counts as a device.
 std::optional<Unit> flat_unit(int64_t device, const std::vector<int64_t>& tiles) {
   for (size_t card = 0; card < tiles.size(); ++card) {
     if (device < tiles[card]) {
@@ -54,7 +54,7 @@ Entry match(const std::string& token, const std::vector<int64_t>& tiles, bool is
   };
   const auto mask = read_mask(token);
   if (!mask.device || (mask.has_tile && !mask.tile)) {
-    entry.is_certain = false;  // the driver's conversion throws, and the program decides what follows
+    entry.is_certain = false;  // the driver's conversion throws; what happens then depends on the program
     return refuse(Verdict::kInvalid, "neither a number nor CARD.TILE");
   }
   if (mask.has_tile && !is_composite) {

@@ -56,7 +56,7 @@ Order cuda_order(const Gpus& gpus, const CudaRules& rules) {
     order.why = "in PCI order, as the GPUs are of one model";
     return order;
   }
-  // NVIDIA does not document what "fastest" means. That newer generations come first is a guess, and usually right.
+  // NVIDIA does not document what "fastest" means. We guess that newer generations come first; this is usually right.
   std::stable_sort(order.devices.begin(), order.devices.end(), [&](int64_t a, int64_t b) {
     return capability(*gpus[static_cast<size_t>(a)]) > capability(*gpus[static_cast<size_t>(b)]);
   });
@@ -155,7 +155,7 @@ Entry match_mig_uuid(const std::string& token, const Gpus& gpus) {
 
 // ---- MIG ------------------------------------------------------------------------------------------------------------
 
-/// The units that stand for a GPU: itself, or the first compute instance of each GPU instance.
+/// The units that stand for a GPU: the GPU itself or, in MIG mode, the first compute instance of each GPU instance.
 std::vector<Unit> expand(const Unit& unit, const Gpus& gpus) {
   const auto& gpu = *gpus[static_cast<size_t>(unit.device)];
   if (unit.instance || !is_mig(gpu)) return {unit};
@@ -339,7 +339,8 @@ Selection select_for_container(const std::string& text, const Gpus& gpus) {
   }
   result = std::move(reader.selection);
   if (all) result.units = every_unit();
-  // If only a GPU in MIG mode is named, the container gets it without its instances, and CUDA cannot use it.
+  // If an entry names a GPU in MIG mode and not an instance of it, the container gets the GPU without its instances,
+  // and CUDA cannot use it.
   for (auto& entry : result.entries) {
     if (entry.verdict != Verdict::kVisible || !entry.unit || entry.unit->instance) continue;
     if (!is_mig(*gpus[static_cast<size_t>(entry.unit->device)])) continue;

@@ -96,7 +96,7 @@ std::string nvidia_ids(const std::vector<Unit>& units, const Gpus& gpus, IdForma
   return format == IdFormat::kIndex ? numbers(units) : uuids(units, gpus);
 }
 
-/// Uses UUIDs if each names only one GPU; all partitions of an MI300 have the same UUID.
+/// Uses UUIDs if each names only one GPU, otherwise numbers: all partitions of an MI300 have the same UUID.
 std::string amd_ids(const std::vector<Unit>& units, const Gpus& gpus, IdFormat format) {
   const auto text = uuids(units, gpus);
   return format == IdFormat::kUuid && select_rocr(text, gpus).units == units ? text : numbers(units);
@@ -110,8 +110,8 @@ class Changes {
   void unset(std::string name) {
     if (environment_.contains(name)) assignments.push_back({std::move(name), std::nullopt});
   }
-  /// Container runtimes without a daemon read this variable from this environment, so it must not contradict the other
-  /// variables.
+  /// Makes NVIDIA_VISIBLE_DEVICES agree with the other variables if it is set, because container runtimes without a
+  /// daemon read it from this environment.
   void agree(std::string value) {
     if (environment_.contains("NVIDIA_VISIBLE_DEVICES")) set("NVIDIA_VISIBLE_DEVICES", std::move(value));
   }
@@ -148,7 +148,7 @@ std::vector<Assignment> assignments_for(std::string_view selection, IdFormat for
   Changes changes(environment);
   if (selection == "all") {
     changes.unset("CUDA_VISIBLE_DEVICES");
-    if (!all.nvidia.empty()) changes.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // yoke's numbering
+    if (!all.nvidia.empty()) changes.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // yoke numbers GPUs in this order
     for (const auto* name : {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}) changes.unset(name);
     changes.agree("all");
     return changes.assignments;
@@ -174,7 +174,8 @@ std::vector<Assignment> assignments_for(std::string_view selection, IdFormat for
     changes.unset("GPU_DEVICE_ORDINAL");
   }
   if (!chosen.amd.empty() && !chosen.nvidia.empty()) {
-    // Without this variable HIP would read CUDA's list. The variable names all GPUs that ROCr shows.
+    // Without HIP_VISIBLE_DEVICES, HIP would read CUDA_VISIBLE_DEVICES. So the variable is set, and names all GPUs that
+    // ROCr shows.
     std::vector<Unit> left(chosen.amd.size());
     for (size_t i = 0; i < left.size(); ++i) left[i].device = static_cast<int64_t>(i);
     changes.set("HIP_VISIBLE_DEVICES", numbers(left));

@@ -20,12 +20,13 @@ struct Assignment {
 
 enum class IdFormat {
   kUuid,
-  kIndex,  ///< For programs that read only numbers; CUDA is set to number in PCI order.
+  kIndex,  ///< For programs that read only numbers. CUDA_DEVICE_ORDER is then set to PCI_BUS_ID.
 };
 
 /// Returns the changes to `environment` that make a program enumerate the devices of `selection` in its order.
-/// `selection` is "all", "none", or words of DeviceSelection separated by commas. Variables that would filter a second
-/// time are unset. AMD GPUs without a unique UUID are given by number in both formats, since ROCr's order is fixed.
+/// `selection` is "all", "none", or words of DeviceSelection separated by commas. Variables that would filter these
+/// devices once more are unset. AMD GPUs without a unique UUID are given by number in both formats, since ROCr's order
+/// is fixed.
 /// Errors  those of DeviceSelection, which name the id; kFailedPrecondition: no program can see these devices together.
 std::vector<Assignment> assignments_for(std::string_view selection, IdFormat format, const Environment& environment,
                                         const Snapshot& snapshot);

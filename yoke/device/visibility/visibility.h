@@ -31,7 +31,7 @@ enum class Verdict {
 };
 std::string_view name(Verdict verdict);  ///< "visible", "out of range", "not read"...
 
-/// What programs count as one device: a whole device, a MIG instance or a tile.
+/// A device as programs count them: a whole device, a MIG instance or a tile.
 struct Unit {
   int64_t device = 0;               ///< Position among the devices of its vendor.
   std::optional<int64_t> instance;  ///< Position of a MIG instance (NVIDIA) or tile (Intel); nullopt if whole.
@@ -74,7 +74,7 @@ struct Visibility {
   std::vector<std::string> warnings;      ///< One sentence per contradiction or pitfall, with what to do.
 };
 
-/// Which GPUs of `snapshot` programs with `environment` see. The CPU is not included.
+/// Determines which GPUs of `snapshot` a program with this `environment` sees. The CPU is not included.
 Visibility visibility(const Environment& environment, const Snapshot& snapshot);
 
 /// Only the warnings: variables that contradict each other or do not do what they seem to do.

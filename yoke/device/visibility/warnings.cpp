@@ -102,8 +102,8 @@ void warn_of_amd(const Environment& environment, const Selections& all, Lines& l
   const auto cuda = environment.find("CUDA_VISIBLE_DEVICES");
   const auto filter = environment.value_or(all.hip_variable, "");
   const auto left = select_hip(std::nullopt, all.amd_left).units;
-  // On a machine with GPUs of both vendors, a HIP_VISIBLE_DEVICES that hides nothing still keeps HIP from reading
-  // CUDA's variable.
+  // On a machine with GPUs of both vendors, a HIP_VISIBLE_DEVICES that hides nothing is useful, because it keeps HIP
+  // from reading CUDA_VISIBLE_DEVICES. So it gives no warning.
   if (rocr && !filter.empty() && (all.nvidia.empty() || all.hip.units != left)) {
     lines.push_back(
         fmt::format("ROCR_VISIBLE_DEVICES={} and {}={} both hide AMD GPUs: the second counts from 0 among the "

@@ -1,4 +1,4 @@
-// yoke/dist/detail/gloo.h -- makes c10d's Gloo backend. Only its source includes Gloo's header.
+// yoke/dist/detail/gloo.h -- makes c10d's Gloo backend. Only gloo.cpp includes the headers of Gloo.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

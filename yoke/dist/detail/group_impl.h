@@ -46,7 +46,7 @@ struct Group::Job {
   /// Collective over `impl->ranks`. Connects them.
   void connect(const std::shared_ptr<Impl>& impl);
 
-  const int num_exceptions = std::uncaught_exceptions();  ///< The exceptions in flight when this object was made.
+  const int num_exceptions = std::uncaught_exceptions();  ///< Exceptions in flight when this was made.
   RankEnv env;
   std::chrono::milliseconds timeout{};
   c10::Device device = c10::kCPU;

@@ -9,7 +9,7 @@
 
 namespace yoke::dist {
 
-/// The vendors that the libtorch of this process is built for, by the files in the folder of libc10.so.
+/// The vendors that the libtorch of this process is built for, as the files in the folder of libc10.so show.
 struct TorchBuild {
   std::string folder;
   bool has_cuda = false, has_hip = false;
@@ -21,8 +21,8 @@ struct PlugChoice {
   PlugStatus status;
 };
 
-/// Prefers a GPU that libtorch can use, NVIDIA's before AMD's. If there are only GPUs that it cannot use, the status is
-/// `missing` and says what to install, because training on the CPU would be an unnoticed mistake.
+/// Prefers a GPU that libtorch can use, NVIDIA's before AMD's. If libtorch can use none of the GPUs, the status is
+/// `missing` and says what to install; otherwise a training would run on the CPU, and nobody would notice.
 PlugChoice choose_plug(const DriverProbe& nvidia, const DriverProbe& amd, const TorchBuild& torch);
 
 }  // namespace yoke::dist

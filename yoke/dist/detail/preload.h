@@ -5,9 +5,10 @@
 namespace yoke::dist {
 
 /// Returns at once unless this process was started to be preloaded (YOKE_PRELOAD_FD, yoke/base/preload.h). If it was,
-/// the function never returns in this process, which ends with its guardian. It returns in every rank: a new process
-/// with its own environment, descriptors and CPUs, and a child of the guardian. REQUIRES: libtorch has done no work and
-/// the plug is not loaded, since neither threads nor a GPU's driver survive a fork.
+/// the function never returns in this process, which ends with its guardian. It returns in each rank that is forked
+/// from this process; a rank has its own environment, descriptors and CPUs, and is a child of the guardian.
+/// REQUIRES: libtorch has done no work and the plug is not loaded, since neither threads nor a GPU's driver survive a
+/// fork.
 void serve_ranks_if_preloaded() noexcept;
 
 }  // namespace yoke::dist

@@ -15,18 +15,18 @@ class Work;
 
 namespace yoke::dist {
 
-/// Some calls start an all-reduce of this rank's flag and read the result of the previous all-reduce. It overlaps with
-/// the steps in between, and all ranks read the same value at the same call, whenever each of them got the signal. The
-/// message also carries how many calls later the next all-reduce should follow, computed from the time that steps take.
-/// The aim is ten all-reduces per second, because on a busy CPU each takes a few tenths of a millisecond from other
-/// threads. The calls in between do not communicate.
+/// Some calls start an all-reduce of this rank's flag and read the result of the previous all-reduce. An all-reduce
+/// overlaps with the steps until the next one. All ranks read the same value at the same call, whenever each of them
+/// got the signal. The message also carries the number of calls until the next all-reduce, computed from the time that
+/// steps take. The aim is ten all-reduces per second, because on a busy CPU each takes a few tenths of a millisecond
+/// from other threads. The calls in between do not communicate.
 ///
 /// Ranks    collective: all ranks make the same number of calls.
 /// Threads  one at a time.
 class StopAgreement {
  public:
-  /// `backend` is a Gloo backend that nothing else uses, since otherwise its order would mix with that of the user's
-  /// collectives. Null means that this rank is alone. Each call calls `is_told` once.
+  /// `backend` is a Gloo backend that nothing else uses, so that these all-reduces do not mix with the user's
+  /// collectives. Null means that this rank is alone. Each call of should_stop() calls `is_told` once.
   StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::function<bool()> is_told);
   static constexpr int64_t kMaxInterval = 32;  ///< A limit, because later steps may be slower.
 

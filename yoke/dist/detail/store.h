@@ -20,8 +20,8 @@ namespace yoke::dist {
 /// Errors  kUnavailable: rank 0's port is taken, or nothing serves it within `timeout`. The message names the address.
 c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, std::chrono::milliseconds timeout);
 
-/// libtorch does not print warnings in this process while an object of this class exists. If the store is lost, yoke
-/// prints its own message, and libtorch would print a stack trace before it.
+/// libtorch does not print warnings in this process while an object of this class exists. Used where the store may be
+/// lost: yoke then prints its own message, and libtorch would print a stack trace before it.
 class WithoutWarnings {
  public:
   WithoutWarnings();

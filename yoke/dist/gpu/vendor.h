@@ -1,4 +1,4 @@
-// yoke/dist/gpu/vendor.h -- the names that libtorch's builds for CUDA and for ROCm have for the same things.
+// yoke/dist/gpu/vendor.h -- hides the names that differ between libtorch's builds for CUDA and for ROCm.
 //
 // PyTorch makes the headers of its ROCm build from CUDA's with its tool hipify (torch/utils/hipify). Files are renamed:
 // c10/cuda/CUDAFunctions.h is c10/hip/HIPFunctions.h there. C++ names stay the same: at::cuda, ProcessGroupNCCL (which

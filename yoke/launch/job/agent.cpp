@@ -72,7 +72,8 @@ class Agent : public Launcher {
     notices_.clear();
     while (!outcome_) step();
     node_.order(Order::kKill, 0);
-    // After a signal asked for the end, this does not wait for a screen whose reader does not read.
+    // Waits for the ranks and for their output. If a signal told the agent to end, it waits for the ranks only: whoever
+    // reads the output may have stopped reading.
     while (is_running_ && !(has_ended_ && stop_signal_ != 0)) step();
     head_ = nullptr;
     return *outcome_;
@@ -87,7 +88,7 @@ class Agent : public Launcher {
   int exit_code() const { return exit_code_with_output(exit_code_); }
   using Launcher::say;
 
-  /// Waits for the reader of output that ranks have printed.
+  /// Waits until the reader has taken the output that ranks have printed.
   void finish_screen() {
     const auto until = loop_.now() + kDrain;
     while (screen_ && screen_->is_waiting() && (stop_signal_ == 0 || loop_.now() < until)) step();
@@ -188,7 +189,7 @@ class Agent : public Launcher {
       exit_code_ = end->at("exit_code");
       const std::string reason = end->at("reason");
       if (screen_) screen_->settle();    // the reason is the last line
-      if (screen_ && exit_code_ != 0) {  // an agent over ssh has the head's environment, but not its files
+      if (screen_ && exit_code_ != 0) {  // without a screen (over ssh), the environment names the head's file
         const auto failed = facts_.reports.empty() ? std::nullopt : std::optional(failed_rank(facts_));
         leave_error_file(spec_, failed, reason, [this](const auto& text) { say(text); });
       }

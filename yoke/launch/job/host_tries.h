@@ -23,7 +23,7 @@ class HostTries {
     host.pause = std::min(2 * host.pause, kLongestPause);
     return true;
   }
-  /// Whether to report the failure of host `index`: only its first one since the host was last reached.
+  /// Whether to report a failure of host `index`. Only the first failure since the host was last reached is reported.
   bool take_complaint(size_t index) { return !std::exchange(hosts_[index].has_said, true); }
   /// Notes that host `index` was reached.
   void forget(size_t index) { hosts_[index] = {}; }

@@ -6,12 +6,16 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/launch/plan/plan.h"
 #include "yoke/launch/plan/spec.h"
 
 namespace yoke::launch {
+
+/// The service under which launchers listen (base/user_socket.h).
+inline constexpr std::string_view kJobService = "yoke";
 
 struct JobRank {
   int64_t rank = 0;

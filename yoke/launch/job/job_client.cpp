@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <list>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -30,44 +28,7 @@ Error no_answer(const JobAddress& address) {
   return {ErrorCode::kDataLoss, "job {}: its process does not answer as `yoke run` does", address.pid};
 }
 
-/// kBusy: the listener has a full queue of connections.
-enum class Connected { kYes, kNo, kBusy };
-
-Connected connect_to(const JobAddress& address, UniqueFd& fd) {
-  sockaddr_un name = {};
-  name.sun_family = AF_UNIX;
-  if (address.name.size() > sizeof name.sun_path - 1) return Connected::kNo;
-  address.name.copy(name.sun_path + 1, address.name.size());
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.name.size());
-  fd = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) throw system_error(errno, fmt::format("making a socket to ask job {}", address.pid));
-  if (connect(fd.value(), reinterpret_cast<sockaddr*>(&name), size) == 0) return Connected::kYes;
-  return errno == EAGAIN || errno == EINTR ? Connected::kBusy : Connected::kNo;
-}
-
-bool is_who_it_says(int fd, const JobAddress& address) {
-  ucred peer = {};
-  socklen_t size = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && int64_t{peer.pid} == address.pid &&
-         int64_t{peer.uid} == address.uid;
-}
-
-/// Parses "yoke/UID/PID/RANDOM" strictly, since leading zeros would give one launcher several names.
-std::optional<JobAddress> parse_address(std::string_view name) {
-  if (!name.starts_with("yoke/")) return std::nullopt;
-  const auto uid_end = name.find('/', 5);
-  const auto pid_end = uid_end == name.npos ? name.npos : name.find('/', uid_end + 1);
-  if (pid_end == name.npos) return std::nullopt;
-  const auto uid = parse_int(name.substr(5, uid_end - 5));
-  const auto pid = parse_int(name.substr(uid_end + 1, pid_end - uid_end - 1));
-  if (!uid || !pid || *uid < 0 || *pid <= 0) return std::nullopt;
-  JobAddress address{std::string(name), *uid, *pid};
-  const auto random = name.substr(pid_end + 1);
-  if (random.size() != 16 || name != fmt::format("yoke/{}/{}/{}", *uid, *pid, random)) return std::nullopt;
-  return address;
-}
-
-/// Parses what has arrived so far. A listener that sends anything else is not a job.
+/// Parses what has arrived so far. A listener that sends something other than a job's description is not a launcher.
 std::optional<Job> answer_of(JobConnection& connection) {
   try {
     auto job = connection.read_job(JobTime::min());
@@ -91,18 +52,7 @@ std::string listed(const std::vector<FoundJob>& jobs) {
 }  // namespace
 
 std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid) {
-  std::vector<JobAddress> result;
-  while (!text.empty()) {
-    const auto line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
-    // Num: RefCount Protocol Flags Type St Inode Path. '@' is the NUL of an abstract name. Flags 00010000: it listens.
-    const auto at = line.find(" @");
-    if (at == line.npos || line.find(" 00010000 0001 ") > at) continue;
-    const auto address = parse_address(line.substr(at + 2));
-    if (address && (uid == 0 || uid == address->uid)) result.push_back(*address);
-  }
-  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.pid < b.pid; });
-  return result;
+  return find_user_sockets(text, kJobService, uid);
 }
 
 std::optional<JobConnection> JobConnection::open(const JobAddress& address, JobTime until) {
@@ -112,7 +62,7 @@ std::optional<JobConnection> JobConnection::open(const JobAddress& address, JobT
     poll(nullptr, 0, 5);
     connected = connect_to(address, fd);
   }
-  if (connected != Connected::kYes || !is_who_it_says(fd.value(), address)) return std::nullopt;
+  if (connected != Connected::kYes) return std::nullopt;
   return JobConnection(address, std::move(fd));
 }
 
@@ -208,27 +158,9 @@ std::optional<RecentLines::Line> JobConnection::take_line() {
   }
 }
 
-namespace {
-
-/// The kernel returns the list in pieces, so a reading can miss a socket if others are opened or closed meanwhile. The
-/// file is read three times, so that one of the readings has it.
-std::vector<JobAddress> list_addresses() {
-  std::vector<JobAddress> all;
-  for (int i = 0; i < 3; ++i) {
-    for (auto& address : find_job_addresses(read_file("/proc/net/unix"), geteuid())) {
-      const auto is_same = [&](const JobAddress& other) { return other.name == address.name; };
-      if (std::none_of(all.begin(), all.end(), is_same)) all.push_back(std::move(address));
-    }
-  }
-  std::stable_sort(all.begin(), all.end(), [](const JobAddress& a, const JobAddress& b) { return a.pid < b.pid; });
-  return all;
-}
-
-}  // namespace
-
 std::vector<FoundJob> find_jobs(milliseconds patience) {
   const auto until = Clock::now() + patience;
-  auto addresses = list_addresses();
+  auto addresses = list_user_sockets(kJobService, geteuid());
   std::vector<FoundJob> jobs;
   std::list<JobConnection> asked;
   while (true) {
@@ -236,7 +168,7 @@ std::vector<FoundJob> find_jobs(milliseconds patience) {
       UniqueFd fd;
       const auto connected = connect_to(address, fd);
       if (connected == Connected::kBusy) return false;  // it may not be a launcher, so other sockets are asked first
-      if (connected == Connected::kNo || !is_who_it_says(fd.value(), address)) return true;
+      if (connected == Connected::kNo) return true;
       asked.push_back(JobConnection(address, std::move(fd)));
       asked.back().ask_job();
       return true;

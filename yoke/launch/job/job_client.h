@@ -1,7 +1,4 @@
 // yoke/launch/job/job_client.h -- finds the jobs that run on this machine, and asks them questions.
-//
-// Any process may listen under any name. A socket is trusted only if the kernel says that its listener has the process
-// id and the user that are in the socket's name.
 #pragma once
 
 #include <chrono>
@@ -13,19 +10,14 @@
 #include <vector>
 
 #include "yoke/base/file.h"
+#include "yoke/base/user_socket.h"
 #include "yoke/launch/job/job.h"
 #include "yoke/launch/output/recent_lines.h"
 
 namespace yoke::launch {
 
-/// The name of a launcher's socket, and the values in the name.
-struct JobAddress {
-  std::string name;  ///< "yoke/UID/PID/RANDOM"
-  int64_t uid = 0;
-  int64_t pid = 0;
-
-  bool operator==(const JobAddress&) const = default;
-};
+/// A launcher's socket.
+using JobAddress = UserSocket;
 
 /// Finds the sockets of launchers of user `uid` (of all users if it is 0) in `text`, the content of /proc/net/unix.
 /// Pure.
@@ -51,7 +43,7 @@ class JobConnection {
   std::optional<RecentLines::Line> read_line(JobTime until);
 
   const JobAddress& address() const { return address_; }
-  bool is_closed() const { return !fd_; }  ///< The launcher has closed it, mostly because it has ended.
+  bool is_closed() const { return !fd_; }  ///< The launcher has closed it, usually because the launcher has ended.
   bool is_over() const { return is_over_; }
   int fd() const { return fd_.value(); }
   void close();
@@ -81,8 +73,8 @@ struct FoundJob {
 /// Errors  the error of errno if /proc/net/unix cannot be read.
 std::vector<FoundJob> find_jobs(std::chrono::milliseconds patience = std::chrono::seconds(1));
 
-/// The job that `name` means, which is a launcher's PID, a run id, or empty for the only job.
-/// Errors  kNotFound; kInvalidArgument if it could be several jobs, which the message lists.
+/// The job that `name` means. `name` is a launcher's PID, a run id, or empty for the only job.
+/// Errors  kNotFound; kInvalidArgument if several jobs match; the message lists them.
 const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string& name);
 
 }  // namespace yoke::launch

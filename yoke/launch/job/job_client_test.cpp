@@ -65,7 +65,7 @@ TEST(ChooseJob, ByPidByRunIdOrAlone) {
   EXPECT_THAT(complaint(jobs, "", ErrorCode::kNotFound),
               HasSubstr("no job of this user runs here; name a job of a different user by its PID: 10 (./train)"));
   EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);
-  jobs[0].job.reset();  // stopped by Ctrl-Z: its PID is known
+  jobs[0].job.reset();  // a launcher stopped by Ctrl-Z does not answer, but its PID is known
   EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);
   EXPECT_THAT(complaint({}, "", ErrorCode::kNotFound), HasSubstr("no job of this user runs here under yoke"));
 }

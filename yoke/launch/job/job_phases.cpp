@@ -138,7 +138,7 @@ void JobPolicy::prepare(Time now) {
   end_attempt(now);
 }
 
-/// Starts one node at a time, so that the others are not started if it refuses at once.
+/// Starts one node at a time, so that the other nodes are not started if one refuses at once.
 void JobPolicy::start_next() {
   const auto index = static_cast<size_t>(place_.node_rank);
   if (ranks_.exit_code() == 0 && index < chosen_.size()) {
@@ -159,7 +159,7 @@ void JobPolicy::run(Time now) {
   release_store();
   if (!takes_any_part(members_) || is_drain_over(now)) return end_attempt(now);
   if (!nodes_.is_elastic()) return;
-  forget_lost();  // so that its host can be tried again for the next start
+  forget_lost();  // so that the hosts of lost nodes can be tried again for the next start
   reach_hosts(now);
 }
 

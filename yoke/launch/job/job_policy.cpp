@@ -97,7 +97,7 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
 JobOrders JobPolicy::on_heard(const std::function<Time(int id)>& last_heard) {
   for (const auto& [id, holder, rank] : membership_.find_conflicts(last_heard)) {
     auto& member = members_.at(id);
-    if (member.info.is_return) continue;  // messages that were sent before it was cut off may arrive only now
+    if (member.info.is_return) continue;  // the holder may be its own cut connection, with late messages
     const auto& other = members_.at(holder);
     refuse(id, member,
            fmt::format("--node-rank {} is taken by {}", rank,
@@ -163,7 +163,7 @@ void JobPolicy::dismiss(int id, Member& member, int exit_status, const std::stri
 
 void JobPolicy::on_refused(Member& member, const NodeEvent& event, Time now) {
   const auto text = member.notice_prefix() + printable(event.text);
-  // The job can start without this node.
+  // If the job can start without this node, the user is only told.
   if (!member.takes_part() && (nodes_.is_elastic() || is_gathering_again_)) return say(text);
   if (member.takes_part()) member.leave_start();
   tell(ranks_.on_refused(event.value, text, now));
@@ -243,7 +243,8 @@ void JobPolicy::tell(const RankPolicy::Decision& decision) {
   if (!decision.notice.empty()) order(Say{decision.notice});
   if (decision.order == Order::kNone) return;
   for (const auto& [id, member] : members_) {
-    // Nodes that connected by themselves are left out, because a scheduler signals all launchers directly.
+    // A signal is not forwarded to nodes that connected by themselves, because a scheduler signals their launchers
+    // directly.
     if (decision.order == Order::kForward && !member.is_heads_own && !member.host) continue;
     if (member.takes_part()) order(TellNode{id, decision.order, decision.signal});
   }

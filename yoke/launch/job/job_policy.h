@@ -67,7 +67,8 @@ class JobPolicy {
   // The time.
 
   enum class Screen { kIsWritten, kIsWaiting };
-  /// Returns the orders for now. If there are none, nothing is to be done until the next event or next_time().
+  /// Returns the orders that follow from the state and `now`. If there are none, nothing is to be done until the next
+  /// event or next_time().
   JobOrders decide(Time now, Screen screen);
   std::optional<Time> next_time() const;
 

@@ -72,7 +72,7 @@ std::vector<std::string> split_text(const std::string& text, const std::string& 
   return parts;
 }
 
-/// Whether `text` is `expected`, or begins as `expected` does before its "...".
+/// Whether `text` equals `expected` or, if `expected` ends with "...", begins with the text before these dots.
 testing::AssertionResult is_like(const std::string& text, const std::string& expected) {
   const auto is_open = expected.ends_with("...");
   const auto wanted = expected.substr(0, expected.size() - (is_open ? 3 : 0));
@@ -80,8 +80,8 @@ testing::AssertionResult is_like(const std::string& text, const std::string& exp
   return testing::AssertionFailure() << "'" << text << "' is not '" << expected << "'";
 }
 
-/// `table` has lines "event | states of b | its new state, = for the same | orders". An event that is not in the table
-/// must keep the state and give no orders. Orders that end with "..." are compared up to there.
+/// Each line of `table` is "event | states of b | new state of b ("=" if it stays) | orders". An event that is not in
+/// the table must keep the state and give no orders. Orders that end with "..." are compared up to there.
 void expect_table(const JobSetting& setting, const std::string& table) {
   std::map<std::string, std::string> expected;
   for (const auto& line : split_text(table, "\n")) {
@@ -192,8 +192,8 @@ kLost | left | lost | forget 2
 )");
 }
 
-/// The phase kStarting exists only while orders are carried out; ANodeThatRefusesItsStartKeepsTheOthersFromStarting
-/// tests it.
+/// The phase kStarting exists only while orders are carried out, so this table does not have it.
+/// ANodeThatRefusesItsStartKeepsTheOthersFromStarting tests it.
 TEST(JobPolicy, EveryWishOfTheUserInEveryPhase) {
   struct Row {
     std::string wish;

@@ -1,15 +1,12 @@
 #include "yoke/launch/job/job_server.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstddef>
 #include <nlohmann/json.hpp>
 
 namespace yoke::launch {
@@ -22,24 +19,9 @@ constexpr size_t kMaxQuestionBytes = 4096;
 constexpr size_t kMaxWaitingBytes = 1 << 16;
 constexpr int kAcceptedPerTurn = 16;
 
-/// The random part of the name prevents other users from taking the name first.
-UniqueFd listen_as(uid_t user, pid_t pid) {
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  uint64_t random = 0;
-  if (!fd || getrandom(&random, sizeof random, 0) != sizeof random) return {};
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  const auto name = fmt::format("yoke/{}/{}/{:016x}", user, pid, random);
-  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (bind(fd.value(), reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(fd.value(), 64) != 0) return {};
-  return fd;
-}
-
 bool may_ask(int fd) {
-  ucred peer = {};
-  socklen_t size = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == geteuid() || peer.uid == 0);
+  const auto peer = peer_of(fd);
+  return peer && (peer->uid == geteuid() || peer->uid == 0);
 }
 
 std::optional<int64_t> rank_of(const Json& question) {
@@ -50,7 +32,7 @@ std::optional<int64_t> rank_of(const Json& question) {
 }  // namespace
 
 JobServer::JobServer(const Job& job, const RecentLines& lines, std::function<void(StopHow how)> stop)
-    : job_(job), lines_(lines), stop_(std::move(stop)), listener_(listen_as(geteuid(), getpid())) {}
+    : job_(job), lines_(lines), stop_(std::move(stop)), listener_(listen_as_user(kJobService)) {}
 
 void JobServer::close() {
   listener_.reset();
@@ -77,7 +59,7 @@ void JobServer::handle(LoopTime) {
 
 void JobServer::accept_some() {
   for (int i = 0; i < kAcceptedPerTurn; ++i) {
-    UniqueFd fd(accept4(listener_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    auto fd = accept_connection(listener_.value());
     if (!fd) {
       // If descriptors or memory are exhausted, accept fails again at once, and the loop would spin. So the job goes on
       // without answering.
@@ -142,10 +124,11 @@ void JobServer::obey(Client& client, std::string_view question) {
   }
   if (command == "stop") stop_(json.at("now").get<bool>() ? StopHow::kNow : StopHow::kWithGrace);
   const auto answer = command == "stop" || command == "job" ? to_json(job_) : Json{{"error", "unknown command"}};
-  client.answer = answer.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';  // arguments may be any bytes
+  client.answer = answer.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';  // arguments need not be UTF-8
 }
 
-/// A line is {"rank", "stream", "missed", "gone", "bytes"}, then that many bytes, because it need not be UTF-8.
+/// A line is sent as the object {"rank", "stream", "missed", "gone", "bytes"} and then its text, which has "bytes"
+/// bytes. The text is not in the object, because it need not be UTF-8.
 void JobServer::add_lines(Client& client) const {
   if (!client.cursor) return;
   while (client.answer.size() < kMaxWaitingBytes) {

@@ -21,8 +21,9 @@ namespace yoke::launch {
 /// Listens on an abstract socket, "\0yoke/UID/PID/RANDOM" (docs/jobs.md). It is not a file, so SIGKILL leaves nothing
 /// behind. Any user may connect, but the kernel reports which user it is, and only the owner and root get answers.
 ///
-/// It never blocks the loop. The resources of clients are bounded: there are few at a time (a new one displaces the one
-/// that was silent longest), questions are short, and an answer has at most 64 KiB, except for the job's description.
+/// It never blocks the loop. The resources of clients are bounded: there are few clients at a time (a new client
+/// displaces the one that was silent longest), questions are short, and an answer has at most 64 KiB, except for the
+/// job's description.
 class JobServer : public EventSource {
  public:
   /// `job` and `lines` outlive it; `stop` is called from handle(). On a machine without such sockets there is no
@@ -36,7 +37,7 @@ class JobServer : public EventSource {
   /// Called when the job is over: sends the last lines to clients that follow them, within `limit`.
   void finish(std::chrono::milliseconds limit);
 
-  /// For a forked child that must not answer.
+  /// Closes the sockets. Called in a forked child, which must not answer.
   void close();
 
  private:

@@ -254,7 +254,7 @@ TEST_F(JobServerTest, AnswersItsOwnUserAlone) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
   const auto to = address();
   const pid_t child = fork();
-  if (child == 0) {  // root may ask all servers; the server of a different user refuses others
+  if (child == 0) {  // root gets answers from all servers; a different user is refused
     if (setresuid(4321, 4321, 4321) != 0) _exit(9);
     auto connection = JobConnection::open(to, kNow);
     if (!connection) _exit(1);

@@ -20,11 +20,12 @@ namespace yoke::launch {
 
 class Launcher : public NodeObserver, protected EventSource {
  protected:
-  /// Takes the signals that end a job or are passed on to its ranks. `spec` outlives the launcher.
+  /// Blocks the signals that end a job or are passed on to its ranks, and reads them from a descriptor. `spec` outlives
+  /// the launcher.
   explicit Launcher(const LaunchSpec& spec);
 
   /// Opens the screen, if there is one, and begins to answer. REQUIRES: the guardian of this machine was started. If it
-  /// started later, it would inherit what is opened here.
+  /// started later, it would inherit the descriptors that are opened here.
   void open(bool has_screen);
 
   /// Runs one turn of the loop: signals, then `others`, then the screen and the clients of the job server.

@@ -1,4 +1,4 @@
-// yoke/launch/job/member.h -- a node as the job policy knows it. It has only values; the executor has the node itself.
+// yoke/launch/job/member.h -- a node as the job policy knows it: only values. The executor has the Node itself.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 
 namespace yoke::launch {
 
-/// What a node does in the current start of the job.
+/// The state of a node in the current start of the job.
 ///
 ///   kConnecting -> kWaiting                  it introduced itself
 ///   kWaiting    -> kPreparing                it was chosen for a start
 ///   kPreparing  -> kRunning                  it was told to start its ranks
-///   kRunning   <-> kOnlyStore                its ranks ended and the store waits; the store may end
+///   kRunning    -> kOnlyStore                its ranks ended, and the program with the store waits for the others
+///   kOnlyStore  -> kRunning                  the ranks of all nodes ended, so the program with the store may end
 ///   kRunning, kOnlyStore -> kDraining        all of its processes ended
 ///   kDraining   -> kWaiting                  the head has all that its ranks printed
 ///   kPreparing, kRunning, kOnlyStore, kDraining -> kWaiting    it refused, or the start was cancelled

@@ -11,8 +11,9 @@
 
 namespace yoke::launch {
 
-/// Writes the file that TORCHELASTIC_ERROR_FILE of the launcher's own environment names, if it is set: the report of
-/// `failed`, or `reason` if no rank failed or it left no report. If the file cannot be written, it only warns.
+/// Writes the file that TORCHELASTIC_ERROR_FILE names, if the variable is set in the launcher's own environment: the
+/// report of the rank `failed`, or `reason` if no rank failed or that rank left no report. If the file cannot be
+/// written, only calls `warn`.
 void leave_error_file(const LaunchSpec& spec, const std::optional<FailedRank>& failed, const std::string& reason,
                       const std::function<void(const std::string& text)>& warn);
 

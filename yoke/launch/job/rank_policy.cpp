@@ -67,7 +67,7 @@ RankPolicy::Decision RankPolicy::on_interrupt_of_rank(Time now) {
 RankPolicy::Decision RankPolicy::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
 
 RankPolicy::Decision RankPolicy::end(int signal, std::string cause, StopHow how, Time now) {
-  if (will_begin_again()) {  // a restart would have followed the failure
+  if (will_begin_again()) {  // without the signal, a restart would have followed the failure
     attempt_.exit_code = 128 + signal;
     attempt_.cause = fmt::format("{} after {}", cause, attempt_.cause);
   }
@@ -162,7 +162,7 @@ RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std:
   if (attempt_.state == State::kRunning) {
     attempt_.again = is_planned ? Attempt::Again::kFree : Attempt::Again::kCounted;
   } else if (is_planned && attempt_.again == Attempt::Again::kCounted) {
-    attempt_.again = Attempt::Again::kFree;  // the failed rank had lost its peers before the heartbeat noticed
+    attempt_.again = Attempt::Again::kFree;  // a rank failed before, because it had lost this node
   }
   return fail(exit_status(ErrorCode::kUnavailable), why, now);
 }
@@ -180,7 +180,7 @@ RankPolicy::Decision RankPolicy::on_refused(int exit_code, const std::string& wh
 }
 
 RankPolicy::Decision RankPolicy::fail(int exit_code, std::string cause, Time now) {
-  // The failure is a consequence of the first one or of our own signal.
+  // While ranks are being stopped, a failure is a consequence of the first one or of our own signal.
   if (attempt_.state != State::kRunning) return {};
   attempt_.exit_code = exit_code;
   attempt_.cause = std::move(cause);

@@ -55,8 +55,8 @@ class RankPolicy {
   /// request. SIGINT while the ranks are already stopping kills them at once. The exit status becomes the signal's,
   /// unless the job had already failed for good, which means that no new start would have followed the failure.
   Decision on_signal(int signal, Time now, int source = 0);
-  /// Whether Ctrl-C is left to a rank that alone uses the terminal and got the SIGINT too, because the rank may be a
-  /// debugger or a shell. While the rank is being stopped, or before it has started, Ctrl-C is like any other signal.
+  /// Whether Ctrl-C is left to the job's only rank. That rank got the SIGINT too, and may be a debugger or a shell,
+  /// which handles it. While the rank is being stopped, or before it has started, Ctrl-C is like any other signal.
   bool leaves_interrupt_to_rank() const {
     return attempt_.state == State::kRunning && options_.num_ranks == 1 && num_alive() == 1;
   }
@@ -81,7 +81,7 @@ class RankPolicy {
   Decision on_node_lost(const std::string& why, const std::set<int64_t>& ranks, bool is_planned, Time now);
   /// A node leaves the job: the ranks are stopped, and start again without it.
   Decision on_node_leaving(const std::string& why, int signal, Time now);
-  /// A node could not prepare for a start, or not start its ranks.
+  /// A node could not prepare for a start, or could not start its ranks.
   Decision on_refused(int exit_code, const std::string& why, Time now);
   Decision on_time(Time now);             ///< REQUIRES: now >= *next_time().
   std::optional<Time> next_time() const;  ///< When on_time has something to do.
@@ -116,7 +116,8 @@ class RankPolicy {
     int exit_code = 0;
     std::string cause;  ///< Why it ended; empty before the first failure or signal.
     std::optional<Failure> failure;
-    enum class Again { kNo, kCounted, kFree } again = Again::kNo;  ///< Whether a new start may follow.
+    /// Whether a new start may follow. kCounted: it counts as one of max_restarts.
+    enum class Again { kNo, kCounted, kFree } again = Again::kNo;
     int64_t num_stopped = 0;  ///< Ranks that were alive when all were told to stop.
     int64_t num_killed = 0;   ///< The number of these that had to be killed.
     bool counts_stopped = true;

@@ -238,7 +238,7 @@ TEST(RankPolicy, DoesNotBeginAgainWhenToldToStop) {
   EXPECT_EQ(told_first.exit_code(), 143);
 }
 
-/// The cause is the event that the launcher learns first, whatever number of ranks has ended.
+/// The cause is the event that the launcher learns of first, however many ranks have ended by then.
 TEST(RankPolicy, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
   struct Case {
     std::string name;

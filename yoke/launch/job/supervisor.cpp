@@ -76,7 +76,7 @@ class Head : public Launcher {
     }
     // Ctrl-C signals both this rank and us, so the signal is handled first, as the cause.
     if (event.kind == Kind::kExited) read_signals();
-    // A node whose guardian was killed has waited long for the last process.
+    // The loop's time may be out of date: a node whose guardian was killed has just waited for its last process.
     if (event.kind == Kind::kEnded) loop_.read_clock();
     carry_out(policy_.on_node_event(id, event, loop_.now()));
   }
@@ -264,7 +264,7 @@ class Head : public Launcher {
   JobPolicy policy_;
   std::map<int, std::unique_ptr<Node>> nodes_;  ///< By the ids that the policy gave them.
   std::vector<std::string> opening_lines_;
-  std::optional<FailedRank> failed_;  ///< The cause of the last attempt's end.
+  std::optional<FailedRank> failed_;  ///< The rank that made the last attempt fail.
   const TerminalModes terminal_modes_{STDIN_FILENO};
   const LoopTime began_ = loop_.now();
   LoopTime next_status_ = began_;
@@ -286,8 +286,8 @@ int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json&
   try {
     if (nodes.is_several() && nodes.hosts.empty()) listener = std::make_unique<Listener>(nodes, spec.run_id);
   } catch (const Error& error) {
-    // If several nodes run on the endpoint's host, the first one is the head, and refuses a second node that asks for
-    // the node rank of the first.
+    // The endpoint's port is taken. Of several nodes on the endpoint's host, the first one is the head, and the others
+    // join it. The head refuses a node that asks for a node rank that is taken.
     if (error.code() != ErrorCode::kUnavailable) throw;
     if (nodes.is_head && !(nodes.node_rank == 0 && has_head(nodes, spec.run_id))) throw;
     return join_job(spec, nodes);

@@ -12,8 +12,8 @@ namespace yoke::launch {
 /// the job: 0, or that of the first rank that failed (128+signal if a signal ended it), or 128+signal if the launcher
 /// was told to stop, or 126 or 127 if the program cannot be run. The reason is printed on standard error, in one line.
 ///
-/// Blocks the signals that it handles for good, raises RLIMIT_NOFILE, and becomes a child subreaper: the process is
-/// expected to end afterwards.
+/// Changes the process permanently, because it is expected to end afterwards: blocks the signals that are handled here,
+/// raises RLIMIT_NOFILE, and becomes a child subreaper.
 /// Errors  kFailedPrecondition: the limit of open files is too low. kUnavailable: there is no pipe, process or port
 /// left. REQUIRES: one thread; descriptors 0, 1 and 2 are open.
 int launch(const LaunchSpec& spec);

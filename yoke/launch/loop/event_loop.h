@@ -1,8 +1,8 @@
 // yoke/launch/loop/event_loop.h -- the one loop of a launcher: it waits for descriptors and times by poll(2).
 //
-// Before each wait a source names what it waits for, so that no registration can be left over, and a source that wants
-// no more input (flow control) simply does not ask for it. The result of each wait is a flag inside the source, so it
-// stays correct when the source later moves or removes its elements.
+// Before each wait, every source names what it waits for. So no registration can be left over, and a source that wants
+// no more input (flow control) simply does not ask for it. The loop writes the result of each wait to a flag inside the
+// source, so it stays correct when the source later moves or removes its elements.
 #pragma once
 
 #include <poll.h>
@@ -56,8 +56,8 @@ class EventSource {
 
 class EventLoop {
  public:
-  /// One turn: waits until a source has something to do, for no longer than `limit`, and lets all of them handle it, in
-  /// this order. REQUIRES: no source is destroyed before the turn is over.
+  /// One turn: waits until a source has something to do, for no longer than `limit`. Then calls handle() of all sources
+  /// in the given order. REQUIRES: no source is destroyed before the turn is over.
   void turn(std::span<EventSource* const> sources, std::chrono::milliseconds limit);
 
   /// The time of this turn, which all decisions of the turn have in common.

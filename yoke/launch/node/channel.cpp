@@ -29,8 +29,18 @@ constexpr size_t kChannelReadBytes = 1 << 18;
 }  // namespace
 
 Channel::Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble)
-    : in_(std::move(in)), out_(std::move(out)), heartbeat_(Clock::now(), silence), preamble_(std::move(preamble)) {
+    : in_(std::move(in)),
+      out_(std::move(out)),
+      silence_(silence),
+      heartbeat_(Clock::now(),
+                 preamble.empty() ? silence : std::max<std::chrono::milliseconds>(silence, kStartPatience)),
+      preamble_(std::move(preamble)) {
   for (const auto* fd : {&in_, &out_}) fcntl(fd->value(), F_SETFL, fcntl(fd->value(), F_GETFL) | O_NONBLOCK);
+}
+
+void Channel::set_silence(std::chrono::milliseconds silence) {
+  silence_ = silence;
+  if (preamble_.empty()) heartbeat_.set_silence(silence);
 }
 
 void Channel::send(const json& message) {
@@ -70,6 +80,7 @@ void Channel::read_some(LoopTime now) {
   if (count > 0) {
     heartbeat_.on_heard(now);
     received_.append(buffer, static_cast<size_t>(count));
+    skip_preamble();
   } else if (count == 0 || errno == ECONNRESET) {
     // The connection of a process that was killed is reset if it left something unread, and otherwise closed.
     close("its connection was closed");
@@ -104,6 +115,7 @@ bool Channel::skip_preamble() {
   if (at == received_.npos) return false;
   received_.erase(0, at + preamble_.size());
   preamble_.clear();
+  heartbeat_.set_silence(silence_);
   return true;
 }
 

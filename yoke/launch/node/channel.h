@@ -20,13 +20,15 @@ namespace yoke::launch {
 class Channel : public EventSource {
  public:
   using Time = LoopTime;
+  static constexpr std::chrono::seconds kStartPatience{60};
 
   /// `in` and `out` may be one connection (then `out` is a duplicate of the descriptor). `silence`: the other side
   /// counts as lost if it sends nothing for this long. `preamble`: everything up to this text is skipped, such as the
-  /// output of a login shell; if it is empty, nothing is skipped.
+  /// output of a login shell; if it is empty, nothing is skipped. Until it has arrived, the other side is starting, and
+  /// may be silent for kStartPatience: login shells can be slow.
   Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble = "");
 
-  void set_silence(std::chrono::milliseconds silence) { heartbeat_.set_silence(silence); }
+  void set_silence(std::chrono::milliseconds silence);
   void send(const nlohmann::json& message);
 
   void add_to(WaitSet& waits) override;
@@ -35,7 +37,7 @@ class Channel : public EventSource {
   /// The next message that has arrived. Errors  kDataLoss: the other side sent something that is not a message.
   std::optional<nlohmann::json> receive();
 
-  /// Why nothing more will come; nullopt while the connection is open. Messages that arrived before are still to be
+  /// Why nothing more will come; nullopt while the connection is open. Messages that arrived earlier can still be
   /// received.
   const std::optional<std::string>& end() const { return end_; }
   Time last_heard() const { return heartbeat_.last_heard(); }
@@ -53,6 +55,7 @@ class Channel : public EventSource {
   void close(std::string why);
 
   UniqueFd in_, out_;
+  std::chrono::milliseconds silence_;
   Heartbeat heartbeat_;
   bool can_read_ = false, can_write_ = false;
   std::string preamble_;  ///< Empty once it has arrived.

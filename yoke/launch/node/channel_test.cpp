@@ -86,6 +86,19 @@ TEST_F(ChannelTest, SilenceEndsIt) {
   EXPECT_TRUE(channel_->receive()) << "what was said before still counts";
 }
 
+TEST_F(ChannelTest, TheOtherSideMayBeSilentForLongerWhileItStarts) {
+  const auto turn_for = [&](milliseconds time) {
+    const auto until = std::chrono::steady_clock::now() + time;
+    while (!channel_->end() && std::chrono::steady_clock::now() < until) turn(20);
+  };
+  say("Last login: yesterday\n");
+  turn_for(milliseconds(400));
+  EXPECT_FALSE(channel_->end()) << "its login shell has not finished";
+  say("hello\n");
+  turn_for(milliseconds(2000));
+  EXPECT_TRUE(channel_->end());
+}
+
 TEST_F(ChannelTest, AClosedEndIsNoSilence) {
   say("hello\n" + frame({{"a", 1}}));
   other_.reset();

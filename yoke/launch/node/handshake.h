@@ -1,11 +1,11 @@
 // yoke/launch/node/handshake.h -- the first messages between an agent and the head that it connects to by TCP. Each
-// proves to the other that it knows the job's token without sending it. So a different program on the network, or a
-// different user of the host who took the port, is refused. Later messages are neither encrypted nor signed, and
-// neither is the traffic of the ranks.
+// proves to the other that it knows the job's token without sending it. So each refuses a peer that does not know the
+// token: another program on the network, or another user's program that has taken the port. Later messages are neither
+// encrypted nor signed, and neither is the traffic of the ranks.
 //
 //   head   "yoke/1 head\n"   32 random bytes
-//   agent  "yoke/1 agent\n"  32 random bytes, and the keyed hash of both texts and "agent"
-//   head   "y" and the keyed hash of both texts and "head", or "n" if the agent's is wrong
+//   agent  "yoke/1 agent\n"  32 random bytes, and the keyed hash of all of this (from "yoke/1 head" on) and "agent"
+//   head   "y" and the keyed hash of the same texts and random bytes and "head", or "n" if the agent's hash is wrong
 //
 // The key is a hash of the token and the job's id; the keyed hash is HMAC-SHA-512-256 (libsodium's crypto_auth).
 #pragma once
@@ -26,7 +26,8 @@ class Handshake {
   enum class State { kTalking, kDone, kRefused };
   /// Takes what it needs from the front of `received`, and appends to `to_send`.
   void feed(std::string& received, std::string& to_send);
-  /// Sends an agent's greeting before the head's has arrived. Most other programs answer it and so show what they are.
+  /// Sends an agent's greeting before a head's has arrived. Most programs that are not yoke answer it, and the answer
+  /// shows what they are.
   void greet_first(std::string& to_send);
   State state() const { return state_; }
   const std::string& reason() const { return reason_; }  ///< Why the other side was refused; empty if it was not.

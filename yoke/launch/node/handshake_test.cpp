@@ -11,7 +11,7 @@ using testing::Not;
 using Side = Handshake::Side;
 using State = Handshake::State;
 
-/// All bytes that both sides sent.
+/// Lets both sides talk. Returns all bytes that they sent.
 std::string talk(Handshake& head, Handshake& agent) {
   std::string to_head, to_agent, all;
   for (int turn = 0; turn < 5; ++turn) {
@@ -84,7 +84,7 @@ TEST(Handshake, WhatIsNoYokeIsNamed) {
   EXPECT_THAT(agent.reason(), Not(HasSubstr("\x1b")));
 }
 
-/// A head of any version accepts an early greeting, because the bytes are the same.
+/// A head of any version accepts an early greeting, because an agent that greets first sends the same bytes.
 TEST(Handshake, AnAgentMayGreetFirst) {
   Handshake head(Side::kHead, "a secret", "job"), agent(Side::kAgent, "a secret", "job");
   std::string to_head, from_head;

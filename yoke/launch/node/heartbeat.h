@@ -22,7 +22,8 @@ class Heartbeat {
 
   bool is_lost(Time now) const { return now >= last_heard_ + silence_; }
   bool has_to_say(Time now) const { return now >= last_said_ + kSayEvery; }
-  /// When has_to_say() or is_lost() becomes true. `can_say`: all earlier messages were sent.
+  /// When has_to_say() or is_lost() becomes true. `can_say`: all earlier messages were sent; if false, only is_lost()
+  /// counts.
   Time next_time(bool can_say) const {
     const auto lost = last_heard_ + silence_;
     return can_say ? std::min<Time>(lost, last_said_ + kSayEvery) : lost;

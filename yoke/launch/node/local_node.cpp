@@ -37,7 +37,7 @@ int64_t files_per_rank(const LaunchSpec& spec) {
 
 int64_t num_files_needed(const LaunchSpec& spec) { return spec.num_ranks * files_per_rank(spec) + kOtherFiles; }
 
-/// Returns the limit from before.
+/// Raises the limit of open files if the ranks need it. Returns the earlier limit.
 rlimit raise_file_limit(const LaunchSpec& spec) {
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
@@ -157,7 +157,8 @@ void LocalNode::take_master(const std::string& address, std::optional<uint16_t> 
   }
 }
 
-/// Decides once, at the first start, because notices reach the observer only from then on.
+/// Decides once, at the first start. If preloading is impossible, a notice tells the observer, and before the first
+/// start the observer gets no notices.
 void LocalNode::decide_on_preload() {
   if (!spec_.preload || has_decided_) return;
   has_decided_ = true;
@@ -175,7 +176,7 @@ void LocalNode::start(const Place& place) {
     send_plan();
     state_ = State::kRunning;
   } catch (const Error& error) {
-    // The guardian may wait for the rest of the plan.
+    // The guardian may be waiting for the rest of the plan, so it is told that this start is over.
     if (control_) send_message(control_.value(), {Message::Kind::kKill});
     tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
   }
@@ -189,7 +190,7 @@ void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& 
 }
 
 void LocalNode::plan_ranks(const Place& place) {
-  reader_.settle_logs();  // the logs of a start that failed
+  reader_.settle_logs();  // closes the logs of a start that failed
   if (run_folder_.empty() && error_folder_.empty() && place.restart_count == 0) {
     tell({.kind = Kind::kNotice,
           .text = "ranks cannot write error files, because TMPDIR, /tmp and /var/tmp are not writable; set TMPDIR or "
@@ -212,7 +213,7 @@ void LocalNode::plan_ranks(const Place& place) {
   if (place.agent_serves_store && place.first_rank == 0) plans_.push_back(plan_store(spec_));
 }
 
-/// Returns the end of a rank's stream to which the rank writes, and reads the other end here. A result without a
+/// Returns the end of a rank's stream to which the rank writes; this process reads the other end. A result without a
 /// descriptor means /dev/null.
 UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filter) {
   const auto& stream = is_err ? rank.err : rank.out;
@@ -298,7 +299,7 @@ void LocalNode::pause(const Signal& signal) {
 
 void LocalNode::resume() {
   if (state_ != State::kRunning) return;
-  // This includes the rank that uses the terminal, because `yoke stop` continues only this process.
+  // Continues all ranks, also the one that uses the terminal, because `yoke stop` continues only this process.
   send_message(control_.value(), {.kind = Message::Kind::kForward, .value = SIGCONT});
 }
 
@@ -347,7 +348,7 @@ void LocalNode::read_message() {
     case Message::Kind::kEndStore: return;  // only the node sends these
   }
   if (plan != nullptr && plan->is_store && event.kind != Kind::kStoreEnded)
-    return;  // its exit reports that it could not start
+    return;  // if the store's program cannot start, its exit reports that
   tell(event);
 }
 

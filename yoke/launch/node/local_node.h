@@ -17,12 +17,13 @@
 
 namespace yoke::launch {
 
-/// Checks that the ranks of `spec` can have the files that they need, before anything is planned for them.
+/// Checks that the limit of open files is high enough for the ranks of `spec`. Called before anything is planned.
 /// Errors  kFailedPrecondition: so many ranks need more open files than the hard limit allows.
 void check_file_limit(const LaunchSpec& spec);
 
-/// Raises the limit of open files to the hard limit, because each node needs some files. REQUIRES: a LocalNode of this
-/// process exists already, so that its ranks keep the limit from before.
+/// Raises this process's limit of open files to the hard limit, because the head of a job has open sockets for each of
+/// its nodes. REQUIRES: if this process has a LocalNode, it was constructed before. Its ranks get the limit from
+/// before.
 void raise_file_limit();
 
 class LocalNode : public Node {

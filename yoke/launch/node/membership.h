@@ -23,9 +23,9 @@ std::string nnodes_of(const MembershipOptions& options);
 /// "2" or "2 to 4", for people.
 std::string describe_number(const MembershipOptions& options);
 
-/// Nodes join and leave at any time. A start takes the nodes that have joined: those that asked for a node rank in the
-/// order of these ranks, the others in the order in which they joined. A node that joins while the ranks run, or
-/// exceeds the maximum, waits for the next start.
+/// Nodes join and leave at any time. A start takes the nodes that have joined. Nodes that asked for a node rank are
+/// ordered by it, the others by the time at which they joined. A node that joins while the ranks run, or exceeds the
+/// maximum, waits for the next start.
 class Membership {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -139,7 +139,7 @@ void RemoteNode::read_process_errors() {
       auto line = error_text_.substr(0, end);
       error_text_.erase(0, end + 1);
       if (line.ends_with('\r')) line.pop_back();
-      // The output of a login shell before that of the agent is shown only if the agent never begins.
+      // A login shell may print lines before the agent begins. They are shown only if the agent never begins.
       if (line + "\n" == kAgentPreamble) {
         has_agent_ = true;
         continue;

@@ -15,8 +15,8 @@ namespace yoke::launch {
 
 class RemoteNode : public Node {
  public:
-  /// An agent that connected by TCP, and shows the output of its ranks on its own screen. `address`: the source of the
-  /// connection.
+  /// An agent that connected by TCP, and shows the output of its ranks on its own screen. `address`: the address from
+  /// which it connected.
   RemoteNode(std::unique_ptr<Channel> channel, std::string address, NodeObserver& observer);
   /// An agent that the head started. `launch`: the message that describes the job to it.
   RemoteNode(AgentProcess process, const nlohmann::json& launch, std::chrono::milliseconds silence, std::string host,

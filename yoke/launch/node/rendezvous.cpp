@@ -31,12 +31,12 @@ constexpr seconds kRest{1};
 constexpr milliseconds kRetryEvery{200};
 constexpr seconds kConnectPatience{5};
 constexpr seconds kSayWaitingAfter{2};
-/// A head sends first. After this time the node sends its greeting, so that the answer shows which other program
-/// listens.
+/// A head sends first. If nothing arrives for this long, the node sends its greeting, so that the answer shows which
+/// other program listens.
 constexpr seconds kGreetFirstAfter{1};
 constexpr seconds kHangUpWithin{1};
-/// The most messages about refused connections. A port scanner, or a program that asks for a web page every second,
-/// should not fill the screen.
+/// The largest number of messages about refused connections. A port scanner, or a program that asks for a web page
+/// every second, should not fill the screen.
 constexpr size_t kMaxComplaints = 32;
 
 constexpr const char* kNoHead = "start `yoke run` on the first node, or give a different port in --rdzv-endpoint";
@@ -170,7 +170,7 @@ class HeadSearch {
     return is_cancelled_;
   }
 
-  /// The socket does not block. Returns no descriptor, with errno, if it cannot connect.
+  /// Returns a connected non-blocking socket, or no descriptor (and errno) if it cannot connect.
   UniqueFd connect_once(const addrinfo& address) {
     UniqueFd fd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
     if (!fd) return fd;
@@ -231,8 +231,8 @@ class HeadSearch {
                 handshake.is_stranger() ? kNoHead : kNoToken);
   }
 
-  /// Torch's store answers only its own protocol (TCPStoreBackend.hpp): VALIDATE with a magic number, then PING with a
-  /// number that it sends back.
+  /// Whether torch's store listens at `address`. It answers only its own protocol (TCPStoreBackend.hpp): VALIDATE with
+  /// a magic number, then PING with a number that it sends back.
   bool is_torchs_store(const addrinfo& address) {
     constexpr uint32_t kMagic = 0x3C85F7CE, kNonce = 0x656B6F79;
     constexpr char kValidate = 0, kPing = 13;
@@ -256,9 +256,10 @@ class HeadSearch {
     return Error(ErrorCode::kPermissionDenied, "cannot join the job at {}: {}; {}", endpoint(), what, kNoHead);
   }
 
-  /// The other side closed the connection. `after_greeting`: it did so right after this node sent its greeting. A head
-  /// sends first, and a port forwarder whose target is not up yet closes the connection before the greeting. Only the
-  /// second time in a row counts, because the head may have been killed at the first.
+  /// The other side closed the connection. `after_greeting`: it did so right after this node sent its greeting. Other
+  /// closings do not count: a head sends first, and a port forwarder whose target is not up yet closes the connection
+  /// before the greeting. Only the second closing in a row counts, because the first may come from a head that was
+  /// killed.
   void on_hang_up(bool after_greeting) {
     why_ = "what listens there closes the connection";
     num_hang_ups_ = after_greeting ? num_hang_ups_ + 1 : 0;
@@ -346,7 +347,7 @@ void Listener::accept_some(LoopTime now) {
       if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) rest_until_ = now + kRest;
       return;
     }
-    // Connections that send nothing must not keep out others.
+    // Connections that send nothing must not keep out others, so the oldest one is dropped.
     if (pending_.size() == kMaxPending) pending_.erase(pending_.begin());
     auto handshake = std::make_unique<Handshake>(Handshake::Side::kHead, nodes_.token, run_id_);
     std::string nothing, greeting;
@@ -370,7 +371,7 @@ bool is_own_address(const std::string& host) {
   bool found = false;
   for (const auto* wanted = addresses.get(); wanted != nullptr && !found; wanted = wanted->ai_next) {
     const auto text = text_of(wanted->ai_addr, wanted->ai_addrlen);
-    // Debian gives a host's own name the address 127.0.1.1, which no interface has.
+    // Debian gives a host's own name the address 127.0.1.1, which no interface has. So all loopback addresses count.
     found = text.starts_with("127.") || text == "::1";
     for (const auto* one = interfaces; one != nullptr && !found; one = one->ifa_next) {
       if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != wanted->ai_family) continue;

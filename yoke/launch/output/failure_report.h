@@ -12,7 +12,7 @@
 
 namespace yoke::launch {
 
-/// What is known of the failures in one attempt.
+/// The facts that are known about the failures in one attempt.
 struct FailureFacts {
   int64_t first_exited = 0;                ///< The rank that was the first to end, as far as the launcher saw it.
   std::map<int64_t, ErrorReport> reports;  ///< By rank; only for ranks that wrote an error file.
@@ -24,7 +24,7 @@ struct FailureFacts {
 /// first. The other ranks usually fail because of that rank, and may end before it.
 int64_t root_cause(const FailureFacts& facts);
 
-/// What the launcher shows about the rank that failed first.
+/// The rank that failed first, with the facts that the launcher shows about it.
 struct FailedRank {
   int64_t rank = 0;
   int wait_status = 0;
@@ -33,20 +33,20 @@ struct FailedRank {
   std::string log;                      ///< Its log file; may be empty.
 };
 
-/// The root cause, without the last lines of the rank.
+/// The rank that failed first, without its last lines.
 FailedRank failed_rank(const FailureFacts& facts);
 
 /// Lines for the user, without line ends; empty if nothing is known. Text of ranks is made printable.
 std::vector<std::string> describe_failure(const std::string& name, const FailedRank& failed);
 
-/// What a launcher passes on to the launcher that started it if the job fails.
+/// The report that a launcher whose job failed passes on to the launcher that started it.
 struct HandedOn {
   ErrorReport report;
   int error_code =
       0;  ///< Exit code of the process that failed, or minus the number of the signal that ended it; 0 if unknown.
 };
-/// The report of the rank itself, as in torchrun; if there is none, `reason`, the line that the user is shown.
-/// `failed`: null if the job did not fail because of a rank.
+/// Hands on the report of the failed rank itself, as torchrun does. If there is none, the report is made from `reason`,
+/// the line that the user is shown. `failed`: null if the job did not fail because of a rank.
 HandedOn hand_on(const FailedRank* failed, const std::string& reason, std::chrono::system_clock::time_point now);
 
 }  // namespace yoke::launch

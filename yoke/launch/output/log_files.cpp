@@ -97,7 +97,7 @@ UniqueFd open_log(const std::string& path) {
   if (fstat(fd.value(), &status) != 0 || !S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kFailedPrecondition, "opening the log {}: not a regular file", path);
   }
-  fcntl(fd.value(), F_SETFL, O_APPEND);  // a rank may inherit the descriptor
+  fcntl(fd.value(), F_SETFL, O_APPEND);  // clears O_NONBLOCK, since a rank may inherit this descriptor
   return fd;
 }
 

@@ -41,7 +41,7 @@ std::vector<std::string> RankReader::settle_logs() {
 
 void RankReader::add(int64_t rank, bool is_err, StreamSource source) {
   if (!source.pipe) return;
-  fcntl(source.pipe.value(), F_SETFL, O_NONBLOCK);  // no other process shares the read end
+  fcntl(source.pipe.value(), F_SETFL, O_NONBLOCK);  // affects no other process: none shares the read end
   streams_.push_back({.rank = rank, .is_err = is_err, .source = std::move(source)});
 }
 
@@ -87,7 +87,7 @@ void RankReader::write_log(Sink& log, std::string_view bytes) {
   for (const auto& line : log.take_news()) taker_.complain(line);
 }
 
-/// `bytes` is empty at the end of the stream.
+/// `bytes`: nullopt at the end of the stream.
 void RankReader::filter(Stream& stream, const std::optional<std::string_view>& bytes) {
   auto* filter = stream.source.filter;
   if (filter == nullptr || filter->file == nullptr) return;

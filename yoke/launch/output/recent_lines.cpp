@@ -36,7 +36,7 @@ void RecentLines::add(int64_t rank, LineStream stream, std::string_view text) {
 }
 
 RecentLines::Tail RecentLines::last(uint64_t count, std::optional<int64_t> rank) const {
-  std::deque<Cursor> found;  // records can be read forwards only
+  std::deque<Cursor> found;  // the last `count` so far, since records can be read forwards only
   for (auto at = first_; at.number != end_.number && count > 0; ++at.number) {
     const auto header = header_at(at.offset);
     if (!rank || header.rank == *rank) {

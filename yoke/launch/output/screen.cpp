@@ -166,9 +166,8 @@ void Screen::end_prompt() {
   if (progress_rank_ == kNoRank) show_what_waits();
 }
 
-/// A line that is overwritten repeatedly must be the last one of the terminal. If the other stream is a pipe,
-/// the reader of the pipe (`tee`, `less`) may print to
-/// the terminal too.
+/// A line that is overwritten repeatedly must be the last one of the terminal. So no such line is shown if the other
+/// stream is a pipe, because the reader of the pipe (`tee`, `less`) may print to the terminal too.
 bool Screen::may_paint(const Sink& sink) const {
   const bool has_neighbour = err_own_ != nullptr && (&sink == err_ ? out_.get() : err_)->has_reader();
   return sink.is_terminal() && has_escape_sequences_ && !has_neighbour;

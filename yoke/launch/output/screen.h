@@ -40,7 +40,8 @@ class Screen : public EventSource {
   /// removes it. REQUIRES: has_status_line().
   void show_status(const std::string& text);
   bool has_status_line() const { return may_paint(*err_); }
-  /// Erases the last line before this process is stopped, or shows it again afterwards.
+  /// True: erases the progress bar or status line that is shown last, before Ctrl-Z stops this process. False: shows it
+  /// again.
   void hide_progress(bool hidden);
 
   void add_to(WaitSet& waits) override;

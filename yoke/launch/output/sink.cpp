@@ -51,7 +51,8 @@ Sink::Sink(int fd, std::string name) : fd_(fd), is_terminal_(isatty(fd) == 1), t
   } else if (S_ISSOCK(status.st_mode)) {
     way_ = Way::kSocket;
   } else if (S_ISFIFO(status.st_mode) || is_terminal_) {
-    // The kernel may refuse to open it: after su the terminal belongs to a different user. Then a poll precedes writes.
+    // The kernel may refuse to open the file again: after su the terminal belongs to a different user. Then this
+    // process polls before each write.
     own_ = UniqueFd(
         open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_APPEND | O_CLOEXEC));
     if (own_) {
@@ -68,7 +69,8 @@ bool Sink::is_same_file_as(int fd) const {
   struct stat ours {};
   struct stat other {};
   // main() replaces a closed standard output by /dev/null opened for reading, and a closed standard error by /dev/null
-  // opened for writing. Inherited terminals are open for both; here they are reopened for writing only.
+  // opened for writing. These two count as different files. A terminal may be open for reading and writing, or, if
+  // this class reopened it, for writing only. So only writability is compared.
   const auto is_writable = [](int of) { return (fcntl(of, F_GETFL) & O_ACCMODE) != O_RDONLY; };
   return fstat(fd_, &ours) == 0 && fstat(fd, &other) == 0 && ours.st_dev == other.st_dev &&
          ours.st_ino == other.st_ino && is_writable(fd_) == is_writable(fd);

@@ -16,7 +16,7 @@ namespace yoke::launch {
 /// Whole lines wait in a buffer until the reader takes them. If the reader has closed its end (EPIPE), later lines are
 /// dropped and the job goes on. If writing fails, as on a full disk, lines stay in the buffer, lines that do not fit
 /// are counted, and writing is tried again from time to time. If standard output and error are the same file, they must
-/// share one Sink; otherwise the rest of a partly written batch of one could follow a line of the other.
+/// share one Sink: a Sink may have written only the first part of a line when another Sink writes.
 class Sink {
  public:
   /// `name` is for messages: "standard output". Writes through a newly opened descriptor if possible, so that
@@ -40,13 +40,15 @@ class Sink {
   /// Leaves `prompt` on the terminal, so that the next text in lines() is written behind it. Returns whether the
   /// prompt is there. REQUIRES: lines() is empty.
   bool continue_prompt(std::string_view prompt);
-  /// Erases the last line before this process is stopped, or shows it again afterwards.
+  /// True: erases the progress bar or prompt that is shown last, before Ctrl-Z stops this process. False: shows it
+  /// again.
   void hide_progress(bool hidden);
 
   /// Writes what can be written without blocking.
   void flush();
 
-  bool is_waiting() const { return !is_closed_ && !trouble_.is_on() && num_unwritten() > 0; }  ///< Poll for POLLOUT.
+  /// Whether output waits for its reader: then poll for POLLOUT.
+  bool is_waiting() const { return !is_closed_ && !trouble_.is_on() && num_unwritten() > 0; }
   /// Whether the buffer is full. While writing fails it counts as not full, so that a full disk does not slow ranks
   /// down.
   bool is_full() const { return !trouble_.is_on() && lines_.size() + num_unwritten() > kMaxBuffered; }

@@ -30,7 +30,7 @@ class WriteTrouble {
   void on_not_ready(Time now);  ///< The write would have blocked (EAGAIN).
   void on_all_written();
   void on_lost(std::string_view bytes);  ///< Called with bytes that will never be written.
-  void on_given_up();                    ///< Called when writing ends for good, after on_lost() with the rest.
+  void on_given_up();                    ///< Called when writing ends for good, after on_lost().
 
   bool has_lost() const { return num_lost_lines() > 0; }
 

@@ -32,7 +32,7 @@ std::vector<CpuSet> node_sets(const device::CpuLocality& machine) {
   return sets;
 }
 
-/// Such as "rank 3" or "ranks 0-7".
+/// Returns text such as "rank 3" or "ranks 0-7".
 std::string name_of(const CpuSet& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.to_list());
 }
@@ -95,7 +95,8 @@ class Planner {
     for (const auto unit : all) {
       if (units_[unit].intersects(device->cpus)) home.push_back(unit);
     }
-    // If the firmware does not report the node of a device, the kernel reports all CPUs as near.
+    // If the firmware does not report the node of a device, the kernel reports all CPUs as near. So the node of a
+    // device that is near all nodes counts as unknown.
     const auto& nodes = machine_.nodes;
     const auto is_beside = [&](const device::NodeLocality& node) { return node.cpus.intersects(device->cpus); };
     const auto num_beside = static_cast<size_t>(std::count_if(nodes.begin(), nodes.end(), is_beside));
@@ -130,7 +131,7 @@ class Planner {
 
   int64_t num_cores(const CpuSet& cpus) const { return count_cores(machine_.cores, cpus); }
 
-  /// Of the units in `home` with room for one more rank, returns the one with the most CPUs per rank after that.
+  /// Returns the unit of `home` in which one more rank has room, and in which each rank then has the most cores.
   std::optional<size_t> best_unit(const Home& home, const std::vector<int64_t>& loads) const {
     std::optional<size_t> best;
     for (const auto unit : home) {

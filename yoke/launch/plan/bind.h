@@ -45,7 +45,7 @@ struct Binding {
   std::vector<RankBinding> ranks;     ///< Indexed by local rank.
   bool is_bound = false;              ///< If false, only num_threads is to be set.
   std::string reason;                 ///< A sentence for the user with the decision and its reason.
-  std::vector<std::string> warnings;  ///< Sentences for the user about CPUs that are not the best ones.
+  std::vector<std::string> warnings;  ///< Sentences for the user about ranks that did not get the best CPUs.
 };
 
 /// Decides the binding. `devices` has one element per local rank, nullopt if the rank has no device.

@@ -113,8 +113,8 @@ TEST(BindLumi, SiblingsComeWithTheirCores) {
   }
 }
 
-// Linux reports only the NUMA node of a GPU. hwloc has a table for such nodes, which says which of the node's two
-// caches is nearest.
+// Linux reports only the NUMA node of a GPU. hwloc knows more about LUMI's hosts: it has a table with the nearest of
+// the NUMA node's two caches for each GPU. The result must not depend on that table.
 TEST(BindLumi, TheSameWhereOnlyTheNodeIsKnown) {
   auto lumi = machine("lumi-g", kLumiCores);
   for (auto& gpu : lumi.gpus) {
@@ -144,7 +144,7 @@ TEST(BindLumi, CpusFollowTheDeviceNotTheRank) {
 
 TEST(BindLumi, FewerAndMoreRanks) {
   const auto lumi = machine("lumi-g", kLumiCores);
-  EXPECT_EQ(text(bind_gpus("auto", lumi, 1)), "49-55,57-63");  // the rank has the node for itself
+  EXPECT_EQ(text(bind_gpus("auto", lumi, 1)), "49-55,57-63");  // the rank has the NUMA node for itself
   EXPECT_EQ(text(bind_gpus("cache", lumi, 1)), "49-55");
   EXPECT_EQ(text(bind_gpus("auto", lumi, 3)), "49-55 57-63 17-23,25-31");
   // There are two ranks on each GPU: ranks 0 and 8 divide the CPUs nearest to the first GPU.
@@ -159,7 +159,7 @@ TEST(BindLumi, UnevenCaches) {
   const auto lumi = machine("lumi-g", "1-63");
   EXPECT_EQ(text(bind_gpus("auto", lumi, 8)), "48-55 56-63 16-23 24-31 1-7 8-15 32-39 40-47");
   EXPECT_EQ(text(bind_cpus("auto", lumi, 8)), "1-7 8-15 16-23 24-31 32-39 40-47 48-55 56-63");
-  // Ranks share a cache if one would otherwise have fewer cores. CPUs near the device come first.
+  // The caches have 5 and 8 cores, so the ranks share one and get 7 and 6 cores. CPUs near the device come first.
   EXPECT_EQ(text(bind_gpus("node", machine("lumi-g", "51-63"), 2)), "51-55,62-63 56-61");
 }
 
@@ -174,8 +174,8 @@ struct MpibindCase {
   const char* expected;  ///< The CPUs that mpibind gives, and the idle hardware threads of the same cores.
 };
 
-// The expected mappings of mpibind's test suite, on machines synthesised from its recorded ones. By default mpibind
-// gives only one hardware thread of each core; these mappings have all threads.
+// The mappings that mpibind's test suite expects. The machines are synthesised from those recorded there. By default
+// mpibind gives only one hardware thread of each core; these mappings have all threads.
 constexpr MpibindCase kMpibind[] = {
     {"quartz", "", "auto", nullptr, 1, "0-35"},
     {"quartz", "", "auto", nullptr, 2, "0-17 18-35"},
@@ -419,7 +419,8 @@ TEST(Bind, ExplicitMasks) {
   EXPECT_EQ(nodes(binding), "0 1");
   EXPECT_THAT(threads(binding), ElementsAre(7, 14));
   EXPECT_THAT(binding.warnings, IsEmpty());
-  EXPECT_EQ(text(plan_binding(parse_bind_mode("cpus:1,2,3"), lumi.cpus, no_devices(2))), "1 2");  // as srun
+  // Masks without a rank are ignored, as srun does.
+  EXPECT_EQ(text(plan_binding(parse_bind_mode("cpus:1,2,3"), lumi.cpus, no_devices(2))), "1 2");
 }
 
 TEST(Bind, MasksThatDoNotFit) {

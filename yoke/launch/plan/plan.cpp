@@ -68,8 +68,8 @@ void set_if_unset(Environment& environment, const char* name, std::string value)
 
 Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   Environment environment = spec.environment;
-  // These variables are set if this launcher itself runs under torchrun. That torchrun's files and servers are not
-  // for these ranks.
+  // These variables are set if this launcher itself runs under torchrun. The files and servers that they name belong
+  // to that torchrun, and these ranks must not use them.
   for (const auto* stale : {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE",
                             "TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_SIGNALS_TO_HANDLE"}) {
     environment.erase(stale);
@@ -159,7 +159,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     RankPlan one;
     one.local_rank = local_rank;
     one.rank = place.first_rank + local_rank;
-    // MASTER_ADDR and MASTER_PORT in the user's environment usually come from an earlier job.
+    // Overwrites MASTER_ADDR and MASTER_PORT of the user's environment, which usually come from an earlier job.
     write_rank_env({.rank = one.rank,
                     .world_size = place.world_size,
                     .local_rank = spec.virtual_local_rank ? 0 : local_rank,

@@ -18,7 +18,7 @@ struct Place {
   int64_t restart_count = 0;
   std::string master_addr = "127.0.0.1";
   uint16_t master_port = 0;         ///< The port of the ranks' TCPStore; the node with rank 0 has bound it already.
-  bool agent_serves_store = false;  ///< Not rank 0 but a program on its node (yoke-store) serves the store.
+  bool agent_serves_store = false;  ///< A program on the node of rank 0 (yoke-store) serves the store, not rank 0.
   bool is_elastic = false;          ///< Another start of the job may have more or fewer nodes.
 
   /// Whether the job has one rank in this and every later start, which decides the form of its output.

@@ -23,7 +23,7 @@ LaunchSpec spec_of(int64_t num_ranks) {
   return spec;
 }
 
-/// A binding with eight CPUs and one thread for each.
+/// A binding in which the ranks share eight CPUs, with one thread for each CPU.
 NodeFacts facts_of(int64_t num_ranks) {
   NodeFacts facts{.place = {.world_size = num_ranks, .master_port = 1234}};
   for (int64_t rank = 0; rank < num_ranks; ++rank) {

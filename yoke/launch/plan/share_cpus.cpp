@@ -38,7 +38,7 @@ class Divider {
       return;
     }
     const auto units = level < levels_.size() ? partition(levels_[level], cpus) : single_cpus(cpus);
-    const bool is_last = level + 1 >= levels_.size();  // this level must give away all cores or hardware threads
+    const bool is_last = level + 1 >= levels_.size();  // the level of cores or threads: gives away all of them
     if (units.size() == 1) return divide(cpus, ranks, level + 1);
     if (ranks.size() > units.size() || (ranks.size() == units.size() && !is_last)) {
       const auto members = give_ranks(units, ranks, is_last);
@@ -77,7 +77,7 @@ class Divider {
     return home.size() == units.size() ? Indices() : home;
   }
 
-  /// Groups ranks by their nearest units. Groups with few units come first; the group without units comes last.
+  /// Groups ranks by their nearest units. Groups with few nearest units come first; the group with none comes last.
   std::vector<std::pair<Indices, Indices>> groups_of(const Units& units, const Indices& ranks) const {
     std::map<std::pair<size_t, Indices>, Indices> groups;
     for (const auto rank : ranks) {
@@ -91,8 +91,8 @@ class Divider {
     return result;
   }
 
-  /// The ranks of each unit if there are at least as many ranks as units, chosen so that each rank gets as much as
-  /// possible. `is_last`: there is no finer level, so every unit is used, even if it is not near a device.
+  /// Returns the ranks of each unit, chosen so that each rank gets as much as possible. `is_last`: there is no finer
+  /// level, so every unit is used, even if it is not near a device. REQUIRES: at least as many ranks as units.
   std::vector<Indices> give_ranks(const Units& units, const Indices& ranks, bool is_last) const {
     std::vector<Indices> members(units.size());
     for (const auto& [home, group] : groups_of(units, ranks)) {
@@ -118,7 +118,8 @@ class Divider {
     return members;
   }
 
-  /// The CPUs of each rank if there are at most as many ranks as units. A rank gets units nearest to its device first.
+  /// Returns the CPUs of each rank. A rank gets units nearest to its device first. REQUIRES: at most as many ranks as
+  /// units.
   std::vector<CpuSet> give_units(const Units& units, const Indices& ranks) const {
     std::map<size_t, size_t> quota;  // number of units by rank
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -166,7 +167,7 @@ class Divider {
     return true;
   }
 
-  /// Whether the division is fair in that sense, and every rank has a CPU near its device.
+  /// Whether every rank has at least as many cores as in an even division, and a CPU near its device if there is one.
   bool is_fair(const std::vector<CpuSet>& shares, const Indices& ranks, const CpuSet& cpus) const {
     for (size_t i = 0; i < shares.size(); ++i) {
       if (num_cores(shares[i]) < even_share(cpus, ranks.size())) return false;

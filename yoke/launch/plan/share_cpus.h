@@ -25,7 +25,8 @@ std::vector<CpuSet> share_cpus(const CpuSet& cpus, const std::vector<Sharer>& sh
 
 // bind.cpp uses these functions too, to choose nodes.
 
-/// The intersections of `sets` with `cpus`, in order, without empty ones; the last element has the CPUs in no set.
+/// Divides `cpus` among `sets`. The CPUs that are in no set are one more part. Parts are in the order of their first
+/// CPUs, and none is empty.
 std::vector<CpuSet> partition(const std::vector<CpuSet>& sets, const CpuSet& cpus);
 
 /// The number of sets in `cores` that contain one of `cpus`.

@@ -21,11 +21,11 @@ enum class Prefix { kAllRanks, kAllButRankZero, kNone };
 
 /// Files with the output of ranks, in the layout of torchrun: FOLDER/RUN-ID_XXXXXX/attempt_N/LOCAL-RANK/stdout.log.
 struct LogOptions {
-  std::string folder;                    ///< If it is empty and files are wanted, a new folder below TMPDIR.
+  std::string folder;                    ///< Empty: a new folder below TMPDIR, if files are wanted.
   StreamChoice redirects;                ///< Streams that go into files only.
   StreamChoice tee;                      ///< Streams that go into files and to the screen.
   std::set<int64_t> shown_local_ranks;   ///< The local ranks that are shown on the screen; empty: all.
-  std::vector<std::string> out_filters;  ///< Lines in `tee` that contain one of these go into filtered_stdout.log.
+  std::vector<std::string> out_filters;  ///< Lines of streams in `tee` with one of these go into filtered_stdout.log.
   std::vector<std::string> err_filters;
   std::string prefix_template;  ///< May use ${role_name}, ${rank}, ${local_rank}; empty: as in `Prefix`.
 };

@@ -5,8 +5,8 @@
 
 namespace yoke::launch {
 
-/// Closes all descriptors except `keep` and the standard streams. If this process kept the write end of a pipe that it
-/// does not need, the reader would see no end of file while this process lives.
+/// Closes all descriptors except `keep` and the standard streams. If this process kept the write end of another
+/// process's pipe open, the pipe's reader would see no end of file before this process ends.
 void close_all_except(std::vector<int> keep);
 
 }  // namespace yoke::launch

@@ -44,8 +44,8 @@ struct Streams {
   UniqueFd in, out, err;
 };
 
-/// The process group of a rank: either its own, whose id is the rank's pid, or the launcher's, which has other members
-/// than ranks.
+/// The process group of a rank: either its own, whose id is the rank's pid, or the launcher's, which also has members
+/// that are not ranks.
 struct RankGroup {
   pid_t rank = 0;
   pid_t id = 0;
@@ -61,7 +61,7 @@ class Guardian {
     while (const auto message = receive_message(options_.control.value(), &descriptors)) {
       if (message->kind == Message::Kind::kStart) run_ranks(*message, std::move(descriptors));
       descriptors.clear();
-      if (!is_launcher_there_) break;  // any other message is for ranks that have ended
+      if (!is_launcher_there_) break;  // a message other than kStart is for ranks that have ended
     }
     preload_.reset();
     starter_.reset();
@@ -76,14 +76,14 @@ class Guardian {
   void detach() {
     if (!options_.has_terminal) leave_session();  // with a terminal, only after the session starter has been forked
     prctl(PR_SET_NAME, "yoke-guardian");
-    prctl(PR_SET_PDEATHSIG, SIGCONT);  // even a stopped guardian ends the ranks when the launcher has ended
+    prctl(PR_SET_PDEATHSIG, SIGCONT);  // continues a stopped guardian when the launcher ends, so that it ends the ranks
     become_subreaper();
-    // Only the launcher controls the guardian. If a scheduler signals every process of a job, the guardian must live
-    // until the grace period of the ranks is over.
+    // All signals are blocked, since only the launcher controls the guardian: if a scheduler signals every process of a
+    // job, the guardian must live until the grace period of the ranks is over.
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
-    signal(SIGCHLD, SIG_DFL);  // while it is ignored, the kernel reaps the ranks itself
+    signal(SIGCHLD, SIG_DFL);  // if it were ignored, the kernel would reap the ranks itself
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -97,7 +97,7 @@ class Guardian {
     if (options_.has_terminal) starter_.emplace(options_.file_limit, options_.keep_open);
   }
 
-  /// Moves to a session of its own, where it gets no signals from the terminal or to the launcher's job.
+  /// Moves to a session of its own, where it gets neither the terminal's signals nor those to the launcher's job.
   void leave_session() const {
     if (getsid(0) != getpid()) setsid();
   }
@@ -128,7 +128,7 @@ class Guardian {
     tell({.kind = Message::Kind::kDone});
   }
 
-  /// Returns the processes that start ranks. They live on for the attempts after a failure.
+  /// Returns the processes that start ranks. They are kept to start the ranks again after a failure.
   std::vector<pid_t> to_keep() const {
     std::vector<pid_t> result;
     if (preload_ && preload_->pid() > 0) result.push_back(preload_->pid());
@@ -157,7 +157,7 @@ class Guardian {
     const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
     if (message_of_start.rank == 1 && !preload_) preload(plans);
     leave_session();
-    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // may have changed during the loading
+    if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // may have changed while the program was loaded
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
@@ -246,7 +246,8 @@ class Guardian {
   }
 
   void signal_groups(int signal, pid_t told) const {
-    // The id of a group is not reused while the group has a member: an unreaped rank, or a child that it left.
+    // Signals only groups with a member (an unreaped rank, or a child that it left), since the id of an empty group may
+    // be reused.
     const auto left = groups_.size() == ranks_.size() ? std::vector<pid_t>() : groups_of_leftovers();
     for (const auto& group : groups_) {
       if (group.id == told) continue;

@@ -77,7 +77,8 @@ UniqueFd claim_port(uint16_t port) {
 
 MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any) {
   auto resolved = resolve(address);
-  // On Debian the name of the host itself resolves to 127.0.1.1, which no other host can reach.
+  // On Debian the name of the host itself resolves to 127.0.1.1, which no other host can reach. So the port is taken
+  // on all addresses.
   if (or_any && is_loopback(resolved) && !is_number(address) && address != "localhost") {
     return take_master_port("0.0.0.0", wanted, false);
   }

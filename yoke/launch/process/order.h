@@ -6,7 +6,7 @@ namespace yoke::launch {
 enum class Order {
   kNone,
   kForward,   ///< Send a signal to the process group of every rank.
-  kSignal,    ///< Send a signal likewise, which asks the ranks to end.
+  kSignal,    ///< Like kForward, but the signal asks the ranks to end.
   kKill,      ///< Kill the ranks and everything that they started.
   kEndStore,  ///< End the program that serves the ranks' TCPStore.
 };

@@ -24,8 +24,8 @@ namespace yoke::launch {
 class Preload {
  public:
   /// Returns nullopt if the program can be preloaded; otherwise a clause with the reason why its ranks must be started
-  /// by exec. Finds the program as exec does. Only reads its file, because a program without libyoke_dist would run its
-  /// main.
+  /// by exec. Finds the program as exec does. Reads the program's file and does not start it, because a program without
+  /// libyoke_dist would run its main.
   static std::optional<std::string> why_not(const std::vector<std::string>& argv, const Environment& environment);
 
   /// Starts the program and returns while it loads; poll fd(). REQUIRES: why_not() returned nullopt.

@@ -1,4 +1,5 @@
-// Tests of the decisions before a program is started. The tests in tests/preload start processes.
+// Tests of what is decided before a program is started: whether it can be preloaded, and its environment. The tests in
+// tests/preload start processes.
 #include "yoke/launch/process/preload.h"
 
 #include <gmock/gmock.h>

@@ -19,7 +19,7 @@ struct Message {
     /// value: a signal for the process group of every rank, which asks the ranks to end. pid: a process group to
     /// which the terminal has already sent the signal; 0: none.
     kSignal,
-    kForward,   ///< Like kSignal, but the ranks are to continue.
+    kForward,   ///< Like kSignal, but the signal does not ask the ranks to end.
     kKill,      ///< End everything now.
     kEndStore,  ///< End the store, which outlives the ranks.
     // guardian to node

@@ -13,8 +13,8 @@
 
 namespace yoke::launch {
 
-/// A child of the guardian that stays in the launcher's session when the guardian leaves it, and starts the rank that
-/// shares the launcher's process group (RankPlan::process_group), as a child of the guardian.
+/// A child of the guardian that stays in the launcher's session when the guardian leaves it. It starts the rank that
+/// shares the launcher's process group (RankPlan::process_group); this rank becomes a child of the guardian.
 ///
 /// The guardian itself must not be in that session. If it had a child in the launcher's process group and were in a
 /// different group of that session, the kernel would take the guardian for the shell of the job. Without a real shell

@@ -9,7 +9,8 @@
 namespace yoke::launch {
 
 /// From now on a write that would raise `signal` (SIGPIPE, SIGXFSZ) fails with EPIPE or EFBIG and does not end this
-/// process. This sets a handler, which exec removes, so that ranks have the disposition that this process started with.
+/// process. The signal gets a handler and is not ignored: exec removes handlers, so ranks have the disposition that
+/// this process started with.
 void fail_instead_of(int signal);
 
 /// Blocks `stop_signals`, SIGUSR1, SIGUSR2, the job control signals and SIGCHLD permanently, and calls

@@ -45,7 +45,7 @@ void save_values(CheckpointFolder& folder, int64_t step, int64_t value) {
   fakes::run_ranks(1, [&](dist::World& world) { folder.save(step, Values(value).state(world)); });
 }
 
-/// The step of the newest checkpoint, which holds that step's values.
+/// Returns the step of the newest checkpoint, and expects that it holds the values of that step.
 int64_t load_values(const CheckpointFolder& folder) {
   int64_t step = -1;
   fakes::run_ranks(1, [&](dist::World& world) {
@@ -82,7 +82,7 @@ class CheckpointCrashTest : public testing::Test {
     return count;
   }
 
-  /// Makes the temporary files that killed saves left an hour old.
+  /// Sets the age of all temporary files, which killed saves left, to one hour.
   void age_temporaries() const {
     for (const auto& entry : fs::directory_iterator(folder_)) {
       if (entry.path().extension() == ".tmp") {
@@ -156,7 +156,7 @@ void kill_writers(CheckpointFolder& folder, int num_rounds,
       });
     });
     saved.write_end.reset();
-    // The random time after the first save is enough for a few more.
+    // The random time after the first save is enough for a few more saves.
     int64_t step = 0;
     ASSERT_EQ(read(saved.read_end.value(), &step, sizeof step), static_cast<ssize_t>(sizeof step));
     const auto moment = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 10'000);

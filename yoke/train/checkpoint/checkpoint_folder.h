@@ -27,7 +27,7 @@ struct SaveProgress {
 
 /// A folder of checkpoints. A run resumes from the newest intact one.
 ///
-/// Form     one file, written by rank 0, if every rank has the whole state; if parts of it are divided between ranks, a
+/// Form     if every rank has the whole state, a file that rank 0 writes; if parts of it are divided between ranks, a
 ///          folder to which each rank writes a file. Both forms are loaded by the same calls, on any number of ranks.
 /// Promise  whatever ends a save (SIGKILL, a full disk, a power cut), the checkpoint before it remains intact. When
 ///          `save` has returned, the checkpoint is on disk.
@@ -79,8 +79,8 @@ class CheckpointFolder {
   /// the parts of its state.
   std::optional<StoredCheckpoint> newest(dist::Group& group) const;
 
-  /// The steps of all checkpoints, intact or not, ascending. A new run should check this first: a later checkpoint of
-  /// an earlier run would be chosen when the new run is resumed.
+  /// The steps of all checkpoints, intact or not, ascending. A new run should check first that there are none: if an
+  /// earlier run left a checkpoint of a later step, that checkpoint would be chosen when the new run is resumed.
   std::vector<int64_t> steps() const;
 
   /// The step of the best checkpoint by `metric`, which read_checkpoint(path_of(step)) opens; nullopt if no checkpoint

@@ -259,7 +259,7 @@ TEST_F(CheckpointTest, KeepsTheBestBesideTheLast) {
   }
   save(largest, 9);
   EXPECT_EQ(largest.best_step(), 8);
-  // A damaged header has no metric, and a resumed run compares with the other checkpoints.
+  // A checkpoint with a damaged header has no metric, so the best is chosen among the others.
   overwrite(smallest.path_of(7), "torn");
   EXPECT_EQ(smallest.best_step(), 3);
   EXPECT_EQ(error_of([&] { CheckpointFolder(folder_, {.keep_best = 1}); }).code(), ErrorCode::kInvalidArgument);

@@ -197,7 +197,7 @@ TEST_F(ShardedCheckpointFiles, ASaveThatFailsLeavesTheOneBeforeAndSaysSoOnAllRan
   std::vector<std::string> messages;
   run_ranks(2, [&](World& world) {
     auto own = slices(world, 2);
-    // Rank 1's slice has a dtype that safetensors lacks. A full disk would fail at the same place.
+    // Rank 1's slice has a dtype that safetensors lacks. A full disk would make the save fail at the same place.
     if (world.rank() == 1) own.push_back({"z", {1}, 0, at::zeros({1}, at::kComplexDouble)});
     try {
       write_to(world, folder_, 2, own);

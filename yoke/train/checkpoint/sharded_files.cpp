@@ -91,7 +91,7 @@ std::optional<std::set<std::string>> files_of_index(const fs::path& folder) {
   }
 }
 
-/// Removes files that no index names. A file that cannot be removed does no harm.
+/// Removes shards that are not in `keep`, and temporary files. A file that cannot be removed does no harm.
 void remove_other_files(const fs::path& folder, const std::set<std::string>& keep) {
   std::error_code failure, ignored;
   for (fs::directory_iterator entry(folder, failure); !failure && entry != fs::directory_iterator();

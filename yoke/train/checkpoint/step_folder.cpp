@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint-", kSuffix = ".safetensors";
 
-/// A younger temporary file may not have been locked yet by its writer, so it is kept.
+/// A temporary file younger than this may not have been locked yet by its writer, so it is kept.
 constexpr auto kAbandonedAfter = std::chrono::minutes(1);
 
 std::optional<double> number_of(const std::string& text) {

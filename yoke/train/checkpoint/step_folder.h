@@ -24,7 +24,7 @@ enum class Best { kSmallest, kLargest };
 
 struct CheckpointFolderOptions {
   int64_t keep = 2;       ///< Number of newest checkpoints left after a save, including the new one; at least 1.
-  int64_t keep_best = 0;  ///< Number of best checkpoints to keep, which may be among the newest or older.
+  int64_t keep_best = 0;  ///< Number of best checkpoints to keep; they may be among the newest or older.
   std::string metric;     ///< Metadata name of the number that decides the best; required for keep_best.
   Best best = Best::kSmallest;
   Warn warn = warn_on_stderr;  ///< Called on rank 0 for refused checkpoints and for parts that were left out.

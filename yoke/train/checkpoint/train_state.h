@@ -56,9 +56,10 @@ enum class ThreadRule { kAdopt, kWarn };
 /// The parts of a training under names. It refers to the parts, which must outlive it. A part may be a module, its
 /// holder or its wrapper; an optimizer or an object with a state_dict; meters; a loader; a generator; tensors; a
 /// number, a flag or a text. Parts that are divided between ranks (a FullyShardedDataParallel's model, a
-/// ShardedOptimizer) are saved and loaded by the same calls as parts that every rank holds whole, also if the number of
-/// ranks changes. Generators, meters and thread counts differ between ranks. If the number of ranks has changed, ranks
-/// that the checkpoint knows load their generators and thread counts, with a warning, and rank 0 the sums of meters.
+/// ShardedOptimizer) are saved and loaded by the same calls as parts that every rank holds whole, even if the number of
+/// ranks changes. Generators, meters and thread counts differ between ranks. If the number of ranks has changed, each
+/// rank that the checkpoint knows loads its generators and thread count, with a warning, and rank 0 loads the sums of
+/// the meters.
 /// Ranks     all ranks add the same parts. Parts that are equal on all ranks (an optimizer's state, a number) are saved
 ///           from rank 0.
 class TrainState {
@@ -120,7 +121,8 @@ class TrainState {
 
   dist::Group& group() const;
 
-  /// The present tensors of this rank and the texts. The tensors are not copies.
+  /// The current state of all parts: the tensors of this rank, or its slices of divided ones, and the values that are
+  /// stored as text. Tensors of modules and optimizers are not copied.
   struct Snapshot {
     TensorSlices slices;  ///< Under "PART/NAME".
     StringMap values;     ///< Under "PART".
@@ -128,7 +130,7 @@ class TrainState {
   Snapshot snapshot() const;  ///< Collective.
 
   /// Collective. Loads every part from the checkpoint.
-  /// Errors  on all ranks (the failing rank's own error there, its rank and message on the others): kInvalidArgument:
+  /// Errors  on all ranks (the failing rank throws its own error, the others its rank and message): kInvalidArgument:
   ///         the checkpoint lacks a part, or the part belongs to a different model (names the first difference). Then
   ///         nothing has changed. If a load_state_dict() or resume() throws, the parts before it are already loaded.
   void load(const StoredCheckpoint& checkpoint, const Warn& warn = warn_on_stderr);

@@ -69,7 +69,7 @@ class Pool : public BatchMemory, public std::enable_shared_from_this<Pool> {
     return strides;
   }
 
-  // Returns a kept block of at most twice the size, or a new one; if no memory is left, a block without bytes.
+  // Returns a kept block of at most twice the size, or else a new block. If no memory is left, the block has no bytes.
   Block take(size_t num_bytes) {
     {
       const std::lock_guard lock(mutex_);

@@ -1,7 +1,9 @@
 #include "yoke/train/data/loader.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/ScopeExit.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -20,6 +22,7 @@
 #include "yoke/train/data/detail/batch_memory.h"
 #include "yoke/train/data/detail/check.h"
 #include "yoke/train/data/detail/device_copies.h"
+#include "yoke/train/data/detail/stream_order.h"
 
 namespace yoke::train {
 namespace {
@@ -32,6 +35,8 @@ LoaderOptions checked(LoaderOptions options, const dist::Group* world) {
   check_that(options.num_workers >= 0 && options.num_workers <= 1024, "loader: num_workers {}", options.num_workers);
   check_that(options.num_prefetch >= 1 && options.num_prefetch <= 1 << 20, "loader: num_prefetch {}",
              options.num_prefetch);
+  check_that(options.shuffle_window >= 1, "loader: shuffle_window {}", options.shuffle_window);
+  check_that(options.batches_per_epoch >= 0, "loader: batches_per_epoch {}", options.batches_per_epoch);
   check_that(options.max_bad_samples >= 0, "loader: max_bad_samples {}", options.max_bad_samples);
   // A loader for the CPU asks nothing about GPUs.
   if (!options.device->is_cpu() && at::accelerator::deviceCount() == 0) {
@@ -55,6 +60,45 @@ DistributedSamplerOptions share_of(const LoaderOptions& options, int64_t num_sam
   return share;
 }
 
+/// Reads the items of a stream for one batch after the other, whichever worker asks.
+class StreamQueue {
+ public:
+  StreamQueue(detail::OpenStream open, const LoaderOptions& options, const DistributedSamplerOptions& share)
+      : order_(std::move(open), {.batch_size = options.batch_size,
+                                 .shuffle = options.shuffle,
+                                 .window = options.shuffle_window,
+                                 .seed = options.seed,
+                                 .drop_last = options.drop_last,
+                                 .exact = options.exact,
+                                 .batches_per_epoch = options.batches_per_epoch,
+                                 .num_ranks = share.num_ranks,
+                                 .rank = share.rank}) {
+    check_that(!options.sampler, "loader: a sampler gives the order of numbered samples, and a stream has none");
+  }
+
+  /// REQUIRES: no call of read() is in progress.
+  void seek(int64_t epoch, int64_t batch) {
+    order_.seek(epoch, batch);
+    next_ = batch;
+  }
+
+  /// Waits until the batches before batch `number` have been read. Returns no items after the end.
+  /// REQUIRES: read() is called once for each number, beginning with that of seek().
+  std::vector<detail::StreamItem> read(int64_t number) {
+    std::unique_lock lock(mutex_);
+    is_turn_.wait(lock, [&] { return next_ == number; });
+    ++next_;
+    const auto notify = c10::make_scope_exit([&] { is_turn_.notify_all(); });
+    return order_.read();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable is_turn_;
+  detail::StreamOrder order_;
+  int64_t next_ = 0;
+};
+
 }  // namespace
 
 struct LoaderBase::Impl {
@@ -64,6 +108,12 @@ struct LoaderBase::Impl {
         share(share_of(options, functions.num_samples, world)),
         sampler(share),
         slots(static_cast<size_t>(options.num_prefetch)) {
+    if (functions.open) {
+      stream.emplace(functions.open, options, share);
+    } else {
+      check_that(options.batches_per_epoch == 0, "loader: batches_per_epoch is for streams; this source has {} samples",
+                 functions.num_samples);
+    }
     samples_per_batch = options.batch_size * share.num_ranks;
     if (options.device->is_cpu()) {
       memory = detail::batch_memory(2 * (options.num_prefetch + 2));  // most batches have two tensors
@@ -87,25 +137,45 @@ struct LoaderBase::Impl {
     for (auto& worker : workers) worker.join();
   }
 
-  // A batch, or the error for which there is none.
+  // A batch, or the error for which there is none, or neither after the end of a stream.
   struct Slot {
     bool ready = false;
     Made batch;
     std::vector<BadSample> bad_samples;
     std::exception_ptr error;
+    bool is_end() const { return ready && !batch && !error; }
   };
 
-  Slot make(int64_t number) const {
+  /// The numbers of a batch's samples. In a stream, they are places in the order of all ranks.
+  std::vector<int64_t> samples_of(int64_t number, int64_t size) const {
+    const int64_t first = number * options.batch_size;
+    std::vector<int64_t> samples(static_cast<size_t>(size));
+    for (size_t i = 0; i < samples.size(); ++i) {
+      const int64_t position = first + static_cast<int64_t>(i);
+      if (stream) {
+        samples[i] = share.rank + position * share.num_ranks;
+        continue;
+      }
+      samples[i] = order(position);
+      check_that(samples[i] >= 0 && samples[i] < functions.num_samples,
+                 "loader: the sampler gives sample {} at position {}, but the source has {} samples", samples[i],
+                 position, functions.num_samples);
+    }
+    return samples;
+  }
+
+  Slot make(int64_t number) {
     Slot made{.ready = true};
     try {
       const int64_t first = number * options.batch_size;
-      std::vector<int64_t> samples(static_cast<size_t>(std::min(options.batch_size, num_indices - first)));
-      for (size_t i = 0; i < samples.size(); ++i) {
-        auto& sample = samples[i] = order(first + static_cast<int64_t>(i));
-        check_that(sample >= 0 && sample < functions.num_samples,
-                   "loader: the sampler gives sample {} at position {}, but the source has {} samples", sample,
-                   first + static_cast<int64_t>(i), functions.num_samples);
+      auto size = std::min(options.batch_size, num_indices - first);
+      Items items;
+      if (stream) {
+        items = stream->read(number);
+        size = static_cast<int64_t>(items.size());
+        if (items.empty()) return made;
       }
+      const auto samples = samples_of(number, size);
       BatchRequest::Options request{.memory = memory,
                                     .seed = options.seed,
                                     .epoch = epoch_of_order,
@@ -116,7 +186,7 @@ struct LoaderBase::Impl {
           made.bad_samples.push_back({sample, error.what()});
         };
       }
-      made.batch = functions.make({samples, std::move(request)});
+      made.batch = functions.make({samples, std::move(request)}, items);
     } catch (...) {
       made.error = std::current_exception();
     }
@@ -135,7 +205,7 @@ struct LoaderBase::Impl {
     }
     std::unique_lock lock(mutex);
     while (true) {
-      has_work.wait(lock, [&] { return stopping || (next_made < end && next_made < next_taken + num_slots()); });
+      has_work.wait(lock, [&] { return stopping || (next_made < end && next_made - next_taken < num_slots()); });
       if (stopping) return;
       const int64_t number = next_made++;
       ++num_busy;
@@ -174,6 +244,7 @@ struct LoaderBase::Impl {
       num_indices = count;
       epoch_of_order = epoch_number;
       next_made = next_taken = next_given = first_batch;
+      if (stream) stream->seek(epoch_number, first_batch);
       end = num_batches;
     }
     has_work.notify_all();
@@ -187,18 +258,26 @@ struct LoaderBase::Impl {
   Slot take(bool may_wait) {
     if (options.num_workers == 0) {
       if (next_taken == end || !may_wait) return {};
-      return make(next_taken++);
+      auto made = make(next_taken++);
+      return made.is_end() ? end_of_stream() : std::move(made);
     }
     std::unique_lock lock(mutex);
     if (next_taken == end) return {};
     auto& slot = slots[static_cast<size_t>(next_taken % num_slots())];
     if (!slot.ready && !may_wait) return {};
     has_batch.wait(lock, [&] { return slot.ready; });
+    if (slot.is_end()) return end_of_stream();
     auto taken = std::exchange(slot, {});
     ++next_taken;
     lock.unlock();
     has_work.notify_one();
     return taken;
+  }
+
+  /// No further batch is made or taken. REQUIRES: with workers, the mutex is held.
+  Slot end_of_stream() {
+    end = next_taken;
+    return {};
   }
 
   /// Like take(), and starts the batch's copy to the GPU.
@@ -215,6 +294,7 @@ struct LoaderBase::Impl {
   }
 
   Made next() {
+    RECORD_USER_SCOPE("data_loading");
     auto slot = std::exchange(copied, {});
     if (!slot.ready) slot = take_to_device(true);
     if (!slot.ready) {
@@ -238,13 +318,21 @@ struct LoaderBase::Impl {
     return std::move(slot.batch);
   }
 
+  bool is_ready() {
+    if (copied.ready) return true;
+    const std::lock_guard lock(mutex);
+    return next_taken == end || slots[static_cast<size_t>(next_taken % num_slots())].ready;
+  }
+
   int64_t num_slots() const { return options.num_prefetch; }
+  bool has_known_length() const { return !stream || options.batches_per_epoch > 0; }
 
   const LoaderOptions options;  // its device is always set
   const Functions functions;
   const DistributedSamplerOptions share;
   const DistributedSampler sampler;
-  int64_t samples_per_batch = 0;  // over all ranks
+  int64_t samples_per_batch = 0;      // over all ranks
+  std::optional<StreamQueue> stream;  // if the source is one
   std::shared_ptr<BatchMemory> memory;
   std::optional<detail::DeviceCopies> copies;  // for a GPU
 
@@ -282,15 +370,22 @@ LoaderBase::~LoaderBase() = default;
 int64_t LoaderBase::begin_epoch(int64_t epoch) {
   check_that(epoch >= 0, "loader: epoch {}", epoch);
   const bool is_resumed = impl_->resumed && impl_->resumed->epoch == epoch;
-  const int64_t number = impl_->begin(impl_->sampler.order(epoch), impl_->sampler.size(), epoch,
-                                      is_resumed ? impl_->resumed->batch : 0, num_batches());
+  const int64_t number =
+      impl_->begin(impl_->sampler.order(epoch), impl_->sampler.size(), epoch, is_resumed ? impl_->resumed->batch : 0,
+                   impl_->has_known_length() ? num_batches() : INT64_MAX);
   impl_->resumed.reset();
   impl_->epoch = epoch;
   impl_->is_epoch = true;
   return number;
 }
 
-int64_t LoaderBase::num_batches() const { return num_batches(impl_->sampler.size()); }
+int64_t LoaderBase::num_batches() const {
+  if (!impl_->stream) return num_batches(impl_->sampler.size());
+  if (impl_->has_known_length()) return impl_->options.batches_per_epoch;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "loader: the number of batches in a pass over a stream is unknown; set batches_per_epoch to have epochs "
+              "of a fixed length");
+}
 
 LoaderPosition LoaderBase::position() const {
   if (impl_->resumed) return *impl_->resumed;
@@ -309,9 +404,10 @@ void LoaderBase::resume(const LoaderPosition& given) {
     position.batch = sample / impl_->samples_per_batch;
     position.samples_per_batch = impl_->samples_per_batch;
   }
-  check_that(position.epoch >= 0 && position.batch >= 0 && position.batch <= num_batches(),
+  const int64_t count = impl_->has_known_length() ? num_batches() : INT64_MAX;
+  check_that(position.epoch >= 0 && position.batch >= 0 && position.batch <= count,
              "loader: not a position to resume at: batch {} of epoch {}, where an epoch has {} batches", position.batch,
-             position.epoch, num_batches());
+             position.epoch, count);
   impl_->resumed = position;
 }
 
@@ -336,6 +432,9 @@ int64_t LoaderBase::num_batches(int64_t num_indices) const {
 }
 
 int64_t LoaderBase::begin(std::vector<int64_t> indices, int64_t first_batch) {
+  if (impl_->stream) {
+    throw Error(ErrorCode::kFailedPrecondition, "loader: the samples of a stream have no numbers; use epoch()");
+  }
   const auto num_samples = impl_->functions.num_samples;
   const auto bad =
       std::find_if(indices.begin(), indices.end(), [&](int64_t index) { return index < 0 || index >= num_samples; });
@@ -350,6 +449,8 @@ int64_t LoaderBase::begin(std::vector<int64_t> indices, int64_t first_batch) {
 }
 
 LoaderBase::Made LoaderBase::next_made() { return impl_->next(); }
+
+bool LoaderBase::is_ready() const { return impl_->is_ready(); }
 
 const std::vector<BadSample>& LoaderBase::bad_samples() const { return impl_->bad_samples; }
 

@@ -21,6 +21,7 @@
 #include "yoke/train/data/sampler.h"
 #include "yoke/train/data/samples.h"
 #include "yoke/train/data/source.h"
+#include "yoke/train/data/stream.h"
 
 namespace yoke::dist {
 class Group;
@@ -51,6 +52,12 @@ struct LoaderOptions {
   int64_t max_bad_samples = 0;
   /// The device of the batches. The default is the World's device, or the CPU without a World.
   std::optional<c10::Device> device;
+
+  // For streams only.
+  int64_t shuffle_window = 1024;  ///< With `shuffle`, this many neighbouring items are shuffled, and are in memory.
+  /// The batches of an epoch. Epochs then follow each other through the stream, over as many passes as they need. 0: an
+  /// epoch is a pass, and the number of its batches is unknown.
+  int64_t batches_per_epoch = 0;
 
   // For Samples only. Other sources have options of their own.
   std::optional<Normalization> normalization;  ///< For uint8 data; if unset, data are copied unchanged.
@@ -84,6 +91,7 @@ class LoaderBase {
   ~LoaderBase();  ///< Allowed at any time: batches in progress are dropped.
 
   /// The number of batches of this rank in an epoch. With `exact` some ranks may have one more than others.
+  /// Errors  kFailedPrecondition: the source is a stream, and LoaderOptions::batches_per_epoch is not set.
   int64_t num_batches() const;
   /// The number of batches for `num_indices` indices.
   int64_t num_batches(int64_t num_indices) const;
@@ -93,18 +101,26 @@ class LoaderBase {
   /// not been trained on.
   LoaderPosition position() const;
 
-  /// The next `epoch(position.epoch)` begins at `position.batch`, and position() is `position` until then.
+  /// Continues from a saved position: if the next epoch that is begun is `position.epoch`, it begins at batch
+  /// `position.batch`; any other epoch begins at its first batch. Until then position() returns this position.
   /// Errors  kInvalidArgument: it is not a position in an epoch of this loader, or it is inside a batch.
   void resume(const LoaderPosition& position);
+
+  /// Whether the next batch is there, so that next() returns without waiting for a worker; also true at the end. A
+  /// loader whose batch is ready at every step hides the loading.
+  bool is_ready() const;
 
   /// The samples that were left out since the last epoch or order was begun, in the order of their batches.
   const std::vector<BadSample>& bad_samples() const;
 
  protected:
   using Made = std::shared_ptr<void>;
+  using Items = std::vector<detail::StreamItem>;
   struct Functions {
     int64_t num_samples = 0;
-    std::function<Made(const BatchRequest&)> make;
+    detail::OpenStream open = nullptr;  ///< Set if the source is a stream.
+    /// Makes a batch of the request's samples, or of a stream's items.
+    std::function<Made(const BatchRequest&, const Items&)> make;
     std::function<void(void* batch, const TensorVisitor&)> for_each_tensor;
   };
   /// Without `world`, one process sees all samples.
@@ -155,10 +171,28 @@ auto make_batch(const Source& source, const Collate& collate, const BatchRequest
   }
 }
 
+template <Stream Source, class Collate>
+auto make_batch(const Source& source, const Collate& collate, const BatchRequest& request,
+                const std::vector<StreamItem>& items) {
+  using Item = const StreamItemOf<Source>;
+  std::vector<decltype(stream_sample(source, std::declval<Item&>(), std::declval<SampleRandom&>()))> samples;
+  samples.reserve(items.size());
+  auto next = items.begin();
+  request.for_each([&](int64_t, int64_t, SampleRandom& random) {
+    samples.push_back(stream_sample(source, *static_cast<Item*>((next++)->get()), random));
+  });
+  return collate(request, std::move(samples));
+}
+
 template <class Source, class Collate>
 struct BatchOf {
   using type = decltype(make_batch(std::declval<const Source&>(), std::declval<const Collate&>(),
                                    std::declval<const BatchRequest&>()));
+};
+template <Stream Source, class Collate>
+struct BatchOf<Source, Collate> {
+  using type = decltype(make_batch(std::declval<const Source&>(), std::declval<const Collate&>(),
+                                   std::declval<const BatchRequest&>(), std::declval<std::vector<StreamItem>>()));
 };
 template <class Collate>
 struct BatchOf<Samples, Collate> {
@@ -175,7 +209,8 @@ struct BatchOf<Samples, Collate> {
 /// Source   Samples, in memory or mapped; or a type with `int64_t size() const` and one of
 ///          - `sample(int64_t index) const` or `sample(int64_t index, SampleRandom& random) const`, which returns a
 ///            sample of any type; `Collate` makes batches of them,
-///          - `batch(const BatchRequest&) const`, which returns a whole batch.
+///          - `batch(const BatchRequest&) const`, which returns a whole batch;
+///          or a Stream (stream.h), whose number of samples is unknown.
 ///          Workers call it at the same time. What it throws becomes the error of that sample.
 /// Memory   a batch stays valid and unchanged while a tensor or a view of it exists, even after the loader is
 ///          destroyed. Then its memory is reused for a later batch.
@@ -208,7 +243,8 @@ class Loader : public LoaderBase {
 
   /// Like epoch() for a given order: batches of `indices`, each in [0, N), from batch `first_batch` on.
   /// Such an order belongs to no epoch, and position() does not count its batches.
-  /// Errors  as epoch(); kInvalidArgument: an index is out of range, or first_batch is outside [0, number of batches].
+  /// Errors  as epoch(); kInvalidArgument: an index is out of range, or first_batch is outside [0, number of batches];
+  ///         kFailedPrecondition: the source is a stream, whose samples have no numbers.
   Batches start(std::vector<int64_t> indices, int64_t first_batch = 0) {
     return {*this, begin(std::move(indices), first_batch)};
   }
@@ -225,17 +261,24 @@ class Loader : public LoaderBase {
     Functions result;
     if constexpr (std::is_same_v<Source, Samples>) {
       result.num_samples = source.data.defined() && source.data.dim() > 0 ? source.data.size(0) : 0;
-      result.make = [make = detail::batches_of(source, options)](const BatchRequest& request) -> Made {
+      result.make = [make = detail::batches_of(source, options)](const BatchRequest& request, const Items&) -> Made {
         return std::make_shared<Batch>(make(request));
       };
     } else {
       detail::check_not_for_samples(options);
-      result.num_samples = static_cast<int64_t>(source.size());
       const auto from = std::make_shared<const Source>(std::move(source));
       const auto with = std::make_shared<const Collate>(std::move(collate));
-      result.make = [from, with](const BatchRequest& request) -> Made {
-        return std::make_shared<value_type>(detail::make_batch(*from, *with, request));
-      };
+      if constexpr (Stream<Source>) {
+        result.open = [from](int64_t pass) { return std::make_unique<detail::StreamPassOf<Source>>(*from, pass); };
+        result.make = [from, with](const BatchRequest& request, const Items& items) -> Made {
+          return std::make_shared<value_type>(detail::make_batch(*from, *with, request, items));
+        };
+      } else {
+        result.num_samples = static_cast<int64_t>(from->size());
+        result.make = [from, with](const BatchRequest& request, const Items&) -> Made {
+          return std::make_shared<value_type>(detail::make_batch(*from, *with, request));
+        };
+      }
     }
     if constexpr (requires(value_type & batch, const TensorVisitor& f) { for_each_tensor(batch, f); }) {
       result.for_each_tensor = [](void* batch, const TensorVisitor& f) {

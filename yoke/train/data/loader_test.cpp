@@ -23,6 +23,7 @@
 #include <set>
 
 #include "fakes/run_ranks.h"
+#include "tests/support/command.h"
 #include "tests/support/sanitized.h"
 #include "yoke/base/error.h"
 #include "yoke/dist/world.h"
@@ -219,6 +220,22 @@ TEST_P(LoaderWorkers, RefuseToBeginTwoEpochsAtOnce) {
     for ([[maybe_unused]] const auto& batch : loader.epoch(0)) loader.epoch(1);
   };
   EXPECT_THROW(nested(), Error);
+}
+
+TEST_P(LoaderWorkers, SayWhetherTheNextBatchIsReady) {
+  Loader loader(images(20), {.batch_size = 10, .num_workers = GetParam()});
+  EXPECT_TRUE(loader.is_ready()) << "before an order was begun, next() returns at once";
+  loader.start(random_order(20));
+  for (int batch = 0; batch < 2; ++batch) {
+    if (GetParam() == 0) {
+      EXPECT_FALSE(loader.is_ready()) << "next() has yet to make the batch";
+    } else {
+      EXPECT_TRUE(test::wait_until([&] { return loader.is_ready(); }));
+    }
+    ASSERT_TRUE(loader.next());
+  }
+  EXPECT_TRUE(loader.is_ready()) << "at the end, too";
+  EXPECT_FALSE(loader.next());
 }
 
 TEST_P(LoaderWorkers, StartAgainAtAnyTime) {

@@ -25,7 +25,8 @@ class SampleRandom {
   double uniform(double low = 0, double high = 1) {
     return low + (high - low) * (static_cast<double>((*this)() >> 11) * 0x1p-53);
   }
-  /// An integer in [0, count). REQUIRES: count > 0. A count far below 2^64 is drawn evenly to within count / 2^64.
+  /// An integer in [0, count). REQUIRES: count > 0. If count is far below 2^64, all integers are nearly equally likely
+  /// (to within count / 2^64).
   int64_t below(int64_t count) { return static_cast<int64_t>((*this)() % static_cast<uint64_t>(count)); }
   /// True with probability p.
   bool chance(double p) { return uniform() < p; }

@@ -103,7 +103,8 @@ Sampler balanced(const std::vector<int64_t>& classes, uint64_t seed) {
   const auto num_positions = static_cast<int64_t>(largest) * num_classes;
   const auto shared = std::make_shared<const std::vector<std::vector<int64_t>>>(std::move(samples));
   return {num_positions, [=](int64_t epoch) -> Order {
-            // A class has one permutation per epoch, which is repeated as often as needed. Place k is its element k.
+            // A class has one permutation per epoch, which is repeated as often as needed. Place k of the class gets
+            // element k of these repetitions.
             return [=, places = permutation(num_positions, seed, epoch)](int64_t position) {
               const int64_t place = places(position), of = place % num_classes, k = place / num_classes;
               const auto& of_class = (*shared)[static_cast<size_t>(of)];

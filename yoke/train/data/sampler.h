@@ -26,8 +26,8 @@ struct Sampler {
 Sampler in_order(int64_t num_samples);
 
 /// Each sample once, in a different order in each epoch. Up to a million samples the order is that of PyTorch's
-/// `randperm` with a CPU generator seeded with seed + epoch. Of larger permutations, each position is computed on its
-/// own (by a Feistel network), so an epoch of any size can begin at any position without delay, and nothing is stored.
+/// `randperm` with a CPU generator seeded with seed + epoch. Larger permutations are computed position by position (by
+/// a Feistel network). So an epoch of any size can begin at any position without delay, and nothing is stored.
 Sampler shuffled(int64_t num_samples, uint64_t seed);
 
 /// Shuffles a part of the samples, such as one that random_split() returns.
@@ -78,8 +78,9 @@ struct DistributedSamplerOptions {
   /// The number of samples is rarely a multiple of the number of ranks. If false, some of the epoch's first
   /// samples are seen twice; if true, some of its last samples are left out.
   bool drop_last = false;
-  /// For evaluation: every sample is seen exactly once, so the last ranks may have one sample less. Loops over such an
-  /// epoch must not communicate, or ranks wait for each other; read_all combines meters afterwards.
+  /// For evaluation: every sample is seen exactly once, so the last ranks may have one sample less. Do not call
+  /// collectives inside a loop over such an epoch: some ranks have no last batch, and the others would wait for them.
+  /// After the loop, read_all (meter.h) combines the meters.
   bool exact = false;
   /// Gives the order instead of `num_samples`, `shuffle` and `seed`.
   std::optional<Sampler> sampler = {};

@@ -36,7 +36,7 @@ TEST_F(MapTensor, HoldsTheFilesValuesAndItsMapping) {
   const auto values = at::arange(12, at::kInt);
   write("head" + std::string(static_cast<const char*>(values.const_data_ptr()), 48));
   const auto mapped = map_tensor(path_, {.sizes = {3, 4}, .dtype = at::kInt, .offset_bytes = 4});
-  std::filesystem::remove(path_);  // the mapping outlives the file's name
+  std::filesystem::remove(path_);  // the mapping stays valid
   EXPECT_TRUE(at::equal(mapped, values.view({3, 4})));
 }
 

@@ -15,16 +15,16 @@
 
 namespace yoke::train {
 
-/// Memory for batches, which is used again when the last tensor of a batch is destroyed. Thread-safe.
+/// Allocates tensors for batches. The memory of a batch is reused when its last tensor is destroyed. Thread-safe.
 class BatchMemory {
  public:
   virtual ~BatchMemory() = default;
-  /// Returns an uninitialised tensor: in pinned memory if the loader's device is a GPU, so that its copy does not
-  /// block. Errors  kUnavailable: no memory; kInvalidArgument: the tensor has too many bytes for int64.
+  /// Returns an uninitialised tensor. It is in pinned memory if the loader's device is a GPU, so that copying it to the
+  /// GPU does not block. Errors kUnavailable: no memory; kInvalidArgument: the tensor has too many bytes for int64.
   virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) = 0;
 };
 
-/// One batch to make. A source's `batch(request)` is called by several threads at a time.
+/// Describes one batch to make. A source's `batch(request)` is called by several threads at a time.
 class BatchRequest {
  public:
   struct Options {
@@ -32,7 +32,7 @@ class BatchRequest {
     uint64_t seed = 0;
     int64_t epoch = 0;
     int64_t first_position = 0;  ///< Position of the first sample in the epoch's order over all ranks.
-    int64_t stride = 1;          ///< Distance of neighbouring samples in that order: the number of ranks.
+    int64_t stride = 1;          ///< Distance of neighbouring samples of the batch in that order: the number of ranks.
     /// Called with a sample that could not be read and its error. It throws unless the loader may skip the sample.
     std::function<void(int64_t sample, const std::exception& error)> on_bad_sample;
   };
@@ -54,8 +54,8 @@ class BatchRequest {
     return {options_.seed, options_.epoch, options_.first_position + i * options_.stride};
   }
 
-  /// Calls make(row, sample, random) for each sample, with rows 0, 1, ... A sample for which `make` throws gets no row
-  /// if the loader may skip it, and the next sample gets that row. Returns the number of rows made.
+  /// Calls make(row, sample, random) for each sample, with rows 0, 1, ... If `make` throws and the loader may skip the
+  /// sample, the next sample gets its row. Returns the number of rows made.
   /// Errors  what `make` throws, if the sample may not be skipped; kDataLoss: no sample of the batch could be read.
   int64_t for_each(const std::function<void(int64_t row, int64_t sample, SampleRandom& random)>& make) const;
 
@@ -64,8 +64,8 @@ class BatchRequest {
   Options options_;
 };
 
-/// A source whose samples are function(sample) or function(sample, random) of another source's samples, such as a
-/// decoded and augmented image of a file. Workers call the function at the same time.
+/// Applies function(sample) or function(sample, random) to each sample of another source, for example to decode and
+/// augment the image of a file. Several workers call the function at the same time.
 template <class Source, class Function>
 class MappedSource {
  public:

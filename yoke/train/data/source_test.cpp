@@ -1,4 +1,4 @@
-// A loader over sources of the user's own: any samples, collate functions, augmentation, samples that cannot be read.
+// Tests loaders with user-defined sources: samples of any type, collate functions, augmentation, unreadable samples.
 #include "yoke/train/data/source.h"
 
 #include <ATen/TensorOperators.h>
@@ -26,14 +26,14 @@ using test::message_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Sequences of tokens: sample i consists of i % 5 + 1 times the number i.
+// Sequences of tokens. Sample i is the number i, repeated i % 5 + 1 times.
 struct Sequences {
   int64_t count = 0;
   int64_t size() const { return count; }
   at::Tensor sample(int64_t i) const { return at::full({i % 5 + 1}, i, at::kLong); }
 };
 
-// A batch of the user's own.
+// A user-defined type of batch.
 struct Padded {
   at::Tensor tokens;   // [batch, longest]
   at::Tensor lengths;  // [batch]
@@ -95,7 +95,7 @@ TEST(Source, OfTuplesGivesTuplesOfBatches) {
   EXPECT_THAT(pair.second, ElementsAre("sample 0", "sample 1", "sample 2", "sample 3"));
 }
 
-// Samples with random augmentation, and a target that tells the index of the sample.
+// Samples with random augmentation. The target of a sample is its index.
 struct Augmented {
   int64_t count = 0;
   int64_t size() const { return count; }
@@ -113,7 +113,8 @@ std::vector<std::pair<int64_t, double>> contents(const Batch& batch) {
 }
 
 // Oracle: one process without workers. Global batches of 24 over 1, 2 and 4 ranks have the same samples with the same
-// random numbers. So has an epoch that is resumed three times, each time with different numbers of ranks and workers.
+// random numbers. An epoch that is resumed three times, each time with different numbers of ranks and workers, has them
+// too.
 TEST(Source, SamplesAndAugmentationAreTheSameHoweverTheWorkIsDivided) {
   constexpr int64_t kCount = 240, kGlobalBatch = 24, kEpoch = 2;
   const auto batches_of = [&](int64_t num_ranks, int64_t num_workers, int64_t first, int64_t last,

@@ -57,7 +57,7 @@ std::optional<int64_t> number(const Block& block, size_t offset, size_t size) {
 
 bool checksum_is_right(const Block& block) {
   constexpr size_t kOffset = 148, kSize = 8;
-  int64_t sum = 0, with_signs = 0;  // old programs added signed chars
+  int64_t sum = 0, with_signs = 0;  // some old programs sum signed bytes
   for (size_t i = 0; i < block.size(); ++i) {
     const char c = i >= kOffset && i < kOffset + kSize ? ' ' : block[i];
     sum += static_cast<unsigned char>(c);
@@ -129,7 +129,7 @@ class Headers {
     if (!long_name.empty()) return long_name;
     const std::string name(field(block, 0, 100));
     const auto prefix = field(block, 345, 155);
-    // Where POSIX's format has a prefix, GNU's has different fields.
+    // Only POSIX's format has a prefix; GNU's has other fields at the same offset.
     const bool is_posix = std::string_view(block.data() + 257, 6) == std::string_view("ustar\0", 6);
     return is_posix && !prefix.empty() ? std::string(prefix) + "/" + name : name;
   }

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-// Files of `folder`, packed by tar in the order of their names.
+// Lets tar pack the files of `folder` into `shard`, in the order of their names.
 std::filesystem::path pack(const std::filesystem::path& folder, const std::filesystem::path& shard,
                            const std::string& options) {
   const auto command = "cd '" + folder.string() + "' && tar --sort=name " + options + " -cf '" + shard.string() + "' *";
@@ -43,7 +43,7 @@ TEST(TarShards, ReadsWhatTarWrites) {
     write(folder / "a/0002.seg.png", "");
     write(folder / "a/0002.cls", std::string(512, '\0'));
     write(folder / "b/README", "no part of a sample");
-    // A name too long for a header, so that each format uses its own way to store it; v7 has no way.
+    // A name too long for a header, so that each format stores it in its own way. v7 cannot store such a name.
     const std::string name = format == "v7" ? "b/x" : "b/" + std::string(format == "ustar" ? 90 : 200, 'n');
     write(folder / (name + ".txt"), "long");
     const TarShards shards({pack(folder, dir.path("shard.tar"), "--format=" + format)});
@@ -83,7 +83,8 @@ TEST(TarShards, FeedALoaderShardByShard) {
   for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(all[static_cast<size_t>(i)], i);
 }
 
-// A file that is truncated anywhere, or has one changed byte in a header, gives all samples or an error that names it.
+// Truncates a shard at any byte, or changes one byte of a header. Reading then gives all samples, or an error that
+// names the shard.
 TEST(TarShards, DamagedFilesAreNamed) {
   const test::TemporaryFolder dir;
   write(dir.path("files/0.txt"), "zero");

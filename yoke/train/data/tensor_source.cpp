@@ -22,7 +22,7 @@ namespace {
 
 using detail::check_that;
 
-// One of a batch's two tensors: the shape of a row, and the source of its memory.
+// Data or target of all samples, with the dtype and shape that it has in a batch.
 struct Column {
   at::Tensor source;
   at::ScalarType dtype = at::kFloat;

@@ -43,8 +43,8 @@ inline void for_each_tensor(TokenBatch& batch, const TensorVisitor& f) {
 /// not mapped, so a file that becomes shorter is an error and not a crash. Their pages stay in the system's cache.
 class TokenFiles {
  public:
-  /// Errors  kInvalidArgument: no files, or an option that is out of range; kDataLoss: a file whose size is not that of
-  ///         whole tokens, or that has fewer than one sequence; as errno says, with the path.
+  /// Errors  kInvalidArgument: no files, or an option that is out of range; kDataLoss: a file's size is not a multiple
+  ///         of a token's, or the file is shorter than one sequence; as errno says, with the path.
   TokenFiles(std::vector<std::filesystem::path> paths, const TokenOptions& options);
 
   int64_t size() const;  ///< The number of sequences in all files.

@@ -30,7 +30,7 @@ std::optional<double> number(const PtValue& value) {
   if (const auto* real = value.get_if<double>()) return *real;
   const auto* tensor = value.get_if<at::Tensor>();
   if (tensor != nullptr && tensor->numel() == 1 && !tensor->is_complex()) {
-    return tensor->item<double>();  // a learning rate is a tensor if CUDA graphs may change it
+    return tensor->item<double>();  // in Python, a learning rate that CUDA graphs may change is a tensor
   }
   return std::nullopt;
 }
@@ -125,7 +125,7 @@ void load_pt(Optimizer& optimizer, const PtValue& state_dict) {
       const auto& name = expect<std::string>(&part.key, "the name of a part of a parameter's state");
       if (part.value.get_if<std::monostate>() != nullptr) continue;
       const auto* tensor = part.value.get_if<at::Tensor>();
-      const auto one = tensor == nullptr ? number(part.value) : std::nullopt;  // steps before torch 1.12
+      const auto one = tensor == nullptr ? number(part.value) : std::nullopt;  // before torch 1.12, "step" was a number
       if (tensor == nullptr && !one) refuse(fmt::format("'{}' of a parameter is a {}", name, part.value.type_name()));
       tensors[name] = tensor != nullptr ? *tensor : at::full({}, *one, at::kFloat);
     }

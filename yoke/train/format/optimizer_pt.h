@@ -19,7 +19,8 @@ class Optimizer;
 /// optimizer's own, not copies.
 PtDict to_pt(const Optimizer& optimizer);
 
-/// Loads such a dictionary: state, learning rates, and the options that yoke has. On an error nothing changes.
+/// Loads a dictionary of this form: its state, learning rates, and the options that yoke has. On an error nothing
+/// changes.
 /// Errors  kInvalidArgument: it is not an optimizer's state_dict (names the place); otherwise as load_python.
 void load_pt(Optimizer& optimizer, const PtValue& state_dict);
 

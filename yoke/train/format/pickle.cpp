@@ -17,7 +17,7 @@ namespace {
 
 using Kind = PickleGlobal::Kind;
 
-constexpr size_t kMaxPickledDims = 64;  // torch's own iterators stop at 64 too
+constexpr size_t kMaxPickledDims = 64;  // torch's own iterators allow no more than 64 either
 
 class Machine {
  public:
@@ -169,7 +169,7 @@ class Machine {
     return opaque("bytes");
   }
 
-  /// Replaces a class and its arguments by the object. The class must be an unknown one.
+  /// Replaces a class and its arguments on the stack by an object of that class. The class must be an unknown one.
   bool new_object(int num_arguments, std::string_view opcode) {
     for (int i = 0; i < num_arguments; ++i) pop();
     const auto* type = get_if<PickleOpaque>(pop());
@@ -209,7 +209,7 @@ class Machine {
     if (id.size() != 5) fail("a persistent id of {} parts, but a storage has 5", id.size());
     if (expect<std::string_view>(id[0], "the text 'storage'") != "storage")
       fail("a persistent id of something other than a storage");
-    if (const auto* unknown = get_if<PickleOpaque>(id[1])) return push(PickleOpaque(*unknown));  // a quantized one
+    if (const auto* unknown = get_if<PickleOpaque>(id[1])) return push(PickleOpaque(*unknown));  // a quantized storage
     const auto& type = expect<PickleGlobal>(id[1], "a storage class");
     if (type.kind != Kind::kStorage) fail("a storage class is expected here");
     PickleStorage storage{.dtype = type.dtype, .key = expect<std::string_view>(id[2], "a storage's key")};

@@ -179,7 +179,7 @@ class Builder {
   const std::string& prefix_;
   const Pickle& pickle_;
   const std::string& what_;
-  const int64_t max_values_;  // a short pickle must not become a huge list, as shared objects become copies
+  const int64_t max_values_;  // shared objects become copies, so a short pickle could become a huge list
   int64_t num_values_ = 0;
   std::map<std::string_view, c10::Storage> storages_;
   std::set<std::string_view> bools_;

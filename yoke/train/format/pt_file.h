@@ -49,7 +49,7 @@ void write_pt(const std::filesystem::path& path, const PtValue& value);
 PtItem pt_item(const std::string& name, const at::Tensor& tensor);
 PtDict to_pt(const TensorMap& tensors);
 /// Keeps the order of the tensors; for a module it is that of Python's state_dict (named_tensors in module_state.h).
-template <std::same_as<NamedTensors> Tensors>  // so that `{{"a", a}}` is a map
+template <std::same_as<NamedTensors> Tensors>  // a template, so that `{{"a", a}}` is a TensorMap
 PtDict to_pt(const Tensors& tensors) {
   PtDict dict;
   for (const auto& [name, tensor] : tensors) dict.items.push_back(pt_item(name, tensor));

@@ -27,7 +27,7 @@ namespace yoke::train {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace std::string_literals;  // NOLINT(google-build-using-namespace): pickles hold zeros
+using namespace std::string_literals;  // NOLINT(google-build-using-namespace): pickles contain zero bytes
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -101,7 +101,7 @@ class PtFileTest : public testing::Test {
     return folder_ / "t.pt";
   }
 
-  /// An archive of torch.save's shape around a pickle.
+  /// Returns an archive like torch.save's, with this pickle and the entries in `more`.
   static std::string archive(const std::string& pickle, const std::map<std::string, std::string>& more = {}) {
     ZipWriter zip;
     std::string file;
@@ -158,7 +158,7 @@ TEST_F(PtFileTest, SharedStoragesStayShared) {
   };
   const auto path = folder_ / "t.pt";
   write_pt(path, to_pt(read_state_dict(kRecorded / "shapes.pt")));
-  for (int i = 0; i < 2; ++i) {  // what the first round writes to its tensors must not reach the file
+  for (int i = 0; i < 2; ++i) {  // check() writes to the tensors; the second round must not see that
     check(read_state_dict(kRecorded / "shapes.pt"));
     check(read_state_dict(path));
   }
@@ -394,8 +394,7 @@ TEST_F(PtFileTest, RefusesHostileDirectories) {
   auto twice = archive("\x80\x02N.", {{"a/data.pk2", "\x80\x02N."}});
   for (size_t at = 0; (at = twice.find("data.pk2", at)) != twice.npos; ++at) twice[at + 7] = 'l';
   expect_refused(twice, "the entry 'a/data.pkl' is there twice");
-  // Two entries share one content: their names have equal length, and the second has the position and name of the
-  // first.
+  // The archive claims to have 127 entries, for which its directory is too small.
   auto many = good;
   const size_t count = many.find("PK\x06\x06") + 32;
   many.replace(count, 1, "\x7f");

@@ -127,7 +127,8 @@ class Pickler {
     const auto class_name = storage_class_of(*dtype);
     const auto item_bytes = static_cast<int64_t>(tensor.element_size());
 
-    // A storage ends with its last whole element. A storage that is viewed with two dtypes is written as two.
+    // Bytes after the last whole element of a storage are left out. A storage that is viewed with two dtypes is written
+    // twice.
     const auto& storage = tensor.storage();
     const auto num_elements = static_cast<int64_t>(storage.nbytes()) / item_bytes;
     const auto [known, is_new] = keys_.emplace(std::pair(storage.unsafeGetStorageImpl(), *dtype), storages.size());

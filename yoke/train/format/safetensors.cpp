@@ -26,7 +26,7 @@ using json = nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference reader
-constexpr size_t kMaxDims = 64;                   // torch's own iterators stop at 64 too
+constexpr size_t kMaxDims = 64;                   // torch's own iterators allow no more than 64 either
 
 struct DtypeName {
   at::ScalarType dtype;
@@ -70,7 +70,8 @@ std::optional<std::string_view> name_of(at::ScalarType dtype) {
 
 int64_t element_bytes(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
 
-/// Bytes of a dense tensor; nullopt if their number, or the strides after an empty dimension, do not fit in int64.
+/// Bytes of a dense tensor; nullopt if they do not fit in int64. Sizes of 0 do not hide an overflow, because the
+/// strides are products of the other sizes.
 std::optional<int64_t> dense_bytes(at::ScalarType dtype, const std::vector<int64_t>& shape) {
   int64_t bytes = element_bytes(dtype);
   bool empty = false;

@@ -40,7 +40,7 @@ TensorFile read_safetensors(const std::filesystem::path& path);
 /// or a name or metadata is not UTF-8. As errno says if writing fails.
 void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const StringMap& metadata = {});
 TensorMap by_name(const NamedTensors& tensors);  ///< Errors: kInvalidArgument: a name appears twice.
-template <std::same_as<NamedTensors> Tensors>    // so that `{{"a", a}}` is a map
+template <std::same_as<NamedTensors> Tensors>    // a template, so that `{{"a", a}}` is a TensorMap
 void write_safetensors(const std::filesystem::path& path, const Tensors& tensors, const StringMap& metadata = {}) {
   write_safetensors(path, by_name(tensors), metadata);
 }

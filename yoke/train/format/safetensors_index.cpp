@@ -146,7 +146,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
     remove_file(folder / index);
     return path;
   }
-  std::vector<std::string> names;  // the index comes last
+  std::vector<std::string> names;  // of all files to write; the index comes last
   const auto new_path = [&](const std::string& name) { return folder / ("." + name + ".new"); };
   bool replaces_shards = false;
   try {
@@ -166,7 +166,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
     for (const auto& name : names) fs::remove(new_path(name), error);
     throw;
   }
-  // The steps from here on need no more space.
+  // All new files are on disk; renaming needs no more space.
   if (replaces_shards) {
     remove_file(folder / index);
     sync_folder(folder);

@@ -35,8 +35,8 @@ struct ShardOptions {
 /// folder holds the old set or the new one. The file by which an earlier set was opened (its index, or its single file)
 /// is removed last. Shards of the earlier set whose names the new set does not have are not removed.
 ///
-/// Errors  kInvalidArgument: more than 99999 shards are needed; see also write_safetensors. An earlier set is unchanged
-///         then, unless a rename failed.
+/// Errors  kInvalidArgument: more than 99999 shards are needed; see also write_safetensors. After an error the earlier
+///         set is unchanged, unless a rename failed.
 std::filesystem::path write_safetensors_shards(const std::filesystem::path& folder, const TensorMap& tensors,
                                                const StringMap& metadata = {}, const ShardOptions& options = {});
 

@@ -32,7 +32,8 @@ class SafetensorsReader {
   /// Dtype, shape and position in its file. Errors: kNotFound naming file and tensor.
   const TensorSlot& slot(const std::string& name) const;
 
-  /// The header's `__metadata__`; for a set of files, their union: of equal keys, the first file's value counts.
+  /// The header's `__metadata__`; for a set of files, their union. If files have the same key, the first file's value
+  /// is kept.
   const StringMap& metadata() const { return metadata_; }
 
   /// Errors kNotFound as slot(); kDataLoss: a BOOL is neither 0 nor 1 (the check reads the whole tensor).
@@ -48,7 +49,7 @@ class SafetensorsReader {
   TensorMap tensors() const;  ///< All tensors.
 
   std::span<const std::byte> bytes(const std::string& name) const;  ///< One tensor's values as stored.
-  /// The whole file, including the header. REQUIRES: it is not an index.
+  /// The whole file, including the header. REQUIRES: the reader was constructed from a single file, not an index.
   std::span<const std::byte> file() const { return shards_.front().mapping.bytes(); }
   int64_t header_bytes() const { return shards_.front().header.num_bytes; }
 

@@ -142,7 +142,7 @@ TEST_F(SafetensorsReaderTest, ShardsAreOneSet) {
 TEST_F(SafetensorsReaderTest, ASetThatCannotBeWrittenLeavesTheEarlierOne) {
   const auto index = write_shards();
   const auto num_files = [&] { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); };
-  const auto write_larger = [&] {  // two shards would replace earlier ones, but the third does not fit
+  const auto write_larger = [&] {  // the third shard exceeds the limit on file sizes that is set below
     const TensorMap larger{{"t0", at::ones({10})}, {"t1", at::ones({10})}, {"t2", at::ones({100'000})}};
     write_safetensors_shards(folder_, larger, {}, {.max_shard_bytes = 40});
   };

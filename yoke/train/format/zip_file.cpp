@@ -66,7 +66,8 @@ Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
   const auto size = static_cast<int64_t>(file.size());
   const int64_t first = std::max<int64_t>(0, size - kEndBytes - kMaxCommentBytes);
   for (int64_t end = size - kEndBytes; end >= first; --end) {
-    // The comment must end exactly at the file's end, because its text may contain the signature too.
+    // A signature may also occur by chance in the archive's comment. Only the real one has a comment that ends at the
+    // file's end.
     if (bytes.at<uint32_t>(end) != kEnd || bytes.at<uint16_t>(end + 20) != size - end - kEndBytes) continue;
     if (bytes.at<uint16_t>(end + 4) != 0 && bytes.at<uint16_t>(end + 4) != 0xFFFF) bytes.fail("a part of a zip file");
     const int64_t locator = end - kEnd64LocatorBytes;
@@ -82,7 +83,8 @@ Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
   bytes.fail("not a zip file, or truncated: it has no directory at its end");
 }
 
-/// Replaces each size that only refers to the zip64 field by the number there. The field has these, in this order.
+/// A size of kIn64 means that the number is in the zip64 field. Replaces each such size by its number. The field
+/// contains only these numbers, in the order of `sizes`.
 void read_zip64(const Bytes& bytes, int64_t extra, int64_t extra_bytes, std::initializer_list<int64_t*> sizes) {
   if (std::ranges::none_of(sizes, [](const int64_t* size) { return *size == kIn64; })) return;
   const int64_t end = extra + extra_bytes;
@@ -241,7 +243,7 @@ std::string ZipWriter::end() {
   const int64_t directory_bytes = static_cast<int64_t>(text.size()), end64 = position_ + directory_bytes;
   const auto num_entries = static_cast<int64_t>(entries_.size());
   append(text, kEnd64);
-  append(text, kEnd64Bytes - 12);  // size of the rest after this field
+  append(text, kEnd64Bytes - 12);  // bytes of this record after this field
   append(text, kZip64Version);
   append(text, kZip64Version);
   append(text, uint32_t{0});

@@ -19,7 +19,7 @@ class PlainMemory final : public BatchMemory {
   }
 };
 
-/// A request for `samples`, which must outlive it. What cannot be read is an error.
+/// A request for `samples`, which must outlive the request. A sample that cannot be read is an error.
 inline BatchRequest request_for(std::span<const int64_t> samples, BatchRequest::Options options = {}) {
   options.memory = std::make_shared<PlainMemory>();
   if (!options.on_bad_sample) options.on_bad_sample = [](int64_t, const std::exception&) { throw; };

@@ -16,7 +16,7 @@ constexpr int64_t kImageBytes = 3 * 32 * 32;
 
 struct CifarFormat {
   const char* folder;
-  int64_t label_bytes;  // the last one is the target
+  int64_t label_bytes;  // before each image; the last one is the target
   int64_t num_classes;
 };
 
@@ -49,7 +49,7 @@ Samples read_files(const std::filesystem::path& dir, const std::vector<std::stri
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& dir, const CifarFormat& format) {
-  std::error_code unknown;  // reading reports what is missing
+  std::error_code unknown;  // not used: reading the files reports the error
   return std::filesystem::is_directory(dir / format.folder, unknown) ? dir / format.folder : dir;
 }
 

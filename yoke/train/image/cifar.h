@@ -13,7 +13,7 @@ struct Cifar {
 };
 
 /// Reads data_batch_1.bin to data_batch_5.bin and test_batch.bin, in `dir` or in its folder cifar-10-batches-bin.
-/// Errors  kNotFound and others as errno says; kDataLoss: a file has another size, or a label is over 9. All name the
+/// Errors  kNotFound and others as errno says; kDataLoss: a file has a wrong size, or a label is over 9. All name the
 ///         path; kDataLoss says what was expected and what was found.
 /// Source  the format: https://www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
 Cifar read_cifar10(const std::filesystem::path& dir);

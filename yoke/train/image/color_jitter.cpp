@@ -12,7 +12,7 @@ uint8_t blend(int from, int to, float factor) {
   return static_cast<uint8_t>(std::clamp(value, 0.0f, 255.0f));
 }
 
-// Luma of ITU-R 601 in 16 bits of fraction, as Pillow's convert("L").
+// Luma of ITU-R 601, computed with 16 fraction bits like Pillow's convert("L").
 int grey(const uint8_t* rgb) { return (19595 * rgb[0] + 38470 * rgb[1] + 7471 * rgb[2] + 0x8000) >> 16; }
 
 void blend_all(std::span<uint8_t> rgb, int from, double factor) {
@@ -27,8 +27,8 @@ struct Hsv {
   int hue, saturation, value;  // 0 to 255
 };
 
-// The formulas are those of Python's colorsys. Which steps are in double and which in float is Pillow's, as truncation
-// makes every last bit count.
+// The formulas are those of Python's colorsys. Each step uses double or float as in Pillow: results are truncated to
+// integers, so any other rounding could change them.
 Hsv to_hsv(const uint8_t* rgb) {
   const int most = std::max({rgb[0], rgb[1], rgb[2]}), least = std::min({rgb[0], rgb[1], rgb[2]});
   if (most == least) return {0, 0, most};

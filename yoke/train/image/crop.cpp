@@ -8,7 +8,7 @@ namespace {
 
 int round_half_even(double value) { return static_cast<int>(std::nearbyint(value)); }  // as Python's round
 
-// The pixels of a whole side, of which the middle is made.
+// Resizes a side of `size` pixels to `resized` pixels, and makes only the middle `out` of these.
 Axis middle(int size, int resized, int out) {
   return {.end = static_cast<double>(size),
           .high = size,

@@ -15,7 +15,8 @@
 namespace yoke::train::detail {
 namespace {
 
-// Makes the crop of photo.png, and checks that only the pixels that it asks for are used: the others are missing.
+// Makes the crop of photo.png. Only the pixels that the crop asks for are decoded, so a use of other pixels would
+// change the result.
 std::vector<uint8_t> make(const std::function<Crop(const ImageInfo&)>& choose) {
   const auto file = read_file(test::reference("images/photo.png"));
   Pixels pixels;
@@ -71,7 +72,7 @@ TEST(Resize, EqualsPillowWithinOne) {
   EXPECT_EQ(num_cases, 30);
 }
 
-// However many pixels become one, a plain image stays what it is.
+// An image of one colour keeps its colour, whatever its size was before.
 TEST(Resize, KeepsAPlainColour) {
   for (const int size : {1, 2, 7, 100, 1000, 3001}) {
     for (const int value : {0, 1, 127, 254, 255}) {
@@ -104,7 +105,7 @@ TEST(Crop, IsShrunkOnlyToAtLeastTheOutput) {
   EXPECT_EQ(shrink_of(10, 10, {224, 224}), 1);
 }
 
-// Oracle: the mean and deviation of 20000 of torchvision's crops. Ours are 20000 others.
+// Oracle: the mean and deviation of 20000 random crops of torchvision, compared with 20000 of ours.
 TEST(Crop, RandomOnesAreDistributedAsTorchvisions) {
   for (const auto& [width, height] : {std::pair{500, 375}, {60, 300}}) {
     const auto expected = recorded().tensor("random_crop/" + std::to_string(width) + "x" + std::to_string(height));
@@ -125,7 +126,8 @@ TEST(Crop, RandomOnesAreDistributedAsTorchvisions) {
       }
     }
     for (size_t k = 0; k < 4; ++k) {
-      // Both means have an error of deviation / sqrt(20000); five of the difference's are allowed.
+      // Each mean has the standard error deviation / sqrt(20000), and their difference sqrt(2) times that. Five
+      // standard errors are allowed.
       const double allowed = 5 * deviation[k] * std::sqrt(2.0 / kCount);
       EXPECT_NEAR(sum[k] / kCount, mean[k], allowed) << k;
       EXPECT_NEAR(std::sqrt(squares[k] / kCount - sum[k] / kCount * sum[k] / kCount), deviation[k], allowed) << k;

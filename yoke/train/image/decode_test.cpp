@@ -44,7 +44,7 @@ std::string refusal(const std::string& bytes, int64_t max_pixels = 1 << 20) {
   return "(nothing thrown)";
 }
 
-// Oracle: Pillow's convert("RGB"). Of JPEG, libjpeg-turbo's versions may round colours differently.
+// Oracle: Pillow's convert("RGB"). Versions of libjpeg-turbo may round the colours of a JPEG differently.
 TEST(Decode, EqualsPillow) {
   const SafetensorsReader recorded(test::reference("images.safetensors"));
   int num_files = 0;
@@ -112,13 +112,13 @@ TEST(Decode, RefusesOtherFiles) {
   EXPECT_THAT(refusal("\xFF"), HasSubstr("found a file of 1 bytes that begins with ff"));
 }
 
-// A file that is truncated anywhere must not become an image with grey in it.
+// A truncated file must be refused, and not become an image whose missing part is grey.
 TEST(Decode, RefusesATruncatedFile) {
   for (const std::string name : {"420.jpg", "progressive.jpg", "restarts.jpg", "grey.png", "interlaced.png"}) {
     const auto bytes = image_file(name);
     const size_t step = bytes.size() / 400 + 1;
     for (size_t size = 0; size < bytes.size(); size += size + 64 < bytes.size() ? step : 1) {
-      // Without its last chunk's checksum or less, a PNG has all pixels; libpng wants the chunk all the same.
+      // A PNG that lacks only a part of its last chunk still has all pixels, but libpng requires the whole chunk.
       EXPECT_NE(refusal(bytes.substr(0, size)), "(nothing thrown)") << name << " of " << size;
     }
   }
@@ -153,7 +153,7 @@ TEST(Decode, RefusesDamagedData) {
   EXPECT_THAT(refusal(png), HasSubstr("damaged PNG"));
 }
 
-// What other programs read without a word, and what leaves all pixels as they are.
+// Extra bytes between a file's parts or after its end are accepted, because they change no pixel.
 TEST(Decode, AcceptsSuperfluousBytes) {
   const auto jpeg = image_file("420.jpg");
   const auto expected = decode(jpeg).rgb;
@@ -165,7 +165,7 @@ TEST(Decode, AcceptsSuperfluousBytes) {
   EXPECT_EQ(decode(png + "more").rgb, decode(png).rgb);
 }
 
-// No memory is allocated for a header's size: this one says 65500 x 65500.
+// A header that claims 65500 x 65500 pixels must be refused before memory for them is allocated.
 TEST(Decode, RefusesHugeImages) {
   auto jpeg = image_file("420.jpg");
   const size_t frame = jpeg.find(std::string("\xFF\xC0\0\x11", 4));

@@ -15,7 +15,7 @@ namespace yoke::train {
 
 struct ImageFolderOptions {
   ImageTransform transform;
-  bool allow_empty_classes = false;  ///< A class without images is otherwise an error, as a copy may be incomplete.
+  bool allow_empty_classes = false;  ///< If false, an empty class is an error, because a copy may be incomplete.
 };
 
 /// The files ROOT/CLASS/.../NAME.{jpg,jpeg,png}, read and decoded when a batch needs them: a source for Loader.
@@ -24,7 +24,7 @@ struct ImageFolderOptions {
 ///
 /// Order    that of torchvision's ImageFolder: classes by name, and their files by folder and name. A target is the
 ///          number of the class. The constructor lists the folders; copies of the object share the list.
-/// Files    symbolic links are followed, capitals in extensions do not matter, other files are ignored.
+/// Files    symbolic links are followed. Extensions may be in capitals. Files with other extensions are ignored.
 /// Threads  any number may call `batch` at the same time.
 /// Errors   those of scanning, with the path: as errno says; kNotFound: there is no class; kInvalidArgument: a class
 ///          has no image, an image has a format that torchvision reads and yoke does not (for example .webp), or an

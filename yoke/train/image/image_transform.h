@@ -26,8 +26,9 @@ struct RandomResizedCrop {
   double max_ratio = 4.0 / 3;
 };
 
-/// Each of the first three is multiplied by a random factor from max(0, 1 - x) to 1 + x, and hue is shifted by -x to x
-/// of its circle, in a random order. With 0 a property stays as it is. Hue takes as long as decoding.
+/// Changes the four properties in a random order. With x as the value of the field, brightness, contrast and saturation
+/// are multiplied by a random factor in [max(0, 1 - x), 1 + x], and hue is shifted by a random share in [-x, x] of its
+/// circle. With 0 a property stays as it is. Changing the hue takes as long as decoding.
 struct ColorJitter {
   double brightness = 0;
   double contrast = 0;
@@ -42,25 +43,26 @@ struct ImageTransform {
   int64_t width = 224;
   int64_t shorter_side = 256;  ///< At least height and width. Not used with random_crop.
   std::optional<RandomResizedCrop> random_crop;
-  double flip_probability = 0;  ///< Of exchanging left and right.
+  double flip_probability = 0;  ///< Probability of mirroring left and right.
   ColorJitter jitter;
   std::optional<Normalization> normalization;                     ///< One entry or three. If unset, rows are bytes.
   at::ScalarType dtype = at::kFloat;                              ///< Of normalised rows: kFloat, kBFloat16 or kHalf.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;  ///< Or ChannelsLast.
-  /// A JPEG is decoded at a half, a quarter or an eighth of its size if that still has at least the pixels of the row.
-  /// Only large photos are. Their pixels then differ somewhat from those of a decoded and resized image.
+  /// If true, decodes a large JPEG at a half, a quarter or an eighth of its size, as long as it still has at least the
+  /// pixels of the row. The pixels then differ somewhat from those of an image that is decoded whole and resized.
   bool shrink_on_decode = true;
-  int64_t max_pixels = 178'956'970;  ///< An image with more is refused. Pillow warns from there on.
+  int64_t max_pixels = 178'956'970;  ///< Larger images are refused. Above the default, Pillow warns.
 };
 
 /// The mean and standard deviation of ImageNet's training images, which most published models were trained with.
 Normalization imagenet_normalization();
 
-/// Decodes images to rows. The bytes of a row are Pillow's and torchvision's to within 1 (with shrink_on_decode, for
-/// images that are not shrunk), and their normalised values are to the last bit those of ToTensor and Normalize.
+/// Decodes images to rows. The bytes of a row differ from Pillow's and torchvision's by at most 1, unless
+/// shrink_on_decode has shrunk the image. Normalised values equal to the last bit what ToTensor and Normalize compute
+/// from the same bytes.
 ///
-/// Formats  JPEG and PNG, told by their first bytes, and converted to RGB as Pillow does: see docs/images.md. An
-///          orientation in EXIF data is not applied, as in torchvision.
+/// Formats  JPEG and PNG, recognised by their first bytes, and converted to RGB as Pillow does: see docs/images.md.
+///          Like torchvision, it does not apply an orientation in EXIF data.
 /// Memory   each thread keeps its buffers for the next image.
 /// Threads  any number, at the same time.
 class ImageDecoder {
@@ -74,7 +76,7 @@ class ImageDecoder {
   at::Tensor empty(const BatchRequest& request) const;
 
   /// Makes row `row` of a batch from a file's bytes. `name` is the file's name for errors.
-  /// Errors  kDataLoss: the format is another one, the file is damaged or truncated, or the image has over max_pixels.
+  /// Errors  kDataLoss: the file is not a JPEG or PNG, is damaged or truncated, or has more than max_pixels pixels.
   void decode(std::span<const std::byte> bytes, std::string_view name, SampleRandom& random, const at::Tensor& batch,
               int64_t row) const;
 

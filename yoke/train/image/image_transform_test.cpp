@@ -87,7 +87,8 @@ TEST(ImageTransform, IsAFunctionOfTheRandomNumbers) {
   EXPECT_GE(sums.size(), 19u);
 }
 
-// A photo four times as large in both directions than needed is decoded at a quarter. Its mean stays what it is.
+// A photo with four times the height and width that are needed is decoded at a quarter of its size. Its mean colour
+// stays the same.
 TEST(ImageTransform, ShrinksLargePhotos) {
   ImageTransform transform{.height = 11, .width = 11, .shorter_side = 11};
   const auto shrunk = decoded(transform, "444.jpg").to(at::kFloat);

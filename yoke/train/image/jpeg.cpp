@@ -15,11 +15,11 @@
 namespace yoke::train::detail {
 namespace {
 
-// libjpeg reports an error by a call that must not return. The calls below that may fail are made by `guarded`, to
-// which that call jumps back. Between the two are only libjpeg's frames and functions without C++ objects that need
-// destruction, which a jump would skip.
+// libjpeg reports an error through a callback that must not return. `guarded` makes all calls that may fail, and the
+// callback jumps back to it by longjmp, which runs no destructors. So the functions called in between have no C++
+// objects that need destruction.
 struct JpegErrors {
-  jpeg_error_mgr manager;  // first: libjpeg knows its address only
+  jpeg_error_mgr manager;  // must be first: libjpeg passes only its address
   jmp_buf back;
   char message[JMSG_LENGTH_MAX];
 };
@@ -30,8 +30,8 @@ struct JpegErrors {
   longjmp(errors->back, 1);
 }
 
-// libjpeg decodes damaged data to something, often grey, and only warns. Such a warning is an error here. Warnings
-// about metadata or about superfluous bytes are not, because all pixels are right.
+// For damaged data libjpeg only warns, and makes up pixels that are often grey. Such a warning is an error here.
+// Warnings about metadata or superfluous bytes are ignored, because all pixels are right.
 void on_message(j_common_ptr common, int level) {
   if (level >= 0) return;  // not a warning
   switch (common->err->msg_code) {
@@ -85,8 +85,9 @@ void start(JpegDecoder& decoder, const DecodeRequest& request) {
   jpeg_start_decompress(&info);
 }
 
-// Asks for the region's columns, in whole blocks, and sets `first` and `width` to those that will be decoded. Upsampled
-// colours depend on neighbours, so that two columns more on either side make all of the region as in the whole image.
+// crop_columns() asks libjpeg for the region's columns, and sets `first` and `width` to those that it will decode,
+// which are whole blocks. Upsampled colours depend on neighbouring columns. With two more columns on either side, the
+// region has the same pixels as in the whole image.
 struct JpegColumns {
   JDIMENSION first, width;
 };
@@ -108,7 +109,7 @@ void read_rows(JpegDecoder& decoder, JpegRows& rows) {
   if (rows.first > 0) jpeg_skip_scanlines(&info, rows.first);
   uint8_t* to = rows.to;
   while (info.output_scanline < rows.end) {
-    constexpr JDIMENSION kMost = 8;  // libjpeg gives up to four at a time
+    constexpr JDIMENSION kMost = 8;  // libjpeg returns up to four rows at a time
     JSAMPROW pointers[kMost];
     const JDIMENSION count = std::min(kMost, rows.end - info.output_scanline);
     for (JDIMENSION i = 0; i < count; ++i) pointers[i] = to + i * rows.row_bytes;
@@ -116,8 +117,8 @@ void read_rows(JpegDecoder& decoder, JpegRows& rows) {
   }
 }
 
-// Whether the marker of the image's end was read, or is in the bytes that were not. Without it the file is truncated,
-// possibly behind the rows that were needed.
+// Whether the file has the marker of the image's end: it was read already, or is among the unread bytes. Without it the
+// file is truncated, possibly after the rows that were needed.
 bool has_end(const jpeg_decompress_struct& info) {
   if (info.unread_marker == JPEG_EOI || jpeg_input_complete(const_cast<j_decompress_ptr>(&info)) != FALSE) return true;
   const auto* begin = info.src->next_input_byte;
@@ -127,7 +128,7 @@ bool has_end(const jpeg_decompress_struct& info) {
   return false;
 }
 
-// Pillow's conversion, in place: from four bytes a pixel, which are inverted, to three.
+// Pillow's conversion, in place: from four inverted bytes per pixel to three bytes.
 void cmyk_to_rgb(Pixels& pixels) {
   const auto count = static_cast<size_t>(pixels.region.width) * static_cast<size_t>(pixels.region.height);
   const uint8_t* from = pixels.rgb.data();

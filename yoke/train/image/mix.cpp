@@ -31,9 +31,9 @@ double open_uniform(SampleRandom& random) { return std::max(random.uniform(), 0x
 
 }  // namespace
 
-// Both methods reject. Jöhnk, "Erzeugung von betaverteilten und gammaverteilten Zufallszahlen", 1964, in logarithms,
-// as powers of a small alpha's reciprocal are 0; and BB of Cheng, "Generating beta variates with nonintegral shape
-// parameters", CACM 1978.
+// Two rejection methods. For alpha <= 1: Jöhnk, "Erzeugung von betaverteilten und gammaverteilten Zufallszahlen", 1964,
+// in logarithms, because powers with the exponent 1 / alpha become 0 for a small alpha. Above 1: algorithm BB of Cheng,
+// "Generating beta variates with nonintegral shape parameters", CACM 1978.
 double draw_beta(double alpha, SampleRandom& random) {
   while (alpha <= 1) {
     const double x = std::log(open_uniform(random)) / alpha, y = std::log(open_uniform(random)) / alpha;

@@ -44,7 +44,8 @@ TEST(DrawBeta, HasItsDistribution) {
   EXPECT_GT(distance(2, [](double x) { return x; }), 0.05) << "the test tells distributions apart";
 }
 
-// With a tiny alpha the powers that define the distribution are 0 in double precision: it is a coin then.
+// With a tiny alpha, draws are 0 or 1 with equal probability, although powers in the method's definition become 0 in
+// double precision.
 TEST(DrawBeta, IsACoinForATinyAlpha) {
   int ones = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -61,7 +62,7 @@ Batch plain_images(int64_t count) {
           at::arange(count, at::kLong)};
 }
 
-// Image i is filled with i and has class i, so each pixel says whose it is, or by which share.
+// Image i is filled with the value i and has class i, so a pixel's value shows which images it comes from.
 TEST(Mixup, MixesEachImageWithTheOneBefore) {
   const auto batch = plain_images(4);
   SampleRandom random(3, 0, 0), same(3, 0, 0);
@@ -93,7 +94,7 @@ TEST(CutMix, TargetsAreTheSharesOfTheArea) {
       EXPECT_NEAR(mixed.target[image][(image + 2) % 3].item<double>(), 1 - share, 1e-6);
       const auto other = mixed.data[image].eq(static_cast<double>((image + 2) % 3));
       EXPECT_TRUE(own.logical_or(other).all().item<bool>());
-      // The other image's pixels are a rectangle: as many as its rows times its columns.
+      // The other image's pixels form a rectangle, so their number is the product of its height and width.
       const auto cut = other[0];
       EXPECT_EQ(cut.sum().item<int64_t>(), cut.any(0).sum().item<int64_t>() * cut.any(1).sum().item<int64_t>());
       smallest = std::min(smallest, share);

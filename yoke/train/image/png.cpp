@@ -9,7 +9,8 @@
 namespace yoke::train::detail {
 namespace {
 
-// As for JPEG: libpng reports an error by a call that must not return, and jumps back to `guarded`.
+// libpng reports an error through a callback that must not return. As in jpeg.cpp, the callback jumps back to
+// `guarded`.
 struct PngDecoder {
   std::span<const std::byte> bytes;  // not read yet
   png_structp png = nullptr;
@@ -116,7 +117,7 @@ void decode_png(std::span<const std::byte> bytes, const DecodeCalls& calls, Pixe
   int num_passes = 1;
   check(guarded(decoder, start, num_passes));
 
-  // An interlaced image is read in seven passes over all of it.
+  // An interlaced image is read in seven passes, each over the whole image.
   const Region whole{.width = width, .height = height};
   if (num_passes > 1) pixels.region = whole;
   const auto& region = pixels.region;

@@ -12,7 +12,7 @@
 namespace yoke::train::detail {
 namespace {
 
-constexpr int kRowBits = 7;  // that values between the two directions have more than bytes
+constexpr int kRowBits = 7;  // after the first direction, values have this many bits more than a byte
 
 // The weighted sum of rows, with kRowBits more bits than bytes.
 void sum_many_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_t> weights, size_t count,
@@ -32,12 +32,12 @@ void sum_many_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_
   }
 }
 
-// The same for the usual few rows, in 16 bits: each product is the upper half of one of 16 by 16 bits, which every
-// vector unit has, so that the compiler's own vectors suffice. A resize to 224 x 224 takes two thirds of the time. The
-// gain of code for AVX2 was not measured.
+// The same for a small number of rows, the usual case, in 16 bits. Each product is the upper half of a product of two
+// 16-bit numbers. Every vector unit has this operation, and the compiler vectorises the loop. A resize to 224 x 224
+// takes two thirds of the time that sum_many_rows needs. The gain of code for AVX2 was not measured.
 void sum_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_t> weights, size_t count,
               uint16_t* __restrict out) {
-  constexpr size_t kFew = 32;  // each product is off by less than 1 / 2^kRowBits, and half of it is added
+  constexpr size_t kFew = 32;  // each product is truncated by less than one unit; half a unit is added for each
   if (weights.size() > kFew) return sum_many_rows(rows, row_bytes, weights, count, out);
   std::fill_n(out, count, static_cast<uint16_t>(weights.size() / 2));
   for (size_t k = 0; k < weights.size(); ++k) {
@@ -55,14 +55,15 @@ void sum_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_t> we
 // four values beyond its last neighbour.
 void sum_columns(const uint16_t* __restrict row, const Taps& taps, uint8_t* __restrict out) {
   constexpr int kShift = Taps::kBits + kRowBits, kHalf = 1 << (kShift - 1);
-  // As bytes may alias anything, the compiler would read these again for each pixel.
+  // A write of a byte may alias anything, so without these copies the compiler would load the pointers for each pixel.
   const int* __restrict first = taps.first.data();
   const int16_t* __restrict weights = taps.weights.data();
   const int low = taps.low, width = taps.width;
   for (size_t i = 0; i < taps.first.size(); ++i, weights += width, out += 3) {
     const uint16_t* from = row + 3 * (first[i] - low);
 #ifdef __SSE2__
-    // Two neighbours a step; the fourth value of each is the red of the next one and not used.
+    // Each step adds two neighbours. Four values of each are loaded; the fourth is the next neighbour's red and is not
+    // used.
     __m128i sums = _mm_set1_epi32(kHalf);
     for (int k = 0; k < width; k += 2, from += 6) {
       const __m128i left = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
@@ -89,14 +90,14 @@ void sum_columns(const uint16_t* __restrict row, const Taps& taps, uint8_t* __re
 
 Taps::Taps(const Axis& axis) {
   const double scale = (axis.end - axis.begin) / axis.out_size;
-  const double support = std::max(scale, 1.0);  // the triangle's half width; when enlarging, its neighbours
+  const double support = std::max(scale, 1.0);  // half width of the triangle filter
   const auto centre_of = [&](size_t i) { return axis.begin + (axis.out_first + static_cast<double>(i) + 0.5) * scale; };
-  std::vector<int> last(static_cast<size_t>(axis.out_count));  // one more than that
+  std::vector<int> last(static_cast<size_t>(axis.out_count));  // for each output pixel, one past its last source pixel
   first.resize(last.size());
   low = axis.high;
   high = axis.low;
   for (size_t i = 0; i < first.size(); ++i) {
-    // The rounding of the two ends is Pillow's.
+    // Rounds both ends as Pillow does.
     first[i] = std::clamp(static_cast<int>(std::floor(centre_of(i) - support + 0.5)), axis.low, axis.high - 1);
     last[i] = std::clamp(static_cast<int>(std::floor(centre_of(i) + support + 0.5)), first[i] + 1, axis.high);
     low = std::min(low, first[i]);
@@ -116,7 +117,8 @@ Taps::Taps(const Axis& axis) {
       sum += exact[k];
     }
     if (sum == 0) exact[0] = sum = 1;
-    // The sums are rounded, not the weights, so that they end at kOne and no error adds up.
+    // Rounds the running sums and not the single weights, so that the weights sum to kOne and rounding errors do not
+    // add up.
     double so_far = 0;
     int rounded = 0;
     for (size_t k = 0; k < count; ++k) {
@@ -131,7 +133,7 @@ Taps::Taps(const Axis& axis) {
 void resize(const Pixels& pixels, const Taps& x, const Taps& y, uint8_t* out, std::vector<uint16_t>& rows) {
   const size_t row_bytes = 3 * static_cast<size_t>(pixels.region.width);
   const size_t count = 3 * static_cast<size_t>(x.high - x.low);
-  // Weights of zero are multiplied with what follows the row.
+  // Padding weights of zero are multiplied with values after the end of the row, so the buffer is longer than the row.
   rows.resize(std::max(rows.size(), count + 3 * static_cast<size_t>(x.width) + 4));
   for (size_t i = 0; i < y.first.size(); ++i) {
     const size_t top = static_cast<size_t>(y.first[i] - pixels.region.top);

@@ -25,7 +25,7 @@ bool is_folder(const dirent& entry, int folder) {
   if (entry.d_type == DT_DIR) return true;
   if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
   struct stat status {};
-  // A link that leads nowhere is a file: reading it gives the error.
+  // A dangling link counts as a file, so that reading it reports the error.
   return fstatat(folder, entry.d_name, &status, 0) == 0 && S_ISDIR(status.st_mode);
 }
 
@@ -73,7 +73,7 @@ class ClassScan {
   void add(const std::string& name) {
     folders_.clear();
     collect(name);
-    // The order of their whole paths, in which "a-b" is between "a" and "a/b".
+    // Sorts folders by their whole paths, in which "a-b" is between "a" and "a/b".
     std::sort(folders_.begin(), folders_.end());
     for (const auto& [folder, files] : folders_) {
       for (const auto& file : files) {

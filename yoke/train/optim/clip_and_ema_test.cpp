@@ -31,7 +31,7 @@ at::Tensor parameter_with(const at::Tensor& gradient) {
   return parameter;
 }
 
-// The norm of 3, 4 and 12 is 13. The two dtypes give two foreach lists.
+// Gradients of 3, 4 and 12, whose norm is 13. They have two dtypes, so clipping makes two foreach lists.
 NamedTensors three() {
   return {{"a", parameter_with(at::full({1}, 3.0, at::kFloat))},
           {"none", at::zeros({2}).requires_grad_()},
@@ -227,7 +227,7 @@ TEST(ExponentialMovingAverage, TakesATiedTensorOnce) {
 TEST(ExponentialMovingAverage, FollowsATensorWhoseMemoryMoves) {
   Model model;
   ExponentialMovingAverage ema(model.parameters(), model.buffers(), {.decay = 0.5});
-  model.weight.set_data(at::zeros({8}).narrow(0, 2, 2));  // as a sharded optimizer does
+  model.weight.set_data(at::zeros({8}).narrow(0, 2, 2));  // new memory, as from a sharded optimizer
   model.set(2);
   ema.update();
   model.set(4);

@@ -23,8 +23,8 @@ namespace {
 
 using Lists = std::vector<std::vector<at::Tensor>>;
 
-/// Which tensors a list contains. Each list is for one foreach kernel. The lists are in the order of their first
-/// parameters.
+/// Collects gradients or parameters into one list for each device and dtype, since a foreach kernel takes only such a
+/// list. The lists are in the order of their first parameters.
 enum class Listed { kGradients, kParameters };
 Lists lists_of(const NamedTensors& parameters, Listed listed) {
   using Key = std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>;

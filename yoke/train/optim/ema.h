@@ -11,7 +11,7 @@ namespace yoke::train {
 struct EmaOptions {
   double decay = 0.999;          ///< average = decay * average + (1 - decay) * parameter.
   bool warm_up = false;          ///< The decay of update n is at most (1 + n) / (10 + n): early updates count more.
-  bool average_buffers = false;  ///< If false, buffers are copied. Integer buffers (num_batches_tracked) always are.
+  bool average_buffers = false;  ///< If false, buffers are copied. Integer buffers are always copied.
 };
 
 /// Like torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, but without a second module.
@@ -25,8 +25,8 @@ struct EmaOptions {
 /// Tensors  the object refers to the model's tensors. Their memory may be replaced by memory of the same shape, dtype
 ///          and device (as a ShardedOptimizer does).
 /// Devices  one foreach operation for each (device, dtype), without waiting for a device.
-/// Ranks    not collective: equal replicas have equal averages. Sharded parameters are averaged as slices, such as
-///          FullyShardedDataParallel's parameters().
+/// Ranks    not collective: equal replicas have equal averages. For sharded parameters
+///          (FullyShardedDataParallel::parameters()), each rank averages its parts.
 /// Errors   kInvalidArgument: decay is outside [0, 1], a name appears twice, a tensor is undefined, or a parameter has
 ///          no elements.
 /// Source   torch/optim/swa_utils.py. As in AveragedModel, the first update copies the parameters, so averages begin
@@ -53,7 +53,8 @@ class ExponentialMovingAverage {
   /// The averages of parameters, then of buffers, under their names. While swapped in, they hold the training's values.
   NamedTensors averages() const;
 
-  /// The model's tensors to which "average.NAME" belong, for a TrainState: parameters, or parts of them, and buffers.
+  /// The model's tensors that have averages: parameters (or this rank's parts of them) and buffers. A TrainState needs
+  /// them to know the layout of each "average.NAME".
   NamedTensors state_layout() const { return values_; }
 
   /// "average.NAME" for all tensors, and "num_updates". They are not copies: save them before the next update.

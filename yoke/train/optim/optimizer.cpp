@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/record_function.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "yoke/base/error.h"
 #include "yoke/train/detail/describe.h"
 #include "yoke/train/sharding.h"
+#include "yoke/train/step_end.h"
 
 namespace yoke::train {
 namespace {
@@ -123,11 +125,14 @@ void Optimizer::set_lr(size_t group, double lr) {
   lrs_[group] = lr;
 }
 
-void Optimizer::step() { apply({}); }
+void Optimizer::step() {
+  apply({});
+  end_step(this);
+}
 
 void Optimizer::step(double lr) {
   set_lr(lr);
-  apply({});
+  step();
 }
 
 void Optimizer::step(const GradScale& scale) {
@@ -140,6 +145,7 @@ void Optimizer::step(const GradScale& scale) {
   // 0-dim, like the step counts from which found_inf is subtracted.
   const auto number = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.reshape({}) : tensor; };
   apply({number(scale.scale), number(scale.found_inf)});
+  end_step(this);
 }
 
 void Optimizer::zero_grad() {
@@ -149,6 +155,8 @@ void Optimizer::zero_grad() {
 }
 
 void Optimizer::apply(GradScale scale) {
+  at::RecordFunction annotation(at::RecordScope::USER_SCOPE);
+  if (annotation.isActive()) annotation.before("Optimizer.step#" + traits_.name);
   // This replaces autograd's wrappers in every call: no graph is built, and run() increases the version counters.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   bool must_read = scale.found_inf.defined() && scale.found_inf.is_cpu();

@@ -91,14 +91,14 @@ TEST(Optimizers, StepParametersWithGapsInMemory) {
   }
 }
 
-// Sharded training steps 1-D views of parameters under the parameters' names.
+// In sharded training, an optimizer steps 1-D slices of parameters. Together they must equal a step of the whole.
 TEST(Optimizers, StepSlicesAsTheWhole) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto whole = start(203), sliced = start(203);
     const auto reference = make({{"w", whole}});
     std::vector<at::Tensor> slices;
     std::vector<std::unique_ptr<Optimizer>> optimizers;
-    const std::vector<int64_t> bounds{0, 16, 128, 203};  // multiples of 64 bytes: the same bits
+    const std::vector<int64_t> bounds{0, 16, 128, 203};  // slices begin at multiples of 64 bytes, for the same bits
     for (size_t i = 0; i + 1 < bounds.size(); ++i) {
       slices.push_back(sliced.detach().narrow(0, bounds[i], bounds[i + 1] - bounds[i]).requires_grad_());
       optimizers.push_back(make({{"w", slices.back()}}));
@@ -240,7 +240,8 @@ TEST(Optimizers, HaveGroupsWithRatesOfTheirOwn) {
   EXPECT_THAT(message_of([&] { Sgd({{{{"a", a}}, {}}, {{{"a", b}}, {}}}); }), HasSubstr("two parameters named 'a'"));
 }
 
-// Oracle: a gradient with few rows, once sparse and once dense. Adagrad does not change rows without a gradient either.
+// Oracle: the same gradient as a dense tensor, with zeros in most rows. Rows without a gradient must not change, with
+// Adagrad too.
 TEST(Optimizers, TakeSparseGradients) {
   const std::vector<std::pair<const char*, Make>> optimizers{
       {"SGD", maker<Sgd>(SgdOptions{.lr = 0.1, .maximize = true})},
@@ -404,7 +405,8 @@ TEST(Optimizers, RefuseHalfAStateOfAParameter) {
   EXPECT_EQ(optimizer.state_dict().size(), 3u);
 }
 
-// Autograd's wrappers, which a step bypasses, would provide these properties.
+// A step bypasses autograd's wrappers of the kernels, so it must itself keep what they do: count changes of a tensor,
+// and leave requires_grad and is_leaf as they are.
 TEST(Optimizers, AreSeenByAutograd) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto w = start(3), x = start(3);

@@ -15,7 +15,7 @@ struct PlateauOptions {
   double lr = 1;  ///< The initial rate. With 1, lr() is a factor for groups that have their own rates.
   Better better = Better::kLower;
   double factor = 0.1;
-  int64_t patience = 10;  ///< After so many successive observations without improvement, the next one reduces the rate.
+  int64_t patience = 10;  ///< Tolerated successive observations without improvement; one more reduces the rate.
   double threshold = 1e-4;
   Threshold threshold_mode = Threshold::kRelative;
   int64_t cooldown = 0;  ///< Number of observations after a reduction that do not count as bad.

@@ -31,7 +31,7 @@ struct OptimizerOptions {
 
 namespace {
 
-// Groups the state by the parameter's position: "exp_avg.NAME" becomes "exp_avg" there.
+// Groups the state by the position of its parameter: "exp_avg.NAME" becomes "exp_avg" in the map of parameter NAME.
 std::map<int64_t, TensorMap> by_parameter(const Optimizer& optimizer) {
   std::map<std::string, int64_t> positions;
   for (const auto& [name, parameter] : optimizer.parameters()) {
@@ -39,7 +39,7 @@ std::map<int64_t, TensorMap> by_parameter(const Optimizer& optimizer) {
   }
   std::map<int64_t, TensorMap> result;
   for (const auto& [full_name, tensor] : optimizer.state_dict()) {
-    const auto dot = full_name.find('.');  // names of kinds do not contain a dot
+    const auto dot = full_name.find('.');  // ends the kind of state, such as "exp_avg"
     result[positions.at(full_name.substr(dot + 1))].emplace(full_name.substr(0, dot), tensor);
   }
   return result;

@@ -39,9 +39,9 @@ struct PythonOptimizerState {
 /// the same kernels. Tensors are the optimizer's own, not copies.
 PythonOptimizerState to_python(const Optimizer& optimizer);
 
-/// Loads such a state: first the learning rates and the options that exist here, then the state of each parameter in
-/// their order. Options without a meaning here (foreach, capturable and similar ones) are ignored. Steps may have any
-/// numeric type. On an error nothing changes.
+/// Loads a state of this form: first the learning rates and the options that exist here, then the state of each
+/// parameter in their order. Options without a meaning here (foreach, capturable and similar ones) are ignored. Steps
+/// may have any numeric type. On an error nothing changes.
 /// Errors  kInvalidArgument: the number of groups, or of parameters in a group, differs; a name in param_names differs
 ///         from the parameter's; a state of Adam is given to AdamW or the reverse; and those of load_state_dict.
 void load_python(Optimizer& optimizer, const PythonOptimizerState& state);

@@ -97,7 +97,7 @@ Schedule one_cycle_lr(const OneCycleOptions& options);
 Schedule sequence(std::vector<std::pair<int64_t, Schedule>> parts);
 
 /// The product of all schedules: usually one with a base rate, and factors for it. This is PyTorch's ChainedScheduler,
-/// except for a cosine with a min_lr, which is not a factor.
+/// except for a cosine with a min_lr, which PyTorch does not treat as a factor.
 Schedule product(std::vector<Schedule> factors);
 
 }  // namespace yoke::train

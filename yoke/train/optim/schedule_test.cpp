@@ -65,7 +65,7 @@ TEST(Schedules, ArePureFunctions) {
   for (int64_t step = 0; step < 12; ++step) forwards.push_back(schedule(step));
   for (int64_t step = 11; step >= 0; --step) EXPECT_EQ(schedule(step), forwards[static_cast<size_t>(step)]);
   EXPECT_EQ(schedule(3), 1);    // the second schedule counts from 0
-  EXPECT_EQ(schedule(9), 0.5);  // so does the third, which continues
+  EXPECT_EQ(schedule(9), 0.5);  // the third does too, and continues after its end
   EXPECT_EQ(schedule(11), 0.125);
 }
 

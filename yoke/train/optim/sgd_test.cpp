@@ -188,7 +188,7 @@ TEST(Sgd, RefusesBadArguments) {
   EXPECT_THAT(message_of([&] { optimizer.step(-0.1); }), HasSubstr("learning rate -0.1"));
 }
 
-// libtorch's fused kernel changes only the last elements.
+// libtorch's fused kernel would change only the last elements (see sgd.cpp).
 TEST(Sgd, StepsEveryElementOfHalves) {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     for (const auto& options : {SgdOptions{.lr = 0.25}, SgdOptions{.lr = 0.25, .momentum = 0.5, .nesterov = true}}) {

@@ -102,9 +102,9 @@ struct SumOverReplicas : torch::autograd::Node {
 struct Replica {
   std::shared_ptr<torch::nn::Module> module;
   Tensors parameters, buffers;
-  /// Tensors on the same memory with separate version counters. A forward that copies the same values again
-  /// must not count as a change for a graph whose backward is still to come. (A change of the model itself is still
-  /// detected by the model's part of that graph.)
+  /// The replica's parameters and buffers on the same memory, but with separate version counters. A second forward
+  /// copies the same values again, which must not count as a change for a graph whose backward is still to come. (A
+  /// change of the model itself is still detected by the model's part of that graph.)
   Tensors parameter_data, buffer_data;
   std::unique_ptr<Worker> worker;
 };
@@ -272,7 +272,7 @@ Tensors Replicas::run(const std::function<Tensors(torch::nn::Module& replica, co
   const auto run_part = [&](size_t i) {
     const c10::DeviceGuard device(self.devices[i]);
     Tensors moved;
-    for (const auto& input : parts[i]) moved.push_back(to(input, self.devices[i]));
+    for (const auto& input : parts[i]) moved.push_back(input.to(self.devices[i], /*non_blocking=*/true));
     outputs[i] = function(i == 0 ? *self.model : *self.replicas[i - 1].module, moved);
   };
   for (size_t i = 1; i < parts.size(); ++i) {

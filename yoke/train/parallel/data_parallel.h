@@ -1,4 +1,4 @@
-// yoke/train/parallel/data_parallel.h -- one process with several devices: each has a replica of the model and a
+// yoke/train/parallel/data_parallel.h -- one process with several devices, each with a replica of the model and a
 // thread.
 //
 //     DataParallel parallel(model.ptr(), try_all_gpus());
@@ -47,13 +47,14 @@ class Replicas {
 
 /// Like torch.nn.DataParallel: each forward copies the model's parameters and buffers to the replicas, splits the
 /// inputs along dimension 0, runs each part on its device in its own thread, and joins the outputs on the first device.
-/// Backward adds the replicas' gradients to the model's. Forward may be called again before backward, under
-/// NoGradGuard, and under Autocast; the threads inherit these states and the current streams from the caller.
+/// Backward adds the replicas' gradients to the model's. Forward may be called several times
+/// before backward. NoGradGuard and Autocast work: the threads inherit them, and the current streams, from the caller.
 ///
-/// Replicas     are made once. The first device has the model itself, so its batch-norm statistics are those of the
-///              first part, as in Python; statistics of replicas are dropped. Frozen parameters get no gradient.
-///              Replicas follow train(), eval() and requires_grad, but not other changes of the model's options.
-/// One device if there is only one, the model itself runs: the bits are the same, and nothing is copied.
+/// Replicas     are made once. The first device runs the model itself, so the model's batch-norm statistics are those
+///              of the batch's first part, as in Python. Statistics of replicas are dropped. Frozen parameters get no
+///              gradient. Replicas follow train(), eval() and requires_grad, but not other changes of the model's
+///              options.
+/// One device   the model itself runs: the bits are those of the model without DataParallel, and nothing is copied.
 /// Devices      a device may be named more than once. Each GPU draws its dropout masks from its own generator. Replicas
 ///              on one device share its generator in an undefined order.
 /// Randomness   construction does not change the generators of its devices.

@@ -118,7 +118,7 @@ TEST(DataParallel, KeepsTheBatchNormStatisticsOfTheFirstPart) {
   for (const auto& item : model->named_buffers())
     EXPECT_TRUE(at::equal(item.value(), expected[item.key()])) << item.key();
 
-  // In evaluation all replicas use these statistics.
+  // In evaluation all replicas use the running statistics of the first device.
   model->eval();
   of_first->eval();
   const auto x = at::randn({6, 4});

@@ -220,7 +220,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
       if (std::any_of(trained.begin(), trained.end(), is_trained)) {
         fail_step("the loss depends on no parameter that is averaged; leave no step without any");
       }
-      state = StepState::kExpects;  // all parameters are frozen at present, like the discriminator of a GAN
+      state = StepState::kExpects;  // all parameters are frozen in this step, as in a GAN's discriminator
       return;
     }
     if (is_learning_graph) {

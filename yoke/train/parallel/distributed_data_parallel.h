@@ -63,11 +63,12 @@ struct JoinOptions {
 /// Ranks         the ranks of `group`, the World or a part of it. Collective: all of them construct the object and take
 ///               the same number of steps; otherwise ranks wait for each other (see join()).
 /// Errors        kInvalidArgument: parameters or buffers differ between ranks (names the first). kFailedPrecondition,
-///               which names the parameter and is reported to the other ranks: a loss does not depend on it and no
-///               option allows that; it received a gradient that would not be averaged, because the network was not
-///               called through this object or one forward had two backwards; or it requires a gradient but did not at
-///               construction. kTimeout: a rank does not arrive at a step (names it). Exceptions of a forward are
-///               reported to the other ranks. After an error in a step the object can only be destroyed.
+///               which names the parameter and is reported to the other ranks: the loss does not depend on the
+///               parameter, and no option allows that; the parameter received a gradient that would not be averaged,
+///               because the network was not called through this object or one forward had two backwards; or the
+///               parameter requires a gradient but did not at construction. kTimeout: a rank does not arrive at a step
+///               (names it). Exceptions of a forward are reported to the other ranks. After an error in a step the
+///               object can only be destroyed.
 /// Lifetime      `model` and `group` outlive it. Parameters must not be added or replaced during its lifetime.
 /// Source        Li et al., "PyTorch Distributed", VLDB 2020, sec. 3.2; the work is done by libtorch's c10d::Reducer.
 class DistributedDataParallelBase : public ParallelModule {

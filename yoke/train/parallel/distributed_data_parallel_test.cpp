@@ -93,7 +93,7 @@ TEST(DistributedDataParallel, AnyNumberOfRanksGivesOneProcessesParameters) {
   }
 }
 
-// Two networks are trained at once, each on every second rank, with the result that it would have alone.
+// Trains two networks at once, each on every second rank. Each must get the result that it gets alone.
 TEST(DistributedDataParallel, TrainsOnTheRanksOfAGroup) {
   const Problem problem;
   std::vector<at::Tensor> expected[2];

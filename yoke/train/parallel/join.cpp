@@ -5,7 +5,7 @@
 //   2. broadcast of new buckets, once
 //   3. all-reduce of each bucket, with zeros from ranks without data
 //   4. all-reduce of the parameters in use, with find_unused_parameters (before 3 in the first step of a static graph)
-//   5. the highest rank with data, and a broadcast of its buffers
+//   5. all-reduce that finds the highest rank with data, and a broadcast of its buffers
 #include <ATen/ops/full.h>
 
 #include <vector>

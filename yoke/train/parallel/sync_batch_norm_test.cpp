@@ -109,7 +109,7 @@ TEST(SyncBatchNorm, ManyRanksAreOneBatch) {
   expect_like_one_process<nn::BatchNorm3d>(options, {.inner = {2, 2, 3}});
 }
 
-// Each of two groups of two ranks normalises the batch of its own rows.
+// Two groups of two ranks. Each group normalises only over the rows of its own ranks.
 TEST(SyncBatchNorm, OfTheRanksOfAGroup) {
   const nn::BatchNormOptions options(kChannels);
   nn::BatchNorm1d upper(options), lower(options);

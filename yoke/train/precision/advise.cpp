@@ -35,7 +35,7 @@ struct Size {
   std::string name;
   int64_t value = 0;
   std::vector<std::pair<Sizes*, size_t>> places;
-  int64_t times = 1;  ///< The position holds `times` the size: the channels of all groups.
+  int64_t times = 1;  ///< A position holds value * times: the value is for one group, and the shape for all groups.
 };
 
 std::vector<Size> sizes_of(const Product& product, Sizes& input, Sizes& weight) {
@@ -47,8 +47,8 @@ std::vector<Size> sizes_of(const Product& product, Sizes& input, Sizes& weight) 
       std::vector<Size> sizes{
           {is_layer ? "input features" : "inner size", input[last], {{&input, last}, {&weight, last - 1}}},
           {is_layer ? "output features" : "columns", weight[last], {{&weight, last}}}};
-      // In forward, the number of rows does not affect memory alignment. In backward, the weight's gradient sums over
-      // the rows.
+      // In forward, the number of rows does not affect memory alignment. In backward it does, because the weight's
+      // gradient sums over the rows.
       if (product.weight_needs_grad) {
         sizes.push_back({is_layer ? "rows (the batch)" : "rows", rows, {{&input, last - 1}}});
       }
@@ -179,7 +179,8 @@ std::string hardware_of(c10::Device device, c10::ScalarType dtype) {
   return "tensor cores";
 }
 
-/// 0 if this device has no matrix unit for the product. On a CPU, sizes are judged as for a GPU.
+/// The number that should divide the product's sizes; 0 if this device has no matrix unit for the product. On a CPU,
+/// sizes are judged as for a GPU.
 int64_t multiple_on(const Product& product) {
   const auto& context = at::globalContext();
   const bool allows_tf32 = product.kind == Kind::kConvolution ? context.allowTF32CuDNN() : context.allowTF32CuBLAS();

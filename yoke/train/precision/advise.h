@@ -3,8 +3,9 @@
 //
 //     std::cout << to_text(precision::advise(*model, x));  // x: a batch as in training, on the model's device
 //
-// The reason why a layer does not is usually a size: a layer with 10 outputs, an image with 3 channels, a vocabulary of
-// 50257. The report gives the next sizes that fit, and their effect, measured on this device with the same operation.
+// If a layer does not use them, the usual reason is a size: a layer with 10 outputs, an image with 3 channels, a
+// vocabulary of 50257. The report gives the next sizes that fit, and their effect, measured on this device with the
+// same operation.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -18,7 +18,8 @@ Autocast::Autocast(const AutocastOptions& options)
   }
   if (changes_dtype_) at::autocast::clear_cache();  // the cache finds casts by weight, without regard to dtype
   at::autocast::set_autocast_enabled(device_type_, options.enabled);
-  // A scope in full precision keeps the dtype of the cached casts, so that an inner scope can compare it.
+  // A scope in full precision leaves this dtype, which is that of the cached casts, so that an inner scope can compare
+  // its own dtype with it.
   if (options.enabled) at::autocast::set_autocast_dtype(device_type_, options.dtype);
   at::autocast::increment_nesting();
 }
@@ -32,7 +33,7 @@ Autocast::~Autocast() {
 bool has_fast_bfloat16(c10::Device device) {
   if (device.is_cpu()) {
 #ifdef __x86_64__
-    return __builtin_cpu_supports("avx512bf16");  // CPUs with AMX have this too, and Clang 14 cannot ask for AMX
+    return __builtin_cpu_supports("avx512bf16");  // CPUs with AMX have this too; Clang 14 cannot test for AMX
 #else
     return false;
 #endif

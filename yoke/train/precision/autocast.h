@@ -17,8 +17,8 @@ struct AutocastOptions {
 /// nested scope with a different dtype drops them too, where PyTorch would use casts of the outer dtype.
 ///
 /// Nesting  any depth and any device types. A nested scope with `enabled = false` runs in full precision.
-/// Threads  the state belongs to the thread, the cache to the process. Threads that share parameters and use different
-///          dtypes at the same time would find each other's casts.
+/// Threads  each thread has its own state, but all threads of the process share one cache of casts. Threads that share
+///          parameters and use different dtypes at the same time would find each other's casts.
 /// Errors   kInvalidArgument for a dtype other than kBFloat16 and kHalf.
 /// Source   torch/amp/autocast_mode.py.
 class Autocast {

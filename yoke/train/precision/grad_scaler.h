@@ -79,8 +79,8 @@ class GradScaler {
   void unscale(ScalableOptimizer& optimizer);
   void unscale(torch::optim::Optimizer& optimizer);
 
-  /// Does one step of the optimizer with its learning rates on the unscaled gradients, unless one of them is not
-  /// finite.
+  /// Does one step of the optimizer, with its own learning rates and the unscaled gradients. Skips the step if a
+  /// gradient is not finite.
   void step(ScalableOptimizer& optimizer);
   void step(torch::optim::Optimizer& optimizer);
 

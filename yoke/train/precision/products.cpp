@@ -17,7 +17,8 @@ namespace {
 
 using Kind = Product::Kind;
 
-// Operators that begin a product. An operator that is called inside a different one of this list is part of that one.
+// Operators that begin a product. If an operator of this list calls another one, the inner operator is part of the
+// outer one's product.
 constexpr std::string_view kOuter[] = {
     "aten::linear",
     "aten::conv1d",

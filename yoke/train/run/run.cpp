@@ -46,7 +46,7 @@ struct Figures {
     return by_name[name];
   }
 
-  TensorMap state_dict() const {  // collective; as the first part of the state, it runs before any rank can fail
+  TensorMap state_dict() const {  // collective; saved first, before any rank can fail
     TensorMap state;
     for (const auto& [name, mean] : by_name) state.emplace(name, gather_meters(world, {&mean}));
     return state;
@@ -84,7 +84,7 @@ struct Run::Impl {
   std::optional<StoredCheckpoint> resumed;
   TrainState state;
   Figures figures;
-  std::deque<std::string> fixed;  // the state refers to these
+  std::deque<std::string> fixed;  // the state keeps references to these
 
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
   bool is_told = false, is_stopped = false, is_in_epoch = false;

@@ -43,7 +43,7 @@ struct RunOptions {
   std::filesystem::path
       folder;  ///< Default: runs/NAME, with the next free number if it exists; to resume, the last such folder.
   bool resume = false;     ///< Continue from the newest checkpoint, or from the beginning if there is none yet.
-  int64_t save_every = 0;  ///< Steps between checkpoints. The end of each epoch saves one too; with 0 only that does.
+  int64_t save_every = 0;  ///< Steps between checkpoints; 0: none within an epoch. Each epoch's end always saves one.
   CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` names a logged figure.
   /// Rank 0 also writes events for TensorBoard, in the run's folder `events`: every value that it logs, by its name,
   /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. Step numbers are those of the training.
@@ -55,8 +55,8 @@ struct RunOptions {
 
 /// One run of a training. Its folder holds its checkpoints and `metrics.csv`.
 ///
-/// Epochs   an epoch ends with the body of the outer loop. Then the metrics of all ranks are read and shown as a row of
-///          a table and of metrics.csv, and a checkpoint is saved while the training continues.
+/// Epochs   an epoch ends at the end of the outer loop's body. Then the metrics of all ranks are read and shown as a
+///          row of a table and of metrics.csv, and a checkpoint is saved while the training continues.
 /// Stopped  after a signal (WorldOptions::stop_signals), all ranks leave the inner loop after the same step, and a
 ///          checkpoint is on disk.
 /// Resumed  steps, epochs, partly read epochs and partly computed means continue where they were. With the same number
@@ -77,7 +77,7 @@ class Run {
     read_text(name, fix_text(name, text_of(value), given), value);
   }
 
-  /// Add the parts of the training to it, before epochs().
+  /// The state that checkpoints save and restore. Add the model, the optimizer and so on to it before calling epochs().
   TrainState& state();
 
   /// The checkpoint from which the run was resumed; nullopt for a new run.

@@ -50,7 +50,7 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out(norm(in(x)).relu()); }
 };
 
-/// Does the work of a program with a Run. `on_step(step)` may end the training by an exception.
+/// train() does the work of a program with a Run. `on_step(step)` may end the training by an exception.
 struct Outcome {
   TensorMap weights;
   bool is_stopped = false;
@@ -112,8 +112,8 @@ class RunTest : public testing::Test {
 
 struct Killed {};
 
-// Oracle: a run that is never interrupted. Ranks as threads would share a process and its generator, so there is only
-// one rank.
+// Oracle: a run that is never interrupted. There is only one rank, because ranks in this test are threads, which would
+// share one random generator.
 TEST_F(RunTest, AKilledRunGoesOnToTheSameBitsAndFigures) {
   Outcome whole, resumed;
   fakes::run_ranks(1, [&](dist::World& world) { whole = train(world, options("whole")); });

@@ -109,7 +109,8 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     unit.is_prefetched = true;
   }
 
-  /// Frees units that were prefetched and not used, because an optimizer may step before they are used.
+  /// Frees units that were prefetched and not used. Otherwise their values would be out of date after a step of the
+  /// optimizer.
   void drop_prefetched() {
     for (auto& unit : units) {
       if (unit.is_prefetched) free(unit);
@@ -159,19 +160,19 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     if (!keep) free(unit);
   }
 
-  /// Autograd visits nodes in the reverse order of their creation. So a call that ended later than this one, and whose
-  /// backward has not begun, does not contribute to the loss on this rank. It may contribute on other ranks, which then
-  /// communicate for it; so this rank takes part.
+  /// Autograd visits nodes in the reverse order of their creation. So if a call ended later than this one and its
+  /// backward has not begun, it does not contribute to the loss on this rank. It may contribute on other ranks, which
+  /// then communicate for its backward. So this rank begins that backward too.
   void begin_backward(const Activity& activity) {
     watch_backward();
     passes.emplace(activity.pass->number, activity.pass);
     for (auto later = passes.rbegin(); later->first > activity.pass->number; ++later) begin_calls(*later->second, 1);
     begin_calls(*activity.pass, activity.place);
-    // If the unit is in backward already, several backwards go through its graph.
+    // The unit is in backward already if several backwards go through its graph.
     if (!units[activity.unit].is_in_backward) begin_unit(activity.unit);
   }
 
-  /// Begins the remaining calls from `place` on.
+  /// Begins the backward of the remaining calls from `place` on.
   void begin_calls(Pass& calls, size_t place) {
     while (calls.left.size() >= place) {
       const size_t index = calls.left.back();
@@ -182,7 +183,8 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
 
   void begin_unit(size_t index) {
     auto& unit = units[index];
-    // Units that do not contain this one are done. A unit that was called several times may begin again.
+    // Backward has left the units that do not contain this one, so they are ended. A unit that was called several times
+    // may begin several times.
     std::erase_if(in_backward_units, [&](size_t other) {
       if (unit.outer.contains(other) || other == index) return other == index;
       end_backward(units[other]);
@@ -295,11 +297,11 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
   const auto check = [&] { check_same_on_all_ranks(group, all, described); };
   if (options.replicas == nullptr) {
     check();
-  } else {  // a difference within one replica is an error in all replicas
+  } else {  // also reports a difference within one replica to the other replicas
     on_all_ranks(*options.replicas, "a replica's ranks differ", check);
     check_same_on_all_ranks(*options.replicas, all, described);
   }
-  all.clear();  // from here on, an error on one rank ends all ranks
+  all.clear();  // all ranks now know that they agree, so an error below occurs on all of them
 
   impl.units.push_back({.name = "", .module = &model});
   const auto modules = model.named_modules("", /*include_self=*/false);
@@ -432,7 +434,7 @@ FullyShardedDataParallelBase::Call::Call(FullyShardedDataParallelBase& owner, co
   const auto& units = owner.impl_->unit_of_module;
   const auto unit = units.find(&module);
   if (unit == units.end()) {
-    // The module is called within a unit, or recomputed in the backward of a unit.
+    // This is allowed for a module that is called within a unit, or recomputed in the backward of a unit.
     if (owner.impl_->depth > 0 || owner.impl_->in_backward) return;
     throw Error(ErrorCode::kInvalidArgument,
                 "forward was called with a module ({}) that is not a unit, and outside of all units: name it in "

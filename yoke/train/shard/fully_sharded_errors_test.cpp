@@ -49,7 +49,7 @@ TEST(FullyShardedDataParallel, RefusesWhatCannotWork) {
   EXPECT_THAT(message_of([&] { FullyShardedDataParallel(*network, world, {.units = kUnits}); }),
               HasSubstr("'block0.wide.weight' and 'block1.wide.weight' are one parameter in two units"));
 
-  FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // both blocks are in the model itself
+  FullyShardedDataParallel sharded(*network, world, {.units = {"block2"}});  // block0 and block1 are not units
   EXPECT_THAT(message_of([&] {
                 sharded.forward(*network->blocks[0], torch::ones({1, 10}));
               }),
@@ -155,7 +155,7 @@ struct WithTable : nn::Module {
   at::Tensor forward(const at::Tensor& x) { return linear(x) + table; }
 };
 
-// 1001 is not representable in bfloat16.
+// The table contains 1001, which is not representable in bfloat16.
 TEST(FullyShardedDataParallel, ComputeDtypeIsNotForIntegers) {
   run_ranks(2, [](World& world) {
     WithTable model;
@@ -224,7 +224,7 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
 
 // ---- Common code of PyTorch users that would silently go wrong ----------------------------------------------------
 
-/// Runs on two ranks after one backward, and returns the error of each rank, which must exist.
+/// Runs `misuse` on two ranks after one backward. Returns the error of each rank; both must have one.
 std::vector<std::string> refusals(
     const std::function<void(Network& model, FullyShardedDataParallel<Network>& net)>& misuse) {
   std::vector<std::string> messages(2);
@@ -275,7 +275,8 @@ TEST(ShardedMisuse, IsRefusedOnEveryRankWithARemedy) {
   }
 }
 
-// The order of calls in Python with accelerate, which PyTorch users write.
+// PyTorch users who know accelerate construct the optimizer before the model is sharded, and call the model's
+// zero_grad.
 TEST(ShardedMisuse, AnOptimizerFromBeforeAndTheModelsZeroGrad) {
   run_ranks(2, [](World& world) {
     const auto network = make_network();
@@ -294,7 +295,7 @@ TEST(ShardedMisuse, AnOptimizerFromBeforeAndTheModelsZeroGrad) {
   });
 }
 
-// Functions that know the parts save and load a sharded model correctly.
+// The library's functions for loading and gathering handle a sharded model like a whole one.
 TEST(ShardedMisuse, ASavedAndALoadedModelIsWhole) {
   const test::TemporaryFolder folder;
   const auto values = copy_of_parameters(*make_network(7));
@@ -323,7 +324,7 @@ TEST(ShardedMisuse, ASavedAndALoadedModelIsWhole) {
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(torch::equal(tensor, values.at(name))) << name;
 }
 
-// The rule of docs/optim.md and of Python: parameters with one dimension have no weight decay.
+// A common rule (docs/optim.md) is that parameters with one dimension have no weight decay. It must work for parts too.
 TEST(ShardedMisuse, APartHasTheDimensionsOfItsParameter) {
   run_ranks(2, [](World& world) {
     const auto network = make_network();
@@ -341,7 +342,8 @@ TEST(ShardedMisuse, APartHasTheDimensionsOfItsParameter) {
   });
 }
 
-// Oracle: one process. The free function over parts clips by the norm of the whole, equally on all ranks.
+// Oracle: one process. The free functions, called with parts, use the norm of the whole gradient and clip equally on
+// all ranks.
 TEST(ShardedMisuse, ClippingPartsUsesTheNormOfTheWhole) {
   const auto plain = make_network();
   loss_of(plain->forward(Batch().x), Batch()).backward();
@@ -362,7 +364,7 @@ TEST(ShardedMisuse, ClippingPartsUsesTheNormOfTheWhole) {
   }
 }
 
-// An overflow in one rank's part counts for all ranks, without any option of the scaler.
+// An overflow in one rank's part counts for all ranks. The scaler needs no option for that.
 TEST(ShardedMisuse, AGradScalerKnowsFromThePartsThatRanksDiffer) {
   run_ranks(2, [](World& world) {
     const auto network = make_network();

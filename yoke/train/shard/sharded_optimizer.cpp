@@ -19,6 +19,7 @@
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
 #include "yoke/train/sharding.h"
+#include "yoke/train/step_end.h"
 
 namespace yoke::train {
 namespace {
@@ -159,8 +160,9 @@ void ShardedOptimizer::prepare() {
     slice_gradients();
     return;
   }
-  // Whether each parameter has a gradient and, as the last element, whether gradients have changed on any rank. The
-  // flags are on the CPU, which reads them.
+  // One flag for each parameter says whether it has a gradient; the last flag says whether gradients have changed since
+  // they were averaged. After the all-reduce each flag holds for any rank. They are on the CPU, because the CPU reads
+  // them.
   std::vector<uint8_t> flags;
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {
@@ -222,7 +224,7 @@ void ShardedOptimizer::refuse_sparse(const std::string& name) const {
 /// Reports an exception of the local step, because the other ranks would wait for this rank.
 void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
   try {
-    if (local_) step(*local_);
+    local_ ? step(*local_) : end_step(this);
   } catch (...) {
     world_.fail(std::current_exception());
   }

@@ -71,14 +71,14 @@ TEST(ShardedOptimizer, InStepLeavesAloneWhatNoRankUsed) {
   }
 }
 
-// Gradients that were averaged to compute the norm are not used by a later step.
+// clip_grad_norm averages the gradients. If they change afterwards, step must average them again.
 TEST(ShardedOptimizer, GradientsThatChangeAfterClippingCount) {
   run_ranks(2, [](World& world) {
     const auto p = torch::zeros({64}).set_requires_grad(true);
     ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd, {.gradients = GradientMean::kInStep});
     p.sum().backward();
     optimizer.clip_grad_norm(0.1);
-    p.mutable_grad().reset();  // like the module's zero_grad, so the step is skipped
+    p.mutable_grad().reset();  // like the module's zero_grad: drops the clipped gradient
     p.sum().backward();
     optimizer.step();
     EXPECT_TRUE(torch::allclose(p, torch::full({64}, -1.0)));

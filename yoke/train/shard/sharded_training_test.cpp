@@ -204,8 +204,8 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
             if (world.rank() != 0) return;
             for (const auto& [name, tensor] : finished) {
               EXPECT_TRUE(torch::allclose(resumed.at(name), tensor, 1e-4, 1e-6)) << name;
-              // DistributedDataParallel uses different buckets in its first step and in later ones, and the order of a
-              // sum of four depends on the position in a bucket.
+              // The order in which four ranks' gradients are summed depends on the position in a bucket, and
+              // DistributedDataParallel uses different buckets in its first step and in later ones.
               if (before == after && (way != Way::kZeroWithDdp || after <= 2)) {
                 EXPECT_TRUE(same_bits(resumed.at(name), tensor)) << name;
               }
@@ -214,7 +214,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
         }
       }
 
-      // Loads without ranks too, from the files and from the tensors gathered on rank 0.
+      // One process can load the state too, from the files and from the tensors gathered on rank 0.
       const auto source = read_checkpoint(CheckpointFolder(folder.path()).path_of(3)).source;
       for (const auto& from : {source, source_of(saved)}) {
         OneProcess one(make_nadam);
@@ -371,7 +371,8 @@ TEST(ShardedTraining, ZeroStepsUnderAGradScaler) {
   }
 }
 
-// Rank 0 has both elements. Rank 1 has no optimizer, but takes part in the decision and has the same scale.
+// Rank 0 has both elements. Rank 1 has no optimizer, but takes part in deciding whether to skip the step, and its
+// scale stays that of rank 0.
 TEST(ShardedTraining, ARankWithoutSlicesHasAScalerToo) {
   run_ranks(2, [](World& world) {
     const auto weight = torch::ones({2}).requires_grad_();

@@ -59,7 +59,8 @@ class Reader {
 std::string pci_bus_id(const Pci& pci);
 
 /// Parses the entries of a process list as the driver wrote them. An entry has 24 bytes, 16 in version 1, and 32 with
-/// some 535 drivers. The size is inferred from the PIDs: no process has the PID 0 or one above Linux's limit.
+/// some 535 drivers. The size is inferred from the PIDs: with a wrong size, some PIDs would be 0 or above Linux's
+/// limit.
 /// REQUIRES: `buffer` holds 32 bytes for each of `count` entries.
 std::vector<Process> parse_processes(const std::vector<std::byte>& buffer, size_t count, ProcessForm form);
 

@@ -1,7 +1,7 @@
 // yoke/device/visibility/detail/rules.h -- one pure function per variable that interprets it as its vendor does.
 //
-// An empty optional means that the variable is not set. `gpus` are the GPUs of the variable's vendor, in the order in
-// which its runtime finds them: NVML's (PCI bus id) or KFD's. Values are arbitrary bytes and never cause an exception.
+// An empty optional means that the variable is not set. `gpus` are the GPUs of the variable's vendor, in the order of
+// NVML (by PCI bus id) or of AMD's KFD. Values are arbitrary bytes and never cause an exception.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,8 @@ bool is_mig(const Device& gpu);
 
 enum class Duplicates { kEndTheList, kHideAll, kAreSkipped };
 
-/// Elements between commas. An empty text has none. A comma at the end adds an empty element only if `keep_last`.
+/// The elements between commas; none if the text is empty. If the text ends with a comma, an empty last element is
+/// added only if `keep_last`.
 std::vector<std::string> split_list(std::string_view text, bool keep_last);
 
 /// Adds the entries of a list one by one, each with its own verdict. The first entry that is not visible ends the list,

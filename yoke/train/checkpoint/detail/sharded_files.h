@@ -1,5 +1,5 @@
-// yoke/train/checkpoint/detail/sharded_files.h -- a checkpoint of which every rank writes its part, and which any
-// number of ranks can read. docs/checkpoint.md has the format.
+// yoke/train/checkpoint/detail/sharded_files.h -- a checkpoint in which every rank writes its own part, and which can
+// be read on any number of ranks. docs/checkpoint.md has the format.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline constexpr auto kShardIndex = "index.json";
 /// own file, then rank 0 replaces the index that names these files, then the old files are removed. `slices` are those
 /// that `plan` assigns to this rank (see own_slices).
 /// Threads  the slices must not change meanwhile.
-/// Errors   on all ranks if one cannot write: its own error on that rank, its rank and message on the others.
+/// Errors   on all ranks if one rank cannot write: that rank throws its own error, the others its rank and message.
 void write_sharded(dist::Group& group, const std::filesystem::path& folder, int64_t step, const TensorSlices& slices,
                    const StringMap& metadata, const OnWritten& on_written = {});
 

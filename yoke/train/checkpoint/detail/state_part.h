@@ -22,7 +22,7 @@ struct PartSource {
   const Warn& warn;
 };
 
-/// The load of a part that has been prepared but not carried out.
+/// A part's load that has been prepared; commit() carries it out.
 struct PreparedPart {
   std::function<void()> commit;
   /// Names of tensors in the source that this rank does not have. A tensor that is unknown on all ranks is an error.
@@ -33,7 +33,7 @@ struct PreparedPart {
 struct RankRow {
   std::string name;
   at::Tensor own;
-  /// Turns the rows of all ranks, [ranks, ...], into the tensor to save; null saves the rows.
+  /// Turns the rows of all ranks, [ranks, ...], into the tensor to save. If null, the rows are saved as they are.
   std::function<at::Tensor(const at::Tensor& rows)> arrange;
 };
 

@@ -29,7 +29,7 @@ struct PickleDict {
   std::vector<std::pair<PickleRef, PickleRef>> items;
 };
 
-/// One of the names that a pickle may hold; for a storage class or a dtype, also torch's name of the dtype.
+/// The meaning of a name that a pickle may hold. For a storage class or a dtype, `dtype` is torch's name of the dtype.
 struct PickleGlobal {
   enum class Kind {
     kOrderedDict,

@@ -25,8 +25,8 @@ struct ZipEntry {
 /// Source  PKWARE APPNOTE.TXT 6.3.10, sections 4.3 to 4.5.
 std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file, const std::string& what);
 
-/// Checks the CRC-32 of a content and returns the content. Errors: kDataLoss, with both names, if it differs or the
-/// entry is compressed, which torch.save never does.
+/// Returns the content of an entry after checking its CRC-32. Errors: kDataLoss, naming file and entry, if the CRC-32
+/// differs or the entry is compressed (torch.save never compresses).
 std::span<const std::byte> zip_content(std::span<const std::byte> file, const ZipEntry& entry, const std::string& name,
                                        const std::string& what);
 
@@ -36,7 +36,8 @@ uint32_t zip_crc(std::span<const std::byte> bytes);
 /// finally the result of `end`. Every size is written as zip64, so that small and large archives have the same form.
 class ZipWriter {
  public:
-  /// Returns the bytes before a content, which they place at a multiple of 64 bytes, as torch.save does.
+  /// Returns the bytes to write before a content. Padding lets the content begin at a multiple of 64 bytes, as in
+  /// torch.save's files.
   std::string begin(std::string_view name, int64_t num_bytes, uint32_t crc);
 
   /// The directory at the end of the file.

@@ -6,12 +6,12 @@
 
 namespace yoke::train::detail {
 
-// `rgb` is [pixels, 3]. A factor of 1 leaves the image as it is. Each value moves between one without the property and
-// the image, or beyond the image, and is rounded towards zero as Pillow's blend does.
-void adjust_brightness(std::span<uint8_t> rgb, double factor);  ///< From black.
-void adjust_contrast(std::span<uint8_t> rgb, double factor);    ///< From the mean of the image's grey.
-void adjust_saturation(std::span<uint8_t> rgb, double factor);  ///< From the pixel's grey.
-/// Adds shift * 255, without its fraction, to the hue, whose circle has 256 steps. `shift` is in [-0.5, 0.5].
+// `rgb` is [pixels, 3]. Each value v becomes base + factor * (v - base), rounded towards zero like Pillow's blend. A
+// factor of 1 leaves the image as it is, and 0 removes the property.
+void adjust_brightness(std::span<uint8_t> rgb, double factor);  ///< The base is black.
+void adjust_contrast(std::span<uint8_t> rgb, double factor);    ///< The base is the image's mean grey.
+void adjust_saturation(std::span<uint8_t> rgb, double factor);  ///< The base is the pixel's grey.
+/// Adds shift * 255, truncated to an integer, to the hue modulo 256. `shift` is in [-0.5, 0.5].
 void adjust_hue(std::span<uint8_t> rgb, double shift);
 
 }  // namespace yoke::train::detail

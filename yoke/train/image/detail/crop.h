@@ -23,7 +23,8 @@ struct Crop {
 Crop centre_crop(const ImageInfo& image, int shorter_side, OutputSize out);
 
 /// A part of random area and shape, which is resized to `out`. `area` is relative to the image, `ratio` is width /
-/// height. Ten trials, and then the largest centre whose ratio is in the range: torchvision's RandomResizedCrop.
+/// height. Like torchvision's RandomResizedCrop, it tries ten random parts. If none lies within the image, it takes the
+/// largest centred part whose ratio is in the range.
 struct CropRange {
   double min_area, max_area;
   double min_ratio, max_ratio;
@@ -31,9 +32,10 @@ struct CropRange {
 Region random_region(const ImageInfo& image, const CropRange& range, SampleRandom& random);
 Crop resized_crop(const Region& region, OutputSize out);
 
-/// Replaces the crop by the same one of the image decoded at the smallest size of 1/1, 1/2, 1/4 and 1/8 that has at
-/// least the pixels of the output. (libjpeg also scales by 3/8, 5/8, 6/8 and 7/8. Only the powers of two have vector
-/// code: on an AMD EPYC, 500 x 375 pixels take 0.69 ms whole, 0.58 at 4/8, but 0.94 at 5/8 and 1.05 at 6/8.)
+/// Lets the image be decoded at a smaller size, and converts the crop to that size: the smallest of 1/1, 1/2, 1/4 and
+/// 1/8 at which the crop has at least as many pixels as the output. (libjpeg also scales by 3/8, 5/8, 6/8 and 7/8. Only
+/// the powers of two have vector code: on an AMD EPYC, 500 x 375 pixels take 0.69 ms whole, 0.58 at 4/8, but 0.94 at
+/// 5/8 and 1.05 at 6/8.)
 void shrink(Crop& crop, const ImageInfo& image);
 
 }  // namespace yoke::train::detail

@@ -11,7 +11,7 @@
 
 namespace yoke::train::detail {
 
-/// What a file's header says.
+/// The facts in a file's header.
 struct ImageInfo {
   int width = 0;
   int height = 0;
@@ -28,7 +28,7 @@ struct Region {
 /// RGB pixels. `region` is in the coordinates of the shrunk image.
 struct Pixels {
   Region region;
-  std::vector<uint8_t> rgb;  ///< [region.height, region.width, 3], and what is left of a larger image.
+  std::vector<uint8_t> rgb;  ///< [region.height, region.width, 3], then unused bytes of an earlier, larger image.
 
   /// Returns memory for `size` bytes; it is not cleared.
   uint8_t* memory(size_t size) {
@@ -46,13 +46,13 @@ struct DecodeRequest {
 /// Reads the header, asks `choose` which part to decode, and decodes at least that part. `pixels` may have been used
 /// before; its memory is used again. `name` is the file's name for errors.
 ///
-/// Formats  are told by their first bytes: JPEG (baseline, progressive and arithmetic; grey, YCbCr, RGB, CMYK, YCCK)
-///          and PNG (all types). The colours are Pillow's, after convert("RGB"): alpha is dropped, grey becomes three
-///          equal channels, and CMYK is taken as inverted, as Adobe writes it. One difference: of 16 bits of grey the
-///          upper 8 are taken as for colours, while Pillow shows all above 255 as white.
-/// Errors   kDataLoss: another format, a damaged or truncated image, or over `max_pixels` pixels, for which no memory
-/// is
-///          allocated. For a JPEG, data after the region are only searched for the end of the image.
+/// Formats  are recognised by their first bytes: JPEG (baseline, progressive and arithmetic; grey, YCbCr, RGB, CMYK,
+///          YCCK) and PNG (all types). The colours are Pillow's, after convert("RGB"): alpha is dropped, grey becomes
+///          three equal channels, and CMYK is taken as inverted, as Adobe writes it. One difference: grey of 16 bits is
+///          reduced to its upper 8 bits, as colours are; Pillow turns all values above 255 white.
+/// Errors   kDataLoss: another format, a damaged or truncated image, or more than `max_pixels` pixels (no memory is
+///          allocated then). JPEG data after the region are not decoded, so damage there is not found; but the end
+///          marker must exist.
 void decode_image(std::span<const std::byte> bytes, std::string_view name, int64_t max_pixels,
                   const std::function<DecodeRequest(const ImageInfo&)>& choose, Pixels& pixels);
 

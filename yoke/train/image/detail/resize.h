@@ -20,8 +20,8 @@ struct Axis {
   int out_count = 0;
 };
 
-/// For each pixel made, the first source pixel and the weights from there on. All pixels have `width` weights, an even
-/// number; those that are not needed are zero. The weights of a pixel sum to kOne.
+/// For each output pixel, the first source pixel and the weights from there on. Every output pixel has `width` weights,
+/// an even number; weights that are not needed are zero. The weights of a pixel sum to kOne.
 struct Taps {
   static constexpr int kBits = 14;
   static constexpr int kOne = 1 << kBits;
@@ -35,12 +35,11 @@ struct Taps {
   std::vector<int16_t> weights;
 };
 
-/// Makes RGB pixels [y.first.size(), x.first.size(), 3]. `out` needs one byte more, which is overwritten. `rows` is
-/// memory to use again. REQUIRES: pixels.region contains [x.low, x.high) and [y.low, y.high).
+/// Makes RGB pixels [y.first.size(), x.first.size(), 3]. `out` must have one more byte at its end, which is overwritten
+/// too. `rows` is a buffer that calls reuse. REQUIRES: pixels.region contains [x.low, x.high) and [y.low, y.high).
 ///
-/// Accuracy  one rounding of a value with 7 more bits, where Pillow rounds after each direction: the results differ
-/// from
-///           Pillow's by at most 1.
+/// Accuracy  between the two directions, values have 7 bits more than a byte; Pillow rounds them to bytes there. So
+///           results differ from Pillow's by at most 1.
 void resize(const Pixels& pixels, const Taps& x, const Taps& y, uint8_t* out, std::vector<uint16_t>& rows);
 
 }  // namespace yoke::train::detail

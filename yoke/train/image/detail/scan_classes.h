@@ -8,14 +8,14 @@
 
 namespace yoke::train::detail {
 
-/// The files in order: class by class, and within a class by folder and name, in the order of bytes. Millions of paths
-/// are one string, as a string of its own each would double their memory.
+/// The files in order: class by class, and within a class by folder and name, in the order of bytes. All paths are in
+/// one string: millions of separate strings would take twice the memory.
 struct ClassFiles {
   std::vector<std::string> classes;   ///< Ascending.
-  std::vector<int64_t> class_ends;    ///< For each class, one more than its last file.
+  std::vector<int64_t> class_ends;    ///< For each class, one past the index of its last file.
   std::string paths;                  ///< Below the folder, CLASS/.../NAME, one after the other.
-  std::vector<uint64_t> path_begins;  ///< One per file, and paths.size().
-  int64_t num_ignored = 0;            ///< Files with other extensions, and files beside the classes.
+  std::vector<uint64_t> path_begins;  ///< Where each file's path begins in `paths`; at the end, paths.size().
+  int64_t num_ignored = 0;            ///< Files with other extensions, and files outside of class folders.
 
   int64_t size() const { return static_cast<int64_t>(path_begins.size()) - 1; }
   std::string_view path(int64_t file) const;
@@ -24,8 +24,8 @@ struct ClassFiles {
 
 /// Reads the folders below `root`, through symbolic links too, without a system call per file.
 /// Errors  as errno says, with the path; kNotFound: there are no classes; kInvalidArgument: a class has no image and
-///         `allow_empty` is false, an image has a format that is not supported (by extension, as torchvision knows
-///         them), or a link leads to a folder that contains it.
+///         `allow_empty` is false, a file's extension is an image format that torchvision reads and yoke does not, or a
+///         link leads to a folder that contains the link.
 ClassFiles scan_classes(const std::string& root, bool allow_empty);
 
 }  // namespace yoke::train::detail

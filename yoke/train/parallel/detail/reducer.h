@@ -29,8 +29,8 @@ class Reducer : public c10d::Reducer {
   void take_missing_for_unused();
   /// Waits for all all-reduces in flight, and throws what they throw.
   void wait();
-  /// Called after the first backward of a static graph: stores how often each gradient arrived. Otherwise the Reducer
-  /// also counts gradients of accumulated micro-batches, and waits for as many in every later step.
+  /// Called after the first backward of a static graph: stores how often each gradient arrived. Without this, the
+  /// Reducer would also count the gradients of accumulated micro-batches, and wait for as many in every later step.
   void learn_graph() { learned_ = numGradHooksTriggeredMap_; }
   /// Indices of the parameters that have not become ready since expect_backward.
   std::vector<size_t> missing() const;

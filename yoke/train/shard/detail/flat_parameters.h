@@ -32,8 +32,9 @@ struct Reduction {
 /// Ranks  construction, start_gather and start_reduce are collective.
 class FlatParameters {
  public:
-  /// Takes the values of the first rank. `replicas` are the ranks that have the same part in each replica, or null.
-  /// REQUIRES: `parameters` is not empty, has one dtype, and has the same names and shapes on all ranks.
+  /// Takes the values of the first rank. `replicas` is the group of the ranks that hold the same part, one rank of each
+  /// replica; null if there is only one replica. REQUIRES: `parameters` is not empty, has one dtype, and has the same
+  /// names and shapes on all ranks.
   FlatParameters(dist::Group& group, dist::Group* replicas, NamedTensors parameters,
                  std::optional<at::ScalarType> compute_dtype);
 

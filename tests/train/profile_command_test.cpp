@@ -1,0 +1,297 @@
+// `yoke profile` of programs that train: started by it, or running already; in C++ and in Python.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/command.h"
+
+namespace yoke::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class ProfileCommandTest : public testing::Test {
+ protected:
+  std::vector<std::string> words(std::vector<std::string> first, const std::vector<std::string>& program) const {
+    first.insert(first.begin(), {YOKE_COMMAND, "profile"});
+    first.insert(first.end(), program.begin(), program.end());
+    return first;
+  }
+
+  CommandOptions command(const std::vector<std::string>& argv) const {
+    return {.argv = argv, .environment = {{"TMPDIR", folder_.path()}}, .without = {"YOKE_PROFILE", "PYTHONPATH"}};
+  }
+
+  /// Runs `yoke profile OPTIONS -- PROGRAM`.
+  Result profile(const std::vector<std::string>& options, std::vector<std::string> program) const {
+    program.insert(program.begin(), "--");
+    return run(command(words(options, program)));
+  }
+
+  static std::vector<std::string> training(const std::string& name, const std::string& steps = "20") {
+    return {YOKE_PROFILED, name, "--steps", steps};
+  }
+  static std::vector<std::string> ranks(std::vector<std::string> program) {
+    program.insert(program.begin(), {YOKE_COMMAND, "run", "-n", "2", "--"});
+    return program;
+  }
+
+  json report_of(const std::vector<std::string>& program) const {
+    const auto result = profile({"--json", "--stop"}, program);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out, nullptr, false);
+  }
+
+  std::vector<std::string> left_over() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+      names.push_back(entry.path().filename());
+    }
+    return names;
+  }
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(ProfileCommandTest, NamesTheBottleneckThatAProgramWasGiven) {
+  for (const auto* bottleneck : {"data_loading", "small_operations", "optimizer"}) {
+    const auto report = report_of(training(bottleneck, "1000"));
+    EXPECT_EQ(report["bottleneck"], bottleneck) << report.dump(1);
+    EXPECT_EQ(report["ranks"][0]["steps"], 6);
+    EXPECT_EQ(report["ranks"][0]["trace"], "rank0.json");
+  }
+  if (sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+    EXPECT_EQ(report_of(training("threads", "1000"))["bottleneck"], "threads");
+  }
+  EXPECT_THAT(left_over(), IsEmpty());
+}
+
+TEST_F(ProfileCommandTest, ComparesTheRanksOfAJob) {
+  const auto skew = report_of(ranks(training("skew", "1000")));
+  EXPECT_EQ(skew["bottleneck"], "skew") << skew.dump(1);
+  EXPECT_EQ(skew["straggler"]["rank"], 1);
+  EXPECT_EQ(skew["ranks"].size(), 2u);
+  // On a busy machine ranks also wait for each other's processor.
+  const auto communication = report_of(ranks(training("communication", "1000")));
+  EXPECT_THAT(communication["bottleneck"].get<std::string>(), AnyOf("communication", "skew"));
+  const auto& causes = communication["causes"];
+  const auto found =
+      std::find_if(causes.begin(), causes.end(), [](auto& one) { return one["cause"] == "communication"; });
+  ASSERT_NE(found, causes.end());
+  EXPECT_GT((*found)["gain_ceiling_percent"], 20);
+}
+
+TEST_F(ProfileCommandTest, TheProgramGoesOnAndItsStatusAndOutputAreItsOwn) {
+  const auto text = profile({}, training("none", "40"));
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_EQ(text.out, "trained 40 steps\n") << "nothing but the program's output";
+  EXPECT_THAT(text.err, HasSubstr("yoke profile: "));
+  EXPECT_THAT(text.err, HasSubstr("rank0.json"));
+
+  const auto as_json = profile({"--json"}, training("none", "40"));
+  EXPECT_TRUE(json::accept(as_json.out)) << as_json.out;
+  EXPECT_THAT(as_json.err, HasSubstr("trained 40 steps"));
+
+  EXPECT_EQ(profile({}, {"./no-such-program"}).exit_code, 127);
+  EXPECT_EQ(profile({}, training("crash")).exit_code, 128 + SIGABRT);
+  EXPECT_EQ(profile({}, training("fail")).exit_code, 70);
+}
+
+TEST_F(ProfileCommandTest, SaysWhyThereIsNoReport) {
+  const auto early = profile({}, training("none", "9"));
+  EXPECT_EQ(early.exit_code, 69);
+  EXPECT_THAT(early.err, AllOf(HasSubstr("ended before the recording did"), HasSubstr("rank 0 has ended 9 of the 13")));
+  EXPECT_EQ(early.out, "trained 9 steps\n") << "it ends well within the window";
+  const auto none = profile({}, training("no_step"));
+  EXPECT_EQ(none.exit_code, 69);
+  EXPECT_THAT(none.err, HasSubstr("no step was seen"));
+  const auto own = profile({}, training("own_profiler"));
+  EXPECT_EQ(own.exit_code, 69);
+  EXPECT_THAT(own.err, HasSubstr("uses libtorch's profiler itself"));
+  EXPECT_THAT(own.out, HasSubstr("trained"));
+  EXPECT_THAT(left_over(), IsEmpty());
+}
+
+TEST_F(ProfileCommandTest, KeepsTracesInAFolderOfTheirOwn) {
+  const auto out = folder_.path("traces");
+  EXPECT_EQ(profile({"--out", out}, training("gan")).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(out + "/rank0.json"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out), std::filesystem::directory_iterator()), 1);
+  const auto trace = json::parse(slurp(out + "/rank0.json"));
+  const auto is_step = [](const json& event) { return event.value("name", "").starts_with("ProfilerStep#"); };
+  EXPECT_EQ(std::count_if(trace["traceEvents"].begin(), trace["traceEvents"].end(), is_step), 6)
+      << "two optimizers, one step each";
+  const auto again = profile({"--out", out}, training("none"));
+  EXPECT_EQ(again.exit_code, 69);
+  EXPECT_THAT(again.err, HasSubstr("has rank0.json already"));
+  EXPECT_EQ(again.out, "") << "the program did not start";
+  const auto read = run({.argv = {YOKE_COMMAND, "profile", "--trace", out, "--json"}});
+  EXPECT_EQ(json::parse(read.out)["ranks"][0]["steps"], 6);
+}
+
+TEST_F(ProfileCommandTest, LightRecordingsNameTheLoaderAndNothingThatTheyDoNotSee) {
+  const auto loading = profile({"--light", "--stop", "--json"}, training("data_loading", "1000"));
+  EXPECT_EQ(json::parse(loading.out)["bottleneck"], "data_loading");
+  const auto small = profile({"--light", "--stop", "--json"}, training("small_operations", "1000"));
+  const auto report = json::parse(small.out);
+  EXPECT_EQ(report["bottleneck"], "none");
+  EXPECT_THAT(report["notes"].dump(), HasSubstr("annotations only"));
+}
+
+TEST_F(ProfileCommandTest, ARestartedJobIsRecordedInItsNextAttempt) {
+  folder_.write("rank",
+                "#!/bin/sh\nif [ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then\n  exec " +
+                    std::string(YOKE_PROFILED) + " fail\nfi\nexec " + YOKE_PROFILED + " none --steps 20\n",
+                true);
+  const auto result =
+      profile({"--json"}, {YOKE_COMMAND, "run", "-n", "2", "--max-restarts", "1", "--", folder_.path("rank")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(json::parse(result.out)["ranks"].size(), 2u);
+}
+
+TEST_F(ProfileCommandTest, CtrlCEndsTheProgramAndLeavesNothing) {
+  Command running(command(words({"--wait", "0", "--"}, training("none", "1000000"))));
+  ASSERT_TRUE(running.wait_until([&] { return !left_over().empty() && !children_of(running.pid()).empty(); }));
+  const auto program = children_of(running.pid()).at(0);
+  running.signal(SIGINT);
+  EXPECT_EQ(running.wait().exit_code, 128 + SIGINT);
+  EXPECT_THAT(state_of(program), AnyOf('X', 'Z'));
+  EXPECT_THAT(left_over(), IsEmpty());
+}
+
+// Programs that run already.
+
+class RunningTest : public ProfileCommandTest {
+ protected:
+  /// Starts a training and waits until it answers.
+  Command& start(std::vector<std::string> argv) {
+    argv.insert(argv.end(), {"--step-ms", "5"});
+    auto& program = *programs_.emplace_back(std::make_unique<Command>(command(argv)));
+    return program;
+  }
+  Result ask(pid_t pid, std::vector<std::string> options = {}) const {
+    options.insert(options.begin(), {"--pid", std::to_string(pid)});
+    return run(command(words(options, {})));
+  }
+
+  std::vector<std::unique_ptr<Command>> programs_;
+};
+
+TEST_F(RunningTest, AnswersInTimeAndTrainsOn) {
+  auto& program = start(training("none", "100000"));
+  const auto first = ask(program.pid(), {"--json"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(json::parse(first.out)["ranks"][0]["steps"], 6);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(ask(program.pid(), {"--steps", "3"}).exit_code, 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  EXPECT_EQ(state_of(program.pid()) == 'X', false);
+  EXPECT_THAT(left_over(), IsEmpty());
+}
+
+TEST_F(RunningTest, OneClientAtATime) {
+  auto& program = start(training("none", "100000"));
+  ASSERT_EQ(ask(program.pid()).exit_code, 0);
+  Command first(command(words({"--pid", std::to_string(program.pid()), "--steps", "10000"}, {})));
+  ASSERT_TRUE(wait_until([&] { return !left_over().empty(); }));
+  usleep(1'000'000);  // many steps: the program has answered the first client before it sees a second one
+  const auto second = ask(program.pid());
+  EXPECT_EQ(second.exit_code, 69);
+  EXPECT_THAT(second.err, HasSubstr("another `yoke profile`"));
+  first.signal(SIGINT);
+  EXPECT_EQ(first.wait().exit_code, 128 + SIGINT);
+  EXPECT_EQ(ask(program.pid()).exit_code, 0) << "the program has noticed that the client is gone";
+  EXPECT_THAT(left_over(), IsEmpty());
+}
+
+TEST_F(RunningTest, AProgramThatExitsWhileItIsRecordedDoesNotCrash) {
+  auto& program = start(training("none", "100"));
+  const auto result = ask(program.pid(), {"--steps", "10000"});
+  EXPECT_EQ(result.exit_code, 69);
+  EXPECT_THAT(result.err, HasSubstr("ended before its trace was written"));
+  EXPECT_EQ(program.wait().exit_code, 0);
+}
+
+TEST_F(RunningTest, RefusesWhatItCannotAsk) {
+  EXPECT_EQ(ask(getpid()).exit_code, 69) << "this test is no program on yoke";
+  Command python(command({"python3", "-c", "import time; time.sleep(60)"}));
+  ASSERT_TRUE(wait_until([&] {
+    std::error_code error;
+    return std::filesystem::read_symlink("/proc/" + std::to_string(python.pid()) + "/exe", error)
+        .filename()
+        .native()
+        .starts_with("python");
+  }));
+  EXPECT_THAT(ask(python.pid()).err, HasSubstr("runs Python"));
+  const pid_t gone = [&] {
+    Command ended(command({"true"}));
+    const auto pid = ended.pid();
+    ended.wait();
+    return pid;
+  }();
+  EXPECT_EQ(ask(gone).exit_code, 66);
+
+  auto options = command(training("none", "100000"));
+  options.environment.emplace_back("YOKE_PROFILE", "off");
+  options.without = {};
+  Command off(options);
+  EXPECT_THAT(ask(off.pid()).err, HasSubstr("YOKE_PROFILE=off"));
+
+  auto& stopped = start(training("none", "100000"));
+  ASSERT_EQ(ask(stopped.pid()).exit_code, 0);
+  stopped.signal(SIGSTOP);
+  const auto late = ask(stopped.pid(), {"--timeout", "1"});
+  EXPECT_EQ(late.exit_code, 124);
+  EXPECT_THAT(late.err, HasSubstr("no step ended in 1 s"));
+  stopped.signal(SIGCONT);
+  EXPECT_EQ(ask(stopped.pid()).exit_code, 0);
+  EXPECT_THAT(left_over(), IsEmpty());
+}
+
+TEST_F(RunningTest, AJobIsRecordedInTheSameSteps) {
+  auto& job = start(ranks(training("none", "100000")));
+  const auto ask_job = [&] { return run(command(words({"--job", std::to_string(job.pid()), "--json"}, {}))); };
+  ASSERT_TRUE(wait_until([&] { return ask_job().exit_code == 0; }));
+  const auto report = json::parse(ask_job().out);
+  ASSERT_EQ(report["ranks"].size(), 2u);
+  EXPECT_THAT(report["notes"].dump(), Not(HasSubstr("No step is in the traces of all ranks")));
+  EXPECT_THAT(ask(job.pid()).err, HasSubstr("--job " + std::to_string(job.pid())));
+}
+
+// Python, where a torchrun is installed.
+
+class PythonTest : public ProfileCommandTest {
+ protected:
+  void SetUp() override {
+    const char* torchrun = getenv("YOKE_PEER_TORCHRUN");
+    if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN is not set";
+    python_ = std::filesystem::path(torchrun).replace_filename("python").native();
+  }
+
+  std::string python_;
+};
+
+TEST_F(PythonTest, IsRecordedWithoutAChangeAndKeepsItsSitecustomize) {
+  folder_.write("site/sitecustomize.py", "import os\nos.environ['MARK_OF_SITE'] = 'seen'\n");
+  auto options = command(words({"--json", "--"}, {python_, YOKE_PYTHON_PROGRAM, "data_loading", "14"}));
+  options.environment.emplace_back("PYTHONPATH", folder_.path("site"));
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(json::parse(result.out)["bottleneck"], "data_loading") << result.out;
+  EXPECT_THAT(result.err, HasSubstr("trained 14 steps seen"));
+}
+
+}  // namespace
+}  // namespace yoke::test

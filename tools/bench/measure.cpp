@@ -1,0 +1,110 @@
+#include "tools/bench/measure.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke::exercise {
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void check_memory(double num_bytes) {
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("MemAvailable:")) continue;
+    const auto words = words_of(line);
+    const auto free = static_cast<double>(words.size() < 2 ? 0 : parse_int(words[1]).value_or(0)) * 1024;
+    constexpr double kGiB = 1 << 30;
+    if (num_bytes < free) return;
+    throw Error(ErrorCode::kInvalidArgument,
+                "these sizes need {:.1f} GiB of memory, and {:.1f} GiB are free; give smaller --sizes",
+                num_bytes / kGiB, free / kGiB);
+  }
+}
+
+void wait_for(c10::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeDevice(device.has_index() ? device.index() : guard.getDevice().index());
+}
+
+void Progress::show(const std::string& text) {
+  const double now = now_seconds();
+  if (!is_shown_ || now < next_) return;
+  next_ = now + 0.1;
+  std::cout << name_ << ": " << text << std::endl;
+}
+
+double quantile(std::vector<double> sorted, double share) {
+  std::ranges::sort(sorted);
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const auto above = std::min(below + 1, sorted.size() - 1);
+  return std::lerp(sorted[below], sorted[above], place - static_cast<double>(below));
+}
+
+void add_times(Json& row, const std::string& name, const Times& times) {
+  row[name + "_ms"] = times.median() * 1e3;
+  row[name + "_p10_ms"] = quantile(times.seconds, 0.1) * 1e3;
+  row[name + "_p90_ms"] = quantile(times.seconds, 0.9) * 1e3;
+  row["num_rounds"] = times.seconds.size();
+}
+
+std::vector<double> ratios(const Times& one, const Times& other) {
+  std::vector<double> values;
+  for (size_t i = 0; i < one.seconds.size(); ++i) values.push_back(one.seconds[i] / other.seconds[i]);
+  return values;
+}
+
+void add_speedup(Json& row, const Times& before, const Times& after) {
+  const auto values = ratios(before, after);
+  row["speedup"] = quantile(values, 0.5);
+  row["speedup_p10"] = quantile(values, 0.1);
+  row["speedup_p90"] = quantile(values, 0.9);
+}
+
+std::vector<Times> measure(const std::vector<Case>& cases, const Rounds& rounds, Progress& progress) {
+  constexpr double kShortest = 1e-3;  // a repetition takes at least this long
+  constexpr double kWarmUp = 0.02;
+  constexpr int64_t kMost = 10'000;
+  std::vector<int64_t> counts;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    progress.show(fmt::format("{}, {} of {}", cases[i].name, i + 1, cases.size()));
+    cases[i].run(1);
+    // The shortest of several runs, because another program may have interrupted one of them.
+    double once = kWarmUp;
+    const double warm_start = now_seconds();
+    for (int run = 0; run < 5 && (run == 0 || now_seconds() - warm_start < kWarmUp); ++run) {
+      const double start = now_seconds();
+      cases[i].run(1);
+      once = std::min(once, std::max(1e-8, now_seconds() - start));
+    }
+    counts.push_back(std::clamp<int64_t>(static_cast<int64_t>(std::ceil(kShortest / once)), 1, kMost));
+  }
+  std::vector<Times> all(cases.size());
+  const double start = now_seconds();
+  for (int64_t round = 0; round < rounds.at_least || now_seconds() - start < rounds.seconds; ++round) {
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const auto number = (i + static_cast<size_t>(round)) % cases.size();
+      progress.show(fmt::format("{}, round {}, {:.0f} of {:.0f} s", cases[number].name, round + 1,
+                                now_seconds() - start, rounds.seconds));
+      const double begin = now_seconds();
+      cases[number].run(counts[number]);
+      all[number].seconds.push_back((now_seconds() - begin) / static_cast<double>(counts[number]));
+    }
+  }
+  return all;
+}
+
+}  // namespace yoke::exercise

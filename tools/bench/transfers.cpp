@@ -1,0 +1,210 @@
+// Bytes that move: copies and all-reduce.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tools/bench/measure.h"
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/device/devices.h"
+
+namespace yoke::exercise {
+namespace {
+
+constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
+
+double total_of(const std::vector<int64_t>& sizes) {
+  double total = 0;
+  for (const int64_t size : sizes) total += static_cast<double>(size);
+  return total;
+}
+
+struct Route {
+  c10::Device from, to;
+  bool is_pinned = false;
+};
+
+at::Tensor bytes_on(c10::Device device, int64_t num_bytes, bool is_pinned) {
+  auto options = at::TensorOptions().dtype(at::kByte);
+  if (!device.is_cpu()) return at::empty({num_bytes}, options.device(device));
+  return at::empty({num_bytes}, options.pinned_memory(is_pinned));
+}
+
+std::vector<Route> all_routes() {
+  const c10::Device cpu(c10::kCPU);
+  if (train::num_gpus() == 0) return {{cpu, cpu}};
+  std::vector<Route> routes;
+  for (const auto gpu : train::try_all_gpus()) {
+    for (const bool is_pinned : {true, false}) {
+      routes.push_back({cpu, gpu, is_pinned});
+      routes.push_back({gpu, cpu, is_pinned});
+    }
+    routes.push_back({gpu, gpu});
+  }
+  if (train::num_gpus() >= 2) routes.push_back({train::try_gpu(0), train::try_gpu(1)});
+  return routes;
+}
+
+std::string memory_name(const Route& route) {
+  if (!route.from.is_cpu() && !route.to.is_cpu()) return "device";
+  return route.is_pinned ? "pinned" : "pageable";
+}
+
+Json row_of(const Route& route, int64_t num_bytes) {
+  const bool is_in_memory = route.from.is_cpu() && route.to.is_cpu();
+  const auto name = [&](c10::Device device) {
+    return is_in_memory ? "memory" : device.is_cpu() ? "host" : device.str();
+  };
+  return {{"from", name(route.from)}, {"to", name(route.to)}, {"memory", memory_name(route)}, {"bytes", num_bytes}};
+}
+
+}  // namespace
+
+Json run_copies(const Task& task, Progress& progress) {
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> sizes = {4 * kKiB, 64 * kKiB, 512 * kKiB, 4 * kMiB, 32 * kMiB, 128 * kMiB};
+  if (task.is_quick) sizes = {4 * kKiB, 4 * kMiB};
+  if (!task.sizes.empty()) sizes = task.sizes;
+  check_memory(3.0 * static_cast<double>(all_routes().size()) * total_of(sizes));
+  std::vector<Case> cases;
+  Json results = Json::array();
+  for (const auto& route : all_routes()) {
+    for (const int64_t size : sizes) {
+      const auto from = bytes_on(route.from, size, route.is_pinned), to = bytes_on(route.to, size, route.is_pinned);
+      from.copy_(at::randint(256, {size}, at::TensorOptions().dtype(at::kByte)));
+      to.zero_();
+      to.copy_(from);
+      if (!at::equal(to.cpu(), from.cpu())) {
+        throw Error(ErrorCode::kInternal, "a copy from {} to {} has other bytes", route.from.str(), route.to.str());
+      }
+      const auto device = route.to.is_cpu() ? route.from : route.to;
+      auto row = row_of(route, size);
+      cases.push_back({fmt::format("{} to {}, {}", row["from"].get<std::string>(), row["to"].get<std::string>(),
+                                   format_bytes(size)),
+                       [from, to, device](int64_t count) {
+                         for (int64_t i = 0; i < count; ++i) to.copy_(from, /*non_blocking=*/true);
+                         wait_for(device);
+                       }});
+      results.push_back(std::move(row));
+    }
+  }
+  const auto times = measure(cases, {.seconds = task.seconds}, progress);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    add_times(results[i], "time", times[i]);
+    results[i]["gb_per_second"] = results[i]["bytes"].get<double>() / times[i].median() / 1e9;
+  }
+  Json object;
+  if (train::num_gpus() == 0) {
+    object["notes"] = {"no GPU here: copies between host and device, and pinned memory, were not measured"};
+  }
+  object["results"] = results;
+  return object;
+}
+
+namespace {
+
+/// The all-reduce of one size, on all ranks.
+class Reduction {
+ public:
+  Reduction(dist::World& world, int64_t num_bytes)
+      : world_(world), tensor_(at::zeros({num_bytes / 4}, at::TensorOptions(world.device()))) {}
+
+  /// Collective. Throws unless the sum over ranks of rank + 1 is right.
+  void check() {
+    tensor_.fill_(static_cast<double>(world_.rank() + 1));
+    world_.all_reduce(tensor_);
+    const double expected = static_cast<double>(world_.size() * (world_.size() + 1)) / 2;
+    if (!tensor_.eq(expected).all().item<bool>()) {
+      world_.fail(Error(ErrorCode::kInternal, "the all-reduce of {} numbers is wrong", tensor_.numel()));
+    }
+    tensor_.zero_();
+  }
+
+  /// Collective. The seconds of one all-reduce, of `count` in a row, on the slowest rank.
+  double seconds(int64_t count) {
+    world_.barrier();
+    const double start = now_seconds();
+    for (int64_t i = 0; i < count; ++i) world_.all_reduce(tensor_);
+    wait_for(world_.device());
+    return slowest((now_seconds() - start) / static_cast<double>(count));
+  }
+
+  int64_t num_bytes() const { return tensor_.numel() * 4; }
+
+ private:
+  double slowest(double seconds) {
+    const auto value = at::zeros({1}, at::TensorOptions(world_.device()).dtype(at::kDouble)).fill_(seconds);
+    world_.all_reduce(value, dist::ReduceOp::kMax);
+    return value.item<double>();
+  }
+
+  dist::World& world_;
+  at::Tensor tensor_;
+};
+
+std::vector<Times> measure_reductions(std::vector<Reduction>& reductions, const Task& task, Progress& progress) {
+  std::vector<int64_t> counts;
+  for (auto& one : reductions) {
+    progress.show(format_bytes(one.num_bytes()));
+    one.check();
+    one.seconds(1);
+    // All ranks have the same times, and so the same counts and the same number of rounds.
+    counts.push_back(std::clamp<int64_t>(static_cast<int64_t>(std::ceil(2e-3 / one.seconds(1))), 1, 1000));
+  }
+  std::vector<Times> all(reductions.size());
+  double spent = 0;
+  for (int64_t round = 0; round < 3 || spent < task.seconds; ++round) {
+    for (size_t i = 0; i < reductions.size(); ++i) {
+      const auto number = (i + static_cast<size_t>(round)) % reductions.size();
+      progress.show(fmt::format("{}, round {}, {:.0f} of {:.0f} s", format_bytes(reductions[number].num_bytes()),
+                                round + 1, spent, task.seconds));
+      all[number].seconds.push_back(reductions[number].seconds(counts[number]));
+      spent += all[number].seconds.back() * static_cast<double>(counts[number]);
+    }
+  }
+  for (auto& one : reductions) one.check();
+  return all;
+}
+
+}  // namespace
+
+Json run_all_reduce(const Task& task) {
+  const at::NoGradGuard no_grad;
+  dist::World world;
+  Progress progress(task.name, world.rank() == 0);
+  std::vector<int64_t> sizes = {kKiB, 16 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB};
+  if (task.is_quick) sizes = {kKiB, kMiB};
+  if (!task.sizes.empty()) sizes = task.sizes;
+  if (world.rank() == 0 && world.device().is_cpu())
+    check_memory(static_cast<double>(world.local_size()) * total_of(sizes));
+  std::vector<Reduction> reductions;
+  for (const int64_t size : sizes) reductions.emplace_back(world, std::max<int64_t>(4, size));
+  const auto times = measure_reductions(reductions, task, progress);
+  Json results = Json::array();
+  for (size_t i = 0; i < reductions.size(); ++i) {
+    Json row{{"bytes", reductions[i].num_bytes()}};
+    add_times(row, "time", times[i]);
+    const double rate = static_cast<double>(reductions[i].num_bytes()) / times[i].median() / 1e9;
+    const auto n = static_cast<double>(world.size());
+    row["algorithm_gb_per_second"] = rate;
+    row["bus_gb_per_second"] = rate * 2 * (n - 1) / n;  // as in nccl-tests, doc/PERFORMANCE.md
+    results.push_back(std::move(row));
+  }
+  Json object{{"device", world.device().str()},
+              {"backend", world.device().is_cpu() ? "gloo" : "nccl"},
+              {"num_ranks", world.size()},
+              {"results", results}};
+  const bool is_first = world.rank() == 0;
+  world.shutdown();
+  return is_first ? object : Json();
+}
+
+}  // namespace yoke::exercise

@@ -1,0 +1,36 @@
+// yoke/base/line_connection.h -- lines of text over a socket to another process, without waiting for that process.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "yoke/base/file.h"
+
+namespace yoke {
+
+class LineConnection {
+ public:
+  /// REQUIRES: `fd` is a connected stream socket, and the caller trusts its peer.
+  explicit LineConnection(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  /// Sends `line` and a line feed. If the peer does not take it now, the connection is closed.
+  void send(std::string_view line);
+
+  /// The next line that has arrived. Waits for at most `patience`. A peer that sends more than 64 KiB without a line
+  /// feed is disconnected.
+  std::optional<std::string> next(std::chrono::milliseconds patience = {});
+
+  bool is_closed() const { return !fd_; }  ///< By either side. Lines that arrived before are still returned.
+  void close() { fd_.reset(); }
+  int fd() const { return fd_.value(); }
+
+ private:
+  std::optional<std::string> take();
+
+  UniqueFd fd_;
+  std::string received_;
+};
+
+}  // namespace yoke

@@ -1,0 +1,83 @@
+#include "yoke/base/profile_protocol.h"
+
+#include <nlohmann/json.hpp>
+
+namespace yoke {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+/// Calls `read(json)`; nullopt if the line or a member is not as expected.
+template <class Read>
+auto parse_line(std::string_view line, Read read) -> std::optional<decltype(read(Json()))> {
+  try {
+    return read(Json::parse(line));
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string to_line(const ProfileHello& hello) {
+  return line_of({{"rank", hello.rank},
+                  {"world_size", hello.world_size},
+                  {"local_world_size", hello.local_world_size},
+                  {"pid", hello.pid},
+                  {"start_ticks", hello.start_ticks},
+                  {"attempt", hello.attempt},
+                  {"num_steps", hello.num_steps}});
+}
+
+std::string to_line(const ProfileRequest& request) {
+  const auto* detail = request.detail == ProfileDetail::kAnnotations ? "annotations" : "operations";
+  return line_of({{"folder", request.folder},
+                  {"first", request.first},
+                  {"warmup", request.warmup},
+                  {"active", request.active},
+                  {"detail", detail}});
+}
+
+std::string to_line(const ProfileNews& news) {
+  if (news.trace) return line_of({{"trace", *news.trace}});
+  if (news.failure) return line_of({{"failure", *news.failure}});
+  return line_of({{"num_steps", news.num_steps.value_or(0)}});
+}
+
+std::optional<ProfileHello> parse_hello(std::string_view line) {
+  auto hello = parse_line(line, [](const Json& json) {
+    return ProfileHello{.rank = json.at("rank"),
+                        .world_size = json.at("world_size"),
+                        .local_world_size = json.at("local_world_size"),
+                        .pid = json.at("pid"),
+                        .start_ticks = json.at("start_ticks"),
+                        .attempt = json.at("attempt"),
+                        .num_steps = json.at("num_steps")};
+  });
+  const bool is_sane = hello && hello->rank >= 0 && hello->rank < hello->world_size && hello->local_world_size > 0 &&
+                       hello->local_world_size <= hello->world_size;
+  return is_sane ? hello : std::nullopt;
+}
+
+std::optional<ProfileRequest> parse_request(std::string_view line) {
+  return parse_line(line, [](const Json& json) {
+    const bool is_light = json.at("detail").get<std::string>() == "annotations";
+    return ProfileRequest{.folder = json.at("folder"),
+                          .first = json.at("first"),
+                          .warmup = json.at("warmup"),
+                          .active = json.at("active"),
+                          .detail = is_light ? ProfileDetail::kAnnotations : ProfileDetail::kOperations};
+  });
+}
+
+std::optional<ProfileNews> parse_news(std::string_view line) {
+  return parse_line(line, [](const Json& json) {
+    if (json.contains("trace")) return ProfileNews{.trace = json["trace"].get<std::string>()};
+    if (json.contains("failure")) return ProfileNews{.failure = json["failure"].get<std::string>()};
+    return ProfileNews{.num_steps = json.at("num_steps").get<int64_t>()};
+  });
+}
+
+}  // namespace yoke

@@ -1,0 +1,111 @@
+#include "yoke/bench/detail/figures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "yoke/base/error.h"
+#include "yoke/bench/exercises.h"
+
+namespace yoke::bench {
+
+double number(const Json& row, const char* member) { return row.at(member).get<double>(); }
+
+std::string text(const Json& row, const char* member) { return row.at(member).get<std::string>(); }
+
+std::vector<Series> series_of(const Json& results, const std::vector<const char*>& members) {
+  std::vector<Series> all;
+  for (const auto& row : results) {
+    std::vector<std::string> names;
+    for (const auto* member : members) names.push_back(text(row, member));
+    auto found = std::ranges::find(all, names, &Series::names);
+    if (found == all.end()) found = all.insert(all.end(), {names, {}});
+    found->rows.push_back(row);
+  }
+  return all;
+}
+
+std::optional<size_t> lasting_from(const Rows& rows, const std::function<bool(const Json& row)>& condition) {
+  size_t first = rows.size();
+  while (first > 0 && condition(rows[first - 1])) --first;
+  return first == rows.size() ? std::nullopt : std::optional(first);
+}
+
+const Json& row_with_most(const Rows& rows, const char* member) {
+  return *std::ranges::max_element(rows, {}, [&](const Json& row) { return number(row, member); });
+}
+
+const Json& first_near_most(const Rows& rows, const char* member) {
+  const auto* row = &row_with_most(rows, member);
+  const double least = kNearly * number(*row, member);
+  while (row != &rows.front() && number(*(row - 1), member) >= least) --row;
+  return *row;
+}
+
+std::string shown(double value) {
+  if (!std::isfinite(value)) return "?";
+  const double size = std::fabs(value);
+  if (size == 0) return "0";
+  const int digits_before_point = static_cast<int>(std::floor(std::log10(size))) + 1;
+  return fmt::format("{:.{}f}", value, std::clamp(3 - digits_before_point, 0, 9));
+}
+
+std::string times(double factor) { return shown(factor) + " times"; }
+
+std::string duration(double milliseconds) {
+  if (milliseconds < 1) return shown(milliseconds * 1e3) + " us";
+  return milliseconds < 1000 ? shown(milliseconds) + " ms" : shown(milliseconds / 1e3) + " s";
+}
+
+std::string matrix(const Json& row) { return fmt::format("{0:.0f}x{0:.0f}", number(row, "size")); }
+
+Outcome outcome_of(const Json& row) {
+  const double speedup = number(row, "speedup");
+  if (speedup > 1 + kNoticed && number(row, "speedup_p10") > 1) return Outcome::kFaster;
+  if (speedup < 1 - kNoticed && number(row, "speedup_p90") < 1) return Outcome::kSlower;
+  return Outcome::kEqual;
+}
+
+bool overlap(const Json& one, const Json& other, const std::string& name) {
+  const auto low = name + "_p10_ms", high = name + "_p90_ms";
+  return number(one, low.c_str()) <= number(other, high.c_str()) &&
+         number(other, low.c_str()) <= number(one, high.c_str());
+}
+
+std::vector<std::string> spread_cells(const Json& row, const std::string& name) {
+  return {duration(number(row, (name + "_ms").c_str())), duration(number(row, (name + "_p10_ms").c_str())),
+          duration(number(row, (name + "_p90_ms").c_str()))};
+}
+
+view::ChartLine line_of(const std::string& name, const Rows& rows, const char* x, const char* y) {
+  view::ChartLine line{.name = name, .points = {}};
+  for (const auto& row : rows) line.points.push_back({number(row, x), number(row, y)});
+  std::ranges::stable_sort(line.points, {}, &view::ChartPoint::x);
+  return line;
+}
+
+Report report(const Json& measured) {
+  using Function = Report (*)(const Json&);
+  constexpr std::array<std::pair<std::string_view, Function>, 8> kReports = {{{"matmul", report_matmul},
+                                                                              {"sync", report_sync},
+                                                                              {"two-devices", report_two_devices},
+                                                                              {"copies", report_copies},
+                                                                              {"all-reduce", report_all_reduce},
+                                                                              {"batch", report_batch},
+                                                                              {"precision", report_precision},
+                                                                              {"loader", report_loader}}};
+  try {
+    const auto name = text(measured, "name");
+    const auto* found =
+        std::ranges::find(kReports, std::string_view(name), &std::pair<std::string_view, Function>::first);
+    if (found == kReports.end()) throw Error(ErrorCode::kDataLoss, "there is no exercise '{}'", name);
+    if (measured.at("results").empty()) throw Error(ErrorCode::kDataLoss, "the figures of {} have no results", name);
+    return found->second(measured);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::kDataLoss, "the figures are not those of yoke-bench: {}", error.what());
+  }
+}
+
+}  // namespace yoke::bench

@@ -1,0 +1,131 @@
+#include "yoke/cli/frame/measured_program.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "yoke/base/error.h"
+#include "yoke/base/process.h"
+#include "yoke/launch/process/descendants.h"
+
+namespace yoke::cli {
+namespace {
+
+constexpr size_t kKeptBytes = 64 << 10;
+constexpr std::chrono::seconds kPatience{10};  // for processes that the kernel does not end at once
+
+/// While this object exists, no signal is delivered.
+class BlockedSignalsScope {
+ public:
+  BlockedSignalsScope() {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before_);
+  }
+  BlockedSignalsScope(const BlockedSignalsScope&) = delete;
+  BlockedSignalsScope& operator=(const BlockedSignalsScope&) = delete;
+  ~BlockedSignalsScope() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+  /// Runs in the child before exec. A signal that arrives there must not become a message of SignalMessages to us.
+  void end_in_child() const {
+    for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) {
+      struct sigaction action = {};
+      sigaction(signal, nullptr, &action);
+      if (action.sa_handler != SIG_IGN) std::signal(signal, SIG_DFL);
+    }
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+MeasuredProgram::MeasuredProgram(const MeasuredProgramOptions& options) : shows_output_(options.shows_output) {
+  launch::become_subreaper();
+  auto pipe = make_pipe();
+  fcntl(pipe.read_end.value(), F_SETFL, O_NONBLOCK);
+  const BlockedSignalsScope blocked;
+  pid_ = spawn({.argv = options.argv,
+                .environment = options.environment,
+                .in = kNullStream,
+                .out = pipe.write_end.value(),
+                .err = pipe.write_end.value(),
+                .new_session = true,
+                .death_signal = SIGKILL,
+                .before_exec = [&] { blocked.end_in_child(); }});
+  if (pid_ < 0) throw system_error(errno, "starting a process for " + options.argv[0]);
+  output_fd_ = std::move(pipe.read_end);
+}
+
+MeasuredProgram::~MeasuredProgram() { kill_all(); }
+
+void MeasuredProgram::wait(SignalMessages& messages, std::chrono::milliseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (!status_ && !interruption_) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+    if (left <= 0) return;
+    std::array<pollfd, 2> fds = {pollfd{messages.fd(), POLLIN, 0}, {output_fd_.value(), POLLIN, 0}};
+    poll(fds.data(), output_fd_ ? 2 : 1, static_cast<int>(left));
+    take_output();
+    while (const auto message = messages.next()) {
+      const auto number = message->signal;
+      if (number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT) interruption_ = number;
+    }
+    reap();
+  }
+}
+
+bool MeasuredProgram::end(SignalMessages& messages, std::chrono::milliseconds grace) {
+  const auto before = interruption_;
+  interruption_.reset();
+  if (!status_) {
+    if (kill(-pid_, SIGTERM) != 0) kill(pid_, SIGTERM);  // it has no session yet right after its start
+    wait(messages, grace);
+  }
+  const bool has_ended = status_.has_value();
+  if (!interruption_) interruption_ = before;
+  kill_all();
+  return has_ended;
+}
+
+void MeasuredProgram::take_output() {
+  if (!output_fd_) return;
+  char buffer[1 << 16];
+  // Not until the pipe is empty: a program that prints without end must not keep this one from anything else.
+  for (int part = 0; part < 16; ++part) {
+    const auto count = read(output_fd_.value(), buffer, sizeof buffer);
+    if (count < 0) return;
+    if (count == 0) return output_fd_.reset();
+    output_.append(buffer, static_cast<size_t>(count));
+    if (output_.size() > 2 * kKeptBytes) output_.erase(0, output_.size() - kKeptBytes);
+    if (!shows_output_) continue;
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, buffer, static_cast<size_t>(count));
+  }
+}
+
+void MeasuredProgram::reap() {
+  int status = 0;
+  for (pid_t child = 0; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (child == pid_) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  if (status_) take_output();
+}
+
+void MeasuredProgram::kill_all() {
+  sigset_t child_ended, before;
+  sigemptyset(&child_ended);
+  sigaddset(&child_ended, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &child_ended, &before);
+  launch::end_descendants({}, kPatience);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace yoke::cli

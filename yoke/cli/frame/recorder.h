@@ -1,0 +1,75 @@
+// yoke/cli/frame/recorder.h -- talks with the programs that record traces for `yoke profile`.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/file.h"
+#include "yoke/base/line_connection.h"
+#include "yoke/profile/recording.h"
+
+namespace yoke::cli {
+
+/// A new folder of this user alone, which the destructor removes with all that is in it.
+class RecordingFolder {
+ public:
+  /// Errors  as errno says: it cannot be made in `parent`.
+  explicit RecordingFolder(const std::filesystem::path& parent);
+  RecordingFolder(const RecordingFolder&) = delete;
+  RecordingFolder& operator=(const RecordingFolder&) = delete;
+  ~RecordingFolder();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// A process that runs, as /proc shows it before it is asked.
+struct AskedProgram {
+  int64_t pid = 0;
+  int64_t start_ticks = 0;
+};
+
+class Recorder {
+ public:
+  explicit Recorder(const profile::RecordingOptions& options) : recording_(options) {}
+
+  /// Listens for programs that start. Returns the value of YOKE_PROFILE for them. Errors  as errno says.
+  std::string listen();
+  /// Asks a program that runs. REQUIRES: `connection` leads to `program`, as the kernel says.
+  void ask(LineConnection connection, const AskedProgram& program);
+
+  /// Adds the descriptors to wait for.
+  void add_to(std::vector<pollfd>& polls) const;
+  /// Reads and answers what has arrived. Does not wait.
+  void handle();
+
+  const profile::Recording& recording() const { return recording_; }
+  std::chrono::steady_clock::time_point last_news() const { return last_news_; }
+
+ private:
+  struct Program {
+    LineConnection connection;
+    std::optional<AskedProgram> asked;
+    bool has_said_hello = false;
+  };
+
+  void accept_some();
+  void read(int64_t number, Program& program);
+  void on_hello(int64_t number, Program& program, const ProfileHello& hello);
+
+  profile::Recording recording_;
+  UniqueFd listener_;
+  std::map<int64_t, Program> programs_;  ///< By number.
+  int64_t num_programs_ = 0;
+  std::chrono::steady_clock::time_point last_news_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace yoke::cli

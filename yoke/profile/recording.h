@@ -1,0 +1,68 @@
+// yoke/profile/recording.h -- decides which ranks record which steps, and when all of them have. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/profile_protocol.h"
+
+namespace yoke::profile {
+
+struct RecordingOptions {
+  std::string folder;  ///< The folder to which ranks write.
+  int64_t wait = 5, warmup = 2, active = 6;
+  ProfileDetail detail = ProfileDetail::kOperations;
+  /// The number of programs that are asked. They are given the same steps once all have said hello. 0: a program is
+  /// starting, and its first rank says how many ranks there are.
+  size_t num_asked = 0;
+};
+
+/// The ranks that record, each by the number of its connection.
+class Recording {
+ public:
+  explicit Recording(const RecordingOptions& options) : options_(options) {}
+
+  /// What to send or to do after a hello.
+  struct Answer {
+    int64_t connection = 0;
+    std::optional<ProfileRequest> request;  ///< nullopt: close the connection.
+  };
+
+  /// A rank whose job was restarted takes the place of all ranks of earlier attempts, and a rank whose program ended
+  /// without a trace is replaced by the next one of this number. Any other rank that is there already is refused.
+  std::vector<Answer> on_hello(int64_t connection, const ProfileHello& hello);
+  void on_news(int64_t connection, const ProfileNews& news);
+  void on_closed(int64_t connection);
+  void fail(const std::string& reason);
+
+  bool has_rank() const { return !ranks_.empty(); }
+  /// Whether all ranks have written their traces.
+  bool is_complete() const;
+  /// The traces that have been written, in the order of ranks.
+  std::vector<std::string> traces() const;
+  /// Why there will be no report: the first rank that failed, and its reason. If programs were asked (num_asked), also
+  /// a rank that ended without a trace.
+  const std::optional<std::string>& failure() const { return failure_; }
+  /// What has happened until now, as part of a sentence: "rank 1 has ended 7 of 13 steps".
+  std::string progress() const;
+
+ private:
+  struct Rank {
+    ProfileHello hello;
+    bool is_closed = false;
+    std::optional<ProfileRequest> request;
+    std::optional<std::string> trace;
+  };
+
+  ProfileRequest request_after(int64_t num_steps) const;
+  std::vector<Answer> answer_all();
+
+  const RecordingOptions options_;
+  std::map<int64_t, Rank> ranks_;  ///< By connection.
+  std::optional<std::string> failure_;
+};
+
+}  // namespace yoke::profile

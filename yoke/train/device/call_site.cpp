@@ -1,0 +1,118 @@
+#include "yoke/train/device/detail/call_site.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <fmt/format.h>
+#include <torch/csrc/profiler/unwind/unwind.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "yoke/base/text.h"
+
+namespace yoke::train {
+namespace {
+
+/// The qualified name in a demangled function, without the return type, which templates have in front.
+std::string_view without_return_type(std::string_view demangled) {
+  constexpr std::string_view kOperator = "operator";
+  constexpr std::string_view kUnnamed = "(anonymous namespace)";
+  int64_t depth = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < demangled.size(); ++i) {
+    const auto rest = demangled.substr(i);
+    if (rest.starts_with(kUnnamed)) {
+      i += kUnnamed.size() - 1;
+    } else if (rest.starts_with(kOperator)) {
+      break;  // what follows, "<<" or "()", is neither a bracket nor a list of parameters
+    } else if (rest[0] == '<' || rest[0] == '{' || rest[0] == '[') {
+      ++depth;
+    } else if (rest[0] == '>' || rest[0] == '}' || rest[0] == ']') {
+      --depth;
+    } else if (depth == 0 && rest[0] == ' ') {
+      begin = i + 1;
+    } else if (depth == 0 && rest[0] == '(') {
+      break;
+    }
+  }
+  return demangled.substr(begin);
+}
+
+struct Frame {
+  bool is_in_library_file = true;
+  std::optional<CallSite> user;  ///< Nullopt: it belongs to a library.
+};
+
+Frame look_up(void* address) {
+  Dl_info object = {};
+  if (dladdr(address, &object) == 0 || object.dli_fname == nullptr) return {};
+  const std::string path = object.dli_fname;
+  if (is_library_file(path)) return {};
+  CallSite site;
+  try {
+    const auto frames = torch::unwind::symbolize({address}, torch::unwind::Mode::fast);
+    if (!frames.empty() && frames[0].funcname != "??") {
+      if (is_library_function(frames[0].funcname)) return {false, std::nullopt};
+      site.function = frames[0].funcname;
+      // Without a line, libtorch gives the object's path, and the offset of the address in it.
+      if (base_name(frames[0].filename) != base_name(path)) {
+        site.file = frames[0].filename;
+        site.line = static_cast<int64_t>(frames[0].lineno);
+      }
+    }
+  } catch (const std::exception&) {  // a damaged program, or a processor that libtorch does not know
+  }
+  if (site.function.empty()) {
+    const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(object.dli_fbase);
+    site.function = fmt::format("{}+{:#x}", base_name(path), offset);
+  }
+  return {false, std::move(site)};
+}
+
+}  // namespace
+
+bool is_library_function(std::string_view demangled) {
+  constexpr std::array<std::string_view, 10> kSpaces = {
+      "at::",        "c10::",         "caffe2::",     "torch::",       "std::",
+      "__gnu_cxx::", "yoke::train::", "yoke::dist::", "yoke::Error::", "nlohmann::"};
+  const auto name = without_return_type(demangled);
+  if (name == "_start" || name.starts_with("non-virtual thunk to ")) return true;
+  return std::any_of(kSpaces.begin(), kSpaces.end(), [&](auto space) { return name.starts_with(space); });
+}
+
+bool is_library_file(std::string_view path) {
+  constexpr std::array kNames = {"libtorch.", "libtorch_cpu.", "libtorch_cuda", "libtorch_hip", "libtorch_python.",
+                                 "libc10.",   "libc10_",       "libyoke_",      "libstdc++.",   "libc++",
+                                 "libc.so",   "libm.so",       "libpthread.",   "libgcc_s.",    "libgomp",
+                                 "libomp.",   "ld-linux",      "linux-vdso."};
+  const auto name = base_name(path);
+  return std::any_of(kNames.begin(), kNames.end(), [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+CallSite user_call() {
+  static std::mutex mutex;
+  static auto& known = *new std::unordered_map<void*, Frame>();  // threads may outlive main
+  constexpr int kMaxFrames = 256;
+  std::array<void*, kMaxFrames> frames;
+  const int count = backtrace(frames.data(), kMaxFrames);
+  bool is_below_libtorch = false;
+  const std::lock_guard lock(mutex);
+  for (int i = 0; i < count; ++i) {
+    // A return address is that of the next instruction, which may be another line's.
+    void* const call = static_cast<char*>(frames[static_cast<size_t>(i)]) - 1;
+    auto found = known.find(call);
+    if (found == known.end()) found = known.emplace(call, look_up(call)).first;
+    // The first frames are this function and its callers in yoke, which libtorch called. Without symbols they could not
+    // be told from the program, of which yoke's library is a part.
+    is_below_libtorch = is_below_libtorch || found->second.is_in_library_file;
+    if (is_below_libtorch && found->second.user) return *found->second.user;
+  }
+  return {};
+}
+
+}  // namespace yoke::train

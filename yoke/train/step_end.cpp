@@ -1,0 +1,60 @@
+#include "yoke/train/step_end.h"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/rank_env.h"
+#include "yoke/train/detail/step_counter.h"
+#include "yoke/train/watch/detail/profile_agent.h"
+#include "yoke/train/watch/detail/step_times.h"
+
+namespace yoke::train {
+namespace {
+
+struct Observers {
+  std::mutex mutex;
+  detail::StepCounter counter;
+  std::vector<std::unique_ptr<StepObserver>> list;
+};
+
+Observers& observers() {
+  static Observers all;
+  return all;
+}
+
+void add_observers_of_environment() {
+  const auto environment = Environment::of_process();
+  if (const auto folder = environment.find("YOKE_STEP_TIMES")) {
+    RankEnv rank;
+    try {
+      rank = read_rank_env(environment);
+    } catch (const Error&) {  // whatever needs the ranks reports it
+    }
+    add_step_observer(std::make_unique<detail::StepTimes>(*folder, rank));
+  }
+  if (auto agent = detail::make_profile_agent()) add_step_observer(std::move(agent));
+}
+
+}  // namespace
+
+void add_step_observer(std::unique_ptr<StepObserver> observer) {
+  auto& all = observers();
+  const std::lock_guard lock(all.mutex);
+  all.list.push_back(std::move(observer));
+}
+
+void end_step(const void* optimizer) {
+  static std::once_flag is_read;
+  std::call_once(is_read, add_observers_of_environment);
+  auto& all = observers();
+  const std::lock_guard lock(all.mutex);
+  if (all.list.empty()) return;
+  const auto step = all.counter.end_of(optimizer);
+  if (!step) return;
+  for (const auto& observer : all.list) observer->end_step(*step);
+}
+
+}  // namespace yoke::train

@@ -1,0 +1,47 @@
+// yoke/train/watch/detail/step_times.h -- writes when the steps of this rank ended, for `yoke tune`, which reads them
+// while the program runs.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "yoke/base/file.h"
+#include "yoke/base/rank_env.h"
+#include "yoke/train/step_end.h"
+
+namespace yoke::train::detail {
+
+/// Appends to FOLDER/rank-RANK.PID.jsonl, which tools/python/yoke_step_times.py writes for Python programs:
+///
+///   {"rank":0,"world_size":2,"local_world_size":2,"pid":4121}
+///   {"step":0,"seconds":81.250000000,"resident_peak_bytes":...,"address_space_peak_bytes":...}
+///
+/// The first line comes with the first step. Each of the first steps has a line; later there is at most one line in
+/// 0.1 s, which says that step number `step` ended at that time of CLOCK_MONOTONIC. So the mean between two lines is
+/// exact, and a program of fast steps writes little. On a GPU the line waits until the device is idle, and has
+/// "device_peak_bytes" (what the allocator had in use) and "device_limit_bytes" (what is left by other users of it).
+///
+/// If the file cannot be written, one warning on standard error says why, and the program continues unobserved.
+class StepTimes : public StepObserver {
+ public:
+  StepTimes(std::string folder, const RankEnv& rank);
+  ~StepTimes() override;  ///< Writes the last step.
+
+  void end_step(int64_t step) override;
+
+ private:
+  void open_file();
+  void write_line(int64_t step, int64_t time_ns);
+
+  std::string folder_;
+  RankEnv rank_;
+  pid_t pid_;  ///< A forked child must not write into the file of its parent.
+  UniqueFd fd_;
+  bool is_broken_ = false;
+  int64_t next_line_ns_ = 0;
+  int64_t last_step_ = -1, last_ns_ = 0, last_written_ = -1;
+};
+
+}  // namespace yoke::train::detail

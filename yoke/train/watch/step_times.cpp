@@ -1,0 +1,130 @@
+#include "yoke/train/watch/detail/step_times.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <span>
+
+#include "yoke/base/error.h"
+#include "yoke/dist/plug.h"
+#include "yoke/train/warn.h"
+
+namespace yoke::train::detail {
+namespace {
+
+constexpr int64_t kFirstSteps = 20;  // each of them has a line
+constexpr int64_t kPeriodNs = 100'000'000;
+
+int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+/// "VmHWM:   1024 kB" in the text of /proc/self/status, in bytes; 0 if it is not there.
+int64_t status_bytes(const char* status, const char* name) {
+  const char* const line = std::strstr(status, name);
+  return line == nullptr ? 0 : std::atoll(line + std::strlen(name)) * 1024;
+}
+
+/// Not getrusage(), whose peak counts the program that this process was before exec.
+void add_host_memory(std::string& line) {
+  char status[4096];
+  const UniqueFd fd(open("/proc/self/status", O_RDONLY | O_CLOEXEC));
+  const ssize_t count = fd ? read(fd.value(), status, sizeof status - 1) : -1;
+  if (count <= 0) return;
+  status[count] = '\0';
+  fmt::format_to(std::back_inserter(line), R"(,"resident_peak_bytes":{},"address_space_peak_bytes":{})",
+                 status_bytes(status, "VmHWM:"), status_bytes(status, "VmPeak:"));
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    fmt::format_to(std::back_inserter(line), R"(,"address_space_limit_bytes":{})", limit.rlim_cur);
+  }
+}
+
+/// The allocator of the device that this process trains on; null if it has allocated nothing there.
+c10::DeviceAllocator* device_allocator() {
+  const auto* const plug = dist::loaded_plug();
+  if (plug == nullptr) return nullptr;
+  auto* const allocator = c10::getDeviceAllocator(plug->device_type);
+  return allocator != nullptr && allocator->initialized() ? allocator : nullptr;
+}
+
+/// Waits for the device, because steps end on the host before they end there.
+void synchronize() {
+  if (device_allocator() == nullptr) return;
+  const c10::impl::VirtualGuardImpl guard(dist::loaded_plug()->device_type);
+  guard.synchronizeDevice(guard.getDevice().index());
+}
+
+void add_device_memory(std::string& line) {
+  auto* const allocator = device_allocator();
+  if (allocator == nullptr) return;
+  const auto device = c10::impl::VirtualGuardImpl(dist::loaded_plug()->device_type).getDevice().index();
+  const auto stats = allocator->getDeviceStats(device);
+  const auto [free, total] = allocator->getMemoryInfo(device);
+  fmt::format_to(std::back_inserter(line), R"(,"device_peak_bytes":{},"device_limit_bytes":{})",
+                 stats.allocated_bytes[0].peak, static_cast<int64_t>(free) + stats.reserved_bytes[0].current);
+}
+
+}  // namespace
+
+StepTimes::StepTimes(std::string folder, const RankEnv& rank)
+    : folder_(std::move(folder)), rank_(rank), pid_(getpid()) {}
+
+StepTimes::~StepTimes() {
+  // Not at exit of a forked child, and without the device, whose libraries may have ended.
+  if (getpid() != pid_ || last_step_ == last_written_ || !fd_ || is_broken_) return;
+  const auto line = fmt::format("{{\"step\":{},\"seconds\":{}.{:09}}}\n", last_step_, last_ns_ / 1'000'000'000,
+                                last_ns_ % 1'000'000'000);
+  [[maybe_unused]] const auto count = write(fd_.value(), line.data(), line.size());
+}
+
+void StepTimes::end_step(int64_t step) {
+  last_step_ = step;
+  last_ns_ = now_ns();
+  if ((last_ns_ < next_line_ns_ && step >= kFirstSteps) || is_broken_) return;
+  try {
+    synchronize();
+    last_ns_ = now_ns();
+    if (getpid() != pid_) {
+      pid_ = getpid();
+      fd_.reset();
+    }
+    if (!fd_) open_file();
+    write_line(step, last_ns_);
+    last_written_ = step;
+  } catch (const std::exception& error) {
+    is_broken_ = true;
+    warn_on_stderr(fmt::format("step times are not written: {}", error.what()));
+  }
+  next_line_ns_ = last_ns_ + kPeriodNs;
+}
+
+void StepTimes::open_file() {
+  const auto path = fmt::format("{}/rank-{}.{}.jsonl", folder_, rank_.rank, pid_);
+  fd_ = UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd_) throw system_error(errno, path);
+  const auto line = fmt::format("{{\"rank\":{},\"world_size\":{},\"local_world_size\":{},\"pid\":{}}}\n", rank_.rank,
+                                rank_.world_size, rank_.local_world_size, pid_);
+  write_all(fd_.value(), std::as_bytes(std::span(line)), path);
+}
+
+void StepTimes::write_line(int64_t step, int64_t time_ns) {
+  auto line = fmt::format(R"({{"step":{},"seconds":{}.{:09})", step, time_ns / 1'000'000'000, time_ns % 1'000'000'000);
+  add_host_memory(line);
+  add_device_memory(line);
+  line += "}\n";
+  write_all(fd_.value(), std::as_bytes(std::span(line)), folder_);
+}
+
+}  // namespace yoke::train::detail

@@ -1,0 +1,53 @@
+// yoke/tune/program.h -- how a program gets its batch size, and what its end says. Pure, except for the host's memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/tune/measurement.h"
+
+namespace yoke::tune {
+
+/// How the batch size reaches the program. A word of its command line that contains "{}" has it in any case.
+struct Handover {
+  std::string variable;  ///< Of the environment; empty: none.
+  std::string option;    ///< "--batch-size"; empty: none.
+};
+
+/// The command line with the batch size: in place of each "{}"; as the value of the option, whose value is replaced if
+/// the option is there, or else added at the end.
+std::vector<std::string> with_batch(std::vector<std::string> argv, const Handover& handover, int64_t batch);
+
+/// Whether a word contains "{}".
+bool has_placeholder(const std::vector<std::string>& argv);
+
+struct Ending {
+  int status = 0;      ///< 128 plus the signal's number if a signal ended it.
+  std::string output;  ///< The last part of what it printed.
+};
+
+/// Whether memory has run out: by the words of torch's, Python's and C++'s errors, or because the program was killed by
+/// SIGKILL, as the kernel does when memory is out. REQUIRES: nobody else, such as `yoke tune` itself, killed it.
+bool is_out_of_memory(const Ending& ending);
+
+/// "the program ended with status 3", "SIGSEGV ended the program".
+std::string describe(const Ending& ending);
+
+/// The last `num_lines` lines, each printable and indented.
+std::string last_lines(std::string_view output, int64_t num_lines);
+
+/// What programs that start now can use: the free memory of this host, and no more than the cgroups of this process
+/// leave. 0: unknown.
+int64_t available_host_bytes();
+
+/// "MemAvailable:  1024 kB" of /proc/meminfo, in bytes; 0 if it is not there. Pure.
+int64_t available_bytes_of_meminfo(std::string_view meminfo);
+
+/// What the cgroup with these files leaves: its limit less its use, where file pages that can be dropped do not count.
+/// nullopt: it has no limit. `stat` has inactive_file or total_inactive_file. Pure.
+std::optional<int64_t> available_bytes_of_cgroup(std::string_view limit, std::string_view usage, std::string_view stat);
+
+}  // namespace yoke::tune
