@@ -1,12 +1,14 @@
 // `yoke bench`: every exercise briefly, what its JSON promises, and what a user meets.
 #include "yoke/bench/exercises.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
@@ -155,7 +157,29 @@ TEST(Bench, LoaderComparesWithCachedBatches) {
   for (const auto& row : figures["results"]) {
     EXPECT_LT(row["loader_cost_percent"], 100);
     EXPECT_GT(row["samples_per_second"], 0);
+    EXPECT_LT(row["memory_bytes"], 64 << 20);
   }
+}
+
+TEST(Bench, LoaderReadsTarShards) {
+  const TemporaryFolder folder;
+  const auto data = folder.path("data");
+  fs::create_directories(data);
+  const fs::path images(YOKE_REFERENCE_IMAGES);
+  for (int shard = 0; shard < 2; ++shard) {
+    std::vector<std::string> words = {"tar", "-cf", fmt::format("{}/{:03}.tar", data, shard), "-C", data};
+    for (int sample = 0; sample < 4; ++sample) {
+      const auto name = fmt::format("{}{}", shard, sample);
+      fs::copy_file(images / "422.jpg", data + "/" + name + ".jpg");
+      std::ofstream(data + "/" + name + ".cls") << sample % 2 << '\n';
+      words.insert(words.end(), {name + ".jpg", name + ".cls"});
+    }
+    ASSERT_EQ(run({.argv = words}).exit_code, 0);
+    for (size_t i = 5; i < words.size(); ++i) fs::remove(data + "/" + words[i]);
+  }
+  const auto figures = figures_of({"loader", "--data", data, "--workers", "0", "--batch-size", "4", "--model", "mlp"});
+  expect_contract(figures, "loader");
+  EXPECT_EQ(figures["num_samples"], 8);
 }
 
 TEST(Bench, ListsItsExercises) {
@@ -221,6 +245,8 @@ TEST(Bench, RefusesBeforeItMeasures) {
       {{"matmul", "--dtype", "float23"}, 64, "--dtype float23: give one or more of float32,"},
       {{"matmul", "--svg", "/no/such/folder/a.svg"}, 66, "writing /no/such/folder/a.svg"},
       {{"matmul", "--svg", folder.path("notes.txt")}, 69, "exists and is not an SVG file"},
+      {{"matmul", "--svg", folder.path("empty")}, 64, "is a folder; name a file in it"},
+      {{"matmul", "--quick", "--time", "5"}, 64, "--quick"},
       {{"matmul", "--svg", "a", "--png", "a"}, 64, "--svg and --png name one file"},
       {{"loader", "--workers", "x"}, 64, "--workers x: give 0 to 1024"},
       {{"loader", "--model", "mlp,cnn", "--quick"}, 64, "one network"},

@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/device/amdgpu/detail/card.h"
 #include "yoke/device/amdgpu/detail/kfd.h"
 #include "yoke/device/cpu/count.h"
 #include "yoke/device/cpu/detail/files.h"
-#include "yoke/device/sysfs.h"
 
 namespace {
 
@@ -35,14 +35,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check(num_bytes + static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) == size,
         "lines are the whole text");
 
-  for (const auto& [name, value] : parse_properties(text)) {
+  for (const auto& [name, value] : yoke::parse_properties(text)) {
     check(!name.empty() && name.find_first_of(": \t\n") == name.npos, "names of properties are words");
     static_cast<void>(amdgpu::gfx_target(value));
-    const auto share = percent(value, 100);
+    const auto share = yoke::percent(value, 100);
     check(share && *share >= 0 && *share <= 100, "a percentage is one");
   }
-  if (const auto number = parse_number(text)) {
-    check(parse_number(std::to_string(*number)) == number, "a number means the same when written anew");
+  if (const auto number = yoke::parse_number(text)) {
+    check(yoke::parse_number(std::to_string(*number)) == number, "a number means the same when written anew");
   }
 
   auto cpus = parse_cpu_list(text);

@@ -112,14 +112,20 @@ TEST_F(ProfileCommandTest, TheProgramGoesOnAndItsStatusAndOutputAreItsOwn) {
 TEST_F(ProfileCommandTest, SaysWhyThereIsNoReport) {
   const auto early = profile({}, training("none", "9"));
   EXPECT_EQ(early.exit_code, 69);
-  EXPECT_THAT(early.err, AllOf(HasSubstr("ended before the recording did"), HasSubstr("rank 0 has ended 9 of the 13")));
+  EXPECT_THAT(early.err, AllOf(HasSubstr("the program ended before the recording was complete"),
+                               HasSubstr("rank 0 has ended 9 of the 13")));
   EXPECT_EQ(early.out, "trained 9 steps\n") << "it ends well within the window";
   const auto none = profile({}, training("no_step"));
   EXPECT_EQ(none.exit_code, 69);
   EXPECT_THAT(none.err, HasSubstr("no step was seen"));
+  const auto out = folder_.path("traces");
+  const auto failed = profile({"--out", out}, {"sh", "-c", "exit 3"});
+  EXPECT_EQ(failed.exit_code, 3);
+  EXPECT_THAT(failed.err, HasSubstr("the program ended with status 3 before a step was seen"));
+  EXPECT_FALSE(std::filesystem::exists(out)) << "it would be empty";
   const auto own = profile({}, training("own_profiler"));
   EXPECT_EQ(own.exit_code, 69);
-  EXPECT_THAT(own.err, HasSubstr("uses libtorch's profiler itself"));
+  EXPECT_THAT(own.err, HasSubstr("another recording runs in this process"));
   EXPECT_THAT(own.out, HasSubstr("trained"));
   EXPECT_THAT(left_over(), IsEmpty());
 }

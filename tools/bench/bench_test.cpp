@@ -89,11 +89,12 @@ TEST(BenchLoader, TriesPowersOfTwoAndAllCpus) {
 /// A source whose batches take a known time.
 struct SleepingSource {
   std::chrono::milliseconds time;
+  int64_t num_values = 1;  ///< Of a sample.
 
   int64_t size() const { return 1000; }
   train::Batch batch(const train::BatchRequest& request) const {
     std::this_thread::sleep_for(time);
-    const auto values = request.empty({request.size()}, at::kFloat);
+    const auto values = request.empty({request.size(), num_values}, at::kFloat).fill_(1);
     return {values, values};
   }
 };
@@ -104,7 +105,7 @@ std::vector<WorkersMeasurement> measure_sleeping(int64_t batch_ms, int64_t step_
       .open =
           [=](int64_t num_workers, int64_t round) {
             return std::make_unique<LoaderFeed<SleepingSource>>(
-                SleepingSource{std::chrono::milliseconds(batch_ms)},
+                SleepingSource{.time = std::chrono::milliseconds(batch_ms)},
                 FeedOptions{.batch_size = 10, .num_workers = num_workers, .first_epoch = round});
           },
       .step = [=](const train::Batch&) { std::this_thread::sleep_for(std::chrono::milliseconds(step_ms)); },
@@ -133,6 +134,25 @@ TEST(BenchLoader, CostsWhatWasPlanted) {
   EXPECT_NEAR(cost_percent(measured[1]), 0, 5);
   EXPECT_GT(ready_percent(measured[1]), 90);
   EXPECT_NEAR(100 * quantile(costs_of(measured[0].cached, measured[0].one_batch), 0.5), 0, 5);
+}
+
+// Oracle: two workers keep at least four batches of 8 MB ready.
+TEST(BenchLoader, TellsTheMemoryThatItTakes) {
+  const FedTraining training{
+      .open =
+          [](int64_t num_workers, int64_t round) {
+            return std::make_unique<LoaderFeed<SleepingSource>>(
+                SleepingSource{.time = std::chrono::milliseconds(1), .num_values = 200'000},
+                FeedOptions{.batch_size = 10, .num_workers = num_workers, .num_prefetch = 4, .first_epoch = round});
+          },
+      .step = [](const train::Batch&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); },
+      .cached = {{at::zeros({10}), at::zeros({10})}},
+      .batch_size = 10};
+  Progress progress("test", false);
+  const auto measured = measure_loader(training, {0, 2}, {.seconds = 0.5}, progress);
+  EXPECT_LT(measured[0].memory_bytes, 30'000'000);
+  EXPECT_GT(measured[1].memory_bytes, 2 * 8'000'000);
+  EXPECT_LT(measured[1].memory_bytes, 100'000'000);
 }
 
 TEST(BenchLoader, ASlowLoaderCostsWhatItsWorkersCannotHide) {

@@ -87,9 +87,16 @@ struct ShardSource {
   }
   static int64_t class_of(const train::TarSample& sample) {
     for (const auto& [extension, bytes] : sample.files) {
-      if (extension == "cls") return parse_int(bytes).value_or(0) % kNumClasses;
+      if (extension != "cls") continue;
+      const auto words = words_of(bytes);
+      const auto number = words.size() == 1 ? parse_int(words[0]) : std::nullopt;
+      if (number && *number >= 0 && *number < kNumClasses) return *number;
+      throw Error(ErrorCode::kDataLoss,
+                  "sample {} of the shards has '{}' in its file .cls, which is not a class from 0 "
+                  "to {}",
+                  printable(sample.key), fit(printable(bytes), 40), kNumClasses - 1);
     }
-    return 0;
+    return 0;  // shards without classes measure the loader as well
   }
 
  public:

@@ -1,12 +1,14 @@
 #include "tools/bench/loader.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <ctime>
 #include <thread>
 
 #include "yoke/base/error.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/train/device/devices.h"
 
 namespace yoke::exercise {
@@ -51,9 +53,20 @@ Stretch train_stretch(const FedTraining& training, const std::function<Taken()>&
           .cpu_load = (cpu_seconds() - cpu_start) / (last - start) / static_cast<double>(num_cpus())};
 }
 
-double samples_per_second(const FedTraining& training, int64_t num_workers, int64_t round, double seconds,
-                          int64_t at_least) {
-  const auto feed = training.open(num_workers, round);
+/// The resident memory of this process; 0 if the kernel does not tell.
+int64_t resident_bytes() {
+  const auto status = parse_properties(text_of("/proc/self/status"));
+  const auto kibibytes = status.find("VmRSS");
+  return kibibytes == status.end() ? 0 : kibibytes->second * 1024;
+}
+
+/// Takes batches from a loader that feeds nothing else.
+void measure_alone(const FedTraining& training, int64_t round, double seconds, WorkersMeasurement& measured) {
+  const auto at_least = 3 * std::max<int64_t>(1, measured.num_workers);
+  malloc_trim(
+      0);  // the kernel takes back what earlier loaders have freed, and then counts memory that this one uses again
+  const int64_t bytes_before = resident_bytes();
+  const auto feed = training.open(measured.num_workers, round);
   feed->next();
   const double start = now_seconds();
   int64_t num_batches = 0;
@@ -63,7 +76,8 @@ double samples_per_second(const FedTraining& training, int64_t num_workers, int6
     ++num_batches;
     elapsed = now_seconds() - start;
   } while (elapsed < seconds || num_batches < at_least);
-  return static_cast<double>(num_batches * training.batch_size) / elapsed;
+  measured.samples_per_second.push_back(static_cast<double>(num_batches * training.batch_size) / elapsed);
+  measured.memory_bytes = std::max(measured.memory_bytes, resident_bytes() - bytes_before);
 }
 
 }  // namespace
@@ -84,7 +98,7 @@ std::vector<WorkersMeasurement> measure_loader(const FedTraining& training, cons
       progress.show(fmt::format("workers: {}, round {}, {:.0f} of {:.0f} s", one.num_workers, round + 1,
                                 now_seconds() - start, rounds.seconds));
       const auto group = std::max<int64_t>(1, one.num_workers);
-      one.samples_per_second.push_back(samples_per_second(training, one.num_workers, round, stretch, 3 * group));
+      measure_alone(training, round, stretch, one);
       for (int64_t part = 0; part < 3; ++part) {
         if ((part + round) % 3 == 0) {
           const auto feed = training.open(one.num_workers, round);
@@ -214,6 +228,7 @@ Json run_loader(const Task& task, Progress& progress) {
   object["results"] = Json::array();
   for (const auto& one : measured) {
     Json row{{"num_workers", one.num_workers}};
+    row["memory_bytes"] = one.memory_bytes;
     row["samples_per_second"] = quantile(one.samples_per_second, 0.5);
     row["samples_per_second_p10"] = quantile(one.samples_per_second, 0.1);
     row["samples_per_second_p90"] = quantile(one.samples_per_second, 0.9);

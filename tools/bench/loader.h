@@ -32,6 +32,7 @@ struct Stretch {
 struct WorkersMeasurement {
   int64_t num_workers = 0;
   std::vector<double> samples_per_second;  ///< Of the loader alone.
+  int64_t memory_bytes = 0;                ///< The most by which resident memory grew while the loader ran alone.
   std::vector<Stretch> fed;                ///< The steps take their batches from the loader.
   std::vector<Stretch> cached;             ///< The steps take their batches from memory.
   std::vector<Stretch> one_batch;          ///< All steps take the same batch: the floor of the computation.

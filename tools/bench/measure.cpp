@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <iostream>
 
+#include "yoke/base/cgroup_limits.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
-#include "yoke/base/text.h"
+#include "yoke/base/format.h"
 
 namespace yoke::exercise {
 
@@ -20,17 +20,11 @@ double now_seconds() {
 }
 
 void check_memory(double num_bytes) {
-  std::ifstream info("/proc/meminfo");
-  for (std::string line; std::getline(info, line);) {
-    if (!line.starts_with("MemAvailable:")) continue;
-    const auto words = words_of(line);
-    const auto free = static_cast<double>(words.size() < 2 ? 0 : parse_int(words[1]).value_or(0)) * 1024;
-    constexpr double kGiB = 1 << 30;
-    if (num_bytes < free) return;
-    throw Error(ErrorCode::kInvalidArgument,
-                "these sizes need {:.1f} GiB of memory, and {:.1f} GiB are free; give smaller --sizes",
-                num_bytes / kGiB, free / kGiB);
-  }
+  const auto free = available_memory_bytes();
+  if (num_bytes < static_cast<double>(free)) return;
+  throw Error(ErrorCode::kInvalidArgument, "these sizes need {} of memory, and {} are free; give smaller --sizes",
+              num_bytes < 0x1p62 ? format_bytes(static_cast<int64_t>(num_bytes)) : "more than 4096 PiB",
+              format_bytes(free));
 }
 
 void wait_for(c10::Device device) {

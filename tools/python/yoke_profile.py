@@ -117,6 +117,8 @@ class _Window:
 
         if torch.autograd._profiler_enabled():
             raise RuntimeError("the program uses torch.profiler itself now, and a process has only one profiler")
+        if torch._C._current_graph_task_id() != -1:
+            raise RuntimeError("the optimizer steps within backward(), and torch.profiler cannot begin or end there")
         self.profiler = _KinetoProfile(acc_events=True)
         self.profiler.prepare_trace()
         self.thread = threading.get_ident()

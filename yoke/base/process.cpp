@@ -39,8 +39,23 @@ pid_t fork_child(bool as_sibling) {
   return static_cast<pid_t>(syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
 }
 
-/// Runs between fork and exec, where only async-signal-safe calls are allowed.
-[[noreturn]] void become(const SpawnOptions& options, char** argv, char** environment, pid_t parent) {
+/// Gives signals that this process handles their default effect. Exec does the same, but a signal that arrives before
+/// it must not run a handler of the parent in the child.
+void reset_handlers() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action = {};
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN || action.sa_handler == SIG_DFL)
+      continue;
+    std::signal(signal, SIG_DFL);
+  }
+}
+
+/// Runs between fork and exec, where only async-signal-safe calls are allowed. All signals are blocked at first; `mask`
+/// is the parent's mask.
+[[noreturn]] void become(const SpawnOptions& options, char** argv, char** environment, pid_t parent,
+                         const sigset_t& mask) {
+  reset_handlers();
+  if (options.blocked_signals != BlockedSignals::kAll) sigprocmask(SIG_SETMASK, &mask, nullptr);
   if (options.new_session) setsid();
   if (options.process_group) setpgid(0, *options.process_group);  // fails if the group has ended meanwhile
   if (options.death_signal != 0) {
@@ -51,10 +66,10 @@ pid_t fork_child(bool as_sibling) {
       place_stream(options.err, STDERR_FILENO)) {
     for (const int fd : options.inherited_fds) fcntl(fd, F_SETFD, 0);
     if (options.before_exec) options.before_exec();
-    if (options.blocked_signals != BlockedSignals::kAsInherited) {
-      sigset_t signals;
-      (options.blocked_signals == BlockedSignals::kAll ? sigfillset : sigemptyset)(&signals);
-      sigprocmask(SIG_SETMASK, &signals, nullptr);
+    if (options.blocked_signals == BlockedSignals::kNone) {
+      sigset_t none;
+      sigemptyset(&none);
+      sigprocmask(SIG_SETMASK, &none, nullptr);
     }
     execvpe(argv[0], argv, environment);
   }
@@ -106,8 +121,12 @@ pid_t spawn(const SpawnOptions& options) {
   auto variables = options.environment ? exec_pointers(*options.environment) : std::vector<char*>();
   char** const environment = options.environment ? variables.data() : environ;
   const pid_t parent = options.as_sibling ? getppid() : getpid();
+  sigset_t all, mask;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &mask);
   const pid_t pid = fork_child(options.as_sibling);
-  if (pid == 0) become(options, argv.data(), environment, parent);
+  if (pid == 0) become(options, argv.data(), environment, parent, mask);
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   // The child calls setpgid() too, but the caller may signal the new group before the child has run.
   if (pid > 0 && options.process_group == 0) setpgid(pid, pid);
   return pid;

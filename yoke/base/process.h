@@ -61,8 +61,8 @@ struct SpawnOptions {
   std::function<void(int error_number)> exec_failed = {};
 };
 
-/// Starts a program. The child's exit status is 127 if there is no such program, and 126 if it cannot be executed.
-/// Returns  the child's pid, or -1 with errno, as fork() does.
+/// Starts a program. No handler for signals of this process runs in the child. The child's exit status is 127 if there
+/// is no such program, and 126 if it cannot be executed. Returns  the child's pid, or -1 with errno, as fork() does.
 /// REQUIRES: descriptors given as streams are above 2, except those of the standard streams themselves.
 pid_t spawn(const SpawnOptions& options);
 

@@ -156,6 +156,15 @@ TEST(Spawn, SetsTheMaskOfSignals) {
   EXPECT_EQ(run({.argv = show, .blocked_signals = BlockedSignals::kAll}).out, "fffffffe7ffbfeff\n");
 }
 
+TEST(Spawn, NoHandlerOfTheCallerRunsInTheChild) {
+  const auto before =
+      std::signal(SIGUSR1, [](int) { [[maybe_unused]] const auto count = write(STDOUT_FILENO, "!", 1); });
+  const auto result = run({.argv = {"echo", "it went on"}, .before_exec = [] { raise(SIGUSR1); }});
+  std::signal(SIGUSR1, before);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.status, 128 + SIGUSR1);
+}
+
 TEST(Spawn, SaysWhyExecFailed) {
   auto why = make_pipe();
   const auto tell = [&](int error) {

@@ -10,4 +10,9 @@ std::string signal_name(int signal) {
   return fmt::format("signal {}", signal);
 }
 
+std::string describe_end(int status) {
+  if (status <= 128) return fmt::format("the program ended with status {}", status);
+  return fmt::format("{} ended the program", signal_name(status - 128));
+}
+
 }  // namespace yoke

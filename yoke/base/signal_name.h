@@ -8,4 +8,7 @@ namespace yoke {
 /// "SIGTERM", or "signal 64".
 std::string signal_name(int signal);
 
+/// "the program ended with status 3", or "SIGSEGV ended the program" if `status` is 128 plus the number of a signal.
+std::string describe_end(int status);
+
 }  // namespace yoke

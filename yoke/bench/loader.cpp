@@ -82,7 +82,8 @@ Report report_loader(const Json& measured) {
   report.table.columns = {
       {"workers", Align::kRight},      {"samples/s", Align::kRight},   {"", Align::kLeft},
       {"step", Align::kRight},         {"p10", Align::kRight, 0, 1},   {"p90", Align::kRight, 0, 2},
-      {"loader costs", Align::kRight}, {"batch ready", Align::kRight}, {"CPU load", Align::kRight, 0, 3}};
+      {"loader costs", Align::kRight}, {"batch ready", Align::kRight}, {"CPU load", Align::kRight, 0, 3},
+      {"memory", Align::kRight, 0, 4}};
   const Rows rows(measured.at("results").begin(), measured.at("results").end());
   const auto& knee = knee_of(rows);
   for (const auto& row : rows) {
@@ -92,11 +93,12 @@ Report report_loader(const Json& measured) {
     for (const auto* member : {"loader_cost_percent", "ready_percent", "cpu_load_percent"}) {
       cells.push_back(percent(number(row, member)));
     }
+    cells.push_back(format_bytes(row.value("memory_bytes", int64_t{0})));
     report.table.rows.push_back(std::move(cells));
   }
   auto cached = spread_cells(measured, "cached_step");
   report.table.rows.push_back({"cached", "", "", cached[0], cached[1], cached[2], "", "",
-                               percent(number(measured, "cached_cpu_load_percent"))});
+                               percent(number(measured, "cached_cpu_load_percent")), ""});
   report.sentence = verdict(measured, rows);
   if (rows.size() > 1) {
     report.sentence += fmt::format(" Alone, the loader gives {} samples/s with {}",

@@ -207,11 +207,8 @@ TEST(BenchReport, PrecisionNamesTheCasesInWhichItLoses) {
 }
 
 Json fed(int64_t workers, double rate, double cost, double spread = 2) {
-  Json row{{"num_workers", workers},
-           {"samples_per_second", rate},
-           {"loader_cost_percent", cost},
-           {"ready_percent", 100 - cost},
-           {"cpu_load_percent", 50}};
+  Json row{{"num_workers", workers},      {"samples_per_second", rate}, {"loader_cost_percent", cost},
+           {"ready_percent", 100 - cost}, {"cpu_load_percent", 50},     {"memory_bytes", 3 << 20}};
   row["loader_cost_p10_percent"] = cost - spread;
   row["loader_cost_p90_percent"] = cost + spread;
   add_spread(row, "step", 10 / (1 - cost / 100));
@@ -255,6 +252,7 @@ TEST(BenchReport, TheLoadersKneeIsMarked) {
   EXPECT_EQ(shown.table.rows[0][2], "");
   EXPECT_EQ(shown.table.rows[1][2], "knee");
   EXPECT_EQ(shown.table.rows[2][2], "");
+  EXPECT_EQ(shown.table.rows[2].back(), "3.0 MiB");
   EXPECT_THAT(shown.chart.panels[0].title, HasSubstr("knee at 1"));
 }
 

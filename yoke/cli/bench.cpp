@@ -27,6 +27,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/drawing.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/frame/watched_program.h"
 #include "yoke/cli/help/help.h"
 #include "yoke/cli/help/spelling.h"
@@ -106,15 +107,26 @@ int64_t parse_size(const std::string& word) {
   return *number * unit;
 }
 
+/// `values` in their order, each once.
+template <class Value>
+std::vector<Value> without_repetitions(const std::vector<Value>& values) {
+  std::vector<Value> result;
+  for (const auto& value : values) {
+    if (std::ranges::find(result, value) == result.end()) result.push_back(value);
+  }
+  return result;
+}
+
 /// The task of libexec/yoke/yoke-bench, as its one argument.
 Figures task_of(const BenchArgs& args) {
   Figures task{{"name", args.name}, {"seconds", args.quick ? 0.3 : args.seconds}, {"is_quick", args.quick}};
-  task["sizes"] = Figures::array();
-  for (const auto& word : args.sizes) task["sizes"].push_back(parse_size(word));
-  task["dtypes"] = args.dtypes;
-  task["models"] = args.models;
-  task["batch_sizes"] = args.batch_sizes;
-  task["workers"] = args.workers;
+  std::vector<int64_t> sizes;
+  for (const auto& word : args.sizes) sizes.push_back(parse_size(word));
+  task["sizes"] = without_repetitions(sizes);
+  task["dtypes"] = without_repetitions(args.dtypes);
+  task["models"] = without_repetitions(args.models);
+  task["batch_sizes"] = without_repetitions(args.batch_sizes);
+  task["workers"] = without_repetitions(args.workers);
   task["data"] = args.data;
   return task;
 }
@@ -159,26 +171,6 @@ Measurement measurement_for(const BenchArgs& args, const Context& context) {
   return {argv, environment};
 }
 
-/// One line of the terminal that says what is being measured.
-class MeasuringProgress {
- public:
-  explicit MeasuringProgress(const Environment& environment)
-      : is_shown_(isatty(STDERR_FILENO) != 0 && has_escape_sequences(environment)) {}
-  ~MeasuringProgress() { clear(); }
-
-  void show(std::string_view text) {
-    if (is_shown_) std::cerr << "\r" << printable(text) << "\x1b[K" << std::flush;
-    has_shown_ = is_shown_;
-  }
-  void clear() {
-    if (has_shown_) std::cerr << "\r\x1b[K" << std::flush;
-    has_shown_ = false;
-  }
-
- private:
-  bool is_shown_, has_shown_ = false;
-};
-
 /// What the measuring program has printed: lines of progress, and then one line with a JSON object.
 class MeasuringOutput {
  public:
@@ -193,7 +185,7 @@ class MeasuringOutput {
       if (line.starts_with('{')) {
         object_ = std::move(line);
       } else {
-        progress_.show(fit(printable(line), width_ - 1));
+        progress_.show_now(fit(printable(line), width_ - 1));
       }
     }
   }
@@ -201,7 +193,7 @@ class MeasuringOutput {
   const std::string& object() const { return object_; }
 
  private:
-  MeasuringProgress progress_;
+  ProgressLine progress_;
   int64_t width_;
   std::string rest_, object_;
 };
@@ -308,6 +300,7 @@ void add_bench(CLI::App& cmd, Context& context) {
   cmd.add_flag("--quick", args->quick, "Measure for about a second, at few sizes: rough figures");
   cmd.add_option("--time", args->seconds, "Time for the repetitions of all cases together")
       ->type_name("SECONDS")
+      ->excludes("--quick")
       ->check(in_range(0.1, 3600, "seconds"))
       ->capture_default_str();
   add_list("--sizes", args->sizes, "LIST", "Sides of matrices, or bytes: 64,1K,4M");

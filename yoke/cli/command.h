@@ -33,6 +33,9 @@ struct Installation {
 /// Derived from /proc/self/exe, so that an installation may be moved.
 Installation find_installation();
 
+/// `environment` with the folder in PYTHONPATH by which Python loads what yoke adds to a program (tools/python).
+Environment with_python_hooks(Environment environment, const Installation& installation);
+
 /// The role of `yoke agent`, which runs the command of a different host on this host, as a node of that host's job.
 struct AgentRole {
   launch::Channel& channel;          ///< The connection to the head node.

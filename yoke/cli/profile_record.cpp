@@ -8,10 +8,12 @@
 #include <iostream>
 
 #include "yoke/base/error.h"
+#include "yoke/base/signal_name.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/frame/private_folder.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/frame/recorder.h"
 #include "yoke/cli/frame/watched_program.h"
@@ -31,24 +33,42 @@ using std::chrono::milliseconds;
 /// How long a program may take to end after --stop. It may write a checkpoint.
 constexpr std::chrono::seconds kGrace{30};
 
-/// The folder in which ranks write. It is in --out if that is given, so that traces are moved and not copied.
-fs::path folder_for_recording(const ProfileArgs& args, const Context& context) {
-  if (args.out.empty()) return context.environment.value_or("TMPDIR", "/tmp");
-  std::error_code error;
-  fs::create_directories(args.out, error);
-  const auto entries = error ? fs::directory_iterator() : fs::directory_iterator(args.out, error);
-  if (error) throw system_error(error.value(), "--out " + args.out);
-  for (const auto& entry : entries) {
-    const auto name = entry.path().filename().native();
-    if (!name.ends_with(".json") && !name.ends_with(".json.gz")) continue;
-    throw Error(ErrorCode::kFailedPrecondition,
-                "--out {}: the folder has {} already; name another folder, so that two recordings do not mix",
-                printable(args.out), printable(name));
+/// The folder of --out. If it was made here and stays empty, it is removed at the end.
+class OutFolder {
+ public:
+  explicit OutFolder(const ProfileArgs& args) {
+    if (args.out.empty()) return;
+    path_ = fs::absolute(args.out);
+    std::error_code error;
+    is_new_ = fs::create_directories(path_, error);
+    const auto entries = error ? fs::directory_iterator() : fs::directory_iterator(path_, error);
+    if (error) throw system_error(error.value(), "--out " + printable(args.out));
+    for (const auto& entry : entries) {
+      const auto name = entry.path().filename().native();
+      if (!name.ends_with(".json") && !name.ends_with(".json.gz")) continue;
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "--out {}: the folder has {} already; name another folder, so that two recordings do not mix",
+                  printable(args.out), printable(name));
+    }
   }
-  return fs::absolute(args.out);
-}
+  OutFolder(const OutFolder&) = delete;
+  OutFolder& operator=(const OutFolder&) = delete;
+  ~OutFolder() {
+    std::error_code ignored;
+    if (is_new_) fs::remove(path_, ignored);
+  }
 
-profile::RecordingOptions recording_options(const ProfileArgs& args, const RecordingFolder& folder, size_t num_asked) {
+  /// Where the folder of the ranks is made: in --out if that is given, so that traces are moved and not copied.
+  fs::path parent_of_traces(const Environment& environment) const {
+    return path_.empty() ? fs::path(environment.value_or("TMPDIR", "/tmp")) : path_;
+  }
+
+ private:
+  fs::path path_;
+  bool is_new_ = false;
+};
+
+profile::RecordingOptions recording_options(const ProfileArgs& args, const PrivateFolder& folder, size_t num_asked) {
   const bool is_running = num_asked > 0;
   return {.folder = folder.path().native(),
           .wait = args.wait.value_or(is_running ? 0 : 5),
@@ -85,11 +105,8 @@ void wait_for_news(const SignalMessages& messages, const Recorder& recorder, mil
 // `yoke profile -- CMD`
 
 Environment observed(const Context& context, const std::string& socket) {
-  auto environment = context.environment;
+  auto environment = with_python_hooks(context.environment, context.installation);
   environment.set(kProfileVariable, socket);
-  const auto python = (context.installation.share / "python").native();
-  const auto path = environment.value_or("PYTHONPATH", "");
-  environment.set("PYTHONPATH", path.empty() ? python : python + ':' + path);
   // Kineto complains on standard error where it finds no GPU; yoke reports errors itself.
   if (!environment.contains("KINETO_LOG_LEVEL")) environment.set("KINETO_LOG_LEVEL", "99");
   return environment;
@@ -101,7 +118,8 @@ class ProfiledProgram {
   ProfiledProgram(const ProfileArgs& args, Context& context)
       : args_(args),
         context_(context),
-        folder_(folder_for_recording(args, context)),
+        out_(args),
+        folder_(out_.parent_of_traces(context.environment), "profile"),
         recorder_(recording_options(args, folder_, 0)),
         program_(context.rest, {.environment = observed(context, recorder_.listen()).to_strings(),
                                 .out = args.json ? STDERR_FILENO : kInheritedStream}) {}
@@ -165,11 +183,13 @@ class ProfiledProgram {
   }
 
   Error without_report() const {
+    const int status = *program_.status();
     if (recorder_.recording().has_rank()) {
       return {ErrorCode::kFailedPrecondition,
-              "the program ended before the recording did: {}; --wait and --steps make it shorter",
-              recorder_.recording().progress()};
+              "{} before the recording was complete: {}; --wait and --steps make it shorter",
+              status == 0 ? "the program ended" : describe_end(status), recorder_.recording().progress()};
     }
+    if (status != 0) return {ErrorCode::kFailedPrecondition, "{} before a step was seen", describe_end(status)};
     return {ErrorCode::kFailedPrecondition,
             "no step was seen, because no optimizer of yoke or torch.optim made one on this host; a C++ program with "
             "another optimizer calls yoke::train::end_step() after each step, and a container needs the variables "
@@ -179,7 +199,8 @@ class ProfiledProgram {
 
   const ProfileArgs& args_;
   Context& context_;
-  const RecordingFolder folder_;
+  const OutFolder out_;
+  const PrivateFolder folder_;
   Recorder recorder_;
   WatchedProgram program_;
   SignalMessages messages_;
@@ -222,6 +243,12 @@ std::optional<Error> refusal(int64_t pid) {
                  "process {} runs Python, which cannot be asked while it runs; start it as `yoke profile -- CMD`", pid);
   }
   const auto maps = read(root / "maps");
+  if (maps.empty() && !is_young(pid)) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "process {} ({}) does not listen for `yoke profile`, and the kernel does not tell which libraries it "
+                 "has loaded; only programs on yoke can be asked",
+                 pid, printable(program));
+  }
   if (!maps.empty() && maps.find("/libtorch") == maps.npos && !is_young(pid)) {
     return Error(ErrorCode::kFailedPrecondition,
                  "process {} ({}) is not a program on yoke: it has not loaded libtorch; of `yoke run`, name the job: "
@@ -276,7 +303,8 @@ class RunningPrograms {
       : args_(args),
         context_(context),
         pids_(std::move(pids)),
-        folder_(folder_for_recording(args, context)),
+        out_(args),
+        folder_(out_.parent_of_traces(context.environment), "profile"),
         recorder_(recording_options(args, folder_, pids_.size())),
         progress_(context.environment) {}
 
@@ -326,7 +354,8 @@ class RunningPrograms {
   const ProfileArgs& args_;
   const Context& context_;
   const std::vector<int64_t> pids_;
-  const RecordingFolder folder_;
+  const OutFolder out_;
+  const PrivateFolder folder_;
   Recorder recorder_;
   ProgressLine progress_;
   SignalMessages messages_;

@@ -1,7 +1,6 @@
 // `yoke tune batch`: runs a program with different batch sizes, and tells which one is the fastest.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -17,15 +16,19 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "yoke/base/cgroup_limits.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/process.h"
+#include "yoke/base/signal_name.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/measured_program.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/frame/private_folder.h"
+#include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/tui/terminal.h"
 #include "yoke/tune/program.h"
@@ -56,41 +59,6 @@ constexpr double kDefaultSoakSeconds = 60;
 constexpr std::chrono::seconds kGrace{10};
 constexpr const char* kUnwritten = "step times are not written";  // the warning of a rank, in C++ and in Python
 
-/// A private folder that is removed at the end.
-class PrivateFolder {
- public:
-  explicit PrivateFolder(const Environment& environment) {
-    auto path = (std::filesystem::path(environment.value_or("TMPDIR", "/tmp")) / "yoke-tune-XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr) throw system_error(errno, "making a folder for step times, " + path);
-    path_ = path;
-  }
-  PrivateFolder(const PrivateFolder&) = delete;
-  PrivateFolder& operator=(const PrivateFolder&) = delete;
-  ~PrivateFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-/// A line on standard error for each run; on a terminal, the current run has one that changes.
-class TuneProgress {
- public:
-  explicit TuneProgress(const Environment& environment)
-      : is_live_(isatty(STDERR_FILENO) != 0 && has_escape_sequences(environment)) {}
-
-  void update(const std::string& text) const {
-    if (is_live_) std::cerr << '\r' << text << "\x1b[K" << std::flush;
-  }
-  void finish(const std::string& text) const { std::cerr << (is_live_ ? "\r\x1b[K" : "") << text << std::endl; }
-
- private:
-  bool is_live_;
-};
-
 /// What one run of the program has shown.
 struct Observation {
   std::optional<tune::Pace> pace;
@@ -98,7 +66,7 @@ struct Observation {
   double wall_seconds = 0, soak_seconds = 0;
   tune::Memory memory = {};
   double growth_bytes_per_step = 0;
-  std::optional<int> status;         ///< If it ended by itself.
+  std::optional<int> status;  ///< If it ended by itself.
   bool is_without_progress = false, is_stopped_before_oom = false, is_unwritten = false;
   std::string output;
 };
@@ -109,7 +77,7 @@ class Tuner {
       : args_(args),
         context_(context),
         search_(args.search),
-        folder_(context.environment),
+        folder_(context.environment.value_or("TMPDIR", "/tmp"), "tune"),
         progress_(context.environment) {
     search_.margin = args.margin_percent / 100;
     search_.tolerance = args.tolerance_percent / 100;
@@ -150,14 +118,11 @@ class Tuner {
 
  private:
   std::vector<std::string> environment_for(int64_t batch, bool has_worst_case, const std::string& folder) const {
-    auto environment = context_.environment;
+    auto environment = with_python_hooks(context_.environment, context_.installation);
     if (!handover_.variable.empty()) environment.set(handover_.variable, std::to_string(batch));
     environment.set("YOKE_STEP_TIMES", folder);
     environment.erase("YOKE_TUNE_WORST_CASE");
     if (has_worst_case) environment.set("YOKE_TUNE_WORST_CASE", "1");
-    const auto others = environment.value_or("PYTHONPATH", "");
-    const auto python = (context_.installation.share / "python").string();
-    environment.set("PYTHONPATH", others.empty() ? python : python + ":" + others);
     return environment.to_strings();
   }
 
@@ -183,7 +148,7 @@ class Tuner {
       seen.wall_seconds = seconds_since(begin);
       if (program.interruption() || program.status()) break;
       if (is_enough(seen)) break;
-      seen.is_stopped_before_oom = tune::available_host_bytes() < host_available_ / 50;
+      seen.is_stopped_before_oom = available_memory_bytes() < host_available_ / 50;
       seen.is_without_progress = seconds_since(last_progress) > args_.timeout_s;
       seen.is_unwritten = program.output().find(kUnwritten) != std::string::npos;
       if (seen.is_stopped_before_oom || seen.is_without_progress || seen.is_unwritten) break;
@@ -224,15 +189,20 @@ class Tuner {
     return true;
   }
 
-  void show(const tune::Probe& probe, const Observation& seen) const {
-    progress_.update(fmt::format("batch size {} ({}): {}", probe.batch, probe.purpose,
-                                 seen.num_steps == 0
-                                     ? fmt::format("starting, {:.0f} s", seen.wall_seconds)
-                                     : fmt::format("{} steps, {:.0f} s", seen.num_steps, seen.wall_seconds)));
+  void show(const tune::Probe& probe, const Observation& seen) {
+    progress_.show(fmt::format("batch size {} ({}): {}", probe.batch, probe.purpose,
+                               seen.num_steps == 0
+                                   ? fmt::format("starting, {:.0f} s", seen.wall_seconds)
+                                   : fmt::format("{} steps, {:.0f} s", seen.num_steps, seen.wall_seconds)));
+  }
+
+  void finish(const tune::Measurement& run) {
+    progress_.clear();
+    std::cerr << fmt::format("batch size {}: {}\n", run.batch, to_line(run, search_)) << std::flush;
   }
 
   void look_at_memory() {
-    host_available_ = tune::available_host_bytes();
+    host_available_ = available_memory_bytes();
     host_limit_ = args_.memory_mib ? *args_.memory_mib << 20 : host_available_;
   }
 
@@ -258,7 +228,8 @@ class Tuner {
       fail(tune::Outcome::kFailed,
            fmt::format("its ranks could not write step times into {}", folder_.path().string()));
     } else if (ending.status != 0) {
-      fail(tune::is_out_of_memory(ending) ? tune::Outcome::kOutOfMemory : tune::Outcome::kFailed, describe(ending));
+      fail(tune::is_out_of_memory(ending) ? tune::Outcome::kOutOfMemory : tune::Outcome::kFailed,
+           describe_end(ending.status));
     } else if (seen.num_steps == 0) {
       const auto when = seen.is_without_progress ? fmt::format("in {:g} s (--timeout)", args_.timeout_s)
                                                  : std::string("before the program ended");
@@ -279,7 +250,7 @@ class Tuner {
     if (!seen) return false;
     const auto run = judged(probe, *seen);
     measurements_.push_back(run);
-    progress_.finish(fmt::format("batch size {}: {}", run.batch, to_line(run, search_)));
+    finish(run);
     // A batch that is divided among the ranks should be divisible.
     if (!search_.is_per_rank) search_.multiple_of = std::lcm(args_.search.multiple_of, run.num_ranks);
     return true;
@@ -296,7 +267,7 @@ class Tuner {
     if (!seen) return false;
     auto run = judged(probe, *seen);
     if (run.outcome == tune::Outcome::kOutOfMemory) {
-      progress_.finish(fmt::format("batch size {}: {}", run.batch, to_line(run, search_)));
+      finish(run);
       measurements_.push_back(run);
       return true;
     }
@@ -332,7 +303,7 @@ class Tuner {
   tune::SearchOptions search_;
   tune::Handover handover_;
   PrivateFolder folder_;
-  TuneProgress progress_;
+  ProgressLine progress_;
   SignalMessages messages_;
   std::vector<tune::Measurement> measurements_;
   std::string last_output_;
@@ -353,6 +324,17 @@ void check_args(const TuneArgs& args, const Context& context) {
   if (args.search.max / args.search.multiple_of * args.search.multiple_of < args.search.min) {
     refuse(fmt::format("no multiple of {} lies between --min {} and --max {}", args.search.multiple_of, args.search.min,
                        args.search.max));
+  }
+  const auto num_ways =
+      (args.variable.empty() ? 0 : 1) + (args.option.empty() ? 0 : 1) + (tune::has_placeholder(context.rest) ? 1 : 0);
+  if (num_ways > 1) {
+    refuse("--variable, --option and {} are three ways to tell the program its batch size; use one of them");
+  }
+  if (args.variable.find('=') != std::string::npos) {
+    refuse(fmt::format("--variable {}: give the name of a variable, without a value", printable(args.variable)));
+  }
+  if (args.search.num_samples && *args.search.num_samples < args.search.min) {
+    refuse(fmt::format("--dataset-size {} is less than --min {}", *args.search.num_samples, args.search.min));
   }
   if (args.is_global && args.has_per_rank) refuse("--global and --per-rank exclude each other");
   if (args.json && args.prints_number) refuse("--json and --print are two formats; give one of them");
@@ -422,8 +404,14 @@ int tune_batch(const TuneArgs& args, Context& context) {
 
 int run_tune(const TuneArgs& args, Context& context) {
   check_args(args, context);
-  if (context.rest[0].find('/') == std::string::npos && !find_program(context.rest[0], context.environment)) {
-    throw Error(ErrorCode::kNotFound, "there is no program {} in PATH", printable(context.rest[0]));
+  const auto program = find_program(context.rest[0], context.environment);
+  if (!program) throw Error(ErrorCode::kNotFound, "there is no program {} in PATH", printable(context.rest[0]));
+  if (!std::filesystem::exists(*program)) {
+    throw Error(ErrorCode::kNotFound, "there is no program {}", printable(program->native()));
+  }
+  if (!is_program(*program)) {
+    throw Error(ErrorCode::kPermissionDenied, "{} is not a program that this user may execute",
+                printable(program->native()));
   }
   return attempt_in_child(context, [&](const auto& /*finish*/) { return tune_batch(args, context); });
 }

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "yoke/base/sysfs.h"
 #include "yoke/device/process/info.h"
-#include "yoke/device/sysfs.h"
 #include "yoke/device/unanswered.h"
 #include "yoke/device/visibility/visibility.h"
 

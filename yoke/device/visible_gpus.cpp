@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "yoke/base/sysfs.h"
 #include "yoke/device/amdgpu/detail/kfd.h"
 #include "yoke/device/cpu/detail/files.h"
-#include "yoke/device/sysfs.h"
 #include "yoke/device/visibility/visibility.h"
 
 namespace yoke::device {

@@ -1,8 +1,7 @@
-// yoke/tune/program.h -- how a program gets its batch size, and what its end says. Pure, except for the host's memory.
+// yoke/tune/program.h -- how a program gets its batch size, and what its end says. Pure.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,21 +32,7 @@ struct Ending {
 /// SIGKILL, as the kernel does when memory is out. REQUIRES: nobody else, such as `yoke tune` itself, killed it.
 bool is_out_of_memory(const Ending& ending);
 
-/// "the program ended with status 3", "SIGSEGV ended the program".
-std::string describe(const Ending& ending);
-
 /// The last `num_lines` lines, each printable and indented.
 std::string last_lines(std::string_view output, int64_t num_lines);
-
-/// What programs that start now can use: the free memory of this host, and no more than the cgroups of this process
-/// leave. 0: unknown.
-int64_t available_host_bytes();
-
-/// "MemAvailable:  1024 kB" of /proc/meminfo, in bytes; 0 if it is not there. Pure.
-int64_t available_bytes_of_meminfo(std::string_view meminfo);
-
-/// What the cgroup with these files leaves: its limit less its use, where file pages that can be dropped do not count.
-/// nullopt: it has no limit. `stat` has inactive_file or total_inactive_file. Pure.
-std::optional<int64_t> available_bytes_of_cgroup(std::string_view limit, std::string_view usage, std::string_view stat);
 
 }  // namespace yoke::tune

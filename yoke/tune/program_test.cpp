@@ -36,23 +36,7 @@ TEST(TuneProgram, OutOfMemoryIsToldByItsWordsOrBySigkill) {
   EXPECT_FALSE(is_out_of_memory({128 + SIGSEGV, ""}));
 }
 
-TEST(TuneProgram, EndingsAreDescribed) {
-  EXPECT_EQ(describe({3, ""}), "the program ended with status 3");
-  EXPECT_EQ(describe({128 + SIGSEGV, ""}), "SIGSEGV ended the program");
-  EXPECT_EQ(last_lines("a\nb\n\n\x1b[31mc", 2), "  b\n  ?[31mc\n");
-}
-
-TEST(TuneProgram, CgroupsLeaveWhatIsNotUsed) {
-  EXPECT_EQ(available_bytes_of_meminfo("MemTotal: 10 kB\nMemAvailable:   7 kB\n"), 7 * 1024);
-  EXPECT_EQ(available_bytes_of_meminfo("MemTotal: 10 kB\n"), 0);
-  EXPECT_EQ(available_bytes_of_cgroup("1000\n", "600\n", "anon 1\ninactive_file 100\n"), 500);
-  EXPECT_EQ(available_bytes_of_cgroup("1000\n", "600\n", "inactive_file 1\ntotal_inactive_file 200\n"), 600);
-  EXPECT_EQ(available_bytes_of_cgroup("1000", "2000", ""), 0);
-  EXPECT_FALSE(available_bytes_of_cgroup("max\n", "600\n", ""));
-  EXPECT_FALSE(available_bytes_of_cgroup("9223372036854771712\n", "600\n", ""));
-  EXPECT_FALSE(available_bytes_of_cgroup("", "", ""));
-  EXPECT_GT(available_host_bytes(), 0);
-}
+TEST(TuneProgram, TheLastLinesArePrintable) { EXPECT_EQ(last_lines("a\nb\n\n\x1b[31mc", 2), "  b\n  ?[31mc\n"); }
 
 }  // namespace
 }  // namespace yoke::tune

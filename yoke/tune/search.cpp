@@ -403,6 +403,12 @@ class Search {
     result.time = time_line();
     result.largest_fitting = table_.largest_fitting();
     result.is_ignored = seems_ignored(kIgnoredSpan);
+    if (why == Bound::kBudget && num_ok(chosen_) < num_runs_wanted()) {
+      result.warnings.push_back(
+          fmt::format("the time was over before batch size {} was measured {} times, so the answer is uncertain; "
+                      "--budget gives more",
+                      chosen_, num_runs_wanted()));
+    }
     if (table_.unsteadiness() > kUnsteady) {
       result.warnings.push_back(
           fmt::format("with one batch size, steps took {:.0f} % longer in one run than in another, so other programs "

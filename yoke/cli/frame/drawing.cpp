@@ -34,7 +34,9 @@ void check_drawing(const std::string& file, Drawing kind) {
     }
   }
   std::error_code ignored;
-  if (fs::is_directory(file, ignored)) throw system_error(EISDIR, "writing " + printable(file));
+  if (fs::is_directory(file, ignored)) {
+    throw Error(ErrorCode::kInvalidArgument, "{} is a folder; name a file in it", printable(file));
+  }
   if (!fs::is_regular_file(file, ignored) || fs::file_size(file, ignored) == 0) return;
   std::string begin(8, '\0');
   std::ifstream(file, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(begin.size()));

@@ -13,6 +13,13 @@ Installation find_installation() {
           (folder / YOKE_BIN_TO_SHARE / "yoke").lexically_normal()};
 }
 
+Environment with_python_hooks(Environment environment, const Installation& installation) {
+  const auto hooks = (installation.share / "python").native();
+  const auto others = environment.value_or("PYTHONPATH", "");
+  environment.set("PYTHONPATH", others.empty() ? hooks : hooks + ':' + others);
+  return environment;
+}
+
 std::string examples(std::string_view text) { return fmt::format("Examples:\n{}", text); }
 
 }  // namespace yoke::cli

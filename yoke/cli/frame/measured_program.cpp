@@ -20,47 +20,19 @@ namespace {
 constexpr size_t kKeptBytes = 64 << 10;
 constexpr std::chrono::seconds kPatience{10};  // for processes that the kernel does not end at once
 
-/// While this object exists, no signal is delivered.
-class BlockedSignalsScope {
- public:
-  BlockedSignalsScope() {
-    sigset_t all;
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, &before_);
-  }
-  BlockedSignalsScope(const BlockedSignalsScope&) = delete;
-  BlockedSignalsScope& operator=(const BlockedSignalsScope&) = delete;
-  ~BlockedSignalsScope() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
-  /// Runs in the child before exec. A signal that arrives there must not become a message of SignalMessages to us.
-  void end_in_child() const {
-    for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) {
-      struct sigaction action = {};
-      sigaction(signal, nullptr, &action);
-      if (action.sa_handler != SIG_IGN) std::signal(signal, SIG_DFL);
-    }
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  sigset_t before_;
-};
-
 }  // namespace
 
 MeasuredProgram::MeasuredProgram(const MeasuredProgramOptions& options) : shows_output_(options.shows_output) {
   launch::become_subreaper();
   auto pipe = make_pipe();
   fcntl(pipe.read_end.value(), F_SETFL, O_NONBLOCK);
-  const BlockedSignalsScope blocked;
   pid_ = spawn({.argv = options.argv,
                 .environment = options.environment,
                 .in = kNullStream,
                 .out = pipe.write_end.value(),
                 .err = pipe.write_end.value(),
                 .new_session = true,
-                .death_signal = SIGKILL,
-                .before_exec = [&] { blocked.end_in_child(); }});
+                .death_signal = SIGKILL});
   if (pid_ < 0) throw system_error(errno, "starting a process for " + options.argv[0]);
   output_fd_ = std::move(pipe.read_end);
 }

@@ -16,9 +16,12 @@ ProgressLine::ProgressLine(const Environment& environment)
       next_(steady_clock::now() + milliseconds(500)) {}
 
 void ProgressLine::show(const std::string& text) {
-  const auto now = steady_clock::now();
-  if (!is_shown_ || now < next_) return;
-  next_ = now + milliseconds(200);
+  if (steady_clock::now() >= next_) show_now(text);
+}
+
+void ProgressLine::show_now(const std::string& text) {
+  if (!is_shown_) return;
+  next_ = steady_clock::now() + milliseconds(200);
   has_text_ = true;
   std::cerr << '\r' << text << "\x1b[K" << std::flush;
 }

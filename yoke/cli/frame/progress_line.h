@@ -8,8 +8,7 @@
 
 namespace yoke::cli {
 
-/// Writes to standard error if that is a terminal. The line appears after half a second, changes at most five times a
-/// second, and disappears with this object.
+/// Writes to standard error if that is a terminal. The line disappears with this object.
 class ProgressLine {
  public:
   explicit ProgressLine(const Environment& environment);
@@ -17,7 +16,10 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
   ~ProgressLine() { clear(); }
 
+  /// Shows the text, unless this object is younger than half a second or the line changed 0.2 s ago.
   void show(const std::string& text);
+  /// Shows the text at once, for work that always takes long and has few steps.
+  void show_now(const std::string& text);
   void clear();
 
  private:

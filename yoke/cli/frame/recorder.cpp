@@ -1,53 +1,14 @@
 #include "yoke/cli/frame/recorder.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
-#include <cstdlib>
-#include <string_view>
 
-#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/user_socket.h"
 
 namespace yoke::cli {
-
-namespace {
-
-constexpr std::string_view kFolderPrefix = ".yoke-profile-";
-
-/// Removes the folders of this user whose processes were killed before they could do so.
-void remove_old_folders(const std::filesystem::path& parent) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {
-    const auto name = entry.path().filename().native();
-    if (!name.starts_with(kFolderPrefix)) continue;
-    const auto rest = name.substr(kFolderPrefix.size());
-    const auto pid = parse_int(rest.substr(0, rest.find('-')));
-    struct stat info = {};
-    const bool is_own = lstat(entry.path().c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid();
-    if (pid && *pid > 0 && is_own && kill(static_cast<pid_t>(*pid), 0) != 0 && errno == ESRCH) {
-      std::filesystem::remove_all(entry.path(), ignored);
-    }
-  }
-}
-
-}  // namespace
-
-RecordingFolder::RecordingFolder(const std::filesystem::path& parent) {
-  remove_old_folders(parent);
-  auto name = (parent / fmt::format("{}{}-XXXXXX", kFolderPrefix, getpid())).native();
-  if (mkdtemp(name.data()) == nullptr) throw system_error(errno, "making a folder for traces in " + parent.native());
-  path_ = name;
-}
-
-RecordingFolder::~RecordingFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 std::string Recorder::listen() {
   std::string name;

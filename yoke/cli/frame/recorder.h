@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -15,21 +14,6 @@
 #include "yoke/profile/recording.h"
 
 namespace yoke::cli {
-
-/// A new folder of this user alone, which the destructor removes with all that is in it.
-class RecordingFolder {
- public:
-  /// Errors  as errno says: it cannot be made in `parent`.
-  explicit RecordingFolder(const std::filesystem::path& parent);
-  RecordingFolder(const RecordingFolder&) = delete;
-  RecordingFolder& operator=(const RecordingFolder&) = delete;
-  ~RecordingFolder();
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// A process that runs, as /proc shows it before it is asked.
 struct AskedProgram {

@@ -7,10 +7,10 @@
 #include <map>
 #include <vector>
 
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/device/amdgpu/detail/card.h"
 #include "yoke/device/amdgpu/detail/kfd.h"
-#include "yoke/device/sysfs.h"
 
 namespace yoke::device {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
-#include "yoke/device/sysfs.h"
 
 namespace yoke::device::amdgpu {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "yoke/device/sysfs.h"
+#include "yoke/base/sysfs.h"
 
 namespace yoke::device::amdgpu {
 namespace {

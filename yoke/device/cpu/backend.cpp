@@ -7,10 +7,10 @@
 #include <cmath>
 #include <set>
 
-#include "yoke/device/cpu/cgroup_limits.h"
+#include "yoke/base/cgroup_limits.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/device/cpu/count.h"
 #include "yoke/device/cpu/detail/files.h"
-#include "yoke/device/sysfs.h"
 
 namespace yoke::device {
 namespace {

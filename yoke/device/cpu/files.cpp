@@ -6,8 +6,8 @@
 #include <array>
 #include <charconv>
 
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
-#include "yoke/device/sysfs.h"
 
 namespace yoke::device {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string_view>
 
+#include "yoke/base/cgroup_limits.h"
 #include "yoke/base/error.h"
-#include "yoke/device/cpu/cgroup_limits.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/device/cpu/detail/files.h"
-#include "yoke/device/sysfs.h"
 
 namespace yoke::device {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "yoke/base/cgroup_limits.h"
 #include "yoke/base/environment.h"
-#include "yoke/device/cpu/cgroup_limits.h"
 #include "yoke/device/device.h"
 #include "yoke/device/doctor/kernel_log.h"
 #include "yoke/device/doctor/library_file.h"

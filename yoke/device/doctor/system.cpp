@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <array>
 
-#include "yoke/device/sysfs.h"
+#include "yoke/base/sysfs.h"
 
 namespace yoke::device {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
-#include "yoke/device/sysfs.h"
 
 namespace yoke::device {
 namespace {

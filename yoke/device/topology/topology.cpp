@@ -10,9 +10,9 @@
 #include <memory>
 
 #include "yoke/base/error.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/device/cpu/count.h"
 #include "yoke/device/cpu/detail/files.h"
-#include "yoke/device/sysfs.h"
 
 namespace yoke::device {
 namespace {

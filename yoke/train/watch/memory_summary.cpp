@@ -109,8 +109,7 @@ void add_devices(const MemoryTensors& tensors, MemorySummary& summary) {
   if (!summary.devices.empty()) {
     summary.unknown.push_back(
         "Memory of a device that libtorch's allocator did not allocate, such as the driver's context and NCCL's "
-        "buffers, "
-        "is only in the free and total memory of the whole device.");
+        "buffers, is only in the free and total memory of the whole device.");
   }
 }
 

@@ -24,7 +24,8 @@ struct ProcessMemory {
   std::optional<int64_t> peak_resident_bytes;  ///< Since the program began.
   std::optional<int64_t> swapped_bytes;        ///< Pages of this process in swap.
   std::optional<int64_t> limit_bytes;          ///< The lowest limit of its control groups.
-  std::optional<int64_t> limit_used_bytes;     ///< Used by all processes of that group, with cached files.
+  std::optional<int64_t>
+      limit_used_bytes;  ///< Used by all processes of that group, without cached files that can be dropped.
   std::optional<int64_t> machine_bytes, machine_available_bytes;
 };
 

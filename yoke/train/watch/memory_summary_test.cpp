@@ -27,46 +27,6 @@ using ::testing::Not;
 
 constexpr int64_t kKib = 1024, kMib = 1024 * kKib;
 
-TEST(ProcessMemoryTest, ReadsTheKernelsLinesAndLeavesOutOthers) {
-  const auto memory = parse_process_memory(
-      "Name:\tVmRSS: 7 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nRssAnon:\t     512 kB\nRssFile:\t 500 kB\n"
-      "RssShmem:\t      12 kB\nVmSwap:\t       0 kB\nThreads:\t3\n",
-      "MemTotal:       4096 kB\nMemFree: 1 kB\nMemAvailable:    3000 kB\n");
-  EXPECT_EQ(memory.resident_bytes, kMib);
-  EXPECT_EQ(memory.peak_resident_bytes, 2 * kMib);
-  EXPECT_EQ(memory.anonymous_bytes, 512 * kKib);
-  EXPECT_EQ(memory.file_bytes, 500 * kKib);
-  EXPECT_EQ(memory.shared_bytes, 12 * kKib);
-  EXPECT_EQ(memory.swapped_bytes, 0);
-  EXPECT_EQ(memory.machine_bytes, 4 * kMib);
-  EXPECT_EQ(memory.machine_available_bytes, 3000 * kKib);
-  for (const char* odd : {"", "VmRSS:", "VmRSS: kB", "VmRSS: -4 kB", "VmRSS: 4 MB", "VmRSS: 4x kB", "VmRSS 4 kB",
-                          "VmRSS: 99999999999999999999 kB", "VmRSS: 9223372036854775807 kB", "VmRSS: 1 kB extra"}) {
-    EXPECT_EQ(parse_process_memory(odd, odd).resident_bytes, std::nullopt) << odd;
-  }
-}
-
-TEST(ProcessMemoryTest, GroupsAreThoseOfTheProcessAndTheirAncestors) {
-  const auto folders = [](std::string_view cgroup) {
-    std::vector<std::string> result;
-    for (const auto& group : memory_groups(cgroup)) result.push_back(group.folder + " " + group.limit_file);
-    return result;
-  };
-  using ::testing::ElementsAre;
-  using ::testing::IsEmpty;
-  EXPECT_THAT(folders("0::/a/b\n"),
-              ElementsAre("sys/fs/cgroup/a/b memory.max", "sys/fs/cgroup/a memory.max", "sys/fs/cgroup memory.max",
-                          "sys/fs/cgroup/unified/a/b memory.max", "sys/fs/cgroup/unified/a memory.max",
-                          "sys/fs/cgroup/unified memory.max"));
-  EXPECT_THAT(folders("4:cpu,memory:/a\n3:cpuset:/b\n"), ElementsAre("sys/fs/cgroup/memory/a memory.limit_in_bytes",
-                                                                     "sys/fs/cgroup/memory memory.limit_in_bytes"));
-  EXPECT_THAT(folders("0::/\n"), ElementsAre("sys/fs/cgroup memory.max", "sys/fs/cgroup/unified memory.max"));
-  EXPECT_THAT(folders("0::/../x\n"), ElementsAre("sys/fs/cgroup memory.max", "sys/fs/cgroup/unified memory.max"));
-  for (const char* odd : {"", "nonsense", "1:memory", "::", ":"}) {
-    EXPECT_LE(folders(odd).size(), 2u) << odd;
-  }
-}
-
 class Tree {
  public:
   Tree() : path_(fs::temp_directory_path() / ("yoke-memory-" + std::to_string(getpid()))) { fs::remove_all(path_); }
@@ -83,6 +43,23 @@ class Tree {
  private:
   fs::path path_;
 };
+
+TEST(ProcessMemoryTest, ReadsTheKernelsLines) {
+  Tree tree;
+  tree.write("proc/self/status",
+             "Name:\tVmRSS: 7 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nRssAnon:\t     512 kB\nRssFile:\t 500 kB\n"
+             "RssShmem:\t      12 kB\nVmSwap:\t       0 kB\nThreads:\t3\n")
+      .write("proc/meminfo", "MemTotal:       4096 kB\nMemFree: 1 kB\nMemAvailable:    3000 kB\n");
+  const auto memory = read_process_memory(tree.path());
+  EXPECT_EQ(memory.resident_bytes, kMib);
+  EXPECT_EQ(memory.peak_resident_bytes, 2 * kMib);
+  EXPECT_EQ(memory.anonymous_bytes, 512 * kKib);
+  EXPECT_EQ(memory.file_bytes, 500 * kKib);
+  EXPECT_EQ(memory.shared_bytes, 12 * kKib);
+  EXPECT_EQ(memory.swapped_bytes, 0);
+  EXPECT_EQ(memory.machine_bytes, 4 * kMib);
+  EXPECT_EQ(memory.machine_available_bytes, 3000 * kKib);
+}
 
 TEST(ProcessMemoryTest, TheLowestLimitCounts) {
   Tree tree;

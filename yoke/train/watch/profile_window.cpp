@@ -121,8 +121,8 @@ void require_unused() {
   if (!torch::profiler::impl::profilerEnabled()) return;
   throw Error(
       ErrorCode::kFailedPrecondition,
-      "profiler: the program uses libtorch's profiler itself now, and a process has only one; try again when it "
-      "has ended");
+      "profiler: another recording runs in this process, of a Profiler, of `yoke profile` or of libtorch's profiler "
+      "itself, and a process can have only one; try again when it has ended");
 }
 
 /// Stops the profiler at the end of its thread. A process that exits with a profiler that runs crashes in libtorch,

@@ -75,6 +75,14 @@ Profiler::Profiler(Profiler&&) noexcept = default;
 Profiler::~Profiler() {
   if (!impl_ || impl_->window.is_over()) return;
   const auto& request = impl_->request;
+  if (impl_->num_steps == 0) {
+    warn_on_stderr(
+        impl_->is_by_hand
+            ? "profiler: there is no trace, because the program did not call Profiler::step()"
+            : "profiler: there is no trace, because no optimizer of yoke has stepped; with another optimizer, set "
+              "ProfilerOptions::steps_by_hand and call Profiler::step() after each step");
+    return;
+  }
   warn_on_stderr(
       fmt::format("profiler: the training ended after {} of the {} steps that it takes to record {}, so there "
                   "is no trace; see ProfilerOptions::wait",

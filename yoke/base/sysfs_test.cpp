@@ -1,4 +1,4 @@
-#include "yoke/device/sysfs.h"
+#include "yoke/base/sysfs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include "fakes/sysfs/fixture_tree.h"
 
-namespace yoke::device {
+namespace yoke {
 namespace {
 
 using fakes::FixtureTree;
@@ -68,4 +68,4 @@ TEST(Sysfs, NumberedFoldersInOrderOfTheirNumbers) {
 }
 
 }  // namespace
-}  // namespace yoke::device
+}  // namespace yoke

@@ -1,4 +1,4 @@
-#include "yoke/device/sysfs.h"
+#include "yoke/base/sysfs.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
 
-namespace yoke::device {
+namespace yoke {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
@@ -103,4 +103,4 @@ std::optional<int64_t> percent(int64_t part, int64_t whole) {
   return static_cast<int64_t>(std::clamp(100.0 * static_cast<double>(part) / static_cast<double>(whole), 0.0, 100.0));
 }
 
-}  // namespace yoke::device
+}  // namespace yoke

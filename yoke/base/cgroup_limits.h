@@ -1,17 +1,18 @@
-// yoke/device/cpu/cgroup_limits.h -- the limits of this process's control groups, version 1, 2 or both.
+// yoke/base/cgroup_limits.h -- the limits of this process's control groups, version 1, 2 or both.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 
-namespace yoke::device {
+namespace yoke {
 
 /// Each limit is the smallest one of this process's groups and their ancestors.
 struct CgroupLimits {
   std::optional<double> cpus;  ///< CPU time, in processors.
   std::optional<int64_t> memory_bytes;
-  std::optional<int64_t> memory_used_bytes;             ///< Used memory, without cached files that can be dropped.
+  std::optional<int64_t> memory_used_bytes;  ///< Used memory, without cached files that can be dropped.
+  std::optional<int64_t> memory_left_bytes;  ///< What the fullest group leaves; it need not have the smallest limit.
   std::optional<int64_t> num_processes, max_processes;  ///< Threads count as processes.
   int64_t num_out_of_memory_kills = 0;
 
@@ -21,7 +22,11 @@ struct CgroupLimits {
 /// Reads /proc/self/cgroup and /sys/fs/cgroup below `sysroot`. A missing file means no limit.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& sysroot = "/");
 
+/// The memory that programs can use which start now: what is free on this host, and no more than the cgroups of this
+/// process leave. Returns 0 if the kernel does not tell.
+int64_t available_memory_bytes(const std::filesystem::path& sysroot = "/");
+
 /// Reads only CgroupLimits::cpus, which is faster.
 std::optional<double> read_cgroup_cpus(const std::filesystem::path& sysroot = "/");
 
-}  // namespace yoke::device
+}  // namespace yoke

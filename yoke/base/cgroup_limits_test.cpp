@@ -1,4 +1,4 @@
-#include "yoke/device/cpu/cgroup_limits.h"
+#include "yoke/base/cgroup_limits.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-namespace yoke::device {
+namespace yoke {
 namespace {
 
 namespace fs = std::filesystem;
@@ -23,6 +23,7 @@ class Root {
     std::ofstream(path_ / file) << text;
     return *this;
   }
+  const fs::path& path() const { return path_; }
   CgroupLimits read() const {
     const auto limits = read_cgroup_limits(path_);
     EXPECT_EQ(read_cgroup_cpus(path_), limits.cpus);
@@ -45,6 +46,7 @@ TEST(CgroupLimits, TheTightestGroupOfVersion2Counts) {
                           .write("sys/fs/cgroup/user.slice/cpu.max", "150000 100000\n")
                           .write("sys/fs/cgroup/user.slice/job/cpu.max", "max 100000\n")
                           .write("sys/fs/cgroup/user.slice/memory.max", "8589934592\n")
+                          .write("sys/fs/cgroup/user.slice/memory.current", "8000000000\n")
                           .write("sys/fs/cgroup/user.slice/job/memory.max", "4294967296\n")
                           .write("sys/fs/cgroup/user.slice/job/memory.current", "3000000000\n")
                           .write("sys/fs/cgroup/user.slice/job/memory.stat", "anon 5\ninactive_file 1000000000\n")
@@ -55,9 +57,23 @@ TEST(CgroupLimits, TheTightestGroupOfVersion2Counts) {
   EXPECT_EQ(limits.cpus, 1.5);
   EXPECT_EQ(limits.memory_bytes, 4294967296);
   EXPECT_EQ(limits.memory_used_bytes, 2'000'000'000);
+  EXPECT_EQ(limits.memory_left_bytes, 589'934'592) << "the group above has a higher limit, and less is left of it";
   EXPECT_EQ(limits.max_processes, 512);
   EXPECT_EQ(limits.num_processes, 500);
   EXPECT_EQ(limits.num_out_of_memory_kills, 2);
+}
+
+TEST(AvailableMemory, IsWhatTheHostAndTheGroupsLeave) {
+  Root root;
+  EXPECT_EQ(available_memory_bytes(root.path()), 0) << "unknown";
+  root.write("proc/meminfo", "MemTotal: 10 kB\nMemAvailable:   7 kB\n");
+  EXPECT_EQ(available_memory_bytes(root.path()), 7 * 1024);
+  root.write("proc/self/cgroup", "0::/job\n")
+      .write("sys/fs/cgroup/job/memory.max", "5000\n")
+      .write("sys/fs/cgroup/job/memory.current", "2000\n");
+  EXPECT_EQ(available_memory_bytes(root.path()), 3000);
+  root.write("sys/fs/cgroup/job/memory.current", "6000\n");
+  EXPECT_EQ(available_memory_bytes(root.path()), 0);
 }
 
 TEST(CgroupLimits, Version1AndItsWordsForUnlimited) {
@@ -99,4 +115,4 @@ TEST(CgroupLimits, NonsenseLimitsNothing) {
 }
 
 }  // namespace
-}  // namespace yoke::device
+}  // namespace yoke

@@ -1,4 +1,4 @@
-// yoke/device/sysfs.h -- reads and parses the kernel's small files.
+// yoke/base/sysfs.h -- reads and parses the kernel's small files.
 //
 // The result is nullopt if the file is missing, this user may not read it, or its driver refuses. The functions do not
 // throw.
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace yoke::device {
+namespace yoke {
 
 /// The first `limit_bytes` of the file, without white space at the end.
 std::optional<std::string> read_text(const std::filesystem::path& file, size_t limit_bytes = 65'536);
@@ -49,4 +49,4 @@ std::map<std::string, int64_t, std::less<>> parse_properties(std::string_view te
 /// `part` of `whole` from 0 to 100; nullopt if `whole` is not positive.
 std::optional<int64_t> percent(int64_t part, int64_t whole);
 
-}  // namespace yoke::device
+}  // namespace yoke

@@ -1,14 +1,14 @@
-#include "yoke/device/cpu/cgroup_limits.h"
+#include "yoke/base/cgroup_limits.h"
 
 #include <algorithm>
 #include <functional>
 #include <sstream>
 #include <string>
 
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
-#include "yoke/device/sysfs.h"
 
-namespace yoke::device {
+namespace yoke {
 namespace {
 
 namespace fs = std::filesystem;
@@ -29,18 +29,20 @@ std::optional<double> cpus_of(const std::optional<int64_t>& quota, const std::op
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-/// Lowers the memory limit to `limit`. Used memory does not include cached files that were not used lately, because the
-/// kernel drops them as soon as memory is needed.
+/// Takes a group's limit into account. Used memory does not include cached files that were not used lately, because
+/// the kernel drops them as soon as memory is needed.
 void lower_memory(const std::optional<int64_t>& limit, const fs::path& used, const fs::path& stat, const char* files,
                   CgroupLimits& limits) {
-  if (!limit || (limits.memory_bytes && *limits.memory_bytes <= *limit)) return;
-  limits.memory_bytes = limit;
-  limits.memory_used_bytes = read_number(used);
+  if (!limit) return;
+  auto used_bytes = read_number(used);
   const auto parts = parse_properties(read_text(stat).value_or(""));
-  const auto droppable = parts.find(files);
-  if (limits.memory_used_bytes && droppable != parts.end()) {
-    limits.memory_used_bytes = std::max<int64_t>(0, *limits.memory_used_bytes - droppable->second);
+  if (const auto droppable = parts.find(files); used_bytes && droppable != parts.end()) {
+    used_bytes = std::max<int64_t>(0, *used_bytes - droppable->second);
   }
+  if (used_bytes) lower(limits.memory_left_bytes, std::optional(std::max<int64_t>(0, *limit - *used_bytes)));
+  if (limits.memory_bytes && *limits.memory_bytes <= *limit) return;
+  limits.memory_bytes = limit;
+  limits.memory_used_bytes = used_bytes;
 }
 
 void count_kills(const fs::path& file, CgroupLimits& limits) {
@@ -139,6 +141,14 @@ CgroupLimits read_cgroup_limits(const fs::path& sysroot) {
   return limits;
 }
 
+int64_t available_memory_bytes(const fs::path& sysroot) {
+  const auto of_machine = parse_properties(text_of(sysroot / "proc/meminfo"));
+  const auto free = of_machine.find("MemAvailable");
+  const auto in_cgroups = read_cgroup_limits(sysroot).memory_left_bytes;
+  if (free == of_machine.end()) return in_cgroups.value_or(0);
+  return std::min(free->second * 1024, in_cgroups.value_or(INT64_MAX));
+}
+
 std::optional<double> read_cgroup_cpus(const fs::path& sysroot) {
   std::optional<double> cpus;
   visit_groups(
@@ -149,4 +159,4 @@ std::optional<double> read_cgroup_cpus(const fs::path& sysroot) {
   return cpus;
 }
 
-}  // namespace yoke::device
+}  // namespace yoke
