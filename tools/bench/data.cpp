@@ -88,7 +88,7 @@ struct ShardSource {
   static int64_t class_of(const train::TarSample& sample) {
     for (const auto& [extension, bytes] : sample.files) {
       if (extension != "cls") continue;
-      const auto words = words_of(bytes);
+      const auto words = words_of(std::string_view(bytes).substr(0, bytes.find('\n')));
       const auto number = words.size() == 1 ? parse_int(words[0]) : std::nullopt;
       if (number && *number >= 0 && *number < kNumClasses) return *number;
       throw Error(ErrorCode::kDataLoss,

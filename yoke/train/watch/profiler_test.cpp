@@ -139,7 +139,7 @@ TEST_F(ProfilerTest, AProcessHasOneProfiler) {
   auto other = by_hand();
   other.wait = other.warmup = 0;
   EXPECT_THAT(test::message_of([&] { Profiler(1, 2, other); }, ErrorCode::kFailedPrecondition),
-              HasSubstr("has only one"));
+              HasSubstr("can have only one"));
   first.step();
   EXPECT_TRUE(first.is_done()) << "the first one is not disturbed";
   Profiler next(1, 2, other);
