@@ -18,7 +18,7 @@
 namespace yoke::train {
 namespace {
 
-/// This rank's row. If the checkpoint has none for it, warns and returns nullopt.
+/// Returns this rank's row. If the checkpoint has no row for this rank, warns and returns nullopt.
 std::optional<at::Tensor> row_of_rank(const PartSource& source) {
   const auto& group = source.group;
   if (!source.tensors.tensors.contains("")) {

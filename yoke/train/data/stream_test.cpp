@@ -123,7 +123,7 @@ TEST(StreamLoader, ShufflesWithinWindows) {
   for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i] / 16, static_cast<int64_t>(i / 16)) << i;
   auto as_first = second;
   for (auto& item : as_first) item -= 1000;
-  EXPECT_NE(as_first, first);  // another order in each pass
+  EXPECT_NE(as_first, first);  // each pass has a different order
   EXPECT_EQ(sorted(as_first), iota(100));
 }
 

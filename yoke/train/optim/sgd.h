@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct SgdOptions {
-  double lr = 1e-3;  ///< Default rate; step(lr) sets a different one.
+  double lr = 1e-3;  ///< Initial learning rate; step(lr) and set_lr() change it.
   double momentum = 0;
   double dampening = 0;
   double weight_decay = 0;
@@ -39,7 +39,7 @@ class Sgd : public Optimizer {
   void set_momentum(double momentum);  ///< Sets the momentum of all groups.
   void set_momentum(size_t group, double momentum);
 
-  /// Includes the current learning rate.
+  /// Returns the group's options with the current learning rate.
   SgdOptions options(size_t group = 0) const;
 
  private:

@@ -22,8 +22,8 @@ class DeviceCopies {
   /// Replaces the batch's tensors by copies, which are in progress until finish().
   void start(const Batch& batch);
 
-  /// Makes the current stream wait for the copies of the batch that was started last, and keeps their memory until that
-  /// stream no longer uses it.
+  /// Makes the current stream wait for the copies of the batch that was started last. Keeps the memory of the copies
+  /// until the current stream no longer uses it.
   void finish(const Batch& batch);
 
  private:
