@@ -29,7 +29,7 @@ std::string_view without_return_type(std::string_view demangled) {
     if (rest.starts_with(kUnnamed)) {
       i += kUnnamed.size() - 1;
     } else if (rest.starts_with(kOperator)) {
-      break;  // the operator's own symbols, such as "<<" or "()", are neither a bracket nor a list of parameters
+      break;  // an operator's symbols, such as "<<" or "()", must not be read as brackets or a parameter list
     } else if (rest[0] == '<' || rest[0] == '{' || rest[0] == '[') {
       ++depth;
     } else if (rest[0] == '>' || rest[0] == '}' || rest[0] == ']') {

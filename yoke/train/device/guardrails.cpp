@@ -137,8 +137,8 @@ std::optional<Found> find_sync(const Stack& stack, size_t first, const Watch& wa
   return std::nullopt;
 }
 
-/// A mask as an index makes libtorch count its elements. An exception: to write one CPU number through one mask,
-/// libtorch uses masked_fill, which does not wait.
+/// Finds an index that is a mask: libtorch waits for the device to count its true elements. An exception: to write one
+/// CPU number through a single mask, libtorch uses masked_fill, which does not wait.
 std::optional<Found> find_mask(const Stack& stack, size_t first, const Watch& watch) {
   std::optional<Found> found;
   int64_t num_indices = 0;

@@ -17,7 +17,7 @@ std::optional<int64_t> whole_number(std::string_view text) {
   return number;
 }
 
-/// The sizes in lines "VmRSS:      1234 kB", in bytes.
+/// Parses lines such as "VmRSS:      1234 kB". Returns the sizes in bytes.
 std::map<std::string, int64_t, std::less<>> sizes_in(std::string_view text) {
   constexpr int64_t kMaxKibibytes = int64_t{1} << 50;
   std::map<std::string, int64_t, std::less<>> sizes;
@@ -35,7 +35,7 @@ std::map<std::string, int64_t, std::less<>> sizes_in(std::string_view text) {
 std::string text_or_empty(const std::filesystem::path& path) {
   try {
     return read_file(path);
-  } catch (const Error&) {  // an old kernel, or a container that hides it
+  } catch (const Error&) {  // an old kernel, or a container that hides the file
     return "";
   }
 }
@@ -43,7 +43,7 @@ std::string text_or_empty(const std::filesystem::path& path) {
 std::optional<int64_t> number_in(const std::filesystem::path& path) {
   const auto text = text_or_empty(path);
   const auto words = words_of(text.substr(0, text.find('\n')));
-  return words.size() == 1 ? whole_number(words[0]) : std::nullopt;  // "max" is no number
+  return words.size() == 1 ? whole_number(words[0]) : std::nullopt;  // the word may be "max"
 }
 
 void climb_groups(const std::string& mount, std::string_view path, const std::string& limit_file,
@@ -98,7 +98,7 @@ std::vector<MemoryGroup> memory_groups(std::string_view cgroup) {
 }
 
 ProcessMemory read_process_memory(const std::filesystem::path& root) {
-  constexpr int64_t kUnlimited = int64_t{1} << 60;  // version 1 has almost 2^63 if there is no limit
+  constexpr int64_t kUnlimited = int64_t{1} << 60;  // without a limit, cgroup version 1 reports almost 2^63
   auto memory = parse_process_memory(text_or_empty(root / "proc/self/status"), text_or_empty(root / "proc/meminfo"));
   for (const auto& group : memory_groups(text_or_empty(root / "proc/self/cgroup"))) {
     const auto limit = number_in(root / group.folder / group.limit_file);

@@ -1,4 +1,4 @@
-// yoke/train/watch/detail/process_memory.h -- reads ProcessMemory from the kernel's files.
+// yoke/train/watch/detail/process_memory.h -- reads ProcessMemory from /proc and /sys/fs/cgroup.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,8 @@
 
 namespace yoke::train {
 
-/// `status` and `meminfo` are /proc/self/status and /proc/meminfo. Lines of another form are left out. (pure)
+/// `status` and `meminfo` are the texts of /proc/self/status and /proc/meminfo. Lines in a different form are ignored.
+/// (pure)
 ProcessMemory parse_process_memory(std::string_view status, std::string_view meminfo);
 
 /// A control group that may limit memory: its folder below /sys/fs/cgroup, and the names of its two files.
@@ -19,11 +20,12 @@ struct MemoryGroup {
   std::string limit_file, used_file;
 };
 
-/// The groups of a process and their ancestors, of version 1 and 2. `cgroup` is /proc/self/cgroup. In a container, the
-/// path in it may be that of the host; then only the root is found, which is the container's group. (pure)
+/// Returns the control groups of a process and their ancestors, of cgroup versions 1 and 2. `cgroup` is the text of
+/// /proc/self/cgroup. In a container, its path may be the host's; then only the root is found, which is the container's
+/// group. (pure)
 std::vector<MemoryGroup> memory_groups(std::string_view cgroup);
 
-/// Reads all of it, below `root`.
+/// Reads all of these files, below `root`.
 ProcessMemory read_process_memory(const std::filesystem::path& root = "/");
 
 }  // namespace yoke::train
