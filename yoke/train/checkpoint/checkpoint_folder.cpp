@@ -147,7 +147,7 @@ void CheckpointFolder::Impl::write(dist::Group& group, const Save& save, const O
     write_sharded(group, files.folder_of(save.step), save.step, save.slices, save.metadata, on_written);
     if (group.rank() == 0) {
       std::error_code ignored;
-      fs::remove(files.file_of(save.step), ignored);  // remove the file of the same step from a run that was not sharded
+      fs::remove(files.file_of(save.step), ignored);  // the same step's file, from a run that was not sharded
     }
   } else {
     on_all_ranks(group, fmt::format("the checkpoint of step {} was not written", save.step), [&] {

@@ -166,7 +166,7 @@ void write_sharded(dist::Group& group, const fs::path& folder, int64_t step, con
   const auto what = fmt::format("{}: the checkpoint of step {} was not written, and earlier files are unchanged",
                                 folder.string(), step);
   if (group.rank() == 0) {
-    if (const auto present = files_of_index(folder)) remove_other_files(folder, *present);  // removes files of failed saves
+    if (const auto present = files_of_index(folder)) remove_other_files(folder, *present);  // files of failed saves
   }
   const auto save = group.all_gather_text(group.rank() == 0 ? make_save_id() : "").front();
   const auto shard = folder / shard_name(save, group.rank(), group.size());

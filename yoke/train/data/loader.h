@@ -45,7 +45,7 @@ struct LoaderOptions {
   /// Every batch is full and no sample appears twice in an epoch: the last samples of the epoch's order are left out.
   bool drop_last = false;
   std::optional<Sampler> sampler;  ///< Gives the order instead of `shuffle`; see sampler.h.
-  int64_t num_workers = 1;         ///< Threads that make batches. With 0, next() makes the batches itself, with the same content.
+  int64_t num_workers = 1;         ///< Threads that make batches. With 0, next() makes the same batches itself.
   int64_t num_prefetch = 4;        ///< Batches ready or in progress, at least 1; more workers than this are idle.
   /// How many samples of an epoch may be unreadable. Their batches leave them out, and LoaderBase::bad_samples() lists
   /// them. One more unreadable sample is an error.
@@ -54,7 +54,7 @@ struct LoaderOptions {
   std::optional<c10::Device> device;
 
   // For streams only.
-  int64_t shuffle_window = 1024;  ///< With `shuffle`, windows of this many neighbouring items are held in memory and shuffled.
+  int64_t shuffle_window = 1024;  ///< With `shuffle`, so many neighbouring items are in memory and shuffled.
   /// The batches of an epoch. Epochs then follow each other through the stream, over as many passes as they need. If 0,
   /// an epoch is a pass, and the number of its batches is unknown.
   int64_t batches_per_epoch = 0;

@@ -32,7 +32,7 @@ class BatchRequest {
     uint64_t seed = 0;
     int64_t epoch = 0;
     int64_t first_position = 0;  ///< Position of the first sample in the epoch's order over all ranks.
-    int64_t stride = 1;          ///< The number of ranks: neighbouring samples of a batch are this far apart in that order.
+    int64_t stride = 1;  ///< The number of ranks: neighbouring samples of a batch are this far apart in that order.
     /// Called for a sample that could not be read. Throws unless the loader may skip the sample.
     std::function<void(int64_t sample, const std::exception& error)> on_bad_sample;
   };

@@ -50,7 +50,7 @@ class StreamPass {
  public:
   virtual ~StreamPass() = default;
   virtual StreamItem next() = 0;            ///< Null at the end.
-  virtual int64_t skip(int64_t count) = 0;  ///< Returns the number of skipped items, which is below `count` only at the end.
+  virtual int64_t skip(int64_t count) = 0;  ///< Returns how many were skipped: below `count` only at the end.
 };
 using OpenStream = std::function<std::unique_ptr<StreamPass>(int64_t pass)>;
 

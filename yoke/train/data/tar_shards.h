@@ -12,7 +12,7 @@ namespace yoke::train {
 
 /// The files of one sample.
 struct TarSample {
-  std::string key;  ///< Path up to the first dot of the file name, equal for all files: "train/000001" of train/000001.jpg.
+  std::string key;  ///< Path up to the file name's first dot, equal for all files: "train/000001" of train/000001.jpg.
   std::vector<std::pair<std::string, std::string>>
       files;  ///< Key: the rest of the file name, such as "jpg" or "seg.png". Value: the bytes.
 

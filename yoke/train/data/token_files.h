@@ -17,7 +17,7 @@ namespace yoke::train {
 
 struct TokenOptions {
   int64_t sequence_length = 1024;
-  at::ScalarType dtype = at::kUInt16;      ///< Dtype of tokens in the files: kUInt16 or kUInt32, in the machine's byte order.
+  at::ScalarType dtype = at::kUInt16;      ///< Dtype of stored tokens: kUInt16 or kUInt32, in the machine's byte order.
   int64_t offset_bytes = 0;                ///< Offset of the first token in each file, for files with a header.
   int64_t vocabulary_size = 0;             ///< If above 0, a token equal to or above this number is an error.
   std::optional<int64_t> end_of_document;  ///< The token after each document. If set, batches have `documents`.

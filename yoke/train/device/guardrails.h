@@ -30,7 +30,7 @@ struct GuardrailPlace {
   std::string operation;  ///< The operator that the program called, such as "aten::to".
   std::string from, to;   ///< "cuda:0", "cpu". For a sync, `from` is the device that is waited for.
   std::string tensor;     ///< Dtype and shape of the first call's tensor, such as "Float [32, 10]".
-  std::string function;   ///< The calling function outside of libtorch and yoke. Empty if this thread has no such caller.
+  std::string function;   ///< The caller outside of libtorch and yoke. Empty if this thread has no such caller.
   std::string file;       ///< Empty if the program has no debug information (-g).
   int64_t line = 0;
   std::string backward_of;  ///< The autograd node that was running, such as "MulBackward0". Empty outside of backward.

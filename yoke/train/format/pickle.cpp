@@ -210,7 +210,8 @@ class Machine {
     if (id.size() != 5) fail("a persistent id of {} parts, but a storage has 5", id.size());
     if (expect<std::string_view>(id[0], "the text 'storage'") != "storage")
       fail("a persistent id of something other than a storage");
-    if (const auto* unknown = get_if<PickleOpaque>(id[1])) return push(PickleOpaque(*unknown));  // the storage of a quantized tensor
+    if (const auto* unknown = get_if<PickleOpaque>(id[1]))
+      return push(PickleOpaque(*unknown));  // from a quantized tensor
     const auto& type = expect<PickleGlobal>(id[1], "a storage class");
     if (type.kind != Kind::kStorage) fail("a storage class is expected here");
     PickleStorage storage{.dtype = type.dtype, .key = expect<std::string_view>(id[2], "a storage's key")};

@@ -22,7 +22,7 @@ struct FindLrOptions {
   int64_t num_steps = 100;   ///< At least 2; rates grow by the same factor from step to step.
   double smoothing = 0.98;   ///< Decay of the running mean of the loss, in [0, 1); the mean is bias-corrected.
   double divergence = 4;     ///< The trial ends when the smoothed loss exceeds its minimum by this factor.
-  int64_t num_skipped = 10;  ///< The suggestion ignores this many losses at the start, where the running mean covers too few batches.
+  int64_t num_skipped = 10;  ///< Number of first losses that the suggestion ignores; their mean covers too few.
 };
 
 struct LrCurve {

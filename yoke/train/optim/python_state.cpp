@@ -123,8 +123,7 @@ TensorMap flatten(const Optimizer& optimizer, const PythonOptimizerState& python
 PythonOptimizerState to_python(const Optimizer& optimizer) {
   PythonOptimizerState result;
   result.state = by_parameter(optimizer);
-  if (OptimizerOptions::name(optimizer) ==
-      "Adagrad") {  // Python's Adagrad creates its whole state in the constructor, and load_state_dict() requires all of it
+  if (OptimizerOptions::name(optimizer) == "Adagrad") {  // Python's Adagrad has its state from the beginning
     for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
       const auto index = static_cast<int64_t>(i);
       if (!result.state.contains(index)) result.state.emplace(index, OptimizerOptions::first_state(optimizer, i));

@@ -92,7 +92,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
   const auto sparse = expects_sparse(model, trained);
   impl_->has_sparse = std::find(sparse.begin(), sparse.end(), true) != sparse.end();
   impl_->reducer = make_reducer(trained, sparse, process_group_of(group), options);
-  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer uses its logger without checking for null
+  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer does not check it for null
   impl_->reducer->set_logger(impl_->logger);
   if (options.communication_hook) {
     auto hook = std::make_unique<HookRunner>(options.communication_hook);

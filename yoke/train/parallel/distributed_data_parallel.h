@@ -99,7 +99,7 @@ class DistributedDataParallelBase : public ParallelModule {
   class Join {
    public:
     Join(Join&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)) {}
-    ~Join();  ///< Does not communicate. If finish() was not called, as after an exception, the other ranks wait for this rank.
+    ~Join();  ///< Does not communicate. Without finish(), as after an exception, the other ranks wait for this rank.
     /// Collective. Called when this rank is out of data. Takes part in the steps of the other ranks with zero gradients
     /// until all ranks are out of data. Then all ranks get the parameters and buffers of the last rank to call finish()
     /// (if several are last, of the highest of them).

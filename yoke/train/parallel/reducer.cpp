@@ -13,7 +13,7 @@
 namespace yoke::train {
 
 void Reducer::expect_backward() {
-  std::fill(backward_stats_.begin(), backward_stats_.end(), -1);  // the Reducer sets a time when a parameter becomes ready
+  std::fill(backward_stats_.begin(), backward_stats_.end(), -1);  // set to a time when the parameter is ready
   if (static_graph_) {
     for (auto& [index, count] : numGradHooksTriggeredMap_) count = learned_.empty() ? 0 : learned_.at(index);
   }

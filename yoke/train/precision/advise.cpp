@@ -35,7 +35,7 @@ struct Size {
   std::string name;
   int64_t value = 0;
   std::vector<std::pair<Sizes*, size_t>> places;
-  int64_t times = 1;  ///< Each position holds value * times: `value` is for one group of a convolution, the shape for all groups.
+  int64_t times = 1;  ///< A position holds value * times: `value` is for one group, the shape for all groups.
 };
 
 std::vector<Size> sizes_of(const Product& product, Sizes& input, Sizes& weight) {

@@ -32,18 +32,18 @@ struct LayerAdvice {
   Product product;                                   ///< Layer, operation, shapes, dtype, number of calls.
   bool fits = false;                                 ///< Tensor cores run these sizes and this dtype at full speed.
   std::string reason;                                ///< Why it does not fit; empty if it does.
-  std::vector<int64_t> padded_input, padded_weight;  ///< Shapes that would fit; empty if the shapes fit already, or if no shapes would fit.
+  std::vector<int64_t> padded_input, padded_weight;  ///< Shapes that would fit; empty if none would, or if not needed.
   double milliseconds = 0;                           ///< Time of one call: forward and, in training, backward.
-  double padded_milliseconds = 0;                    ///< Time of one call with the padded shapes; 0 without padded shapes.
-  double share = 0;  ///< Share of the step's time that all calls take. An estimate, because each call is measured alone.
+  double padded_milliseconds = 0;  ///< Time of one call with the padded shapes; 0 without padded shapes.
+  double share = 0;  ///< Share of the step's time that all calls take. An estimate, because calls are measured alone.
 };
 
 struct Advice {
   c10::Device device = c10::Device(c10::kCPU);
   c10::ScalarType dtype = c10::kFloat;
-  std::string hardware;          ///< "tensor cores", or a text that says that there are none and which units compute instead.
-  bool has_backward = false;     ///< The output needed a gradient, so steps include backward.
-  double step_milliseconds = 0;  ///< Time of a step, without the optimizer.
+  std::string hardware;  ///< "tensor cores", or a text that says that there are none and which units compute instead.
+  bool has_backward = false;        ///< The output needed a gradient, so steps include backward.
+  double step_milliseconds = 0;     ///< Time of a step, without the optimizer.
   std::vector<LayerAdvice> layers;  ///< In the order in which they run.
 };
 

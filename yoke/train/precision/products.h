@@ -26,7 +26,7 @@ struct Product {
     kAttention,    ///< input (the query) [..., length, features], weight (the key) of the same rank
   };
   Kind kind = Kind::kMatmul;
-  std::string layer;      ///< Dotted name of the module whose parameter the product uses; "bmm 1" if it uses no parameter.
+  std::string layer;  ///< Dotted name of the module whose parameter the product uses; "bmm 1" if it uses no parameter.
   std::string operation;  ///< The outermost operation: "conv2d"; for libtorch's Linear "addmm" or "matmul".
   bool uses_parameter = false;
   int64_t calls = 1;

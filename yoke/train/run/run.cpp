@@ -244,7 +244,7 @@ void Run::end_step(int64_t num_samples) {
   run.show_progress();
   run.is_told = run.is_told || run.world.should_stop();
   if (first_batch() == 0) return;  // the epoch is complete, and the code after the loop saves its checkpoint
-  if (run.is_told) {               // after a stop signal there is time for a checkpoint, but not for the rest of the epoch
+  if (run.is_told) {  // after a stop signal there is time for a checkpoint, but not for the rest of the epoch
     run.checkpoints.save(run.step, run.state);
     run.is_stopped = true;
     say(fmt::format("told to stop at epoch {}, step {}", epoch() + 1, first_batch()));

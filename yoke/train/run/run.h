@@ -43,7 +43,7 @@ struct RunOptions {
   std::filesystem::path
       folder;  ///< Default: runs/NAME; if that exists, with the next free number. To resume: the last such folder.
   bool resume = false;     ///< Continue from the newest checkpoint, or from the beginning if there is none yet.
-  int64_t save_every = 0;  ///< Steps between checkpoints; if 0, none within an epoch. Each epoch also ends with a checkpoint.
+  int64_t save_every = 0;  ///< Steps between checkpoints; 0: none within an epoch. Each epoch's end also saves one.
   CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` names a logged figure.
   /// Rank 0 also writes events for TensorBoard, in the run's folder `events`: every value that it logs, by its name,
   /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. Step numbers are those of the training.

@@ -38,7 +38,7 @@ struct DeviceMemory {
   std::string device;  ///< "cuda:0"
   MemoryStat allocated_bytes, requested_bytes, active_bytes, reserved_bytes, inactive_split_bytes;
   MemoryStat allocations, segments;
-  int64_t num_out_of_memory = 0, num_retries = 0;  ///< num_retries: how often the cache was flushed to serve an allocation.
+  int64_t num_out_of_memory = 0, num_retries = 0;  ///< num_retries: the cache was flushed to serve an allocation.
   std::optional<int64_t> free_bytes, total_bytes;  ///< Memory of the whole device, all processes included.
 };
 
@@ -46,7 +46,7 @@ struct DeviceMemory {
 struct TensorMemory {
   std::string kind, name;      ///< "parameters", "layer1.weight"
   std::string device, tensor;  ///< "cuda:0", "Float [32, 10]"
-  int64_t bytes = 0;           ///< Size of its whole storage. 0 if an earlier tensor has the same storage, and for the meta device.
+  int64_t bytes = 0;           ///< Of its whole storage; 0 if an earlier tensor has the same storage, and on meta.
   std::string shares;          ///< The earlier tensor with the same storage, such as "parameters embedding.weight".
 };
 

@@ -188,7 +188,7 @@ void ProfileWindow::start() {
   call_kineto([&] { kineto::enableProfiler(config(), activities(), scopes); });
   stalled_us_ = memory_stall_us();
   kineto_ = Kineto::kEnabled;
-  thread_local EndOfThread end_of_thread;  // constructed after libtorch's thread-locals, and therefore destroyed before them
+  thread_local EndOfThread end_of_thread;  // after libtorch's thread-locals, so it is destroyed before them
   end_of_thread.window = self_;
 }
 

@@ -18,10 +18,10 @@ namespace yoke::train {
 
 struct ProfilerOptions {
   std::filesystem::path folder;  ///< Created if it does not exist.
-  int64_t wait = 5;              ///< Steps that are not recorded, because the first steps allocate memory and choose kernels.
-  int64_t warmup = 2;            ///< Steps in which the profiler is prepared.
-  int64_t active = 6;            ///< Steps that are recorded.
-  bool light = false;            ///< Records steps, loading, optimizers and collectives, but no operations.
+  int64_t wait = 5;    ///< Steps that are not recorded, because the first steps allocate memory and choose kernels.
+  int64_t warmup = 2;  ///< Steps in which the profiler is prepared.
+  int64_t active = 6;  ///< Steps that are recorded.
+  bool light = false;  ///< Records steps, loading, optimizers and collectives, but no operations.
   /// If true, the program calls step() at the end of each step. Otherwise, steps end when yoke's optimizers call
   /// end_step() (step_end.h).
   bool steps_by_hand = false;

@@ -80,7 +80,7 @@ TEST_F(StepLogTest, AResumedRunReplacesWhatItWritesAgain) {
   EXPECT_EQ(lines(), epochs + line(4, 3, "\"loss\": 1"));
   write({4, 3}, 4, 2);  // resumes from the checkpoint after the second epoch
   EXPECT_EQ(lines(), epochs + line(4, 3, "\"loss\": 2"));
-  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 3);  // as if the process was killed during a write
+  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 3);  // as if killed during a write
   write({5, 3}, 5, 3);
   EXPECT_EQ(lines(), epochs + line(5, 3, "\"loss\": 3") + line(6, 3, "\"accuracy\": 3"));
   write({1, 1}, 1, 4);  // resumes within the first epoch

@@ -17,7 +17,7 @@ struct StreamOrderOptions {
   uint64_t seed = 0;
   bool drop_last = false;
   bool exact = false;
-  int64_t batches_per_epoch = 0;  ///< If above 0, an epoch ends after this many batches instead of at the end of the pass.
+  int64_t batches_per_epoch = 0;  ///< If above 0, an epoch ends after this many batches, not at the end of the pass.
   int64_t num_ranks = 1, rank = 0;
 };
 

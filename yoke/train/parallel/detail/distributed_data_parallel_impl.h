@@ -50,7 +50,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::shared_ptr<c10d::Logger> logger;
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>>
       accumulators;                                           ///< Indexed by the keys of this class's hooks.
-  std::vector<std::pair<at::Tensor, unsigned>> static_hooks;  ///< Hooks of the parameters that a static graph does not use.
+  std::vector<std::pair<at::Tensor, unsigned>> static_hooks;  ///< For parameters that a static graph does not use.
   std::shared_ptr<int64_t> no_sync_depth = std::make_shared<int64_t>(0);
   std::atomic<StepState> state = StepState::kIdle;
   int64_t num_steps = 0;          ///< Number of steps begun, including those in a join.

@@ -68,7 +68,7 @@ class ProfileWindow {
   std::thread::id thread_;
   pid_t process_ = 0;
   std::optional<at::RecordFunction> step_;
-  std::shared_ptr<std::atomic<ProfileWindow*>> self_;  ///< Read when the recording thread ends; null after this object's destruction.
+  std::shared_ptr<std::atomic<ProfileWindow*>> self_;  ///< For the end of the recording thread; null after destruction.
 };
 
 }  // namespace yoke::train::detail

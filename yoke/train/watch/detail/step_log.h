@@ -20,7 +20,7 @@ struct StepPlace {
 
 struct StepLogOptions {
   int64_t max_pending = 1000;        ///< Number of values that are kept on their devices before they are read together.
-  std::chrono::seconds max_wait{5};  ///< If this time has passed since the last reading, adding a value reads all kept values.
+  std::chrono::seconds max_wait{5};  ///< After this time, adding a value reads all kept values.
 };
 
 /// Appends a line `{"step": 0, "epoch": 1, "time": 1790000000.25, "loss": 0.5}` for each step to a file. A line has the
