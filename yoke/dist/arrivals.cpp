@@ -51,8 +51,8 @@ void Arrivals::publish_until_stopped() {
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
-      // A rank with nothing to publish may be waiting for a rank that has failed. It reads the failed rank's report
-      // now, because the store may end together with the failed rank.
+      // A rank with nothing to publish may be waiting for a rank that has failed. The waiting rank reads the failed
+      // rank's report now, because the store may end together with the failed rank.
       if (!publish()) listen();
     } catch (const std::exception&) {
       return;  // the store has ended, so no rank can read from it

@@ -76,7 +76,7 @@ class Arrivals {
   };
 
   void publish_until_stopped();
-  // REQUIRES: mutex_ is held when these are called.
+  // REQUIRES: mutex_ is held when the next functions are called.
   /// Publishes the numbers that have changed. Returns false if no number has changed.
   bool publish();
   /// Reads another rank's report from the store. Returns whether a report exists.

@@ -57,7 +57,7 @@ struct Splits {
   std::vector<int64_t> output;  ///< Rows from each rank; empty for equal parts.
 };
 
-/// One rank's view of a group of ranks that communicate. They use Gloo on the CPU and NCCL on CUDA.
+/// One rank's view of a group of ranks that communicate. The ranks use Gloo on the CPU and NCCL on CUDA.
 ///
 ///     auto group = world.split(world.rank() % 2);   // the ranks that passed the same number
 ///     group.all_reduce(tensor);                     // over these ranks alone
@@ -83,8 +83,8 @@ class Group {
   const std::vector<int64_t>& ranks() const;
   c10::Device device() const;
 
-  /// Collective. Like MPI_Comm_split: ranks with the same `color` form a new group. They are ordered by `key`; if keys
-  /// are equal, by their rank in this group.
+  /// Collective. Like MPI_Comm_split: ranks with the same `color` form a new group. A group's ranks are ordered by
+  /// `key`; if keys are equal, by their rank in this group.
   Group split(int64_t color, int64_t key = 0);
   /// Collective. Returns a group of this group's ranks on this node, according to the launcher and the host name.
   Group of_this_host();
@@ -101,12 +101,12 @@ class Group {
   /// ignored and may be undefined.
   void scatter(const at::Tensor& output, const at::Tensor& input, int64_t root = 0);
   /// Collective. Sends rows of `input` to each rank, and fills `output` with the rows from each rank, in rank order.
-  /// Both are [rows, ...], contiguous, and have the same dtype. Without `splits`, each rank sends the same number of
-  /// rows to each rank.
+  /// Both tensors are [rows, ...], contiguous, and have the same dtype. Without `splits`, each rank sends the same
+  /// number of rows to each rank.
   void all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits& splits = {});
 
-  /// Collective. Fills `output` [size * n] with the `input` [n] of all ranks, in rank order. Both are contiguous and
-  /// have the same dtype. `input` may be this rank's part of `output`.
+  /// Collective. Fills `output` [size * n] with the `input` [n] of all ranks, in rank order. Both tensors are
+  /// contiguous and have the same dtype. `input` may be this rank's part of `output`.
   void all_gather_into(const at::Tensor& output, const at::Tensor& input) { start_all_gather(output, input).wait(); }
   /// Collective. Reduces the `input` [size * n] of all ranks, and fills `output` [n] with this rank's part of the
   /// result. `op` is kSum or kMean. Gloo lacks this operation: there libtorch reduces a whole copy of `input` and keeps
@@ -114,7 +114,7 @@ class Group {
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) {
     start_reduce_scatter(output, input, op).wait();
   }
-  /// These functions start the same operations, so that the caller can do other work until wait(). start_all_reduce
+  /// Start the operations of the functions above, so that the caller can do other work until wait(). start_all_reduce
   /// takes a contiguous tensor.
   PendingCollective start_all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
   PendingCollective start_all_gather(const at::Tensor& output, const at::Tensor& input);
@@ -144,7 +144,7 @@ class Group {
   /// only see that this rank does not arrive. Then throws the error with "rank N: " before its message. Takes up to
   /// three seconds.
   [[noreturn]] void fail(const Error& error) const;
-  /// The same for a caught exception. Rethrows it unchanged.
+  /// Reports a caught exception to the other ranks. Rethrows it unchanged.
   [[noreturn]] void fail(std::exception_ptr error) const;
   /// Reports `text` to all ranks of the job. If a rank's wait for other ranks later ends with an error, that error
   /// includes `text`. Only the first report is kept. Takes up to three seconds. Never throws.

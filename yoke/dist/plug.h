@@ -1,7 +1,7 @@
 // yoke/dist/plug.h -- the interface between libyoke_dist and the code that needs a vendor's libtorch.
 //
 // The plug (libyoke_cuda.so or libyoke_hip.so) is loaded by a constructor of libyoke_dist, before main, if a driver
-// reports a device. It cannot be loaded later: the first manual_seed, is_available or backward of a process asks
+// reports a device. The plug cannot be loaded later: the first manual_seed, is_available or backward of a process asks
 // libtorch for its device hooks and keeps the answer. If libtorch_cuda were loaded after that, it would never be used.
 #pragma once
 

@@ -130,8 +130,8 @@ void become_rank(std::vector<UniqueFd> fds) {
 ///
 /// The intermediate process is made by vfork. A fork copies the page tables of the 60 MB that libtorch has written to,
 /// which takes 2 ms; only the rank needs that copy. POSIX does not allow fork in a vforked process, but Linux and glibc
-/// do. The new rank gets a copy of this stack. This process sleeps until the intermediate process has ended. Its stack
-/// is unchanged then, because the intermediate process never returns from this function.
+/// do. The new rank gets a copy of this stack. This process sleeps until the intermediate process has ended. This
+/// process's stack is unchanged then, because the intermediate process never returns from this function.
 [[gnu::noinline]] bool fork_rank(pid_t guardian, volatile int32_t& answer) {
   answer = -EAGAIN;
   const pid_t between = vfork();

@@ -51,10 +51,10 @@ class World : public Group {
   const RankEnv& env() const;
 
   /// Collective. Call it once per step. After any rank has received one of WorldOptions::stop_signals, returns true, on
-  /// all ranks at the same call. Ranks exchange this about ten times per second, while they compute. So the result
-  /// becomes true a few calls (at most 64) after the signal, and stays true. The first call installs signal handlers
-  /// for the rest of the process. Without a call, these signals still end the program. A handler that the program
-  /// installed before is called too.
+  /// all ranks at the same call. Ranks exchange their flags about ten times per second, while they compute. So the
+  /// result becomes true a few calls (at most 64) after the signal, and stays true. The first call installs signal
+  /// handlers for the rest of the process. Without a call, these signals still end the program. A handler that the
+  /// program installed before is called too.
   bool should_stop();
 
   /// Collective. Ends the job cleanly: waits until every rank has called shutdown(), then closes the connections of all

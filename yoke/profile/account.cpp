@@ -126,7 +126,7 @@ class Accountant {
   }
 
   /// Returns the parts of the optimizer's steps in which a closure computes the loss and its gradients. Each part is
-  /// from the step's begin to the end of the last gradient function in the step.
+  /// from the beginning of the step to the end of the last gradient function in the step.
   Intervals closures() const {
     const auto& steps = timeline_.of(Kind::kOptimizer);
     Intervals found;

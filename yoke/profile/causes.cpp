@@ -6,7 +6,7 @@ namespace yoke::profile {
 namespace {
 
 /// The thresholds for data loading (5) and communication (10) are those of PyTorch's TensorBoard plugin. The threshold
-/// for an idle device (15) is that of TraceLens and nsys-ai. The others are yoke's own: healthy trainings
+/// for an idle device (15) is that of TraceLens and nsys-ai. The other thresholds are yoke's own: healthy trainings
 /// (tests/profile) stay below them.
 constexpr std::array<Rule, kNumCauses> kRules = {{
     {.cause = Cause::kDataLoading,

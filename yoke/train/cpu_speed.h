@@ -9,9 +9,9 @@ namespace yoke::train {
 bool flush_denormals();
 
 /// Makes glibc's malloc keep freed memory and serve large tensors from the heap too. By default malloc maps new pages
-/// for every large activation, Linux zeroes these pages, and malloc unmaps them again. This takes a quarter to a third
-/// of each step of a small network. With this setting, resident memory stays at its peak. If the environment sets
-/// MALLOC_ variables, nothing changes. Returns false if malloc is not glibc's.
+/// for every large activation, Linux zeroes these pages, and malloc unmaps them again. These system calls take a
+/// quarter to a third of each step of a small network. With this setting, resident memory stays at its peak. If the
+/// environment sets MALLOC_ variables, nothing changes. Returns false if malloc is not glibc's.
 bool keep_freed_memory();
 
 }  // namespace yoke::train

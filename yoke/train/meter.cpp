@@ -68,7 +68,7 @@ void Meter::accumulate(const at::Tensor& value, int64_t scale, int64_t weight) {
     // The sum is on a different device, because a state was loaded or the model was moved.
     sum_ = sum_.to(value.device());
   }
-  sum_.add_(value.reshape({}), scale);  // computed in float64, whatever the value's dtype
+  sum_.add_(value.reshape({}), scale);  // computed in float64, for every dtype of the value
   weight_ += weight;
 }
 

@@ -56,8 +56,8 @@ class Meter {
 /// The mean of values that are means themselves, such as a loss over a batch.
 class Mean : public Meter {
  public:
-  /// `value` has one element of any dtype. It counts as `weight` samples, so that batches of different sizes give the
-  /// true mean. A value of 0 samples (NaN for an empty batch) is left out.
+  /// `value` has one element of any dtype. The value counts as `weight` samples, so that batches of different sizes
+  /// give the true mean. A value of 0 samples (NaN for an empty batch) is left out.
   /// Errors  kInvalidArgument: more than one element, or a negative weight.
   void add(const at::Tensor& value, int64_t weight);
 };

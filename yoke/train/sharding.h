@@ -41,8 +41,8 @@ const Sharding* sharding_of(const at::Tensor& tensor);
 void mark_sharded(const at::Tensor& tensor, Sharding sharding, std::function<void()> on_gradient = {});
 void unmark_sharded(const at::Tensor& tensor);
 
-/// The shape of a rank's part of a tensor. It has as many dimensions as the whole tensor, all of size 1 except the
-/// last. So a rule such as "no weight decay for tensors with one dimension" gives the same result for a part.
+/// The shape of a rank's part of a tensor. The part has as many dimensions as the whole tensor, all of size 1 except
+/// the last. So a rule such as "no weight decay for tensors with one dimension" gives the same result for a part.
 std::vector<int64_t> shape_of_part(const std::vector<int64_t>& whole, int64_t num_elements);
 
 /// The shape of the whole parameter, given the parameter or a part of it.

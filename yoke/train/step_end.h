@@ -11,12 +11,12 @@ class StepObserver {
  public:
   virtual ~StepObserver() = default;
 
-  /// Called at the end of step number `step`, from 0, on the thread that called the optimizer. It must not throw.
+  /// Called at the end of step number `step`, from 0, on the thread that called the optimizer. Must not throw.
   virtual void end_step(int64_t step) = 0;
 };
 
-/// Adds an observer for the rest of the process. It is destroyed when the process exits normally. May be called on any
-/// thread.
+/// Adds an observer for the rest of the process. The observer is destroyed when the process exits normally. May be
+/// called on any thread.
 void add_step_observer(std::unique_ptr<StepObserver> observer);
 
 /// Every optimizer calls this function with its address at the end of its step(). An optimizer class of the program

@@ -20,8 +20,8 @@ namespace yoke::dist {
 
 /// One group's connections, and how many collectives this rank has entered there.
 struct Group::Impl {
-  /// Gloo's counter includes messages between two ranks. They are subtracted, because other ranks do not take part in
-  /// them.
+  /// Gloo's counter includes messages between two ranks. These messages are subtracted, because other ranks do not take
+  /// part in them.
   uint64_t sequence() const {
     const uint64_t messages = num_messages;  // read first: a message is added to num_messages before Gloo counts it
     uint64_t count = gloo->getSequenceNumberForGroup();

@@ -26,7 +26,7 @@ namespace yoke::dist {
 class StopAgreement {
  public:
   /// `backend` is a Gloo backend that nothing else uses, so that these all-reduces do not mix with the user's
-  /// collectives. It is null if this is the only rank. Each call of should_stop() calls `is_told` once.
+  /// collectives. `backend` is null if this is the only rank. Each call of should_stop() calls `is_told` once.
   StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::function<bool()> is_told);
   static constexpr int64_t kMaxInterval = 32;  ///< Limits the delay if later steps are slower.
 

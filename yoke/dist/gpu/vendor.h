@@ -3,8 +3,8 @@
 // PyTorch generates the headers of its ROCm build from those for CUDA with its tool hipify (torch/utils/hipify). In the
 // ROCm build, files have different names: c10/cuda/CUDAFunctions.h becomes c10/hip/HIPFunctions.h. C++ names stay the
 // same: at::cuda, ProcessGroupNCCL (which then uses RCCL), and DeviceType::CUDA, the type of ROCm devices in libtorch.
-// One exception is the namespace of c10's functions: up to libtorch 2.10 it is c10::hip; later versions accept both
-// names.
+// One exception is the namespace of c10's functions: up to libtorch 2.10 the namespace is c10::hip; later versions
+// accept both names.
 #pragma once
 
 #ifdef USE_ROCM

@@ -55,9 +55,9 @@ class CheckpointFolder {
   ///         Earlier checkpoints are unchanged, and the message names the last one.
   std::filesystem::path save(int64_t step, const TrainState& state, const StringMap& metadata = {});
 
-  /// Collective. Like save(), but returns when the state is copied; a separate thread writes it. The files and the
-  /// guarantees are the same. At most one save is in progress, and a second one waits for the first. To skip a save
-  /// instead of waiting, check busy() before.
+  /// Collective. Like save(), but returns when the state is copied; a separate thread writes it. The files and
+  /// guarantees are those of save(). At most one save is in progress, and a second one waits for the first. To skip a
+  /// save instead of waiting, check busy() before.
   /// Memory   one copy of the data that this rank writes, reused while names, shapes and dtypes stay the same. Copies
   ///          of a GPU's tensors are in pinned memory.
   /// Errors   on all ranks: those of the previous save, which is not repeated; in this case no new save begins.

@@ -1,5 +1,5 @@
-// Parts of a TrainState that differ between ranks: generators, thread counts, meters. Each is saved as one tensor with
-// a row per rank.
+// Parts of a TrainState that differ between ranks: generators, thread counts, meters. Each part is saved as one tensor
+// with a row per rank.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>

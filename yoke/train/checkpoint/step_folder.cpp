@@ -119,7 +119,7 @@ std::vector<int64_t> StepFolder::best_first(const std::vector<int64_t>& steps) c
       const auto value = found == metadata.end() ? std::nullopt : number_of(found->second);
       if (value && !std::isnan(*value)) ranked.emplace_back(options_.best == Best::kSmallest ? *value : -*value, step);
     } catch (const Error&) {
-      // the checkpoint is damaged or was removed meanwhile, so it is not among the best
+      // the checkpoint is damaged or has just been removed, so it is not among the best
     }
   }
   std::ranges::sort(ranked);

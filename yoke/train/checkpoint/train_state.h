@@ -56,9 +56,9 @@ enum class ThreadRule { kAdopt, kWarn };
 /// The parts of a training under names. A TrainState refers to the parts, which must outlive it. A part may be a
 /// module, its holder or its wrapper; an optimizer or an object with a state_dict; meters; a loader; a generator;
 /// tensors; a number, a flag or a text. Some parts are divided between ranks (a FullyShardedDataParallel's model, a
-/// ShardedOptimizer). The same calls save and load them, even if the number of ranks changes. Generators, meters and
-/// thread counts differ between ranks. If the number of ranks has changed, each rank that has a row in the checkpoint
-/// loads its generators and thread count, with a warning, and rank 0 loads the sums of the meters.
+/// ShardedOptimizer). The same calls save and load such parts, even if the number of ranks changes. Generators, meters
+/// and thread counts differ between ranks. If the number of ranks has changed, each rank that has a row in the
+/// checkpoint loads its generators and thread count, with a warning, and rank 0 loads the sums of the meters.
 /// Ranks     all ranks add the same parts. Parts that are equal on all ranks (an optimizer's state, a number) are saved
 ///           from rank 0.
 class TrainState {
@@ -113,9 +113,9 @@ class TrainState {
   /// Adds the default generators: "cpu", and if the group's device is a GPU, "cuda" for that GPU.
   TrainState& add_generators();
 
-  /// Adds each rank's number of libtorch threads. The bits of sums on a CPU depend on this number. It is a setting of
-  /// one thread, and libtorch's thread pools start with the first parallel operation. So load on the training thread,
-  /// before that operation.
+  /// Adds each rank's number of libtorch threads. The bits of sums on a CPU depend on this number. The number is a
+  /// setting of one thread, and libtorch's thread pools start with the first parallel operation. So load on the
+  /// training thread, before that operation.
   TrainState& add_num_threads(ThreadRule rule = ThreadRule::kWarn);
 
   dist::Group& group() const;

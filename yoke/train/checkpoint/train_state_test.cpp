@@ -279,7 +279,7 @@ TEST(TrainState, TheNumberOfThreadsIsAdoptedOrNamed) {
   at::set_num_threads(own);
 }
 
-// Oracle: the mean over all ranks' values, whatever the number of ranks after resuming.
+// Oracle: the mean over all ranks' values. It must not depend on the number of ranks after resuming.
 TEST(TrainState, MetersGoOnOnAnyNumberOfRanks) {
   StoredCheckpoint saved;
   fakes::run_ranks(2, [&](dist::World& world) {

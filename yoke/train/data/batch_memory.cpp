@@ -99,7 +99,7 @@ class Pool : public BatchMemory, public std::enable_shared_from_this<Pool> {
   std::vector<Block> kept_;
 };
 
-// libtorch's host allocator knows when copies to the GPU have ended; our pool does not.
+// libtorch's host allocator knows when copies to the GPU have ended; Pool does not.
 class PinnedMemory : public BatchMemory {
  public:
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) override {

@@ -25,7 +25,7 @@ inline constexpr std::string_view kFashionMnistDir = "/usr/share/datasets/fashio
 
 struct FashionMnist {
   Samples train;  ///< data uint8 [60000, 1, 28, 28]; target int64 [60000], 0 to 9.
-  Samples test;   ///< The same for 10000 images.
+  Samples test;   ///< 10000 images, with shapes as in `train`.
 };
 
 /// Reads {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz, or the same without .gz. Also reads MNIST and other data sets

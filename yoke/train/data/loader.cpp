@@ -336,7 +336,7 @@ struct LoaderBase::Impl {
   std::shared_ptr<BatchMemory> memory;
   std::optional<detail::DeviceCopies> copies;  // set if the device is a GPU
 
-  // Only the caller's thread uses these.
+  // Only the caller's thread uses the next members.
   int64_t epoch = 0;       // the epoch begun last; after next() has returned the end, the following epoch
   int64_t num_starts = 0;  // number of orders begun
   bool is_epoch = false;   // the order begun last is an epoch, and next() has not returned its end
@@ -345,7 +345,7 @@ struct LoaderBase::Impl {
   std::vector<BadSample> bad_samples;
   std::optional<LoaderPosition> resumed;
 
-  // These change only while no worker is busy.
+  // The next members change only while no worker is busy.
   Order order;                 // the order of this rank's samples
   int64_t num_indices = 0;     // number of positions in `order`
   int64_t epoch_of_order = 0;  // -1 if the caller gave the order

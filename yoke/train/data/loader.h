@@ -39,8 +39,8 @@ struct Normalization {
 struct LoaderOptions {
   int64_t batch_size = 64;  ///< Samples in a batch of this rank.
   bool shuffle = true;
-  uint64_t seed = 0;  ///< Determines each epoch's order and augmentation. It must be the same on all ranks, or they see
-                      ///< overlapping samples.
+  uint64_t seed = 0;   ///< Determines each epoch's order and augmentation. Must be the same on all ranks, or they see
+                       ///< overlapping samples.
   bool exact = false;  ///< Every sample appears exactly once, for evaluation: see DistributedSamplerOptions.
   /// Every batch is full and no sample appears twice in an epoch: the last samples of the epoch's order are left out.
   bool drop_last = false;
@@ -85,7 +85,8 @@ struct BadSample {
   std::string error;
 };
 
-/// The base of all loaders. It does not depend on the type of a batch: functions that Loader passes make the batches.
+/// The base of all loaders. LoaderBase does not depend on the type of a batch: functions that Loader passes make the
+/// batches.
 class LoaderBase {
  public:
   LoaderBase(LoaderBase&&) noexcept;
@@ -127,7 +128,7 @@ class LoaderBase {
   /// Without `world`, one process sees all samples.
   LoaderBase(Functions functions, const dist::Group* world, const LoaderOptions& options);
 
-  /// These functions return a number that identifies the order begun.
+  /// begin_epoch() and begin() return a number that identifies the order begun.
   int64_t begin_epoch(int64_t epoch);
   int64_t begin(std::vector<int64_t> indices, int64_t first_batch);
   Made next_made();                        ///< Null at the end.
@@ -217,7 +218,7 @@ struct BatchOf<Samples, Collate> {
 ///          destroyed. Then its memory is reused for a later batch.
 /// GPUs     a worker makes the batch in pinned memory. While the caller uses one batch, the next batch is copied on a
 ///          separate stream. The caller's current stream waits for the copy, so no synchronisation is needed.
-/// Threads  one caller. Workers start with the first batches. They receive no signals. Batches of Samples do not use
+/// Threads  one caller. Workers start with the first batches, and receive no signals. Batches of Samples do not use
 ///          libtorch's thread pool.
 /// Errors   if a batch cannot be made, the call of `next` that should return it throws.
 template <class Source = Samples, class Collate = Stack>

@@ -15,8 +15,8 @@ namespace yoke::train {
 /// Returns the sample at a given position of one epoch. Thread-safe.
 using Order = std::function<int64_t(int64_t position)>;
 
-/// The order of the samples of all ranks, as a function of the epoch. It has no state, so the order of any epoch can be
-/// computed at any time, which resuming needs. All ranks must make the same sampler.
+/// The order of the samples of all ranks, as a function of the epoch. A Sampler has no state, so the order of any epoch
+/// can be computed at any time, which resuming needs. All ranks must make the same sampler.
 struct Sampler {
   int64_t num_positions = 0;                  ///< Samples in an epoch over all ranks.
   std::function<Order(int64_t epoch)> order;  ///< Epochs are 0, 1, ...

@@ -19,8 +19,9 @@ namespace yoke::train {
 class BatchMemory {
  public:
   virtual ~BatchMemory() = default;
-  /// Returns an uninitialised tensor. It is in pinned memory if the loader's device is a GPU, so that copying it to the
-  /// GPU does not block. Errors kUnavailable: no memory; kInvalidArgument: the tensor has too many bytes for int64.
+  /// Returns an uninitialised tensor. The tensor is in pinned memory if the loader's device is a GPU, so that copying
+  /// it to the GPU does not block. Errors kUnavailable: no memory; kInvalidArgument: the tensor has too many bytes for
+  /// int64.
   virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) = 0;
 };
 
@@ -48,7 +49,7 @@ class BatchRequest {
     return options_.memory->empty(sizes, dtype, format);
   }
 
-  /// The random numbers of sample `i` of samples(). They depend on the loader's seed, the epoch and the sample's
+  /// The random numbers of sample `i` of samples(). The numbers depend on the loader's seed, the epoch and the sample's
   /// position in the order over all ranks, but not on the number of ranks or workers.
   SampleRandom random(int64_t i) const {
     return {options_.seed, options_.epoch, options_.first_position + i * options_.stride};

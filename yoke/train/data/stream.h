@@ -42,7 +42,7 @@ concept Stream = requires(const Source& source, int64_t pass) {
 
 namespace detail {
 
-/// An item of any type, without its type.
+/// An item of any type; only the stream knows the type.
 using StreamItem = std::shared_ptr<void>;
 
 /// One pass over a stream.

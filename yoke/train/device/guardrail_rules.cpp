@@ -42,7 +42,7 @@ GuardrailCheck guardrail_check(std::string_view name, c10::ArrayRef<at::Tag> tag
                                                       "aten::to.other",  "aten::_to_copy", "aten::is_nonzero"};
   constexpr std::array<std::string_view, 4> kMasked = {"aten::index.Tensor", "aten::index_put", "aten::index_put_",
                                                        "aten::_index_put_impl_"};
-  // The tags of these operators describe cases in which they call another operator that waits. That inner operator is
+  // The tags of these operators describe cases in which another operator, called inside, waits. The inner operator is
   // caught.
   constexpr std::array<std::string_view, 5> kByInnerCalls = {
       "aten::one_hot", "aten::linalg_lstsq", "aten::linalg_lstsq.out", "aten::_ctc_loss", "aten::_ctc_loss.Tensor"};

@@ -1,5 +1,5 @@
 // How it works: the dispatch key TESTING_ONLY_GenericMode, which libtorch itself does not use, comes before autograd
-// and all devices. It has a boxed kernel for each operator that may copy or wait, and a fallthrough for all other
+// and all devices. The key has a boxed kernel for each operator that may copy or wait, and a fallthrough for all other
 // operators. A guardrail includes the key in the thread's dispatch state; without the key, dispatch is unchanged. The
 // kernel calls the operator below the key, but leaves the key included, so that operators called inside are seen too.
 // RecordFunction cannot do this, because exceptions in its callbacks are swallowed.

@@ -69,7 +69,7 @@ class GuardrailReport {
 ///          guardrail of a process registers these kernels.
 /// Errors   the call that is caught throws kFailedPrecondition; the message names the operator, devices, tensor and
 ///          caller. The guardrail then stays active. A backward that ended with an error has not freed its graph.
-/// Limits   it sees only operators. It does not see direct synchronization of a stream, or code that calls CUDA itself.
+/// Limits   sees only operators. Does not see direct synchronization of a stream, or code that calls CUDA itself.
 class DeviceGuardrails {
  public:
   explicit DeviceGuardrails(const GuardrailOptions& options = {});

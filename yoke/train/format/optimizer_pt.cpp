@@ -30,7 +30,7 @@ std::optional<double> number(const PtValue& value) {
   if (const auto* real = value.get_if<double>()) return *real;
   const auto* tensor = value.get_if<at::Tensor>();
   if (tensor != nullptr && tensor->numel() == 1 && !tensor->is_complex()) {
-    return tensor->item<double>();  // Python stores a learning rate that CUDA graphs may change as a tensor
+    return tensor->item<double>();  // if CUDA graphs may change the learning rate, Python stores a tensor
   }
   return std::nullopt;
 }

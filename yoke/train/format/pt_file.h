@@ -18,8 +18,8 @@ namespace yoke::train {
 
 /// Reads a file of torch.save (torch 1.6 or later).
 ///
-/// Shapes   sizes, strides and dtypes as saved, on the CPU; tensors that shared a storage still share it. They view the
-///          mapped file (see TensorMapping).
+/// Shapes   sizes, strides and dtypes as saved, on the CPU; tensors that shared a storage still share it. The tensors
+///          view the mapped file (see TensorMapping).
 /// Lost     types that plain data cannot express: torch.Size becomes a tuple, a device or dtype its text ("cuda:1",
 ///          "torch.float32"), an OrderedDict a dictionary, a Parameter a tensor that does not require grad.
 /// Refused  (with the name) every other class or function, sparse and quantized tensors, bytes, sets, integers of more
@@ -56,7 +56,7 @@ PtDict to_pt(const Tensors& tensors) {
   return dict;
 }
 
-/// Limit for the nesting of values. It holds for reading and for writing.
+/// Limit for the nesting of values. Applies to reading and writing.
 inline constexpr int kMaxPtDepth = 256;
 
 }  // namespace yoke::train

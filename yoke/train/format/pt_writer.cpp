@@ -1,4 +1,5 @@
-// write_pt uses pickle protocol 2, like torch.save. It writes no memo, because nothing in the pickle refers back.
+// write_pt uses pickle protocol 2, like torch.save. The pickle has no memo, because nothing in it refers back to an
+// earlier object.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 

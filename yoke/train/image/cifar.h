@@ -9,7 +9,7 @@ namespace yoke::train {
 
 struct Cifar {
   Samples train;  ///< data uint8 [50000, 3, 32, 32]; target int64 [50000].
-  Samples test;   ///< The same for 10000 images.
+  Samples test;   ///< 10000 images, with shapes as in `train`.
 };
 
 /// Reads data_batch_1.bin to data_batch_5.bin and test_batch.bin, in `dir` or in its folder cifar-10-batches-bin.

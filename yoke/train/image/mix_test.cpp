@@ -19,8 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The largest distance between the distribution of 20000 draws and the expected one (Kolmogorov and Smirnov). It is
-// below 1.95 / sqrt(20000) = 0.0138 in 999 of 1000 runs. The seed is fixed.
+// The largest distance between the distribution of 20000 draws and the expected one (Kolmogorov and Smirnov). This
+// distance is below 1.95 / sqrt(20000) = 0.0138 in 999 of 1000 runs. The seed is fixed.
 double distance(double alpha, double (*expected)(double)) {
   constexpr size_t kCount = 20000;
   std::vector<double> draws(kCount);

@@ -32,9 +32,9 @@ void sum_many_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_
   }
 }
 
-// The same for a small number of rows, the usual case, in 16 bits. Each product is the upper half of a product of two
-// 16-bit numbers. All SIMD instruction sets have this operation, and the compiler vectorises the loop. A resize to 224
-// x 224 takes two thirds of the time of sum_many_rows. The gain of code for AVX2 was not measured.
+// sum_many_rows for a small number of rows, the usual case, computed in 16 bits. Each product is the upper half of a
+// product of two 16-bit numbers. All SIMD instruction sets have this operation, and the compiler vectorises the loop. A
+// resize to 224 x 224 takes two thirds of the time of sum_many_rows. The gain of code for AVX2 was not measured.
 void sum_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_t> weights, size_t count,
               uint16_t* __restrict out) {
   constexpr size_t kFew = 32;  // each product is truncated by less than one unit, so half a unit is added per product

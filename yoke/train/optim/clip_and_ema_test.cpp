@@ -31,7 +31,7 @@ at::Tensor parameter_with(const at::Tensor& gradient) {
   return parameter;
 }
 
-// Gradients of 3, 4 and 12, whose norm is 13. They have two dtypes, so clipping makes two foreach lists.
+// Gradients of 3, 4 and 12, whose norm is 13. The gradients have two dtypes, so clipping makes two foreach lists.
 NamedTensors three() {
   return {{"a", parameter_with(at::full({1}, 3.0, at::kFloat))},
           {"none", at::zeros({2}).requires_grad_()},

@@ -26,7 +26,7 @@ namespace yoke::train {
 
 /// Tensors that a GradScaler passes to an optimizer, each a float with one element. An undefined tensor is not used.
 struct GradScale {
-  at::Tensor scale;  ///< Gradients are divided by it. Fused kernels write the quotients to the gradients, as in Python.
+  at::Tensor scale;      ///< Divides the gradients. Fused kernels write the quotients to the gradients, as in Python.
   at::Tensor found_inf;  ///< If it is 1, the step changes nothing, not even step counts; otherwise it is 0.
 };
 

@@ -91,7 +91,8 @@ TEST(Optimizers, StepParametersWithGapsInMemory) {
   }
 }
 
-// In sharded training, an optimizer steps 1-D slices of parameters. Together they must equal a step of the whole.
+// In sharded training, an optimizer steps 1-D slices of parameters. Steps of all slices must equal a step of the whole
+// parameter.
 TEST(Optimizers, StepSlicesAsTheWhole) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto whole = start(203), sliced = start(203);

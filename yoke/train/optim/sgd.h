@@ -33,7 +33,7 @@ class Sgd : public Optimizer {
   explicit Sgd(NamedTensors parameters, const SgdOptions& options = {});
   explicit Sgd(std::vector<ParameterGroup<SgdOptions>> groups);
 
-  /// For a schedule that changes the momentum too.
+  /// Sets the momentum, for schedules that change it as well as the rate.
   /// Errors  kInvalidArgument: the momentum is negative or not finite; it changes from or to zero after the first step,
   ///         which would change the state; or the group does not exist.
   void set_momentum(double momentum);  ///< Sets the momentum of all groups.

@@ -39,8 +39,8 @@ class GradientBucket {
 /// When a bucket is complete, while backward still computes other buckets, the hook is called and starts the
 /// communication. The function that it returns is called after backward. This second function waits for the mean over
 /// the ranks, and returns the mean with the shape and dtype of flat(); it may return flat() itself. Both functions are
-/// called bucket by bucket, in the same order on all ranks, so either may communicate. They run on backward's threads,
-/// one at a time.
+/// called bucket by bucket, in the same order on all ranks, so either may communicate. The functions run on backward's
+/// threads, one at a time.
 using CommunicationHook = std::function<std::function<at::Tensor()>(const GradientBucket& bucket)>;
 
 /// Collective. Starts to sum `tensor` over all ranks, in place. The returned function waits for the sum; call it once.

@@ -103,8 +103,8 @@ struct Replica {
   std::shared_ptr<torch::nn::Module> module;
   Tensors parameters, buffers;
   /// Tensors on the memory of the replica's parameters and buffers, with separate version counters. A second forward
-  /// copies the same values again. This must not count as a change for the first forward's graph, whose backward comes
-  /// later. (A change of the model itself is still detected by the model's part of that graph.)
+  /// copies the same values again. This copy must not count as a change for the first forward's graph, whose backward
+  /// comes later. (A change of the model itself is still detected by the model's part of that graph.)
   Tensors parameter_data, buffer_data;
   std::unique_ptr<Worker> worker;
 };

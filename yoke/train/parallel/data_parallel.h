@@ -85,8 +85,8 @@ class DataParallel {
         .front();
   }
 
-  /// Runs any function of a replica and its part of the inputs. With this, the loss can be computed on all devices too.
-  /// All inputs are split in the same way, and outputs are joined along dimension 0; scalars become a vector with one
+  /// Runs any function of a replica and its part of the inputs. So the loss can also be computed on all devices. All
+  /// inputs are split in the same way, and outputs are joined along dimension 0; scalars become a vector with one
   /// element per part. Without inputs, only the model itself is run.
   Tensors run(const std::function<Tensors(M& replica, const Tensors& inputs)>& function, const Tensors& inputs) {
     return replicas_.run([&function](torch::nn::Module& replica,

@@ -31,7 +31,8 @@ struct DistributedDataParallelOptions {
   /// throws.
   bool gradient_as_bucket_view = false;
   /// If true, a step's loss may depend on some of the parameters only, and on different ones on each rank. A parameter
-  /// that no rank used keeps its old gradient. This costs a traversal of the graph and a small all-reduce per step.
+  /// that no rank used keeps its old gradient. The option costs a traversal of the graph and a small all-reduce per
+  /// step.
   bool find_unused_parameters = false;
   /// If true, every step's loss must depend on the same parameters in the same way. Unused parameters and repeated uses
   /// (activation checkpoints) are then learned in the first step and cost nothing in later steps.

@@ -1,6 +1,6 @@
 // DistributedDataParallel's join: ranks that are out of data take part in the other ranks' communication.
 //
-// One step of a join. Ranks with data run forward and backward; ranks without data run shadow_step. Both do:
+// One step of a join. Ranks with data run forward and backward; ranks without data run shadow_step. All ranks do:
 //   1. all-reduce of the number of ranks that have data
 //   2. broadcast of new buckets, once
 //   3. all-reduce of each bucket, with zeros from ranks without data

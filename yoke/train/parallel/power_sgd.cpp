@@ -176,7 +176,7 @@ class PowerSgd {
     if (work.wait_for_ps) {
       work.wait_for_ps();
       for (auto& product : work.products) {
-        // This normalises p, so the sum of p over ranks has the same effect as its mean.
+        // orthogonalize() normalises p, so the sum of p over ranks has the same effect as its mean.
         orthogonalize(product.p, options_.orthogonalization_epsilon);
         at::bmm_out(product.q, product.matrix.transpose(1, 2), product.p);
       }

@@ -18,7 +18,7 @@ class Module;
 
 namespace yoke::train::precision {
 
-/// One operation with the arguments of its kernel. Under Autocast these are the arguments after the casts.
+/// One operation with the arguments of its kernel. Under Autocast, the arguments are those after the casts.
 struct Product {
   enum class Kind : uint8_t {
     kMatmul,       ///< input [..., rows, inner] x weight [..., inner, columns]

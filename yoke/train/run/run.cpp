@@ -27,8 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The figures logged within an epoch. They are part of the checkpointed state, so that a resumed run continues their
-/// means.
+/// The figures logged within an epoch. The figures are part of the checkpointed state, so that a resumed run continues
+/// their means.
 struct Figures {
   dist::World& world;
   std::vector<std::string> names = {};  ///< In the order in which they were first logged.

@@ -110,7 +110,7 @@ class Run {
   /// the epoch. `weight` is the number of samples over which the value is a mean. All ranks log the same names in the
   /// same order.
   void log(const std::string& name, const at::Tensor& value, int64_t weight = 1);
-  /// The same for a number, such as the result of an evaluation.
+  /// Like log() of a tensor, for a number, such as the result of an evaluation.
   void log(const std::string& name, double value);
 
   /// Collective. Saves a checkpoint now, between two steps.

@@ -78,8 +78,8 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::map<uint64_t, std::shared_ptr<Pass>> passes;  ///< Passes in the current backward.
   uint64_t num_passes = 0;
   /// Units in the order in which their backward began. When a unit is removed, its gradients are reduced and the unit
-  /// is freed. Both are collective, so they depend only on which units began, which is equal on all ranks. They do not
-  /// depend on which gradients arrived, because this may differ between ranks.
+  /// is freed. Both are collective, so they depend only on which units began, which is equal on all ranks. The steps do
+  /// not depend on which gradients arrived, because this may differ between ranks.
   std::vector<size_t> in_backward_units;
   struct Underway {
     FlatParameters* flat;
@@ -160,8 +160,8 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   }
 
   /// Autograd visits nodes in the reverse order of their creation. So if a later call's backward has not begun yet,
-  /// that call does not contribute to the loss on this rank. It may contribute on other ranks, whose backward of that
-  /// call communicates. So this rank begins the backward of that call too.
+  /// that call does not contribute to the loss on this rank. The call may contribute on other ranks, whose backward of
+  /// that call communicates. So this rank begins the backward of that call too.
   void begin_backward(const Activity& activity) {
     watch_backward();
     passes.emplace(activity.pass->number, activity.pass);

@@ -104,8 +104,8 @@ class FullyShardedDataParallelBase : public ParallelModule {
   struct Impl;
   struct Activity;
 
-  /// One call of a unit's forward. The unit is gathered before the call and freed after it. Hooks do the same in
-  /// backward.
+  /// One call of a unit's forward. The unit is gathered before the call and freed after it. Hooks gather and free the
+  /// unit in backward too.
   class Call {
    public:
     Call(FullyShardedDataParallelBase& owner, const torch::nn::Module& module);

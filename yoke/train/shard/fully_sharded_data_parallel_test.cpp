@@ -138,7 +138,7 @@ TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
 }
 
 // After a forward without a backward, the model's own parameters are still gathered, and a unit may have been
-// prefetched. These gathered values are out of date after an optimizer step.
+// prefetched. The gathered values are out of date after an optimizer step.
 TEST(FullyShardedDataParallel, AStepBetweenForwardsIsSeenByTheNext) {
   run_ranks(2, [](World& world) {
     auto network = make_network();

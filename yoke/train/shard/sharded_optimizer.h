@@ -91,8 +91,8 @@ class ShardedOptimizer : public ScalableOptimizer {
   Optimizer* local() const { return local_.get(); }
 
   /// The local optimizer's state, for this rank's slices; empty on a rank without slices. A TrainState saves the states
-  /// of all ranks as one whole state. It loads this state on any number of ranks, also into an optimizer that is not
-  /// sharded.
+  /// of all ranks as one whole state. A TrainState loads this state on any number of ranks, also into an optimizer that
+  /// is not sharded.
   NamedTensors state_layout() const;
   TensorMap state_dict() const;
   /// Errors  see Optimizer::load_state_dict.

@@ -33,7 +33,7 @@ struct MemoryStat {
   int64_t now = 0, peak = 0, added = 0, removed = 0;
 };
 
-/// A device's memory as libtorch's caching allocator knows it.
+/// A device's memory, according to libtorch's caching allocator.
 struct DeviceMemory {
   std::string device;  ///< "cuda:0"
   MemoryStat allocated_bytes, requested_bytes, active_bytes, reserved_bytes, inactive_split_bytes;
@@ -68,7 +68,7 @@ struct MemorySummary {
   std::string to_json() const;  ///< All tensors; sizes in bytes.
 };
 
-/// The tensors that a summary counts, by kind and name. It holds references to them.
+/// The tensors that a summary counts, by kind and name. Holds references to these tensors.
 class MemoryTensors {
  public:
   /// `tensors` is a NamedTensors, or a TensorMap such as an optimizer's state_dict(). Ignores undefined tensors.

@@ -60,7 +60,7 @@ int64_t memory_stall_us() {
   }
   if (text.empty()) text = read("/proc/pressure/memory");
   constexpr std::string_view kTotal = "total=";
-  const auto total = text.find(kTotal);  // the first match is in the line "some"
+  const auto total = text.find(kTotal);  // "total=" occurs first in the line "some"
   int64_t result = 0;
   if (total != text.npos) std::from_chars(text.data() + total + kTotal.size(), text.data() + text.size(), result);
   return result;
@@ -107,7 +107,7 @@ void require_writable(const std::filesystem::path& folder) {
   unlink(probe.c_str());
 }
 
-/// Calls a function of Kineto. These functions throw c10::Error, whose text has a stack trace after the message.
+/// Calls a function of Kineto. Kineto's functions throw c10::Error, whose text has a stack trace after the message.
 template <class Call>
 auto call_kineto(Call call) {
   try {

@@ -41,8 +41,8 @@ class TensorBoardWriter {
   TensorBoardWriter(TensorBoardWriter&&) noexcept;
   ~TensorBoardWriter();  ///< Writes the kept values. An error is a warning on standard error.
 
-  /// `value` has one element, of any dtype and on any device. It is written as float32, because the format stores
-  /// float32.
+  /// `value` has one element, of any dtype and on any device. The value is written as float32, because the format
+  /// stores float32.
   void add_scalar(const std::string& tag, const at::Tensor& value, int64_t step);
   void add_scalar(const std::string& tag, double value, int64_t step);
 

@@ -24,7 +24,7 @@ inline constexpr auto kShardIndex = "index.json";
 /// it (FolderLock). Even after a crash, the folder holds the old checkpoint or the new one: every rank writes and syncs
 /// its own file, then rank 0 replaces the index that names these files, then the old files are removed. `slices` are
 /// those that `plan` assigns to this rank (see own_slices).
-/// Threads  the slices must not change meanwhile.
+/// Threads  the slices must not change during the call.
 /// Errors   on all ranks if one rank cannot write: that rank throws its own error, the others its rank and message.
 void write_sharded(dist::Group& group, const std::filesystem::path& folder, int64_t step, const TensorSlices& slices,
                    const StringMap& metadata, const OnWritten& on_written = {});

@@ -12,7 +12,7 @@
 
 namespace yoke::train::detail {
 
-/// Copies one batch at a time to a GPU, on a stream of its own. All calls are made by one thread.
+/// Copies one batch at a time to a GPU, on a separate stream. One thread makes all calls.
 class DeviceCopies {
  public:
   using Batch = std::function<void(const TensorVisitor&)>;  ///< Calls a function for each tensor of a batch.

@@ -1,7 +1,7 @@
 // yoke/train/format/detail/pickle.h -- reads a pickle of tensors and plain data without executing it.
 //
-// A pickle is a program for a stack machine, and may call any function. The machine here makes no calls. It accepts the
-// opcodes of plain data, and the few names with which torch.save describes tensors. It refuses everything else.
+// A pickle is a program for a stack machine, and may call any function. This parser makes no calls. It accepts the
+// opcodes of plain data, and the few names with which torch.save describes tensors. The parser refuses everything else.
 #pragma once
 
 #include <cstdint>

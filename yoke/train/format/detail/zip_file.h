@@ -37,8 +37,8 @@ uint32_t zip_crc(std::span<const std::byte> bytes);
 /// the same form.
 class ZipWriter {
  public:
-  /// Returns the bytes to write before the content of an entry. They include padding, so that the content begins at a
-  /// multiple of 64 bytes, as in torch.save's files.
+  /// Returns the bytes to write before the content of an entry. The bytes include padding, so that the content begins
+  /// at a multiple of 64 bytes, as in torch.save's files.
   std::string begin(std::string_view name, int64_t num_bytes, uint32_t crc);
 
   /// Returns the directory, which ends the file.

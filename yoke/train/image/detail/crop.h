@@ -23,7 +23,7 @@ struct Crop {
 Crop centre_crop(const ImageInfo& image, int shorter_side, OutputSize out);
 
 /// A part of random area and shape, which is resized to `out`. `area` is relative to the image, `ratio` is width /
-/// height. Like torchvision's RandomResizedCrop, it tries ten random parts. If none lies within the image, it takes the
+/// height. Like torchvision's RandomResizedCrop, tries ten random parts. If all of them exceed the image, takes the
 /// largest centred part whose ratio is in the range.
 struct CropRange {
   double min_area, max_area;

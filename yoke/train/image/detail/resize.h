@@ -8,8 +8,8 @@
 
 namespace yoke::train::detail {
 
-/// One direction of a resize: [begin, end) of the source becomes `out_size` pixels. Only `out_count` of them are made,
-/// from `out_first` on. Source pixels outside [low, high) are not used.
+/// One direction of a resize: [begin, end) of the source becomes `out_size` pixels. Only output pixels [out_first,
+/// out_first + out_count) are made. Source pixels outside [low, high) are not used.
 struct Axis {
   double begin = 0;
   double end = 0;

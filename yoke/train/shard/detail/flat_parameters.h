@@ -33,8 +33,8 @@ struct Reduction {
 class FlatParameters {
  public:
   /// Takes the values of the first rank. `replicas` is a group with one rank of each replica: the ranks that hold the
-  /// same part as this rank. It is null if there is only one replica. REQUIRES: `parameters` is not empty, has one
-  /// dtype, and has the same names and shapes on all ranks.
+  /// same part as this rank. `replicas` is null if there is only one replica. REQUIRES: `parameters` is not empty, has
+  /// one dtype, and has the same names and shapes on all ranks.
   FlatParameters(dist::Group& group, dist::Group* replicas, NamedTensors parameters,
                  std::optional<at::ScalarType> compute_dtype);
 

@@ -1,8 +1,8 @@
 // yoke/train/watch/detail/profile_window.h -- records some steps of this process with Kineto, libtorch's profiler.
 //
-// A process has one Kineto profiler, with many conditions. It must be prepared before it is enabled; only the thread
-// that enabled it may disable it; a trace can be saved once; and if a trace cannot be written, Kineto only prints a
-// line to standard error. This class is the only user of Kineto in yoke and meets all of these conditions.
+// A process has one Kineto profiler, with many conditions. The profiler must be prepared before it is enabled; only the
+// thread that enabled it may disable it; a trace can be saved once; and if a trace cannot be written, Kineto only
+// prints a line to standard error. This class is the only user of Kineto in yoke and meets all of these conditions.
 #pragma once
 
 #include <ATen/record_function.h>
