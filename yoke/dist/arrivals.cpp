@@ -34,8 +34,8 @@ Arrivals::~Arrivals() {
   stop_changed_.notify_all();
   thread_.join();
   try {
-    publish();                       // so that waiting ranks can read how far this rank has come
-  } catch (const std::exception&) {  // the store is gone, so no rank can ask
+    publish();                       // waiting ranks can then read how far this rank has come
+  } catch (const std::exception&) {  // the store has ended, so no rank can read it
   }
 }
 
@@ -51,11 +51,11 @@ void Arrivals::publish_until_stopped() {
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
-      // A rank with nothing to publish may be waiting for a rank that has failed. It reads that rank's report now,
-      // because the store may soon end with the failed rank.
+      // A rank with nothing to publish may be waiting for a rank that has failed. The waiting rank reads the failed
+      // rank's report now, because the store may end together with the failed rank.
       if (!publish()) listen();
     } catch (const std::exception&) {
-      return;  // the store is gone, so no rank can ask
+      return;  // the store has ended, so no rank can read from it
     }
     stop_lock.lock();
     stop_changed_.wait_for(stop_lock, interval_, [this] { return stop_; });
@@ -99,7 +99,7 @@ void Arrivals::report(const std::string& text) {
       std::this_thread::sleep_for(interval_ / 20);
       lock.lock();
     }
-  } catch (const std::exception&) {  // the store is gone, so no rank can read the report
+  } catch (const std::exception&) {  // the store has ended, so no rank can read the report
   }
 }
 

@@ -20,7 +20,7 @@ class Store;
 
 namespace yoke::dist {
 
-/// The number that each member of a group has published, by its rank in the World; nullopt if there is none yet.
+/// Maps each member of a group, by its rank in the World, to the number that it has published; nullopt if none yet.
 using Numbers = std::map<int64_t, std::optional<uint64_t>>;
 
 /// A group whose collectives are counted.
@@ -28,45 +28,45 @@ struct CountedGroup {
   std::string key;             ///< Key in the store; the same on all members.
   std::vector<int64_t> ranks;  ///< Its members, as ranks of the World.
   std::string name;            ///< Used in messages after "collective 7", as in " of the group of ranks 0 and 2".
-  /// Returns how many of its collectives this rank has entered. The thread of Arrivals calls it too.
+  /// Returns how many of the group's collectives this rank has entered. Arrivals calls it on its own thread too.
   std::function<uint64_t()> sequence;
 };
 
 /// Keeps this rank's sequence numbers (collectives entered so far, in each group) in the store.
 ///
-/// A separate thread publishes the numbers that have changed, at most once per `interval`. Collectives themselves
-/// therefore do not become slower, and when a rank hangs in its own code, the other ranks can still read its last
-/// number.
+/// A separate thread publishes the numbers that have changed, at most once per `interval`. So collectives do not become
+/// slower. If a rank hangs in its own code, the other ranks can still read its last number.
 class Arrivals {
  public:
   /// Clones `store`, because a client that waits for a key blocks every other user of the same connection. `world` is
-  /// the group of all ranks; its number is 0.
+  /// the group of all ranks; its index is 0.
   Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world);
   ~Arrivals();
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  /// Returns the number by which the other functions refer to the group.
+  /// Returns the index by which the other functions identify the group.
   size_t add(CountedGroup group);
 
-  /// Returns a sentence about the ranks that have not reached this rank's current collective of `group`, as their
-  /// numbers show. Adds the failure that another rank has reported, if any.
+  /// Returns a sentence about the ranks whose published numbers are below this rank's number, so they have not reached
+  /// this rank's current collective of `group`. Adds the failure that another rank has reported, if any.
   std::string describe(size_t group) const;
-  /// The same for a message to or from `peer` (a rank of the World), if that rank has not arrived.
+  /// Like describe() for a message to or from `peer` (a rank of the World): the sentence says if that rank has not
+  /// arrived.
   std::string describe_peer(size_t group, int64_t peer) const;
   /// Returns whether this rank has read another rank's report.
   bool has_heard() const;
 
-  /// Returns a sentence about ranks for which the others wait outside of a collective, such as at the end of the job.
-  /// `absent` are these ranks.
+  /// Returns a sentence about the ranks `absent`, for which other ranks wait outside of a collective, such as at the
+  /// end of the job.
   std::string describe_absent(const std::vector<int64_t>& absent) const;
 
-  /// Called at the end of the job. Describes a rank that has entered more collectives of a group than this rank, and
-  /// therefore waits in them for ever. Throws what the store throws.
+  /// Called at the end of the job. If a rank has entered more collectives of a group than this rank, it waits in them
+  /// forever, and the result describes it. Throws the store's errors.
   std::optional<std::string> describe_ahead() const;
 
-  /// Puts `text` into the store, so that the other ranks' describe() adds it. Only the first report counts. Waits for
-  /// up to three intervals so that waiting ranks can read the report, because the store may end with this rank.
+  /// Puts `text` into the store, so that the other ranks' describe() adds it. Only the first report is kept. Waits for
+  /// up to three intervals so that waiting ranks can read the report, because the store may end with this process.
   void report(const std::string& text);
 
  private:
@@ -76,13 +76,13 @@ class Arrivals {
   };
 
   void publish_until_stopped();
-  // REQUIRES: mutex_ is held when these are called.
-  /// Publishes the numbers that have changed. Returns false if none has.
+  // REQUIRES: mutex_ is held when the next functions are called.
+  /// Publishes the numbers that have changed. Returns false if no number has changed.
   bool publish();
-  /// Reads the report if there is one. Returns whether there is one.
+  /// Reads another rank's report from the store. Returns whether a report exists.
   bool listen() const;
   Numbers numbers(const CountedGroup& group) const;
-  /// Returns what `describe` says, followed by the report.
+  /// Returns the result of `describe`, followed by the report.
   std::string with_report(const std::function<std::string()>& describe) const;
 
   c10::intrusive_ptr<c10d::Store> store_;
@@ -90,18 +90,18 @@ class Arrivals {
   const std::chrono::milliseconds interval_;
   mutable std::mutex mutex_;
   std::vector<Published> groups_;
-  mutable std::string heard_;  ///< The report.
+  mutable std::string heard_;  ///< The report of another rank; empty if none was read.
   std::mutex stop_mutex_;
   std::condition_variable stop_changed_;
   bool stop_ = false;
   std::thread thread_;
 };
 
-/// Pure. `own` is the sequence number of this rank, which is `rank`.
+/// Pure. `own` is the sequence number of this rank, `rank`.
 std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers);
 
-/// Pure. `absent` are the ranks that have not arrived. If this rank has entered fewer collectives than they have, the
-/// sentence says so.
+/// Pure. `absent` are the ranks that have not arrived. If this rank has entered fewer collectives than the absent
+/// ranks, the sentence says so.
 std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers);
 
 /// Returns "rank 3", "ranks 1, 2 and 5", or "ranks 0, 1, 2, 3 and 60 more".

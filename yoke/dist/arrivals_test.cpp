@@ -23,7 +23,7 @@ TEST(Arrivals, NamesWhoIsAheadWhereNobodyIsBehind) {
 }
 
 TEST(Arrivals, DoesNotBlameItselfOrTheArrived) {
-  // This rank's own number in the store may be slightly out of date.
+  // The number of this rank in the store may be slightly out of date.
   EXPECT_EQ(describe_arrivals(12, 0, {{0, 11}, {1, 12}}).find("not arrived"), std::string::npos);
 }
 

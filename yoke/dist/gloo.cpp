@@ -14,8 +14,8 @@
 namespace yoke::dist {
 namespace {
 
-/// Returns the address of this host on the route to `host`; empty if unknown. Nothing is sent: the kernel chooses the
-/// source address when a UDP socket is connected. This host's own name is less reliable: it may resolve to a different
+/// Returns the address of this host on the route to `host`; empty if unknown. Sends nothing: Linux chooses the source
+/// address when a UDP socket is connected. The host's own name is less reliable: it may resolve to a different
 /// interface, to loopback, or not at all.
 std::string address_towards(const std::string& host, uint16_t port) {
   addrinfo hints{};

@@ -26,10 +26,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A connection is usually lost because the other rank has ended. This rank waits before it reports its own error, so
-/// that the launcher sees the other rank's end first and ends this rank.
+/// A connection is usually lost because the other rank has ended. So this rank waits before it reports its own error.
+/// Then the launcher sees the other rank's end first, and ends this rank.
 constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
-/// Used if another rank has reported why it ends: it is certain to exit, but on a busy machine its exit can take
+/// The delay after another rank has reported why it ends. That rank will exit, but on a busy machine this can take
 /// seconds.
 constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
 
@@ -37,7 +37,7 @@ bool contains_any(std::string_view text, std::initializer_list<std::string_view>
   return std::any_of(words.begin(), words.end(), [&](auto word) { return text.find(word) != text.npos; });
 }
 
-/// A tensor in the form that backends need: they read memory in order and ignore strides.
+/// The contiguous form of a tensor, because backends ignore strides. give_back() copies its values to the tensor.
 struct Dense {
   explicit Dense(const at::Tensor& tensor) : given(tensor.detach()), sent({given.contiguous()}) {}
   void give_back() const {
@@ -47,18 +47,18 @@ struct Dense {
   std::vector<at::Tensor> sent;
 };
 
-/// Drops the stack trace that follows in libtorch's errors.
+/// Removes the stack trace, which follows the first line in libtorch's errors.
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
-/// Returns the host name and the boot id, because the name alone may not identify a machine: two machines may both be
-/// called "localhost". Two containers of one machine count as two hosts if their names differ.
+/// Returns the host name and the boot id. The name alone may not identify a machine: two machines may both be called
+/// "localhost". Two containers on one machine count as two hosts if their names differ.
 std::string name_of_host() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   std::string boot;
   try {
     boot = read_file("/proc/sys/kernel/random/boot_id");
-  } catch (const Error&) {  // there is no boot id (no Linux, or no /proc), so the host name is used
+  } catch (const Error&) {  // without a boot id (no Linux, or no /proc) only the host name is used
   }
   return fmt::format("{} {}", name, boot);
 }
@@ -124,7 +124,7 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
     impl->group->setBackend(plug->device_type, ProcessGroup::NCCL, impl->backend);
     impl->group->setDefaultBackend(ProcessGroup::NCCL);
   }
-  // c10d's operators find a group by its name, so each group of the process needs a different one.
+  // c10d's operators find a group by its name, so each group of the process must have a unique name.
   impl->group->setGroupName(fmt::format("yoke-{}", static_cast<const void*>(impl->group.get())));
   groups.push_back(impl);
   if (env.world_size == 1) return;
@@ -193,11 +193,11 @@ Group Group::of_this_host() {
 // ---- Collectives ---------------------------------------------------------------------------------------------------
 
 void Group::barrier() {
-  // Reduces one element through the device's own backend, since c10d's barrier would need the device as an argument.
+  // Reduces one element with the device's own backend, because c10d's barrier would need the device as an argument.
   process_group();
   const auto element = at::empty({1}, at::TensorOptions().device(device())).zero_();
   all_reduce(element);
-  element.item();  // NCCL only orders the stream; this makes the thread wait
+  element.item();  // NCCL only orders the stream, so this makes the thread wait
 }
 
 void Group::all_reduce(const at::Tensor& tensor, ReduceOp op) {
@@ -322,7 +322,7 @@ void Group::check_peer(const char* what, int64_t peer) const {
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {
-  // Gloo sends the text from the CPU. Every group has Gloo, whatever its device.
+  // The text is sent as a CPU tensor by Gloo, which every group has.
   const auto lengths = all_gather(at::full({1}, static_cast<int64_t>(text.size()), at::kLong));     // [size, 1]
   const auto padded = at::zeros({std::max<int64_t>(1, lengths.max().item<int64_t>())}, at::kByte);  // Gloo takes no
                                                                                                     // empty tensor
@@ -348,7 +348,7 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
   } catch (const std::exception& failure) {
     const std::string_view text = failure.what();
     const bool timed_out = contains_any(text, {"Timed out", "timed out", "timeout", "Timeout"});
-    // Gloo's error is recognised by its text, and c10d's store error by its type.
+    // A lost connection is recognised by Gloo's text, or by the type of the store's error.
     const bool lost =
         dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr ||
         contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});
@@ -386,7 +386,7 @@ void Group::fail(std::exception_ptr error) const {
 void Group::report_failure(const std::string& text) const noexcept {
   try {
     if (job_ != nullptr && job_->arrivals) job_->arrivals->report(fmt::format("rank {}: {}", job_->env.rank, text));
-  } catch (const std::exception&) {  // there was no memory for the text; the other ranks end without it
+  } catch (const std::exception&) {  // there was no memory for the text, so the other ranks end without it
   }
 }
 

@@ -23,13 +23,13 @@ class Error;
 
 namespace yoke::dist {
 
-/// kMean of float16 divides before it adds, as DistributedDataParallel does, because a sum may exceed 65504.
+/// For float16, kMean divides before it adds, like DistributedDataParallel, because a sum may exceed 65504.
 enum class ReduceOp { kSum, kMean, kMin, kMax };
 
 class Group;
 
-/// A collective in flight. Its tensors must not be read or written before wait(). Move-only. The Group must not be
-/// moved meanwhile.
+/// A collective in flight. Do not read or write its tensors before wait(). Do not move the Group before wait().
+/// Move-only.
 class PendingCollective {
  public:
   PendingCollective();  ///< Has no collective; wait() does nothing.
@@ -37,8 +37,8 @@ class PendingCollective {
   PendingCollective& operator=(PendingCollective&&) noexcept;
   ~PendingCollective();  ///< Does not wait.
 
-  /// On the CPU, waits until the collective is done; on CUDA the current stream waits, not the caller. A second call
-  /// does nothing.
+  /// On the CPU, waits until the collective is done. On CUDA, only the current stream waits, not the caller. A second
+  /// call has no effect.
   /// Errors  those of the collective.
   void wait();
 
@@ -47,8 +47,8 @@ class PendingCollective {
   const Group* group_ = nullptr;
   c10::intrusive_ptr<c10d::Work> work_;
   std::vector<at::Tensor> tensors_;  ///< Kept alive until wait().
-  at::Tensor sum_;                   ///< wait() divides it by the number of ranks, if it is defined.
-  int64_t peer_ = -1;                ///< For a message, the other rank in the Group; -1 for a collective.
+  at::Tensor sum_;                   ///< If defined, wait() divides it by the number of ranks.
+  int64_t peer_ = -1;                ///< For a message, the other rank's number in the Group; -1 for a collective.
 };
 
 /// How all_to_all divides the first dimension, in rows for each rank of the group.
@@ -57,35 +57,36 @@ struct Splits {
   std::vector<int64_t> output;  ///< Rows from each rank; empty for equal parts.
 };
 
-/// Ranks that communicate, from the view of one of them. They use Gloo on the CPU and NCCL on CUDA.
+/// One rank's view of a group of ranks that communicate. The ranks use Gloo on the CPU and NCCL on CUDA.
 ///
 ///     auto group = world.split(world.rank() % 2);   // the ranks that passed the same number
 ///     group.all_reduce(tensor);                     // over these ranks alone
 ///
-/// Ranks    every member marked "collective" is called by all ranks of the group in the same order, or the others wait.
-///          Each group has its own connections and its own order, so collectives of two groups may overlap in time;
-///          ranks that are in both groups must begin them in the same order.
+/// Ranks    all ranks of the group must call the members marked "collective" in the same order; otherwise ranks wait
+///          forever. Each group has its own connections and its own order, so collectives of two groups may overlap in
+///          time; ranks that are in both groups must begin them in the same order.
 /// Threads  one thread at a time.
 /// Errors   kTimeout names the ranks that have not arrived at the collective, by their rank in the World; kUnavailable:
-///          a peer is gone.
-/// Lifetime the World must outlive it; its connections stay open until the World ends, since a different rank may
-///          still need them.
+///          a peer has ended.
+/// Lifetime the World must outlive it. The group's connections stay open until the World ends, because other ranks may
+/// still need them.
 class Group {
  public:
   Group(Group&&) noexcept;
   Group& operator=(Group&&) noexcept;
   ~Group();
 
-  int64_t rank() const;  ///< This rank's number in this group; `root`, `to` and `from` are such numbers too.
+  /// This rank's number in this group. Arguments `root`, `to` and `from` are numbers in this group too.
+  int64_t rank() const;
   int64_t size() const;
-  /// The members by their rank in the group; each is a rank of the World.
+  /// The members as ranks of the World, indexed by their rank in this group.
   const std::vector<int64_t>& ranks() const;
   c10::Device device() const;
 
-  /// Collective. Like MPI_Comm_split: the ranks that give the same `color` become a group, ordered by `key` and, where
-  /// keys are equal, by their rank in this group.
+  /// Collective. Like MPI_Comm_split: ranks with the same `color` form a new group. A group's ranks are ordered by
+  /// `key`; if keys are equal, by their rank in this group.
   Group split(int64_t color, int64_t key = 0);
-  /// Collective. Returns the ranks of this group on the same node, according to the launcher and the host name.
+  /// Collective. Returns a group of this group's ranks on this node, according to the launcher and the host name.
   Group of_this_host();
 
   void barrier();  ///< Collective.
@@ -93,26 +94,28 @@ class Group {
                   ReduceOp op = ReduceOp::kSum);               ///< Collective, in place; any shape, same on all.
   void broadcast(const at::Tensor& tensor, int64_t root = 0);  ///< Collective, in place; any shape, same on all.
   at::Tensor all_gather(const at::Tensor& tensor);  ///< Collective. Any shape [...], same on all; gives [size, ...].
-  /// Collective. Any shape [...], same on all; gives [size, ...] on `root`, and an undefined tensor elsewhere.
+  /// Collective. `tensor` has any shape [...], the same on all ranks. Returns [size, ...] on `root`, and an undefined
+  /// tensor on other ranks.
   at::Tensor gather(const at::Tensor& tensor, int64_t root = 0);
-  /// Collective. Fills `output`, [...], with this rank's row of the `input` of `root`, [size, ...]. On other ranks
-  /// `input` is ignored and may be undefined.
+  /// Collective. Fills `output` [...] with this rank's row of `input` [size, ...] on `root`. On other ranks `input` is
+  /// ignored and may be undefined.
   void scatter(const at::Tensor& output, const at::Tensor& input, int64_t root = 0);
   /// Collective. Sends rows of `input` to each rank, and fills `output` with the rows from each rank, in rank order.
-  /// Both are [rows, ...], contiguous, and of one dtype. Without `splits`, each rank's part has the same number of
-  /// rows.
+  /// Both tensors are [rows, ...], contiguous, and have the same dtype. Without `splits`, each rank sends the same
+  /// number of rows to each rank.
   void all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits& splits = {});
 
-  /// Collective. Fills `output`, [size * n], with all ranks' `input`, [n], in rank order; both are contiguous and of
-  /// one dtype. `input` may be this rank's part of `output`.
+  /// Collective. Fills `output` [size * n] with the `input` [n] of all ranks, in rank order. Both tensors are
+  /// contiguous and have the same dtype. `input` may be this rank's part of `output`.
   void all_gather_into(const at::Tensor& output, const at::Tensor& input) { start_all_gather(output, input).wait(); }
-  /// Collective. `output`, [n], becomes this rank's part of the reduction of all `input`, [size * n]. `op` is kSum or
-  /// kMean. Gloo has no such operation, so libtorch reduces a whole copy of `input` there and keeps one part.
+  /// Collective. Reduces the `input` [size * n] of all ranks, and fills `output` [n] with this rank's part of the
+  /// result. `op` is kSum or kMean. Gloo lacks this operation: there libtorch reduces a whole copy of `input` and keeps
+  /// one part.
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) {
     start_reduce_scatter(output, input, op).wait();
   }
-  /// Start the same operations, so that the caller can do other work until wait(). start_all_reduce takes a contiguous
-  /// tensor.
+  /// Start the operations of the functions above, so that the caller can do other work until wait(). start_all_reduce
+  /// takes a contiguous tensor.
   PendingCollective start_all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
   PendingCollective start_all_gather(const at::Tensor& output, const at::Tensor& input);
   PendingCollective start_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
@@ -120,29 +123,31 @@ class Group {
 
   std::vector<std::string> all_gather_text(const std::string& text);  ///< Collective. Every rank's text, by rank.
 
-  /// Messages from one rank to one other rank. The tensors are contiguous, of the same shape and dtype on both sides.
+  /// Messages from one rank to another. The tensors are contiguous and have the same shape and dtype on both sides.
   /// Messages between two ranks arrive in order. send() may wait for the receiver. So if two ranks exchange tensors,
-  /// each of them must use start_send or start_receive for one of its two calls.
+  /// each rank must use start_send or start_receive for one of its two calls.
   void send(const at::Tensor& tensor, int64_t to) { start_send(tensor, to).wait(); }
   void receive(const at::Tensor& tensor, int64_t from) { start_receive(tensor, from).wait(); }
   PendingCollective start_send(const at::Tensor& tensor, int64_t to);
   PendingCollective start_receive(const at::Tensor& tensor, int64_t from);
 
-  /// c10d's process group, for operations that Group does not wrap. Its errors name no ranks: pass them to `explain`.
+  /// c10d's process group, for operations that Group does not wrap. Its errors do not name ranks; `explain` adds the
+  /// ranks.
   c10d::ProcessGroup& process_group() const;
 
-  /// Rethrows the exception of a collective. A timeout or a lost peer becomes a yoke::Error, which names the ranks that
-  /// have not arrived (according to the sequence numbers in the store) and includes the failure that another rank has
-  /// reported. Any other exception is reported to the other ranks and rethrown unchanged.
+  /// Rethrows the exception of a collective. A timeout or a lost peer becomes a yoke::Error. Its message names the
+  /// ranks that have not arrived (according to the sequence numbers in the store) and includes the failure that another
+  /// rank has reported. Any other exception is reported to the other ranks and rethrown unchanged.
   [[noreturn]] void explain(std::exception_ptr error) const;
 
-  /// For a failure that only this rank finds. Without a report, the other ranks would only see that this rank does not
-  /// arrive. Reports the error to them, then throws it with "rank N: " before its message. Takes up to three seconds.
+  /// Call this for a failure that only this rank detects. Reports the error to the other ranks, which would otherwise
+  /// only see that this rank does not arrive. Then throws the error with "rank N: " before its message. Takes up to
+  /// three seconds.
   [[noreturn]] void fail(const Error& error) const;
-  /// The same for a caught exception, which is rethrown unchanged.
+  /// Reports a caught exception to the other ranks. Rethrows it unchanged.
   [[noreturn]] void fail(std::exception_ptr error) const;
-  /// Reports `text` to all ranks of the job. When a rank's wait for other ranks ends with an error, the error includes
-  /// `text`. Only the first report counts. Takes up to three seconds, and never throws.
+  /// Reports `text` to all ranks of the job. If a rank's wait for other ranks later ends with an error, that error
+  /// includes `text`. Only the first report is kept. Takes up to three seconds. Never throws.
   void report_failure(const std::string& text) const noexcept;
 
  protected:

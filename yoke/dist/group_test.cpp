@@ -27,8 +27,8 @@ using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Runs `body` on Worlds of 1, 2 and 4 ranks, then on both halves of 4 ranks at once. `mark` differs between the
-/// halves.
+/// Runs `body` on Worlds of 1, 2 and 4 ranks, then on both halves of a World of 4 ranks at the same time. `mark` is
+/// different in the two halves.
 void on_groups(const std::function<void(Group& group, int64_t mark)>& body) {
   for (const int64_t size : {1, 2, 4}) run_ranks(size, [&](World& world) { body(world, 0); });
   run_ranks(4, [&](World& world) {
@@ -38,7 +38,7 @@ void on_groups(const std::function<void(Group& group, int64_t mark)>& body) {
   });
 }
 
-/// [size]: the values of all ranks of a group if each contributes mark + its rank.
+/// Returns [size]: the values of all ranks of a group if each rank contributes mark + its rank.
 at::Tensor of_all_ranks(const Group& group, int64_t mark) { return at::arange(mark, mark + group.size()); }
 
 TEST(Group, ReducesAndGathersAmongItsRanksAlone) {
@@ -151,7 +151,7 @@ TEST(Group, IsSplitByColorAndOrderedByKey) {
 }
 
 // The groups are rows {0, 1} and {2, 3}, columns {0, 2} and {1, 3}, and all four ranks. Each rank has collectives of
-// its three groups in flight at once, and the rows do different numbers of their own collectives in between.
+// its three groups in flight at the same time. The two rows do different numbers of collectives in between.
 TEST(Group, CollectivesOfOverlappingGroupsDoNotMix) {
   run_ranks(4, [](World& world) {
     const int64_t row_index = world.rank() / 2, column_index = world.rank() % 2;
@@ -182,8 +182,8 @@ TEST(Group, CollectivesOfOverlappingGroupsDoNotMix) {
   });
 }
 
-/// Returns the error of each rank when rank `staying_away` does not join the collective of the others, but waits until
-/// they have timed out.
+/// Runs a collective on all ranks except `staying_away`, which only waits until the others have timed out. Returns each
+/// rank's error.
 std::vector<std::string> without(int64_t num_ranks, int64_t staying_away,
                                  const std::function<void(World& world, bool comes)>& body) {
   std::mutex mutex;

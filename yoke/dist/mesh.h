@@ -18,8 +18,9 @@ struct Axis {
   int64_t size = 1;
 };
 
-/// Ranks are numbered along the last axis first, like the elements of a tensor: with {{"replicate", 2}, {"shard", 2}}
-/// the ranks 0 and 1 form a group along "shard", and 0 and 2 along "replicate". torch's init_device_mesh does so too.
+/// Ranks are numbered along the last axis first, like the elements of a tensor. With {{"replicate", 2}, {"shard", 2}},
+/// ranks 0 and 1 form a group along "shard", and ranks 0 and 2 along "replicate". torch's init_device_mesh uses the
+/// same order.
 class Mesh {
  public:
   /// Collective.
@@ -27,7 +28,8 @@ class Mesh {
   ///         the ranks give different axes (the message names the first rank that differs).
   Mesh(Group& group, std::vector<Axis> axes);
 
-  /// The group of the ranks that differ from this one only along that axis; its rank() is this rank's coordinate.
+  /// Returns the group of the ranks whose coordinates differ from this rank's only along `axis`. Its rank() is this
+  /// rank's coordinate.
   /// Errors  kNotFound: no axis has this name.
   Group& operator[](std::string_view axis);
 
@@ -38,7 +40,7 @@ class Mesh {
   std::vector<Group> groups_;  ///< One for each of axes_.
 };
 
-/// Pure. The coordinate of `rank` along each axis.
+/// Pure. Returns the coordinate of `rank` along each axis.
 std::vector<int64_t> coordinates_of(int64_t rank, const std::vector<Axis>& axes);
 
 }  // namespace yoke::dist

@@ -8,7 +8,7 @@ namespace yoke::dist {
 
 void on_all_ranks(Group& group, const std::string& what, const std::function<void()>& body) {
   std::exception_ptr error;
-  std::string report;  // a letter for the code, and the message
+  std::string report;  // a letter for the error code, then the message; empty on success
   try {
     body();
   } catch (const std::exception& failure) {

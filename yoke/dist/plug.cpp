@@ -15,7 +15,7 @@
 namespace yoke::dist {
 namespace {
 
-// These are constant-initialised, so that a plug can register before the static constructors of this library have run.
+// constinit, because a plug may register before the static constructors of this library have run.
 constinit const Plug* registered = nullptr;
 
 PlugStatus load_plug() {
@@ -33,7 +33,7 @@ PlugStatus load_plug() {
     dladdr(reinterpret_cast<const void*>(&register_plug), &self);
     file = std::filesystem::path(self.dli_fname).replace_filename(choice.library);
   }
-  // RTLD_GLOBAL, because libraries that are loaded later must find libtorch_cuda's symbols. The handle is never closed.
+  // RTLD_GLOBAL: libraries that are loaded later must find libtorch_cuda's symbols. The handle is never closed.
   if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     return {true, std::string(dlerror()) + "; build yoke with its GPU plug"};
   }

@@ -1,8 +1,8 @@
 // yoke/dist/plug.h -- the interface between libyoke_dist and the code that needs a vendor's libtorch.
 //
-// The plug (libyoke_cuda.so or libyoke_hip.so) is loaded by a constructor of libyoke_dist, before main, when a driver
-// shows a device. It cannot be loaded later: the first manual_seed, is_available or backward of a process asks libtorch
-// for its device hooks and keeps the answer, so a libtorch_cuda that is loaded afterwards is never used.
+// The plug (libyoke_cuda.so or libyoke_hip.so) is loaded by a constructor of libyoke_dist, before main, if a driver
+// reports a device. The plug cannot be loaded later: the first manual_seed, is_available or backward of a process asks
+// libtorch for its device hooks and keeps the answer. If libtorch_cuda were loaded after that, it would never be used.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -26,27 +26,26 @@ struct Plug {
   int64_t (*num_devices)();
   void (*set_device)(c10::DeviceIndex index);
   std::string (*device_name)(c10::DeviceIndex index);  ///< The vendor's name of the device, "NVIDIA H100 80GB HBM3".
-  bool (*has_bfloat16)(c10::DeviceIndex index);        ///< Whether the device has it in hardware.
-  /// Collective. The process group's backend for this device type.
+  bool (*has_bfloat16)(c10::DeviceIndex index);        ///< Whether the device has bfloat16 in hardware.
+  /// Collective. Makes the process group's backend for this device type.
   c10::intrusive_ptr<c10d::Backend> (*make_backend)(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                                     std::chrono::milliseconds timeout);
 };
 
-/// `plug` must live for ever. The first one registered wins.
+/// `plug` must exist until the process ends. Only the first registered plug is used.
 void register_plug(const Plug& plug);
 
-/// The plug that has loaded; null when there is none.
+/// Returns the plug that has been loaded; null if there is none.
 const Plug* loaded_plug();
 
 struct PlugStatus {
-  /// The driver shows devices, but no plug could be loaded. A training on the CPU would then be a mistake that nobody
-  /// notices.
+  /// The driver reports devices, but no plug could be loaded. A training would then silently run on the CPU.
   bool missing = false;
-  std::string reason;  ///< Why there is no plug, and what to do if one is missing; empty when there is one.
+  std::string reason;  ///< Why no plug is loaded, and what to do if one is missing; empty if a plug is loaded.
 };
 
-/// With YOKE_DEVICE=cpu in the environment, no plug is loaded. YOKE_PLUG names a file to load in place of the plug
-/// beside libyoke_dist.so.
+/// With YOKE_DEVICE=cpu in the environment, no plug is loaded. YOKE_PLUG is the path of a plug to load instead of the
+/// one beside libyoke_dist.so.
 const PlugStatus& plug_status();
 
 }  // namespace yoke::dist

@@ -27,8 +27,8 @@
 namespace yoke::dist {
 namespace {
 
-/// Returns the socket that YOKE_PRELOAD_FD names if our parent is at its other end. If not, the variable is left over
-/// from a different process.
+/// Returns the socket that YOKE_PRELOAD_FD names, if this process's parent is at its other end. Otherwise the variable
+/// was meant for a different process.
 std::optional<int> socket_of_guardian() {
   const char* text = std::getenv(kPreloadVariable);
   if (text == nullptr) return std::nullopt;
@@ -47,7 +47,7 @@ std::optional<int> socket_of_guardian() {
 int num_threads() {
   int count = 0;
   DIR* folder = opendir("/proc/self/task");
-  if (folder == nullptr) return 0;  // 0 stands for an unknown number
+  if (folder == nullptr) return 0;  // 0 means unknown
   while (const dirent* entry = readdir(folder)) count += entry->d_name[0] != '.' ? 1 : 0;
   closedir(folder);
   return count;
@@ -58,25 +58,25 @@ void say(int socket, const void* bytes, size_t size) {
   }
 }
 
-/// Waits until the intermediate process has ended and this process is the guardian's child. Only then may it set its
-/// death signal, which the kernel sends when the current parent ends.
+/// Waits until the intermediate process has ended and this process is the guardian's child. Only then may this process
+/// set its death signal, because Linux sends that signal when the current parent ends.
 void become_child_of(pid_t guardian, pid_t between) {
   while (getppid() == between) sched_yield();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != guardian) _exit(1);  // the guardian died before the death signal was set
+  if (getppid() != guardian) _exit(1);  // the guardian ended before the death signal was set
 }
 
-/// Moves each descriptor to its number. All are first moved above the highest number, because one may have the number
-/// that a different one needs.
+/// Moves each descriptor to its number. First moves all descriptors above the highest number, because a descriptor may
+/// occupy another one's number.
 void place(std::vector<UniqueFd> fds, const std::vector<int>& numbers) {
   const int above = *std::max_element(numbers.begin(), numbers.end()) + 1;
   for (auto& fd : fds) fd = UniqueFd(fcntl(fd.value(), F_DUPFD_CLOEXEC, above));
-  for (size_t i = 0; i < fds.size(); ++i) {  // without close-on-exec, as a rank expects them
+  for (size_t i = 0; i < fds.size(); ++i) {  // dup2 also clears close-on-exec, as a rank expects
     if (dup2(fds[i].value(), numbers[i]) < 0) throw system_error(errno, fmt::format("descriptor {}", numbers[i]));
   }
 }
 
-/// The strings and the array are never freed, like those that exec sets up.
+/// The strings and the array are never freed, like the environment that exec sets up.
 void replace_environment(std::vector<std::string> environment) {
   auto* const strings = new std::vector<std::string>(std::move(environment));
   auto* const pointers = new std::vector<char*>();
@@ -86,17 +86,17 @@ void replace_environment(std::vector<std::string> environment) {
   environ = pointers->data();
 }
 
-/// OpenMP read its environment variable when it was loaded, so the number of threads is set by a call.
+/// OpenMP has already read this variable, when its library was loaded. So the number of threads is set by a call.
 void obey_num_threads() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   if (text == nullptr) return;
-  const std::string_view list = text;  // "4,2" gives a number per nesting level
+  const std::string_view list = text;  // "4,2" gives one number per nesting level
   const auto number = parse_int(list.substr(0, list.find(',')));
   if (number && *number > 0 && *number <= INT32_MAX) at::set_num_threads(static_cast<int>(*number));
 }
 
-/// Changes this process as start_rank() (yoke/launch/process/rank_process.h) does between fork and exec, and as exec
-/// does.
+/// Makes the changes that start_rank() (yoke/launch/process/rank_process.h) makes between fork and exec, and those that
+/// exec makes.
 void become_rank(std::vector<UniqueFd> fds) {
   const auto text = text_of(fds.at(0));
   FieldReader fields(text);
@@ -110,7 +110,7 @@ void become_rank(std::vector<UniqueFd> fds) {
   if (rank.process_group == 0) {
     setsid();
   } else {
-    setpgid(0, rank.process_group);  // fails if the launcher is gone; then the guardian ends us
+    setpgid(0, rank.process_group);  // fails if the launcher has ended; then the guardian ends this process
   }
   fds.erase(fds.begin());
   place(std::move(fds), numbers);
@@ -124,14 +124,14 @@ void become_rank(std::vector<UniqueFd> fds) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-/// Returns true in a new rank. In the caller it returns false, and `answer` is the rank's pid or -errno. A rank must be
-/// a child of the guardian, which waits for it. Therefore an intermediate process forks the rank and ends at once. The
-/// kernel then gives the rank to the nearest subreaper above, the guardian.
+/// Returns true in a new rank. In the caller, returns false and sets `answer` to the rank's pid or -errno. A rank must
+/// be a child of the guardian, which waits for it. So an intermediate process forks the rank and ends at once. Linux
+/// then makes the guardian the rank's parent, because it is the nearest subreaper.
 ///
 /// The intermediate process is made by vfork. A fork copies the page tables of the 60 MB that libtorch has written to,
 /// which takes 2 ms; only the rank needs that copy. POSIX does not allow fork in a vforked process, but Linux and glibc
-/// do. The new rank gets a copy of this stack. This process sleeps meanwhile and finds its stack unchanged, because the
-/// intermediate process never returns.
+/// do. The new rank gets a copy of this stack. This process sleeps until the intermediate process has ended. This
+/// process's stack is unchanged then, because the intermediate process never returns from this function.
 [[gnu::noinline]] bool fork_rank(pid_t guardian, volatile int32_t& answer) {
   answer = -EAGAIN;
   const pid_t between = vfork();
@@ -158,7 +158,7 @@ void serve(int socket) {
   const PreloadHello hello{.num_threads = num_threads()};
   say(socket, &hello, sizeof hello);
   if (hello.num_threads != 1) _exit(0);
-  std::fflush(nullptr);  // otherwise every rank would print what is still in a buffer
+  std::fflush(nullptr);  // otherwise every rank would print the text that is still in a buffer
   volatile int32_t answer = 0;
   std::byte byte{};
   std::vector<UniqueFd> fds;

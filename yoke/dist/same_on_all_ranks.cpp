@@ -12,7 +12,7 @@ namespace yoke::dist {
 std::string describe_tensors(const NamedTensors& tensors) {
   std::string text;
   for (const auto& [name, tensor] : tensors) {
-    // Collectives send elements in the order of memory, so tensors with different strides would mix up their elements.
+    // Collectives send elements in memory order, so tensors with different strides would mix up their elements.
     const auto layout = tensor.layout() != at::kStrided || tensor.is_contiguous()
                             ? ""
                             : fmt::format(" strides [{}]", fmt::join(tensor.strides(), ", "));

@@ -36,7 +36,7 @@ TEST(StopAgreement, AloneItIsWhatOneWasTold) {
   EXPECT_TRUE(stop.should_stop()) << "what was agreed stays";
 }
 
-// Oracle: the clock sets the flag at an arbitrary moment of a rank's step, yet all ranks stop at the same step.
+// Oracle: all ranks must stop at the same step, although a timer sets one rank's flag at an arbitrary moment of a step.
 TEST(StopAgreement, AllRanksStopAtTheSameCallWheneverOneIsTold) {
   constexpr int64_t kRanks = 3;
   std::mt19937 random(7);
@@ -74,7 +74,7 @@ TEST(StopAgreement, AllRanksStopAtTheSameCallWheneverOneIsTold) {
   }
 }
 
-// If steps are short, most calls do not start an all-reduce; if they are long, a stop is still not delayed much.
+// With short steps, most calls start no all-reduce. With long steps, a stop must still not be delayed much.
 TEST(StopAgreement, TheIntervalFollowsTheSteps) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   fakes::run_ranks(2, [&](World& world) {
@@ -91,7 +91,7 @@ TEST(StopAgreement, TheIntervalFollowsTheSteps) {
       return stop.should_stop();
     };
     const int64_t before = num_asked;
-    while (num_asked < before + 3) one_slow_step();  // two intervals chosen for short steps may pass first
+    while (num_asked < before + 3) one_slow_step();  // two intervals for short steps may have to pass first
     is_told = true;
     int num_more = 1;
     while (!one_slow_step()) ++num_more;
@@ -109,7 +109,7 @@ TEST(StopAgreement, WhatIsInFlightAtTheEndIsFinished) {
   });
 }
 
-// A rank that leaves by an exception while another rank hangs must be able to end.
+// If a rank leaves by an exception while another rank hangs, the leaving rank must be able to end.
 TEST(StopAgreement, LeavingDoesNotWaitForARankThatHangs) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::atomic<bool> has_left = false;

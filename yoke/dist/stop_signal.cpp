@@ -14,7 +14,7 @@ namespace {
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may use only lock-free atomics
 constinit std::atomic<bool> is_told = false;
 
-/// The program's previous action for each signal. Written before the handler that reads it is installed.
+/// The program's previous action for each signal. Written before this file's handler, which reads it, is installed.
 constinit std::array<struct sigaction, NSIG> before{};
 
 void on_signal(int number, siginfo_t* info, void* context) {
@@ -42,7 +42,8 @@ void heed_stop_signals(const std::vector<int>& signals) {
     const bool has_siginfo = (action.sa_flags & SA_SIGINFO) != 0;
     if (heeded || (!has_siginfo && action.sa_handler == SIG_IGN)) continue;
     before[static_cast<size_t>(number)] = action;
-    // The program's handler keeps its mask and flags, except SA_RESETHAND, which would remove ours after one signal.
+    // The handler keeps the mask and flags of the program's handler, except SA_RESETHAND, which would remove it after
+    // one signal.
     if (!has_siginfo && action.sa_handler == SIG_DFL) action.sa_flags = SA_RESTART;
     action.sa_flags = (action.sa_flags & ~static_cast<int>(SA_RESETHAND)) | SA_SIGINFO;
     action.sa_sigaction = on_signal;

@@ -15,8 +15,8 @@ namespace {
 
 volatile sig_atomic_t num_own_calls = 0;
 
-/// Handlers stay installed, so each test runs in its own process. Returns its exit code, or 128 + the signal that ended
-/// it.
+/// Runs a test in its own process, because handlers stay installed. Returns the process's exit code, or 128 + the
+/// signal that ended it.
 int in_a_child(const std::function<bool()>& body) {
   const pid_t pid = fork();
   if (pid == 0) _exit(body() ? 0 : 1);
@@ -66,7 +66,7 @@ TEST(StopSignal, AHandlerFromLaterKeepsItsPlace) {
   EXPECT_EQ(in_a_child([] {
               heed_stop_signals({SIGTERM});
               signal(SIGTERM, [](int) { num_own_calls = num_own_calls + 1; });
-              heed_stop_signals({SIGTERM});  // as a second World does
+              heed_stop_signals({SIGTERM});  // like a second World
               raise(SIGTERM);
               return !is_told_to_stop() && num_own_calls == 1;
             }),

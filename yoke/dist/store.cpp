@@ -31,9 +31,8 @@ bool accepts(const addrinfo& address) {
   return socket && connect(socket.value(), address.ai_addr, address.ai_addrlen) == 0;
 }
 
-/// TCPStore's client sleeps for a second after a refused connection. Ranks start together, so the first attempt of most
-/// of them is refused. This function tries to connect every few milliseconds until something listens; only then
-/// TCPStore connects.
+/// TCPStore's client sleeps for a second after a refused connection. Because ranks start together, the first attempt of
+/// most ranks is refused. So this function first tries to connect every few milliseconds until a server listens.
 void wait_until_served(const RankEnv& rank, milliseconds timeout) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -58,8 +57,8 @@ void wait_until_served(const RankEnv& rank, milliseconds timeout) {
   }
 }
 
-/// The socket that `yoke run` bound for rank 0, if it is still that socket. A program that ran between the launcher and
-/// this one may have closed or reused the descriptor.
+/// Returns the socket that `yoke run` bound for rank 0; nullopt if the descriptor is a different file now. A program
+/// between the launcher and this process may have closed or reused the descriptor.
 std::optional<int> inherited_socket(const RankEnv& rank) {
   if (!rank.master_listen_fd) return std::nullopt;
   const int fd = *rank.master_listen_fd;
@@ -69,7 +68,7 @@ std::optional<int> inherited_socket(const RankEnv& rank) {
   if (address.ss_family != AF_INET || ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port) != rank.master_port) {
     return std::nullopt;
   }
-  unsetenv("YOKE_MASTER_LISTEN_FD");  // a second World in this process must not use it again
+  unsetenv("YOKE_MASTER_LISTEN_FD");  // a second World in this process must not use the socket again
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   return fd;
 }
@@ -98,8 +97,8 @@ c10::intrusive_ptr<c10d::Store> connect_tcp(const RankEnv& rank, milliseconds ti
   }
 }
 
-/// All Worlds of the process share one connection (and on rank 0 one server). If each World had a server, a fast rank
-/// could connect its next World to the server of the previous World while rank 0 is closing that server.
+/// All Worlds of the process share one connection, and on rank 0 one server. If each World had its own server, a fast
+/// rank could connect its next World to the server of the previous World, while rank 0 is closing that server.
 c10::intrusive_ptr<c10d::Store> connection_of_process(const RankEnv& rank, milliseconds timeout) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, uint16_t>, c10::intrusive_ptr<c10d::Store>> connections;

@@ -24,12 +24,12 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kShutdownPatience = std::chrono::seconds(30);
-/// A rank that waits for the end of the job checks at an interval whether another rank waits for it in a collective.
-/// The interval grows with the number of ranks.
+/// While a rank waits for the end of the job, it checks at this interval whether another rank waits for it in a
+/// collective. The interval grows with the number of ranks.
 constexpr milliseconds kLookInterval(500), kLookIntervalOfARank(50);
 
 c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
-  if (options.device && options.device->is_cpu()) return c10::kCPU;  // a CPU tensor's device has no index
+  if (options.device && options.device->is_cpu()) return c10::kCPU;  // a CPU device is always "cpu", without an index
   if (options.device) return *options.device;
   if (const auto* plug = loaded_plug()) {
     const int64_t num_devices = plug->num_devices();
@@ -42,7 +42,7 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
           plug->name);
     }
     // A launcher may show each rank only its own device (srun --gpus-per-task), or fewer devices than ranks. So the
-    // number of the device is local_rank modulo the number of visible devices.
+    // device's number is local_rank modulo the number of visible devices.
     return {plug->device_type, static_cast<c10::DeviceIndex>(rank.local_rank % num_devices)};
   }
   if (plug_status().missing) {
@@ -53,7 +53,8 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
   return c10::kCPU;
 }
 
-/// Every rank announces itself in the store. If some never do, the error names them.
+/// Every rank sets a key in the store and waits for the keys of all ranks. The error names the ranks whose keys are
+/// missing.
 void wait_for_all(c10d::Store& store, const RankEnv& rank, milliseconds timeout) {
   store.set(fmt::format("here/{}", rank.rank), std::string("1"));
   std::vector<std::string> keys;
@@ -142,7 +143,7 @@ bool World::should_stop() {
   }
 }
 
-/// Throws as soon as another rank is known to wait in a collective that this rank will not enter.
+/// Throws as soon as another rank is found to wait in a collective that this rank will not enter.
 void World::wait_for_all_leaving() const {
   const auto deadline = steady_clock::now() + job_->timeout;
   const auto interval = std::max(kLookInterval, kLookIntervalOfARank * size());  // each check reads the numbers of all
@@ -152,7 +153,7 @@ void World::wait_for_all_leaving() const {
     try {
       job_->store->wait({"all_leaving"}, std::clamp(left, milliseconds(1), interval));
       return;
-    } catch (const c10::DistStoreError&) {  // not yet
+    } catch (const c10::DistStoreError&) {  // some ranks have not arrived yet
       if (left <= interval) throw;
     }
     if (const auto ahead = job_->arrivals->describe_ahead()) {
@@ -182,7 +183,7 @@ void World::shutdown() {
           if (!store.check({fmt::format("leaving/{}", other)})) absent.push_back(other);
         }
       } catch (const std::exception&) {
-        absent.clear();  // the store has ended, as the first error says
+        absent.clear();  // the first error says that the store has ended
       }
       if (absent.empty()) explain(error);
       throw Error(ErrorCode::kTimeout, "rank {}: the end of the job timed out after {:g} s: {}", rank(),
@@ -199,7 +200,8 @@ void World::shutdown() {
   }
   if (size() > 1 && !env().agent_serves_store && rank() != 0) store.add("left", 1);
   if (size() > 1 && !env().agent_serves_store && rank() == 0) {
-    // Rank 0's process serves the store, so it ends last. It does not wait long for a rank that died while leaving.
+    // Rank 0's process serves the store, so it ends last. The wait is short, because a rank may have died while
+    // leaving.
     const auto deadline = steady_clock::now() + kShutdownPatience;
     while (store.add("left", 0) < size() - 1 && steady_clock::now() < deadline) {
       std::this_thread::sleep_for(milliseconds(1));

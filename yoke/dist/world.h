@@ -1,5 +1,4 @@
-// yoke/dist/world.h -- the job from the view of one of its ranks: tells which rank this is and when to stop, and ends
-// the job.
+// yoke/dist/world.h -- the job, as seen by one of its ranks: which rank this is, when to stop, and how to end the job.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -28,22 +27,22 @@ struct WorldOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   /// Default: the GPU whose number is local_rank if the GPU plug has loaded, else the CPU.
   std::optional<c10::Device> device;
-  /// Signals that make should_stop() true. Launchers and schedulers send SIGTERM; Slurm's --signal is usually set to
-  /// send SIGUSR1 before that.
+  /// Signals that make should_stop() true. Launchers and schedulers send SIGTERM. Slurm's --signal is usually set to
+  /// send SIGUSR1 some time before SIGTERM.
   std::vector<int> stop_signals = {SIGTERM, SIGUSR1};
 };
 
 /// The job, and the group of all its ranks.
 class World : public Group {
  public:
-  /// Collective. Joins the job that the environment describes (rank_env.h), or makes a job of one rank if it describes
-  /// none.
+  /// Collective. Joins the job that the environment describes (rank_env.h). If the environment describes none, makes a
+  /// job of one rank.
   explicit World(const WorldOptions& options = {});
   explicit World(const RankEnv& rank, const WorldOptions& options = {});
-  /// Collective. For ranks that already share a store, such as the threads of a test.
+  /// Collective. For ranks that share a store already, such as the threads of a test.
   World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const WorldOptions& options = {});
   World(World&&) noexcept;
-  /// Does not wait for other ranks, which is right when an exception ends this rank. In all other cases call shutdown()
+  /// Does not wait for other ranks, which is right if an exception ends this rank. In all other cases call shutdown()
   /// first.
   ~World();
 
@@ -51,15 +50,15 @@ class World : public Group {
   int64_t local_size() const { return env().local_world_size; }
   const RankEnv& env() const;
 
-  /// Collective, to be called once per step. Returns true, on all ranks at the same call, after any rank has received
-  /// one of WorldOptions::stop_signals. Ranks agree about ten times per second while they compute, so the result
-  /// becomes true a few calls (at most 64) after the signal, and stays true. The first call installs the handlers for
-  /// the rest of the process, so these signals still end a program that never calls this. A handler that the program
-  /// installed before is called too.
+  /// Collective. Call it once per step. After any rank has received one of WorldOptions::stop_signals, returns true, on
+  /// all ranks at the same call. Ranks exchange their flags about ten times per second, while they compute. So the
+  /// result becomes true a few calls (at most 64) after the signal, and stays true. The first call installs signal
+  /// handlers for the rest of the process. Without a call, these signals still end the program. A handler that the
+  /// program installed before is called too.
   bool should_stop();
 
-  /// Collective. Ends the job cleanly: waits until every rank has called this, then closes the connections of all
-  /// groups. Rank 0's process, which serves the store, returns last.
+  /// Collective. Ends the job cleanly: waits until every rank has called shutdown(), then closes the connections of all
+  /// groups. In rank 0's process, which serves the store, it returns last.
   void shutdown();
 
  private:

@@ -175,7 +175,7 @@ TEST(World, ATimeoutNamesTheRankThatIsMissing) {
   }
 }
 
-// The other ranks wait for a rank that has failed. Their errors say why it failed.
+// The other ranks wait for a rank that has failed. Their errors must say why that rank failed.
 TEST(World, AReportedFailureIsHeardByTheOthers) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -207,8 +207,8 @@ TEST(World, AReportedFailureIsHeardByTheOthers) {
   }
 }
 
-// The World's timeout is longer than the test may run, so the other rank learns in time only if the rank that left its
-// loop reports it.
+// A rank leaves its loop early and reports this. The World's timeout is longer than the test may run, so the other rank
+// can learn it in time only from the report.
 TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
   std::string early, late;
   const auto start = std::chrono::steady_clock::now();
@@ -224,7 +224,7 @@ TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
         } catch (const Error& error) {
           (world.rank() == 1 ? early : late) = error.what();
         }
-        // Closes connections, as the end of its process would.
+        // Closes the connections, as the end of this rank's process would.
         if (world.rank() == 1) const World leaving(std::move(world));
       },
       std::chrono::minutes(5));

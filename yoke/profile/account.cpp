@@ -11,23 +11,24 @@
 namespace yoke::profile {
 namespace {
 
-/// If a device idles for less than this, it waits for the next launch and for nothing else. Likewise, a host that idles
-/// for less is on the way from one small operation to the next. Launching takes 5 to 20 us.
+/// If a device is idle for less than this, it only waits for the next launch. If the host is idle for less than this,
+/// it is between two small operations. Launching takes 5 to 20 us.
 constexpr int64_t kLaunchGapNs = 100'000;
-/// An operation of the host that takes less than this computes next to nothing: its dispatch takes 1 to 5 us, and the
+/// If an operation of the host takes less than this, it computes almost nothing: its dispatch takes 1 to 5 us, and the
 /// profiler adds as much. (TraceLens counts kernels below 10 us.)
 constexpr int64_t kSmallOperationNs = 20'000;
-/// An operation that takes longer than this gains from several threads: libtorch divides work from 32,768 elements on.
+/// Operations that take longer than this run faster with several threads: libtorch divides work from 32,768 elements
+/// on.
 constexpr int64_t kParallelOperationNs = 100'000;
-/// How much faster float32 is on tensor cores (TF32) than on ordinary units. NVIDIA's data sheets say 156 and 19.5
-/// TFLOP/s for A100, 495 and 67 for H100.
+/// The speedup of float32 by tensor cores (TF32). NVIDIA's data sheets say 156 and 19.5 TFLOP/s for A100, 495 and 67
+/// for H100.
 constexpr double kTensorCoreSpeedup = 8;
 
-/// An operation that no other operation calls.
+/// An operation that is not called by another operation.
 struct Outermost {
   Interval time;
   uint32_t name = 0;
-  int64_t longest_part_ns = 0;  ///< Longest time of an operation in it, without what that one calls.
+  int64_t longest_part_ns = 0;  ///< Longest time of one operation inside it, without those that it calls.
 };
 
 class Accountant {
@@ -53,7 +54,7 @@ class Accountant {
   }
 
  private:
-  /// Adds to `sum(step)` how much of `set` lies in the step, for each step.
+  /// For each step, adds to `sum(step)` the length of `set` within the step.
   template <class Sum>
   void add(const Intervals& set, Sum sum) {
     for (size_t i = 0; i < account_.steps.size(); ++i) {
@@ -63,7 +64,7 @@ class Accountant {
   void lose(Cause cause, const Intervals& set) {
     add(set, [cause](Step& step) -> int64_t& { return step.lost_ns[static_cast<size_t>(cause)]; });
   }
-  /// Like lose() above, for a share of the time. REQUIRES: nothing is lost to `cause` yet.
+  /// Like lose() above, but only for a share of the time. REQUIRES: no time has been lost to `cause` yet.
   void lose(Cause cause, const Intervals& set, double share) {
     lose(cause, set);
     for (auto& step : account_.steps) {
@@ -77,8 +78,8 @@ class Accountant {
     return index < 0 ? nullptr : &account_.steps[static_cast<size_t>(index)];
   }
 
-  /// Each collective is given the part of `exposed` from its start to the start of the next one in the step. The first
-  /// collective of a step also gets the part before it.
+  /// A collective's exposed time is the part of `exposed` from its start to the start of the step's next collective.
+  /// For the first collective of a step, it also includes the part before.
   void add_collectives(Kind kind, const Intervals& exposed) {
     auto events = timeline_.events(kind, kind);
     std::stable_sort(events.begin(), events.end(),
@@ -96,11 +97,11 @@ class Accountant {
     }
   }
 
-  /// The outermost operations of the main thread, in order, except those that begin in `without`.
+  /// Returns the outermost operations of the main thread, in order, except those that begin in `without`.
   std::vector<Outermost> outermost_operations(const Intervals& without) const {
     std::vector<Outermost> outermost;
-    std::vector<Interval> open;   // the operations around this one, the outermost first
-    std::vector<int64_t> own_ns;  // the time of each open operation without those that it calls
+    std::vector<Interval> open;   // the operations that contain the current one, the outermost first
+    std::vector<int64_t> own_ns;  // the time of each open operation, without the operations that it calls
     const auto close_until = [&](int64_t time) {
       while (!open.empty() && open.back().end <= time) {
         outermost.back().longest_part_ns = std::max(outermost.back().longest_part_ns, own_ns.back());
@@ -124,8 +125,8 @@ class Accountant {
     return outermost;
   }
 
-  /// The parts of the optimizer's steps in which a closure computes the loss and its gradients: each from the step's
-  /// begin to the end of the last gradient function in it.
+  /// Returns the parts of the optimizer's steps in which a closure computes the loss and its gradients. Each part is
+  /// from the beginning of the step to the end of the last gradient function in the step.
   Intervals closures() const {
     const auto& steps = timeline_.of(Kind::kOptimizer);
     Intervals found;
@@ -144,10 +145,10 @@ class Accountant {
     const auto computing = subtract(timeline_.of(Kind::kOperation), loader);
     lose(Cause::kDataLoading, loader);
     lose(Cause::kOptimizer, subtract(subtract(timeline_.of(Kind::kOptimizer), closures()), loader));
-    if (trace_.host.has_operations == 0) return;  // what else happened is not in the trace
+    if (trace_.host.has_operations == 0) return;  // the trace has only annotations, so other causes are unknown
 
-    // The time that the training thread loses to collectives: it prepares them, it does nothing else while they run,
-    // or it idles shortly before or after them.
+    // The time that the training thread loses to collectives: it prepares a collective, does nothing else while one
+    // runs, or is idle shortly before or after one.
     const auto& calls = timeline_.of(Kind::kCollectiveCall);
     const auto collectives = timeline_.of({Kind::kHostCollective, Kind::kCollectiveCall});
     auto idle = subtract(subtract(timeline_.in_steps(), collectives),
@@ -163,7 +164,7 @@ class Accountant {
     communicating.insert(communicating.end(), calls.begin(), calls.end());
     communicating = union_of(std::move(communicating));
     add_collectives(Kind::kHostCollective, communicating);
-    add(subtract(computing, communicating), &Step::computing_ns);  // the calls of collectives are operations, too
+    add(subtract(computing, communicating), &Step::computing_ns);  // calls of collectives are operations too
 
     const auto apart = timeline_.of({Kind::kLoader, Kind::kOptimizer});
     const auto operations = outermost_operations(apart);
@@ -175,7 +176,7 @@ class Accountant {
       if (operations[i].longest_part_ns >= kParallelOperationNs) parallel.push_back(time);
       if (operations[i].longest_part_ns >= kSmallOperationNs) continue;
       time_of_small[operations[i].name] += time.length();
-      small.push_back(time);  // and, below, the gap to the next operation
+      small.push_back(time);  // the operation; the gap to the next one is added below
       if (i + 1 == operations.size() || operations[i + 1].time.begin - time.end > kLaunchGapNs) continue;
       small.push_back({time.end, operations[i + 1].time.begin});
     }
@@ -197,40 +198,40 @@ class Accountant {
     add(computing, &Step::computing_ns);
     add_collectives(Kind::kDeviceCollective, subtract(timeline_.of(Kind::kDeviceCollective), computing));
 
-    // The time in which the device works, by cause, except for its collectives.
+    // The time in which the device works, except on collectives, divided by cause.
     const auto& optimizing = timeline_.of(Kind::kDeviceOptimizer);
     lose(Cause::kPrecision, subtract(timeline_.of(Kind::kPlainMatmul), optimizing), 1 - 1 / kTensorCoreSpeedup);
     lose(Cause::kMemoryBandwidth, subtract(fusible(), optimizing));
     const auto in_closures = closures();
     if (in_closures.empty())
-      lose(Cause::kOptimizer, optimizing);  // otherwise its kernels cannot be told from the others
+      lose(Cause::kOptimizer, optimizing);  // with a closure, its kernels cannot be told from the model's
     lose(Cause::kDeviceCopy, subtract(copies, working));
 
-    // The time in which the device is idle, by cause: what the host does at that time.
+    // The time in which the device is idle, divided by what the host does at that time.
     auto idle = subtract(subtract(timeline_.in_steps(), working), copies);
     const auto take_from_idle = [&](Cause cause, const Intervals& host) {
       lose(cause, intersect(idle, host));
       idle = subtract(idle, host);
     };
     take_from_idle(Cause::kDataLoading, timeline_.of(Kind::kLoader));
-    idle = subtract(idle, optimizing);  // counted above
+    idle = subtract(idle, optimizing);  // this time is counted above
     take_from_idle(Cause::kOptimizer, subtract(timeline_.of(Kind::kOptimizer), in_closures));
     take_from_idle(Cause::kDeviceCopy, timeline_.of(Kind::kCopyCall));
     const auto& syncs = timeline_.of(Kind::kSync);
     Intervals after_sync, launching, long_gaps;
     for (const auto& gap : idle) {
-      // The device ran out of work while the host waited for it, so the host had launched nothing ahead.
+      // The host waited for the device and had launched nothing more, so the device then had no work.
       const bool is_after_sync = length_within(syncs, {gap.begin - 1000, gap.begin + 1000}) > 0;
       (is_after_sync ? after_sync : gap.length() <= kLaunchGapNs ? launching : long_gaps).push_back(gap);
     }
     lose(Cause::kSmallOperations, launching);
-    // During a long gap the host may have been in operations; the trace does not explain the rest of the gap.
+    // During a long gap, the host may have run operations. The trace does not explain the rest of the gap.
     const auto& operations = timeline_.of(Kind::kOperation);
     lose(Cause::kSmallOperations, intersect(long_gaps, operations));
     add(subtract(long_gaps, operations), &Step::unexplained_ns);
     lose(Cause::kHostSync, after_sync);
     for (size_t i = 0; i < account_.steps.size(); ++i) {
-      // Without synchronisation a step still takes as long as the host works, so at most the host's waits can be saved.
+      // A step without synchronisation still takes as long as the host's work, so a fix saves at most the host's waits.
       auto& lost = account_.steps[i].lost_ns[static_cast<size_t>(Cause::kHostSync)];
       lost = std::min(lost, length_within(syncs, timeline_.windows()[i].time));
     }
@@ -245,11 +246,11 @@ class Accountant {
     account_.pageable_share = all_ns > 0 ? pageable_ns / all_ns : 0;
   }
 
-  /// Finds chains of kernels that follow each other on a stream and each read and write all their data, which one
-  /// kernel would do once. Returns the time of all but the longest kernel of every chain.
+  /// Finds chains of kernels on a stream that could be fused: each kernel reads and writes all its data, but one kernel
+  /// would do this once. Returns the time of all kernels of a chain except the longest.
   Intervals fusible() const {
     Intervals saved;
-    const Event* longest = nullptr;  // of the chain so far
+    const Event* longest = nullptr;  // of the current chain
     const Event* last = nullptr;
     for (const auto* kernel : timeline_.events(Kind::kKernel, Kind::kPageableCopy)) {
       const bool is_memory_bound = timeline_.kind_of(*kernel) == Kind::kMemoryBound;
@@ -291,7 +292,7 @@ class Accountant {
     for (const auto& [cause, kinds] : parts) find_largest_part(cause, kinds, time_of);
   }
 
-  /// `time_of` has the total time of each name of the trace.
+  /// `time_of` has the total time of each name in the trace.
   void find_largest_part(Cause cause, const std::vector<Kind>& kinds, const std::vector<int64_t>& time_of) {
     int64_t most = 0;
     for (size_t i = 0; i < time_of.size(); ++i) {

@@ -23,14 +23,14 @@ struct Collective {
 struct Step {
   int64_t number = 0;
   int64_t length_ns = 0;
-  /// How much shorter the step would be, at most, without each cause. Communication and skew are 0 here, because
-  /// they can be told apart only by comparing all ranks.
+  /// For each cause, the time by which the step would be shorter at most without the cause. Communication and skew are
+  /// 0 here, because only a comparison of all ranks can tell them apart.
   std::array<int64_t, kNumCauses> lost_ns = {};
   std::vector<Collective> collectives;
-  int64_t computing_ns = 0;    ///< Time in which the device, or without one this process, computes.
+  int64_t computing_ns = 0;    ///< Time in which the device computes; without a device, in which this process computes.
   int64_t unexplained_ns = 0;  ///< Time in which nothing computes and no event says why.
   int64_t num_syncs = 0;
-  int64_t num_operations = 0;  ///< Number of kernels; without a device, of operations not called by operations.
+  int64_t num_operations = 0;  ///< Number of kernels; without a device, of operations that no other operation calls.
 };
 
 struct RankAccount {
@@ -39,16 +39,16 @@ struct RankAccount {
   std::optional<int64_t> world_size;
   HostFacts host;
   bool has_device = false;
-  bool has_steps = false;     ///< False: the trace marks no steps, so all of it counts as one step.
-  double pageable_share = 0;  ///< Share of copying time that copies of pageable memory take.
-  /// For each cause, the name of the events that took most of its time; empty if the cause has no events of its own.
+  bool has_steps = false;     ///< If false, the trace marks no steps, and all of it counts as one step.
+  double pageable_share = 0;  ///< Share of the copying time that is spent on copies of pageable memory.
+  /// For each cause, the name of the events that took most of its time; empty if no events belong to the cause.
   std::array<std::string, kNumCauses> largest_part;
   int64_t num_without_duration = 0;
   bool is_truncated = false;
   std::vector<Step> steps;
 };
 
-/// Accounts for the time of a trace. A trace that does not tell its rank is taken for rank 0's.
+/// Divides the time of a trace by cause. If the trace does not contain its rank, rank 0 is assumed.
 RankAccount account_for(const Trace& trace);
 
 }  // namespace yoke::profile

@@ -5,8 +5,9 @@
 namespace yoke::profile {
 namespace {
 
-/// The thresholds of data loading (5) and communication (10) are those of PyTorch's TensorBoard plugin; 15 for a device
-/// that idles is that of TraceLens and nsys-ai. The others are ours: healthy trainings (tests/profile) stay below.
+/// The thresholds for data loading (5) and communication (10) are those of PyTorch's TensorBoard plugin. The threshold
+/// for an idle device (15) is that of TraceLens and nsys-ai. The other thresholds are yoke's own: healthy trainings
+/// (tests/profile) stay below them.
 constexpr std::array<Rule, kNumCauses> kRules = {{
     {.cause = Cause::kDataLoading,
      .name = "data_loading",

@@ -7,7 +7,7 @@
 
 namespace yoke::profile {
 
-/// The possible bottlenecks. Of causes that cost equally much, the first in this order is named.
+/// The possible bottlenecks. If several cost the same time, the first of them in this order is named.
 enum class Cause : uint8_t {
   kDataLoading,
   kCommunication,
@@ -27,10 +27,10 @@ inline constexpr size_t kNumCauses = 11;
 struct Rule {
   Cause cause;
   std::string_view name;     ///< "data_loading"
-  double threshold_percent;  ///< A cause that takes less of the step is not named.
+  double threshold_percent;  ///< A cause is named only if it takes at least this share of the step.
   std::string_view title;    ///< "Data loading"
-  std::string_view reason;   ///< Says what the time consists of; `host_reason` replaces it without a device.
-  std::string_view advice;   ///< A sentence.
+  std::string_view reason;   ///< What the time consists of. Without a device, `host_reason` is used instead.
+  std::string_view advice;   ///< What helps, as a sentence.
   std::string_view host_reason = reason;
 };
 const Rule& rule_of(Cause cause);

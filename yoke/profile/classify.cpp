@@ -1,4 +1,4 @@
-// Finds out what Kineto's names of events mean. No other file depends on these names.
+// Classifies events by the names that Kineto gives them. No other file depends on these names.
 #include <algorithm>
 #include <initializer_list>
 #include <string_view>
@@ -24,15 +24,16 @@ Kind kind_of_annotation(std::string_view name) {
   return Kind::kIgnored;
 }
 
-/// cuBLAS, cuDNN and CUTLASS name the units that a kernel uses: `sgemm` and `simt` are the ordinary ones, `s1688gemm`,
-/// `tensorop` and `tf32` the tensor cores. A kernel whose name has none of these, as on AMD, counts as kKernel.
+/// The kernel names of cuBLAS, cuDNN and CUTLASS tell which units a kernel uses: `sgemm` and `simt` mean ordinary
+/// units; `s1688gemm`, `tensorop` and `tf32` mean tensor cores. If a name has none of these parts, as on AMD, the
+/// kernel counts as kKernel.
 Kind kind_of_kernel(std::string_view name) {
   if (begins_with_any(name, {"nccl", "ncclDevKernel", "ncclKernel", "rccl", "mscclKernel"})) {
     return Kind::kDeviceCollective;
   }
   const bool is_plain = has_any(name, {"sgemm", "_simt_", "f32f32_f32f32", "winograd"});
   if (is_plain && !has_any(name, {"tensorop", "tf32", "1688", "884", "16816"})) return Kind::kPlainMatmul;
-  // Kernels of multi_tensor_apply and Triton already do several operations in one.
+  // A kernel of multi_tensor_apply or Triton already combines several operations.
   const bool is_one = has_any(name, {"elementwise", "reduce_kernel", "oftmax", "ayer_norm", "LayerNorm", "atch_norm",
                                      "bn_fw", "bn_bw", "ropout"});
   return is_one && !has_any(name, {"triton", "multi_tensor_apply"}) ? Kind::kMemoryBound : Kind::kKernel;

@@ -7,7 +7,7 @@ namespace {
 
 Kind kind_of(std::string_view category, const char* name) { return classify(category, name).kind; }
 
-// Names as cuBLAS, cuDNN, CUTLASS, PyTorch and Tensile write them in public traces.
+// Names of kernels of cuBLAS, cuDNN, CUTLASS, PyTorch and Tensile, from public traces.
 TEST(Classify, KnowsWhatKernelsRunOn) {
   EXPECT_EQ(kind_of("kernel", "ampere_sgemm_128x64_tn"), Kind::kPlainMatmul);
   EXPECT_EQ(kind_of("kernel", "void cutlass::Kernel<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>"), Kind::kPlainMatmul);

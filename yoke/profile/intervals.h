@@ -1,4 +1,4 @@
-// yoke/profile/intervals.h -- sets of time intervals, in which time that overlaps is counted once.
+// yoke/profile/intervals.h -- sets of time intervals. Overlapping time counts once.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
-/// Disjoint intervals in order, none of them empty.
+/// Sorted, disjoint intervals, none of them empty.
 using Intervals = std::vector<Interval>;
 
-/// The union of `any`, whose intervals may overlap and be in any order.
+/// Returns the union of intervals that may overlap and be in any order.
 Intervals union_of(Intervals any);
 Intervals intersect(const Intervals& a, const Intervals& b);
 Intervals subtract(const Intervals& a, const Intervals& b);
 
 int64_t total(const Intervals& set);
 
-/// How much of `window` is in the set.
+/// Returns the length of the part of `set` that is inside `window`.
 int64_t length_within(const Intervals& set, Interval window);
 
 }  // namespace yoke::profile

@@ -11,7 +11,7 @@ namespace {
 using ByRank = std::map<size_t, std::vector<Collective>>;
 
 /// Collectives with the same name are matched between ranks by their order. If the ranks have different numbers of
-/// them, the order means nothing, so each rank's collectives are replaced by their sum.
+/// these collectives, the order means nothing. Then each rank's collectives are replaced by their sum.
 void match(ByRank& by_rank) {
   const auto count = by_rank.begin()->second.size();
   if (std::all_of(by_rank.begin(), by_rank.end(), [&](const auto& of) { return of.second.size() == count; })) return;
@@ -24,7 +24,7 @@ void match(ByRank& by_rank) {
   }
 }
 
-/// The rank that comes last to a collective spends the least time in it.
+/// The last rank to enter a collective spends the least time in it, so the other ranks' additional time is waiting.
 void split_collective(const ByRank& by_rank, size_t i, JointStep& step) {
   int64_t least_exposed = INT64_MAX, shortest = INT64_MAX, longest_wait = 0;
   size_t last = 0;
@@ -54,7 +54,7 @@ std::vector<JointStep> join_steps(const std::vector<RankAccount>& ranks) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     for (const auto& step : ranks[i].steps) {
       auto& steps = by_number[step.number];
-      if (steps.size() == i) steps.push_back(&step);  // else an earlier rank lacks the step, or this one has it twice
+      if (steps.size() == i) steps.push_back(&step);  // else an earlier rank lacks the step, or this rank has it twice
     }
   }
   std::vector<JointStep> joint;

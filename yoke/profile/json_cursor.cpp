@@ -10,7 +10,7 @@ namespace {
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/// Returns the quote that ends a string; null if it is missing. `at` is behind the string's first quote.
+/// Returns the quote that ends a string; null if it is missing. `at` is the position after the string's first quote.
 const char* end_of_string(const char* at, const char* end) {
   for (const char* from = at; from < end;) {
     const auto* quote = static_cast<const char*>(std::memchr(from, '"', static_cast<size_t>(end - from)));
@@ -52,7 +52,7 @@ std::optional<std::string_view> JsonCursor::value() {
   if (first == '"') return string() ? std::optional(taken()) : std::nullopt;
   if (first != '{' && first != '[') {
     while (at_ < end_ && *at_ != ',' && *at_ != '}' && *at_ != ']' && !is_space(*at_)) ++at_;
-    return at_ < end_ ? std::optional(taken()) : std::nullopt;  // at the end of the text, a number may be cut off
+    return at_ < end_ ? std::optional(taken()) : std::nullopt;  // if the text ends here, a number may be incomplete
   }
   for (int64_t depth = 0; at_ < end_; ++at_) {
     if (*at_ == '"') {
@@ -81,7 +81,7 @@ std::optional<int64_t> parse_microseconds(std::string_view number) {
   int64_t whole = 0;
   auto [at, error] = std::from_chars(number.data(), end, whole);
   if (error == std::errc() && std::abs(static_cast<double>(whole)) < kLimit) {
-    int64_t fraction = 0, digit = 100;  // Kineto writes nanoseconds, which a double would round
+    int64_t fraction = 0, digit = 100;  // a double would round Kineto's nanoseconds
     if (at < end && *at == '.') {
       for (++at; at < end && *at >= '0' && *at <= '9'; ++at, digit /= 10) fraction += (*at - '0') * digit;
     }

@@ -17,9 +17,9 @@ namespace {
 
 constexpr double kWorthShowingPercent = 0.5;
 constexpr double kUnexplainedPercent = 20;
-/// A rank is named as the straggler if it was the last in this share of the waiting.
+/// A rank is named as the straggler if it caused at least this share of the waiting, as the last rank to arrive.
 constexpr double kStragglerPercent = 66;
-/// The share of steps that must show the cause, for high and for medium confidence.
+/// The share of steps that must show a cause, for high and for medium confidence in the answer.
 constexpr double kHighAgreement = 0.8, kMediumAgreement = 0.5;
 constexpr size_t kMinStepsForHigh = 3;
 constexpr int64_t kMaxNameWidth = 80;  // names of kernels have hundreds of characters
@@ -43,7 +43,7 @@ int64_t sum_of(const Elements& elements, const Value& value) {
   return sum;
 }
 
-/// Orders accounts by rank, and joins accounts of the same rank.
+/// Sorts accounts by rank, and joins accounts of the same rank.
 std::vector<RankAccount> one_of_each_rank(std::vector<RankAccount> accounts) {
   if (accounts.empty()) throw Error(ErrorCode::kInvalidArgument, "there is no trace to judge");
   std::stable_sort(accounts.begin(), accounts.end(),
@@ -99,7 +99,7 @@ class Judge {
  private:
   static int64_t lost_in(const Step& step, Cause cause) { return step.lost_ns[static_cast<size_t>(cause)]; }
 
-  /// The median over the ranks. If only a few ranks lose time to the cause, they are late, which is reported as skew.
+  /// Returns the median over the ranks. If only a few ranks lose time to the cause, they are late, which skew reports.
   Finding local(Cause cause) const {
     Finding finding{.cause = cause};
     std::vector<std::pair<double, double>> of_ranks;  // percent, ms a step
@@ -117,9 +117,9 @@ class Judge {
     return finding;
   }
 
-  /// The ceiling of skew is the longest wait of a rank, added over the steps. The ceiling of communication is the time
-  /// of collectives if no rank is ever late, plus the least total wait of a rank: if all ranks wait, they take turns at
-  /// being late, and would not wait without collectives.
+  /// The ceiling of skew is the longest wait of any rank in each step, added over the steps. The ceiling of
+  /// communication is the time of collectives without waiting, plus the smallest total wait of any rank. If all ranks
+  /// wait, they take turns at being late, and without collectives no rank would wait.
   Finding joint(Cause cause) const {
     Finding finding{.cause = cause, .num_steps_seen = std::ssize(joint_)};
     int64_t lost = 0, length = 0;
@@ -173,7 +173,7 @@ class Judge {
     return Straggler{ranks_[worst].rank, percent(most, all), why_late(worst)};
   }
 
-  /// Says what the rank does for longer than the other ranks do on average.
+  /// Returns what the rank does for longer than the average of the other ranks.
   std::string why_late(size_t index) const {
     const std::pair<double RankLine::*, std::string_view> kinds[] = {
         {&RankLine::computing_percent, "computes"},
@@ -270,7 +270,7 @@ class Judge {
     }
   }
 
-  /// A cause that takes enough of all steps together, but is not named, because too few steps have it. Null: none.
+  /// Returns a cause that takes enough time in total, but that too few steps have to name it; null if there is none.
   const Finding* rare_cause() const {
     if (report_.bottleneck) return nullptr;
     const auto found = std::find_if(report_.findings.begin(), report_.findings.end(), [](const Finding& finding) {

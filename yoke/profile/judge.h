@@ -11,20 +11,21 @@
 
 namespace yoke::profile {
 
-/// If the traces do not explain this share of a rank's time, "none" has a low confidence.
+/// If the traces do not explain at least this share of a rank's time, the answer "none" has a low confidence.
 inline constexpr double kMostlyUnexplainedPercent = 50;
 
 enum class Confidence { kLow, kMedium, kHigh };
 std::string_view name(Confidence confidence);
 
-/// How much of a step one cause takes, over all ranks.
+/// How much of the step's time one cause takes, over all ranks.
 struct Finding {
   Cause cause = Cause::kDataLoading;
-  double ceiling_percent = 0;  ///< The share of the step's time that a fix can save at most.
+  double ceiling_percent = 0;  ///< The share of the step's time that removing the cause saves at most.
   double ms_per_step = 0;
   int64_t num_steps = 0;       ///< Steps, of all ranks, in which the cause is above its threshold.
-  int64_t num_steps_seen = 0;  ///< Steps, of all ranks, that were looked at.
-  /// Whether the cause is above its threshold, and in more than one of several steps: one may be an accident.
+  int64_t num_steps_seen = 0;  ///< Steps, of all ranks, that were examined.
+  /// True if the cause is above its threshold. If there are several steps, it must be so in more than one, to exclude
+  /// accidents.
   bool is_named() const {
     return ceiling_percent >= rule_of(cause).threshold_percent && num_steps >= (num_steps_seen < 3 ? 1 : 2);
   }
@@ -43,21 +44,21 @@ struct RankLine {
 /// The rank that the others wait for.
 struct Straggler {
   int64_t rank = 0;
-  double late_percent = 0;  ///< The share of the ranks' waiting for which this rank was the last.
+  double late_percent = 0;  ///< The share of the ranks' waiting in which this rank was the last to arrive.
   std::string why;          ///< What this rank does for longer than the others; empty if the traces do not say.
 };
 
 struct Report {
   std::optional<Finding> bottleneck;
   Confidence confidence = Confidence::kHigh;
-  std::vector<Finding> findings;  ///< The largest ceiling first; those of less than 0.5 % are left out.
+  std::vector<Finding> findings;  ///< Sorted by ceiling, the largest first. Findings of less than 0.5 % are left out.
   std::optional<Straggler> straggler;
   std::vector<std::string> evidence;  ///< Sentences about the bottleneck.
-  std::vector<std::string> notes;     ///< What the traces lack, and what in them cannot be used.
+  std::vector<std::string> notes;     ///< What the traces lack, and which parts of them cannot be used.
   std::vector<RankLine> ranks;        ///< In the order of ranks.
 };
 
-/// Accounts of the same rank whose steps follow each other are joined.
+/// If several accounts of one rank have successive steps, they are joined.
 /// Errors  kInvalidArgument: no accounts; two accounts of one rank contain the same step.
 Report judge(std::vector<RankAccount> accounts);
 

@@ -29,7 +29,7 @@ double ceiling_of(const Report& report, Cause cause) {
   return 0;
 }
 
-/// A rank whose step i loses lost_ns[i] to the loader.
+/// Makes the account of a rank whose step i loses lost_ns[i] to the loader.
 RankAccount loading(int64_t rank, const std::vector<int64_t>& lost_ns) {
   RankAccount account{.rank = rank};
   for (const auto lost : lost_ns)
@@ -65,7 +65,7 @@ TEST(Judge, WhatMostRanksHaveInCommonIsACause) {
 TEST(Judge, OneStepOfSeveralIsAnAccident) {
   const auto one = judge({loading(0, {90, 0, 0, 0})});
   EXPECT_EQ(bottleneck_of(one), "none");
-  // A loader with as many workers as there are steps stalls in one step of them, so "none" is not certain.
+  // A loader with as many workers as there are steps stalls in one of these steps, so the answer "none" is uncertain.
   EXPECT_EQ(one.confidence, Confidence::kLow);
   ASSERT_FALSE(one.notes.empty());
   EXPECT_THAT(one.notes,
@@ -104,7 +104,7 @@ TEST(Judge, EveryCauseHasAReasonAndAdvice) {
     for (int64_t number = 0; number < 3; ++number) account.steps.push_back(step_of(number, cause, 90));
     const auto& rule = rule_of(cause);
     for (const auto sentence : {rule.reason, rule.host_reason, rule.advice}) EXPECT_TRUE(sentence.ends_with('.'));
-    if (cause == Cause::kCommunication || cause == Cause::kSkew) continue;  // these come from collectives
+    if (cause == Cause::kCommunication || cause == Cause::kSkew) continue;  // these two are computed from collectives
     const auto report = judge({account});
     EXPECT_EQ(bottleneck_of(report), rule.name);
     EXPECT_DOUBLE_EQ(report.bottleneck->ceiling_percent, 90);

@@ -35,7 +35,8 @@ std::vector<Recording::Answer> Recording::on_hello(int64_t connection, const Pro
   return {{connection, rank.request}};
 }
 
-/// Ranks that step together may be one step apart. They record the same steps, so that their traces can be compared.
+/// Ranks that step together may be one step apart. All get the same steps to record, so that their traces can be
+/// compared.
 std::vector<Recording::Answer> Recording::answer_all() {
   int64_t num_steps = 0;
   for (const auto& [_, rank] : ranks_) num_steps = std::max(num_steps, rank.hello.num_steps);
@@ -88,7 +89,7 @@ std::vector<std::string> Recording::traces() const {
 }
 
 std::string Recording::progress() const {
-  const Rank* last = nullptr;  // the one that has most to do
+  const Rank* last = nullptr;  // the rank with the fewest steps so far
   for (const auto& [_, rank] : ranks_) {
     if (!rank.trace && (last == nullptr || rank.hello.num_steps < last->hello.num_steps)) last = &rank;
   }

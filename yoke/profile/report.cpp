@@ -72,7 +72,7 @@ Table ranks_table(const Report& report) {
   return table;
 }
 
-/// Two decimals are as precise as a trace is.
+/// Rounds to two decimals, because a trace is not more precise.
 double rounded(double value) { return std::round(value * 100) / 100; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// yoke/profile/report.h -- a judgement as text for people and as JSON for programs.
+// yoke/profile/report.h -- converts a Report to text for people and to JSON for programs.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace yoke::profile {
 
-/// The answer first, then its evidence. Tables fit into `width` columns; sentences are not broken.
+/// Begins with the answer, then its evidence. Tables fit into `width` columns; sentences are not broken.
 std::string to_text(const Report& report, int64_t width);
 
-/// docs/profile.md describes the members.
+/// The members are described in docs/profile.md.
 nlohmann::ordered_json to_json(const Report& report);
 
 }  // namespace yoke::profile

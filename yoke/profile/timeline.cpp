@@ -77,18 +77,18 @@ void Timeline::find_windows() {
   std::sort(windows_.begin(), windows_.end(),
             [](const Window& a, const Window& b) { return a.time.begin < b.time.begin; });
   int64_t last_end = INT64_MIN;
-  std::erase_if(windows_, [&](Window& window) {  // steps may overlap because their times are rounded
+  std::erase_if(windows_, [&](Window& window) {  // steps may overlap, because their times are rounded
     window.time.begin = std::max(window.time.begin, last_end);
     last_end = std::max(last_end, window.time.end);
     return window.time.length() <= 0;
   });
   has_steps_ = !windows_.empty();
   if (!has_steps_) {
-    // Before its first event the device may have had work that the trace does not show.
+    // Before the device's first event, the device may have had work that the trace does not contain.
     if (has_device_) whole.begin = device_.begin;
     windows_.push_back({0, {whole.begin, std::max(whole.end, whole.begin + 1)}});
   }
-  // For the same reason the first of several steps does not count.
+  // Before the first event of the device, its work is unknown. So the first of several steps does not count.
   if (has_device_ && windows_.size() >= kMinStepsToLeaveOne) windows_.erase(windows_.begin());
   // If the host is ahead of the device by more than a step, most of the device's work comes after the host's last step.
   // Then the host's steps do not match the device's, so the whole time is divided into equal steps.

@@ -11,7 +11,7 @@
 
 namespace yoke::profile {
 
-/// A step of the training thread; if the trace marks no steps, the whole trace is one.
+/// A step of the training thread. If the trace marks no steps, the whole trace is one step.
 struct Window {
   int64_t number = 0;
   Interval time;
@@ -30,10 +30,10 @@ class Timeline {
   Kind kind_of(const Event& event) const { return trace_.names[event.name].kind; }
   bool has_device() const { return has_device_; }
   bool has_steps() const { return has_steps_; }
-  /// The training thread: the one that has the steps, or else the one with most operations.
+  /// The training thread: the thread with the steps; without steps, the thread with the most operations.
   uint32_t main_track() const { return main_track_; }
   const std::vector<Window>& windows() const { return windows_; }
-  /// The index of the step that `time` is in; -1 if there is none.
+  /// Returns the index of the step that contains `time`; -1 if no step does.
   int64_t window_at(int64_t time) const;
   const Intervals& in_steps() const { return in_steps_; }
 

@@ -1,4 +1,4 @@
-// yoke/profile/trace.h -- the content of one rank's trace that is needed to find a bottleneck.
+// yoke/profile/trace.h -- the part of one rank's trace that is needed to find a bottleneck.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@ namespace yoke::profile {
 enum class Kind : uint8_t {
   kIgnored,
   kStep,              ///< `ProfilerStep#N`
-  kLoader,            ///< The training thread is in the data loader.
-  kOptimizer,         ///< The training thread is in the optimizer's step.
-  kDeviceOptimizer,   ///< The time in which a device's stream runs the optimizer's kernels.
+  kLoader,            ///< The training thread runs the data loader.
+  kOptimizer,         ///< The training thread runs the optimizer's step.
+  kDeviceOptimizer,   ///< A device's stream runs the optimizer's kernels.
   kHostCollective,    ///< A collective on CPU tensors: Gloo, MPI.
   kCollectiveCall,    ///< The host calls a collective, or prepares DistributedDataParallel's buckets.
   kOperation,         ///< An operation of libtorch on the host.
   kSync,              ///< The host waits for a device.
-  kCopyCall,          ///< The host is in a call that copies. Unpinned memory is copied by the host.
-  kKernel,            ///< Any other work of a device.
+  kCopyCall,          ///< The host runs a call that copies. Unpinned memory is copied by the host.
+  kKernel,            ///< Any other work of a device, except the kinds below.
   kPlainMatmul,       ///< A matrix product or convolution in float32 without tensor cores.
-  kMemoryBound,       ///< A kernel of one elementwise operation, reduction or normalization.
+  kMemoryBound,       ///< A kernel of a single elementwise operation, reduction or normalization.
   kDeviceCollective,  ///< NCCL's or RCCL's kernel.
   kHostCopy,          ///< A copy between host and device whose host memory is pinned.
   kPageableCopy,      ///< A copy between host and device whose host memory is not pinned.
@@ -33,7 +33,7 @@ inline constexpr auto kNumKinds = static_cast<size_t>(Kind::kPageableCopy) + 1;
 /// Whether the event is work of a device, as all kinds from kKernel on are.
 inline bool is_device_work(Kind kind) { return kind >= Kind::kKernel; }
 
-/// A rank without other ranks waits for nobody and sends nothing, so its collectives are work like any other.
+/// In a job of one rank, no rank waits or sends, so collectives count as ordinary work.
 inline Kind kind_without_other_ranks(Kind kind) {
   if (kind == Kind::kHostCollective || kind == Kind::kCollectiveCall) return Kind::kOperation;
   return kind == Kind::kDeviceCollective ? Kind::kKernel : kind;
@@ -45,10 +45,10 @@ struct Name {
   int64_t step = -1;  ///< N of `ProfilerStep#N`.
 };
 
-/// Classifies an event that Kineto calls `text` in `category`.
+/// Classifies an event of Kineto, given its category and its name `text`.
 Name classify(std::string_view category, std::string text);
 
-/// Has only 24 bytes, because a trace of 1 GB has four million events.
+/// Kept at 24 bytes, because a trace of 1 GB has four million events.
 struct Event {
   int64_t start_ns = 0;
   int64_t duration_ns = 0;
@@ -57,13 +57,13 @@ struct Event {
   int64_t end_ns() const { return start_ns + duration_ns; }
 };
 
-/// What the program says about its process: the trace's member "host", written by
+/// Facts about the process that the program adds: the trace's member "host", written by
 /// `profiler.add_metadata_json("host", ...)`. docs/profile.md has the form.
 struct HostFacts {
   std::optional<int64_t> num_threads;
   std::optional<int64_t> num_cpus;
   std::optional<int64_t> memory_stall_us;
-  std::optional<int64_t> has_operations;  ///< 0: the trace has annotations only (ProfileDetail::kAnnotations).
+  std::optional<int64_t> has_operations;  ///< 0 if the trace has only annotations (ProfileDetail::kAnnotations).
 };
 
 struct Trace {
@@ -73,8 +73,8 @@ struct Trace {
   HostFacts host;
   std::vector<Name> names;
   std::vector<Event> events;
-  int64_t num_without_duration = 0;  ///< Events left out because a usable time or their end is missing.
-  bool is_truncated = false;         ///< The file ends in the middle.
+  int64_t num_without_duration = 0;  ///< Events that were left out because their end or a valid time is missing.
+  bool is_truncated = false;         ///< The file ends before the end of the JSON.
 };
 
 }  // namespace yoke::profile

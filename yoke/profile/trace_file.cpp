@@ -18,7 +18,8 @@
 namespace yoke::profile {
 namespace {
 
-/// Returns 7 for `rank7.json` or `rank-7.Jul_15.pt.trace.json`, as traces without distributedInfo are often named.
+/// Returns 7 for `rank7.json` and for `rank-7.Jul_15.pt.trace.json`. Traces without distributedInfo often have such
+/// names.
 std::optional<int64_t> rank_of_name(const std::filesystem::path& path) {
   const auto name = path.filename().string();
   auto at = name.find("rank");
@@ -34,7 +35,7 @@ Trace read_trace_file(const std::filesystem::path& path, const std::function<voi
   const auto name = printable(path.string());
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) throw system_error(errno, name);
-  const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzdopen(fd.value(), "rb"), &gzclose);  // or a plain file
+  const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzdopen(fd.value(), "rb"), &gzclose);  // plain files too
   if (!file) throw Error(ErrorCode::kUnavailable, "{}: out of memory", name);
   fd.release();
   gzbuffer(file.get(), 64 << 10);
@@ -44,7 +45,7 @@ Trace read_trace_file(const std::filesystem::path& path, const std::function<voi
     int error = Z_OK;
     const char* const why = gzerror(file.get(), &error);
     if (error == Z_ERRNO) throw system_error(errno, name);
-    if (error != Z_OK && error != Z_BUF_ERROR && error != Z_STREAM_END) {  // Z_BUF_ERROR: the file ends in the middle
+    if (error != Z_OK && error != Z_BUF_ERROR && error != Z_STREAM_END) {  // Z_BUF_ERROR: the file is truncated
       throw Error(ErrorCode::kDataLoss, "{}: the compressed data are damaged ({}); copy or record it again", name, why);
     }
     const auto offset = gzoffset(file.get());  // -1 for a pipe

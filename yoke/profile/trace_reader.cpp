@@ -11,14 +11,14 @@ namespace yoke::profile {
 namespace {
 
 constexpr size_t kPiece = 256 << 10;                       // fits into a processor's L2 cache
-constexpr size_t kMaxValue = 64 << 20;                     // in a real trace no event or other member is longer
+constexpr size_t kMaxValue = 64 << 20;                     // in real traces, no event or other member is longer
 constexpr int64_t kMaxDurationNs = 1'000'000'000'000'000;  // 11 days; sums of thousands still fit in int64
 
 std::string_view without_quotes(std::string_view value) {
   return value.size() >= 2 && value.front() == '"' ? value.substr(1, value.size() - 2) : value;
 }
 
-/// Gives equal strings the same number, counted from 0.
+/// Numbers strings from 0. Equal strings have the same number.
 class Numbers {
  public:
   struct Number {
@@ -34,7 +34,7 @@ class Numbers {
   std::unordered_map<std::string, uint32_t> numbers_;
 };
 
-/// An event as it is in the file. The texts are views of the reader's buffer.
+/// An event as texts of the file. The texts are views of the reader's buffer.
 struct RawEvent {
   std::string_view phase, category, name, pid, tid, start, duration, args;
 };
@@ -42,7 +42,7 @@ constexpr std::pair<std::string_view, std::string_view RawEvent::*> kMembers[] =
     {"ph", &RawEvent::phase}, {"cat", &RawEvent::category}, {"name", &RawEvent::name},    {"pid", &RawEvent::pid},
     {"tid", &RawEvent::tid},  {"ts", &RawEvent::start},     {"dur", &RawEvent::duration}, {"args", &RawEvent::args}};
 
-/// Turns complete events (X) and pairs of begin and end (B, E) into a trace's events. Other events have no duration.
+/// Converts complete events (X) and pairs of begin and end (B, E) to a trace's events. Other events have no duration.
 class EventCollector {
  public:
   explicit EventCollector(Trace& trace) : trace_(trace) {}
@@ -55,7 +55,7 @@ class EventCollector {
     }
   }
 
-  /// Counts each begin (B) that still has no end as an event without a duration.
+  /// Counts each begin (B) without an end as an event without a duration.
   void finish() {
     for (const auto& [track, events] : open_) trace_.num_without_duration += static_cast<int64_t>(events.size());
   }
@@ -99,7 +99,7 @@ class EventCollector {
     return number.value;
   }
 
-  /// Adds the process group to the key: kernels of different groups have the same name, but are different collectives.
+  /// Adds the process group to the key. Kernels of different groups have the same name, but are different collectives.
   void add_group(std::string_view args) {
     JsonCursor cursor(args);
     cursor.object([&](std::string_view key) {
@@ -134,8 +134,8 @@ class Reader {
   }
 
  private:
-  /// Calls `take` with the text that is not taken yet. While `take` returns false, reads more text and calls it again.
-  /// Returns false at the end of the file.
+  /// Calls `take` with the remaining text. While `take` returns false, reads more text and calls it again. Returns
+  /// false at the end of the file.
   template <class Take>
   bool next(const Take& take) {
     while (true) {
@@ -163,7 +163,7 @@ class Reader {
     next([](JsonCursor& cursor) { return cursor.take('{'); });
     while (true) {
       std::string key;
-      char first = 0;  // first character of the value; '}' at the end of the members
+      char first = 0;  // first character of the value; '}' after the last member
       const bool is_there = next([&](JsonCursor& cursor) {
         cursor.take(',');
         if ((first = cursor.peek()) == '}') return cursor.take('}');
@@ -232,7 +232,7 @@ class Reader {
       cursor = attempt;
       return true;
     }
-    const auto whole = cursor.value();  // the event is malformed, or its end is not read yet
+    const auto whole = cursor.value();  // the event is malformed, or its end is not in the buffer yet
     if (!whole) return false;
     if (whole->empty()) return cursor.take('}') || cursor.take(':');  // skips characters that cannot begin a value
     ++trace_.num_without_duration;

@@ -1,4 +1,4 @@
-// yoke/profile/trace_reader.h -- reads the events of a trace of Kineto, or of any other trace in Chrome's format.
+// yoke/profile/trace_reader.h -- reads the events of a Kineto trace, or of any other trace in Chrome's format.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace yoke::profile {
 
-/// Fills `buffer` and returns how many bytes it wrote; 0: there are no more.
+/// Fills `buffer` and returns the number of bytes written; 0 at the end.
 using ReadBytes = std::function<size_t(std::span<char> buffer)>;
 
 /// Reads the text in pieces, so it needs memory only for the events, about a tenth of the text. `path` is for messages.

@@ -22,7 +22,7 @@ double ratio(double sum, double weight) {
   return weight == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / weight;
 }
 
-/// Sums and weights as float64 [meters, 2] on the device, without waiting for it.
+/// Returns sums and weights as float64 [meters, 2] on `device`, without waiting for the device.
 at::Tensor stack_totals(std::initializer_list<const Meter*> meters, c10::Device device) {
   if (meters.size() == 0) return at::zeros({0, 2}, at::TensorOptions(at::kDouble).device(device));
   std::vector<at::Tensor> sums;
@@ -68,7 +68,7 @@ void Meter::accumulate(const at::Tensor& value, int64_t scale, int64_t weight) {
     // The sum is on a different device, because a state was loaded or the model was moved.
     sum_ = sum_.to(value.device());
   }
-  sum_.add_(value.reshape({}), scale);  // computed in float64, whatever the value's dtype
+  sum_.add_(value.reshape({}), scale);  // computed in float64, for every dtype of the value
   weight_ += weight;
 }
 

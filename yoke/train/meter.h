@@ -46,7 +46,7 @@ class Meter {
 
  private:
   friend std::vector<double> read_all(dist::Group& world, std::initializer_list<const Meter*> meters);
-  /// The result of read() if the mean over all values is `mean`.
+  /// Converts the mean over all values to the result of read().
   virtual double figure(double mean) const { return mean; }
 
   at::Tensor sum_;  ///< float64 []; undefined means 0.
@@ -56,8 +56,8 @@ class Meter {
 /// The mean of values that are means themselves, such as a loss over a batch.
 class Mean : public Meter {
  public:
-  /// `value` has one element of any dtype. It counts as `weight` samples, so that batches of different sizes give the
-  /// true mean. A value of 0 samples (NaN for an empty batch) is left out.
+  /// `value` has one element of any dtype. The value counts as `weight` samples, so that batches of different sizes
+  /// give the true mean. A value of 0 samples (NaN for an empty batch) is left out.
   /// Errors  kInvalidArgument: more than one element, or a negative weight.
   void add(const at::Tensor& value, int64_t weight);
 };
@@ -102,8 +102,8 @@ std::vector<double> read_all(dist::Group& group, std::initializer_list<const Met
 /// middle of an epoch.
 at::Tensor gather_meters(dist::Group& group, std::initializer_list<const Meter*> meters);
 
-/// Restores states: each rank takes its own. If the number of ranks has changed, rank 0 takes the sum of all states,
-/// and the others begin at 0. read_all then returns the same means, except for rounding. Not collective.
+/// Loads gathered states: each rank loads its own row. If the number of ranks has changed, rank 0 loads the sum of all
+/// states, and the other ranks begin at 0. read_all then returns the same means, except for rounding. Not collective.
 /// Errors  kInvalidArgument: `states` does not fit these meters.
 void restore_meters(const dist::Group& group, std::initializer_list<Meter*> meters, const at::Tensor& states);
 

@@ -15,8 +15,9 @@ namespace yoke::train {
 /// The type of `module.named_parameters().pairs()`.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// Each tensor once, under its first name, as in Python's `named_parameters()`. libtorch's function returns a tied
-/// weight under each of its names. With this function, optimizers, clipping, GradScaler and averages handle it once.
+/// Returns each tensor once, under its first name, as Python's `named_parameters()` does. libtorch's function returns a
+/// tied weight under each of its names. Optimizers, clipping, GradScaler and averages use distinct() to handle a tied
+/// weight once.
 inline NamedTensors distinct(const NamedTensors& tensors) {
   NamedTensors result;
   std::unordered_set<const c10::TensorImpl*> taken;
@@ -35,8 +36,8 @@ concept HasParameters = requires(const M& model) {
 || requires(const M& module) { module.named_parameters().pairs(); }
 || requires(const M& holder) { holder->named_parameters().pairs(); };
 
-/// The parameters of a module; for a ParallelModule, the tensors that an optimizer steps: whole parameters, or this
-/// rank's parts.
+/// The parameters of a module. For a ParallelModule, the tensors that an optimizer steps: whole parameters, or this
+/// rank's parts of them.
 template <HasParameters M>
 NamedTensors parameters_of(const M& model) {
   if constexpr (requires {

@@ -47,9 +47,9 @@ struct Surroundings {
   }
 
   void restore() const {
-    // Casts are cached until the outermost Autocast ends, but a second call runs outside of any Autocast. If they
-    // stayed cached, the next Autocast would use the second call's casts of weights that the optimizer has changed
-    // since.
+    // Cached casts are freed when the outermost Autocast ends, but the second call runs outside of any Autocast.
+    // Without this line, its casts would stay cached, and the next Autocast would use them after the optimizer has
+    // changed the weights.
     at::autocast::clear_cache();
     for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
       at::autocast::set_autocast_enabled(kAutocastDevices[i], autocast[i].enabled);
@@ -62,7 +62,7 @@ struct Surroundings {
   }
 };
 
-/// Sets the state for the second call, and restores the old one however that call ends.
+/// Sets this thread's state for the second call. The destructor restores the previous state, also after an exception.
 class WithSurroundings {
  public:
   WithSurroundings(const Surroundings& wanted, const std::vector<at::Generator>& generators)
@@ -89,7 +89,7 @@ std::vector<at::Generator> generators_of(const std::vector<at::Tensor>& inputs) 
   return result;
 }
 
-/// The data that the graph keeps.
+/// The data that the autograd graph keeps until backward.
 struct FirstCall : torch::CustomClassHolder {
   TensorFunction function;
   std::vector<at::Generator> generators;

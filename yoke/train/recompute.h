@@ -19,15 +19,15 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 /// differentiates that second call at once. So a chain of n such calls holds n inputs and the activations of one call,
 /// at the cost of a third more computation.
 ///
-/// Gradients   of inputs and of all parameters that the function uses have the same bits as without recompute. The
-///             parameters get gradients even if no input needs one.
-/// Repetition  both calls see the same random numbers (of the CPU, and of the inputs' GPU) and the same autocast. They
-///             must compute the same results, and must not change each other's input. Batch norm's running statistics
-///             are updated twice.
+/// Gradients   the gradients of the inputs and of all parameters that the function uses have the same bits as without
+///             recompute. The parameters get gradients even if no input needs one.
+/// Repetition  both calls draw the same random numbers (of the CPU, and of the inputs' GPU) and use the same autocast.
+///             They must compute the same results, and must not change each other's input. Batch norm's running
+///             statistics are updated twice.
 /// Inputs      must be defined tensors. Of the tensors that the function captures, only leaves are differentiated.
-/// Backward    call backward(), once for each forward. autograd::grad is refused, because a nested
-///             backward() adds the parameters' gradients to their grad(), so it could not return them. Gradients of
-///             gradients are not supported.
+/// Backward    call backward(), once for each forward. autograd::grad throws: recompute runs a nested backward(), which
+///             adds parameters' gradients to their grad() and cannot return them. Gradients of gradients are not
+///             supported.
 /// Errors      kFailedPrecondition: called by autograd::grad; kInvalidArgument: an input is undefined, or the second
 ///             call returns a different number of outputs.
 /// Source      Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; PyTorch's reentrant checkpoint.

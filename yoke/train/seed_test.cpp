@@ -16,7 +16,7 @@
 namespace yoke::train {
 namespace {
 
-// Flags that seed() must not change unless asked to, and that the tests restore.
+// Global flags that seed() may change only if `deterministic` is set. The tests restore them.
 struct Flags {
   bool algorithms = at::globalContext().deterministicAlgorithms();
   bool cudnn = at::globalContext().deterministicCuDNN();

@@ -12,8 +12,8 @@
 namespace yoke::train {
 namespace {
 
-/// Marks a tensor as sharded, and holds its Sharding. It is a post-accumulate-grad hook because libtorch keeps at most
-/// one of these for each tensor.
+/// Marks a tensor as sharded, and holds its Sharding. The mark is a post-accumulate-grad hook because libtorch keeps at
+/// most one such hook per tensor.
 class Mark : public torch::autograd::PostAccumulateGradHook {
  public:
   Mark(Sharding sharding, std::function<void()> on_gradient)

@@ -31,7 +31,7 @@ void add_observers_of_environment() {
     RankEnv rank;
     try {
       rank = read_rank_env(environment);
-    } catch (const Error&) {  // whatever needs the ranks reports it
+    } catch (const Error&) {  // code that needs the ranks reports this error
     }
     add_step_observer(std::make_unique<detail::StepTimes>(*folder, rank));
   }

@@ -11,18 +11,18 @@ class StepObserver {
  public:
   virtual ~StepObserver() = default;
 
-  /// Called at the end of step number `step`, from 0, on the thread that called the optimizer. It must not throw.
+  /// Called at the end of step number `step`, from 0, on the thread that called the optimizer. Must not throw.
   virtual void end_step(int64_t step) = 0;
 };
 
-/// Adds an observer for the rest of the process. It is destroyed when the process exits normally. May be called on any
-/// thread.
+/// Adds an observer for the rest of the process. The observer is destroyed when the process exits normally. May be
+/// called on any thread.
 void add_step_observer(std::unique_ptr<StepObserver> observer);
 
-/// Called by each optimizer at the end of its step(); a program with an optimizer of its own calls it too, with the
-/// address of that optimizer. A program that has several optimizers, such as a GAN, steps each of them once in a step:
-/// the first optimizer that steps ends the training's step, and if another one steps twice in between, that one
-/// replaces it.
+/// Every optimizer calls this function with its address at the end of its step(). An optimizer class of the program
+/// must call it too. A program with several optimizers, such as a GAN, calls step() of each optimizer once in a
+/// training step. The optimizer that stepped first then ends the training step. If another optimizer steps twice in
+/// between, it takes over this role.
 ///
 /// The first call adds the observers that the environment asks for.
 void end_step(const void* optimizer);

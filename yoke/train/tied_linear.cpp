@@ -56,9 +56,9 @@ std::shared_ptr<torch::nn::Module> TiedLinearImpl::clone(const std::optional<at:
               "are registered in");
 }
 
-// Called by Cloneable::clone of a module that contains this one and its source. Its reset() has constructed both anew,
-// and the content of the new source has been replaced by a clone of the original source's. So the weight must be tied
-// again.
+// Called by Cloneable::clone of a module that contains this layer and its source. The clone's reset() has constructed a
+// new layer and a new source, and the new source has received clones of the original parameters. So the new layer's
+// weight must be tied again.
 void TiedLinearImpl::clone_(torch::nn::Module& other, const std::optional<at::Device>& device) {
   const at::NoGradGuard no_grad;
   const auto* original = dynamic_cast<const TiedLinearImpl*>(&other);

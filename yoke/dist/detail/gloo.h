@@ -16,14 +16,15 @@ class Store;
 
 namespace yoke::dist {
 
-/// The address at which Gloo listens for other ranks: loopback if all ranks are on this host, otherwise the address
-/// from which this host reaches MASTER_ADDR. If it is empty, Gloo chooses an address (by GLOO_SOCKET_IFNAME, if set).
+/// Returns the address at which Gloo listens for other ranks: loopback if all ranks are on this host, otherwise the
+/// address from which this host reaches MASTER_ADDR. If the result is empty, Gloo chooses an address (by
+/// GLOO_SOCKET_IFNAME, if set).
 std::string gloo_address(const RankEnv& rank);
 
 struct GlooOptions {
   int64_t rank = 0;
   int64_t size = 1;
-  std::string address;  ///< As gloo_address() returns it.
+  std::string address;  ///< The result of gloo_address().
   std::chrono::milliseconds timeout{};
 };
 

@@ -20,9 +20,10 @@ namespace yoke::dist {
 
 /// One group's connections, and how many collectives this rank has entered there.
 struct Group::Impl {
-  /// Gloo also counts messages between two ranks. They are subtracted, because not all ranks take part in them.
+  /// Gloo's counter includes messages between two ranks. These messages are subtracted, because other ranks do not take
+  /// part in them.
   uint64_t sequence() const {
-    const uint64_t messages = num_messages;  // read first, because a message is added here before Gloo counts it
+    const uint64_t messages = num_messages;  // read first: a message is added to num_messages before Gloo counts it
     uint64_t count = gloo->getSequenceNumberForGroup();
     count -= std::min(count, messages);
     if (backend != gloo) count += backend->getSequenceNumberForGroup();
@@ -30,12 +31,12 @@ struct Group::Impl {
   }
 
   std::string key;             ///< Key in the job's store; empty for the World.
-  std::vector<int64_t> ranks;  ///< Ranks of the World, by their rank in this group.
+  std::vector<int64_t> ranks;  ///< The members as ranks of the World, indexed by their rank in this group.
   int64_t rank = 0;
   std::string name;                           ///< In messages: " of the group of ranks 0 and 2"; empty for the World.
-  size_t place = 0;                           ///< Index among the groups of Arrivals.
+  size_t place = 0;                           ///< Index of this group in Arrivals.
   int64_t num_splits = 0;                     ///< Number of splits so far, the same on all members.
-  c10::intrusive_ptr<c10d::Backend> gloo;     ///< Carries CPU tensors, whatever the World's device.
+  c10::intrusive_ptr<c10d::Backend> gloo;     ///< Carries CPU tensors, even if the World's device is a GPU.
   c10::intrusive_ptr<c10d::Backend> backend;  ///< The backend of the device; on the CPU the same as `gloo`.
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   std::atomic<uint64_t> num_messages = 0;       ///< The number of messages sent or received through Gloo.
@@ -43,16 +44,16 @@ struct Group::Impl {
 };
 
 struct Group::Job {
-  /// Collective over `impl->ranks`. Connects them.
+  /// Collective over `impl->ranks`. Connects these ranks.
   void connect(const std::shared_ptr<Impl>& impl);
 
-  const int num_exceptions = std::uncaught_exceptions();  ///< Exceptions in flight when this was made.
+  const int num_exceptions = std::uncaught_exceptions();  ///< Exceptions in flight at construction.
   RankEnv env;
   std::chrono::milliseconds timeout{};
   c10::Device device = c10::kCPU;
   std::string gloo_address;
   c10::intrusive_ptr<c10d::Store> store;
-  std::vector<std::shared_ptr<Impl>> groups;  ///< All groups made so far; their connections stay open until the end.
+  std::vector<std::shared_ptr<Impl>> groups;  ///< All groups so far. Their connections stay open until the job ends.
   std::unique_ptr<Arrivals> arrivals;  ///< Null if this rank is alone. Declared last, because its thread uses `groups`.
 };
 

@@ -1,5 +1,4 @@
-// yoke/dist/detail/plug_choice.h -- chooses the plug, given the devices that drivers show and the libtorch that is
-// installed.
+// yoke/dist/detail/plug_choice.h -- chooses the plug, given the devices that drivers report and the installed libtorch.
 #pragma once
 
 #include <string>
@@ -9,7 +8,7 @@
 
 namespace yoke::dist {
 
-/// The vendors that the libtorch of this process is built for, as the files in the folder of libc10.so show.
+/// The vendors for which this process's libtorch was built, according to the files in the folder of libc10.so.
 struct TorchBuild {
   std::string folder;
   bool has_cuda = false, has_hip = false;
@@ -17,12 +16,12 @@ struct TorchBuild {
 TorchBuild torch_of_this_process();
 
 struct PlugChoice {
-  std::string library;  ///< "libyoke_hip.so"; empty if no plug is to be loaded; `status` then has the reason.
+  std::string library;  ///< "libyoke_hip.so". Empty if no plug should be loaded; `status` then has the reason.
   PlugStatus status;
 };
 
 /// Prefers a GPU that libtorch can use, NVIDIA's before AMD's. If libtorch can use none of the GPUs, the status is
-/// `missing` and says what to install; otherwise a training would run on the CPU, and nobody would notice.
+/// `missing` and says what to install. Otherwise a training would silently run on the CPU.
 PlugChoice choose_plug(const DriverProbe& nvidia, const DriverProbe& amd, const TorchBuild& torch);
 
 }  // namespace yoke::dist

@@ -1,4 +1,4 @@
-// yoke/dist/detail/stop_agreement.h -- lets all ranks learn at the same call that one of them has been told to stop.
+// yoke/dist/detail/stop_agreement.h -- tells all ranks, at the same call, that one of them was asked to stop.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,28 +15,28 @@ class Work;
 
 namespace yoke::dist {
 
-/// Some calls start an all-reduce of this rank's flag and read the result of the previous all-reduce. An all-reduce
-/// overlaps with the steps until the next one. All ranks read the same value at the same call, whenever each of them
-/// got the signal. The message also carries the number of calls until the next all-reduce, computed from the time that
-/// steps take. The aim is ten all-reduces per second, because on a busy CPU each takes a few tenths of a millisecond
-/// from other threads. The calls in between do not communicate.
+/// Some calls read the result of the previous all-reduce and start a new all-reduce of this rank's flag, which overlaps
+/// with the following steps. So all ranks read the same value at the same call, even if they got the signal at
+/// different times. The message also carries the number of calls until the next all-reduce, computed from the duration
+/// of steps. The aim is ten all-reduces per second, because on a busy CPU each of them takes a few tenths of a
+/// millisecond from other threads. The calls in between do not communicate.
 ///
 /// Ranks    collective: all ranks make the same number of calls.
 /// Threads  one at a time.
 class StopAgreement {
  public:
   /// `backend` is a Gloo backend that nothing else uses, so that these all-reduces do not mix with the user's
-  /// collectives. Null means that this rank is alone. Each call of should_stop() calls `is_told` once.
+  /// collectives. `backend` is null if this is the only rank. Each call of should_stop() calls `is_told` once.
   StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::function<bool()> is_told);
-  static constexpr int64_t kMaxInterval = 32;  ///< A limit, because later steps may be slower.
+  static constexpr int64_t kMaxInterval = 32;  ///< Limits the delay if later steps are slower.
 
-  /// Does not wait for an all-reduce that other ranks have not joined.
+  /// Does not wait for the all-reduce in flight, which other ranks may never join.
   ~StopAgreement();
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
-  /// Returns true if a rank was told to stop, at most 2 * kMaxInterval calls after that. Later calls return true too.
-  /// Throws what c10d throws.
+  /// Returns true if any rank was told to stop, at most 2 * kMaxInterval calls later. After that, always returns true.
+  /// Throws c10d's errors.
   bool should_stop();
 
   /// Collective. Waits for the all-reduce in flight.
@@ -47,10 +47,10 @@ class StopAgreement {
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   const std::function<bool()> is_told_;
-  at::Tensor message_;  ///< [2], the all-reduce in flight: the flag and the wanted interval.
+  at::Tensor message_;  ///< [2], the data of the all-reduce in flight: the flag and the wanted interval.
   c10::intrusive_ptr<c10d::Work> pending_;
   bool is_agreed_ = false;
-  int64_t interval_ = 1;  ///< Calls from one all-reduce to the next, as the ranks agreed.
+  int64_t interval_ = 1;  ///< Number of calls from one all-reduce to the next, equal on all ranks.
   int64_t calls_left_ = 1;
   std::chrono::steady_clock::time_point last_start_;
 };

@@ -13,15 +13,15 @@ class Store;
 
 namespace yoke::dist {
 
-/// The job's TCPStore, served by rank 0 or by the launcher's agent (RankEnv::agent_serves_store); a job of one rank
-/// gets a store in memory. The connection lasts as long as the process, and so does rank 0's server. Keys are prefixed
-/// by the restart count and by the number of this call, so that no rank reads what an earlier start or an earlier World
-/// left there.
+/// Connects to the job's TCPStore, served by rank 0 or by the launcher's agent (RankEnv::agent_serves_store). A job of
+/// one rank gets a store in memory. The connection, and rank 0's server, last until the process ends. Keys are prefixed
+/// by the restart count and by the number of this call. So no rank reads values of an earlier start or an earlier
+/// World.
 /// Errors  kUnavailable: rank 0's port is taken, or nothing serves it within `timeout`. The message names the address.
 c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, std::chrono::milliseconds timeout);
 
-/// libtorch does not print warnings in this process while an object of this class exists. Used where the store may be
-/// lost: yoke then prints its own message, and libtorch would print a stack trace before it.
+/// While an object of this class exists, libtorch prints no warnings in this process. Used where the store may be lost:
+/// yoke prints its own message, and libtorch would print a stack trace before it.
 class WithoutWarnings {
  public:
   WithoutWarnings();

@@ -1,9 +1,10 @@
 // yoke/dist/gpu/vendor.h -- hides the names that differ between libtorch's builds for CUDA and for ROCm.
 //
-// PyTorch makes the headers of its ROCm build from CUDA's with its tool hipify (torch/utils/hipify). Files are renamed:
-// c10/cuda/CUDAFunctions.h is c10/hip/HIPFunctions.h there. C++ names stay the same: at::cuda, ProcessGroupNCCL (which
-// then uses RCCL), and DeviceType::CUDA, the type of ROCm devices in libtorch. Only the namespace of c10's functions
-// differs: it is c10::hip up to libtorch 2.10; later versions accept both names.
+// PyTorch generates the headers of its ROCm build from those for CUDA with its tool hipify (torch/utils/hipify). In the
+// ROCm build, files have different names: c10/cuda/CUDAFunctions.h becomes c10/hip/HIPFunctions.h. C++ names stay the
+// same: at::cuda, ProcessGroupNCCL (which then uses RCCL), and DeviceType::CUDA, the type of ROCm devices in libtorch.
+// One exception is the namespace of c10's functions: up to libtorch 2.10 the namespace is c10::hip; later versions
+// accept both names.
 #pragma once
 
 #ifdef USE_ROCM

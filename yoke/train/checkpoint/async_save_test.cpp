@@ -31,7 +31,7 @@ class AsyncSave : public testing::Test {
 
 std::string bytes_of(const CheckpointFolder& folder, int64_t step) { return read_file(folder.path_of(step)); }
 
-// Oracle: the file that save() writes. What the training does after save_async() has returned must not matter.
+// Oracle: the file that save() writes. Changes by the training after save_async() has returned must not reach the file.
 TEST_F(AsyncSave, WritesWhatASaveInPlaceWrites) {
   fakes::run_ranks(1, [&](dist::World& world) {
     auto w = at::arange(100'000, at::kFloat).reshape({100, 1000}).t(), half = at::ones({3}, at::kBFloat16),
@@ -113,7 +113,7 @@ TEST_F(AsyncSave, AnErrorComesOnceWithTheNextCallOnAllRanks) {
       if (world.rank() == 0) body();
       world.barrier();
     };
-    const auto block = [&] {  // puts a file where the folder should be
+    const auto block = [&] {  // puts a file at the folder's path
       fs::remove_all(folder.folder());
       replace_file(folder.folder(), [](int) {});
     };

@@ -1,5 +1,5 @@
 // Interrupts saves: by SIGKILL at each of their system calls and at random moments, by a full disk, and by concurrent
-// saves. Children are forks that call no tensor operation that could start libtorch's threads.
+// saves. The children are made by fork, so they call no tensor operation that could start libtorch's threads.
 #include <ATen/ops/full.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ int64_t load_values(const CheckpointFolder& folder) {
 
 void fail_on_warning(const std::string& message) { ADD_FAILURE() << message; }
 
-/// Runs `body` in a child, which exits 0 or, if it throws, 1.
+/// Runs `body` in a child process, whose exit status is 0, or 1 if `body` throws.
 pid_t start(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -82,7 +82,7 @@ class CheckpointCrashTest : public testing::Test {
     return count;
   }
 
-  /// Sets the age of all temporary files, which killed saves left, to one hour.
+  /// Sets the age of all temporary files to one hour. Killed saves left these files.
   void age_temporaries() const {
     for (const auto& entry : fs::directory_iterator(folder_)) {
       if (entry.path().extension() == ".tmp") {
@@ -114,7 +114,7 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
     int status = 0;
     waitpid(child, &status, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "ptrace is not allowed here";
-    for (num_stops = 0; WIFSTOPPED(status); ++num_stops) {  // it stops before and after each system call
+    for (num_stops = 0; WIFSTOPPED(status); ++num_stops) {  // the child stops before and after each system call
       if (num_stops == kill_at) {
         kill(child, SIGKILL);
       } else {
@@ -130,7 +130,7 @@ TEST_F(CheckpointCrashTest, SigkillAtEverySystemCall) {
     ASSERT_FALSE(HasFailure()) << "killed at stop " << kill_at;
     ++(step == 1 ? num_old : num_new);
     most_temporaries = std::max(most_temporaries, num_temporaries());
-    if (WIFEXITED(status)) break;  // the child ran to its end, so every stop was tried
+    if (WIFEXITED(status)) break;  // the child exited by itself: every system call has been tried
   }
   EXPECT_GT(num_old, 10);
   EXPECT_GT(num_new, 4);
@@ -156,7 +156,7 @@ void kill_writers(CheckpointFolder& folder, int num_rounds,
       });
     });
     saved.write_end.reset();
-    // The random time after the first save is enough for a few more saves.
+    // Waits for the first save. The random time after it is enough for a few more saves.
     int64_t step = 0;
     ASSERT_EQ(read(saved.read_end.value(), &step, sizeof step), static_cast<ssize_t>(sizeof step));
     const auto moment = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 10'000);

@@ -45,7 +45,7 @@ at::Tensor buffer_for(const at::Tensor& tensor, const at::Tensor& old) {
   return at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(pinned));
 }
 
-/// Replaces the values by copies, in the memory of `old` where that fits.
+/// Replaces the values by copies. A copy reuses the memory of `old` where it fits.
 void take_copies(TensorSlices& slices, const TensorSlices& old) {
   const c10::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> buffers;
@@ -69,7 +69,7 @@ void take_copies(TensorSlices& slices, const TensorSlices& old) {
   }
 }
 
-/// The slices as tensors in their shapes. REQUIRES: each slice is a whole tensor.
+/// Returns the slices as tensors with their shapes. REQUIRES: each slice is a whole tensor.
 TensorMap whole_tensors(const TensorSlices& slices) {
   TensorMap tensors;
   for (const auto& slice : slices) {
@@ -147,7 +147,7 @@ void CheckpointFolder::Impl::write(dist::Group& group, const Save& save, const O
     write_sharded(group, files.folder_of(save.step), save.step, save.slices, save.metadata, on_written);
     if (group.rank() == 0) {
       std::error_code ignored;
-      fs::remove(files.file_of(save.step), ignored);  // a file of the same step, from a run that was not sharded
+      fs::remove(files.file_of(save.step), ignored);  // the same step's file, from a run that was not sharded
     }
   } else {
     on_all_ranks(group, fmt::format("the checkpoint of step {} was not written", save.step), [&] {

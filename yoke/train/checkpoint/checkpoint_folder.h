@@ -26,10 +26,10 @@ struct SaveProgress {
 };
 
 /// A folder of checkpoints. A run resumes from the newest intact one.
-///
-/// Form     if every rank has the whole state, a file that rank 0 writes; if parts of it are divided between ranks, a
-///          folder to which each rank writes a file. Both forms are loaded by the same calls, on any number of ranks.
-/// Promise  whatever ends a save (SIGKILL, a full disk, a power cut), the checkpoint before it remains intact. When
+/// Form     if every rank has the whole state, rank 0 writes one file. If parts of the state are divided between ranks,
+///          each rank writes a file to a common folder. Both forms are loaded by the same calls, on any number of
+///          ranks.
+/// Promise  if a save ends early (by SIGKILL, a full disk, a power cut), the previous checkpoint remains intact. When
 ///          `save` has returned, the checkpoint is on disk.
 /// Best     chosen by a number in the metadata of the checkpoints, so a resumed run compares with the checkpoints of
 ///          the first run. Of two equal checkpoints, the earlier one is better. A checkpoint without the number, or
@@ -41,7 +41,8 @@ class CheckpointFolder {
   /// Errors kInvalidArgument: the options are not valid.
   explicit CheckpointFolder(std::filesystem::path folder, const CheckpointFolderOptions& options = {});
   CheckpointFolder(CheckpointFolder&&) noexcept;
-  /// Waits for the save in progress. If its error was not reported yet, it goes to CheckpointFolderOptions::warn.
+  /// Waits for the save in progress. If its error was not reported yet, passes the error to
+  /// CheckpointFolderOptions::warn.
   ~CheckpointFolder();
 
   /// Collective. Writes a checkpoint and creates the folder if necessary. After the checkpoint is safely on disk,
@@ -54,9 +55,9 @@ class CheckpointFolder {
   ///         Earlier checkpoints are unchanged, and the message names the last one.
   std::filesystem::path save(int64_t step, const TrainState& state, const StringMap& metadata = {});
 
-  /// Collective. Like save(), but returns when the state is copied; a separate thread writes it. The files and the
-  /// guarantees are the same. At most one save is in progress, and a second one waits for the first. To skip a save
-  /// instead of waiting, check busy() before.
+  /// Collective. Like save(), but returns when the state is copied; a separate thread writes it. The files and
+  /// guarantees are those of save(). At most one save is in progress, and a second one waits for the first. To skip a
+  /// save instead of waiting, check busy() before.
   /// Memory   one copy of the data that this rank writes, reused while names, shapes and dtypes stay the same. Copies
   ///          of a GPU's tensors are in pinned memory.
   /// Errors   on all ranks: those of the previous save, which is not repeated; in this case no new save begins.
@@ -70,8 +71,8 @@ class CheckpointFolder {
   /// The progress of the current save, or else of the last one. May be called at any time, from any thread.
   SaveProgress progress() const;
 
-  /// Collective. Loads the newest intact checkpoint into `state` and returns it; nullopt if there is no checkpoint.
-  /// Newer checkpoints that are refused are reported to CheckpointFolderOptions::warn with the reason.
+  /// Collective. Loads the newest intact checkpoint into `state` and returns it; nullopt if there is no checkpoint. For
+  /// each newer checkpoint that is refused, calls CheckpointFolderOptions::warn with the reason.
   /// Errors  on all ranks: all checkpoints are refused (the error is that of the newest); see also TrainState::load.
   std::optional<StoredCheckpoint> load_latest(TrainState& state) const;
 
@@ -79,12 +80,12 @@ class CheckpointFolder {
   /// the parts of its state.
   std::optional<StoredCheckpoint> newest(dist::Group& group) const;
 
-  /// The steps of all checkpoints, intact or not, ascending. A new run should check first that there are none: if an
-  /// earlier run left a checkpoint of a later step, that checkpoint would be chosen when the new run is resumed.
+  /// The steps of all checkpoints, intact or not, ascending. A new run should check first that there are none. If an
+  /// earlier run left a checkpoint of a later step, the new run would resume from it.
   std::vector<int64_t> steps() const;
 
-  /// The step of the best checkpoint by `metric`, which read_checkpoint(path_of(step)) opens; nullopt if no checkpoint
-  /// has this number. Reads only the headers.
+  /// The step of the best checkpoint by `metric`; nullopt if no checkpoint has this number. Open the checkpoint with
+  /// read_checkpoint(path_of(step)). Reads only the headers.
   std::optional<int64_t> best_step() const;
 
   std::filesystem::path path_of(int64_t step) const;

@@ -64,7 +64,7 @@ void expect_holds(const StoredCheckpoint& checkpoint, int64_t step) {
   EXPECT_TRUE(read_whole(checkpoint.source, "model/w").equal(at::full({3, 2}, step, at::kFloat)));
 }
 
-/// The checkpoint that a new training on this rank loads; nullopt if there is none.
+/// Loads the newest checkpoint into a new training on this rank; returns nullopt if there is none.
 std::optional<StoredCheckpoint> load(const CheckpointFolder& folder, dist::World& world) {
   Saved training(-1);
   auto state = training.state(world);
@@ -85,7 +85,7 @@ class CheckpointTest : public testing::Test {
     return [this](const std::string& message) { warnings_.push_back(message); };
   }
 
-  /// The folder's entries, without hidden ones.
+  /// The names of the folder's entries, except hidden ones.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
@@ -312,7 +312,7 @@ TEST_F(CheckpointTest, RefusesItsOwnNamesAndNegativeSteps) {
     EXPECT_EQ(error_of([&] { bools.save(2, state); }).code(), ErrorCode::kInvalidArgument);
   });
   fs::remove_all(folder_ / "bools");
-  // A caller's text that looks like one of the format's fields is not mistaken for it.
+  // A metadata text that looks like one of the format's fields is not mistaken for a field.
   fakes::run_ranks(1, [&](dist::World& world) {
     auto text = std::string(R"("yoke.crc32.header":"00000000","yoke.crc32.data":"00000000")");
     auto tensor = at::full({1}, 3);

@@ -28,7 +28,7 @@ FolderLock::FolderLock(const fs::path& folder) {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
   const auto holder = fmt::format("pid {} on {}", getpid(), host);
-  // This text is only for the message above. On a full disk it stays empty.
+  // The text is only for the error message above. On a full disk the file stays empty, which does no harm.
   if (ftruncate(fd_.value(), 0) == 0) [[maybe_unused]]
     const auto count = write(fd_.value(), holder.data(), holder.size());
 }

@@ -10,9 +10,9 @@ namespace yoke::train {
 /// Reserves a folder for one run until this object is destroyed or the process ends in any way. Move-only. Only rank 0
 /// makes one.
 ///
-/// It uses flock on `.yoke-lock` in the folder; that file stays there, which does no harm. Children made by fork
-/// without exec keep the lock. It works between hosts if the file system supports flock (NFS since Linux 2.6.12; Lustre
-/// with -o flock).
+/// The lock is flock on the file `.yoke-lock` in the folder. That file is never removed, which does no harm. Children
+/// made by fork without exec keep the lock. The lock works between hosts if the file system supports flock (NFS since
+/// Linux 2.6.12; Lustre with -o flock).
 class FolderLock {
  public:
   /// Creates the folder if necessary.

@@ -1,5 +1,5 @@
-// Parts of a TrainState that differ between ranks: generators, thread counts, meters. Each is saved as one tensor with
-// a row per rank.
+// Parts of a TrainState that differ between ranks: generators, thread counts, meters. Each part is saved as one tensor
+// with a row per rank.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -18,7 +18,7 @@
 namespace yoke::train {
 namespace {
 
-/// This rank's row. If the checkpoint has none for it, warns and returns nullopt.
+/// Returns this rank's row. If the checkpoint has no row for this rank, warns and returns nullopt.
 std::optional<at::Tensor> row_of_rank(const PartSource& source) {
   const auto& group = source.group;
   if (!source.tensors.tensors.contains("")) {

@@ -1,4 +1,4 @@
-// A training stops and is resumed on a different number of ranks.
+// Tests that a stopped training can be resumed on a different number of ranks.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/rand.h>
@@ -106,7 +106,7 @@ TEST(Resume, AnyNumberOfRanksGoesOnFromAnyOther) {
         ASSERT_EQ(training.step, kStop);
         training.run_to(kEnd, world);
 
-        // Ranks that the checkpoint knows continue their random numbers; new ranks keep their own generators.
+        // Ranks that the checkpoint contains continue their random numbers; new ranks keep their own generators.
         auto fresh = generator_of(100 + world.rank());
         at::rand({3 * (kEnd - kStop)}, fresh);
         const auto rank = static_cast<size_t>(world.rank());

@@ -82,7 +82,7 @@ class ShardedCheckpointFiles : public testing::Test {
     return "nothing was thrown";
   }
 
-  /// Loads on two ranks, checks the values, and returns the step; -1 if there is no checkpoint.
+  /// Loads on two ranks, checks the values, and returns the step; returns -1 if there is no checkpoint.
   int64_t load(const Warn& warn = [](const std::string& message) { ADD_FAILURE() << message; }) const {
     std::atomic<int64_t> step = -1;
     run_ranks(2, [&](World& world) {
@@ -213,7 +213,7 @@ TEST_F(ShardedCheckpointFiles, ASaveThatFailsLeavesTheOneBeforeAndSaysSoOnAllRan
   EXPECT_EQ(refusal(), "nothing was thrown");
   EXPECT_EQ(shards().size(), 2u) << "the failed save's files are gone";
   write(folder_ / "shard-0123456789abcdef-00000-of-00001.safetensors", "of a save that was killed");
-  run_ranks(2, [&](World& world) {  // first removes that shard, to make room
+  run_ranks(2, [&](World& world) {  // the save first removes that shard, to make room
     auto own = slices(world, 2);
     if (world.rank() == 1) own.push_back({"z", {1}, 0, at::zeros({1}, at::kComplexDouble)});
     EXPECT_THROW(write_to(world, folder_, 2, own), Error);

@@ -77,7 +77,7 @@ void write_shard(const fs::path& path, const TensorSlices& slices, const StringM
   });
 }
 
-/// The files that the index names; nullopt if it cannot be read.
+/// Returns the names of the files in the index; nullopt if the index cannot be read.
 std::optional<std::set<std::string>> files_of_index(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(folder / kShardIndex, ignored))
@@ -166,7 +166,7 @@ void write_sharded(dist::Group& group, const fs::path& folder, int64_t step, con
   const auto what = fmt::format("{}: the checkpoint of step {} was not written, and earlier files are unchanged",
                                 folder.string(), step);
   if (group.rank() == 0) {
-    if (const auto present = files_of_index(folder)) remove_other_files(folder, *present);  // left by failed saves
+    if (const auto present = files_of_index(folder)) remove_other_files(folder, *present);  // files of failed saves
   }
   const auto save = group.all_gather_text(group.rank() == 0 ? make_save_id() : "").front();
   const auto shard = folder / shard_name(save, group.rank(), group.size());

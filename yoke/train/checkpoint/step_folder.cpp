@@ -119,7 +119,7 @@ std::vector<int64_t> StepFolder::best_first(const std::vector<int64_t>& steps) c
       const auto value = found == metadata.end() ? std::nullopt : number_of(found->second);
       if (value && !std::isnan(*value)) ranked.emplace_back(options_.best == Best::kSmallest ? *value : -*value, step);
     } catch (const Error&) {
-      // the checkpoint is damaged or was removed meanwhile, so it is not among the best
+      // the checkpoint is damaged or has just been removed, so it is not among the best
     }
   }
   std::ranges::sort(ranked);
@@ -152,12 +152,12 @@ void StepFolder::prune(int64_t newest) const noexcept {
     }
     remove_abandoned();
   } catch (const std::exception&) {
-    // The new checkpoint is safe on disk, so this error does not matter.
+    // The new checkpoint is safely on disk, so a failed removal does not matter.
   }
 }
 
-/// Removes what killed saves leave: temporary files ".checkpoint-000000000001.safetensors.XXXXXX.tmp", which a running
-/// writer would hold locked, and folders without an index.
+/// Removes what killed saves leave: temporary files ".checkpoint-000000000001.safetensors.XXXXXX.tmp" and folders
+/// without an index. A running writer holds a lock on its temporary file, so that file is kept.
 void StepFolder::remove_abandoned() const {
   constexpr std::string_view kEnd = ".tmp";
   constexpr size_t kRandom = 7;  // ".XXXXXX"
@@ -190,13 +190,13 @@ std::optional<StoredCheckpoint> StepFolder::newest_sound() const {
   for (int attempt = 1;; ++attempt) {
     std::optional<Error> newest_error;
     auto left = steps();
-    // A listing is not atomic: while a writer runs, it may lack both the removed checkpoints and the new one.
+    // A listing is not atomic: while a writer runs, the listing may lack both the removed checkpoints and the new one.
     bool vanished = left.empty() && attempt < kMaxAttempts;
     for (; !left.empty() && !vanished; left.pop_back()) {
       try {
         return read(left.back());
       } catch (const Error& error) {
-        // A running writer has removed the checkpoint since the listing. A newer one exists then, so the folder is
+        // After the listing, a running writer has removed this checkpoint. So a newer one exists, and the folder is
         // listed again.
         vanished = !exists(left.back()) && attempt < kMaxAttempts;
         if (vanished) continue;

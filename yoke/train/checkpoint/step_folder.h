@@ -24,7 +24,7 @@ enum class Best { kSmallest, kLargest };
 
 struct CheckpointFolderOptions {
   int64_t keep = 2;       ///< Number of newest checkpoints left after a save, including the new one; at least 1.
-  int64_t keep_best = 0;  ///< Number of best checkpoints to keep; they may be among the newest or older.
+  int64_t keep_best = 0;  ///< Number of best checkpoints to keep. Some of them may also be among the newest.
   std::string metric;     ///< Metadata name of the number that decides the best; required for keep_best.
   Best best = Best::kSmallest;
   Warn warn = warn_on_stderr;  ///< Called on rank 0 for refused checkpoints and for parts that were left out.
@@ -41,7 +41,7 @@ class StepFolder {
   std::filesystem::path file_of(int64_t step) const;    ///< Path for a checkpoint in one file.
   std::filesystem::path folder_of(int64_t step) const;  ///< Path for a sharded checkpoint.
   std::filesystem::path path_of(int64_t step) const;    ///< The folder if it is complete, else the file.
-  /// Returns nullopt for all other names: "checkpoint-7.safetensors" is a user's copy.
+  /// Returns nullopt for all other names, such as "checkpoint-7.safetensors", which may be a user's copy.
   static std::optional<int64_t> step_of(std::string_view name);
   std::vector<int64_t> steps() const;  ///< Steps of complete checkpoints, ascending.
   std::optional<int64_t> best_step() const;
@@ -53,8 +53,8 @@ class StepFolder {
   /// Does not throw: a failed removal is tried again after the next save.
   void prune(int64_t newest) const noexcept;
 
-  /// Collective. The newest intact checkpoint, the same on all ranks. Rank 0 chooses it and warns of each one that it
-  /// refuses; the other ranks open the chosen one. nullopt if there is no checkpoint.
+  /// Collective. Opens the newest intact checkpoint, the same on all ranks; nullopt if there is no checkpoint. Rank 0
+  /// chooses it, and warns of each newer checkpoint that it refuses.
   /// Errors  on all ranks: all checkpoints are refused (the error is that of the newest), or a rank cannot read the
   ///         chosen one.
   std::optional<StoredCheckpoint> newest_sound(dist::Group& group) const;
@@ -71,7 +71,7 @@ class StepFolder {
   CheckpointFolderOptions options_;
 };
 
-/// Creates a folder and its parents. Errors: as errno says, with the folder's name.
+/// Creates a folder and its parents. Errors: as errno says; the message names the folder.
 void make_folder(const std::filesystem::path& folder);
 
 /// Names of a folder's entries; empty if it does not exist.

@@ -20,10 +20,10 @@ struct StoredCheckpoint {
   int64_t num_shards = 0;  ///< Number of ranks that wrote a folder; 0 for a file.
   StringMap metadata;      ///< The user's metadata.
   StringMap marks;         ///< The format's own metadata, whose names begin with "yoke.".
-  /// Reads from mapped files, which it keeps open. A tensor in a shard is checked when read (kDataLoss).
+  /// Reads from mapped files, which it keeps open. Reading a tensor from a shard checks its checksum (kDataLoss).
   TensorSource source;
 
-  /// The tensors of a part, under their names in it.
+  /// The tensors of one part of the state, without the part's prefix.
   TensorSource part(const std::string& name) const { return part_of(source, name); }
 };
 

@@ -1,4 +1,4 @@
-// Parts of a TrainState that are the same on all ranks or divided between them: modules, state_dicts, tensors, texts.
+// Parts of a TrainState that are equal on all ranks or divided between them: modules, state_dicts, tensors, texts.
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
@@ -23,7 +23,7 @@ void append(const std::string& part, TensorSlices slices, TensorSlices& all) {
   }
 }
 
-/// The parameter to which a state "KIND.NAME" belongs; null if there is none.
+/// The parameter to which a state "KIND.NAME" belongs; null if there is no such parameter.
 const TensorSlice* parameter_of(const std::string& state, const std::map<std::string, TensorSlice>& layout) {
   const auto dot = state.find('.');
   const auto found = dot == state.npos ? layout.end() : layout.find(state.substr(dot + 1));
@@ -102,7 +102,7 @@ TrainState& TrainState::add_state_dict(const std::string& name, StateDict access
     PreparedPart prepare(const PartSource& source) override {
       const auto parameters = access.layout ? access.layout() : NamedTensors();
       const auto layout = slices_by_name(parameters);
-      // Other ranks may hold parts of parameters of which this rank holds nothing.
+      // This rank may hold nothing of a parameter of which other ranks hold parts.
       const bool some_elsewhere = access.layout && (parameters.empty() || is_divided(parameters));
       PreparedPart prepared;
       TensorMap state;

@@ -30,13 +30,13 @@ struct TensorSlice {
 };
 using TensorSlices = std::vector<TensorSlice>;
 
-/// The slice of a tensor that this rank holds: some of its elements if `tensor` is a sharded model's parameter or a
-/// part (sharding.h), otherwise all of them.
+/// Returns this rank's slice of a tensor: some of its elements if `tensor` is a sharded model's parameter or a part of
+/// one (sharding.h), otherwise all elements.
 TensorSlice slice_of(std::string name, const at::Tensor& tensor);
 TensorSlices slices_of(const NamedTensors& tensors);
 
-/// Pure. Says which rank provides which elements of each tensor, computed from what every rank holds. Elements that
-/// several ranks hold are assigned to the lowest of them.
+/// Which ranks provide which elements of a tensor when it is saved or gathered. If several ranks hold an element, the
+/// lowest of them provides it.
 struct PlannedTensor {
   struct Part {
     int64_t rank = 0, first = 0, length = 0;
@@ -47,6 +47,7 @@ struct PlannedTensor {
   std::vector<Part> parts;  ///< In order, covering the whole tensor; empty for a tensor without elements.
 };
 std::string describe_slices(const TensorSlices& slices);
+/// Computes the plan from the descriptions of all ranks' slices (describe_slices). Pure.
 /// Errors  kInvalidArgument, naming the tensor: its shape or dtype differs between ranks, or no rank has one of its
 ///         elements.
 std::vector<PlannedTensor> plan_slices(const std::vector<std::string>& descriptions_by_rank);
@@ -60,7 +61,7 @@ void gather_tensors(dist::Group& group, const NamedTensors& tensors,
 /// to_pt(gather_tensors(group, named_tensors(*model))))` works for a replicated and for a sharded model.
 NamedTensors gather_tensors(dist::Group& group, const NamedTensors& tensors);
 
-/// Reads the elements of `slices` from `source` and checks them. The result is a function that copies them into
+/// Reads the elements of `slices` from `source` and checks them. Returns a function that copies the elements into
 /// `slices`.
 /// Errors  kInvalidArgument naming the first tensor, in the order of names, that one side lacks or that differs in
 ///         shape or dtype.

@@ -20,21 +20,21 @@ struct TensorSource {
     std::vector<int64_t> shape;
   };
   std::map<std::string, Whole> tensors;
-  /// Elements [first, first + length) of a tensor's contiguous order: 1-D, on any device. It may be a view of the
-  /// source's memory, so it must not be written to.
+  /// Returns elements [first, first + length) of the flattened tensor: 1-D, on any device. The result may be a view of
+  /// the source's memory, so do not write to it.
   std::function<at::Tensor(const std::string& name, int64_t first, int64_t length)> read;
   std::string what = "the state";  ///< Used in messages.
 };
 
 TensorSource source_of(TensorMap whole);
 
-/// The tensors "PART/...", without that prefix.
+/// The tensors named "PART/...", without this prefix.
 TensorSource part_of(const TensorSource& source, const std::string& part);
 
-/// One tensor in its shape. REQUIRES: the source has it.
+/// Reads one tensor, with its shape. REQUIRES: the source has it.
 at::Tensor read_whole(const TensorSource& source, const std::string& name);
 
-/// Copies of all tensors, on the CPU. They may outlive the source.
+/// Copies all tensors to the CPU. The copies may outlive the source.
 TensorMap read_whole(const TensorSource& source);
 
 int64_t num_elements(const std::vector<int64_t>& shape);

@@ -17,10 +17,10 @@ std::string text_of(Integer value) {
   return std::to_string(value);
 }
 
-/// Throws kDataLoss, with `name`.
+/// Throws kDataLoss; the message contains `name`.
 [[noreturn]] void refuse_text(const std::string& name, const std::string& text);
 
-/// Parses `text`. Errors: kDataLoss, with `name`: the text is not such a value.
+/// Parses `text`. Errors: kDataLoss if `text` is not such a value; the message contains `name`.
 void read_text(const std::string& name, const std::string& text, bool& value);
 void read_text(const std::string& name, const std::string& text, double& value);
 inline void read_text(const std::string&, const std::string& text, std::string& value) { value = text; }

@@ -50,16 +50,15 @@ concept HasPosition = requires(Part& part) {
   part.resume(part.position());
 };
 
-/// Whether a resumed run adopts the checkpoint's number of threads, or keeps its own and warns that bits may differ.
+/// Whether a resumed run takes the number of threads from the checkpoint, or keeps its own and warns of different bits.
 enum class ThreadRule { kAdopt, kWarn };
 
-/// The parts of a training under names. It refers to the parts, which must outlive it. A part may be a module, its
-/// holder or its wrapper; an optimizer or an object with a state_dict; meters; a loader; a generator; tensors; a
-/// number, a flag or a text. Parts that are divided between ranks (a FullyShardedDataParallel's model, a
-/// ShardedOptimizer) are saved and loaded by the same calls as parts that every rank holds whole, even if the number of
-/// ranks changes. Generators, meters and thread counts differ between ranks. If the number of ranks has changed, each
-/// rank that the checkpoint knows loads its generators and thread count, with a warning, and rank 0 loads the sums of
-/// the meters.
+/// The parts of a training under names. A TrainState refers to the parts, which must outlive it. A part may be a
+/// module, its holder or its wrapper; an optimizer or an object with a state_dict; meters; a loader; a generator;
+/// tensors; a number, a flag or a text. Some parts are divided between ranks (a FullyShardedDataParallel's model, a
+/// ShardedOptimizer). The same calls save and load such parts, even if the number of ranks changes. Generators, meters
+/// and thread counts differ between ranks. If the number of ranks has changed, each rank that has a row in the
+/// checkpoint loads its generators and thread count, with a warning, and rank 0 loads the sums of the meters.
 /// Ranks     all ranks add the same parts. Parts that are equal on all ranks (an optimizer's state, a number) are saved
 ///           from rank 0.
 class TrainState {
@@ -72,7 +71,7 @@ class TrainState {
   template <class Part>
   TrainState& add(const std::string& name, Part& part) {
     if constexpr (requires { part.model(); }) {
-      return add(name, part.model());  // the tensors of the wrapped model have the marks of sharding
+      return add(name, part.model());  // only the tensors of the wrapped model are marked as sharded
     } else if constexpr (std::is_base_of_v<torch::nn::Module, Part>) {
       return add_module(name, part);
     } else if constexpr (requires { static_cast<const torch::nn::Module&>(*part); }) {
@@ -114,14 +113,14 @@ class TrainState {
   /// Adds the default generators: "cpu", and if the group's device is a GPU, "cuda" for that GPU.
   TrainState& add_generators();
 
-  /// Adds the number of libtorch's threads in each rank, on which the bits of sums on a CPU depend. Load on the thread
-  /// that trains, before its first parallel operation, because the number belongs to a thread and libtorch's pools
-  /// start with that operation.
+  /// Adds each rank's number of libtorch threads. The bits of sums on a CPU depend on this number. The number is a
+  /// setting of one thread, and libtorch's thread pools start with the first parallel operation. So load on the
+  /// training thread, before that operation.
   TrainState& add_num_threads(ThreadRule rule = ThreadRule::kWarn);
 
   dist::Group& group() const;
 
-  /// The current state of all parts: the tensors of this rank, or its slices of divided ones, and the values that are
+  /// The current state of all parts: this rank's whole tensors, its slices of divided tensors, and the values that are
   /// stored as text. Tensors of modules and optimizers are not copied.
   struct Snapshot {
     TensorSlices slices;  ///< Under "PART/NAME".
@@ -139,8 +138,8 @@ class TrainState {
   struct StateDict {
     std::function<TensorMap()> save;
     std::function<void(const TensorMap&)> load;
-    /// Returns the tensors to which the states named "KIND.NAME" belong: a state with the shape of NAME is divided like
-    /// NAME. Null if no state is divided.
+    /// Returns the tensors to which the states named "KIND.NAME" belong. A state with the shape of NAME is divided
+    /// between ranks like NAME. Null if no state is divided.
     std::function<NamedTensors()> layout;
   };
   struct Value {

@@ -210,7 +210,7 @@ TEST(TrainState, EachRankGoesOnWithItsOwnNumbers) {
     state_of<at::Generator>(world, {"augment", generator}).load(saved, fail_when_warned);
     EXPECT_TRUE(at::rand({5}, generator).equal(expected[static_cast<size_t>(world.rank())]));
   });
-  // With a different number of ranks there is one warning, and no rank takes the random numbers of a different rank.
+  // If the number of ranks differs, there is one warning, and no rank loads another rank's random numbers.
   fakes::run_ranks(4, [&](dist::World& world) {
     auto generator = at::detail::createCPUGenerator(99);
     std::vector<std::string> warnings;
@@ -279,7 +279,7 @@ TEST(TrainState, TheNumberOfThreadsIsAdoptedOrNamed) {
   at::set_num_threads(own);
 }
 
-// Oracle: the mean over all ranks' values, whatever the number of ranks after resuming.
+// Oracle: the mean over all ranks' values. It must not depend on the number of ranks after resuming.
 TEST(TrainState, MetersGoOnOnAnyNumberOfRanks) {
   StoredCheckpoint saved;
   fakes::run_ranks(2, [&](dist::World& world) {
@@ -297,8 +297,8 @@ TEST(TrainState, MetersGoOnOnAnyNumberOfRanks) {
   }
 }
 
-// A state that is divided between ranks is saved whole and loaded on any number of ranks. The last rank may have no
-// part.
+// A state that is divided between ranks is saved whole and loaded on any number of ranks. The last rank may hold no
+// elements of it.
 TEST(TrainState, AnOptimizersStateIsDividedAsItsParameters) {
   struct Custom {
     NamedTensors parameters;

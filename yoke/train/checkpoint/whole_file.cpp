@@ -29,11 +29,11 @@ constexpr std::string_view kVersionKey = "yoke.version";
 constexpr int64_t kVersion = 1;
 constexpr std::string_view kStepKey = "yoke.step";
 constexpr std::string_view kDataCrcKey = "yoke.crc32.data";
-constexpr std::string_view kHeaderCrcKey = "yoke.crc32.header";  // computed with this field set to kNoCrc
+constexpr std::string_view kHeaderCrcKey = "yoke.crc32.header";  // the checksum is computed while this field is kNoCrc
 constexpr std::string_view kNoCrc = "00000000";
 
 uint32_t crc_of(std::span<const std::byte> bytes, uint32_t crc = 0) {
-  // zlib would take the null pointer of an empty span as a request to start over.
+  // For an empty span, data() is null, and zlib's crc32 would return its start value instead of `crc`.
   return bytes.empty()
              ? crc
              : static_cast<uint32_t>(crc32_z(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
@@ -41,8 +41,8 @@ uint32_t crc_of(std::span<const std::byte> bytes, uint32_t crc = 0) {
 
 std::string crc_text(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
-/// The position in the header at which the value of one of our fields begins. A caller's text cannot look like such a
-/// field, because the quotes in it are escaped.
+/// The position in the header at which the value of one of yoke's fields begins. Text of the caller cannot look like
+/// such a field, because its quotes are escaped.
 size_t find_value(std::string_view header, std::string_view key) {
   const auto lead = fmt::format("\"{}\":\"", key);
   const size_t at = header.find(lead);
@@ -94,7 +94,7 @@ int64_t verify(const SafetensorsReader& reader, const std::string& what) {
   return number_of(metadata, kStepKey, what);
 }
 
-/// Locks a temporary file, which shows other writers that its writer is alive. The lock lasts as long as the result.
+/// Locks a temporary file. The lock shows other writers that this writer is alive, and lasts as long as the result.
 UniqueFd mark_in_use(int temporary) {
   UniqueFd mark(fcntl(temporary, F_DUPFD_CLOEXEC, 0));
   if (mark) flock(mark.value(), LOCK_EX | LOCK_NB);

@@ -16,8 +16,8 @@
 namespace yoke::train::detail {
 namespace {
 
-// Blocks return here when their last tensor is destroyed, because fresh memory would cost a page fault for every 4 KiB
-// of every batch. Tensors hold the pool, so it may outlive its loader.
+// When the last tensor of a block is destroyed, the block returns to this pool. Fresh memory would cost a page fault
+// for every 4 KiB of every batch. Tensors hold the pool, so the pool may outlive its loader.
 class Pool : public BatchMemory, public std::enable_shared_from_this<Pool> {
  public:
   explicit Pool(int64_t max_kept) { kept_.reserve(static_cast<size_t>(max_kept)); }
@@ -30,7 +30,7 @@ class Pool : public BatchMemory, public std::enable_shared_from_this<Pool> {
                   c10::toString(dtype));
     }
     void* const data = block.bytes.get();
-    // std::function must be copyable, so the deleter holds a shared_ptr although it is the only owner.
+    // std::function must be copyable, so the deleter uses a shared_ptr although the block has one owner.
     return at::from_blob(
         data, sizes, strides_of(sizes, format),
         [pool = shared_from_this(), guard = std::shared_ptr<Block>(new Block(std::move(block)))](void*) {
@@ -69,7 +69,7 @@ class Pool : public BatchMemory, public std::enable_shared_from_this<Pool> {
     return strides;
   }
 
-  // Returns a kept block of at most twice the size, or else a new block. If no memory is left, the block has no bytes.
+  // Returns a kept block of at most twice the size, or else a new block. If memory is exhausted, the block is empty.
   Block take(size_t num_bytes) {
     {
       const std::lock_guard lock(mutex_);
@@ -99,7 +99,7 @@ class Pool : public BatchMemory, public std::enable_shared_from_this<Pool> {
   std::vector<Block> kept_;
 };
 
-// libtorch's host allocator knows when copies to the GPU have ended; our pool does not.
+// libtorch's host allocator knows when copies to the GPU have ended; Pool does not.
 class PinnedMemory : public BatchMemory {
  public:
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) override {

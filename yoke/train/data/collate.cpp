@@ -11,7 +11,7 @@
 namespace yoke::train {
 namespace {
 
-// Throws unless `tensor` may be in one batch with `first`. `free_dims` leading dimensions may differ.
+// Throws unless tensor `i` can be in one batch with the first tensor. `free_dims` leading dimensions may differ.
 void check_alike(const std::vector<at::Tensor>& tensors, size_t i, size_t free_dims) {
   const auto &first = tensors.front(), &tensor = tensors[i];
   if (!tensor.defined() || !tensor.device().is_cpu()) {

@@ -17,18 +17,18 @@
 
 namespace yoke::train {
 
-/// Copies tensors of equal shapes and dtypes into the rows of one tensor [n, ...], in the request's memory.
+/// Copies tensors of equal shapes and dtypes into the rows of one tensor [n, ...], which `request` allocates.
 /// Errors  kInvalidArgument: shapes or dtypes differ; names the first sample that differs from the first one.
 at::Tensor stack(const BatchRequest& request, const std::vector<at::Tensor>& tensors);
 
-/// Copies tensors [length, ...] into one tensor [n, longest, ...] and fills the rows of shorter ones with `value`.
+/// Copies tensors [length, ...] into one tensor [n, longest, ...] and fills the missing rows with `value`.
 /// Errors  as stack, for all dimensions but the first.
 at::Tensor pad(const BatchRequest& request, const std::vector<at::Tensor>& tensors, double value = 0);
 
-/// The collate function of a Loader for which none is given. A batch of tensors [...] is a tensor [n, ...]; of numbers,
-/// a tensor [n], int64 for integers of any size; of Sample, a Batch; of pairs or tuples, the pair or tuple of their
-/// batches; of strings, a vector. A collate function of yours is `batch operator()(const BatchRequest&,
-/// std::vector<sample>) const`; it is called on several threads at a time.
+/// A Loader's default collate function. Tensors [...] become a tensor [n, ...]; numbers become a tensor [n], int64 for
+/// integers of any size; Samples become a Batch; pairs or tuples become one pair or tuple of batches; strings become a
+/// vector. Your own collate function has the form `batch operator()(const BatchRequest&, std::vector<sample>) const`;
+/// several threads call it at a time.
 struct Stack {
   at::Tensor operator()(const BatchRequest& request, const std::vector<at::Tensor>& samples) const {
     return stack(request, samples);
@@ -82,8 +82,7 @@ struct Stack {
 using TensorVisitor = std::function<void(at::Tensor&)>;
 
 /// Calls `f` for each tensor in a batch: a tensor, a Batch, or a pair, tuple or vector of these. Other values have no
-/// tensors. For a batch type of yours, declare a function of this name in its namespace; a Loader for a GPU requires
-/// it.
+/// tensors. For your own batch type, declare a function of this name in its namespace; a Loader for a GPU requires it.
 inline void for_each_tensor(at::Tensor& tensor, const TensorVisitor& f) {
   if (tensor.defined()) f(tensor);
 }
@@ -121,7 +120,7 @@ void for_each_tensor(std::tuple<T...>& tuple, const TensorVisitor& f) {
   std::apply([&](auto&... values) { (for_each_tensor(values, f), ...); }, tuple);
 }
 
-/// The number of samples in a batch: dimension 0 of the last tensor in it that has dimensions (in a Batch, the
+/// The number of samples in a batch: dimension 0 of the batch's last tensor that is not a scalar (in a Batch, the
 /// target). 0 for a batch without tensors.
 template <class AnyBatch>
 int64_t num_samples(AnyBatch& batch) {

@@ -23,7 +23,7 @@ void DeviceCopies::start(const Batch& batch) {
 void DeviceCopies::finish(const Batch& batch) {
   const auto current = streams_.getStream(device_);
   copied_->block(current);
-  // The memory belongs to the stream of the copies. The allocator must know that the current stream uses it too.
+  // The copies were allocated on the copy stream. The allocator must know that the current stream uses them too.
   batch([&](at::Tensor& tensor) { streams_.recordDataPtrOnStream(tensor.storage().data_ptr(), current); });
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kRowsAhead = 4;
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kMaxPrefetchBytes = 4096;  // after that the CPU's own prefetcher follows the row
+constexpr int64_t kMaxPrefetchBytes = 4096;  // beyond this, the CPU's hardware prefetcher follows the row
 
 // Rows of a shuffled epoch are scattered, so their first cache lines come from memory. Prefetching them makes the loop
 // three times faster.
@@ -18,14 +18,14 @@ void prefetch_row(const void* from, std::span<const int64_t> rows, size_t curren
   for (int64_t i = 0; i < std::min(row_bytes, kMaxPrefetchBytes); i += kLineBytes) __builtin_prefetch(row + i);
 }
 
-// Writes a channel of a sample to every kStride-th position; if kStride is 0, `stride` is used.
+// Writes one channel of a sample to every kStride-th position. If kStride is 0, the stride is `stride`.
 template <int64_t kStride, typename From, typename To, typename Convert>
 void spread(const From* __restrict from, int64_t pixels, int64_t stride, To* __restrict to, Convert convert) {
   const int64_t step = kStride == 0 ? stride : kStride;
   for (int64_t i = 0; i < pixels; ++i) to[i * step] = convert(from[i]);
 }
 
-// `convert(c)` returns the function for items of channel c.
+// `convert(c)` returns the conversion function for channel c.
 template <typename From, typename To, typename Convert>
 void gather_converted(const From* from, std::span<const int64_t> rows, const SampleShape& shape, To* to,
                       Convert convert) {

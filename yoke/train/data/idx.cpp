@@ -43,7 +43,7 @@ class Reader {
 
   bool gzipped() const { return gzipped_; }
 
-  // An upper bound for the length of the content.
+  // An upper bound of the unpacked length.
   int64_t max_bytes() const {
     const auto size = static_cast<int64_t>(bytes_.size());
     return gzipped_ ? size * kMaxDeflateRatio : size;

@@ -38,7 +38,7 @@ LoaderOptions checked(LoaderOptions options, const dist::Group* world) {
   check_that(options.shuffle_window >= 1, "loader: shuffle_window {}", options.shuffle_window);
   check_that(options.batches_per_epoch >= 0, "loader: batches_per_epoch {}", options.batches_per_epoch);
   check_that(options.max_bad_samples >= 0, "loader: max_bad_samples {}", options.max_bad_samples);
-  // A loader for the CPU asks nothing about GPUs.
+  // A loader for the CPU does not query GPUs.
   if (!options.device->is_cpu() && at::accelerator::deviceCount() == 0) {
     throw Error(ErrorCode::kFailedPrecondition, "loader: {} is requested, but libtorch sees no GPU",
                 options.device->str());
@@ -60,7 +60,7 @@ DistributedSamplerOptions share_of(const LoaderOptions& options, int64_t num_sam
   return share;
 }
 
-/// Reads the items of a stream for one batch after the other, whichever worker asks.
+/// Reads the items of a stream batch by batch. Any worker may ask for the next batch.
 class StreamQueue {
  public:
   StreamQueue(detail::OpenStream open, const LoaderOptions& options, const DistributedSamplerOptions& share)
@@ -82,7 +82,7 @@ class StreamQueue {
     next_ = batch;
   }
 
-  /// Waits until the batches before batch `number` have been read. Returns no items after the end.
+  /// Waits until the batches before batch `number` have been read. Returns an empty vector after the end.
   /// REQUIRES: read() is called once for each number, beginning with that of seek().
   std::vector<detail::StreamItem> read(int64_t number) {
     std::unique_lock lock(mutex_);
@@ -137,7 +137,7 @@ struct LoaderBase::Impl {
     for (auto& worker : workers) worker.join();
   }
 
-  // A batch, or the error for which there is none, or neither after the end of a stream.
+  // A batch, or the error that prevented it. Both are empty after the end of a stream.
   struct Slot {
     bool ready = false;
     Made batch;
@@ -146,7 +146,7 @@ struct LoaderBase::Impl {
     bool is_end() const { return ready && !batch && !error; }
   };
 
-  /// The numbers of a batch's samples. In a stream, they are places in the order of all ranks.
+  /// The numbers of a batch's samples. In a stream, these are positions in the order over all ranks.
   std::vector<int64_t> samples_of(int64_t number, int64_t size) const {
     const int64_t first = number * options.batch_size;
     std::vector<int64_t> samples(static_cast<size_t>(size));
@@ -195,7 +195,7 @@ struct LoaderBase::Impl {
 
   void work() {
     pthread_setname_np(pthread_self(), "yoke-loader");
-    // Pinned memory belongs to a GPU's context, and a new thread would use the first GPU's context.
+    // Pinned memory belongs to the context of a GPU. A new thread would use the context of the first GPU.
     c10::OptionalDeviceGuard guard;
     std::exception_ptr no_device;
     try {
@@ -221,7 +221,7 @@ struct LoaderBase::Impl {
   void start_workers() {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // the caller's threads receive the signals
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // only the caller's threads receive signals
     try {
       while (static_cast<int64_t>(workers.size()) < options.num_workers) workers.emplace_back([this] { work(); });
     } catch (const std::exception& error) {
@@ -233,10 +233,10 @@ struct LoaderBase::Impl {
   }
 
   int64_t begin(Order new_order, int64_t count, int64_t epoch_number, int64_t first_batch, int64_t num_batches) {
-    start_workers();  // first, because if this fails there must be no batches
+    start_workers();  // comes first: if starting fails, no batch may have been begun
     {
       std::unique_lock lock(mutex);
-      end = next_made;  // no further batch of the old order is begun
+      end = next_made;  // workers begin no further batch of the old order
       has_batch.wait(lock, [&] { return num_busy == 0; });
       for (auto& slot : slots) slot = {};
       copied = {};
@@ -253,8 +253,8 @@ struct LoaderBase::Impl {
     return ++num_starts;
   }
 
-  /// The next batch, in the memory in which it was made. The result is not ready if there is no next batch, or if
-  /// `may_wait` is false and no worker has made the batch yet.
+  /// Returns the next batch in the memory in which it was made. The result is not ready if there is no next batch, or
+  /// if `may_wait` is false and no worker has made the batch yet.
   Slot take(bool may_wait) {
     if (options.num_workers == 0) {
       if (next_taken == end || !may_wait) return {};
@@ -274,13 +274,13 @@ struct LoaderBase::Impl {
     return taken;
   }
 
-  /// No further batch is made or taken. REQUIRES: with workers, the mutex is held.
+  /// Ends the order: no further batch is made or taken. REQUIRES: with workers, the mutex is held.
   Slot end_of_stream() {
     end = next_taken;
     return {};
   }
 
-  /// Like take(), and starts the batch's copy to the GPU.
+  /// Like take(). Also starts the batch's copy to the GPU.
   Slot take_to_device(bool may_wait) {
     auto slot = take(may_wait);
     if (!copies || !slot.batch) return slot;
@@ -332,23 +332,23 @@ struct LoaderBase::Impl {
   const DistributedSamplerOptions share;
   const DistributedSampler sampler;
   int64_t samples_per_batch = 0;      // over all ranks
-  std::optional<StreamQueue> stream;  // if the source is one
+  std::optional<StreamQueue> stream;  // set if the source is a stream
   std::shared_ptr<BatchMemory> memory;
-  std::optional<detail::DeviceCopies> copies;  // for a GPU
+  std::optional<detail::DeviceCopies> copies;  // set if the device is a GPU
 
-  // Only the caller's thread uses these.
-  int64_t epoch = 0;       // the epoch begun last, or the one after it if next() has returned the end
+  // Only the caller's thread uses the next members.
+  int64_t epoch = 0;       // the epoch begun last; after next() has returned the end, the following epoch
   int64_t num_starts = 0;  // number of orders begun
-  bool is_epoch = false;   // an epoch was begun last, and next() has not returned the end
-  int64_t next_given = 0;  // number of the batch that next() returns
-  Slot copied;             // the batch after that one, if its copy to the GPU was started
+  bool is_epoch = false;   // the order begun last is an epoch, and next() has not returned its end
+  int64_t next_given = 0;  // number of the batch that next() returns next
+  Slot copied;             // the batch after next_given, if its copy to the GPU was started
   std::vector<BadSample> bad_samples;
   std::optional<LoaderPosition> resumed;
 
-  // These change only while no worker is busy.
+  // The next members change only while no worker is busy.
   Order order;                 // the order of this rank's samples
-  int64_t num_indices = 0;     // positions in `order`
-  int64_t epoch_of_order = 0;  // -1: an order that the caller gave
+  int64_t num_indices = 0;     // number of positions in `order`
+  int64_t epoch_of_order = 0;  // -1 if the caller gave the order
 
   std::mutex mutex;  // guards the members below
   std::condition_variable has_work, has_batch;

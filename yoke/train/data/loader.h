@@ -1,4 +1,4 @@
-// yoke/train/data/loader.h -- makes batches of samples before the training loop needs them, on its device.
+// yoke/train/data/loader.h -- makes batches of samples on the training's device, before the training loop needs them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,7 @@ class Group;
 namespace yoke::train {
 
 /// Converts bytes to (x / 255 - mean) / stddev, with the same bits as torchvision's ToTensor and Normalize. The vectors
-/// have one entry for all channels (dimension 1 of the data), or one per channel.
+/// have one entry per channel (dimension 1 of the data), or one entry for all channels.
 struct Normalization {
   std::vector<double> mean;
   std::vector<double> stddev;
@@ -39,24 +39,24 @@ struct Normalization {
 struct LoaderOptions {
   int64_t batch_size = 64;  ///< Samples in a batch of this rank.
   bool shuffle = true;
-  uint64_t seed = 0;  ///< Determines each epoch's order and augmentation. It must be the same on all ranks, or they see
-                      ///< overlapping samples.
+  uint64_t seed = 0;   ///< Determines each epoch's order and augmentation. Must be the same on all ranks, or they see
+                       ///< overlapping samples.
   bool exact = false;  ///< Every sample appears exactly once, for evaluation: see DistributedSamplerOptions.
   /// Every batch is full and no sample appears twice in an epoch: the last samples of the epoch's order are left out.
   bool drop_last = false;
   std::optional<Sampler> sampler;  ///< Gives the order instead of `shuffle`; see sampler.h.
-  int64_t num_workers = 1;         ///< Threads that make batches. With 0, next() makes the same batches.
+  int64_t num_workers = 1;         ///< Threads that make batches. With 0, next() makes the same batches itself.
   int64_t num_prefetch = 4;        ///< Batches ready or in progress, at least 1; more workers than this are idle.
-  /// The number of samples in an epoch that may be impossible to read. They are left out of their batches and listed
-  /// by LoaderBase::bad_samples(); one more is an error.
+  /// How many samples of an epoch may be unreadable. Their batches leave them out, and LoaderBase::bad_samples() lists
+  /// them. One more unreadable sample is an error.
   int64_t max_bad_samples = 0;
   /// The device of the batches. The default is the World's device, or the CPU without a World.
   std::optional<c10::Device> device;
 
   // For streams only.
-  int64_t shuffle_window = 1024;  ///< With `shuffle`, this many neighbouring items are shuffled, and are in memory.
-  /// The batches of an epoch. Epochs then follow each other through the stream, over as many passes as they need. 0: an
-  /// epoch is a pass, and the number of its batches is unknown.
+  int64_t shuffle_window = 1024;  ///< With `shuffle`, so many neighbouring items are in memory and shuffled.
+  /// The batches of an epoch. Epochs then follow each other through the stream, over as many passes as they need. If 0,
+  /// an epoch is a pass, and the number of its batches is unknown.
   int64_t batches_per_epoch = 0;
 
   // For Samples only. Other sources have options of their own.
@@ -65,16 +65,17 @@ struct LoaderOptions {
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;  ///< Or ChannelsLast, for data [N, C, H, W].
 };
 
-/// The position of a training in its data. A checkpoint saves it for a loader.
+/// The position of a training in its data. Checkpoints save it.
 struct LoaderPosition {
   int64_t epoch = 0;
   int64_t batch = 0;  ///< Number of the next batch; while the last batch is in use, the number of batches.
-  /// Samples per batch over all ranks. A loader with a different number continues from the same sample. 0: the
+  /// Samples per batch over all ranks. A loader with a different batch size continues from the same sample. 0 means the
   /// loader's own number.
   int64_t samples_per_batch = 0;
 };
 
-/// Converts to "epoch 3, batch 17 of 256 samples" and back. Errors: kDataLoss, with `name`, for any other text.
+/// Converts to "epoch 3, batch 17 of 256 samples" and back. Errors: kDataLoss for any other text; the message contains
+/// `name`.
 std::string text_of(const LoaderPosition& position);
 void read_text(const std::string& name, const std::string& text, LoaderPosition& position);
 
@@ -84,11 +85,12 @@ struct BadSample {
   std::string error;
 };
 
-/// The base of all loaders. It does not know the type of a batch: functions of Loader make the batches.
+/// The base of all loaders. LoaderBase does not depend on the type of a batch: functions that Loader passes make the
+/// batches.
 class LoaderBase {
  public:
   LoaderBase(LoaderBase&&) noexcept;
-  ~LoaderBase();  ///< Allowed at any time: batches in progress are dropped.
+  ~LoaderBase();  ///< May run at any time: batches in progress are dropped.
 
   /// The number of batches of this rank in an epoch. With `exact` some ranks may have one more than others.
   /// Errors  kFailedPrecondition: the source is a stream, and LoaderOptions::batches_per_epoch is not set.
@@ -96,18 +98,18 @@ class LoaderBase {
   /// The number of batches for `num_indices` indices.
   int64_t num_batches(int64_t num_indices) const;
 
-  /// In the loop over an epoch, this is that epoch and the batch after the one in use. After the loop, it is the
-  /// beginning of the next epoch. So a training resumed from a checkpoint continues with the first batch that it has
-  /// not been trained on.
+  /// Inside the loop over an epoch, returns this epoch and the batch after the current one. After the loop, returns the
+  /// beginning of the next epoch. So a training that resumes from a checkpoint continues with the first batch that it
+  /// has not used yet.
   LoaderPosition position() const;
 
-  /// Continues from a saved position: if the next epoch that is begun is `position.epoch`, it begins at batch
-  /// `position.batch`; any other epoch begins at its first batch. Until then position() returns this position.
+  /// Continues from a saved position. Until an epoch is begun, position() returns this position. If the next epoch
+  /// begun is `position.epoch`, it starts at batch `position.batch`; any other epoch starts at its first batch.
   /// Errors  kInvalidArgument: it is not a position in an epoch of this loader, or it is inside a batch.
   void resume(const LoaderPosition& position);
 
-  /// Whether the next batch is there, so that next() returns without waiting for a worker; also true at the end. A
-  /// loader whose batch is ready at every step hides the loading.
+  /// Returns true if the next batch is ready, so that next() would not wait for a worker; also at the end. If this is
+  /// true at every step, loading does not slow down the training.
   bool is_ready() const;
 
   /// The samples that were left out since the last epoch or order was begun, in the order of their batches.
@@ -126,7 +128,7 @@ class LoaderBase {
   /// Without `world`, one process sees all samples.
   LoaderBase(Functions functions, const dist::Group* world, const LoaderOptions& options);
 
-  /// These functions return a number that identifies the order begun.
+  /// begin_epoch() and begin() return a number that identifies the order begun.
   int64_t begin_epoch(int64_t epoch);
   int64_t begin(std::vector<int64_t> indices, int64_t first_batch);
   Made next_made();                        ///< Null at the end.
@@ -214,12 +216,11 @@ struct BatchOf<Samples, Collate> {
 ///          Workers call it at the same time. What it throws becomes the error of that sample.
 /// Memory   a batch stays valid and unchanged while a tensor or a view of it exists, even after the loader is
 ///          destroyed. Then its memory is reused for a later batch.
-/// GPUs     a worker makes the batch in pinned memory. The copy of the next batch runs on a stream of its own while
-///          the caller uses the one before; the caller's current stream waits for the copy, so no synchronisation is
-///          needed.
-/// Threads  one caller. Workers start with the first batches. They receive no signals. Batches of Samples do not use
+/// GPUs     a worker makes the batch in pinned memory. While the caller uses one batch, the next batch is copied on a
+///          separate stream. The caller's current stream waits for the copy, so no synchronisation is needed.
+/// Threads  one caller. Workers start with the first batches, and receive no signals. Batches of Samples do not use
 ///          libtorch's thread pool.
-/// Errors   if a batch cannot be made, the `next` that should return it throws.
+/// Errors   if a batch cannot be made, the call of `next` that should return it throws.
 template <class Source = Samples, class Collate = Stack>
 class Loader : public LoaderBase {
  public:
@@ -231,8 +232,8 @@ class Loader : public LoaderBase {
   ///         or options do not fit the samples; kFailedPrecondition: a GPU is requested, but libtorch sees none.
   Loader(Source source, const LoaderOptions& options, Collate collate = {})
       : LoaderBase(functions(std::move(source), std::move(collate), options), nullptr, options) {}
-  /// For this rank of `world`, which gets its share of every epoch's samples, as a DistributedSampler divides them. Not
-  /// collective; `world` is not used afterwards.
+  /// For this rank of `world`. Divides every epoch's samples between ranks like a DistributedSampler. Not collective;
+  /// `world` is not used afterwards.
   Loader(Source source, const dist::Group& world, const LoaderOptions& options, Collate collate = {})
       : LoaderBase(functions(std::move(source), std::move(collate), options), &world, options) {}
 
@@ -241,15 +242,15 @@ class Loader : public LoaderBase {
   /// Errors  kInvalidArgument: a negative epoch; kUnavailable: the system has no more threads. Then nothing is begun.
   Batches epoch(int64_t epoch) { return {*this, begin_epoch(epoch)}; }
 
-  /// Like epoch() for a given order: batches of `indices`, each in [0, N), from batch `first_batch` on.
-  /// Such an order belongs to no epoch, and position() does not count its batches.
+  /// Like epoch() for an order that the caller gives: batches of `indices`, each in [0, N), from batch `first_batch`
+  /// on. Such an order belongs to no epoch, and position() does not count its batches.
   /// Errors  as epoch(); kInvalidArgument: an index is out of range, or first_batch is outside [0, number of batches];
   ///         kFailedPrecondition: the source is a stream, whose samples have no numbers.
   Batches start(std::vector<int64_t> indices, int64_t first_batch = 0) {
     return {*this, begin(std::move(indices), first_batch)};
   }
 
-  /// Returns the next batch, and waits for it if necessary; nullopt at the end, and before an order was begun.
+  /// Returns the next batch, waiting if necessary. Returns nullopt at the end, and if no order was begun.
   std::optional<value_type> next() {
     const auto made = next_made();
     if (!made) return std::nullopt;
@@ -290,8 +291,8 @@ class Loader : public LoaderBase {
 };
 
 /// The batches of the epoch or order that was begun last. The range holds each batch until the loop asks for the next
-/// one. The loop may break early. The loader must not be moved meanwhile.
-/// Errors  as next(); kFailedPrecondition: the loader has begun another epoch or order meanwhile.
+/// one. The loop may break early. Do not move the loader during the loop.
+/// Errors  as next(); kFailedPrecondition: another epoch or order was begun during the loop.
 template <class Source, class Collate>
 class Loader<Source, Collate>::Batches {
  public:

@@ -1,4 +1,4 @@
-// Kills programs at random moments while their loaders make batches: they leave no process, file or shared memory.
+// Kills programs at random moments while their loaders make batches. No process, file or shared memory may remain.
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ struct Numbered {
   at::Tensor sample(int64_t i) const { return at::full({100}, i, at::kLong); }
 };
 
-/// What a process has open or mapped that could outlive it: anything in memory that it shares, and files of `folder`.
+/// Lists what `process` has open or mapped that could outlive it: shared memory, and files of `folder`.
 std::vector<std::string> lasting_files(pid_t process, const std::string& folder) {
   std::vector<std::string> found;
   const auto add = [&](const std::string& path) {
@@ -48,7 +48,7 @@ std::vector<std::string> lasting_files(pid_t process, const std::string& folder)
 
 TEST(LoaderKill, LeavesNoProcessFileOrSharedMemory) {
   const int num_kills = std::getenv("YOKE_LONG") != nullptr ? 1000 : 20;
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // a process that a killed one has started becomes a child of this one
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphaned children of a killed process become children of this process
   const test::TemporaryFolder folder;
   std::mt19937 random(1);
   for (int round = 0; round < num_kills; ++round) {

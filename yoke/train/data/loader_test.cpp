@@ -47,7 +47,7 @@ at::Tensor rows(const at::Tensor& source, const std::vector<int64_t>& indices, s
   return at::index_select(source, 0, index);
 }
 
-// ToTensor and Normalize, written with libtorch's own operations.
+// Computes ToTensor and Normalize with libtorch's own operations.
 at::Tensor normalized(const at::Tensor& bytes, const Normalization& normalization) {
   const auto channel = [&](const std::vector<double>& values) {
     return at::tensor(at::ArrayRef<double>(values)).to(at::kFloat).view({-1, 1, 1});
@@ -141,7 +141,7 @@ std::vector<int64_t> targets(const Batch& batch) {
 // The target of a sample is its index, so that a batch shows which samples it contains.
 Samples numbered(int64_t count) { return {at::arange(count).to(at::kFloat), at::arange(count)}; }
 
-// Oracle: the sampler, whose lists are tested against PyTorch's.
+// Oracle: the sampler, which other tests compare with PyTorch's.
 TEST_P(LoaderWorkers, GiveEachRankTheSamplersShareOfAnEpoch) {
   fakes::run_ranks(3, [&](dist::World& world) {
     const LoaderOptions cases[] = {{.seed = 5}, {.shuffle = false}, {.seed = 5, .exact = true}, {.drop_last = true}};
@@ -171,11 +171,11 @@ TEST_P(LoaderWorkers, GiveEachRankTheSamplersShareOfAnEpoch) {
   });
 }
 
-// Oracle: the uninterrupted training. A loader resumed from any position continues with the next batch.
+// Oracle: an uninterrupted training. A loader that resumes from any position continues with the next batch.
 TEST_P(LoaderWorkers, ResumeAtEveryPosition) {
   const LoaderOptions options{.batch_size = 4, .seed = 3, .num_workers = GetParam()};
   std::vector<std::vector<int64_t>> all;
-  std::vector<LoaderPosition> positions;  // the positions while batch i is in use
+  std::vector<LoaderPosition> positions;  // entry i is the position while batch i is in use
   Loader loader(numbered(10), options);
   EXPECT_EQ(loader.position().epoch, 0);
   EXPECT_EQ(loader.position().batch, 0);
@@ -319,7 +319,7 @@ TEST_P(LoaderWorkers, ThrowInNextWhatWentWrong) {
   }
 }
 
-// The kernel delivers a signal to any thread that does not block it.
+// Linux delivers a signal to any thread that does not block it.
 TEST(Loader, WorkersBlockAllSignalsAndTheCallerNone) {
   sigset_t before, after;
   pthread_sigmask(SIG_SETMASK, nullptr, &before);
@@ -356,7 +356,7 @@ std::string refusal(Samples samples, const LoaderOptions& options, std::vector<i
   return "(nothing thrown)";
 }
 
-// The memory of a tensor with the conjugate flag differs from its values.
+// If a tensor has the conjugate flag, its memory differs from its values.
 TEST(Loader, GivesConjugatedValues) {
   const auto numbers = at::view_as_complex(at::rand({5, 3, 2}));
   Loader loader({numbers.conj(), at::zeros({5}, at::kLong)}, {.batch_size = 5});

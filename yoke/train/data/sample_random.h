@@ -6,9 +6,9 @@
 
 namespace yoke::train {
 
-/// A generator whose numbers are a function of seed, epoch and position, so they are the same for any number of workers
-/// and ranks and after resuming. It costs nothing to construct. It satisfies std::uniform_random_bit_generator; the
-/// member functions give the same values with every standard library, which std's distributions do not.
+/// A generator whose numbers are a function of seed, epoch and position. So they do not depend on the number of workers
+/// and ranks or on resuming. Construction costs nothing. The class satisfies std::uniform_random_bit_generator. Unlike
+/// std's distributions, its member functions give the same values with every standard library.
 /// Source  SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
 class SampleRandom {
  public:
@@ -28,7 +28,7 @@ class SampleRandom {
   /// An integer in [0, count). REQUIRES: count > 0. If count is far below 2^64, all integers are nearly equally likely
   /// (to within count / 2^64).
   int64_t below(int64_t count) { return static_cast<int64_t>((*this)() % static_cast<uint64_t>(count)); }
-  /// True with probability p.
+  /// Returns true with probability p.
   bool chance(double p) { return uniform() < p; }
 
   /// The mixing function: a bijection of 64 bits.

@@ -19,7 +19,7 @@ namespace {
 
 using detail::check_that;
 
-// PyTorch's permutation of this many numbers takes 10 ms. For 100 million it would take seconds and 800 MB.
+// PyTorch's permutation of this many numbers takes 10 ms; one of 100 million numbers would take seconds and 800 MB.
 constexpr int64_t kMaxRandperm = 1 << 20;
 
 Order permutation(int64_t num_samples, uint64_t seed, int64_t epoch) {
@@ -35,7 +35,7 @@ Order order_of(std::vector<int64_t> samples) {
   };
 }
 
-// The samples of each class, in their order.
+// The samples of each class, in their original order.
 std::vector<std::vector<int64_t>> by_class(const std::vector<int64_t>& classes) {
   std::vector<std::vector<int64_t>> result;
   for (size_t sample = 0; sample < classes.size(); ++sample) {
@@ -84,8 +84,8 @@ Sampler weighted(const std::vector<double>& weights, int64_t num_positions, uint
   return {num_positions, [sums, seed, total](int64_t epoch) -> Order {
             return [sums, seed, epoch, total](int64_t position) -> int64_t {
               const double drawn = SampleRandom(seed, epoch, position).uniform(0, total);
-              // upper_bound passes over samples of weight zero, whose interval is empty. If `drawn` is rounded up to
-              // `total`, the last sample with a weight is drawn.
+              // upper_bound skips samples of weight zero, whose interval is empty. If `drawn` is rounded up to `total`,
+              // the last sample with a positive weight is drawn.
               auto found = std::upper_bound(sums->begin(), sums->end(), drawn);
               if (found == sums->end()) found = std::lower_bound(sums->begin(), sums->end(), total);
               return found - sums->begin();
@@ -103,8 +103,8 @@ Sampler balanced(const std::vector<int64_t>& classes, uint64_t seed) {
   const auto num_positions = static_cast<int64_t>(largest) * num_classes;
   const auto shared = std::make_shared<const std::vector<std::vector<int64_t>>>(std::move(samples));
   return {num_positions, [=](int64_t epoch) -> Order {
-            // A class has one permutation per epoch, which is repeated as often as needed. Place k of the class gets
-            // element k of these repetitions.
+            // Each class has one permutation per epoch, which is repeated as often as needed. The k-th sample drawn
+            // from a class is element k of these repetitions.
             return [=, places = permutation(num_positions, seed, epoch)](int64_t position) {
               const int64_t place = places(position), of = place % num_classes, k = place / num_classes;
               const auto& of_class = (*shared)[static_cast<size_t>(of)];
@@ -132,7 +132,7 @@ Sampler by_length(std::vector<int64_t> lengths, const ByLengthOptions& o) {
                                  return (*lengths)[static_cast<size_t>(a)] > (*lengths)[static_cast<size_t>(b)];
                                });
             }
-            // Only whole batches are shuffled: a shorter last one stays last.
+            // Only full batches are shuffled: a shorter last batch stays last.
             const int64_t num_batches = num_samples / o.batch_size;
             const detail::Permutation batches(num_batches, o.seed, epoch);
             std::vector<int64_t> result(samples);

@@ -12,11 +12,11 @@ class Group;
 
 namespace yoke::train {
 
-/// Returns the sample at a position of one epoch. Thread-safe.
+/// Returns the sample at a given position of one epoch. Thread-safe.
 using Order = std::function<int64_t(int64_t position)>;
 
-/// The order of all samples over all ranks, as a function of the epoch. It has no state: the order of any epoch can be
-/// computed at any time, as resuming requires. All ranks must make the same sampler.
+/// The order of the samples of all ranks, as a function of the epoch. A Sampler has no state, so the order of any epoch
+/// can be computed at any time, which resuming needs. All ranks must make the same sampler.
 struct Sampler {
   int64_t num_positions = 0;                  ///< Samples in an epoch over all ranks.
   std::function<Order(int64_t epoch)> order;  ///< Epochs are 0, 1, ...
@@ -37,8 +37,9 @@ Sampler shuffled(std::vector<int64_t> samples, uint64_t seed);
 /// Errors  kInvalidArgument: a weight is negative or not finite, or all are zero.
 Sampler weighted(const std::vector<double>& weights, int64_t num_positions, uint64_t seed);
 
-/// Every class equally often: an epoch has as many samples of each class as the largest class has. Samples of smaller
-/// classes are repeated, each equally often to within one. `classes` has the class of each sample, 0 or above.
+/// Draws every class equally often: an epoch has as many samples of each class as the largest class has. Samples of
+/// smaller classes are repeated. Within a class, the numbers of repetitions differ by at most one. `classes` has the
+/// class of each sample, 0 or above.
 /// Errors  kInvalidArgument: a class is negative, or there are no samples.
 Sampler balanced(const std::vector<int64_t>& classes, uint64_t seed);
 
@@ -47,25 +48,25 @@ struct ByLengthOptions {
   int64_t num_batches = 50;  ///< Batches that are sorted together; more means less padding and less randomness.
   uint64_t seed = 0;
 };
-/// Each sample once, in batches of similar lengths, so that little is padded. The samples are shuffled, cut into pieces
-/// of num_batches batches, and sorted by length inside a piece; then the batches are shuffled.
+/// Each sample once, in batches of similar lengths, so that little padding is needed. The samples are shuffled and cut
+/// into pieces of num_batches batches. Each piece is sorted by length; then the batches are shuffled.
 /// Errors  kInvalidArgument: an option below 1.
 Sampler by_length(std::vector<int64_t> lengths, const ByLengthOptions& options);
 
-/// Each sample once, for sources that read consecutive samples fast, such as tar files: shuffles the shards, puts their
-/// samples one after the other, and shuffles within windows of `window` samples. `shard_sizes` are the numbers of
+/// Each sample once, for sources that read consecutive samples fast, such as tar files. Shuffles the shards,
+/// concatenates their samples, and shuffles within windows of `window` samples. `shard_sizes` are the numbers of
 /// samples of the shards, in the source's order.
 /// Errors  kInvalidArgument: a negative size, or a window below 1.
 Sampler shuffled_shards(const std::vector<int64_t>& shard_sizes, int64_t window, uint64_t seed);
 
 /// Divides [0, num_samples) at random into parts with the given fractions, which add up to 1. Sizes are rounded down,
-/// and the first parts get one of the remaining samples each. Up to a million samples the parts are those of PyTorch's
-/// `random_split` with a generator of this seed.
+/// and the first parts get one of the remaining samples each. For up to a million samples, the parts equal those of
+/// PyTorch's `random_split` with a generator of this seed.
 /// Errors  kInvalidArgument: a fraction is not in [0, 1], or they do not add up to 1.
 std::vector<std::vector<int64_t>> random_split(int64_t num_samples, const std::vector<double>& fractions,
                                                uint64_t seed);
 
-/// Like random_split within each class, so every part has the same share of each class, to within one sample.
+/// Applies random_split to each class, so every part has the same share of each class, to within one sample.
 std::vector<std::vector<int64_t>> stratified_split(const std::vector<int64_t>& classes,
                                                    const std::vector<double>& fractions, uint64_t seed);
 
@@ -75,12 +76,12 @@ struct DistributedSamplerOptions {
   int64_t rank = 0;
   bool shuffle = true;
   uint64_t seed = 0;  ///< Must be the same on all ranks, or they see overlapping samples.
-  /// The number of samples is rarely a multiple of the number of ranks. If false, some of the epoch's first
-  /// samples are seen twice; if true, some of its last samples are left out.
+  /// Used if the number of samples is not a multiple of the number of ranks. If false, some of the epoch's first
+  /// samples are seen twice. If true, some of its last samples are left out.
   bool drop_last = false;
   /// For evaluation: every sample is seen exactly once, so the last ranks may have one sample less. Do not call
-  /// collectives inside a loop over such an epoch: some ranks have no last batch, and the others would wait for them.
-  /// After the loop, read_all (meter.h) combines the meters.
+  /// collectives inside a loop over such an epoch: a rank without a last batch would not call them, and the others
+  /// would wait forever. After the loop, read_all (meter.h) combines the meters.
   bool exact = false;
   /// Gives the order instead of `num_samples`, `shuffle` and `seed`.
   std::optional<Sampler> sampler = {};

@@ -117,7 +117,7 @@ TEST(Permutation, HasEachNumberOnceAndDependsOnSeedAndEpoch) {
   }
 }
 
-// Over many seeds, each number comes to each place equally often: chi-squared with 24 * 24 cells stays below its
+// Over many seeds, each number appears at each place equally often: chi-squared with 24 * 24 cells stays below its
 // 99.99 % quantile.
 TEST(Permutation, IsEven) {
   constexpr int64_t kSize = 24, kSeeds = 24000;

@@ -10,13 +10,13 @@
 
 namespace yoke::train {
 
-/// Samples and their targets, row by row.
+/// Samples and their targets: row i of both tensors belongs to sample i.
 struct Samples {
   at::Tensor data;    ///< [N, ...], any dtype, contiguous, on the CPU.
   at::Tensor target;  ///< [N, ...], int64 [N] for classes; contiguous, on the CPU.
 };
 
-/// One sample and its target, of a source that makes samples one by one.
+/// One sample and its target, returned by sources that make samples one by one.
 struct Sample {
   at::Tensor data;
   at::Tensor target;
@@ -36,7 +36,8 @@ struct FileLayout {
 };
 
 /// Maps a file's values as a tensor without reading them: pages are read on first use, and all ranks of a machine share
-/// them. The tensor is read-only (a write raises SIGSEGV) and keeps the mapping. The byte order is the machine's.
+/// them. The tensor is read-only (a write raises SIGSEGV) and keeps the mapping. The file must have the machine's byte
+/// order.
 /// Errors  kDataLoss: the file is shorter than the layout says; kInvalidArgument: the layout is impossible (a negative
 ///         size, an offset that is not aligned for the dtype); as errno says, with the path.
 at::Tensor map_tensor(const std::filesystem::path& path, const FileLayout& layout);

@@ -19,8 +19,9 @@ namespace yoke::train {
 class BatchMemory {
  public:
   virtual ~BatchMemory() = default;
-  /// Returns an uninitialised tensor. It is in pinned memory if the loader's device is a GPU, so that copying it to the
-  /// GPU does not block. Errors kUnavailable: no memory; kInvalidArgument: the tensor has too many bytes for int64.
+  /// Returns an uninitialised tensor. The tensor is in pinned memory if the loader's device is a GPU, so that copying
+  /// it to the GPU does not block. Errors kUnavailable: no memory; kInvalidArgument: the tensor has too many bytes for
+  /// int64.
   virtual at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) = 0;
 };
 
@@ -32,8 +33,8 @@ class BatchRequest {
     uint64_t seed = 0;
     int64_t epoch = 0;
     int64_t first_position = 0;  ///< Position of the first sample in the epoch's order over all ranks.
-    int64_t stride = 1;          ///< Distance of neighbouring samples of the batch in that order: the number of ranks.
-    /// Called with a sample that could not be read and its error. It throws unless the loader may skip the sample.
+    int64_t stride = 1;  ///< The number of ranks: neighbouring samples of a batch are this far apart in that order.
+    /// Called for a sample that could not be read. Throws unless the loader may skip the sample.
     std::function<void(int64_t sample, const std::exception& error)> on_bad_sample;
   };
 
@@ -48,14 +49,14 @@ class BatchRequest {
     return options_.memory->empty(sizes, dtype, format);
   }
 
-  /// The random numbers of the sample at place `i` of samples(). They depend on the loader's seed, the epoch and the
-  /// sample's position in the order of all ranks, but not on the number of ranks or workers.
+  /// The random numbers of sample `i` of samples(). The numbers depend on the loader's seed, the epoch and the sample's
+  /// position in the order over all ranks, but not on the number of ranks or workers.
   SampleRandom random(int64_t i) const {
     return {options_.seed, options_.epoch, options_.first_position + i * options_.stride};
   }
 
   /// Calls make(row, sample, random) for each sample, with rows 0, 1, ... If `make` throws and the loader may skip the
-  /// sample, the next sample gets its row. Returns the number of rows made.
+  /// sample, the row is used for the next sample. Returns the number of rows made.
   /// Errors  what `make` throws, if the sample may not be skipped; kDataLoss: no sample of the batch could be read.
   int64_t for_each(const std::function<void(int64_t row, int64_t sample, SampleRandom& random)>& make) const;
 

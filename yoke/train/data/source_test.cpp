@@ -112,9 +112,9 @@ std::vector<std::pair<int64_t, double>> contents(const Batch& batch) {
   return result;
 }
 
-// Oracle: one process without workers. Global batches of 24 over 1, 2 and 4 ranks have the same samples with the same
-// random numbers. An epoch that is resumed three times, each time with different numbers of ranks and workers, has them
-// too.
+// Oracle: one process without workers. Global batches of 24 over 1, 2 and 4 ranks contain the same samples with the
+// same random numbers. So does an epoch that is resumed three times, each time with different numbers of ranks and
+// workers.
 TEST(Source, SamplesAndAugmentationAreTheSameHoweverTheWorkIsDivided) {
   constexpr int64_t kCount = 240, kGlobalBatch = 24, kEpoch = 2;
   const auto batches_of = [&](int64_t num_ranks, int64_t num_workers, int64_t first, int64_t last,

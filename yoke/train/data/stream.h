@@ -27,12 +27,12 @@ namespace yoke::train {
 
 /// A source that is read in order. `open(pass)` returns a reader of pass number `pass` (0, 1, ...). The reader's
 /// `next()` returns the items one by one as std::optional, and std::nullopt at the end. A reader may also have `int64_t
-/// skip(int64_t count)`, which skips items without reading them and returns the number skipped. It makes resuming an
-/// epoch faster.
+/// skip(int64_t count)`, which skips items without reading them and returns the number skipped. With skip(), resuming
+/// an epoch is faster.
 ///
-/// Samples  if the stream has `sample(item)` or `sample(item, random)`, it makes a sample from each item; otherwise the
-///          items are the samples.
-/// Threads  one thread at a time reads. Workers call `sample` at the same time, so expensive work belongs there.
+/// Samples  if the stream has `sample(item)` or `sample(item, random)`, this function makes a sample from each item;
+///          otherwise the items are the samples.
+/// Threads  one thread at a time reads items. Workers call `sample` in parallel, so expensive work belongs there.
 /// Ranks    each rank reads the whole stream, but makes samples only from its share. All ranks must read the same
 ///          items.
 template <class Source>
@@ -42,7 +42,7 @@ concept Stream = requires(const Source& source, int64_t pass) {
 
 namespace detail {
 
-/// An item of any type.
+/// An item of any type; only the stream knows the type.
 using StreamItem = std::shared_ptr<void>;
 
 /// One pass over a stream.
@@ -50,7 +50,7 @@ class StreamPass {
  public:
   virtual ~StreamPass() = default;
   virtual StreamItem next() = 0;            ///< Null at the end.
-  virtual int64_t skip(int64_t count) = 0;  ///< Returns the number skipped: below `count` at the end.
+  virtual int64_t skip(int64_t count) = 0;  ///< Returns how many were skipped: below `count` only at the end.
 };
 using OpenStream = std::function<std::unique_ptr<StreamPass>(int64_t pass)>;
 

@@ -14,7 +14,7 @@ StreamOrder::StreamOrder(OpenStream open, const StreamOrderOptions& options)
 }
 
 void StreamOrder::seek(int64_t epoch, int64_t batch) {
-  // If the position continues where the last batch ended, the open stream is read on instead of being opened again.
+  // If the new position is where the last batch ended, reading continues in the open stream.
   const int64_t before = epoch_ * options_.batches_per_epoch + batch_;
   const bool is_next =
       continues_passes() && stream_ && !error_ && !is_sought_ && epoch * options_.batches_per_epoch + batch == before;
@@ -35,7 +35,7 @@ std::vector<StreamItem> StreamOrder::read() {
   }
 }
 
-/// Opens the pass that contains the position (epoch_, batch_), and skips the windows before the position.
+/// Opens the pass that contains the position (epoch_, batch_), and skips the windows before this position.
 void StreamOrder::enter() {
   const int64_t per_batch = options_.batch_size * options_.num_ranks;
   int64_t position = continues_passes() ? (epoch_ * options_.batches_per_epoch + batch_) * per_batch  //
@@ -55,7 +55,7 @@ void StreamOrder::enter() {
       return;
     }
     const int64_t size = num_skipped < num_before ? num_skipped : num_before + static_cast<int64_t>(window_.size());
-    if (!continues_passes()) {  // the position is past the end: the pass has become shorter
+    if (!continues_passes()) {  // the pass has become shorter, and the position is past its end
       window_.clear();
       return;
     }
@@ -73,7 +73,7 @@ bool StreamOrder::fill() {
   while (stream_ && static_cast<int64_t>(items.size()) < options_.window) {
     auto item = stream_->next();
     if (!item) {
-      stream_.reset();  // a reader is not asked again after its end
+      stream_.reset();  // a reader's next() is not called after it has returned the end
       break;
     }
     items.push_back(std::move(item));

@@ -123,7 +123,7 @@ TEST(StreamLoader, ShufflesWithinWindows) {
   for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i] / 16, static_cast<int64_t>(i / 16)) << i;
   auto as_first = second;
   for (auto& item : as_first) item -= 1000;
-  EXPECT_NE(as_first, first);  // another order in each pass
+  EXPECT_NE(as_first, first);  // each pass has a different order
   EXPECT_EQ(sorted(as_first), iota(100));
 }
 
@@ -234,7 +234,7 @@ TEST(StreamLoader, HasEpochsOfAFixedLengthOverAsManyPassesAsTheyNeed) {
     for (const auto& batch : batches) all.insert(all.end(), batch.begin(), batch.end());
   }
   EXPECT_EQ(sorted(all), joined({iota(10), iota(10, 1000), iota(10, 2000), iota(10, 3000)}));
-  EXPECT_EQ(stream.reads->num_opened, 4);  // each epoch continued where the one before it had ended
+  EXPECT_EQ(stream.reads->num_opened, 4);  // each epoch continued where the previous epoch had ended
   for (const int64_t epoch : {3, 1}) {     // epochs can be loaded in any order
     Loader other(Counter{10}, options, Collect());
     other.resume({.epoch = epoch, .batch = 1});

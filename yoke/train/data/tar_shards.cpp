@@ -33,7 +33,7 @@ std::string_view field(const Block& block, size_t offset, size_t size) {
   return whole.substr(0, whole.find('\0'));
 }
 
-// Reads octal digits between blanks, or GNU's binary form for large numbers; nullopt for any other form.
+// Reads octal digits between blanks, or GNU's binary form for large numbers; returns nullopt for any other form.
 std::optional<int64_t> number(const Block& block, size_t offset, size_t size) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(block.data()) + offset;
   if (bytes[0] == 0x80) {
@@ -57,7 +57,7 @@ std::optional<int64_t> number(const Block& block, size_t offset, size_t size) {
 
 bool checksum_is_right(const Block& block) {
   constexpr size_t kOffset = 148, kSize = 8;
-  int64_t sum = 0, with_signs = 0;  // some old programs sum signed bytes
+  int64_t sum = 0, with_signs = 0;  // some old programs sum the bytes as signed values
   for (size_t i = 0; i < block.size(); ++i) {
     const char c = i >= kOffset && i < kOffset + kSize ? ' ' : block[i];
     sum += static_cast<unsigned char>(c);
@@ -78,12 +78,12 @@ class Headers {
     int64_t size = 0;
   };
 
-  // The next regular file; nullopt at the end.
+  // Returns the next regular file; nullopt at the end.
   std::optional<Entry> next() {
     std::string long_name;
-    int64_t long_size = -1;  // none was read
+    int64_t long_size = -1;  // -1: no long size was read
     while (true) {
-      if (position_ == file_.size_bytes) return std::nullopt;  // some programs leave out the blocks of zeros
+      if (position_ == file_.size_bytes) return std::nullopt;  // some programs leave out the blocks of zeros at the end
       Block block;
       detail::read_at(file_, position_, std::as_writable_bytes(std::span(block)));
       if (std::all_of(block.begin(), block.end(), [](char c) { return c == 0; })) return std::nullopt;
@@ -129,7 +129,7 @@ class Headers {
     if (!long_name.empty()) return long_name;
     const std::string name(field(block, 0, 100));
     const auto prefix = field(block, 345, 155);
-    // Only POSIX's format has a prefix; GNU's has other fields at the same offset.
+    // Only the POSIX format has a prefix; the GNU format has other fields at this offset.
     const bool is_posix = std::string_view(block.data() + 257, 6) == std::string_view("ustar\0", 6);
     return is_posix && !prefix.empty() ? std::string(prefix) + "/" + name : name;
   }

@@ -12,20 +12,21 @@ namespace yoke::train {
 
 /// The files of one sample.
 struct TarSample {
-  std::string key;  ///< The files' common path up to the first dot of the name: "train/000001" of train/000001.jpg.
+  std::string key;  ///< Path up to the file name's first dot, equal for all files: "train/000001" of train/000001.jpg.
   std::vector<std::pair<std::string, std::string>>
-      files;  ///< The rest of each name, "jpg" or "seg.png", and the bytes.
+      files;  ///< Key: the rest of the file name, such as "jpg" or "seg.png". Value: the bytes.
 
-  /// The bytes of the file with this extension. Errors  kDataLoss: there is none; names key and extension.
+  /// The bytes of the file with this extension. Errors  kDataLoss: no such file; the message names key and extension.
   const std::string& at(const std::string& extension) const;
 };
 
-/// A source of the samples in tar files: neighbouring files with the same key are one sample. The headers are read
-/// once, so that samples have numbers, an epoch can begin anywhere, and ranks and workers divide samples, not files.
-/// Formats are POSIX ustar and pax, and GNU's; entries that are not regular files are passed over.
+/// A source of the samples in tar files: neighbouring files with the same key are one sample. The constructor reads all
+/// headers once. So samples have numbers, an epoch can begin anywhere, and ranks and workers divide samples, not files.
+/// Formats are POSIX ustar and pax, and GNU's; entries that are not regular files are skipped.
 ///
-/// Reading in a random order over all shards needs an SSD. `shuffled_shards(shards.shard_sizes(), window, seed)` is the
-/// sampler that reads shards one after the other and shuffles within a window.
+/// Reading in a random order over all shards needs an SSD. On a hard disk, use the sampler
+/// `shuffled_shards(shards.shard_sizes(), window, seed)`: it reads shards one after the other and shuffles within a
+/// window.
 class TarShards {
  public:
   /// Errors  kInvalidArgument: no paths; kDataLoss (names the file and the position): a file is not a tar file, is

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-// Lets tar pack the files of `folder` into `shard`, in the order of their names.
+// Runs tar to pack the files of `folder` into `shard`, in the order of their names.
 std::filesystem::path pack(const std::filesystem::path& folder, const std::filesystem::path& shard,
                            const std::string& options) {
   const auto command = "cd '" + folder.string() + "' && tar --sort=name " + options + " -cf '" + shard.string() + "' *";
@@ -33,7 +33,7 @@ void write(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// Oracle: the files that Debian's tar packed, in each of its formats.
+// Oracle: the files that Debian's tar has packed, in each of its formats.
 TEST(TarShards, ReadsWhatTarWrites) {
   for (const std::string format : {"ustar", "gnu", "pax", "v7"}) {
     const test::TemporaryFolder dir;
@@ -83,8 +83,8 @@ TEST(TarShards, FeedALoaderShardByShard) {
   for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(all[static_cast<size_t>(i)], i);
 }
 
-// Truncates a shard at any byte, or changes one byte of a header. Reading then gives all samples, or an error that
-// names the shard.
+// Truncates a shard at any byte, or changes one byte of a header. Reading then returns all samples, or throws an error
+// that names the shard.
 TEST(TarShards, DamagedFilesAreNamed) {
   const test::TemporaryFolder dir;
   write(dir.path("files/0.txt"), "zero");

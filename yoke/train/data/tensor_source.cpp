@@ -22,7 +22,7 @@ namespace {
 
 using detail::check_that;
 
-// Data or target of all samples, with the dtype and shape that it has in a batch.
+// The data or the targets of all samples, with the dtype and shape that they have in a batch.
 struct Column {
   at::Tensor source;
   at::ScalarType dtype = at::kFloat;
@@ -88,7 +88,7 @@ void check(const Samples& samples, const LoaderOptions& options) {
   }
 }
 
-// Gathers rows of the two tensors.
+// Makes batches of Samples by copying rows of the two tensors.
 class TensorSource {
  public:
   TensorSource(const Samples& samples, const LoaderOptions& options)
@@ -132,7 +132,7 @@ template <typename T, typename Round>
 detail::ByteTables<T> make_tables(const Normalization& normalization, Round round) {
   detail::ByteTables<T> tables(normalization.mean.size());
   for (size_t c = 0; c < tables.size(); ++c) {
-    // float32 throughout and in this order, like torchvision's ToTensor and Normalize.
+    // All operations are in float32 and in this order, like those of torchvision's ToTensor and Normalize.
     const auto mean = static_cast<float>(normalization.mean[c]), stddev = static_cast<float>(normalization.stddev[c]);
     for (size_t x = 0; x < 256; ++x) tables[c][x] = round((static_cast<float>(x) / 255.0f - mean) / stddev);
   }

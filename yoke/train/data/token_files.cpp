@@ -13,9 +13,9 @@ struct TokenFiles::Impl {
   TokenOptions options;
   int64_t token_bytes = 2;
   std::vector<detail::OpenFile> files;
-  std::vector<int64_t> ends;  // number of sequences up to the end of each file
+  std::vector<int64_t> ends;  // number of sequences in all files up to this one, included
 
-  // Reads sequence `number` and the token after it.
+  // Reads sequence number `number` and the token that follows it.
   template <class Token>
   void read(int64_t number, std::vector<Token>& tokens) const {
     const auto file = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), number) - ends.begin());

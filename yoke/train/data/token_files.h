@@ -17,18 +17,19 @@ namespace yoke::train {
 
 struct TokenOptions {
   int64_t sequence_length = 1024;
-  at::ScalarType dtype = at::kUInt16;      ///< Of tokens in the files: kUInt16 or kUInt32, in the machine's byte order.
+  at::ScalarType dtype = at::kUInt16;      ///< Dtype of stored tokens: kUInt16 or kUInt32, in the machine's byte order.
   int64_t offset_bytes = 0;                ///< Offset of the first token in each file, for files with a header.
-  int64_t vocabulary_size = 0;             ///< If above 0, a token of this number or above is an error.
-  std::optional<int64_t> end_of_document;  ///< The token after each document; sequences then have `documents`.
+  int64_t vocabulary_size = 0;             ///< If above 0, a token equal to or above this number is an error.
+  std::optional<int64_t> end_of_document;  ///< The token after each document. If set, batches have `documents`.
 };
 
 /// All tensors are int64 [batch, sequence_length].
 struct TokenBatch {
   at::Tensor data;
   at::Tensor target;  ///< The token after each token of `data`.
-  /// The document to which each token of `data` belongs: 0 for the first document in its sequence. A mask that allows
-  /// attention only where the numbers are equal keeps packed documents apart. Undefined without end_of_document.
+  /// The document to which each token of `data` belongs: 0 for the first document in its sequence. If a mask allows
+  /// attention only where these numbers are equal, packed documents do not affect each other. Undefined without
+  /// end_of_document.
   at::Tensor documents;
 };
 
@@ -39,8 +40,9 @@ inline void for_each_tensor(TokenBatch& batch, const TensorVisitor& f) {
 }
 
 /// A source of the sequences in files of tokens without any structure, as nanoGPT and llm.c write them. Sequence i of a
-/// file has the tokens from i * sequence_length on; an incomplete last sequence is left out. Files are read,
-/// not mapped, so a file that becomes shorter is an error and not a crash. Their pages stay in the system's cache.
+/// file has the tokens from i * sequence_length on; an incomplete last sequence is left out. Files are read, not
+/// mapped, so that a file that becomes shorter causes an error and not a crash. Linux keeps the files' pages in its
+/// cache.
 class TokenFiles {
  public:
   /// Errors  kInvalidArgument: no files, or an option that is out of range; kDataLoss: a file's size is not a multiple

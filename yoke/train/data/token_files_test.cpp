@@ -35,7 +35,7 @@ std::vector<Token> counted(size_t count, Token first) {
 
 TEST(TokenFiles, GivesSequencesAndTheirNextTokens) {
   const test::TemporaryFolder dir;
-  // 20 tokens give 4 sequences of 4, each with a token after it, and 3 tokens are left. 9 tokens give 2 sequences.
+  // 20 tokens give 4 sequences of 4 tokens; 17 tokens are used, and 3 remain. 9 tokens give 2 sequences.
   const auto a = write_tokens<uint32_t>(dir.path("a.bin"), counted<uint32_t>(20, 100000));
   const auto b = write_tokens<uint32_t>(dir.path("b.bin"), counted<uint32_t>(9, 500));
   Loader loader(TokenFiles({a, b}, {.sequence_length = 4, .dtype = at::kUInt32}), {.batch_size = 3, .shuffle = false});

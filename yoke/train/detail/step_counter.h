@@ -1,4 +1,4 @@
-// yoke/train/detail/step_counter.h -- finds the steps of a training from those of its optimizers.
+// yoke/train/detail/step_counter.h -- derives the training's step number from the steps of its optimizers.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace yoke::train::detail {
 
-/// tools/python/yoke_steps.py follows the same rule.
+/// Counts the steps of a training (see end_step in step_end.h). tools/python/yoke_steps.py follows the same rule.
 class StepCounter {
  public:
-  /// Called when an optimizer has stepped. Returns the number of the training's step, from 0, if that ends it.
+  /// Called after each step of an optimizer. If that ends a step of the training, returns its number, counted from 0.
   std::optional<int64_t> end_of(const void* optimizer) {
     const bool has_stepped_twice = std::find(others_.begin(), others_.end(), optimizer) != others_.end();
     if (leader_ != nullptr && optimizer != leader_ && !has_stepped_twice) {
@@ -25,7 +25,7 @@ class StepCounter {
 
  private:
   const void* leader_ = nullptr;
-  std::vector<const void*> others_;  ///< Optimizers that have stepped since the leader did.
+  std::vector<const void*> others_;  ///< Optimizers that have stepped after the leader's last step.
   int64_t count_ = 0;
 };
 

@@ -18,7 +18,7 @@
 namespace yoke::train {
 namespace {
 
-/// The qualified name in a demangled function, without the return type, which templates have in front.
+/// Returns the qualified name in a demangled function. Removes the return type, which demangled templates begin with.
 std::string_view without_return_type(std::string_view demangled) {
   constexpr std::string_view kOperator = "operator";
   constexpr std::string_view kUnnamed = "(anonymous namespace)";
@@ -29,7 +29,7 @@ std::string_view without_return_type(std::string_view demangled) {
     if (rest.starts_with(kUnnamed)) {
       i += kUnnamed.size() - 1;
     } else if (rest.starts_with(kOperator)) {
-      break;  // what follows, "<<" or "()", is neither a bracket nor a list of parameters
+      break;  // an operator's symbols, such as "<<" or "()", must not be read as brackets or a parameter list
     } else if (rest[0] == '<' || rest[0] == '{' || rest[0] == '[') {
       ++depth;
     } else if (rest[0] == '>' || rest[0] == '}' || rest[0] == ']') {
@@ -45,7 +45,7 @@ std::string_view without_return_type(std::string_view demangled) {
 
 struct Frame {
   bool is_in_library_file = true;
-  std::optional<CallSite> user;  ///< Nullopt: it belongs to a library.
+  std::optional<CallSite> user;  ///< Nullopt if the frame belongs to a library.
 };
 
 Frame look_up(void* address) {
@@ -59,13 +59,13 @@ Frame look_up(void* address) {
     if (!frames.empty() && frames[0].funcname != "??") {
       if (is_library_function(frames[0].funcname)) return {false, std::nullopt};
       site.function = frames[0].funcname;
-      // Without a line, libtorch gives the object's path, and the offset of the address in it.
+      // Without a line number, libtorch gives the path of the shared object, and the offset of the address in it.
       if (base_name(frames[0].filename) != base_name(path)) {
         site.file = frames[0].filename;
         site.line = static_cast<int64_t>(frames[0].lineno);
       }
     }
-  } catch (const std::exception&) {  // a damaged program, or a processor that libtorch does not know
+  } catch (const std::exception&) {  // a damaged program file, or a processor that libtorch does not know
   }
   if (site.function.empty()) {
     const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(object.dli_fbase);
@@ -103,12 +103,12 @@ CallSite user_call() {
   bool is_below_libtorch = false;
   const std::lock_guard lock(mutex);
   for (int i = 0; i < count; ++i) {
-    // A return address is that of the next instruction, which may be another line's.
+    // A return address points to the next instruction, which may belong to another line.
     void* const call = static_cast<char*>(frames[static_cast<size_t>(i)]) - 1;
     auto found = known.find(call);
     if (found == known.end()) found = known.emplace(call, look_up(call)).first;
-    // The first frames are this function and its callers in yoke, which libtorch called. Without symbols they could not
-    // be told from the program, of which yoke's library is a part.
+    // The first frames are this function and its callers in yoke, which libtorch called. yoke's library is linked into
+    // the program, so without symbols these frames look like the program's own.
     is_below_libtorch = is_below_libtorch || found->second.is_in_library_file;
     if (is_below_libtorch && found->second.user) return *found->second.user;
   }

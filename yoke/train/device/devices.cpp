@@ -29,7 +29,7 @@ std::string cpu_name() {
   return "cpu";
 }
 
-// Moves the data but keeps the tensor object, so that references to a parameter see it on its new device.
+// Moves the data but keeps the tensor object, so references to a parameter stay valid.
 void move(at::Tensor tensor, c10::Device device) {
   if (!tensor.defined() || tensor.device() == device) return;
   const at::NoGradGuard no_grad;

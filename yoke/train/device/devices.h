@@ -4,9 +4,9 @@
 //     to(*model, device);
 //     for (auto [x, y] : batches) loss_of(model->forward(to(x, device)), to(y, device)).backward();
 //
-// GPUs are those that the plug shows (yoke/dist/plug.h). Without a plug, no GPU library is loaded, and all functions
-// here work on the CPU. Parameters stay on their device while they are trained: optimizers, clipping and averages read
-// and write them there. Only code that reads a number (`item`) or a CPU tensor waits for the device.
+// The GPUs are those that the loaded plug provides (yoke/dist/plug.h). Without a plug, no GPU library is loaded, and
+// all functions here work on the CPU. Parameters stay on their device while they are trained: optimizers, clipping and
+// averages read and write them there. Only code that reads a number (`item`) or a CPU tensor waits for the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +34,7 @@ c10::Device try_gpu(int64_t i = 0);
 /// All GPUs in their order; if there are none, only the CPU.
 std::vector<c10::Device> try_all_gpus();
 
-/// The vendor's name: "NVIDIA H100 80GB HBM3", "AMD EPYC 9B14"; "cpu" or "cuda:0" if it is not known.
+/// The vendor's name: "NVIDIA H100 80GB HBM3", "AMD EPYC 9B14". If the name is not known, "cpu" or "cuda:0".
 std::string device_name(c10::Device device);
 
 /// Returns `tensor` itself if it is already on `device`, otherwise a differentiable copy there. A GPU without an index
@@ -42,7 +42,7 @@ std::string device_name(c10::Device device);
 at::Tensor to(const at::Tensor& tensor, c10::Device device);
 
 /// Moves parameters, their gradients and buffers in place, so that references to them, as in optimizers, stay valid.
-/// Tensors that are already there are not touched. An optimizer's state does not move: move the model before
+/// Does not touch tensors that are already on `device`. An optimizer's state does not move: move the model before
 /// constructing the optimizer.
 void to(torch::nn::Module& module, c10::Device device);
 
@@ -50,10 +50,11 @@ void to(torch::nn::Module& module, c10::Device device);
 /// Errors  kFailedPrecondition naming the first two tensors on different devices.
 std::optional<c10::Device> device_of(const torch::nn::Module& module);
 
-/// Moves a module to its input's device. If the module is already there, this only checks each parameter.
+/// Moves a module to its input's device. If the module is already on that device, only checks each parameter.
 void follow(torch::nn::Module& module, const at::Tensor& input);
 
-/// Errors kInvalidArgument naming both tensors and their devices, unless both are on one device. A CPU scalar (no
+/// Errors kInvalidArgument, naming both tensors and their devices: the tensors are on different devices. A CPU scalar
+/// (no
 /// dimensions) matches any device, as in libtorch's operators.
 void check_same_device(std::string_view name_a, const at::Tensor& a, std::string_view name_b, const at::Tensor& b);
 

@@ -49,7 +49,7 @@ TEST(Devices, CopiesATensorOnlyToAnotherDevice) {
 TEST(Devices, MovesAModuleInPlaceOrLeavesItWhereItIs) {
   const auto device = try_all_gpus().back();
   torch::nn::BatchNorm1d norm(3);
-  const auto weight = norm->weight;  // a reference, as an optimizer holds one
+  const auto weight = norm->weight;  // a reference to the parameter, as optimizers hold
   const auto* data = weight.const_data_ptr();
   norm->weight.mutable_grad() = at::ones({3});
   const auto gradient = norm->weight.grad();
@@ -89,7 +89,7 @@ TEST(Devices, NamesBothSidesThatShouldBeOnOne) {
               HasSubstr("'x' is on cpu, 'weight' on meta"));
 }
 
-// A file does not store devices: loading copies into the receiver's tensors, wherever they are.
+// A file does not store devices: loading copies values into existing tensors, on any device.
 TEST(Devices, ACheckpointKeepsTheReceiversDevice) {
   torch::nn::Linear saved(3, 2), receiver(3, 2);
   const auto state = named_tensors(*saved);

@@ -18,7 +18,7 @@ bool contains(const std::array<std::string_view, N>& names, std::string_view nam
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// What to do about it; the message continues with how to allow it.
+/// Advice on how to avoid the copy or wait. The rest of the message says how to allow it.
 std::string advice(const GuardrailPlace& place) {
   if (place.from != "cpu" && place.to == "cpu") {
     return fmt::format(
@@ -42,12 +42,13 @@ GuardrailCheck guardrail_check(std::string_view name, c10::ArrayRef<at::Tag> tag
                                                       "aten::to.other",  "aten::_to_copy", "aten::is_nonzero"};
   constexpr std::array<std::string_view, 4> kMasked = {"aten::index.Tensor", "aten::index_put", "aten::index_put_",
                                                        "aten::_index_put_impl_"};
-  // The tags of these operators tell of cases in which they call another operator that waits; that one is caught.
+  // The tags of these operators describe cases in which another operator, called inside, waits. The inner operator is
+  // caught.
   constexpr std::array<std::string_view, 5> kByInnerCalls = {
       "aten::one_hot", "aten::linalg_lstsq", "aten::linalg_lstsq.out", "aten::_ctc_loss", "aten::_ctc_loss.Tensor"};
   if (name == "aten::copy_") return GuardrailCheck::kCopy;
   if (name == "aten::repeat_interleave.Tensor") return GuardrailCheck::kRepeat;
-  if (name == "aten::_coalesce") return GuardrailCheck::kSync;  // the number of distinct indices; it has no tag
+  if (name == "aten::_coalesce") return GuardrailCheck::kSync;  // counts distinct indices, so it waits, but has no tag
   if (contains(kMasked, name)) return GuardrailCheck::kMaskIndex;
   if (contains(kNames, name)) return GuardrailCheck::kName;
   if (contains(kByInnerCalls, name)) return GuardrailCheck::kNone;
@@ -61,7 +62,7 @@ std::optional<GuardrailKind> judge_copy(const CopyFacts& copy, const GuardrailOp
   const bool touches_host = copy.from.is_cpu() || copy.to.is_cpu();
   if (copy.from == copy.to || copy.is_empty || copy.from.is_meta() || copy.to.is_meta()) return std::nullopt;
   if (copy.non_blocking && (copy.host_is_pinned || !touches_host)) return std::nullopt;
-  if (copy.is_backward_of_copy && !touches_host) return std::nullopt;  // the copy forward was allowed, or was caught
+  if (copy.is_backward_of_copy && !touches_host) return std::nullopt;  // the forward copy was allowed or caught already
   if (options.copies) return GuardrailKind::kCopy;
   return options.syncs && touches_host ? std::optional(GuardrailKind::kSync) : std::nullopt;
 }

@@ -57,10 +57,10 @@ TEST(GuardrailRules, OperatorsThatAreChecked) {
   EXPECT_EQ(guardrail_check("aten::copy_", none), GuardrailCheck::kCopy);
   EXPECT_EQ(guardrail_check("aten::item", value), GuardrailCheck::kSync);
   EXPECT_EQ(guardrail_check("aten::nonzero", shape), GuardrailCheck::kSync);
-  EXPECT_EQ(guardrail_check("torchvision::nms", shape), GuardrailCheck::kSync);  // others' operators have tags too
+  EXPECT_EQ(guardrail_check("torchvision::nms", shape), GuardrailCheck::kSync);  // other libraries have tags too
   EXPECT_EQ(guardrail_check("aten::index.Tensor", shape), GuardrailCheck::kMaskIndex);
   EXPECT_EQ(guardrail_check("aten::repeat_interleave.Tensor", shape), GuardrailCheck::kRepeat);
-  EXPECT_EQ(guardrail_check("aten::one_hot", shape), GuardrailCheck::kNone);  // it waits by item(), if at all
+  EXPECT_EQ(guardrail_check("aten::one_hot", shape), GuardrailCheck::kNone);  // if one_hot waits, it does so by item()
   EXPECT_EQ(guardrail_check("aten::to.device", none), GuardrailCheck::kName);
 }
 

@@ -1,12 +1,12 @@
-// How it works: the dispatch key TESTING_ONLY_GenericMode, which libtorch itself does not use, lies above autograd and
-// all devices. It is a fallthrough for every operator but those that may copy or wait, for which it has a boxed kernel.
-// A guardrail includes the key in the thread's dispatch state. Dispatch without it is as before. The kernel calls the
-// operator below the key, but leaves the key included, so that operators called inside are seen too. RecordFunction
-// cannot do this, because exceptions in its callbacks are swallowed.
+// How it works: the dispatch key TESTING_ONLY_GenericMode, which libtorch itself does not use, comes before autograd
+// and all devices. The key has a boxed kernel for each operator that may copy or wait, and a fallthrough for all other
+// operators. A guardrail includes the key in the thread's dispatch state; without the key, dispatch is unchanged. The
+// kernel calls the operator below the key, but leaves the key included, so that operators called inside are seen too.
+// RecordFunction cannot do this, because exceptions in its callbacks are swallowed.
 //
-// libtorch carries the dispatch state of a thread to autograd's threads, and with it the thread's RecordFunction
-// callbacks. An idle callback therefore marks which guardrail a thread is in. (ThreadLocalDebugInfo would need no
-// registry, but it is a stack: a profiler that stops inside the scope would fail to pop its own entry.)
+// libtorch copies a thread's dispatch state and RecordFunction callbacks to autograd's threads. So a callback that does
+// nothing marks which guardrail a thread is in. (ThreadLocalDebugInfo would need no registry, but it is a stack: a
+// profiler that stops inside the scope would fail to pop its own entry.)
 #include "yoke/train/device/guardrails.h"
 
 #include <ATen/core/Tensor.h>
@@ -53,7 +53,7 @@ constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 struct Watch {
   GuardrailOptions options;
-  std::shared_ptr<GuardrailReport::Impl> report;  ///< Null: throw.
+  std::shared_ptr<GuardrailReport::Impl> report;  ///< If null, the guardrail throws.
 };
 
 struct Watches {
@@ -68,7 +68,7 @@ Watches& watches() {
 
 std::unique_ptr<at::ObserverContext> mark(const at::RecordFunction&) { return nullptr; }
 
-/// The innermost guardrail whose state this thread has; null if that guardrail has ended.
+/// The innermost guardrail that this thread is in; null if that guardrail has ended.
 std::shared_ptr<const Watch> current_watch() {
   const auto& callbacks = at::get_record_function_tls_().sorted_tls_callbacks_;
   const auto mine = std::find_if(callbacks.rbegin(), callbacks.rend(),
@@ -79,7 +79,7 @@ std::shared_ptr<const Watch> current_watch() {
   return found == watches().by_handle.end() ? nullptr : found->second;
 }
 
-/// The operator that the program called, while others are called inside it.
+/// The operator that the program called. Operators that it calls inside do not change this.
 thread_local const c10::OperatorHandle* outermost = nullptr;
 
 class Outermost {
@@ -109,7 +109,7 @@ std::optional<Found> sync_of(const at::Tensor& tensor, const Watch& watch) {
   return Found{GuardrailKind::kSync, tensor.device(), c10::kCPU, tensor};
 }
 
-/// The node whose backward runs on this thread; empty if none does.
+/// The name of the autograd node whose backward runs on this thread; empty outside of backward.
 std::string current_node_name() {
   const auto node = torch::autograd::get_current_node();
   return node ? node->name() : "";
@@ -137,7 +137,8 @@ std::optional<Found> find_sync(const Stack& stack, size_t first, const Watch& wa
   return std::nullopt;
 }
 
-/// A mask as an index has to be counted. But libtorch writes one number of the host through one mask by masked_fill.
+/// Finds an index that is a mask: libtorch waits for the device to count its true elements. An exception: to write one
+/// CPU number through a single mask, libtorch uses masked_fill, which does not wait.
 std::optional<Found> find_mask(const Stack& stack, size_t first, const Watch& watch) {
   std::optional<Found> found;
   int64_t num_indices = 0;
@@ -177,7 +178,7 @@ void act_on(const Found& found, const Watch& watch) {
                        .file = std::move(site.file),
                        .line = site.line,
                        .backward_of = current_node_name()};
-  if (found.kind == GuardrailKind::kCopy && found.tensor.has_storage()) {  // sparse tensors have none
+  if (found.kind == GuardrailKind::kCopy && found.tensor.has_storage()) {  // sparse tensors have no storage
     place.bytes = static_cast<int64_t>(found.tensor.nbytes());
   }
   if (watch.report == nullptr) throw Error(ErrorCode::kFailedPrecondition, guardrail_message(place));
@@ -193,7 +194,7 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
     const auto first = stack->size() - op.schema().arguments().size();
     if (const auto found = watch ? find<kCheck>(*stack, first, *watch) : std::nullopt) {
       act_on(*found, *watch);
-      const DeviceGuardrails::Allow counted;  // what it calls inside is the same copy or wait
+      const DeviceGuardrails::Allow counted;  // operators inside belong to the same copy or wait
       op.redispatchBoxed(below, stack);
       return;
     }
@@ -215,7 +216,8 @@ std::optional<c10::KernelFunction> kernel_for(GuardrailCheck check) {
   return std::nullopt;
 }
 
-/// Other threads may call operators meanwhile: only entries of this key change, which they do not read.
+/// Safe while other threads call operators: only entries of this dispatch key change, and those threads do not read
+/// them.
 void register_kernels() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -260,7 +262,7 @@ DeviceGuardrails::DeviceGuardrails(const GuardrailReport& report, const Guardrai
 
 DeviceGuardrails::DeviceGuardrails(const GuardrailOptions& options, std::shared_ptr<GuardrailReport::Impl> report) {
   register_kernels();
-  // Nothing runs callbacks of this scope, so the mark is never called.
+  // No code runs callbacks of this scope, so `mark` is never called.
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&mark).scopes({at::RecordScope::BUILD_FEATURE}));
   {
     const std::lock_guard lock(watches().mutex);

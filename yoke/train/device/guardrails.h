@@ -18,8 +18,8 @@
 namespace yoke::train {
 
 struct GuardrailOptions {
-  bool copies = true;  ///< Copies between two devices, the CPU being one.
-  bool syncs = true;   ///< Operators that wait for a device, because the host needs a value or a shape from it.
+  bool copies = true;  ///< Copies between two devices. The CPU counts as a device.
+  bool syncs = true;   ///< Operators that wait for a device because the host needs a value or a shape from it.
 };
 
 enum class GuardrailKind { kCopy, kSync };
@@ -27,14 +27,14 @@ enum class GuardrailKind { kCopy, kSync };
 /// A place in the program that copied between devices or waited for one.
 struct GuardrailPlace {
   GuardrailKind kind = GuardrailKind::kCopy;
-  std::string operation;  ///< What the program called, "aten::to".
+  std::string operation;  ///< The operator that the program called, such as "aten::to".
   std::string from, to;   ///< "cuda:0", "cpu". For a sync, `from` is the device that is waited for.
-  std::string tensor;     ///< "Float [32, 10]"; of the first call.
-  std::string function;   ///< The caller outside of libtorch and yoke. Empty if there is none on this thread.
+  std::string tensor;     ///< Dtype and shape of the first call's tensor, such as "Float [32, 10]".
+  std::string function;   ///< The caller outside of libtorch and yoke. Empty if this thread has no such caller.
   std::string file;       ///< Empty if the program has no debug information (-g).
   int64_t line = 0;
-  std::string backward_of;  ///< Autograd's node that was running, "MulBackward0". Empty outside of backward.
-  int64_t count = 0;        ///< Calls.
+  std::string backward_of;  ///< The autograd node that was running, such as "MulBackward0". Empty outside of backward.
+  int64_t count = 0;        ///< Number of calls.
   int64_t bytes = 0;        ///< Bytes copied by all calls; 0 for a sync.
 };
 
@@ -54,21 +54,22 @@ class GuardrailReport {
   std::shared_ptr<Impl> impl_;
 };
 
-/// While it lives, a silent copy between devices or a wait for a device throws, before it happens, or is counted.
+/// Until it is destroyed, each silent copy between devices and each wait for a device throws before it happens, or is
+/// counted.
 ///
-/// Copies   every copy is silent, except one that says `non_blocking` and can be asynchronous: its host memory is
-///          pinned, or both devices are accelerators. Autograd's copy back between accelerators follows the copy
-///          forward. The meta device has no data, and does not count.
+/// Copies   every copy is silent, except one with `non_blocking` that can be asynchronous: its host memory is pinned,
+///          or both devices are accelerators. Autograd's copy of a gradient back between accelerators is never caught,
+///          because the forward copy was checked. The meta device has no data, and does not count.
 /// Syncs    item(), nonzero(), masks as indices, equal(), unique(), bincount() and others: docs/guardrails.md has the
-///          list. A copy to or from the host that is not asynchronous is a sync too if copies are not caught.
+///          list. If copies are not caught, a synchronous copy to or from the host is caught as a sync.
 /// Threads  this thread, and the threads of autograd that run its backward. Make and destroy it on the same thread.
 ///          Scopes nest, and the innermost one counts. The guardrail cannot be moved.
-/// Cost     without a guardrail, nothing: it is found by a kernel that libtorch selects only within the scope. Within
-///          it, only the operators named above and each node of backward cost anything; docs/guardrails.md has the
-///          figures. The first guardrail of a process registers these kernels.
-/// Errors   the call that is caught throws kFailedPrecondition, which names the operator, devices, tensor and caller.
-///          After it, the guardrail goes on. A backward that was left by an error has not freed its graph.
-/// Limits   it sees operators. A stream that is synchronized directly, and code that calls CUDA itself, is not seen.
+/// Cost     none outside of a guardrail: libtorch selects the checking kernel only within its scope. Inside, only the
+///          operators named above and each node of backward cost time; docs/guardrails.md has the figures. The first
+///          guardrail of a process registers these kernels.
+/// Errors   the call that is caught throws kFailedPrecondition; the message names the operator, devices, tensor and
+///          caller. The guardrail then stays active. A backward that ended with an error has not freed its graph.
+/// Limits   sees only operators. Does not see direct synchronization of a stream, or code that calls CUDA itself.
 class DeviceGuardrails {
  public:
   explicit DeviceGuardrails(const GuardrailOptions& options = {});
@@ -77,7 +78,7 @@ class DeviceGuardrails {
   DeviceGuardrails(const DeviceGuardrails&) = delete;
   DeviceGuardrails& operator=(const DeviceGuardrails&) = delete;
 
-  /// While it lives, everything is allowed on this thread, and in a backward that this thread starts.
+  /// Until it is destroyed, allows everything on this thread, and in each backward that this thread starts.
   class Allow {
    public:
     Allow();

@@ -17,7 +17,7 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, "this is not a state_dict of a Python optimizer: {}", why);
 }
 
-/// `place` is the position of the value, for messages.
+/// `place` says in messages where the value is in the file.
 template <typename T>
 const T& expect(const PtValue* value, const std::string& place) {
   if (value == nullptr) refuse("there is no " + place);
@@ -30,7 +30,7 @@ std::optional<double> number(const PtValue& value) {
   if (const auto* real = value.get_if<double>()) return *real;
   const auto* tensor = value.get_if<at::Tensor>();
   if (tensor != nullptr && tensor->numel() == 1 && !tensor->is_complex()) {
-    return tensor->item<double>();  // in Python, a learning rate that CUDA graphs may change is a tensor
+    return tensor->item<double>();  // if CUDA graphs may change the learning rate, Python stores a tensor
   }
   return std::nullopt;
 }
@@ -48,7 +48,7 @@ PtValue to_value(const PythonOption& option) {
   return {};
 }
 
-/// Returns nullopt for a value that no option of this library can have.
+/// Returns nullopt if no option of yoke's optimizers can have this value.
 std::optional<PythonOption> to_option(const PtValue& value) {
   if (value.get_if<std::monostate>() != nullptr) return std::monostate();
   if (const auto* flag = value.get_if<bool>()) return *flag;

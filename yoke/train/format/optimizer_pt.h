@@ -15,13 +15,14 @@ namespace yoke::train {
 
 class Optimizer;
 
-/// The result of optimizer.state_dict() for the Python optimizer of the same name; see python_state.h. Tensors are the
-/// optimizer's own, not copies.
+/// Returns what optimizer.state_dict() returns for the Python optimizer of the same name; see python_state.h. Tensors
+/// are the optimizer's own, not copies.
 PtDict to_pt(const Optimizer& optimizer);
 
-/// Loads a dictionary of this form: its state, learning rates, and the options that yoke has. On an error nothing
-/// changes.
-/// Errors  kInvalidArgument: it is not an optimizer's state_dict (names the place); otherwise as load_python.
+/// Loads a state_dict of a Python optimizer: its state, learning rates, and the options that yoke has. On an error
+/// nothing changes.
+/// Errors  kInvalidArgument: the dictionary is not an optimizer's state_dict (names the place); otherwise as
+///         load_python.
 void load_pt(Optimizer& optimizer, const PtValue& state_dict);
 
 }  // namespace yoke::train

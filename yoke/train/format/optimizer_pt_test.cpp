@@ -131,7 +131,7 @@ TEST_F(OptimizerPt, SaysWhatIsNoStateDict) {
   EXPECT_THAT(refusal(dict), HasSubstr("'exp_avg' of a parameter is a str"));
 }
 
-// Python's Adagrad needs a state for every parameter. If one has no state, its step fails.
+// Python's Adagrad requires a state for every parameter, otherwise its step fails.
 TEST_F(OptimizerPt, AdagradsStateIsThereBeforeTheFirstGradient) {
   const auto unused = at::ones({3}).set_requires_grad(true);
   Adagrad optimizer({{"unused", unused}}, {.initial_accumulator_value = 0.5});
@@ -147,7 +147,7 @@ TEST_F(OptimizerPt, AdagradsStateIsThereBeforeTheFirstGradient) {
   EXPECT_EQ(optimizer.state_dict().at("step.unused").item<float>(), 1);
 }
 
-// Compares with PyTorch: a training saved here continues there with the same results.
+// Compares with PyTorch: a training that is saved here and continued in Python gives the same results.
 TEST_F(OptimizerPt, GoesOnInPythonAndEqualsPyTorchsToTheLastBit) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";
@@ -189,7 +189,7 @@ TEST_F(OptimizerPt, GoesOnInPythonAndEqualsPyTorchsToTheLastBit) {
   for (auto& [name, optimizer] : optimizers) {
     take_steps(*optimizer, gradients, 5);
     expect_equal(values_of(optimizer->parameters()), read_state_dict(to, {name, "model"}), name);
-    const auto gone_on = makers.at(name)(parameters_of(small_model()));  // loads Python's result again
+    const auto gone_on = makers.at(name)(parameters_of(small_model()));  // loads Python's final state
     load_pt(*gone_on, *theirs.get_if<PtDict>()->find(name)->get_if<PtDict>()->find("optimizer"));
     expect_equal(optimizer->state_dict(), gone_on->state_dict(), name);
   }

@@ -169,7 +169,8 @@ class Machine {
     return opaque("bytes");
   }
 
-  /// Replaces a class and its arguments on the stack by an object of that class. The class must be an unknown one.
+  /// Replaces a class and its arguments on the stack by an object of this class. REQUIRES: the class is not a known
+  /// one.
   bool new_object(int num_arguments, std::string_view opcode) {
     for (int i = 0; i < num_arguments; ++i) pop();
     const auto* type = get_if<PickleOpaque>(pop());
@@ -209,7 +210,8 @@ class Machine {
     if (id.size() != 5) fail("a persistent id of {} parts, but a storage has 5", id.size());
     if (expect<std::string_view>(id[0], "the text 'storage'") != "storage")
       fail("a persistent id of something other than a storage");
-    if (const auto* unknown = get_if<PickleOpaque>(id[1])) return push(PickleOpaque(*unknown));  // a quantized storage
+    if (const auto* unknown = get_if<PickleOpaque>(id[1]))
+      return push(PickleOpaque(*unknown));  // from a quantized tensor
     const auto& type = expect<PickleGlobal>(id[1], "a storage class");
     if (type.kind != Kind::kStorage) fail("a storage class is expected here");
     PickleStorage storage{.dtype = type.dtype, .key = expect<std::string_view>(id[2], "a storage's key")};
@@ -303,7 +305,7 @@ class Machine {
   Pickle pickle_;
 };
 
-/// Source: CPython's Lib/pickletools.py, which says for each opcode what it takes from the stack and leaves there.
+/// Source: CPython's Lib/pickletools.py, which lists what each opcode takes from the stack and leaves on it.
 bool Machine::step() {
   const auto opcode = read<char>();
   switch (opcode) {
@@ -358,7 +360,7 @@ bool Machine::step() {
     case 'r': return put(read<uint32_t>());
     case '\x94': return put(static_cast<uint32_t>(memo_.size()));
     case '\x95':
-      read<uint64_t>();  // the size of a frame, which matters only to buffering readers
+      read<uint64_t>();  // the size of a frame, which only readers with a buffer need
       return true;
     case 'c': {
       const auto module = line();

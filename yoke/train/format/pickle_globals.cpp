@@ -44,7 +44,7 @@ constexpr std::array<std::string_view, 9> kOtherDtypes = {"uint16",          "ui
                                                           "complex32",       "float8_e4m3fn",   "float8_e5m2",
                                                           "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"};
 
-/// Does not know aliases such as torch.float. A pickle could contain them, but torch.save never writes them.
+/// Aliases such as torch.float are not supported: a pickle could contain them, but torch.save never writes them.
 std::optional<std::string_view> find_dtype(std::string_view name) {
   for (const auto& entry : kStorageClasses) {
     if (entry.dtype == name) return entry.dtype;

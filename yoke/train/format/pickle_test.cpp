@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 Pickle parse(const std::string& bytes) { return parse_pickle(std::as_bytes(std::span(bytes)), "file"); }
 
-/// A pickle of protocol 2 around `body`.
+/// Returns `body` as a pickle of protocol 2.
 std::string pickle(const std::string& body) { return "\x80\x02" + body + "."; }
 
 template <typename T>
@@ -98,7 +98,7 @@ TEST(Pickle, RefusesToRunAnything) {
   expect_refused(pickle("ctorch._utils\n_rebuild_sparse_tensor\n"), "torch._utils._rebuild_sparse_tensor");
   expect_refused(pickle("ctorch\nfloat32 \n"), "it names torch.float32?");
   expect_refused(pickle("ctorch\n\x1b[2J\n"), "it names torch.?[2J");
-  // A known name may be called only as torch.save calls it, and must not be given attributes.
+  // A known name may be called only as torch.save calls it, and a pickle must not set attributes on it.
   expect_refused(pickle("ctorch\nfloat32\n)R"), "REDUCE");
   expect_refused(pickle("ctorch\nFloatStorage\nK\x01\x85R"), "REDUCE");
   expect_refused(pickle(command + ")R"), "REDUCE of an object that is not a name");

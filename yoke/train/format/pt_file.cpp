@@ -21,13 +21,13 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxPickleBytes = 64 << 20;  // enough for a state_dict with a million tensors
 
-/// Throws kDataLoss for a file, with the reason.
+/// Throws kDataLoss with the file's name and the reason.
 template <typename... Args>
 [[noreturn]] void fail(const std::string& what, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(ErrorCode::kDataLoss, "{}: {}", what, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// The identity of a key in a dictionary; nullopt if the value cannot be a key.
+/// A text that is equal for equal keys of a dictionary; nullopt if the value cannot be a key.
 std::optional<std::string> identity_of(const PtValue& key) {
   if (const auto* tuple = key.get_if<PtTuple>()) {
     std::string text = "t" + std::to_string(tuple->values.size());
@@ -129,7 +129,7 @@ class Builder {
     auto& known = storages_[storage.key];
     if (!known) {
       zip_content(mapping_.bytes(), entry, name, what_);
-      constexpr int64_t kAlignment = 16;  // for the widest dtype, since several dtypes may view one storage
+      constexpr int64_t kAlignment = 16;  // enough for the widest dtype, because several dtypes may view one storage
       known = mapping_.storage(entry.begin_byte, entry.num_bytes, kAlignment);
     }
     if (*dtype == at::kBool && bools_.insert(storage.key).second &&
@@ -146,7 +146,7 @@ class Builder {
     return result;
   }
 
-  /// Checks that every element lies in the storage and that no product of sizes overflows.
+  /// Checks that every element is inside the storage and that no product of sizes overflows.
   void check_range(const PickleTensor& tensor, at::ScalarType dtype, int64_t storage_bytes,
                    const std::string& name) const {
     const auto refuse = [&] {
@@ -169,7 +169,7 @@ class Builder {
     }
     const int64_t item_bytes = static_cast<int64_t>(c10::elementSize(dtype));
     if (__builtin_mul_overflow(num_elements, item_bytes, &num_elements)) refuse();
-    // An empty tensor is never read, and torch.load accepts any offset for it within this bound.
+    // An empty tensor is never read. torch.load accepts any offset up to this bound for such a tensor.
     const int64_t count = storage_bytes / item_bytes;
     if (is_empty ? tensor.offset > count : last >= count) refuse();
   }
@@ -179,7 +179,7 @@ class Builder {
   const std::string& prefix_;
   const Pickle& pickle_;
   const std::string& what_;
-  const int64_t max_values_;  // shared objects become copies, so a short pickle could become a huge list
+  const int64_t max_values_;  // shared objects become copies, so a short pickle could otherwise become a huge list
   int64_t num_values_ = 0;
   std::map<std::string_view, c10::Storage> storages_;
   std::set<std::string_view> bools_;
@@ -190,7 +190,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 void refuse_old_format(std::span<const std::byte> file, const std::string& what) {
-  // A pickle of protocol 2 that begins with a long integer, torch's magic number.
+  // The file begins like torch's format before 1.6: a pickle of protocol 2 with a long integer, torch's magic number.
   if (text_of(file).starts_with(std::string_view("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14))) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "{}: the format before torch 1.6; convert it in Python: "
@@ -203,7 +203,7 @@ void refuse_old_format(std::span<const std::byte> file, const std::string& what)
 
 namespace {
 
-/// The object to which `keys` lead; nullopt if they lead nowhere.
+/// Follows `keys` through nested dictionaries; nullopt if a key does not exist.
 std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::string>& keys) {
   auto ref = pickle.root;
   for (const auto& key : keys) {
@@ -222,7 +222,8 @@ std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::
   return ref;
 }
 
-/// The value to which `keys` lead, whatever else is in the file. If they lead nowhere, the whole content.
+/// The value that `keys` lead to, also if other parts of the file cannot be read. If the keys do not exist, the whole
+/// content.
 struct FoundValue {
   PtValue value;
   bool is_found = false;
@@ -234,7 +235,7 @@ FoundValue read_value(const fs::path& path, const std::vector<std::string>& keys
   refuse_old_format(file, what);
   const auto entries = parse_zip(file, what);
 
-  // All entries are in one folder, which torch.save names after the file.
+  // All entries are in one folder; torch.save names the folder after the file.
   const auto& first = entries.empty() ? std::string() : entries.begin()->first;
   const std::string prefix = first.substr(0, first.find('/') + 1);
   const auto find = [&](const std::string& name) {

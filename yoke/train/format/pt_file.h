@@ -18,8 +18,8 @@ namespace yoke::train {
 
 /// Reads a file of torch.save (torch 1.6 or later).
 ///
-/// Shapes   sizes, strides and dtypes as saved, on the CPU; tensors that shared a storage still share it. They view the
-///          mapped file (see TensorMapping).
+/// Shapes   sizes, strides and dtypes as saved, on the CPU; tensors that shared a storage still share it. The tensors
+///          view the mapped file (see TensorMapping).
 /// Lost     types that plain data cannot express: torch.Size becomes a tuple, a device or dtype its text ("cuda:1",
 ///          "torch.float32"), an OrderedDict a dictionary, a Parameter a tensor that does not require grad.
 /// Refused  (with the name) every other class or function, sparse and quantized tensors, bytes, sets, integers of more
@@ -29,23 +29,23 @@ namespace yoke::train {
 ///          errno says if the file cannot be read.
 PtValue read_pt(const std::filesystem::path& path);
 
-/// Reads a dictionary of tensors from a file of torch.save: the outermost one, or the one to which `keys` lead. Other
-/// data in the file are ignored and may be objects that read_pt refuses, such as a trainer's sets, bytes, counters and
-/// arguments.
+/// Reads a dictionary of tensors from a file of torch.save: the outermost dictionary, or a nested one to which `keys`
+/// lead. Ignores all other data in the file, even objects that read_pt refuses, such as a trainer's sets, bytes,
+/// counters and arguments.
 ///
 /// Errors  as read_pt; kInvalidArgument: `keys` lead nowhere (lists the existing keys), or a value is not a tensor.
 TensorMap read_state_dict(const std::filesystem::path& path, const std::vector<std::string>& keys = {});
 
-/// Replaces `path` by a new file, atomically (see replace_file). The same values give the same bytes.
+/// Replaces `path` by a new file, atomically (see replace_file). Equal values give equal bytes.
 ///
-/// Shapes  any. As in Python, each storage is written whole and once, however many tensors view it: clone() a small
-///         slice of a large tensor first. A storage viewed with two dtypes is written once for each. CUDA tensors are
-///         copied to the CPU one at a time.
+/// Shapes  any. As in Python, each storage is written whole and once, even if several tensors view it. So clone() a
+///         small slice of a large tensor first. A storage viewed with two dtypes is written once for each dtype. CUDA
+///         tensors are copied to the CPU one at a time.
 /// Errors  kInvalidArgument saying where: an undefined, sparse or quantized tensor, a text that is not UTF-8, an
 ///         invalid key, or values nested more than 256 deep. As errno says if writing fails.
 void write_pt(const std::filesystem::path& path, const PtValue& value);
 
-/// Errors kInvalidArgument, naming the tensor, if it is divided between ranks (gather_tensors makes it whole).
+/// Errors kInvalidArgument, naming the tensor, if it is divided between ranks. Call gather_tensors first.
 PtItem pt_item(const std::string& name, const at::Tensor& tensor);
 PtDict to_pt(const TensorMap& tensors);
 /// Keeps the order of the tensors; for a module it is that of Python's state_dict (named_tensors in module_state.h).
@@ -56,7 +56,7 @@ PtDict to_pt(const Tensors& tensors) {
   return dict;
 }
 
-/// Limit for the nesting of values, in reading and writing.
+/// Limit for the nesting of values. Applies to reading and writing.
 inline constexpr int kMaxPtDepth = 256;
 
 }  // namespace yoke::train

@@ -50,7 +50,7 @@ void expect_recorded(const at::Tensor& tensor, const json& expected, const std::
   EXPECT_EQ(hex_of(tensor), expected["hex"].get<std::string>()) << place;
 }
 
-/// Describes a value as record_pt_files.py does, and compares its tensors.
+/// Describes a value in the form of record_pt_files.py, and compares its tensors.
 json described(const PtValue& value, const json& tensors, const std::string& place) {
   if (const auto* tensor = value.get_if<at::Tensor>()) {
     if (!tensors.contains(place)) return "an unknown tensor " + place;
@@ -158,7 +158,7 @@ TEST_F(PtFileTest, SharedStoragesStayShared) {
   };
   const auto path = folder_ / "t.pt";
   write_pt(path, to_pt(read_state_dict(kRecorded / "shapes.pt")));
-  for (int i = 0; i < 2; ++i) {  // check() writes to the tensors; the second round must not see that
+  for (int i = 0; i < 2; ++i) {  // check() writes to the tensors; a second read must not see these changes
     check(read_state_dict(kRecorded / "shapes.pt"));
     check(read_state_dict(path));
   }
@@ -207,7 +207,7 @@ TEST_F(PtFileTest, StateDictsByTheirPlace) {
   refuse({"optimizer"}, "'state' is a dict, not a tensor; name it among the keys");
 }
 
-// A trainer's file contains sets, bytes, counters, arguments and other objects in addition to the weights.
+// A trainer's file contains other objects than weights, such as sets, bytes, counters and arguments.
 TEST_F(PtFileTest, WhatIsBesideTheWeightsDoesNotMatter) {
   const auto path = kRecorded / "beside.pt";
   const auto weights = read_state_dict(path, {"model"});

@@ -21,11 +21,11 @@ struct PtTuple {
   std::vector<PtValue> values;
 };
 
-/// A dictionary that keeps its order. Keys are texts, integers, bools, floats, None, or tuples of these.
+/// A dictionary that keeps the order of its items. Keys are texts, integers, bools, floats, None, or tuples of these.
 struct PtDict {
   std::vector<PtItem> items;
 
-  /// The value under a text key; nullptr if there is none.
+  /// Returns the value of a text key; nullptr if there is no such key.
   const PtValue* find(std::string_view key) const;
 };
 
@@ -33,7 +33,7 @@ struct PtDict {
 struct PtValue : std::variant<std::monostate, bool, int64_t, double, std::string, PtList, PtTuple, PtDict, at::Tensor> {
   using variant::variant;
 
-  /// The value, if it is of this type: `value.get_if<PtDict>()`.
+  /// Returns the value if it has this type, otherwise nullptr: `value.get_if<PtDict>()`.
   template <typename T>
   const T* get_if() const {
     return std::get_if<T>(this);

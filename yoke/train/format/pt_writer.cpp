@@ -1,4 +1,5 @@
-// write_pt writes the pickle in protocol 2, like torch.save, but without the memo, which is not needed here.
+// write_pt uses pickle protocol 2, like torch.save. The pickle has no memo, because nothing in it refers back to an
+// earlier object.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -128,7 +129,7 @@ class Pickler {
     const auto item_bytes = static_cast<int64_t>(tensor.element_size());
 
     // Bytes after the last whole element of a storage are left out. A storage that is viewed with two dtypes is written
-    // twice.
+    // once for each dtype.
     const auto& storage = tensor.storage();
     const auto num_elements = static_cast<int64_t>(storage.nbytes()) / item_bytes;
     const auto [known, is_new] = keys_.emplace(std::pair(storage.unsafeGetStorageImpl(), *dtype), storages.size());
@@ -169,7 +170,7 @@ class Pickler {
   std::map<std::pair<const c10::StorageImpl*, std::string_view>, size_t> keys_;
 };
 
-/// torch.load(weights_only=True) only requires that the file has some id. The id of torch.save is a hash too.
+/// torch.load(weights_only=True) only requires that the file has an id. torch.save also uses a hash as the id.
 std::string serialization_id(std::string_view names, uint32_t crcs) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
   for (const char c : names) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;

@@ -70,8 +70,8 @@ std::optional<std::string_view> name_of(at::ScalarType dtype) {
 
 int64_t element_bytes(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
 
-/// Bytes of a dense tensor; nullopt if they do not fit in int64. Sizes of 0 do not hide an overflow, because the
-/// strides are products of the other sizes.
+/// Bytes of a dense tensor; nullopt if the number does not fit in int64. A size of 0 does not hide an overflow, because
+/// the strides are products of the other sizes.
 std::optional<int64_t> dense_bytes(at::ScalarType dtype, const std::vector<int64_t>& shape) {
   int64_t bytes = element_bytes(dtype);
   bool empty = false;
@@ -82,8 +82,8 @@ std::optional<int64_t> dense_bytes(at::ScalarType dtype, const std::vector<int64
   return empty ? 0 : bytes;
 }
 
-/// Accepts exactly the header's grammar, event by event, so that a hostile header is refused before it causes a large
-/// allocation.
+/// Accepts exactly the header's grammar, one JSON event at a time. So a malicious header is refused before it causes a
+/// large allocation.
 class HeaderReader : public nlohmann::json_sax<json> {
  public:
   explicit HeaderReader(const std::string& what) : what_(what) {}
@@ -316,7 +316,7 @@ void stream_tensors(const SafetensorsLayout& layout, const TensorMap& tensors,
   for (const auto& name : layout.order) {
     auto dense = tensors.at(name).detach().cpu().resolve_conj().resolve_neg().contiguous();
     if (dense.scalar_type() == at::kBool)
-      dense = dense.view(at::kByte).ne(0);  // a bool that is a view of other bytes may be neither 0 nor 1
+      dense = dense.view(at::kByte).ne(0);  // if a bool tensor views other bytes, an element may be neither 0 nor 1
     sink({static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()});
   }
 }

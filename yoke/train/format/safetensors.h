@@ -1,4 +1,4 @@
-// yoke/train/format/safetensors.h -- named tensors in one file that Python and C++ can read, and that cannot run code.
+// yoke/train/format/safetensors.h -- named tensors in one file, readable in Python and C++; a file contains no code.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,8 +34,8 @@ struct TensorFile {
 ///         addition, a BOOL byte must be 0 or 1.
 TensorFile read_safetensors(const std::filesystem::path& path);
 
-/// Replaces `path` by a new file, atomically (see replace_file). Shapes any; written contiguous in logical order,
-/// whatever the strides. CUDA tensors are copied to the CPU one at a time; nothing else is copied. Errors
+/// Replaces `path` by a new file, atomically (see replace_file). Tensors may have any shape and strides; elements are
+/// written in logical order. CUDA tensors are copied to the CPU one at a time; nothing else is copied. Errors
 /// kInvalidArgument naming the tensor: it is undefined, sparse, quantized or without data, the format lacks its dtype,
 /// or a name or metadata is not UTF-8. As errno says if writing fails.
 void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const StringMap& metadata = {});
@@ -52,7 +52,7 @@ struct TensorSlot {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> shape;
-  int64_t begin_byte = 0;  ///< Counted from the end of the header; end_byte is one past the last byte.
+  int64_t begin_byte = 0;  ///< Counted from the end of the header. end_byte is the position after the last byte.
   int64_t end_byte = 0;
 };
 
@@ -67,7 +67,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, cons
 
 /// The layout of a file, computed before it is written.
 struct SafetensorsLayout {
-  std::string header;              ///< The file's first bytes, length field included; a multiple of 8.
+  std::string header;              ///< The first bytes of the file, with the length field; a multiple of 8 bytes.
   std::vector<std::string> order;  ///< Names in the order of the data: wide dtypes first, so that all are aligned.
   int64_t num_bytes = 0;           ///< Size of the whole file.
 };

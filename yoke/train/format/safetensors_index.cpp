@@ -19,7 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::json;
 
-/// Reads the JSON event by event, so that a hostile index cannot cause a large allocation. Uses only "weight_map".
+/// Reads the JSON one event at a time, so that a malicious index cannot cause a large allocation. Uses only
+/// "weight_map".
 class IndexReader : public nlohmann::json_sax<json> {
  public:
   explicit IndexReader(const std::string& what) : what_(what) {}
@@ -97,7 +98,7 @@ void remove_file(const fs::path& path) {
   if (fs::remove(path, error); error) throw system_error(error.value(), "removing " + path.string());
 }
 
-/// Makes the removals and renames so far durable before the next step.
+/// Makes earlier removals and renames durable before the next step.
 void sync_folder(const fs::path& folder) {
   if (const UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); fd) fsync(fd.value());
 }
@@ -117,7 +118,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
     throw Error(ErrorCode::kInvalidArgument, "writing shards to {}: the stem is '{}' and max_shard_bytes {}",
                 folder.string(), options.stem, options.max_shard_bytes);
   }
-  lay_out_safetensors(tensors, metadata);  // invalid tensors are refused before anything is written
+  lay_out_safetensors(tensors, metadata);  // refuses invalid tensors before any file is written
   std::vector<TensorMap> shards(1);
   int64_t shard_bytes = 0, total_bytes = 0;
   for (const auto& [name, tensor] : tensors) {
@@ -146,7 +147,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
     remove_file(folder / index);
     return path;
   }
-  std::vector<std::string> names;  // of all files to write; the index comes last
+  std::vector<std::string> names;  // names of all files to write; the index comes last
   const auto new_path = [&](const std::string& name) { return folder / ("." + name + ".new"); };
   bool replaces_shards = false;
   try {

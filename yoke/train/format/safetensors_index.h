@@ -25,15 +25,15 @@ struct ShardOptions {
   int64_t max_shard_bytes = 5'000'000'000;  ///< Bytes of tensors in a shard; a larger tensor gets its own shard.
 };
 
-/// Writes tensors in the order of their names into as few files as `max_shard_bytes` allows, then the index; a single
-/// shard is `model.safetensors`, without an index. Returns the path for a SafetensorsReader: the index, or the single
-/// file.
+/// Writes tensors in the order of their names into as few files as `max_shard_bytes` allows, then the index. If one
+/// file is enough, it is `model.safetensors`, and there is no index. Returns the path for a SafetensorsReader: the
+/// index, or the single file.
 ///
-/// All files are on disk as `.NAME.new` before the first one is renamed, so the disk must have room for the earlier set
-/// and the new one. If both sets have shards of the same names, the earlier index is removed before the renames. A
-/// crash at that moment then leaves no index, instead of an index whose shards belong to two models; otherwise the
-/// folder holds the old set or the new one. The file by which an earlier set was opened (its index, or its single file)
-/// is removed last. Shards of the earlier set whose names the new set does not have are not removed.
+/// The new files are first written as `.NAME.new`, so the disk must have room for the earlier set and the new one. Then
+/// they are renamed. If the earlier set has shards with the same names, its index is removed before the renames. So a
+/// crash during the renames leaves no index, and never an index whose shards belong to two models. Otherwise the folder
+/// holds the old set or the new one. The file that opened the earlier set (its index, or its single file) is removed
+/// last. Earlier shards whose names are not reused are kept.
 ///
 /// Errors  kInvalidArgument: more than 99999 shards are needed; see also write_safetensors. After an error the earlier
 ///         set is unchanged, unless a rename failed.

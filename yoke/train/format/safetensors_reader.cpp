@@ -19,7 +19,7 @@ std::vector<int64_t> dense_strides(const std::vector<int64_t>& shape) {
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     strides[i] = stride;
-    stride *= std::max<int64_t>(shape[i], 1);  // cannot overflow, as the header was checked
+    stride *= std::max<int64_t>(shape[i], 1);  // cannot overflow, because the header has been checked
   }
   return strides;
 }

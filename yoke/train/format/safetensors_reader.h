@@ -12,8 +12,8 @@
 
 namespace yoke::train {
 
-/// A safetensors file, or the set of files that an index (`*.index.json`) names, as mapped files. The constructor reads
-/// the headers; values are read from the disk when they are used.
+/// A safetensors file, or the set of files that an index (`*.index.json`) names. The files are mapped. The constructor
+/// reads only the headers; values are read from the disk when they are used.
 ///
 ///     const SafetensorsReader reader("model.safetensors.index.json");
 ///     const auto rows = reader.rows("embedding.weight", rank * 1000, 1000);
@@ -39,11 +39,12 @@ class SafetensorsReader {
   /// Errors kNotFound as slot(); kDataLoss: a BOOL is neither 0 nor 1 (the check reads the whole tensor).
   at::Tensor tensor(const std::string& name) const;
 
-  /// [count, ...]: the rows from `first` on of a tensor with at least one dimension. Other rows are not read.
+  /// Returns [count, ...]: rows [first, first + count) of a tensor with at least one dimension. Other rows are not
+  /// read.
   /// Errors  as tensor(); kInvalidArgument: the rows do not exist.
   at::Tensor rows(const std::string& name, int64_t first, int64_t count) const;
 
-  /// [count]: the elements from `first` on, in contiguous order. Errors: as rows().
+  /// Returns [count]: elements [first, first + count) of the flattened tensor. Errors: as rows().
   at::Tensor elements(const std::string& name, int64_t first, int64_t count) const;
 
   TensorMap tensors() const;  ///< All tensors.

@@ -32,7 +32,7 @@ class SafetensorsReaderTest : public testing::Test {
     return folder_ / name;
   }
 
-  /// Three shards of 40 bytes each.
+  /// Writes three shards of 40 bytes each.
   fs::path write_shards() const {
     TensorMap tensors;
     for (int i = 0; i < 3; ++i) tensors["t" + std::to_string(i)] = at::full({10}, i, at::kFloat);
@@ -79,7 +79,7 @@ TEST_F(SafetensorsReaderTest, ViewsOutliveReaderAndFileAndNeverChangeIt) {
     EXPECT_EQ(static_cast<const char*>(rows.data_ptr()) - static_cast<const char*>(x.data_ptr()), 2 * 16);
   }
   EXPECT_TRUE(rows.equal(expected.narrow(0, 2, 3)));
-  x.add_(1);  // writes into this process's own copies of pages
+  x.add_(1);  // writes only to this process's copies of the pages
   EXPECT_EQ(read_file(path), before);
   EXPECT_TRUE(SafetensorsReader(path).tensor("x").equal(expected));
   fs::remove(path);
@@ -174,7 +174,7 @@ TEST_F(SafetensorsReaderTest, ASetThatIsNotWholeIsRefusedByName) {
   EXPECT_THROW(SafetensorsReader{index}, Error);
   fs::remove(second);
   ASSERT_EQ(mkfifo(second.c_str(), 0600), 0);
-  EXPECT_THROW(SafetensorsReader{index}, Error);  // and does not wait for a writer of the FIFO
+  EXPECT_THROW(SafetensorsReader{index}, Error);  // the constructor must not wait for a writer of the FIFO
 }
 
 TEST_F(SafetensorsReaderTest, AMalformedIndexIsRefused) {

@@ -27,7 +27,7 @@ struct TensorMapping::Pages {
 };
 
 TensorMapping::TensorMapping(const std::filesystem::path& path) {
-  // O_NONBLOCK, because opening a FIFO would wait for a writer.
+  // O_NONBLOCK: opening a FIFO would otherwise wait for a writer.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) throw system_error(errno, "opening " + path.string());
   struct stat status {};

@@ -14,8 +14,8 @@ namespace yoke::train {
 /// A mapped file. The mapping lasts until the last tensor that views it is destroyed. Copies of this object share it.
 ///
 /// The mapping is private: writing to such a tensor copies the page for this process and never changes the file. Pages
-/// are read on first access, and ranks on one machine share pages that were not written to. Replacing the file (rename)
-/// does no harm; truncating it raises SIGBUS when a removed page is accessed.
+/// are read on first access, and ranks on one machine share all pages that no rank has written to. The file may be
+/// replaced by rename. If the file is truncated, accessing a removed page raises SIGBUS.
 class TensorMapping {
  public:
   /// Errors  as errno says, with the path; kDataLoss: it is not a regular file.
@@ -23,8 +23,8 @@ class TensorMapping {
 
   std::span<const std::byte> bytes() const;
 
-  /// A storage on the file's bytes, or on a copy if they do not begin at a multiple of `alignment_bytes`. REQUIRES: the
-  /// range is inside the file.
+  /// Returns a storage that views the file's bytes. If they do not begin at a multiple of `alignment_bytes`, the
+  /// storage is a copy. REQUIRES: the range is inside the file.
   c10::Storage storage(int64_t begin_byte, int64_t num_bytes, int64_t alignment_bytes) const;
 
  private:
@@ -32,7 +32,7 @@ class TensorMapping {
   std::shared_ptr<const Pages> pages_;
 };
 
-/// A view of a storage. REQUIRES: every element is inside it.
+/// Returns a tensor that views `storage`. REQUIRES: every element is inside the storage.
 at::Tensor view_of(const c10::Storage& storage, at::ScalarType dtype, int64_t offset, at::IntArrayRef sizes,
                    at::IntArrayRef strides);
 

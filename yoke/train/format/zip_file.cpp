@@ -66,8 +66,8 @@ Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
   const auto size = static_cast<int64_t>(file.size());
   const int64_t first = std::max<int64_t>(0, size - kEndBytes - kMaxCommentBytes);
   for (int64_t end = size - kEndBytes; end >= first; --end) {
-    // A signature may also occur by chance in the archive's comment. Only the real one has a comment that ends at the
-    // file's end.
+    // The bytes of the end signature may also occur by chance in the archive's comment. Only after the real signature
+    // does the comment end at the end of the file.
     if (bytes.at<uint32_t>(end) != kEnd || bytes.at<uint16_t>(end + 20) != size - end - kEndBytes) continue;
     if (bytes.at<uint16_t>(end + 4) != 0 && bytes.at<uint16_t>(end + 4) != 0xFFFF) bytes.fail("a part of a zip file");
     const int64_t locator = end - kEnd64LocatorBytes;
@@ -83,8 +83,8 @@ Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
   bytes.fail("not a zip file, or truncated: it has no directory at its end");
 }
 
-/// A size of kIn64 means that the number is in the zip64 field. Replaces each such size by its number. The field
-/// contains only these numbers, in the order of `sizes`.
+/// If a size is kIn64, the number is in the zip64 field. Replaces each such size by its number. The field contains only
+/// these numbers, in the order of `sizes`.
 void read_zip64(const Bytes& bytes, int64_t extra, int64_t extra_bytes, std::initializer_list<int64_t*> sizes) {
   if (std::ranges::none_of(sizes, [](const int64_t* size) { return *size == kIn64; })) return;
   const int64_t end = extra + extra_bytes;
@@ -162,7 +162,7 @@ std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file, const
 }
 
 uint32_t zip_crc(std::span<const std::byte> bytes) {
-  // zlib would take the null pointer of an empty span as a request to start over.
+  // For an empty span, data() is null, and zlib's crc32 would return its start value.
   return bytes.empty()
              ? 0
              : static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
@@ -184,7 +184,7 @@ std::span<const std::byte> zip_content(std::span<const std::byte> file, const Zi
 }
 
 std::string ZipWriter::begin(std::string_view name, int64_t num_bytes, uint32_t crc) {
-  constexpr uint16_t kPadding = 0x4246;  // "FB", the padding field of torch.save
+  constexpr uint16_t kPadding = 0x4246;  // "FB": the padding field of torch.save
   constexpr int64_t kFieldBytes = 4, kSizesBytes = 16;
   const int64_t unpadded =
       position_ + kLocalHeaderBytes + static_cast<int64_t>(name.size()) + kFieldBytes + kSizesBytes + kFieldBytes;

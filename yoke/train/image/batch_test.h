@@ -1,4 +1,4 @@
-// yoke/train/image/batch_test.h -- requests for batches without a loader.
+// yoke/train/image/batch_test.h -- makes requests for batches without a loader, for tests.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -19,7 +19,7 @@ class PlainMemory final : public BatchMemory {
   }
 };
 
-/// A request for `samples`, which must outlive the request. A sample that cannot be read is an error.
+/// Returns a request for `samples`, which must outlive the request. A sample that cannot be read is an error.
 inline BatchRequest request_for(std::span<const int64_t> samples, BatchRequest::Options options = {}) {
   options.memory = std::make_shared<PlainMemory>();
   if (!options.on_bad_sample) options.on_bad_sample = [](int64_t, const std::exception&) { throw; };

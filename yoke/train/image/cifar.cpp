@@ -49,7 +49,7 @@ Samples read_files(const std::filesystem::path& dir, const std::vector<std::stri
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& dir, const CifarFormat& format) {
-  std::error_code unknown;  // not used: reading the files reports the error
+  std::error_code unknown;  // ignored: reading the files reports the error
   return std::filesystem::is_directory(dir / format.folder, unknown) ? dir / format.folder : dir;
 }
 

@@ -9,7 +9,7 @@ namespace yoke::train {
 
 struct Cifar {
   Samples train;  ///< data uint8 [50000, 3, 32, 32]; target int64 [50000].
-  Samples test;   ///< The same for 10000.
+  Samples test;   ///< 10000 images, with shapes as in `train`.
 };
 
 /// Reads data_batch_1.bin to data_batch_5.bin and test_batch.bin, in `dir` or in its folder cifar-10-batches-bin.
@@ -18,8 +18,8 @@ struct Cifar {
 /// Source  the format: https://www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
 Cifar read_cifar10(const std::filesystem::path& dir);
 
-/// The same for train.bin and test.bin, in `dir` or in its folder cifar-100-binary. Targets are the fine labels, 0
-/// to 99.
+/// Reads train.bin and test.bin, in `dir` or in its folder cifar-100-binary. Otherwise like read_cifar10. Targets are
+/// the fine labels, 0 to 99.
 Cifar read_cifar100(const std::filesystem::path& dir);
 
 }  // namespace yoke::train

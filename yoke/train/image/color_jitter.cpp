@@ -27,8 +27,8 @@ struct Hsv {
   int hue, saturation, value;  // 0 to 255
 };
 
-// The formulas are those of Python's colorsys. Each step uses double or float as in Pillow: results are truncated to
-// integers, so any other rounding could change them.
+// The formulas are those of Python's colorsys. Each step uses double or float where Pillow does: the results are
+// truncated to integers, so a different rounding could change them.
 Hsv to_hsv(const uint8_t* rgb) {
   const int most = std::max({rgb[0], rgb[1], rgb[2]}), least = std::min({rgb[0], rgb[1], rgb[2]});
   if (most == least) return {0, 0, most};

@@ -8,7 +8,7 @@ namespace {
 
 int round_half_even(double value) { return static_cast<int>(std::nearbyint(value)); }  // as Python's round
 
-// Resizes a side of `size` pixels to `resized` pixels, and makes only the middle `out` of these.
+// Resizes a side of `size` pixels to `resized` pixels, and computes only the middle `out` pixels of the result.
 Axis middle(int size, int resized, int out) {
   return {.end = static_cast<double>(size),
           .high = size,

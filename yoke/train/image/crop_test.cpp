@@ -15,7 +15,7 @@
 namespace yoke::train::detail {
 namespace {
 
-// Makes the crop of photo.png. Only the pixels that the crop asks for are decoded, so a use of other pixels would
+// Decodes and resizes the crop of photo.png. Pixels outside of the requested region are not decoded, so using one would
 // change the result.
 std::vector<uint8_t> make(const std::function<Crop(const ImageInfo&)>& choose) {
   const auto file = read_file(test::reference("images/photo.png"));
@@ -72,7 +72,7 @@ TEST(Resize, EqualsPillowWithinOne) {
   EXPECT_EQ(num_cases, 30);
 }
 
-// An image of one colour keeps its colour, whatever its size was before.
+// An image of one colour keeps its colour when it is resized, for any original size.
 TEST(Resize, KeepsAPlainColour) {
   for (const int size : {1, 2, 7, 100, 1000, 3001}) {
     for (const int value : {0, 1, 127, 254, 255}) {

@@ -65,7 +65,7 @@ TEST(Decode, EqualsPillow) {
   EXPECT_GE(num_files, 20);
 }
 
-// Oracle: the same region of the whole image, for all formats and sizes.
+// Oracle: the same region of the whole decoded image, for all formats and sizes.
 TEST(Decode, GivesTheSamePixelsForARegion) {
   for (const auto& entry : std::filesystem::directory_iterator(test::reference("images"))) {
     const std::string name = entry.path().filename();
@@ -128,7 +128,7 @@ TEST(Decode, RefusesATruncatedFile) {
   EXPECT_THAT(refusal(jpeg.substr(0, jpeg.size() - 2)), AnyOf(HasSubstr("damaged JPEG"), HasSubstr("truncated JPEG")));
 }
 
-// The rows below the region are not decoded, but a truncated file is noticed.
+// The rows below the region are not decoded, but a truncated file must still be refused.
 TEST(Decode, RefusesATruncatedJpegForItsUpperHalfToo) {
   const auto bytes = image_file("444.jpg");
   const auto upper = [](const ImageInfo& image) { return DecodeRequest{1, {.width = image.width, .height = 8}}; };

@@ -9,7 +9,7 @@
 namespace yoke::train {
 namespace {
 
-// Reads the file into `buffer`, which grows and is not cleared.
+// Reads the file into `buffer`, which may grow and keeps old bytes after the file's content.
 std::span<const std::byte> read_into(const std::string& path, std::vector<std::byte>& buffer) {
   const auto file = detail::open_file(path);
   const auto size = static_cast<size_t>(file.size_bytes);

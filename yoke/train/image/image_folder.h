@@ -37,9 +37,9 @@ class ImageFolder {
   const std::vector<std::string>& classes() const;
   std::filesystem::path path(int64_t sample) const;
   int64_t target(int64_t sample) const;
-  int64_t num_ignored() const;  ///< Files that are not images, or not in a class.
+  int64_t num_ignored() const;  ///< Number of files that are not images, or not in a class.
 
-  /// Images as the transform says, and int64 [batch] targets.
+  /// Returns images transformed by `transform`, and int64 [batch] targets.
   /// Errors  for each sample, with its path: as errno says; those of ImageDecoder::decode.
   Batch batch(const BatchRequest& request) const;
 

@@ -121,7 +121,7 @@ TEST_F(ImageFolderTest, NamesFilesThatCannotBeRead) {
   EXPECT_THAT(error_of(3, ErrorCode::kDataLoss), HasSubstr("a/4.jpg: damaged JPEG"));
   EXPECT_THAT(error_of(4, ErrorCode::kNotFound), HasSubstr("a/5.jpg"));
 
-  // If the loader may skip bad samples, the batch contains the others.
+  // If the loader may skip bad samples, the batch contains the remaining samples.
   std::vector<int64_t> bad;
   const std::vector<int64_t> samples{1, 2, 0, 3};
   const auto batch = folder.batch(
@@ -135,7 +135,7 @@ TEST_F(ImageFolderTest, NamesFilesThatCannotBeRead) {
   EXPECT_THAT(error_of(0, ErrorCode::kDataLoss), HasSubstr("a/1.png is not a regular file"));
 }
 
-// Makes sparse files of zeros, which take no space on the disk. Every label is 0 except the one that is written.
+// Makes sparse files of zeros, which take no space on the disk. Every label is 0 except one that the test writes.
 class CifarTest : public ImageFolderTest {
  protected:
   void write(const std::string& name, int64_t size, int64_t position, const std::string& bytes) {

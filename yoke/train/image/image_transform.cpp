@@ -89,7 +89,7 @@ void store(const uint8_t* rgb, const RowShape& shape, const ByteTables<T>& table
   const size_t pixel_step = shape.channels_last ? 3 : 1, channel_step = shape.channels_last ? 1 : pixels;
   for (size_t y = 0; y < shape.height; ++y) {
     const uint8_t* from = rgb + 3 * y * shape.width;
-    // A flipped row is read backwards: the step is -3 modulo 2^64, and the pointer's sum wraps around.
+    // A flipped row is read backwards: the step is -3 modulo 2^64, so adding it to the pointer wraps around.
     const size_t step = shape.flip ? -size_t{3} : size_t{3};
     if (shape.flip) from += 3 * (shape.width - 1);
     T* row = to + y * shape.width * pixel_step;
@@ -183,7 +183,7 @@ void ImageDecoder::decode(std::span<const std::byte> bytes, std::string_view nam
       },
       impl_->tables);
 
-  constexpr size_t kKeptBytes = size_t{64} << 20;  // so that a few huge images do not keep memory in every thread
+  constexpr size_t kKeptBytes = size_t{64} << 20;  // so that threads do not keep the memory of a few huge images
   if (buffers.pixels.rgb.size() > kKeptBytes) buffers.pixels.rgb = {};
 }
 

@@ -18,7 +18,7 @@
 
 namespace yoke::train {
 
-/// A part of the image with a random area, relative to the image, and a random ratio of width to height.
+/// A part of the image. Its area, as a share of the image's area, and its ratio of width to height are random.
 struct RandomResizedCrop {
   double min_area = 0.08;
   double max_area = 1;
@@ -26,9 +26,9 @@ struct RandomResizedCrop {
   double max_ratio = 4.0 / 3;
 };
 
-/// Changes the four properties in a random order. With x as the value of the field, brightness, contrast and saturation
-/// are multiplied by a random factor in [max(0, 1 - x), 1 + x], and hue is shifted by a random share in [-x, x] of its
-/// circle. With 0 a property stays as it is. Changing the hue takes as long as decoding.
+/// Changes the four properties in a random order. With x as a field's value, brightness, contrast and saturation are
+/// multiplied by a random factor in [max(0, 1 - x), 1 + x]; hue is shifted by a random share in [-x, x] of the hue
+/// circle. If a field is 0, that property is unchanged. Changing the hue takes as long as decoding.
 struct ColorJitter {
   double brightness = 0;
   double contrast = 0;
@@ -48,18 +48,18 @@ struct ImageTransform {
   std::optional<Normalization> normalization;                     ///< One entry or three. If unset, rows are bytes.
   at::ScalarType dtype = at::kFloat;                              ///< Of normalised rows: kFloat, kBFloat16 or kHalf.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;  ///< Or ChannelsLast.
-  /// If true, decodes a large JPEG at a half, a quarter or an eighth of its size, as long as it still has at least the
-  /// pixels of the row. The pixels then differ somewhat from those of an image that is decoded whole and resized.
+  /// If true, decodes a large JPEG at a half, a quarter or an eighth of its size, if it still has at least as many
+  /// pixels as the row. The pixels then differ slightly from those of an image that is decoded whole and resized.
   bool shrink_on_decode = true;
-  int64_t max_pixels = 178'956'970;  ///< Larger images are refused. Above the default, Pillow warns.
+  int64_t max_pixels = 178'956'970;  ///< Images with more pixels are refused. Pillow warns above the default value.
 };
 
 /// The mean and standard deviation of ImageNet's training images, which most published models were trained with.
 Normalization imagenet_normalization();
 
 /// Decodes images to rows. The bytes of a row differ from Pillow's and torchvision's by at most 1, unless
-/// shrink_on_decode has shrunk the image. Normalised values equal to the last bit what ToTensor and Normalize compute
-/// from the same bytes.
+/// shrink_on_decode has shrunk the image. From the same bytes, normalisation computes the same bits as ToTensor and
+/// Normalize.
 ///
 /// Formats  JPEG and PNG, recognised by their first bytes, and converted to RGB as Pillow does: see docs/images.md.
 ///          Like torchvision, it does not apply an orientation in EXIF data.
@@ -72,7 +72,7 @@ class ImageDecoder {
 
   const ImageTransform& transform() const;
 
-  /// Returns memory for the batch: [request.size(), 3, height, width].
+  /// Allocates the batch: [request.size(), 3, height, width].
   at::Tensor empty(const BatchRequest& request) const;
 
   /// Makes row `row` of a batch from a file's bytes. `name` is the file's name for errors.

@@ -1,5 +1,5 @@
 // clang-format off
-#include <cstdio>  // first, as jpeglib.h uses it
+#include <cstdio>  // must come before jpeglib.h, which uses it
 #include <jpeglib.h>
 #include <jerror.h>
 // clang-format on
@@ -15,8 +15,8 @@
 namespace yoke::train::detail {
 namespace {
 
-// libjpeg reports an error through a callback that must not return. `guarded` makes all calls that may fail, and the
-// callback jumps back to it by longjmp, which runs no destructors. So the functions called in between have no C++
+// libjpeg reports an error through a callback that must not return. All calls that may fail are made inside `guarded`,
+// and the callback jumps back to it by longjmp, which runs no destructors. So the functions in between have no C++
 // objects that need destruction.
 struct JpegErrors {
   jpeg_error_mgr manager;  // must be first: libjpeg passes only its address
@@ -30,8 +30,8 @@ struct JpegErrors {
   longjmp(errors->back, 1);
 }
 
-// For damaged data libjpeg only warns, and makes up pixels that are often grey. Such a warning is an error here.
-// Warnings about metadata or superfluous bytes are ignored, because all pixels are right.
+// For damaged data libjpeg only warns, and invents pixels that are often grey. So such a warning is an error here.
+// Warnings about metadata or extra bytes are ignored, because all pixels are right.
 void on_message(j_common_ptr common, int level) {
   if (level >= 0) return;  // not a warning
   switch (common->err->msg_code) {
@@ -85,9 +85,9 @@ void start(JpegDecoder& decoder, const DecodeRequest& request) {
   jpeg_start_decompress(&info);
 }
 
-// crop_columns() asks libjpeg for the region's columns, and sets `first` and `width` to those that it will decode,
-// which are whole blocks. Upsampled colours depend on neighbouring columns. With two more columns on either side, the
-// region has the same pixels as in the whole image.
+// The columns to decode. crop_columns() asks libjpeg for the region's columns, and sets `first` and `width` to the
+// whole blocks that libjpeg will decode. Upsampled colours depend on neighbouring columns. With two more columns on
+// either side, the region has the same pixels as in the whole image.
 struct JpegColumns {
   JDIMENSION first, width;
 };
@@ -117,8 +117,8 @@ void read_rows(JpegDecoder& decoder, JpegRows& rows) {
   }
 }
 
-// Whether the file has the marker of the image's end: it was read already, or is among the unread bytes. Without it the
-// file is truncated, possibly after the rows that were needed.
+// Returns whether the file has the end marker: it was read already, or is among the unread bytes. Without this marker
+// the file is truncated, possibly after the rows that were needed.
 bool has_end(const jpeg_decompress_struct& info) {
   if (info.unread_marker == JPEG_EOI || jpeg_input_complete(const_cast<j_decompress_ptr>(&info)) != FALSE) return true;
   const auto* begin = info.src->next_input_byte;
@@ -128,7 +128,7 @@ bool has_end(const jpeg_decompress_struct& info) {
   return false;
 }
 
-// Pillow's conversion, in place: from four inverted bytes per pixel to three bytes.
+// Converts four inverted bytes per pixel to three bytes, in place, like Pillow.
 void cmyk_to_rgb(Pixels& pixels) {
   const auto count = static_cast<size_t>(pixels.region.width) * static_cast<size_t>(pixels.region.height);
   const uint8_t* from = pixels.rgb.data();

@@ -26,14 +26,14 @@ at::Tensor mix_targets(const Batch& batch, int64_t num_classes, double share) {
   return mix(at::one_hot(batch.target, num_classes).to(at::kFloat), share);
 }
 
-// A number in (0, 1).
+// A random number in (0, 1).
 double open_uniform(SampleRandom& random) { return std::max(random.uniform(), 0x1p-54); }
 
 }  // namespace
 
 // Two rejection methods. For alpha <= 1: Jöhnk, "Erzeugung von betaverteilten und gammaverteilten Zufallszahlen", 1964,
-// in logarithms, because powers with the exponent 1 / alpha become 0 for a small alpha. Above 1: algorithm BB of Cheng,
-// "Generating beta variates with nonintegral shape parameters", CACM 1978.
+// computed in logarithms, because powers with the exponent 1 / alpha become 0 for a small alpha. For alpha > 1:
+// algorithm BB of Cheng, "Generating beta variates with nonintegral shape parameters", CACM 1978.
 double draw_beta(double alpha, SampleRandom& random) {
   while (alpha <= 1) {
     const double x = std::log(open_uniform(random)) / alpha, y = std::log(open_uniform(random)) / alpha;

@@ -19,8 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The largest distance between the distribution of 20000 draws and the one expected (Kolmogorov and Smirnov). It is
-// below 1.95 / sqrt(20000) = 0.0138 in 999 of 1000 runs; the draws here are fixed.
+// The largest distance between the distribution of 20000 draws and the expected one (Kolmogorov and Smirnov). This
+// distance is below 1.95 / sqrt(20000) = 0.0138 in 999 of 1000 runs. The seed is fixed.
 double distance(double alpha, double (*expected)(double)) {
   constexpr size_t kCount = 20000;
   std::vector<double> draws(kCount);
@@ -44,8 +44,8 @@ TEST(DrawBeta, HasItsDistribution) {
   EXPECT_GT(distance(2, [](double x) { return x; }), 0.05) << "the test tells distributions apart";
 }
 
-// With a tiny alpha, draws are 0 or 1 with equal probability, although powers in the method's definition become 0 in
-// double precision.
+// With a tiny alpha, draws are 0 or 1 with equal probability. Powers in the method's definition would be 0 in double
+// precision.
 TEST(DrawBeta, IsACoinForATinyAlpha) {
   int ones = 0;
   for (int i = 0; i < 1000; ++i) {

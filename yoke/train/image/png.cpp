@@ -10,9 +10,9 @@ namespace yoke::train::detail {
 namespace {
 
 // libpng reports an error through a callback that must not return. As in jpeg.cpp, the callback jumps back to
-// `guarded`.
+// `guarded`, which made the call.
 struct PngDecoder {
-  std::span<const std::byte> bytes;  // not read yet
+  std::span<const std::byte> bytes;  // the bytes that are not read yet
   png_structp png = nullptr;
   png_infop info = nullptr;
   jmp_buf back;
@@ -29,7 +29,7 @@ struct PngDecoder {
   longjmp(decoder->back, 1);
 }
 
-// libpng warns about metadata only; damaged pixels are an error.
+// libpng warns only about metadata; damaged pixels are an error.
 void ignore(png_structp, png_const_charp) {}
 
 void read_bytes(png_structp png, png_bytep to, size_t size) {
@@ -82,7 +82,7 @@ struct PngRows {
   png_uint_32 height;
   int num_passes;
   uint8_t* to;
-  uint8_t* whole_row;  // null: rows are read directly to `to`
+  uint8_t* whole_row;  // if null, rows are read directly to `to`
 };
 void read_rows(PngDecoder& decoder, PngRows& rows) {
   const size_t row_bytes = size_t{3} * static_cast<size_t>(rows.region.width);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRowBits = 7;  // after the first direction, values have this many bits more than a byte
 
-// The weighted sum of rows, with kRowBits more bits than bytes.
+// Computes the weighted sum of rows, with kRowBits more bits than bytes.
 void sum_many_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_t> weights, size_t count,
                    uint16_t* __restrict out) {
   constexpr size_t kBlock = 64;
@@ -24,7 +24,7 @@ void sum_many_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_
     int32_t sums[kBlock];
     std::fill_n(sums, size, 1 << (kShift - 1));
     for (size_t k = 0; k < weights.size(); ++k) {
-      if (weights[k] == 0) continue;  // the row may not be there
+      if (weights[k] == 0) continue;  // a row with weight 0 may be outside of `rows`
       const uint8_t* __restrict row = rows + k * row_bytes + begin;
       for (size_t i = 0; i < size; ++i) sums[i] += weights[k] * row[i];
     }
@@ -32,12 +32,12 @@ void sum_many_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_
   }
 }
 
-// The same for a small number of rows, the usual case, in 16 bits. Each product is the upper half of a product of two
-// 16-bit numbers. Every vector unit has this operation, and the compiler vectorises the loop. A resize to 224 x 224
-// takes two thirds of the time that sum_many_rows needs. The gain of code for AVX2 was not measured.
+// sum_many_rows for a small number of rows, the usual case, computed in 16 bits. Each product is the upper half of a
+// product of two 16-bit numbers. All SIMD instruction sets have this operation, and the compiler vectorises the loop. A
+// resize to 224 x 224 takes two thirds of the time of sum_many_rows. The gain of code for AVX2 was not measured.
 void sum_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_t> weights, size_t count,
               uint16_t* __restrict out) {
-  constexpr size_t kFew = 32;  // each product is truncated by less than one unit; half a unit is added for each
+  constexpr size_t kFew = 32;  // each product is truncated by less than one unit, so half a unit is added per product
   if (weights.size() > kFew) return sum_many_rows(rows, row_bytes, weights, count, out);
   std::fill_n(out, count, static_cast<uint16_t>(weights.size() / 2));
   for (size_t k = 0; k < weights.size(); ++k) {
@@ -51,19 +51,19 @@ void sum_rows(const uint8_t* rows, size_t row_bytes, std::span<const int16_t> we
   }
 }
 
-// One row of the result: for each pixel, three weighted sums over neighbours. Each pixel writes four bytes, and reads
-// four values beyond its last neighbour.
+// Computes one row of the result: for each pixel, three weighted sums over neighbours. Writes four bytes per pixel, and
+// reads four values beyond the pixel's last neighbour.
 void sum_columns(const uint16_t* __restrict row, const Taps& taps, uint8_t* __restrict out) {
   constexpr int kShift = Taps::kBits + kRowBits, kHalf = 1 << (kShift - 1);
-  // A write of a byte may alias anything, so without these copies the compiler would load the pointers for each pixel.
+  // A byte write may alias any object, so without these copies the compiler would reload the pointers for each pixel.
   const int* __restrict first = taps.first.data();
   const int16_t* __restrict weights = taps.weights.data();
   const int low = taps.low, width = taps.width;
   for (size_t i = 0; i < taps.first.size(); ++i, weights += width, out += 3) {
     const uint16_t* from = row + 3 * (first[i] - low);
 #ifdef __SSE2__
-    // Each step adds two neighbours. Four values of each are loaded; the fourth is the next neighbour's red and is not
-    // used.
+    // Each iteration adds two neighbours. Four values of each neighbour are loaded. The fourth value is the next
+    // pixel's red and is not used.
     __m128i sums = _mm_set1_epi32(kHalf);
     for (int k = 0; k < width; k += 2, from += 6) {
       const __m128i left = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
@@ -117,8 +117,8 @@ Taps::Taps(const Axis& axis) {
       sum += exact[k];
     }
     if (sum == 0) exact[0] = sum = 1;
-    // Rounds the running sums and not the single weights, so that the weights sum to kOne and rounding errors do not
-    // add up.
+    // Rounds the running sums instead of the single weights. So the weights sum to kOne, and rounding errors do not
+    // accumulate.
     double so_far = 0;
     int rounded = 0;
     for (size_t k = 0; k < count; ++k) {
@@ -133,7 +133,7 @@ Taps::Taps(const Axis& axis) {
 void resize(const Pixels& pixels, const Taps& x, const Taps& y, uint8_t* out, std::vector<uint16_t>& rows) {
   const size_t row_bytes = 3 * static_cast<size_t>(pixels.region.width);
   const size_t count = 3 * static_cast<size_t>(x.high - x.low);
-  // Padding weights of zero are multiplied with values after the end of the row, so the buffer is longer than the row.
+  // Padding weights of zero are multiplied with values after the end of the row, so the buffer is longer than a row.
   rows.resize(std::max(rows.size(), count + 3 * static_cast<size_t>(x.width) + 4));
   for (size_t i = 0; i < y.first.size(); ++i) {
     const size_t top = static_cast<size_t>(y.first[i] - pixels.region.top);

@@ -25,7 +25,7 @@ bool is_folder(const dirent& entry, int folder) {
   if (entry.d_type == DT_DIR) return true;
   if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
   struct stat status {};
-  // A dangling link counts as a file, so that reading it reports the error.
+  // A dangling link counts as a file. Reading this file later reports the error.
   return fstatat(folder, entry.d_name, &status, 0) == 0 && S_ISDIR(status.st_mode);
 }
 
@@ -109,7 +109,7 @@ class ClassScan {
   const std::string& root_;
   ClassFiles& result_;
   std::vector<FolderId> parents_;
-  std::vector<std::pair<std::string, std::vector<std::string>>> folders_;  // of the class, with their images
+  std::vector<std::pair<std::string, std::vector<std::string>>> folders_;  // folders of the class, with their images
 };
 
 }  // namespace

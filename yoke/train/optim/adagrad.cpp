@@ -22,7 +22,7 @@ void check(const AdagradOptions& options) {
   check_not_negative(kAdagrad, "initial_accumulator_value", options.initial_accumulator_value);
 }
 
-// If the step count is on a GPU, waits for it. That happens only with sparse gradients.
+// If the step count is on a GPU, waits for the GPU. That is so only for sparse gradients.
 double decayed_lr(double lr, const AdagradOptions& options, const at::Tensor& step) {
   return lr / (1 + (static_cast<double>(step.item<float>()) - 1) * options.lr_decay);
 }

@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct AdagradOptions {
-  double lr = 1e-2;  ///< Default rate; step(lr) sets a different one.
+  double lr = 1e-2;  ///< Initial learning rate; step(lr) and set_lr() change it.
   double lr_decay = 0;
   double weight_decay = 0;
   double eps = 1e-10;

@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct AdamOptions {
-  double lr = 1e-3;  ///< Default rate; step(lr) sets a different one.
+  double lr = 1e-3;  ///< Initial learning rate; step(lr) and set_lr() change it.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -18,7 +18,7 @@ struct AdamOptions {
 };
 
 struct AdamWOptions {
-  double lr = 1e-3;  ///< Default rate; step(lr) sets a different one.
+  double lr = 1e-3;  ///< Initial learning rate; step(lr) and set_lr() change it.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;

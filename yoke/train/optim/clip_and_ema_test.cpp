@@ -31,7 +31,7 @@ at::Tensor parameter_with(const at::Tensor& gradient) {
   return parameter;
 }
 
-// Gradients of 3, 4 and 12, whose norm is 13. They have two dtypes, so clipping makes two foreach lists.
+// Gradients of 3, 4 and 12, whose norm is 13. The gradients have two dtypes, so clipping makes two foreach lists.
 NamedTensors three() {
   return {{"a", parameter_with(at::full({1}, 3.0, at::kFloat))},
           {"none", at::zeros({2}).requires_grad_()},
@@ -57,7 +57,7 @@ TEST(Norms, AreThoseOfParametersAndOfGradients) {
     const at::NoGradGuard no_grad;
     for (const auto& [name, parameter] : parameters) parameter.fill_(2);
   }
-  parameters.push_back(parameters[0]);  // tied
+  parameters.push_back(parameters[0]);  // one parameter appears twice, because it is tied
   const auto both = norms(parameters);
   EXPECT_NEAR(both.gradients.item<double>(), 13, 1e-5);
   EXPECT_NEAR(both.parameters.item<double>(), std::sqrt(5 * 4.0), 1e-5) << "one without a gradient counts";
@@ -66,7 +66,7 @@ TEST(Norms, AreThoseOfParametersAndOfGradients) {
   EXPECT_EQ(norms({}).parameters.item<double>(), 0);
 }
 
-// Two ranks have halves of the gradients. These are clipped by their combined norm, as in one process.
+// Each of two ranks has half of the gradients. The halves are clipped by their combined norm, as in one process.
 TEST(ClipGradNorm, ComesInHalvesForShardedGradients) {
   const auto whole = three(), sharded = three();
   clip_grad_norm(whole, {.max_norm = 1});

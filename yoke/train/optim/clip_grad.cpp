@@ -23,8 +23,8 @@ namespace {
 
 using Lists = std::vector<std::vector<at::Tensor>>;
 
-/// Collects gradients or parameters into one list for each device and dtype, since a foreach kernel takes only such a
-/// list. The lists are in the order of their first parameters.
+/// Collects gradients or parameters into one list for each device and dtype, because all tensors of a foreach kernel
+/// must have the same device and dtype. The lists are in the order of their first parameters.
 enum class Listed { kGradients, kParameters };
 Lists lists_of(const NamedTensors& parameters, Listed listed) {
   using Key = std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>;
@@ -65,7 +65,7 @@ at::Tensor norm_of(const Lists& lists, double norm_type) {
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
-/// The norm of each list over all ranks, for parameters of which each rank has a part.
+/// Returns each list's norm over all ranks. REQUIRES: each rank has a part of every parameter.
 std::vector<at::Tensor> norms_over_ranks(const NamedTensors& parameters, const std::vector<Lists>& lists,
                                          double norm_type) {
   std::vector<at::Tensor> norms;

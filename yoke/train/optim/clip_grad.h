@@ -8,7 +8,7 @@ namespace yoke::train {
 struct ClipGradNormOptions {
   double max_norm = 0;              ///< Must be set.
   double norm_type = 2;             ///< Exponent of the norm; infinity for the largest absolute value.
-  bool error_if_nonfinite = false;  ///< If true, throws if the norm is not finite, for which it waits for the device.
+  bool error_if_nonfinite = false;  ///< If true, waits for the device, and throws if the norm is not finite.
 };
 
 /// Multiplies all gradients by max_norm / (norm + 1e-6), in place, if that factor is below 1, like PyTorch's
@@ -17,7 +17,7 @@ struct ClipGradNormOptions {
 /// Shapes   returns the norm before clipping, 0-dim, on the first gradient's device. Reading it waits for the device.
 ///          It is 0 if no parameter has a gradient.
 /// Devices  one call of foreach kernels for each (device, dtype); copies between devices are asynchronous.
-/// Tied     parameters count once (see distinct).
+/// Tied     a tied parameter counts once (see distinct in named_tensors.h).
 /// Ranks    uses only this rank's gradients, which under DistributedDataParallel are the same on all ranks. If each
 ///          rank has a part of every parameter (FullyShardedDataParallel), the norm covers the parts of all ranks, and
 ///          the call is collective.
@@ -25,7 +25,7 @@ struct ClipGradNormOptions {
 ///          kFailedPrecondition: the norm is not finite, with error_if_nonfinite; then nothing is changed.
 at::Tensor clip_grad_norm(const NamedTensors& parameters, const ClipGradNormOptions& options);
 
-/// The two steps of clip_grad_norm: the norm, and the scaling by a given norm.
+/// clip_grad_norm as two functions: one computes the norm, the other scales the gradients by a given norm.
 at::Tensor grad_norm(const NamedTensors& parameters, double norm_type = 2);
 void scale_grads_to_norm(const NamedTensors& parameters, double max_norm, const at::Tensor& norm);
 

@@ -53,11 +53,11 @@ class ExponentialMovingAverage {
   /// The averages of parameters, then of buffers, under their names. While swapped in, they hold the training's values.
   NamedTensors averages() const;
 
-  /// The model's tensors that have averages: parameters (or this rank's parts of them) and buffers. A TrainState needs
-  /// them to know the layout of each "average.NAME".
+  /// The model's tensors that have averages: parameters (or this rank's parts of them) and buffers. A TrainState uses
+  /// the layout of these tensors for each "average.NAME".
   NamedTensors state_layout() const { return values_; }
 
-  /// "average.NAME" for all tensors, and "num_updates". They are not copies: save them before the next update.
+  /// "average.NAME" for all tensors, and "num_updates". The tensors are not copies: save them before the next update.
   /// Errors  kFailedPrecondition while averages are swapped in.
   TensorMap state_dict() const;
 

@@ -82,9 +82,9 @@ LrCurve try_rates(dist::Group& group, Optimizer& optimizer, const std::function<
 }
 
 std::optional<double> steepest(const LrCurve& curve, int64_t num_skipped) {
-  // Rates are evenly spaced on a logarithmic scale, so differences of losses are slopes. Each difference spans a tenth
-  // of the curve on both sides, because losses of single batches are noisy. Early losses are the noisiest, since their
-  // running mean covers only a few batches.
+  // Rates are evenly spaced on a logarithmic scale, so a difference of losses is proportional to a slope. Each
+  // difference spans a tenth of the curve on both sides, because losses of single batches are noisy. Early losses are
+  // the noisiest, since their running mean covers only a few batches.
   std::optional<double> result;
   double lowest_slope = 0;
   const auto reach = std::max<size_t>(1, curve.losses.size() / 10);

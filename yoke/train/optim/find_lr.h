@@ -22,12 +22,12 @@ struct FindLrOptions {
   int64_t num_steps = 100;   ///< At least 2; rates grow by the same factor from step to step.
   double smoothing = 0.98;   ///< Decay of the running mean of the loss, in [0, 1); the mean is bias-corrected.
   double divergence = 4;     ///< The trial ends when the smoothed loss exceeds its minimum by this factor.
-  int64_t num_skipped = 10;  ///< The suggestion ignores this many first losses; their running mean covers too few.
+  int64_t num_skipped = 10;  ///< Number of first losses that the suggestion ignores; their mean covers too few.
 };
 
 struct LrCurve {
   std::vector<double> lrs;
-  std::vector<double> losses;  ///< For each rate in lrs, the smoothed loss of the forward before its step.
+  std::vector<double> losses;  ///< For each rate in lrs, the smoothed loss just before the step with this rate.
   bool has_diverged = false;   ///< The trial ended before max_lr.
   /// The rate at which the smoothed loss falls fastest over the logarithm of the rate; nullopt if it never falls.
   std::optional<double> suggestion;

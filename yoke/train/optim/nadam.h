@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct NAdamOptions {
-  double lr = 2e-3;  ///< Default rate; step(lr) sets a different one.
+  double lr = 2e-3;  ///< Initial learning rate; step(lr) and set_lr() change it.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -32,7 +32,7 @@ class NAdam : public Optimizer {
   explicit NAdam(NamedTensors parameters, const NAdamOptions& options = {});
   explicit NAdam(std::vector<ParameterGroup<NAdamOptions>> groups);
 
-  /// Includes the current learning rate.
+  /// Returns the group's options with the current learning rate.
   NAdamOptions options(size_t group = 0) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace yoke::train {
 namespace {
 
-// The operations and their order are PyTorch's, so that the last bit is equal.
+// Uses PyTorch's operations in PyTorch's order, so that the results have the same bits.
 double anneal(Anneal kind, double start, double end, double fraction) {
   if (kind == Anneal::kLinear) return (end - start) * fraction + start;
   return end + (start - end) / 2.0 * (std::cos(std::numbers::pi * fraction) + 1);

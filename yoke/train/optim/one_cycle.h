@@ -19,14 +19,14 @@ struct OneCycleOptions {
   double max_momentum = 0.95;     ///< Momentum at the beginning and at the end.
 };
 
-/// The learning rate for step `step` of [0, total_steps): the rate of torch.optim.lr_scheduler.OneCycleLR while that
-/// step runs. The two are equal to the last bit, unless the libm's cosine differs. This is a pure function, so resuming
+/// The learning rate for step `step` of [0, total_steps): the rate that torch.optim.lr_scheduler.OneCycleLR sets for
+/// this step. The two rates have the same bits, unless the libm's cosine differs. The function is pure, so resuming
 /// needs no saved state.
 /// Errors  kInvalidArgument: the step is outside the schedule, or an option is out of range.
 /// Source  Smith and Topin, "Super-Convergence", 2017; torch/optim/lr_scheduler.py.
 double one_cycle_lr(int64_t step, const OneCycleOptions& options);
 
-/// The momentum for the same step, which falls while the rate rises; PyTorch's cycle_momentum=True.
+/// The momentum for step `step`. The momentum falls while the rate rises, as with PyTorch's cycle_momentum=True.
 double one_cycle_momentum(int64_t step, const OneCycleOptions& options);
 
 }  // namespace yoke::train

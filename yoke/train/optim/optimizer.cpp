@@ -157,7 +157,7 @@ void Optimizer::zero_grad() {
 void Optimizer::apply(GradScale scale) {
   at::RecordFunction annotation(at::RecordScope::USER_SCOPE);
   if (annotation.isActive()) annotation.before("Optimizer.step#" + traits_.name);
-  // This replaces autograd's wrappers in every call: no graph is built, and run() increases the version counters.
+  // Skips autograd's wrappers of the kernels, so no graph is built. run() increases the version counters instead.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   bool must_read = scale.found_inf.defined() && scale.found_inf.is_cpu();
   for (auto& slot : slots_) {
@@ -219,7 +219,7 @@ void Optimizer::plan() {
   is_planned_ = true;
 }
 
-/// A state that is a number, or has the shape of the parameter or of this rank's part of it.
+/// Makes the initial value of a state: a number, or a tensor shaped like the parameter or this rank's part of it.
 at::Tensor Optimizer::new_state(const Slot& slot, const StateKind& kind) {
   if (kind.is_number) return new_number(slot, kind.initial);
   const auto state = at::full_like(slot.parameter, kind.initial);
@@ -227,8 +227,8 @@ at::Tensor Optimizer::new_state(const Slot& slot, const StateKind& kind) {
   return state;
 }
 
-/// Fused kernels need the step count on the parameter's device. Other code reads the step count, so there it stays on
-/// the CPU.
+/// Fused kernels need the step count on the parameter's device. For other parameters the step count stays on the CPU,
+/// because code there reads its value.
 at::Tensor Optimizer::new_number(const Slot& slot, double initial) {
   const auto device = slot.is_fused ? slot.parameter.device() : at::Device(at::kCPU);
   return at::full({}, initial, at::dtype(at::kFloat).device(device));

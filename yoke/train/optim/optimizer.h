@@ -26,7 +26,7 @@ namespace yoke::train {
 
 /// Tensors that a GradScaler passes to an optimizer, each a float with one element. An undefined tensor is not used.
 struct GradScale {
-  at::Tensor scale;  ///< Gradients are divided by it. Fused kernels write the quotients to the gradients, as in Python.
+  at::Tensor scale;      ///< Divides the gradients. Fused kernels write the quotients to the gradients, as in Python.
   at::Tensor found_inf;  ///< If it is 1, the step changes nothing, not even step counts; otherwise it is 0.
 };
 
@@ -43,7 +43,8 @@ class ScalableOptimizer {
   virtual void step() = 0;
   virtual void step(const GradScale& scale) = 0;
 
-  /// Called before the step, which then uses the gradients as changed by the caller. Collective if the step is.
+  /// Called before step(). The caller may change these gradients in place, and step() uses the changed values.
+  /// Collective if step() is.
   virtual StepGradients step_gradients() = 0;
 };
 
@@ -66,15 +67,15 @@ using OptionValue = std::variant<bool, double, std::vector<double>>;
 using OptionMap = std::map<std::string, OptionValue>;
 
 /// An optimizer over groups of parameters. Each step is one fused kernel for each (group, device, dtype), or some
-/// foreach operations if libtorch has no such kernel. The lists of tensors for them are built once and reused.
+/// foreach operations if libtorch has no such kernel. The tensor lists for these calls are built once and reused.
 ///
 /// Parameters  leaf tensors of float, double, half or bfloat16, with names that are unique over all groups. A tied
 ///             parameter counts once, under its first name (see distinct); in two groups it is an error. The optimizer
 ///             refers to the parameters, whose shape, dtype, device and strides must not change. A parameter without a
 ///             gradient is not changed, and has no state until its first gradient.
-/// Slices      all updates are elementwise, so a 1-D view of a parameter (with its gradient) is updated as it is within
-///             the whole. On a CPU, the last elements of a slice may round differently if its size is not a multiple of
-///             64 bytes.
+/// Slices      all updates are elementwise, so stepping a 1-D view of a parameter (with a view of its gradient) has the
+///             same result as stepping the whole parameter. On a CPU, the last elements of a slice may round
+///             differently if its size is not a multiple of 64 bytes.
 /// Devices     fused kernels on CPU and CUDA. On other devices, for parameters with gaps in their memory (column
 ///             slices), and always for NAdam and RMSprop, foreach operations compute the same formulas.
 /// Sync        a step never waits for the device, with two exceptions if GradScale::found_inf is used: the first step
@@ -131,7 +132,7 @@ class Optimizer : public ScalableOptimizer {
   struct StateKind {
     std::string name;
     double initial = 0;
-    bool is_number = false;  ///< One float on the step count's device. Such kinds come last.
+    bool is_number = false;  ///< One float on the step count's device. In a list of kinds, numbers come last.
   };
 
   struct Traits {
@@ -142,7 +143,7 @@ class Optimizer : public ScalableOptimizer {
     bool fuses_half_on_cpu = true;      ///< False if the CPU kernel for half and bfloat16 has a bug.
   };
 
-  /// GradScale in the form that kernels take, on their device.
+  /// GradScale on the device of a kernel, in the form of the kernel's arguments.
   struct KernelScale {
     std::optional<at::Tensor> scale, found_inf;
   };
@@ -176,7 +177,7 @@ class Optimizer : public ScalableOptimizer {
  private:
   friend struct OptimizerOptions;  // python_state.cpp
 
-  /// The kinds for the present options of a group; at most three.
+  /// Returns the kinds of state that the group's current options need; at most three.
   virtual std::vector<StateKind> state_kinds(size_t group) const = 0;
   virtual void update_fused(Batch&, const KernelScale&) {}  ///< Called only for optimizers with Traits::is_fused.
 
@@ -214,7 +215,7 @@ class Optimizer : public ScalableOptimizer {
   std::vector<Slot> slots_;  ///< In the order of parameters_.
   std::vector<double> lrs_;  ///< Indexed by group.
   std::vector<Batch> batches_;
-  bool is_planned_ = false;  ///< batches_ matches the set of gradients at the last step.
+  bool is_planned_ = false;  ///< True if batches_ fits the set of parameters that had gradients at the last step.
 };
 
 }  // namespace yoke::train

@@ -91,7 +91,8 @@ TEST(Optimizers, StepParametersWithGapsInMemory) {
   }
 }
 
-// In sharded training, an optimizer steps 1-D slices of parameters. Together they must equal a step of the whole.
+// In sharded training, an optimizer steps 1-D slices of parameters. Steps of all slices must equal a step of the whole
+// parameter.
 TEST(Optimizers, StepSlicesAsTheWhole) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto whole = start(203), sliced = start(203);
@@ -269,7 +270,7 @@ TEST(Optimizers, RefuseGradientsThatDoNotFit) {
     const auto optimizer = make({{"good", good}, {"bad", bad}});
     good.mutable_grad() = at::ones({3});
     const auto step_with = [&](const at::Tensor& other) {
-      bad.unsafeGetTensorImpl()->mutable_grad() = other;  // as a hook of autograd could
+      bad.unsafeGetTensorImpl()->mutable_grad() = other;  // an autograd hook can do this
       return message_of([&] { optimizer->step(); });
     };
     EXPECT_THAT(step_with(at::ones({4})), HasSubstr("the gradient of 'bad' is Float [4] on cpu"));
@@ -405,8 +406,8 @@ TEST(Optimizers, RefuseHalfAStateOfAParameter) {
   EXPECT_EQ(optimizer.state_dict().size(), 3u);
 }
 
-// A step bypasses autograd's wrappers of the kernels, so it must itself keep what they do: count changes of a tensor,
-// and leave requires_grad and is_leaf as they are.
+// A step bypasses autograd's wrappers of the kernels. So the step itself must increase the version counters of tensors,
+// and leave requires_grad and is_leaf unchanged.
 TEST(Optimizers, AreSeenByAutograd) {
   for (const auto& [name, make] : all_optimizers()) {
     const auto w = start(3), x = start(3);

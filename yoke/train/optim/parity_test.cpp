@@ -249,7 +249,7 @@ TEST(Optimizers, EqualPyTorchs) {
   for (const auto& entry : recorded_optimizers()["cases"]) run_case(entry);
 }
 
-// The structure that Python wrote, with its options as JSON.
+// Reads the optimizer state that Python wrote. The file has its options as JSON.
 PythonOptimizerState python_state_of(const TensorFile& file) {
   PythonOptimizerState state;
   for (const auto& [name, tensor] : file.tensors) {
@@ -304,7 +304,7 @@ Network network_in(const TensorFile& file) {
   return network;
 }
 
-// Oracle: Python's continuation from its state. yoke continues from the same state, with the options in it.
+// Oracle: Python's training, which continued from this state. yoke continues from the same state and options.
 TEST(PythonState, TrainsOnFromPythonsState) {
   const OneThread one_thread;
   ASSERT_EQ(recorded_optimizers()["exchange"].size(), 5u);

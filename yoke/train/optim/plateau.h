@@ -20,7 +20,7 @@ struct PlateauOptions {
   Threshold threshold_mode = Threshold::kRelative;
   int64_t cooldown = 0;  ///< Number of observations after a reduction that do not count as bad.
   double min_lr = 0;
-  double eps = 1e-8;  ///< A smaller reduction is skipped.
+  double eps = 1e-8;  ///< A reduction by less than this amount is skipped.
 };
 
 /// Equivalent to torch.optim.lr_scheduler.ReduceLROnPlateau.

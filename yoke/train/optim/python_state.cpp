@@ -39,7 +39,7 @@ std::map<int64_t, TensorMap> by_parameter(const Optimizer& optimizer) {
   }
   std::map<int64_t, TensorMap> result;
   for (const auto& [full_name, tensor] : optimizer.state_dict()) {
-    const auto dot = full_name.find('.');  // ends the kind of state, such as "exp_avg"
+    const auto dot = full_name.find('.');  // the text before it is the kind of state, such as "exp_avg"
     result[positions.at(full_name.substr(dot + 1))].emplace(full_name.substr(0, dot), tensor);
   }
   return result;
@@ -74,7 +74,7 @@ void set_options(Optimizer& optimizer, const std::vector<GroupOptions>& groups) 
   }
 }
 
-// The state under this optimizer's names. Throws if the groups differ.
+// Converts the state to this optimizer's names. Throws if the groups differ.
 TensorMap flatten(const Optimizer& optimizer, const PythonOptimizerState& python) {
   const auto& kind = OptimizerOptions::name(optimizer);
   if (python.param_groups.size() != optimizer.num_groups()) {
@@ -123,8 +123,7 @@ TensorMap flatten(const Optimizer& optimizer, const PythonOptimizerState& python
 PythonOptimizerState to_python(const Optimizer& optimizer) {
   PythonOptimizerState result;
   result.state = by_parameter(optimizer);
-  if (OptimizerOptions::name(optimizer) ==
-      "Adagrad") {  // Python's Adagrad has its whole state from the beginning and requires it
+  if (OptimizerOptions::name(optimizer) == "Adagrad") {  // Python's Adagrad has its state from the beginning
     for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
       const auto index = static_cast<int64_t>(i);
       if (!result.state.contains(index)) result.state.emplace(index, OptimizerOptions::first_state(optimizer, i));

@@ -33,10 +33,10 @@ struct PythonOptimizerState {
   std::vector<PythonParamGroup> param_groups;
 };
 
-/// The state that the Python optimizer of the same name loads with load_state_dict, for parameters in the same order
-/// (model.parameters() has the order of named_parameters() here). Python loads the options too: `fused` is true if the
-/// kernels here are fused. NAdam and RMSprop have no such option; for them `foreach` is true. So Python continues with
-/// the same kernels. Tensors are the optimizer's own, not copies.
+/// Returns a state that the Python optimizer of the same name can load with load_state_dict. The parameters must have
+/// the same order (model.parameters() has the order of named_parameters() here). Python loads the options too, so it
+/// continues with the same kernels: `fused` is true if the kernels here are fused. NAdam and RMSprop have no such
+/// option; for them `foreach` is true. Tensors are the optimizer's own, not copies.
 PythonOptimizerState to_python(const Optimizer& optimizer);
 
 /// Loads a state of this form: first the learning rates and the options that exist here, then the state of each

@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct RMSpropOptions {
-  double lr = 1e-2;     ///< Default rate; step(lr) sets a different one.
+  double lr = 1e-2;     ///< Initial learning rate; step(lr) and set_lr() change it.
   double alpha = 0.99;  ///< Decay of the running means.
   double eps = 1e-8;
   double weight_decay = 0;  ///< Added to the gradient.
@@ -32,7 +32,7 @@ class RMSprop : public Optimizer {
   explicit RMSprop(NamedTensors parameters, const RMSpropOptions& options = {});
   explicit RMSprop(std::vector<ParameterGroup<RMSpropOptions>> groups);
 
-  /// Includes the current learning rate.
+  /// Returns the group's options with the current learning rate.
   RMSpropOptions options(size_t group = 0) const;
 
  private:

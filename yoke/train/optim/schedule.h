@@ -78,8 +78,8 @@ struct CosineAnnealingLrOptions {
 };
 Schedule cosine_annealing_lr(const CosineAnnealingLrOptions& options);
 
-/// The rate follows cosines from lr to min_lr, each `growth` times as long as the previous one. It is lr at the first
-/// step of each cosine.
+/// The rate follows cosines from lr to min_lr, each `growth` times as long as the previous one. The rate is lr at the
+/// first step of each cosine.
 /// Source  Loshchilov and Hutter, "SGDR", ICLR 2017.
 struct CosineWarmRestartsOptions {
   double lr = 1;
@@ -92,12 +92,13 @@ Schedule cosine_annealing_warm_restarts(const CosineWarmRestartsOptions& options
 /// The schedule of one_cycle.h as a Schedule, for steps in [0, total_steps).
 Schedule one_cycle_lr(const OneCycleOptions& options);
 
-/// Runs schedules one after another, each for its number of steps. Each schedule counts its steps from 0. The last one
-/// continues without end (its number is ignored). This is PyTorch's SequentialLR, with lengths instead of milestones.
+/// Runs schedules one after another, each for its number of steps. Each schedule counts its steps from 0. The last
+/// schedule continues without end (its number of steps is ignored). sequence() equals PyTorch's SequentialLR, with
+/// lengths instead of milestones.
 Schedule sequence(std::vector<std::pair<int64_t, Schedule>> parts);
 
-/// The product of all schedules: usually one with a base rate, and factors for it. This is PyTorch's ChainedScheduler,
-/// except for a cosine with a min_lr, which PyTorch does not treat as a factor.
+/// The product of all schedules: usually one schedule has a base rate, and the others are factors. product() equals
+/// PyTorch's ChainedScheduler, except for a cosine with a min_lr, which PyTorch does not treat as a factor.
 Schedule product(std::vector<Schedule> factors);
 
 }  // namespace yoke::train

@@ -65,7 +65,7 @@ TEST(Schedules, ArePureFunctions) {
   for (int64_t step = 0; step < 12; ++step) forwards.push_back(schedule(step));
   for (int64_t step = 11; step >= 0; --step) EXPECT_EQ(schedule(step), forwards[static_cast<size_t>(step)]);
   EXPECT_EQ(schedule(3), 1);    // the second schedule counts from 0
-  EXPECT_EQ(schedule(9), 0.5);  // the third does too, and continues after its end
+  EXPECT_EQ(schedule(9), 0.5);  // the third schedule counts from 0 too, and continues after its end
   EXPECT_EQ(schedule(11), 0.125);
 }
 
@@ -125,7 +125,7 @@ TEST(Plateau, EqualsPyTorchs) {
   }
 }
 
-// Oracle: an interrupted training equals an uninterrupted one, at whichever step it stops.
+// Oracle: an uninterrupted training. Other trainings are interrupted, each after a different step.
 TEST(Plateau, ResumesFromItsState) {
   const PlateauOptions options{.lr = 0.5, .factor = 0.5, .patience = 2, .cooldown = 3};
   for (int stop = 0; stop < 30; ++stop) {

@@ -31,8 +31,8 @@ Sgd::Sgd(NamedTensors parameters, const SgdOptions& options)
     : Sgd(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}}) {}
 
 Sgd::Sgd(std::vector<ParameterGroup<SgdOptions>> groups)
-    // On a CPU, libtorch 2.11's fused SGD for half and bfloat16 changes only the last elements, those beyond whole
-    // vectors. (Python updates all elements, because it fuses only on request.)
+    // On a CPU, libtorch 2.11's fused SGD for half and bfloat16 changes only the elements after the last whole SIMD
+    // vector. (Python updates all elements, because it uses the fused kernel only on request.)
     : Optimizer({.name = kSgd, .has_steps = false, .starts_from_gradient = true, .fuses_half_on_cpu = false},
                 parameters_of(groups)) {
   for (const auto& group : groups) {

@@ -8,7 +8,7 @@
 namespace yoke::train {
 
 struct SgdOptions {
-  double lr = 1e-3;  ///< Default rate; step(lr) sets a different one.
+  double lr = 1e-3;  ///< Initial learning rate; step(lr) and set_lr() change it.
   double momentum = 0;
   double dampening = 0;
   double weight_decay = 0;
@@ -33,13 +33,13 @@ class Sgd : public Optimizer {
   explicit Sgd(NamedTensors parameters, const SgdOptions& options = {});
   explicit Sgd(std::vector<ParameterGroup<SgdOptions>> groups);
 
-  /// For a schedule that changes the momentum too.
+  /// Sets the momentum, for schedules that change it as well as the rate.
   /// Errors  kInvalidArgument: the momentum is negative or not finite; it changes from or to zero after the first step,
   ///         which would change the state; or the group does not exist.
   void set_momentum(double momentum);  ///< Sets the momentum of all groups.
   void set_momentum(size_t group, double momentum);
 
-  /// Includes the current learning rate.
+  /// Returns the group's options with the current learning rate.
   SgdOptions options(size_t group = 0) const;
 
  private:

@@ -14,7 +14,7 @@ namespace {
 CommunicationHook compressed_to(c10::ScalarType dtype, dist::Group& group) {
   return [dtype, &group](const GradientBucket& bucket) -> std::function<at::Tensor()> {
     auto gradients = bucket.flat();
-    if (gradients.is_sparse()) {  // a smaller dtype would not shrink its indices
+    if (gradients.is_sparse()) {  // sent unchanged, because a smaller dtype would not shrink the indices
       gradients.div_(group.size());
       return [gradients, wait = start_all_reduce(group, gradients)] { return wait(), gradients; };
     }

@@ -39,7 +39,7 @@ class Worker {
     thread_.join();
   }
 
-  /// `job` does not throw. REQUIRES: the last job was waited for.
+  /// REQUIRES: the previous job has been waited for, and `job` does not throw.
   void start(std::function<void()> job) {
     {
       const std::lock_guard lock(mutex_);
@@ -74,13 +74,13 @@ class Worker {
   std::thread thread_;  // last, because it uses the other members
 };
 
-/// The graph node between a parameter (its only output) and its copies in the replicas (its inputs). Each parameter has
-/// its own node, so that gradients are transferred while backward still runs. The node serves all replicas, so that the
-/// order of the sum is fixed.
+/// The graph node between the copies of a parameter in the replicas (the node's inputs) and the parameter (its only
+/// output). Each parameter has its own node, so that gradients are transferred while backward still runs. One node
+/// serves all replicas, so that the order of the sum is fixed.
 struct SumOverReplicas : torch::autograd::Node {
   explicit SumOverReplicas(const at::Tensor& parameter)
       : Node(torch::autograd::collect_next_edges(parameter)), device(parameter.device()) {
-    // This input is never used, but a node runs on the device and stream of its first input.
+    // A node runs on the device and stream of its first input. So this input is added, although it is never used.
     add_input_metadata(parameter);
   }
 
@@ -102,14 +102,14 @@ struct SumOverReplicas : torch::autograd::Node {
 struct Replica {
   std::shared_ptr<torch::nn::Module> module;
   Tensors parameters, buffers;
-  /// The replica's parameters and buffers on the same memory, but with separate version counters. A second forward
-  /// copies the same values again, which must not count as a change for a graph whose backward is still to come. (A
-  /// change of the model itself is still detected by the model's part of that graph.)
+  /// Tensors on the memory of the replica's parameters and buffers, with separate version counters. A second forward
+  /// copies the same values again. This copy must not count as a change for the first forward's graph, whose backward
+  /// comes later. (A change of the model itself is still detected by the model's part of that graph.)
   Tensors parameter_data, buffer_data;
   std::unique_ptr<Worker> worker;
 };
 
-/// The parameters or buffers of a replica, in the model's order.
+/// Returns the parameters or buffers of a replica, in the model's order.
 Tensors like(const torch::OrderedDict<std::string, at::Tensor>& own,
              const torch::OrderedDict<std::string, at::Tensor>& others, const char* what) {
   Tensors tensors;
@@ -153,7 +153,7 @@ std::vector<c10::Stream> current_streams(const std::vector<c10::Device>& devices
 [[noreturn]] void rethrow(const std::exception_ptr& error, const std::string& where) {
   try {
     std::rethrow_exception(error);
-  } catch (c10::Error& torchs) {  // the error keeps its type, since a caller may catch OutOfMemoryError
+  } catch (c10::Error& torchs) {  // keeps the exception's type, because a caller may catch OutOfMemoryError
     torchs.add_context(where);
     throw;
   } catch (const Error& ours) {
@@ -209,7 +209,7 @@ struct Replicas::Impl {
   Tensors parameters, buffers;
   std::vector<Replica> replicas;  ///< On devices[1], devices[2], ...
 
-  /// Called before the threads start, because its work must not happen while the model itself runs.
+  /// Called before the threads start, because none of this may happen while the model itself runs.
   void prepare(size_t num_used) {
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (!parameters[i].requires_grad()) {
@@ -257,7 +257,7 @@ Replicas::~Replicas() = default;
 Tensors Replicas::run(const std::function<Tensors(torch::nn::Module& replica, const Tensors& inputs)>& function,
                       const Tensors& inputs) {
   auto& self = *impl_;
-  if (self.devices.size() == 1 || inputs.empty()) {  // nothing to split: call the model itself, as in Python
+  if (self.devices.size() == 1 || inputs.empty()) {  // nothing to split: as in Python, the model itself is called
     Tensors moved;
     for (const auto& input : inputs) moved.push_back(to(input, self.devices[0]));
     return function(*self.model, moved);

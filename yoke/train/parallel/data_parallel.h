@@ -1,4 +1,4 @@
-// yoke/train/parallel/data_parallel.h -- one process with several devices, each with a replica of the model and a
+// yoke/train/parallel/data_parallel.h -- one process with several devices. Each device has a replica of the model and a
 // thread.
 //
 //     DataParallel parallel(model.ptr(), try_all_gpus());
@@ -52,8 +52,8 @@ class Replicas {
 ///
 /// Replicas     are made once. The first device runs the model itself, so the model's batch-norm statistics are those
 ///              of the batch's first part, as in Python. Statistics of replicas are dropped. Frozen parameters get no
-///              gradient. Replicas follow train(), eval() and requires_grad, but not other changes of the model's
-///              options.
+///              gradient. Replicas adopt the model's changes by train(), eval() and requires_grad, but no other changes
+///              of its options.
 /// One device   the model itself runs: the bits are those of the model without DataParallel, and nothing is copied.
 /// Devices      a device may be named more than once. Each GPU draws its dropout masks from its own generator. Replicas
 ///              on one device share its generator in an undefined order.
@@ -68,8 +68,8 @@ class DataParallel {
  public:
   using Tensors = Replicas::Tensors;
 
-  /// Moves the model to the first device. Makes replicas by `model->clone()`, so M must be a torch::nn::Cloneable, as
-  /// all of libtorch's layers and Sequential are.
+  /// Moves the model to the first device. Makes replicas by `model->clone()`, so M must be a torch::nn::Cloneable, like
+  /// all of libtorch's layers and Sequential.
   explicit DataParallel(std::shared_ptr<M> model, std::vector<c10::Device> devices = try_all_gpus())
       : model_(std::move(model)), replicas_(model_, std::move(devices), [this] { return model_->clone(); }) {}
 
@@ -85,8 +85,8 @@ class DataParallel {
         .front();
   }
 
-  /// Runs any function of a replica and its part of the inputs, so that the loss can be computed on all devices too.
-  /// All inputs are split in the same way, and outputs are joined along dimension 0; scalars become a vector with one
+  /// Runs any function of a replica and its part of the inputs. So the loss can also be computed on all devices. All
+  /// inputs are split in the same way, and outputs are joined along dimension 0; scalars become a vector with one
   /// element per part. Without inputs, only the model itself is run.
   Tensors run(const std::function<Tensors(M& replica, const Tensors& inputs)>& function, const Tensors& inputs) {
     return replicas_.run([&function](torch::nn::Module& replica,

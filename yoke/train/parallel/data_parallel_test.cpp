@@ -45,8 +45,8 @@ void expect_close(const torch::nn::Module& a, const torch::nn::Module& b) {
   }
 }
 
-// Oracle: replicas on parts of a batch equal one module on the whole batch, step after step. 7 rows are divided into 3,
-// 3 and 1.
+// Oracle: one module that trains on the whole batch. Replicas get parts of the same batch: 7 rows are divided into 3, 3
+// and 1.
 TEST(DataParallel, IsOneModuleOnTheWholeBatch) {
   auto model = make_mlp(), whole = make_mlp();
   DataParallel parallel(model.ptr(), kThree);
@@ -160,13 +160,13 @@ TEST(DataParallel, LeavesFrozenParametersAlone) {
   EXPECT_FALSE(last.grad().defined());
   parallel.run(
       [](torch::nn::SequentialImpl& one, const Tensors& inputs) {
-        EXPECT_FALSE(one.parameters()[3].requires_grad());  // the replicas skip its gradient
+        EXPECT_FALSE(one.parameters()[3].requires_grad());  // so replicas do not compute its gradient
         return inputs;
       },
       {x});
 }
 
-// The copies made by the second and third forward must not spoil the graph of the first.
+// The copies made by the second and third forward must not change the graph of the first.
 TEST(DataParallel, ForwardsMoreThanOnceBeforeBackward) {
   auto model = make_mlp(), whole = make_mlp();
   DataParallel parallel(model.ptr(), kTwo);

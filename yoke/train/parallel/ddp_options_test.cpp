@@ -31,7 +31,7 @@ struct Net : nn::Module {
   Net() {
     first = register_module("first", nn::Linear(6, 8));
     second = register_module("second", nn::Linear(8, 8));
-    const torch::NoGradGuard no_grad;  // fixed values, because ranks are threads that share the generator
+    const torch::NoGradGuard no_grad;  // fixed values: ranks are threads that share one generator
     for (auto& parameter : parameters()) {
       parameter.copy_(torch::sin(torch::arange(parameter.numel())).reshape(parameter.sizes()));
     }
@@ -61,7 +61,8 @@ void expect_equal(const nn::Module& model, const nn::Module& expected, double to
   }
 }
 
-/// The error of the body on each rank; "" if it does not throw. No rank leaves before all ranks have finished.
+/// Runs `body` on each rank and returns each rank's error; "" if it does not throw. No rank leaves before all have
+/// finished.
 std::vector<std::string> failures(int64_t num_ranks, const std::function<void(World&)>& body) {
   std::vector<std::string> messages(static_cast<size_t>(num_ranks));
   std::mutex mutex;
@@ -88,7 +89,7 @@ std::vector<std::string> failures(int64_t num_ranks, const std::function<void(Wo
 
 World alone() { return World(RankEnv{}, {.device = c10::Device(c10::kCPU)}); }
 
-/// On one rank, takes a step for each entry of `with_second`. Returns the message of the error that ends it.
+/// On one rank, takes a step for each entry of `with_second`. Returns the message of the error that ends the steps.
 std::string error_of_steps(const DistributedDataParallelOptions& options, const std::vector<bool>& with_second) {
   auto world = alone();
   Net model;
@@ -249,7 +250,8 @@ TEST(DdpOptions, AStaticGraphIsLearnedInTheFirstStepThatHasABackward) {
   }
 }
 
-// An unused parameter's gradient does not change. Here it stays undefined, so an optimizer skips the parameter.
+// If no rank has used a parameter, its gradient does not change. Here it stays undefined, so an optimizer skips the
+// parameter.
 TEST(DdpOptions, WhatNoRankUsedKeepsItsGradient) {
   run_ranks(2, [](World& world) {
     Net model;
@@ -426,7 +428,7 @@ TEST(DdpJoin, ARankWithoutAnyDataCannotGuessASparseGradient) {
   for (const auto& message : messages) EXPECT_THAT(message, HasSubstr("rank 0: in step 1"));
 }
 
-// With different options, ranks would average buckets of different sizes, or wait for collectives that do not come.
+// If the options differed, ranks would average buckets of different sizes, or wait for collectives that never come.
 TEST(DdpOptions, OptionsThatDifferAreNamed) {
   for (const auto& other : {DistributedDataParallelOptions{.bucket_bytes = 64},
                             DistributedDataParallelOptions{.find_unused_parameters = true}}) {

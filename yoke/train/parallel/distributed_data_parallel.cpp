@@ -22,8 +22,8 @@ namespace {
 
 constexpr size_t kBroadcastBytes = 250 << 20;  // PyTorch's chunk for parameters and buffers
 
-/// Returns each tensor once, under its first name, because modules may share parameters. Removes the names that it
-/// finds from `ignored`.
+/// Returns each tensor once, under its first name, because modules may share parameters. Leaves out the ignored names,
+/// and erases each of them from `ignored`.
 NamedTensors not_ignored(const NamedTensors& tensors, std::set<std::string>& ignored,
                          const std::vector<std::string>& all_ignored) {
   NamedTensors result;
@@ -36,7 +36,7 @@ NamedTensors not_ignored(const NamedTensors& tensors, std::set<std::string>& ign
   return result;
 }
 
-/// Reports to the other ranks if a backward ends before its last callback, which means that an exception ended it.
+/// Calls `report` if a backward ends before its last callback. In this case an exception has ended the backward.
 class BackwardWatch {
  public:
   explicit BackwardWatch(std::function<void()> report) : report_(std::move(report)) {}
@@ -92,7 +92,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
   const auto sparse = expects_sparse(model, trained);
   impl_->has_sparse = std::find(sparse.begin(), sparse.end(), true) != sparse.end();
   impl_->reducer = make_reducer(trained, sparse, process_group_of(group), options);
-  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer uses it without a check for null
+  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer does not check it for null
   impl_->reducer->set_logger(impl_->logger);
   if (options.communication_hook) {
     auto hook = std::make_unique<HookRunner>(options.communication_hook);
@@ -131,7 +131,7 @@ DistributedDataParallelBase::Impl::~Impl() {
   for (auto& [tensor, key] : static_hooks) tensor.remove_hook(key);
 }
 
-/// Detects gradients that would not be averaged. Registered after the Reducer's hooks, which only ignore such
+/// Detects gradients that would not be averaged. Registered after the Reducer's hooks, because these ignore such
 /// gradients.
 void DistributedDataParallelBase::Impl::watch_parameters() {
   using torch::autograd::variable_list;
@@ -180,7 +180,7 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   }
   reducer->prepare_for_forward();
   if (join) announce_step();
-  reducer->rebuild_buckets();  // once, after the first step; before forward, when memory use is lowest
+  reducer->rebuild_buckets();  // done once, after the first step, and before forward, when memory use is lowest
   reducer->expect_backward();
   state = StepState::kExpects;
 }
@@ -250,7 +250,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
   });
 }
 
-/// Fails the step if the set of trained parameters was changed without the wrapper's knowledge.
+/// Fails the step if the program has changed which parameters are trained since construction.
 void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>& missing) const {
   const auto now = model.named_parameters();
   for (const size_t index : missing) {
@@ -293,7 +293,7 @@ void DistributedDataParallelBase::Impl::end_step() {
 
 void DistributedDataParallelBase::Impl::broadcast(const std::vector<at::Tensor>& tensors, int64_t root) {
   if (tensors.empty() || group.size() == 1) return;
-  std::vector<at::Tensor> current;  // read again, since ShardedOptimizer may have exchanged their memory
+  std::vector<at::Tensor> current;  // read again, because ShardedOptimizer may have exchanged the parameters' memory
   for (const auto& tensor : tensors) current.push_back(tensor.detach());
   try {
     c10d::broadcast_coalesced(process_group_of(group), current, kBroadcastBytes, static_cast<int>(root));

@@ -22,22 +22,24 @@ namespace yoke::train {
 struct DistributedDataParallelOptions {
   int64_t bucket_bytes = 25 << 20;       ///< Size of one all-reduce; 25 MiB, PyTorch's default.
   int64_t first_bucket_bytes = 1 << 20;  ///< The first bucket is small, so that communication starts early.
-  /// Each backward ends by copying rank 0's buffers (batch norm's running statistics) to all ranks, so that evaluations
-  /// and checkpoints are the same on all ranks. Training does not read them: for speed, set this to false and call
-  /// sync_buffers() before evaluations and checkpoints.
+  /// After each backward, rank 0's buffers (batch norm's running statistics) are copied to all ranks, so that
+  /// evaluations and checkpoints are the same on all ranks. Training does not read these buffers. For speed, set this
+  /// to false and call sync_buffers() before evaluations and checkpoints.
   bool broadcast_buffers = true;
-  /// If true, gradients are views of the buckets, which saves a copy and half of their memory. Reset them to undefined
-  /// by train::Sgd::zero_grad or Module::zero_grad; torch::optim's zero_grad tries to detach them and throws.
+  /// If true, gradients are views of the buckets, which saves a copy and half of the gradients' memory. Reset gradients
+  /// to undefined by train::Sgd::zero_grad or Module::zero_grad. torch::optim's zero_grad tries to detach them and
+  /// throws.
   bool gradient_as_bucket_view = false;
-  /// If true, a step's loss need not depend on all parameters, nor on the same ones on all ranks. A parameter that no
-  /// rank used keeps its old gradient. This costs a traversal of the graph and a small all-reduce per step.
+  /// If true, a step's loss may depend on some of the parameters only, and on different ones on each rank. A parameter
+  /// that no rank used keeps its old gradient. The option costs a traversal of the graph and a small all-reduce per
+  /// step.
   bool find_unused_parameters = false;
   /// If true, every step's loss must depend on the same parameters in the same way. Unused parameters and repeated uses
   /// (activation checkpoints) are then learned in the first step and cost nothing in later steps.
   bool static_graph = false;
   /// Names of parameters and buffers that may differ between ranks: they are not compared, copied or averaged.
   std::vector<std::string> ignored;
-  /// Replaces the all-reduce: fp16_hook, bf16_hook, power_sgd_hook, or a function of your own.
+  /// Replaces the all-reduce: fp16_hook, bf16_hook, power_sgd_hook, or your own function.
   CommunicationHook communication_hook;
 };
 
@@ -45,23 +47,23 @@ struct JoinOptions {
   /// If true, gradients are divided by the number of all ranks, so that every sample has the same weight. If false,
   /// they are divided by the number of ranks that still have data, so that every step has the same weight.
   bool divide_by_all_ranks = true;
-  /// If true: when the first rank has run out of data, its finish() and the next forward of the other ranks throw
-  /// kFailedPrecondition, which names that rank.
+  /// If true, an error ends the join when the first rank has run out of data: that rank's finish() and the next forward
+  /// of all other ranks throw kFailedPrecondition, which names that rank.
   bool throw_when_one_is_out = false;
 };
 
 /// The part of DistributedDataParallel that does not depend on the type of the model.
 ///
-/// Forward       if gradients are enabled, it prepares the backward that follows; several calls before one backward are
-///               one step. Otherwise it is the model's own forward, without communication.
-/// Backward      is called as usual. At its end gradients hold the mean over ranks, and all ranks have rank 0's
+/// Forward       if gradients are enabled, prepares the next backward; several forwards before one backward are one
+///               step. If gradients are disabled, it is the model's own forward, without communication.
+/// Backward      is called as usual. When it ends, gradients hold the mean over ranks, and all ranks have rank 0's
 ///               buffers.
-/// Accumulation  under no_sync() forward and backward only add to this rank's gradients. The next backward outside of
-///               its scope averages the sum once.
+/// Accumulation  while a no_sync() object exists, forward and backward only add to this rank's gradients. The first
+///               backward after that averages the sum once.
 /// Shapes        every gradient keeps its parameter's shape and dtype; its value becomes the mean over ranks. The
 ///               weight of an Embedding or EmbeddingBag with sparse(true) has sparse gradients.
 /// Ranks         the ranks of `group`, the World or a part of it. Collective: all of them construct the object and take
-///               the same number of steps; otherwise ranks wait for each other (see join()).
+///               the same number of steps, or they wait for each other forever (see join()).
 /// Errors        kInvalidArgument: parameters or buffers differ between ranks (names the first). kFailedPrecondition,
 ///               which names the parameter and is reported to the other ranks: the loss does not depend on the
 ///               parameter, and no option allows that; the parameter received a gradient that would not be averaged,
@@ -98,10 +100,10 @@ class DistributedDataParallelBase : public ParallelModule {
   class Join {
    public:
     Join(Join&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)) {}
-    ~Join();  ///< Does not communicate. Without finish(), as after an exception, the other ranks wait for this one.
-    /// Collective. Called when this rank is out of data: takes part in the steps of the other ranks with zero gradients
-    /// until they are out of data too. Then all ranks have the parameters and buffers of the last rank to call it (if
-    /// several are last, of the highest one).
+    ~Join();  ///< Does not communicate. Without finish(), as after an exception, the other ranks wait for this rank.
+    /// Collective. Called when this rank is out of data. Takes part in the steps of the other ranks with zero gradients
+    /// until all ranks are out of data. Then all ranks get the parameters and buffers of the last rank to call finish()
+    /// (if several are last, of the highest of them).
     void finish();
 
    private:
@@ -110,8 +112,9 @@ class DistributedDataParallelBase : public ParallelModule {
     DistributedDataParallelBase* owner_;
   };
 
-  /// All ranks call join() before their first step, and finish() after their last one. In between they communicate only
-  /// by forward and backward, and each step's forward is followed by its backward. Costs a small all-reduce per step.
+  /// All ranks call join() before their first step, and finish() after their last one. In between, ranks communicate
+  /// only by forward and backward, and each step's forward is followed by its backward. A join costs a small all-reduce
+  /// per step.
   /// Errors  kInvalidArgument: the model has a SyncBatchNorm, in whose communication a rank without data cannot take
   ///         part; or divide_by_all_ranks is false and a communication hook does the division.
   Join join(const JoinOptions& options = {});
@@ -121,7 +124,7 @@ class DistributedDataParallelBase : public ParallelModule {
   DistributedDataParallelBase(torch::nn::Module& model, dist::Group& group,
                               const DistributedDataParallelOptions& options);
 
-  bool communicates() const;  ///< Whether a forward would now belong to a step of all ranks.
+  bool communicates() const;  ///< Whether a forward at this moment would be part of a step of all ranks.
   void begin_forward();
   void take_output(const at::Tensor& output);  ///< Called with a tensor that forward returns.
 

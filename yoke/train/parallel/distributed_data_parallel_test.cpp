@@ -56,7 +56,7 @@ struct Problem {
   }
 };
 
-/// Parameters after `steps` on `num_ranks` ranks, each with its share of the whole batch.
+/// Returns the parameters after `steps` steps on `num_ranks` ranks, each with its share of the whole batch.
 std::vector<at::Tensor> train_on(int64_t num_ranks, int steps, const DistributedDataParallelOptions& options = {}) {
   const Problem problem;
   std::vector<at::Tensor> result;
@@ -93,7 +93,7 @@ TEST(DistributedDataParallel, AnyNumberOfRanksGivesOneProcessesParameters) {
   }
 }
 
-// Trains two networks at once, each on every second rank. Each must get the result that it gets alone.
+// Trains two networks at once, one on the even ranks and one on the odd ranks. Each gives the same result as alone.
 TEST(DistributedDataParallel, TrainsOnTheRanksOfAGroup) {
   const Problem problem;
   std::vector<at::Tensor> expected[2];
@@ -223,7 +223,7 @@ TEST(DistributedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
   }
 }
 
-// With a different memory order, elements of a gradient would be averaged with the wrong ones.
+// If ranks had different memory orders, an element of a gradient would be averaged with a different element.
 TEST(DistributedDataParallel, LayoutsThatDifferAreNamed) {
   run_ranks(2, [&](World& world) {
     nn::Conv2d model(nn::Conv2dOptions(2, 2, 2));
@@ -269,7 +269,7 @@ TEST(DistributedDataParallel, ARankThatStopsIsNamedByTheOthers) {
       [&](World& world) {
         auto model = make_model();
         DistributedDataParallel net(model, world);
-        if (world.rank() == 1) {  // this rank does not take a step, and leaves when rank 0 has timed out
+        if (world.rank() == 1) {  // rank 1 does not take this step, and leaves when rank 0 has timed out
           gave_up.wait(false);
           return;
         }
@@ -287,7 +287,7 @@ TEST(DistributedDataParallel, ARankThatStopsIsNamedByTheOthers) {
 
 // ---- Gradients that are not averaged, so that ranks would silently diverge ----------------------------------------
 
-/// The error of `steps` on one rank.
+/// Returns the error message of `steps` on one rank.
 std::string error_of(const std::function<void(nn::Linear& model, DistributedDataParallel<nn::Linear>& net)>& steps) {
   World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
   nn::Linear model(3, 1);

@@ -1,6 +1,6 @@
-// DistributedDataParallel's join: ranks that are out of data take part in the communication of the other ranks.
+// DistributedDataParallel's join: ranks that are out of data take part in the other ranks' communication.
 //
-// One step of a join, on a rank with data (forward, backward) and on one without (shadow_step):
+// One step of a join. Ranks with data run forward and backward; ranks without data run shadow_step. All ranks do:
 //   1. all-reduce of the number of ranks that have data
 //   2. broadcast of new buckets, once
 //   3. all-reduce of each bucket, with zeros from ranks without data
@@ -113,7 +113,7 @@ void DistributedDataParallelBase::Impl::shadow_step() {
     if (hook != nullptr) hook->parseHookResult(future->value());
   }
   if (used_work) used_work->wait();
-  // The other ranks rebuild their buckets before the second step, or with a static graph before the third.
+  // The other ranks rebuild their buckets before the second step; with a static graph, before the third.
   if (!is_learning_graph) reducer->push_rebuilt_params_for_all_indices();
   has_missed_graph |= is_learning_graph;
   is_graph_learned = true;

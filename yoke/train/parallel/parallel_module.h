@@ -45,7 +45,8 @@ class ParallelModule {
  protected:
   ParallelModule() = default;
 
-  /// Runs a forward, and reports its exceptions to the other ranks, which would see only that this rank is absent.
+  /// Runs a forward. If it throws, reports the exception to the other ranks, which would otherwise only see that this
+  /// rank is absent.
   template <class Forward>
   auto told_to_all(Forward&& forward) -> decltype(forward()) {
     try {

@@ -63,7 +63,7 @@ class PowerSgd {
   }
 
  private:
-  /// The data that a bucket keeps for its next step.
+  /// The data that a bucket keeps until its next step.
   struct Memory {
     at::Tensor error, ps, qs;
   };
@@ -71,7 +71,7 @@ class PowerSgd {
   /// The data between the start and the end of a bucket's compression.
   struct Compression {
     at::Tensor flat, original, exact_flat;
-    std::vector<at::Tensor> exact;  ///< Gradients that are not worth compressing; views into flat.
+    std::vector<at::Tensor> exact;  ///< Gradients that are averaged without compression; views into flat.
     std::vector<Product> products;
     std::function<void()> wait_for_exact, wait_for_ps;
     bool is_last;
@@ -86,7 +86,7 @@ class PowerSgd {
     return std::min({matrix.size(0), matrix.size(1), options_.matrix_rank});
   }
 
-  /// The same seeds as Python's hook, which takes them from numpy.random.RandomState(seed).randint(1000000000).
+  /// Gives the seeds of Python's hook, which draws them by numpy.random.RandomState(seed).randint(1000000000).
   uint64_t next_seed() {
     while (true) {
       const uint32_t value = seeds_() & 0x3fffffff;
@@ -114,7 +114,7 @@ class PowerSgd {
         exact_rows.push_back(gradient.reshape(-1));
       }
     }
-    // Matrices of one shape are stored together, in the order of the first appearance of each shape. The random numbers
+    // Matrices of one shape are stored together. Shapes are in the order of their first appearance. The random numbers
     // of Q are drawn in this order.
     std::vector<at::IntArrayRef> shapes;
     for (const auto& matrix : matrices) {
@@ -176,7 +176,7 @@ class PowerSgd {
     if (work.wait_for_ps) {
       work.wait_for_ps();
       for (auto& product : work.products) {
-        // This normalises p, so the sum of p over ranks can replace its mean.
+        // orthogonalize() normalises p, so the sum of p over ranks has the same effect as its mean.
         orthogonalize(product.p, options_.orthogonalization_epsilon);
         at::bmm_out(product.q, product.matrix.transpose(1, 2), product.p);
       }
@@ -192,7 +192,7 @@ class PowerSgd {
   dist::Group& group_;
   const PowerSgdOptions options_;
   std::mt19937 seeds_;
-  std::map<int64_t, Memory> memories_;  ///< By bucket; references stay valid.
+  std::map<int64_t, Memory> memories_;  ///< Indexed by bucket. Insertions do not invalidate references.
   int64_t step_ = 0;
 };
 

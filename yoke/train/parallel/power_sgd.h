@@ -17,10 +17,11 @@ struct PowerSgdOptions {
   uint64_t seed = 0;                     ///< Seed of the first thin matrices; the same on all ranks.
 };
 
-/// Compresses the gradient of each weight, viewed as a matrix [rows, the rest], to rank `matrix_rank`; vectors are
-/// averaged exactly. This is an approximation, whose error is added to later steps. A hook serves one
-/// DistributedDataParallel, because it stores the matrices and errors of each bucket. The errors are as large as the
-/// gradients, and keep an infinite or NaN gradient. So do not use it with a GradScaler, which causes overflows.
+/// Compresses the gradient of each weight to rank `matrix_rank`. The gradient is viewed as a matrix [rows, all other
+/// dimensions]; vectors are averaged exactly. The compression is an approximation, whose error is added to the next
+/// step. A hook serves one DistributedDataParallel, because it stores the matrices and errors of each bucket. The
+/// errors take as much memory as the gradients. An infinite or NaN gradient stays in the errors, so do not use this
+/// hook with a GradScaler, which causes overflows.
 ///
 /// Errors  kInvalidArgument: start_step is below 2 with error feedback or warm start, since buckets change after the
 ///         first step; matrix_rank is below 1.

@@ -13,12 +13,12 @@
 namespace yoke::train {
 
 void Reducer::expect_backward() {
-  std::fill(backward_stats_.begin(), backward_stats_.end(), -1);  // a time as soon as the parameter is ready
+  std::fill(backward_stats_.begin(), backward_stats_.end(), -1);  // set to a time when the parameter is ready
   if (static_graph_) {
     for (auto& [index, count] : numGradHooksTriggeredMap_) count = learned_.empty() ? 0 : learned_.at(index);
   }
   prepare_for_backward({});
-  // The Reducer has not searched a graph for unused parameters. They are known at the end of backward.
+  // The Reducer has not searched the graph. Unused parameters are known only at the end of backward.
   if (find_unused_parameters_ && !static_graph_) unused_parameters_.clear();
 }
 
@@ -81,14 +81,14 @@ std::vector<bool> expects_sparse(const torch::nn::Module& model, const NamedTens
       sparse.insert(bag->weight.unsafeGetTensorImpl());
     }
   };
-  note(model);  // separately, since modules() includes it only if a shared_ptr owns it
+  note(model);  // needed because modules() includes the model only if a shared_ptr owns it
   for (const auto& module : model.modules(/*include_self=*/false)) note(*module);
   std::vector<bool> result;
   for (const auto& [name, tensor] : parameters) result.push_back(sparse.count(tensor.unsafeGetTensorImpl()) > 0);
   return result;
 }
 
-/// The constructor's arguments differ between libtorch versions; only this function knows them.
+/// The constructor's arguments differ between libtorch versions; only this function depends on them.
 std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, std::vector<bool> expect_sparse,
                                       c10::intrusive_ptr<c10d::ProcessGroup> group,
                                       const DistributedDataParallelOptions& options) {
@@ -98,9 +98,10 @@ std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, std::vecto
     names[tensors.size()] = name;
     tensors.push_back(tensor);
   }
-  // There is one bucket until the first backward has shown the order in which gradients become ready, because ranks
-  // could otherwise reduce different buckets with each other. The Reducer rebuilds the buckets after the first step, as
-  // in PyTorch's DDP. With unused parameters it never rebuilds them, so they are divided here, in the model's order.
+  // Until the first backward has shown the order in which gradients become ready, there is one bucket. With several
+  // buckets, ranks could reduce different buckets with each other. The Reducer rebuilds the buckets after the first
+  // step, as in PyTorch's DDP. With unused parameters it never rebuilds them, so the gradients are divided into buckets
+  // here, in the model's order.
   std::vector<size_t> sizes = {std::numeric_limits<size_t>::max()};
   if (options.find_unused_parameters && !options.static_graph) {
     sizes = {static_cast<size_t>(options.first_bucket_bytes), static_cast<size_t>(options.bucket_bytes)};

@@ -37,7 +37,7 @@ using torch::autograd::variable_list;
 /// Statistics of the whole batch, each [channels] in float or double.
 struct Statistics {
   at::Tensor mean;
-  at::Tensor spread;  ///< 1 / sqrt(var + eps) for CUDA's kernels; the biased variance for the CPU's.
+  at::Tensor spread;  ///< 1 / sqrt(var + eps) for the CUDA kernels; the biased variance for the CPU kernels.
   at::Tensor counts;  ///< The number of values per channel: [ranks that have values] on CUDA, one element on the CPU.
 };
 
@@ -52,7 +52,7 @@ std::vector<int64_t> all_but_channels(const at::Tensor& input) {
   return dims;
 }
 
-/// Reshapes [channels] so that it can be added to [batch, channels, ...].
+/// Reshapes values [channels] so that they broadcast to [batch, channels, ...].
 at::Tensor per_channel(const at::Tensor& values, const at::Tensor& input) {
   std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
   shape[1] = -1;
@@ -86,7 +86,7 @@ Statistics share_on_cpu(dist::Group& group, const at::Tensor& input, const Runni
   const auto all = gather(group, mean, var, input.numel() / channels);
   const auto means = all.narrow(1, 0, channels), vars = all.narrow(1, channels, channels);  // [ranks, channels]
   const auto counts = all.narrow(1, 2 * channels, 1);                                       // [ranks, 1]
-  // Adds the variances within the ranks and between them. This squares only small numbers, unlike sum(x^2) - sum(x)^2.
+  // Adds the variances within ranks and between ranks. Unlike sum(x^2) - sum(x)^2, this squares only small numbers.
   const auto count = counts.sum();
   const double num_values = count.item<double>();
   refuse_without_variance(num_values);
@@ -124,7 +124,7 @@ at::Tensor contiguous_in_its_layout(const at::Tensor& tensor) {
 /// The sums over this rank's output gradient that backward needs.
 struct Sums {
   at::Tensor dy, dy_xmu;    ///< [channels]: sums of dy and of dy * (x - mean).
-  at::Tensor weight, bias;  ///< This rank's gradients; DistributedDataParallel averages them.
+  at::Tensor weight, bias;  ///< Gradients of this rank; DistributedDataParallel averages them.
 };
 
 class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
@@ -140,7 +140,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     context->saved_data["group"] = reinterpret_cast<int64_t>(group);
     if (input.numel() == 0) return at::empty_like(input);
     if (!is_cpu) return at::batch_norm_elemt(input, weight, bias, whole.mean, whole.spread, eps);
-    // Normalises as in evaluation, but with the statistics of the whole batch, and in their precision.
+    // Normalises as in evaluation, but uses the statistics of the whole batch, and computes in their precision.
     const auto raised = [&](const std::optional<at::Tensor>& values) {
       return values ? std::optional(values->to(whole.mean.scalar_type())) : values;
     };
@@ -149,7 +149,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
-    if (c10::GradMode::is_enabled()) {  // create_graph: the sum over ranks would be missing in the graph
+    if (c10::GradMode::is_enabled()) {  // with create_graph, the graph would lack the sum over ranks
       throw Error(ErrorCode::kFailedPrecondition, "SyncBatchNorm gives no gradients of gradients");
     }
     const auto saved = context->get_saved_variables();
@@ -183,7 +183,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
       sums.dy = both.narrow(0, 0, mean.numel());
       sums.dy_xmu = both.narrow(0, mean.numel(), mean.numel());
       if (is_cpu && !is_empty) {
-        // grad_input assumes fixed statistics, but they depend on the input too.
+        // grad_input treats the statistics as constants, but they depend on the input.
         const auto invstd = (spread + eps).rsqrt();
         const auto scale = (weight.defined() ? weight * invstd : invstd) / counts;
         const auto slope = scale * invstd.square() * sums.dy_xmu, offset = scale * sums.dy;
@@ -210,7 +210,7 @@ template <class... Norms>
 struct NormTypes {};
 using BatchNorms = NormTypes<torch::nn::BatchNorm1dImpl, torch::nn::BatchNorm2dImpl, torch::nn::BatchNorm3dImpl>;
 
-/// A SyncBatchNorm that replaces `module`; null if that is not a BatchNorm.
+/// Returns a SyncBatchNorm to replace `module`; null if `module` is not a BatchNorm.
 template <class... Norms>
 std::shared_ptr<SyncBatchNormImpl> continuation(const torch::nn::Module& module, NormTypes<Norms...>) {
   std::shared_ptr<SyncBatchNormImpl> result;
@@ -274,7 +274,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
                             /*cudnn_enabled=*/true);
   } else {
     const Running running{is_tracked ? running_mean : at::Tensor(), is_tracked ? running_var : at::Tensor(), momentum};
-    using Optional = std::optional<at::Tensor>;  // a Function does not accept undefined tensors
+    using Optional = std::optional<at::Tensor>;  // a torch::autograd::Function does not accept undefined tensors
     output =
         SyncBatchNormFunction::apply(input, weight.defined() ? Optional(weight) : std::nullopt,
                                      bias.defined() ? Optional(bias) : std::nullopt, running, options.eps(), group_);
@@ -301,7 +301,7 @@ void SyncBatchNormImpl::take_over(const torch::nn::Module& norm, const at::Tenso
                                   const at::Tensor& num_batches) {
   parameters_["weight"] = weight = new_weight;
   parameters_["bias"] = bias = new_bias;
-  if (mean.defined()) {  // buffers need only share their memory, since no optimizer refers to them
+  if (mean.defined()) {  // sharing memory is enough for buffers, because optimizers do not refer to them
     running_mean.set_data(mean);
     running_var.set_data(var);
     num_batches_tracked.set_data(num_batches);

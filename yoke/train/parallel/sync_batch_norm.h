@@ -11,7 +11,7 @@ class Group;
 
 namespace yoke::train {
 
-/// Does the work of BatchNorm1d, 2d and 3d with mean and variance of the whole batch over all ranks.
+/// BatchNorm1d, 2d or 3d that uses the mean and variance of the whole batch over all ranks.
 ///
 /// Use it in place of a BatchNorm; before synchronize() it behaves like one. Parameters, buffers, their names and the
 /// options are those of BatchNorm, so checkpoints can be exchanged.
@@ -29,11 +29,12 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, t
 
   at::Tensor forward(const at::Tensor& input);
 
-  /// From now on the ranks of `group` share their statistics; so do clones of this module. `group` must outlive it.
+  /// From now on the ranks of `group` share their statistics. Clones of this module do too. `group` must outlive the
+  /// module.
   void synchronize(dist::Group& group) { group_ = &group; }
   bool is_synchronized() const { return group_ != nullptr; }
 
-  /// Takes over parameters, statistics and mode of `norm`. The parameter tensors are the same, so an existing optimizer
+  /// Takes the parameters, statistics and mode of `norm`. The parameter tensors stay the same, so an existing optimizer
   /// remains valid.
   template <class BatchNormImpl>
   void take_over(const BatchNormImpl& norm) {
@@ -59,9 +60,9 @@ class SyncBatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
 };
 
 /// Synchronizes every SyncBatchNorm below `model`, and replaces every BatchNorm in a Sequential by a SyncBatchNorm of
-/// the same name. Call it before DistributedDataParallel is constructed. Returns the number of synchronized layers. In
-/// C++ a BatchNorm that your module holds as a typed member cannot be exchanged, because the member would still refer
-/// to the old layer. Declare the member as a SyncBatchNorm.
+/// the same name. Call it before DistributedDataParallel is constructed. Returns the number of synchronized layers. If
+/// a C++ module holds a BatchNorm as a typed member, the layer cannot be replaced, because the member would still refer
+/// to the old layer. Declare such a member as a SyncBatchNorm.
 /// Errors  kFailedPrecondition, naming the BatchNorms that are not in a Sequential; nothing is changed.
 int64_t convert_sync_batch_norm(torch::nn::Module& model, dist::Group& group);
 

@@ -23,7 +23,7 @@ namespace nn = torch::nn;
 constexpr int64_t kChannels = 3;
 const std::vector<int64_t> kRows = {5, 2, 0, 3};  ///< Rows of each rank, which determine its range of the whole batch.
 
-/// A deterministic tensor around `mean`.
+/// Returns a deterministic tensor with values around `mean`.
 at::Tensor numbers(const std::vector<int64_t>& shape, double frequency, double mean = 0) {
   return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kDouble) * frequency).reshape(shape) + mean;
 }
@@ -180,7 +180,7 @@ TEST(SyncBatchNorm, RefusesWhatHasNoVariance) {
   EXPECT_EQ(num_errors, 4);
 }
 
-// BatchNorm has this check too. Without it the running variance would stay NaN.
+// BatchNorm checks this too. Without the check, the running variance would become NaN and stay NaN.
 TEST(SyncBatchNorm, RefusesWhatHasNoVarianceOnOneRankToo) {
   run_ranks(1, [](World& world) {
     SyncBatchNorm norm(kChannels);

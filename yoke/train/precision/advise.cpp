@@ -35,7 +35,7 @@ struct Size {
   std::string name;
   int64_t value = 0;
   std::vector<std::pair<Sizes*, size_t>> places;
-  int64_t times = 1;  ///< A position holds value * times: the value is for one group, and the shape for all groups.
+  int64_t times = 1;  ///< A position holds value * times: `value` is for one group, the shape for all groups.
 };
 
 std::vector<Size> sizes_of(const Product& product, Sizes& input, Sizes& weight) {
@@ -78,7 +78,7 @@ at::Tensor random(const Sizes& sizes, const Product& product, const at::Generato
   return tensor.requires_grad_(needs_grad);
 }
 
-/// A function that runs only the product, with its own tensors.
+/// Returns a function that runs only the product, on its own tensors.
 std::function<void()> alone(const Product& product, const Sizes& input_sizes, const Sizes& weight_sizes,
                             const at::Generator& generator) {
   const auto input = random(input_sizes, product, generator, product.input_needs_grad);
@@ -127,11 +127,11 @@ double seconds_of(const std::function<void()>& work, c10::Device device) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Medians in milliseconds. The measured functions take turns, so that other load on the machine affects all of them
+/// Returns medians in milliseconds. The functions run in turns, so that other load on the machine affects all of them
 /// equally.
 std::vector<double> measure(const std::vector<std::function<void()>>& works, c10::Device device, int64_t repetitions) {
   std::vector<std::vector<double>> seconds(works.size());
-  for (int64_t i = -2; i < repetitions; ++i) {  // two for warm-up
+  for (int64_t i = -2; i < repetitions; ++i) {  // two rounds of warm-up
     for (size_t k = 0; k < works.size(); ++k) {
       const auto taken = seconds_of(works[k], device);
       if (i >= 0) seconds[k].push_back(taken);
@@ -179,8 +179,8 @@ std::string hardware_of(c10::Device device, c10::ScalarType dtype) {
   return "tensor cores";
 }
 
-/// The number that should divide the product's sizes; 0 if this device has no matrix unit for the product. On a CPU,
-/// sizes are judged as for a GPU.
+/// Returns the number that should divide the product's sizes; 0 if this device has no matrix unit for the product. On a
+/// CPU, the rule for GPUs is used.
 int64_t multiple_on(const Product& product) {
   const auto& context = at::globalContext();
   const bool allows_tf32 = product.kind == Kind::kConvolution ? context.allowTF32CuDNN() : context.allowTF32CuBLAS();

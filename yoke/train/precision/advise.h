@@ -3,9 +3,9 @@
 //
 //     std::cout << to_text(precision::advise(*model, x));  // x: a batch as in training, on the model's device
 //
-// If a layer does not use them, the usual reason is a size: a layer with 10 outputs, an image with 3 channels, a
-// vocabulary of 50257. The report gives the next sizes that fit, and their effect, measured on this device with the
-// same operation.
+// If a layer does not use the matrix units, the usual reason is a size: a layer with 10 outputs, an image with 3
+// channels, a vocabulary of 50257. The report gives the next sizes that fit, and the time of the same operation with
+// these sizes, measured on this device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,16 +34,16 @@ struct LayerAdvice {
   std::string reason;                                ///< Why it does not fit; empty if it does.
   std::vector<int64_t> padded_input, padded_weight;  ///< Shapes that would fit; empty if none would, or if not needed.
   double milliseconds = 0;                           ///< Time of one call: forward and, in training, backward.
-  double padded_milliseconds = 0;                    ///< The same with the padded shapes; 0 without them.
-  double share = 0;  ///< Share of the step's time that all calls take; an estimate, as calls are measured alone.
+  double padded_milliseconds = 0;  ///< Time of one call with the padded shapes; 0 without padded shapes.
+  double share = 0;  ///< Share of the step's time that all calls take. An estimate, because calls are measured alone.
 };
 
 struct Advice {
   c10::Device device = c10::Device(c10::kCPU);
   c10::ScalarType dtype = c10::kFloat;
-  std::string hardware;          ///< "tensor cores", or a text that says that there are none and what computes instead.
-  bool has_backward = false;     ///< The output needed a gradient, so steps include backward.
-  double step_milliseconds = 0;  ///< Time of a step, without the optimizer.
+  std::string hardware;  ///< "tensor cores", or a text that says that there are none and which units compute instead.
+  bool has_backward = false;        ///< The output needed a gradient, so steps include backward.
+  double step_milliseconds = 0;     ///< Time of a step, without the optimizer.
   std::vector<LayerAdvice> layers;  ///< In the order in which they run.
 };
 

@@ -57,7 +57,7 @@ TEST(Advise, NamesTheLayersThatMissAndWhy) {
 
   EXPECT_EQ(stem.product.layer, "stem");
   EXPECT_EQ(stem.product.operation, "conv2d");
-  EXPECT_EQ(stem.product.dtype, at::kBFloat16);  // the dtype of the kernel, not of the weight
+  EXPECT_EQ(stem.product.dtype, at::kBFloat16);  // the kernel's dtype, not the weight's
   EXPECT_THAT(stem.product.input, ElementsAre(8, 3, 12, 12));
   EXPECT_THAT(stem.product.padding, ElementsAre(1, 1));
   EXPECT_FALSE(stem.product.input_needs_grad);
@@ -138,7 +138,7 @@ TEST(Products, AreThoseOfTheKernelsWithTheirLayers) {
   const auto products = observe(*layer, [&] {
     const Autocast autocast({.dtype = at::kHalf});
     for (int i = 0; i < 3; ++i) layer->forward(x);
-    at::matmul(x, layer->weight.t());  // the parameter is recognised behind the transpose
+    at::matmul(x, layer->weight.t());  // the parameter must be recognised although it is transposed
     at::bmm(x, x.transpose(1, 2));
     at::bmm(x.transpose(1, 2), x);
     at::bmm(x, x.transpose(1, 2));

@@ -16,10 +16,10 @@ Autocast::Autocast(const AutocastOptions& options)
     throw Error(ErrorCode::kInvalidArgument, "Autocast to {}: only BFloat16 and Half are lower precision",
                 c10::toString(options.dtype));
   }
-  if (changes_dtype_) at::autocast::clear_cache();  // the cache finds casts by weight, without regard to dtype
+  if (changes_dtype_) at::autocast::clear_cache();  // the cache finds a cast by its weight and ignores the dtype
   at::autocast::set_autocast_enabled(device_type_, options.enabled);
-  // A scope in full precision leaves this dtype, which is that of the cached casts, so that an inner scope can compare
-  // its own dtype with it.
+  // A scope with `enabled = false` does not change this dtype, which stays that of the cached casts. So an inner scope
+  // can compare its own dtype with it.
   if (options.enabled) at::autocast::set_autocast_dtype(device_type_, options.dtype);
   at::autocast::increment_nesting();
 }

@@ -1,4 +1,4 @@
-// yoke/train/precision/autocast.h -- lower precision, where it is safe, for the operations in a scope.
+// yoke/train/precision/autocast.h -- a scope in which operations use lower precision where it is safe.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,12 +13,12 @@ struct AutocastOptions {
 };
 
 /// torch.autocast as a scope of the calling thread: run forward and loss inside it, backward outside. The end of the
-/// outermost scope drops the cached casts of the parameters, which would otherwise become stale and never be freed. A
-/// nested scope with a different dtype drops them too, where PyTorch would use casts of the outer dtype.
+/// outermost scope drops the cached casts of the parameters; otherwise they would become stale and never be freed. A
+/// nested scope with a different dtype drops them too; PyTorch would use casts of the outer dtype there.
 ///
 /// Nesting  any depth and any device types. A nested scope with `enabled = false` runs in full precision.
-/// Threads  each thread has its own state, but all threads of the process share one cache of casts. Threads that share
-///          parameters and use different dtypes at the same time would find each other's casts.
+/// Threads  each thread has its own state, but all threads of the process share one cache of casts. If threads share
+///          parameters and use different dtypes at the same time, they get each other's casts.
 /// Errors   kInvalidArgument for a dtype other than kBFloat16 and kHalf.
 /// Source   torch/amp/autocast_mode.py.
 class Autocast {
@@ -34,7 +34,7 @@ class Autocast {
   bool outer_enabled_, changes_dtype_;
 };
 
-/// Returns whether this device multiplies bfloat16 in hardware. Otherwise it is emulated, and slower than float.
+/// Returns whether this device multiplies bfloat16 in hardware. If not, bfloat16 is emulated, and slower than float.
 bool has_fast_bfloat16(c10::Device device);
 
 }  // namespace yoke::train

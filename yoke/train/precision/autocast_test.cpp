@@ -27,7 +27,7 @@ TEST(Autocast, LowersMatrixProductsInItsScopeOnly) {
   EXPECT_EQ(at::matmul(x, x).scalar_type(), at::kFloat);
 }
 
-// A cast that outlived its scope would be used in the next one, even if the weight has changed.
+// If a cast outlived its scope, the next scope would use it, even after a change of the weight.
 TEST(Autocast, ForgetsItsCasts) {
   const auto weight = at::ones({4, 4}).requires_grad_();
   const auto x = at::ones({4, 4});
@@ -43,7 +43,7 @@ TEST(Autocast, ForgetsItsCasts) {
   EXPECT_EQ(product(), 8);
 }
 
-// libtorch finds a cast only by its weight, so it would use a bfloat16 cast for float16.
+// libtorch finds a cast only by its weight, so it could return a bfloat16 cast where float16 is needed.
 TEST(Autocast, ForgetsCastsToAnotherDtype) {
   const auto weight = at::ones({4, 4}).requires_grad_();
   const auto x = at::ones({4, 4});

@@ -92,7 +92,7 @@ void GradScaler::check_gradients(PerOptimizer& state, const StepGradients& of, c
           name);
     }
     if (gradient.is_sparse()) {
-      // Uncoalesced values may be finite while their sum is not.
+      // The sum of finite uncoalesced values may be infinite.
       if (is_half) parameter.mutable_grad() = gradient = gradient.coalesce();
       gradient = gradient._values();
     }
@@ -108,7 +108,7 @@ void GradScaler::check_gradients(PerOptimizer& state, const StepGradients& of, c
     state.found_inf.push_back(std::move(found_inf));
   }
   if (auto* group = of.group != nullptr ? of.group : options_.group;
-      group != nullptr) {  // a rank without gradients takes part too
+      group != nullptr) {  // collective, so a rank without gradients takes part too
     auto any = state.found_inf.empty() ? at::zeros_like(scale_) : combined(state.found_inf);
     group->all_reduce(any, dist::ReduceOp::kMax);
     state.found_inf = {any};
@@ -133,7 +133,7 @@ GradScaler::PerOptimizer& GradScaler::ready_to_unscale(const void* optimizer) {
 }
 
 void GradScaler::unscale(PerOptimizer& state, const StepGradients& gradients) const {
-  // In double, because float division of some compilers is wrong in the last bit.
+  // Computed in double, because some compilers' float division is wrong in the last bit.
   check_gradients(state, gradients, scale_.to(at::kDouble).reciprocal().to(at::kFloat), /*allow_half=*/false);
   state.stage = Stage::kUnscaled;
 }

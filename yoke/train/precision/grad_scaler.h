@@ -14,7 +14,7 @@
 //       scaler.update();
 //     }
 //
-// A ShardedOptimizer is used like any other: its ranks agree whether all gradients are finite.
+// A ShardedOptimizer is used in the same way: its ranks agree on whether all gradients are finite.
 //
 // bfloat16 has float's range and does not need this.
 #pragma once
@@ -45,18 +45,18 @@ struct GradScalerOptions {
   double backoff_factor = 0.5;  ///< Below 1; applied after a step with an overflow.
   int64_t growth_interval = 2000;
   bool enabled = true;  ///< If false, scale() returns its input, step() only steps, and other functions do nothing.
-  /// For gradients that differ between ranks. The ranks of this group agree whether any of them overflowed, so that
-  /// they all skip a step or all take it. Then unscale() and step() are collective. A ShardedOptimizer and an optimizer
-  /// over a sharded network's parts provide their own group; set this only if a rank may have no part of any parameter.
-  /// With DistributedDataParallel it is not needed: an overflow on one rank reaches all ranks in the mean.
+  /// For gradients that differ between ranks. The ranks of this group agree on whether any gradient overflowed, so
+  /// either all ranks skip the step or all take it. Then unscale() and step() are collective. A ShardedOptimizer and an
+  /// optimizer over a sharded network's parts provide their own group. Set this only if a rank may have no part of any
+  /// parameter. DistributedDataParallel does not need it: an overflow on one rank reaches all ranks in the mean.
   dist::Group* group = nullptr;
 };
 
 /// Like torch.amp.GradScaler: the scale, the growth tracker and the parameters are equal to PyTorch's after each step.
 ///
-/// Sync      yoke's optimizers do not wait for a GPU: step() passes them the scale and whether a gradient is not
-///           finite, and their kernels divide the gradients or skip the step. For torch::optim's optimizers the CPU
-///           decides, and so waits for the device, as Python does for optimizers that are not fused. scale_now(),
+/// Sync      yoke's optimizers do not wait for a GPU: step() passes them the scale and a flag for gradients that are
+///           not finite, and their kernels divide the gradients or skip the step. For torch::optim's optimizers the CPU
+///           decides, so step() waits for the device, like Python for optimizers that are not fused. scale_now(),
 ///           growth_tracker() and state_dict() wait too.
 /// Several   optimizers may share a scaler: each one steps or skips separately, and one update() ends the iteration.
 /// Devices   the scale is on the device of the first scaled loss; gradients may be on other devices.
@@ -64,15 +64,15 @@ struct GradScalerOptions {
 ///           twice since the last update(), update() without a checked gradient), or float16 gradients in unscale()
 ///           (named): keep parameters in float. kInvalidArgument: a factor is out of range.
 /// Empty     if no parameter has a gradient, yoke's optimizers step without effect, like Python's fused ones.
-///           torch::optim's are refused (kFailedPrecondition), like Python's that are not fused. In both cases no
-///           gradient counts as checked.
+///           torch::optim's optimizers throw kFailedPrecondition, like Python's that are not fused. In both cases
+///           update() finds no checked gradient.
 /// Lifetime  between two updates, optimizers are identified by their address.
 /// Source    torch/amp/grad_scaler.py; Micikevicius et al., "Mixed Precision Training", ICLR 2018.
 class GradScaler {
  public:
   explicit GradScaler(const GradScalerOptions& options = {});
 
-  /// Returns `outputs` times the scale, differentiable.
+  /// Returns `outputs` times the scale. Differentiable.
   at::Tensor scale(const at::Tensor& outputs);
 
   /// Divides the gradients by the scale in place. Optional; call it once between backward and step.

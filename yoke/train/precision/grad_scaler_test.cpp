@@ -190,7 +190,7 @@ TEST_F(GradScalerInUse, UnscalesATiedParameterOnce) {
   EXPECT_TRUE(at::equal(weight.grad(), at::full({3}, 3)));
 }
 
-// As in Python, fused optimizers are accepted and others are refused. In both cases update() does not have a checked
+// Without gradients, fused optimizers step and others throw, as in Python. In both cases update() finds no checked
 // gradient.
 TEST_F(GradScalerInUse, WithoutAnyGradientDoesAsPyTorch) {
   scaler.scale(weight.sum());
@@ -277,8 +277,7 @@ TEST(GradScaler, LooksAtSparseGradientsOnceTheyAreSummed) {
   EXPECT_EQ(step(2), 0);
 }
 
-// One rank of three overflows, which can happen if gradients are sharded. Then no rank steps, and all scales stay
-// equal.
+// One rank of three overflows, as can happen with sharded gradients. Then no rank steps, and all scales stay equal.
 TEST(GradScaler, AgreesBetweenRanks) {
   fakes::run_ranks(3, [](dist::World& world) {
     const auto weight = at::ones({2}).requires_grad_();

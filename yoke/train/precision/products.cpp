@@ -17,8 +17,8 @@ namespace {
 
 using Kind = Product::Kind;
 
-// Operators that begin a product. If an operator of this list calls another one, the inner operator is part of the
-// outer one's product.
+// Operators that begin a product. If one of these operators calls another one of them, both belong to the outer
+// operator's product.
 constexpr std::string_view kOuter[] = {
     "aten::linear",
     "aten::conv1d",
@@ -40,9 +40,10 @@ bool is_watched(std::string_view name) {
   return std::find(std::begin(kOuter), std::end(kOuter), name) != std::end(kOuter);
 }
 
-/// The observations of one thread. RecordFunction takes plain functions, which find this object through a thread-local.
+/// The observations of one thread. RecordFunction's callbacks are plain functions and find this object through a
+/// thread-local pointer.
 struct Observer {
-  std::map<const void*, std::string> layers;  ///< Name of the layer by the memory of its parameter.
+  std::map<const void*, std::string> layers;  ///< Name of the layer, by the address of its parameter's memory.
   std::vector<Product> products;
   std::optional<Product> current;
   bool has_kernel = false;
@@ -69,7 +70,7 @@ void take(Product& product, Kind kind, const at::Tensor& input, const at::Tensor
   product.weight_needs_grad = c10::GradMode::is_enabled() && weight.requires_grad();
 }
 
-// The innermost call of a kernel's operator is the one that computes.
+// Of nested calls of kernel operators, the innermost one computes.
 void take_kernel(Product& product, std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
   const bool is_known = observer->has_kernel;
   if (name == "aten::convolution") {
@@ -121,7 +122,7 @@ std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& function) 
 
 void after(const at::RecordFunction& function, at::ObserverContext*) {
   if (observer == nullptr || !is_watched(function.name()) || observer->depth == 0 || --observer->depth != 0) return;
-  // A product of vectors, or an empty one, has no kernel that matrix units could speed up.
+  // A product of vectors and an empty product have no kernel that matrix units could speed up.
   if (observer->has_kernel) observer->products.push_back(std::move(*observer->current));
   observer->current.reset();
 }

@@ -18,7 +18,7 @@ class Module;
 
 namespace yoke::train::precision {
 
-/// One operation with the arguments of its kernel. Under Autocast these are the arguments after the casts.
+/// One operation with the arguments of its kernel. Under Autocast, the arguments are those after the casts.
 struct Product {
   enum class Kind : uint8_t {
     kMatmul,       ///< input [..., rows, inner] x weight [..., inner, columns]
@@ -26,7 +26,7 @@ struct Product {
     kAttention,    ///< input (the query) [..., length, features], weight (the key) of the same rank
   };
   Kind kind = Kind::kMatmul;
-  std::string layer;      ///< Dotted name of the module whose parameter it uses; "bmm 1" if it uses none.
+  std::string layer;  ///< Dotted name of the module whose parameter the product uses; "bmm 1" if it uses no parameter.
   std::string operation;  ///< The outermost operation: "conv2d"; for libtorch's Linear "addmm" or "matmul".
   bool uses_parameter = false;
   int64_t calls = 1;
@@ -36,18 +36,18 @@ struct Product {
   bool input_needs_grad = false, weight_needs_grad = false;
 
   bool weight_is_transposed = false;  ///< kMatmul: its memory is [..., columns, inner], as in a linear layer.
-  c10::MemoryFormat format = c10::MemoryFormat::Contiguous;  ///< this and the next: for kConvolution
+  c10::MemoryFormat format = c10::MemoryFormat::Contiguous;  ///< this member and the next: only for kConvolution
   std::vector<int64_t> stride, padding, dilation, output_padding;
   bool is_transposed = false;
   int64_t groups = 1;
-  bool is_causal = false;     ///< this and the next: for kAttention
+  bool is_causal = false;     ///< this member and the next: only for kAttention
   bool shares_heads = false;  ///< enable_gqa: the key has fewer heads than the query.
 };
 
-/// Runs `body` and returns the products that this thread computed meanwhile, in the order of their first calls. Equal
-/// calls of a layer are combined. Layers are recognised by the memory of their parameters, even after Autocast has
-/// copied a parameter. Fused recurrent layers (cuDNN's, oneDNN's) and torch's fused transformer layers for inference
-/// are not observed.
+/// Runs `body` and returns the products that this thread computed in it, in the order of their first calls. Equal calls
+/// of a layer are combined. Layers are recognised by the memory of their parameters, even after Autocast has copied a
+/// parameter. Fused recurrent layers (cuDNN's, oneDNN's) and torch's fused transformer layers for inference are not
+/// observed.
 std::vector<Product> observe(const torch::nn::Module& model, const std::function<void()>& body);
 
 }  // namespace yoke::train::precision

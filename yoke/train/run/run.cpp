@@ -27,7 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The figures logged within an epoch. They are part of the state, so that a resumed run continues its means.
+/// The figures logged within an epoch. The figures are part of the checkpointed state, so that a resumed run continues
+/// their means.
 struct Figures {
   dist::World& world;
   std::vector<std::string> names = {};  ///< In the order in which they were first logged.
@@ -46,7 +47,7 @@ struct Figures {
     return by_name[name];
   }
 
-  TensorMap state_dict() const {  // collective; saved first, before any rank can fail
+  TensorMap state_dict() const {  // collective, and saved before all parts whose saving can fail on one rank
     TensorMap state;
     for (const auto& [name, mean] : by_name) state.emplace(name, gather_meters(world, {&mean}));
     return state;
@@ -54,7 +55,7 @@ struct Figures {
 
   void load_state_dict(const TensorMap& state) {
     by_name.clear();
-    for (const auto& [name, rows] : state) {  // older checkpoints have only the name ""
+    for (const auto& [name, rows] : state) {  // older checkpoints have a single entry with the name ""
       restore_meters(world, {&by_name[name]}, rows);
     }
   }
@@ -89,7 +90,7 @@ struct Run::Impl {
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
   bool is_told = false, is_stopped = false, is_in_epoch = false;
   int64_t epoch_begin = 0;                     // the epoch's first step
-  int64_t num_samples = 0, epoch_samples = 0;  // only this rank's
+  int64_t num_samples = 0, epoch_samples = 0;  // both count only this rank's samples
   Clock::time_point epoch_start, last_step;
   std::optional<Report> report;  // only on rank 0
   std::optional<Progress> progress;
@@ -179,7 +180,7 @@ void Run::say(const std::string& text) const {
 
 void Run::require_same(const char* name, int64_t value) {
   const auto& run = *impl_;
-  // A checkpoint of an older version does not have this value; such a checkpoint is accepted.
+  // A checkpoint of an older version may lack this value, which is accepted.
   if (run.resumed && !run.resumed->metadata.contains(name)) return;
   int64_t recorded = value;
   fix(name, recorded);
@@ -242,8 +243,8 @@ void Run::end_step(int64_t num_samples) {
   run.last_step = Clock::now();
   run.show_progress();
   run.is_told = run.is_told || run.world.should_stop();
-  if (first_batch() == 0) return;  // the epoch is complete; the code after the loop saves a checkpoint
-  if (run.is_told) {               // there is time for a checkpoint, but not for the rest of an epoch
+  if (first_batch() == 0) return;  // the epoch is complete, and the code after the loop saves its checkpoint
+  if (run.is_told) {  // after a stop signal there is time for a checkpoint, but not for the rest of the epoch
     run.checkpoints.save(run.step, run.state);
     run.is_stopped = true;
     say(fmt::format("told to stop at epoch {}, step {}", epoch() + 1, first_batch()));

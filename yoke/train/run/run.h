@@ -41,26 +41,26 @@ namespace yoke::train {
 struct RunOptions {
   std::string name = "run";  ///< Used in the default folder and in messages.
   std::filesystem::path
-      folder;  ///< Default: runs/NAME, with the next free number if it exists; to resume, the last such folder.
+      folder;  ///< Default: runs/NAME; if that exists, with the next free number. To resume: the last such folder.
   bool resume = false;     ///< Continue from the newest checkpoint, or from the beginning if there is none yet.
-  int64_t save_every = 0;  ///< Steps between checkpoints; 0: none within an epoch. Each epoch's end always saves one.
+  int64_t save_every = 0;  ///< Steps between checkpoints; 0: none within an epoch. Each epoch's end also saves one.
   CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` names a logged figure.
   /// Rank 0 also writes events for TensorBoard, in the run's folder `events`: every value that it logs, by its name,
   /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. Step numbers are those of the training.
   bool tensorboard = false;
-  /// Rank 0 also appends the values that it logs to `steps.jsonl` in the run's folder, a line for each step; `yoke
-  /// curve` draws them. A resumed run removes the lines that it will write again.
+  /// If true, rank 0 also appends the values that it logs to `steps.jsonl` in the run's folder, one line per step.
+  /// `yoke curve` draws these values. A resumed run first removes the lines of the steps that it repeats.
   bool log_steps = false;
 };
 
 /// One run of a training. Its folder holds its checkpoints and `metrics.csv`.
 ///
-/// Epochs   an epoch ends at the end of the outer loop's body. Then the metrics of all ranks are read and shown as a
-///          row of a table and of metrics.csv, and a checkpoint is saved while the training continues.
+/// Epochs   an epoch ends when the outer loop's body ends. Then the metrics of all ranks are read and shown as a row of
+///          a table and of metrics.csv, and a checkpoint is saved while the training continues.
 /// Stopped  after a signal (WorldOptions::stop_signals), all ranks leave the inner loop after the same step, and a
 ///          checkpoint is on disk.
-/// Resumed  steps, epochs, partly read epochs and partly computed means continue where they were. With the same number
-///          of ranks and deterministic kernels, the bits are the same.
+/// Resumed  continues steps, epochs, partly read epochs and partly computed means. With the same number of ranks and
+///          deterministic kernels, the results have the same bits.
 /// Ranks    all ranks construct it, run the loops, and call state(), fix() and finish(). Only rank 0 prints and writes.
 /// Errors   on all ranks: kFailedPrecondition: the folder holds another run's checkpoints and `resume` is false;
 ///          kNotFound: there is no run to resume; kUnavailable: another process uses the folder.
@@ -69,8 +69,8 @@ class Run {
   Run(dist::World& world, const RunOptions& options);
   ~Run();
 
-  /// Registers a value that must not change when a run is resumed. It is saved in checkpoints, and a resumed run sets
-  /// it to the value with which it was started. `given` says that the user set this value explicitly.
+  /// Registers a value that must not change when a run is resumed. Checkpoints contain it, and a resumed run sets
+  /// `value` to the value of the original run. `given` is true if the user set this value explicitly.
   /// Errors  kInvalidArgument: the user set a value, but the run was started with a different one.
   template <class Value>
   void fix(const std::string& name, Value& value, bool given = false) {
@@ -110,14 +110,14 @@ class Run {
   /// the epoch. `weight` is the number of samples over which the value is a mean. All ranks log the same names in the
   /// same order.
   void log(const std::string& name, const at::Tensor& value, int64_t weight = 1);
-  /// The same for a number, such as the result of an evaluation.
+  /// Like log() of a tensor, for a number, such as the result of an evaluation.
   void log(const std::string& name, double value);
 
   /// Collective. Saves a checkpoint now, between two steps.
   void save();
 
-  /// Collective. Call it if the outer loop was left by `break`: it ends the epoch if all batches were read, and waits
-  /// until the last checkpoint is on disk. The normal end of the loop does this too. Errors: those of saving.
+  /// Collective. Call it if `break` has ended the outer loop. Ends the epoch if all batches were read, and waits until
+  /// the last checkpoint is on disk. If the loop ends normally, this has happened already. Errors: those of saving.
   void finish();
 
   /// Prints a line on rank 0.

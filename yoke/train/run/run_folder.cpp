@@ -12,7 +12,7 @@ fs::path numbered(const std::string& name, int number) {
   return fs::path("runs") / (number == 1 ? name : fmt::format("{}-{}", name, number));
 }
 
-/// If two runs start together, only one of them can create a given folder.
+/// Safe if two runs start together: only one of them can create a given folder.
 fs::path make_first_free(const std::string& name) {
   make_folder("runs");
   for (int number = 1;; ++number) {

@@ -50,7 +50,7 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out(norm(in(x)).relu()); }
 };
 
-/// train() does the work of a program with a Run. `on_step(step)` may end the training by an exception.
+/// The result of train(), a program with a Run. `on_step(step)` may throw to end the training.
 struct Outcome {
   TensorMap weights;
   bool is_stopped = false;
@@ -93,7 +93,7 @@ class RunTest : public testing::Test {
             .save_every = save_every,
             .checkpoints = {.warn = [](const std::string& message) { ADD_FAILURE() << message; }}};
   }
-  /// The columns of metrics.csv, except the two with times.
+  /// Returns the columns of metrics.csv, except the two columns that contain times.
   std::vector<std::string> figures(const std::string& name) const {
     std::istringstream file(read_file(fs::path(temporary_.path()) / name / "metrics.csv"));
     std::vector<std::string> rows;
@@ -152,7 +152,7 @@ TEST_F(RunTest, WritesEachValueForTensorBoard) {
   for (const auto& file : fs::directory_iterator(given.folder / "events")) files.insert(file.path());
   for (const auto& file : files) {
     const auto bytes = read_file(file);
-    const auto count = [&](const std::string& tag) {  // a tag follows its length
+    const auto count = [&](const std::string& tag) {  // in the file, a tag follows its length
       int64_t number = 0;
       const auto text = static_cast<char>(tag.size()) + tag;
       for (size_t at = bytes.find(text); at != bytes.npos; at = bytes.find(text, at + 1)) ++number;
@@ -166,8 +166,7 @@ TEST_F(RunTest, WritesEachValueForTensorBoard) {
   EXPECT_THAT(num_means, ElementsAre(1, kEpochs - 1));
 }
 
-// Oracle: a run that is never interrupted. The losses of a killed and resumed run are the same, and each step occurs
-// once.
+// Oracle: a run that is never interrupted. A killed and resumed run has the same losses, and each step occurs once.
 TEST_F(RunTest, WritesEachStepOnceOverAResumption) {
   const auto values = [&](const std::string& name) {
     const auto text = read_file(fs::path(temporary_.path()) / name / "steps.jsonl");
@@ -246,7 +245,7 @@ TEST_F(RunTest, ALoopThatIsLeftEarlyIsNoEpoch) {
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("was left within epoch 1, and Run::finish was not called")));
 }
 
-// A training stops early when a figure is good enough.
+// A training stops early, because a figure is good enough.
 TEST_F(RunTest, FinishEndsACompleteEpochThatWasLeft) {
   fakes::run_ranks(2, [&](dist::World& world) {
     yoke::train::Run run(world, options("early"));

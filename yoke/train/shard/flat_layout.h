@@ -1,4 +1,4 @@
-// yoke/train/shard/flat_layout.h -- lays tensors end to end and assigns parts to ranks. Pure: no tensor is touched.
+// yoke/train/shard/flat_layout.h -- lays tensors end to end and assigns parts to ranks. Pure: touches no tensors.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct FlatItem {
 
 /// The part of one tensor that one rank owns, in elements; empty if the length is 0.
 struct FlatPart {
-  int64_t first = 0;   ///< Index in the tensor, in the order of its contiguous elements.
+  int64_t first = 0;   ///< Index of the part's first element in the flattened tensor.
   int64_t offset = 0;  ///< Offset in the rank's range.
   int64_t length = 0;
 };

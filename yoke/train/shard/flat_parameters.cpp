@@ -18,7 +18,7 @@ FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks) {
 
 namespace {
 
-/// A view of one parameter in a flat tensor.
+/// Returns a view of one parameter's elements in a flat tensor.
 at::Tensor view_of(const at::Tensor& flat, const FlatItem& item) {
   return flat.narrow(0, item.offset, item.num_elements).view(item.shape);
 }

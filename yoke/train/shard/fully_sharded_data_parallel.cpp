@@ -25,7 +25,7 @@
 namespace yoke::train {
 namespace {
 
-constexpr size_t kMaxUnitReductions = 2;  // each entry keeps the gradients of a unit in memory
+constexpr size_t kMaxUnitReductions = 2;  // each reduction in flight keeps the gradients of a unit in memory
 
 struct Unit {
   std::string name;  ///< Empty for the model.
@@ -42,15 +42,15 @@ struct Unit {
   bool is_sharded() const { return !flats.empty() && !flats.front().is_gathered() && !flats.front().is_gathering(); }
 };
 
-/// An outermost call of forward with the calls that it contains. Its backward visits them in reverse order.
+/// An outermost call of forward, and the calls of units inside it. Its backward visits these calls in reverse order.
 struct Pass {
   uint64_t number = 0;
-  std::vector<size_t> left;  ///< Units whose backward has not begun, in the order in which their calls ended.
+  std::vector<size_t> left;  ///< Units whose backward has not begun, in the order in which their forward calls ended.
 };
 
 }  // namespace
 
-/// One call of a unit's forward. Only the hooks in its graph own it, so it disappears together with the graph.
+/// One call of a unit's forward. Only the hooks in the call's graph own this object, so it is destroyed with the graph.
 struct FullyShardedDataParallelBase::Activity {
   std::weak_ptr<Impl> owner;
   size_t unit = 0;
@@ -77,9 +77,9 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::shared_ptr<Pass> pass;                        ///< The last pass.
   std::map<uint64_t, std::shared_ptr<Pass>> passes;  ///< Passes in the current backward.
   uint64_t num_passes = 0;
-  /// Units in the order in which their backward began. When a unit is removed, its gradients are reduced and it is
-  /// freed. Both steps are collective, so they depend only on which units began. They never depend on which gradients
-  /// arrived, because that may differ between ranks.
+  /// Units in the order in which their backward began. When a unit is removed, its gradients are reduced and the unit
+  /// is freed. Both are collective, so they depend only on which units began, which is equal on all ranks. The steps do
+  /// not depend on which gradients arrived, because this may differ between ranks.
   std::vector<size_t> in_backward_units;
   struct Underway {
     FlatParameters* flat;
@@ -109,8 +109,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     unit.is_prefetched = true;
   }
 
-  /// Frees units that were prefetched and not used. Otherwise their values would be out of date after a step of the
-  /// optimizer.
+  /// Frees units that were prefetched and not used. Their values would be out of date after the next optimizer step.
   void drop_prefetched() {
     for (auto& unit : units) {
       if (unit.is_prefetched) free(unit);
@@ -136,7 +135,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
         }
       }
       unit.position = cursor++;
-      // An earlier forward without a backward kept the unit gathered, and the shards may have changed since.
+      // If an earlier forward had no backward, the unit is still gathered, and the shards may have changed since then.
       if (unit.is_gathered() && unit.depth == 0 && !unit.is_prefetched) free(unit);
     }
     gather(unit);
@@ -160,19 +159,19 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     if (!keep) free(unit);
   }
 
-  /// Autograd visits nodes in the reverse order of their creation. So if a call ended later than this one and its
-  /// backward has not begun, it does not contribute to the loss on this rank. It may contribute on other ranks, which
-  /// then communicate for its backward. So this rank begins that backward too.
+  /// Autograd visits nodes in the reverse order of their creation. So if a later call's backward has not begun yet,
+  /// that call does not contribute to the loss on this rank. The call may contribute on other ranks, whose backward of
+  /// that call communicates. So this rank begins the backward of that call too.
   void begin_backward(const Activity& activity) {
     watch_backward();
     passes.emplace(activity.pass->number, activity.pass);
     for (auto later = passes.rbegin(); later->first > activity.pass->number; ++later) begin_calls(*later->second, 1);
     begin_calls(*activity.pass, activity.place);
-    // The unit is in backward already if several backwards go through its graph.
+    // If several backwards go through the unit's graph, the unit is in backward already.
     if (!units[activity.unit].is_in_backward) begin_unit(activity.unit);
   }
 
-  /// Begins the backward of the remaining calls from `place` on.
+  /// Begins the backward of all remaining calls whose place is at least `place`.
   void begin_calls(Pass& calls, size_t place) {
     while (calls.left.size() >= place) {
       const size_t index = calls.left.back();
@@ -183,8 +182,8 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
 
   void begin_unit(size_t index) {
     auto& unit = units[index];
-    // Backward has left the units that do not contain this one, so they are ended. A unit that was called several times
-    // may begin several times.
+    // Backward has left all units that do not contain this one, so these units are ended. A unit that was called
+    // several times may begin several times.
     std::erase_if(in_backward_units, [&](size_t other) {
       if (unit.outer.contains(other) || other == index) return other == index;
       end_backward(units[other]);
@@ -248,7 +247,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     }
   }
 
-  /// Reports an error of this rank to the other ranks, which would wait for this one.
+  /// Reports an error of this rank to the other ranks, which would otherwise wait for this rank. Then throws.
   template <typename... Args>
   [[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) const {
     group.fail(Error(code, format, std::forward<Args>(args)...));
@@ -297,11 +296,11 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
   const auto check = [&] { check_same_on_all_ranks(group, all, described); };
   if (options.replicas == nullptr) {
     check();
-  } else {  // also reports a difference within one replica to the other replicas
+  } else {  // on_all_ranks also reports a difference within one replica to the other replicas
     on_all_ranks(*options.replicas, "a replica's ranks differ", check);
     check_same_on_all_ranks(*options.replicas, all, described);
   }
-  all.clear();  // all ranks now know that they agree, so an error below occurs on all of them
+  all.clear();  // all ranks have agreed, so an error below occurs on all of them
 
   impl.units.push_back({.name = "", .module = &model});
   const auto modules = model.named_modules("", /*include_self=*/false);
@@ -359,7 +358,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
       unit.flats.emplace_back(group, options.replicas, std::move(parameters), options.compute_dtype);
     }
   }
-  // From here on no unit may be moved, because hooks refer to the units.
+  // From here on, units must not be moved in memory, because hooks refer to them.
   for (size_t i = 0; i < impl.units.size(); ++i) {
     for (size_t f = 0; f < impl.units[i].flats.size(); ++f) {
       const auto& flat = impl.units[i].flats[f];
@@ -434,7 +433,7 @@ FullyShardedDataParallelBase::Call::Call(FullyShardedDataParallelBase& owner, co
   const auto& units = owner.impl_->unit_of_module;
   const auto unit = units.find(&module);
   if (unit == units.end()) {
-    // This is allowed for a module that is called within a unit, or recomputed in the backward of a unit.
+    // Allowed if the module is called within a unit's forward, or recomputed in a unit's backward.
     if (owner.impl_->depth > 0 || owner.impl_->in_backward) return;
     throw Error(ErrorCode::kInvalidArgument,
                 "forward was called with a module ({}) that is not a unit, and outside of all units: name it in "
@@ -453,7 +452,7 @@ FullyShardedDataParallelBase::Call::~Call() {
 
 at::Tensor FullyShardedDataParallelBase::Call::input(const at::Tensor& tensor) {
   if (!activity_ || !c10::GradMode::is_enabled() || !tensor.defined() || !tensor.requires_grad()) return tensor;
-  return tensor.view_as(tensor);  // so that even an unchanged input has a node in this call
+  return tensor.view_as(tensor);  // gives even an unchanged input a node in this call's graph
 }
 
 std::vector<at::Tensor> FullyShardedDataParallelBase::Call::input(const std::vector<at::Tensor>& tensors) {

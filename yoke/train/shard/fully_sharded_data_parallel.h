@@ -23,20 +23,20 @@
 namespace yoke::train {
 
 struct FullyShardedOptions {
-  /// Dotted names ("blocks.0") of submodules that are gathered and freed as units. Choose the blocks of a network, so
-  /// that any two of them are a small part of it. Modules that are not below any of them belong to the model itself,
-  /// which is the outermost unit.
+  /// Dotted names ("blocks.0") of submodules that are gathered and freed as units. Choose the blocks of a network. Any
+  /// two units should be a small part of the network. Modules outside of these units belong to the model itself, which
+  /// is the outermost unit.
   std::vector<std::string> units;
-  /// If true, frees a unit after its forward and gathers it again for its backward. If false, the unit stays gathered,
-  /// which saves a third of the communication and takes the memory of all parameters (ZeRO-2). The outermost unit
-  /// always stays gathered.
+  /// If true, frees a unit after its forward and gathers it again for its backward. If false, the unit stays gathered
+  /// until its backward: this saves a third of the communication, but needs memory for all parameters (ZeRO-2). The
+  /// outermost unit always stays gathered.
   bool reshard_after_forward = true;
-  /// Gathers and computes in this dtype (at::kBFloat16), while shards, their gradients and the sums over ranks keep the
-  /// parameters' dtype. Integer parameters are not converted. The caller converts inputs.
+  /// The dtype in which parameters are gathered and the model computes (at::kBFloat16). Shards, their gradients and the
+  /// sums over ranks keep the parameters' dtype. Integer parameters are not converted. The caller converts inputs.
   std::optional<at::ScalarType> compute_dtype;
-  /// Hybrid sharding: the model is divided between the ranks of `group`, and the ranks of `replicas` hold the same part
-  /// as this rank in other replicas. Gradients are reduced within a replica; then this rank's part, 1 / group.size() of
-  /// them, is averaged over the replicas. Parameters are gathered only within a replica, such as a node:
+  /// For hybrid sharding. The model is divided between the ranks of `group`. `replicas` contains this rank and the
+  /// ranks of other replicas that hold the same part. Gradients are reduced within a replica; then each rank's part of
+  /// them is averaged over `replicas`. Parameters are gathered only within a replica, such as a node:
   ///   dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 8}});
   ///   FullyShardedDataParallel net(model, mesh["shard"], {.units = ..., .replicas = &mesh["replicate"]});
   dist::Group* replicas = nullptr;
@@ -46,23 +46,23 @@ struct FullyShardedOptions {
 ///
 /// Units         C++ modules have no hooks, so a model holds its blocks as Unit (unit.h). A unit's parameters have
 ///               elements only inside its forward and backward.
-/// Step          forward gathers each unit (while the previous one computes). Backward gathers the unit again, averages
-///               its gradients, and frees the unit as soon as they are complete. So a rank holds its shards and about
+/// Step          forward gathers each unit while the previous one computes. Backward gathers the unit again, averages
+///               its gradients when they are complete, and then frees the unit. So a rank holds its shards and about
 ///               two units.
 /// Accumulation  more forward and backward passes add to the shards' gradients until zero_grad.
-/// Graph         every tensor that needs a gradient must enter a unit through its arguments and leave it through the
-///               result of forward. A tensor that is kept in a member would refer to weights that were freed. Sharded
-///               units do not support a second backward through one graph.
-/// Unused        within one call of the model, each rank may use different parameters (stochastic depth, experts), or
-///               leave a unit's output out of its loss. A rank contributes zero to gradients of parameters that it did
-///               not use, and a parameter that no rank used has a gradient of zero.
+/// Graph         tensors that need a gradient may enter a unit only through its arguments, and leave it only through
+///               the result of forward. A tensor that is kept in a member would refer to weights that were freed.
+///               Sharded units do not support a second backward through one graph.
+/// Unused        within one call of the model, ranks may use different parameters (stochastic depth, experts), or leave
+///               a unit's output out of the loss. A rank contributes zero to gradients of parameters that it did not
+///               use. If no rank used a parameter, its gradient is zero.
 /// Ranks         construction, forward and backward are collective. All ranks call the same units in the same order,
 ///               and the loss of each rank depends on the result of the model.
 /// Errors        kInvalidArgument: models or options differ between ranks (names the first difference), units share a
-///               parameter, or a gradient is sparse. kFailedPrecondition, which names the parameter and is reported to
-///               the other ranks: a gradient did not come through a unit's output, or requires_grad or the memory of a
-///               parameter was changed, as by torch::load. kTimeout: a rank does not arrive (names it). After an error
-///               in forward or backward the object can only be destroyed.
+///               parameter, or a gradient is sparse. kFailedPrecondition: a gradient did not come through a unit's
+///               output, or the program has changed requires_grad or the memory of a parameter, as torch::load does.
+///               The message names the parameter and is reported to the other ranks. kTimeout: a rank does not arrive
+///               (names it). After an error in forward or backward the object can only be destroyed.
 /// Lifetime      `model`, `group` and `replicas` outlive it. After its destruction the model's parameters have no
 ///               elements.
 /// Source        Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023.
@@ -70,9 +70,9 @@ class FullyShardedDataParallelBase : public ParallelModule {
  public:
   ~FullyShardedDataParallelBase() override;
 
-  /// Collective. Calls `module.forward(inputs...)` of the model or one of its units, as `net(x)` and Unit do. Within a
-  /// unit, a module that is not a unit is called directly. Inputs that are tensors, or vectors of them, may need
-  /// gradients; for the output see each_tensor.
+  /// Collective. Calls `module.forward(inputs...)`; `module` is the model or one of its units. `net(x)` and Unit call
+  /// this function. Call other modules directly, within a unit. Tensors and vectors of tensors among the inputs may
+  /// need gradients; see each_tensor for the output.
   ///
   /// Errors kInvalidArgument: `module` is not a unit, and the call is outside of all units.
   template <class Module, class... Inputs>
@@ -83,27 +83,29 @@ class FullyShardedDataParallelBase : public ParallelModule {
     return output;
   }
 
-  /// This rank's part of each trained parameter under the parameter's name, for an optimizer. Backward sets the parts'
-  /// gradients. A part has as many dimensions as its parameter, all of size 1 except the last (whole_shape in
-  /// sharding.h returns the parameter's shape). Parameters of which this rank has no element are left out.
+  /// This rank's part of each trained parameter under the parameter's name, for an optimizer. Backward sets the
+  /// gradients of these parts. A part has as many dimensions as its parameter, all of size 1 except the last
+  /// (whole_shape in sharding.h returns the parameter's shape). If this rank has no element of a parameter, the
+  /// parameter is left out.
   NamedTensors parameters() const override;
   NamedTensors buffers() const override;
 
-  /// Collective over the group. Uses the norm of the whole gradient.
+  /// Collective over the group. Clips by the norm of the whole gradient, over all ranks' parts.
   at::Tensor clip_grad_norm(double max_norm) override;
   void sync_buffers() override;
   dist::Group& group() const override;
 
  protected:
-  /// Collective. Checks that all ranks have the same model, takes the first rank's values, and keeps this rank's part
-  /// of them on the group's device. The model may be on the CPU; it is moved one parameter at a time.
+  /// Collective. Checks that all ranks have the same model. Takes the first rank's values, and keeps this rank's part
+  /// of them on the group's device. The model may be on the CPU; one parameter at a time is moved.
   FullyShardedDataParallelBase(torch::nn::Module& model, dist::Group& group, const FullyShardedOptions& options);
 
  private:
   struct Impl;
   struct Activity;
 
-  /// One call of a unit's forward: the unit is gathered before and freed after it, and hooks follow its backward.
+  /// One call of a unit's forward. The unit is gathered before the call and freed after it. Hooks gather and free the
+  /// unit in backward too.
   class Call {
    public:
     Call(FullyShardedDataParallelBase& owner, const torch::nn::Module& module);
@@ -129,7 +131,7 @@ class FullyShardedDataParallelBase : public ParallelModule {
   std::shared_ptr<Impl> impl_;
 };
 
-/// The object that shards the module or one that contains it; null if it is not sharded.
+/// Returns the object that shards `module` or a module that contains it; null if `module` is not sharded.
 FullyShardedDataParallelBase* sharded_by(const torch::nn::Module& module);
 
 /// Keeps only this rank's part of every parameter. The whole parameter exists while its unit computes. See

@@ -90,7 +90,7 @@ TEST(FullyShardedDataParallel, OneRankEqualsOneProcessToTheLastBit) {
   expect_equal(train_sharded(1, {.units = kUnits}), train_one_process(), "one rank");
 }
 
-// In the second call of a recomputed function, units are gathered while the backward of other units runs.
+// Recomputation calls the function again in backward. So units are gathered while the backward of other units runs.
 TEST(FullyShardedDataParallel, RecomputingChangesNoBit) {
   const auto plain = train_sharded(2, {.units = kUnits}, 5);
   expect_equal(train_sharded(2, {.units = kUnits}, 5, 1, Recomputing::kInsideUnits), plain, "inside");
@@ -116,7 +116,7 @@ TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
       for (const auto& parameter : network->parameters()) EXPECT_EQ(parameter.numel(), 0);
     };
     expect_sharded();
-    // A unit called alone, without gradients, has its values during the call and no elements afterwards.
+    // A unit that is called alone, without gradients, has its values during the call and no elements afterwards.
     {
       const torch::NoGradGuard no_grad;
       const auto x = torch::ones({1, 10});
@@ -137,8 +137,8 @@ TEST(FullyShardedDataParallel, ParametersAreThereWithinTheirUnitOnly) {
   });
 }
 
-// A forward without a backward keeps the model's own parameters gathered, and may prefetch a unit. These gathered
-// values are out of date after a step.
+// After a forward without a backward, the model's own parameters are still gathered, and a unit may have been
+// prefetched. The gathered values are out of date after an optimizer step.
 TEST(FullyShardedDataParallel, AStepBetweenForwardsIsSeenByTheNext) {
   run_ranks(2, [](World& world) {
     auto network = make_network();
@@ -179,7 +179,7 @@ TEST(FullyShardedDataParallel, WhatWasGatheredAheadAndNotUsedIsGatheredAgain) {
   });
 }
 
-/// A module with two inputs, two outputs, a frozen first parameter, and a parameter that is not always used.
+/// A module with two inputs, two outputs, a first parameter that is frozen, and a parameter that some calls do not use.
 struct Odd : nn::Module {
   nn::Linear frozen{nullptr}, trained{nullptr}, spare{nullptr};
   Odd() {
@@ -201,7 +201,7 @@ struct OddNetwork : nn::Module {
   OddNetwork() { odd = register_module("odd", Unit<Odd>()); }
   at::Tensor forward(const at::Tensor& a, const std::vector<at::Tensor>& b, bool use_spare, int how) {
     const auto [x, rest] = odd(a, b, use_spare);
-    if (how == 2) return rest[1].sum();  // an unchanged input, so no parameter is used
+    if (how == 2) return rest[1].sum();  // returns an unchanged input, so no parameter is used
     return how == 1 ? (x.sum() + (rest[0] * rest[1]).sum()) : rest[0].sum();
   }
 };
@@ -248,7 +248,7 @@ TEST(FullyShardedDataParallel, FrozenUnusedSharedAndSeveral) {
   }
 }
 
-/// Blocks that a rank may skip or use partly, as in stochastic depth and mixtures of experts.
+/// Blocks that a rank may skip or use in part, as in stochastic depth and mixtures of experts.
 struct Optional : nn::Module {
   nn::Linear a{nullptr}, b{nullptr};
   Optional() {
@@ -269,7 +269,7 @@ struct OptionalNetwork : nn::Module {
       blocks.push_back(register_module("block" + std::to_string(i), Unit<Optional>()));
     }
   }
-  /// `use` has an entry per block; -1 means that the block is computed, but is not part of the result.
+  /// `use` has one entry per block. With -1 the block is computed, but is not part of the result.
   at::Tensor forward(const at::Tensor& input, const std::vector<int>& use) {
     auto x = first(input);
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -281,7 +281,7 @@ struct OptionalNetwork : nn::Module {
   }
 };
 
-// Oracle: a rank contributes zero to parameters that it did not use, whatever the other ranks did.
+// Oracle: one process that averages the gradients of all ranks' losses. An unused parameter contributes zero.
 TEST(FullyShardedDataParallel, EachRankMayUseOtherParameters) {
   torch::manual_seed(0);
   OptionalNetwork plain;

@@ -1,4 +1,4 @@
-// Errors of FullyShardedDataParallel, and the messages that other ranks get.
+// Tests errors of FullyShardedDataParallel, and the messages that other ranks get.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -129,7 +129,7 @@ TEST(FullyShardedDataParallel, AParameterThawedAfterConstructionIsNamed) {
   });
 }
 
-// torch::load replaces the memory, and the next gather would drop the loaded values.
+// torch::load replaces a parameter's memory, and the next gather would drop the loaded values.
 TEST(FullyShardedDataParallel, AParameterWithOtherMemoryIsNamed) {
   run_ranks(2, [](World& world) {
     auto network = make_network();
@@ -165,7 +165,7 @@ TEST(FullyShardedDataParallel, ComputeDtypeIsNotForIntegers) {
   });
 }
 
-/// A module with a term for the loss that forward does not return.
+/// A module that keeps a term of the loss in a member, instead of returning it from forward.
 struct WithLoss : nn::Module {
   nn::Linear linear{nullptr};
   at::Tensor loss;
@@ -177,7 +177,7 @@ struct WithLoss : nn::Module {
   }
 };
 
-// The error occurs on one rank only. The other ranks get its message.
+// The error occurs on one rank only. The other ranks must report its message too.
 TEST(FullyShardedDataParallel, AGradientOutsideOfAUnitIsNamedOnEveryRank) {
   std::array<std::string, 2> messages;
   const auto body = [&](World& world) {
@@ -206,7 +206,7 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
         FullyShardedDataParallel sharded(*network, world, {.units = kUnits});
         const Batch batch;
         const auto output = sharded(batch.x);
-        if (world.rank() == 1) {  // does not run a backward, and leaves when rank 0 has timed out
+        if (world.rank() == 1) {  // rank 1 runs no backward, and leaves when rank 0 has timed out
           gave_up.wait(false);
           return;
         }
@@ -222,7 +222,7 @@ TEST(FullyShardedDataParallel, ARankThatStopsIsNamedByTheOthers) {
   EXPECT_THAT(message, HasSubstr("rank 1 has not arrived"));
 }
 
-// ---- Common code of PyTorch users that would silently go wrong ----------------------------------------------------
+// ---- Code that PyTorch users often write, and that would silently give wrong results -------------------------------
 
 /// Runs `misuse` on two ranks after one backward. Returns the error of each rank; both must have one.
 std::vector<std::string> refusals(
@@ -275,8 +275,7 @@ TEST(ShardedMisuse, IsRefusedOnEveryRankWithARemedy) {
   }
 }
 
-// PyTorch users who know accelerate construct the optimizer before the model is sharded, and call the model's
-// zero_grad.
+// Users of PyTorch's accelerate construct the optimizer before the model is sharded, and call the model's zero_grad.
 TEST(ShardedMisuse, AnOptimizerFromBeforeAndTheModelsZeroGrad) {
   run_ranks(2, [](World& world) {
     const auto network = make_network();
@@ -295,7 +294,7 @@ TEST(ShardedMisuse, AnOptimizerFromBeforeAndTheModelsZeroGrad) {
   });
 }
 
-// The library's functions for loading and gathering handle a sharded model like a whole one.
+// Functions that load and gather a model give the same result for a sharded model as for a whole one.
 TEST(ShardedMisuse, ASavedAndALoadedModelIsWhole) {
   const test::TemporaryFolder folder;
   const auto values = copy_of_parameters(*make_network(7));
@@ -324,7 +323,8 @@ TEST(ShardedMisuse, ASavedAndALoadedModelIsWhole) {
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(torch::equal(tensor, values.at(name))) << name;
 }
 
-// A common rule (docs/optim.md) is that parameters with one dimension have no weight decay. It must work for parts too.
+// A common rule (docs/optim.md) is that parameters with one dimension have no weight decay. The rule must give the same
+// result for a part.
 TEST(ShardedMisuse, APartHasTheDimensionsOfItsParameter) {
   run_ranks(2, [](World& world) {
     const auto network = make_network();
@@ -342,8 +342,8 @@ TEST(ShardedMisuse, APartHasTheDimensionsOfItsParameter) {
   });
 }
 
-// Oracle: one process. The free functions, called with parts, use the norm of the whole gradient and clip equally on
-// all ranks.
+// Oracle: one process. If the free clipping functions get a rank's parts, they use the norm of the whole gradient and
+// clip equally on all ranks.
 TEST(ShardedMisuse, ClippingPartsUsesTheNormOfTheWhole) {
   const auto plain = make_network();
   loss_of(plain->forward(Batch().x), Batch()).backward();
@@ -364,7 +364,7 @@ TEST(ShardedMisuse, ClippingPartsUsesTheNormOfTheWhole) {
   }
 }
 
-// An overflow in one rank's part counts for all ranks. The scaler needs no option for that.
+// An overflow in one rank's part makes all ranks skip the step. The scaler needs no option for this.
 TEST(ShardedMisuse, AGradScalerKnowsFromThePartsThatRanksDiffer) {
   run_ranks(2, [](World& world) {
     const auto network = make_network();

@@ -1,4 +1,4 @@
-// Sharding within a group and replication between groups: four ranks are two replicas of two shards.
+// Tests sharding within a group and replication between groups: four ranks are two replicas of two shards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -23,7 +23,7 @@ using fakes::run_ranks;
 using testing::HasSubstr;
 
 constexpr int kHybridSteps = 10;
-constexpr double kMaxNorm = 0.05;  // below the norm of every step, so that each step is clipped
+constexpr double kMaxNorm = 0.05;  // below the norm of every step's gradient, so that each step clips
 
 /// The norms before clipping and the parameters after all steps, on rank 0.
 struct Trained {
@@ -56,7 +56,7 @@ Trained train_replicated() {
   return result;
 }
 
-/// Returns the result of every rank. `world` gathers the parts of both replicas, `shard` those of this rank's replica.
+/// Returns each rank's result. `world` gathers the parts of both replicas, `shard` only those of this rank's replica.
 std::vector<Trained> train_hybrid(const FullyShardedOptions& given) {
   std::vector<Trained> results(4);
   run_ranks(4, [&](World& world) {
@@ -68,7 +68,7 @@ std::vector<Trained> train_hybrid(const FullyShardedOptions& given) {
     auto& result = results[static_cast<size_t>(world.rank())];
     result.norms = train(net, world.rank(), world.size());
     result.parameters = whole_tensors(world, *network);
-    for (const auto& [name, part] : net.parameters()) {  // the replicas are equal to the last bit
+    for (const auto& [name, part] : net.parameters()) {  // parameters have the same bits in both replicas
       const auto all = mesh["replicate"].all_gather(part.detach());
       EXPECT_TRUE(torch::equal(all[0], all[1])) << name;
     }
@@ -106,7 +106,7 @@ TEST(HybridSharding, ARankHoldsItsShareOfAReplica) {
       own += part.numel();
       EXPECT_EQ(part.grad().numel(), part.numel()) << name;
     }
-    // The ranges of ranks are equal except for gaps of alignment, which are at most 16 elements per tensor.
+    // Ranks have equally many elements, except for gaps of alignment of at most 16 elements per tensor.
     EXPECT_NEAR(static_cast<double>(own), static_cast<double>(whole) / 2, 16.0 * 14);
     const auto of_replica = torch::full({1}, own);
     mesh["shard"].all_reduce(of_replica);
@@ -122,7 +122,7 @@ TEST(HybridSharding, TheNormOfPartsIsThatOfOneReplica) {
     dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 2}});
     auto network = make_network();
     FullyShardedDataParallel net(*network, mesh["shard"], {.units = kUnits, .replicas = &mesh["replicate"]});
-    const Batch batch;  // the same on all ranks, so the gradient is that of one process
+    const Batch batch;  // the same batch on all ranks, so the gradient equals that of one process
     loss_of(net(batch.x), batch).backward();
     auto alone = make_network();
     loss_of(alone->forward(batch.x), batch).backward();
@@ -133,7 +133,7 @@ TEST(HybridSharding, TheNormOfPartsIsThatOfOneReplica) {
 }
 
 TEST(HybridSharding, AllRanksRefuseModelsThatDiffer) {
-  // The ranks differ within one replica, or between the two replicas.
+  // The models differ within one replica, or between the two replicas.
   for (const bool within : {true, false}) {
     run_ranks(4, [&](World& world) {
       dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 2}});
@@ -150,7 +150,7 @@ TEST(HybridSharding, AllRanksRefuseModelsThatDiffer) {
   }
 }
 
-// In evaluation the replicas must be equal, so all ranks have the running statistics of the first rank.
+// In evaluation, replicas must be equal. So all ranks must have the running statistics of the first rank.
 TEST(HybridSharding, BuffersAreTheFirstRanksOnAll) {
   run_ranks(4, [](World& world) {
     dist::Mesh mesh(world, {{"replicate", 2}, {"shard", 2}});

@@ -62,7 +62,7 @@ struct Network : torch::nn::Module {
 
 inline const std::vector<std::string> kUnits = {"block0", "block1", "block2"};
 
-/// Seeds under a lock, because ranks are threads of one process and share the default generator.
+/// Locks a mutex while seeding, because ranks are threads of one process and share the default generator.
 inline std::shared_ptr<Network> make_network(uint64_t seed = 0, int64_t width = 10) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -82,7 +82,7 @@ struct Batch {
 
 inline at::Tensor loss_of(const at::Tensor& output, const Batch& batch) { return torch::mse_loss(output, batch.y); }
 
-/// Collective. The model's whole tensors on rank 0, however they are divided.
+/// Collective. Returns the model's whole tensors on rank 0, for a whole or sharded model.
 inline TensorMap whole_tensors(dist::Group& world, const torch::nn::Module& module) {
   const auto tensors = gather_tensors(world, named_tensors(module));
   return {tensors.begin(), tensors.end()};

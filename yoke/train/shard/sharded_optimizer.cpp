@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kMaxBucketReductions = 2;
 
-/// Puts neighbouring parameters of one dtype into buckets of up to `bucket_bytes`. A larger parameter has its own
+/// Groups neighbouring parameters of one dtype into buckets of up to `bucket_bytes`. A larger parameter has its own
 /// bucket.
 std::vector<NamedTensors> divide_into_buckets(const NamedTensors& parameters, int64_t bucket_bytes) {
   std::vector<NamedTensors> buckets;
@@ -110,7 +110,7 @@ void ShardedOptimizer::slice_gradients() {
   }
 }
 
-/// `has_gradient` says for each parameter whether any rank has a gradient.
+/// `has_gradient` contains for each parameter whether any rank has a gradient.
 void ShardedOptimizer::reduce_gradients(const at::Tensor& has_gradient) {
   const auto* next_flag = has_gradient.const_data_ptr<uint8_t>();
   struct BucketReduction {
@@ -160,9 +160,9 @@ void ShardedOptimizer::prepare() {
     slice_gradients();
     return;
   }
-  // One flag for each parameter says whether it has a gradient; the last flag says whether gradients have changed since
-  // they were averaged. After the all-reduce each flag holds for any rank. They are on the CPU, because the CPU reads
-  // them.
+  // One flag for each parameter says whether the parameter has a gradient; the last flag says whether gradients have
+  // changed since they were averaged. After the all-reduce, a flag is set if it was set on any rank. The flags are on
+  // the CPU, which reads them.
   std::vector<uint8_t> flags;
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {
@@ -201,7 +201,7 @@ bool ShardedOptimizer::is_as_reduced() const {
   return true;
 }
 
-/// If the module no longer used the views of the buffers, a step would have no effect, and nobody would notice.
+/// If the module's parameters are no longer views of the buffers, a step would silently have no effect.
 void ShardedOptimizer::check_views() const {
   for (const auto& bucket : buckets_) {
     for (const auto& [name, parameter] : bucket.parameters) {
@@ -221,7 +221,7 @@ void ShardedOptimizer::refuse_sparse(const std::string& name) const {
                     name));
 }
 
-/// Reports an exception of the local step, because the other ranks would wait for this rank.
+/// Runs the local step. Reports an exception to the other ranks, which would otherwise wait for this rank.
 void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
   try {
     local_ ? step(*local_) : end_step(this);

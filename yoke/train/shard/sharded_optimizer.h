@@ -23,14 +23,14 @@ class Group;
 namespace yoke::train {
 
 /// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over the given slices. A slice has its
-/// parameter's name and number of dimensions, so the function can divide the slices into groups by them.
+/// parameter's name and number of dimensions. The function may use both to divide the slices into groups.
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(NamedTensors slices)>;
 
 /// Who averages the gradients over ranks.
 enum class GradientMean {
   kDone,  ///< The caller averages them before step(), as DistributedDataParallel does.
-  /// step() averages them, and each rank receives only its slices. This sends half as much as DistributedDataParallel,
-  /// but after backward instead of during it.
+  /// step() averages them, and each rank receives only its slices. Ranks send half as much as with
+  /// DistributedDataParallel, but after backward instead of during it.
   kInStep,
 };
 
@@ -41,8 +41,8 @@ struct ShardedOptimizerOptions {
   int64_t bucket_bytes = 25 << 20;
 };
 
-/// Each rank updates its part of the parameters and sends the result to all. A rank keeps all parameters and gradients,
-/// but only its part of the optimizer's state: for AdamW, 8 bytes per parameter become 8 / ranks.
+/// Each rank updates its part of the parameters and sends the result to all ranks. A rank keeps all parameters and
+/// gradients, but only its part of the optimizer's state: AdamW needs 8 / ranks bytes per parameter instead of 8.
 ///
 ///   ShardedOptimizer optimizer(model, world, [](NamedTensors slices) {
 ///     return std::make_unique<AdamW>(std::move(slices), AdamWOptions{.weight_decay = 0.1});
@@ -50,12 +50,12 @@ struct ShardedOptimizerOptions {
 ///   DistributedDataParallel net(model, world);   // or GradientMean::kInStep without it
 ///   loss_of(net(x), y).backward(); optimizer.step(lr); optimizer.zero_grad();
 ///
-/// Parameters  become contiguous views of flat buffers (channels_last weights too), in place, so modules keep their
-///             tensors. Construct the optimizer before DistributedDataParallel, which keeps strides, and after calls
-///             that change memory of parameters (torch::load, to). A tied parameter counts once, under its first name
-///             (see distinct).
-/// Gradients   must be dense. With kInStep, a missing gradient counts as zero if another rank has one; if no rank has
-///             one, the parameter is not changed.
+/// Parameters  become contiguous views of flat buffers (channels_last weights too). The tensor objects stay the same,
+///             so modules keep them. First call functions that change memory of parameters (torch::load, to). Then
+///             construct the optimizer, and then DistributedDataParallel, which relies on the strides. A tied parameter
+///             counts once, under its first name (see distinct).
+/// Gradients   must be dense. With kInStep, a gradient that is missing on this rank counts as zero if another rank has
+///             one; if no rank has one, the parameter is not changed.
 /// Ranks       construction and step are collective.
 /// Errors      kInvalidArgument: ranks differ in names, shapes or options (names the first difference), a name appears
 ///             twice, or a gradient is sparse; kFailedPrecondition: a parameter is no longer a view. A sparse gradient
@@ -78,11 +78,11 @@ class ShardedOptimizer : public ScalableOptimizer {
   void zero_grad();                            ///< Makes gradients undefined, including those of slices.
 
   /// With kInStep, averages gradients now and is collective; a GradScaler's unscale and step call it. With kDone,
-  /// returns the parameters' own gradients. Clip them as with any other optimizer: after unscale.
+  /// returns the parameters' own gradients. As with other optimizers, clip after unscale.
   StepGradients step_gradients() override;
 
-  /// Collective. Only with kInStep, before step: averages gradients now, then scales them so that their total norm is
-  /// at most `max_norm`. Returns the norm before scaling as a float scalar on the device. (With kDone, clip the
+  /// Collective. Only with kInStep, before step: averages gradients now, then scales the averages so that their total
+  /// norm is at most `max_norm`. Returns the norm before scaling as a float scalar on the device. (With kDone, clip the
   /// parameters' own gradients.) The parameters' own gradients are unchanged. If they change before step, step averages
   /// them again, without clipping.
   at::Tensor clip_grad_norm(double max_norm);
@@ -90,8 +90,9 @@ class ShardedOptimizer : public ScalableOptimizer {
   /// The optimizer of this rank's slices. Null on a rank without slices.
   Optimizer* local() const { return local_.get(); }
 
-  /// The local optimizer's state, for this rank's slices; empty on a rank without slices. A TrainState saves the whole
-  /// state from all ranks and loads it on any number of ranks, also into an optimizer that is not sharded.
+  /// The local optimizer's state, for this rank's slices; empty on a rank without slices. A TrainState saves the states
+  /// of all ranks as one whole state. A TrainState loads this state on any number of ranks, also into an optimizer that
+  /// is not sharded.
   NamedTensors state_layout() const;
   TensorMap state_dict() const;
   /// Errors  see Optimizer::load_state_dict.
@@ -114,7 +115,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   void check_views() const;
   [[noreturn]] void refuse_sparse(const std::string& name) const;
 
-  /// The identity of a parameter's gradient when it was averaged.
+  /// Identifies a parameter's gradient at the time when it was averaged.
   struct Reduced {
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> gradient;
     uint32_t version;

@@ -1,4 +1,4 @@
-// Properties of ShardedOptimizer. sharded_training_test.cpp compares it with the other ways to train.
+// Tests properties of ShardedOptimizer. sharded_training_test.cpp compares it with other ways to train.
 #include "yoke/train/shard/sharded_optimizer.h"
 
 #include <gmock/gmock.h>
@@ -71,14 +71,14 @@ TEST(ShardedOptimizer, InStepLeavesAloneWhatNoRankUsed) {
   }
 }
 
-// clip_grad_norm averages the gradients. If they change afterwards, step must average them again.
+// clip_grad_norm averages the gradients. If gradients change after it, step must average them again.
 TEST(ShardedOptimizer, GradientsThatChangeAfterClippingCount) {
   run_ranks(2, [](World& world) {
     const auto p = torch::zeros({64}).set_requires_grad(true);
     ShardedOptimizer optimizer({{"p", p}}, world, make_plain_sgd, {.gradients = GradientMean::kInStep});
     p.sum().backward();
     optimizer.clip_grad_norm(0.1);
-    p.mutable_grad().reset();  // like the module's zero_grad: drops the clipped gradient
+    p.mutable_grad().reset();  // drops the clipped gradient, like the module's zero_grad
     p.sum().backward();
     optimizer.step();
     EXPECT_TRUE(torch::allclose(p, torch::full({64}, -1.0)));
@@ -155,8 +155,8 @@ TEST(ShardedOptimizer, ARankThatTrainsNothingIsNamedOnEveryRank) {
   EXPECT_EQ(count, 2);
 }
 
-// torch::load and module.to() replace the memory. The module would use the new memory, while steps would update the old
-// one.
+// torch::load and module.to() replace a parameter's memory. The module then uses the new memory, but steps would update
+// the old memory.
 TEST(ShardedOptimizer, AParameterWithOtherMemoryIsNamedOnEveryRank) {
   std::array<std::string, 2> messages;
   const auto body = [&](World& world) {

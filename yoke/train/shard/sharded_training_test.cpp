@@ -1,5 +1,5 @@
-// All ways to train on several ranks are equivalent: each is compared with one process, and resumes checkpoints of the
-// others.
+// All ways to train on several ranks are equivalent. The tests compare each of them with one process, and resume each
+// from the checkpoints of the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters) {
   return std::make_unique<Sgd>(std::move(parameters), SgdOptions{.lr = 0.05, .momentum = 0.9});
 }
 
-// NAdam's state has a number in addition to its step count.
+// NAdam's state contains another number besides its step count.
 std::unique_ptr<Optimizer> make_nadam(NamedTensors parameters) {
   return std::make_unique<NAdam>(std::move(parameters), NAdamOptions{.lr = 0.01});
 }
@@ -45,7 +45,7 @@ std::unique_ptr<Optimizer> make_nadam(NamedTensors parameters) {
 enum class Way { kDdp, kZeroWithDdp, kZeroAlone, kFsdp };
 constexpr std::array kSharded = {Way::kZeroWithDdp, Way::kZeroAlone, Way::kFsdp};
 
-/// One rank's training in one of the ways.
+/// One rank's training, in one of the ways to train.
 class Trainee {
  public:
   Trainee(Way way, World& world, const MakeOptimizer& make_optimizer)
@@ -155,7 +155,7 @@ TEST(ShardedTraining, EveryWayOnAnyNumberOfRanksGivesOneProcessesParameters) {
         ASSERT_EQ(parameters.size(), expected.size()) << what;
         for (const auto& [name, tensor] : parameters) {
           EXPECT_TRUE(torch::allclose(tensor, expected.at(name), 1e-3, 1e-4)) << what << ": " << name;
-          // A sum over two ranks has only one order, so sharding does not change any bit.
+          // A sum over two ranks has only one possible order, so sharding does not change any bit.
           if (num_ranks <= 2) {
             EXPECT_TRUE(same_bits(tensor, ddp.at(name))) << what << ": " << name;
           }
@@ -169,7 +169,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
   for (const auto way : kSharded) {
     for (const int64_t before : {1, 2, 4}) {
       const test::TemporaryFolder folder;
-      TensorMap saved, finished;  // whole, gathered
+      TensorMap saved, finished;  // whole tensors, gathered on rank 0
       run_ranks(before, [&](World& world) {
         Trainee trainee(way, world, make_nadam);
         for (int i = 0; i < 3; ++i) trainee.step();
@@ -185,7 +185,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
 
       for (const int64_t after : {1, 2, 4}) {
         for (const auto other : kSharded) {
-          if (other != way && after != 2) continue;  // one number of ranks suffices to test the exchange between ways
+          if (other != way && after != 2) continue;  // other ways are tested with one number of ranks
           run_ranks(after, [&](World& world) {
             Trainee trainee(other, world, make_nadam);
             auto state = trainee.state();
@@ -204,7 +204,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
             if (world.rank() != 0) return;
             for (const auto& [name, tensor] : finished) {
               EXPECT_TRUE(torch::allclose(resumed.at(name), tensor, 1e-4, 1e-6)) << name;
-              // The order in which four ranks' gradients are summed depends on the position in a bucket, and
+              // The order in which four ranks' gradients are summed depends on the position in a bucket.
               // DistributedDataParallel uses different buckets in its first step and in later ones.
               if (before == after && (way != Way::kZeroWithDdp || after <= 2)) {
                 EXPECT_TRUE(same_bits(resumed.at(name), tensor)) << name;
@@ -214,7 +214,7 @@ TEST(ShardedTraining, AnyCheckpointResumesOnAnyNumberOfRanks) {
         }
       }
 
-      // One process can load the state too, from the files and from the tensors gathered on rank 0.
+      // One process can load the state too: from the files, or from the tensors gathered on rank 0.
       const auto source = read_checkpoint(CheckpointFolder(folder.path()).path_of(3)).source;
       for (const auto& from : {source, source_of(saved)}) {
         OneProcess one(make_nadam);
@@ -330,7 +330,7 @@ TEST(ShardedTraining, AnOverflowOnOneRankSkipsTheStepOnAll) {
   });
 }
 
-// Oracle: one process on the whole batch, without a scaler. The second step overflows on rank 1 and is skipped; the
+// Oracle: one process on the whole batch, without a scaler. The second step overflows on rank 1 and is skipped. The
 // last steps clip.
 TEST(ShardedTraining, ZeroStepsUnderAGradScaler) {
   constexpr int kOverflow = 1, kFirstClipped = 2, kLast = 4;
@@ -371,8 +371,8 @@ TEST(ShardedTraining, ZeroStepsUnderAGradScaler) {
   }
 }
 
-// Rank 0 has both elements. Rank 1 has no optimizer, but takes part in deciding whether to skip the step, and its
-// scale stays that of rank 0.
+// Rank 0 has both elements. Rank 1 has no optimizer, but takes part in the decision to skip a step, and has the same
+// scale as rank 0.
 TEST(ShardedTraining, ARankWithoutSlicesHasAScalerToo) {
   run_ranks(2, [](World& world) {
     const auto weight = torch::ones({2}).requires_grad_();
@@ -398,7 +398,7 @@ TEST(ShardedTraining, ZeroRefusesWhatCannotWork) {
   const NamedTensors alike{{"a", network->first->bias}, {"a", network->last->bias}};
   EXPECT_THROW(ShardedOptimizer(alike, world,
                                 [](NamedTensors slices) {
-                                  slices.pop_back();  // as on a rank with slices of one parameter only
+                                  slices.pop_back();  // as on a rank that has slices of one parameter only
                                   return make_sgd(std::move(slices));
                                 }),
                Error)

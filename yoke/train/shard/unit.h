@@ -13,9 +13,9 @@
 
 namespace yoke::train {
 
-/// A holder of a module, as torch::nn::Linear holds a LinearImpl. Calling it runs the module's forward. If a
-/// FullyShardedDataParallel shards the module or one that contains it, the call goes through that object. So the
-/// network does not depend on how it is trained.
+/// A holder of a module, as torch::nn::Linear holds a LinearImpl. Calling the holder runs the module's forward. If a
+/// FullyShardedDataParallel shards the module or a module that contains it, the call goes through that object. So the
+/// network's code is the same with and without sharding.
 template <class Impl>
 class Unit : public torch::nn::ModuleHolder<Impl> {
  public:

@@ -9,7 +9,7 @@
 namespace yoke::train::detail {
 namespace {
 
-// Numbers are stored as they are in memory.
+// Numbers are stored with the byte order of memory, and protobuf requires little-endian.
 static_assert(std::endian::native == std::endian::little);
 
 template <typename T>
@@ -36,14 +36,14 @@ class Message {
     return *this;
   }
 
-  /// A member of a `oneof` is written even if it has the default value.
+  /// Writes a member of a `oneof`, even if it has the default value.
   Message& add_float_of_oneof(int field, float value) {
     append_key(field, kFixed32);
     append_bytes(bytes_, value);
     return *this;
   }
 
-  /// A string, or a message within this one.
+  /// Appends a string, or a nested message.
   Message& add_bytes(int field, std::string_view value) {
     append_key(field, kLengthDelimited);
     append_varint(value.size());
@@ -73,7 +73,7 @@ class Message {
   std::string bytes_;
 };
 
-/// The CRC-32C of `bytes`, rotated and offset, because a checksum of data that contain checksums is weak.
+/// The CRC-32C of `bytes`, rotated and offset: a plain CRC is weak for data that contain CRCs.
 uint32_t masked_crc(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8; }
 
 std::string encode_value(Message value) { return Message().add_bytes(1, value.take()).take(); }

@@ -20,8 +20,7 @@ std::string hex(const std::string& bytes) {
   return text;
 }
 
-// Oracle: the bytes that TensorBoard 2.21 and the summaries of torch.utils.tensorboard of PyTorch 2.11 write for the
-// same values, as recorded.
+// Oracle: recorded bytes that TensorBoard 2.21 and PyTorch 2.11's torch.utils.tensorboard wrote for the same values.
 TEST(EventEncoder, WritesTheBytesThatPyTorchWrites) {
   EXPECT_EQ(hex(encode_record(encode_version_event(1790000000.25))),
             "1800000000000000a37f4b2209000010e04eacda411a0d627261696e2e4576656e743a32e9383659");

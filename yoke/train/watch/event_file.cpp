@@ -23,7 +23,7 @@ GrowingFile make_event_file(const std::filesystem::path& folder, double now) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw system_error(error.value(), fmt::format("making the folder {}", folder.string()));
-  // TensorBoard reads the files of a folder in the order of their names, so the time comes first.
+  // TensorBoard reads the files of a folder in the order of their names, so the name begins with the time.
   for (int number = 0;; ++number) {
     auto path = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<int64_t>(now), host_name(),
                                      getpid(), number);

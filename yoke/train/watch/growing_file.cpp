@@ -11,7 +11,7 @@ void GrowingFile::flush() {
   try {
     write_all(fd_.value(), std::as_bytes(std::span(pending_)), path_.string());
   } catch (...) {
-    // A part of a record in the middle of the file would end the file for readers.
+    // Removes a partly written record. If more records followed it, readers would stop there.
     if (ftruncate(fd_.value(), written_bytes_) == 0) lseek(fd_.value(), written_bytes_, SEEK_SET);
     throw;
   }

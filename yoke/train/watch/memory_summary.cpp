@@ -41,7 +41,7 @@ MemoryStat stat_of(const c10::CachingAllocator::StatArray& stats) {
   return {all.current, all.peak, all.allocated, all.freed};
 }
 
-/// Asks the device, if this libtorch's allocators can (since 2.10).
+/// Asks the allocator for the whole device's memory. libtorch's allocators can tell this since version 2.10.
 template <class Allocator>
 void read_whole_device(Allocator& allocator, c10::DeviceIndex index, DeviceMemory& memory) {
   if constexpr (requires { allocator.getMemoryInfo(index); }) {
@@ -49,7 +49,7 @@ void read_whole_device(Allocator& allocator, c10::DeviceIndex index, DeviceMemor
       const auto [free, total] = allocator.getMemoryInfo(index);
       memory.free_bytes = static_cast<int64_t>(free);
       memory.total_bytes = static_cast<int64_t>(total);
-    } catch (const c10::Error&) {  // this vendor's allocator cannot
+    } catch (const c10::Error&) {  // this vendor's allocator does not support it
     }
   }
 }
@@ -57,13 +57,13 @@ void read_whole_device(Allocator& allocator, c10::DeviceIndex index, DeviceMemor
 c10::DeviceAllocator* allocator_of(c10::DeviceType type) {
   try {
     return dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(type));
-  } catch (const c10::Error&) {  // none is registered
+  } catch (const c10::Error&) {  // no allocator is registered
     return nullptr;
   }
 }
 
-/// nullopt: libtorch has allocated nothing there. Such a device is not asked for more, because that would make a
-/// context of the driver on it.
+/// Returns nullopt if libtorch has allocated nothing on the device. Asking such a device would create a driver context
+/// on it.
 std::optional<DeviceMemory> read_device(c10::DeviceAllocator& allocator, c10::Device device) {
   if (!allocator.initialized()) return std::nullopt;
   const auto stats = allocator.getDeviceStats(device.index());

@@ -79,7 +79,7 @@ TEST(ProcessMemoryTest, TheLowestLimitCounts) {
   EXPECT_EQ(read_process_memory(tree.path()).limit_bytes, std::nullopt);
 }
 
-// Oracle: the kernel counts the pages of a tensor that is written.
+// Oracle: Linux's count of the process's pages, which grows when a tensor is written.
 TEST(MemorySummaryTest, TheProcessGrowsByATensorThatIsWritten) {
   const auto before = memory_summary().process;
   ASSERT_TRUE(before.resident_bytes && before.anonymous_bytes);
@@ -114,7 +114,7 @@ TEST(MemorySummaryTest, AStorageCountsOnceWhateverItsKind) {
   EXPECT_EQ(bytes_of("gradients"), kParameters);
   EXPECT_EQ(bytes_of("optimizer"), 2 * kParameters + 2 * 4);  // two moments, and a step count for each parameter
   EXPECT_EQ(bytes_of("views"), 0);
-  EXPECT_EQ(bytes_of("other"), 400);  // the whole storage of the part, and nothing for meta
+  EXPECT_EQ(bytes_of("other"), 400);  // the whole storage of the sliced tensor, and 0 for the meta tensor
   EXPECT_EQ(summary.tensors.front().name, "part");
   EXPECT_THAT(summary.tensors, Contains(testing::Field(&TensorMemory::shares, "parameters weight")));
 
@@ -153,7 +153,7 @@ class FakeAllocator : public c10::DeviceAllocator {
   c10::CachingDeviceAllocator::DeviceStats stats;
 };
 
-/// A tensor on a device of a vendor that libtorch does not know.
+/// Makes a tensor on a device type that no libtorch backend implements.
 at::Tensor tensor_on_fake_device(FakeAllocator& allocator, int64_t num_bytes) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(num_bytes),
                        allocator.allocate(static_cast<size_t>(num_bytes)), &allocator, /*resizable=*/false);
@@ -164,7 +164,7 @@ at::Tensor tensor_on_fake_device(FakeAllocator& allocator, int64_t num_bytes) {
 }
 
 TEST(MemorySummaryTest, ADevicesAllocatorIsReadIfItKeepsFigures) {
-  static FakeAllocator allocator;  // libtorch keeps the pointer
+  static FakeAllocator allocator;  // static, because libtorch keeps the pointer
   MemoryTensors tensors;
   tensors.add("parameters", NamedTensors{{"weight", tensor_on_fake_device(allocator, 300)}});
   const auto without = memory_summary(tensors);
@@ -178,7 +178,7 @@ TEST(MemorySummaryTest, ADevicesAllocatorIsReadIfItKeepsFigures) {
   EXPECT_EQ(device.device, "privateuseone:0");
   EXPECT_EQ(device.allocated_bytes.now, 300);
   EXPECT_EQ(device.reserved_bytes.peak, 2 * kMib);
-  EXPECT_EQ(device.total_bytes, std::nullopt);  // this allocator cannot say
+  EXPECT_EQ(device.total_bytes, std::nullopt);  // this allocator does not report it
   EXPECT_THAT(summary.to_text(), AllOf(HasSubstr("privateuseone:0"), HasSubstr("reserved from the driver"),
                                        HasSubstr("2.0 MiB"), HasSubstr("unknown of unknown")));
   EXPECT_EQ(nlohmann::json::parse(summary.to_json())["devices"][0]["allocated_bytes"]["now"], 300);

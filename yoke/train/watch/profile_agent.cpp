@@ -22,15 +22,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long a step may wait for the request after this process has said hello: `yoke profile` answers at once, and so
-/// ranks that step together begin to record with the same step.
+/// How long a step may wait for the request after this process has sent its hello. `yoke profile` answers at once.
+/// Because ranks wait for the answer, they begin to record with the same step.
 constexpr milliseconds kRequestPatience{50};
-/// The same for the first step of a program that `yoke profile` has started.
+/// The same limit for the first step of a program that `yoke profile` has started.
 constexpr milliseconds kFirstPatience{2000};
-/// How often this process looks for questions at most, so that steps of some microseconds do not pay for it.
+/// Minimum time between two checks for requests, so that steps of a few microseconds do not become slower.
 constexpr milliseconds kQuestionInterval{5};
 
-/// Only the user of this process may ask: a request names a folder in which this process writes.
+/// A request names a folder in which this process writes, so only requests from the same user are accepted.
 bool is_same_user(int fd) {
   const auto peer = peer_of(fd);
   return peer && peer->uid == geteuid();
@@ -40,10 +40,10 @@ class ProfileAgent : public StepObserver {
  public:
   explicit ProfileAgent(const RankEnv& rank);
 
-  /// The process exits, and parts of Kineto may be gone already.
+  /// Runs at process exit, when parts of Kineto may have been destroyed already.
   ~ProfileAgent() override;
 
-  /// Connects to the `yoke profile -- CMD` that listens as `name`, if it does so for this user.
+  /// Connects to the `yoke profile -- CMD` that listens as `name`, if it runs as the same user.
   void connect_to_parent(const std::string& name) {
     const auto socket = parse_user_socket(kProfilingService, name);
     UniqueFd fd;
@@ -102,7 +102,7 @@ class ProfileAgent : public StepObserver {
     hear(patience);
   }
 
-  /// Reads the request, or notices that the client has gone.
+  /// Reads the request, or notices that the client has disconnected.
   void hear(milliseconds patience) {
     const auto line = client_->next(patience);
     const auto request = line && !window_ ? parse_request(*line) : std::nullopt;
@@ -125,7 +125,7 @@ class ProfileAgent : public StepObserver {
     drop_client();
   }
 
-  /// A window that another thread has to stop is kept until that thread ends a step.
+  /// If only another thread can stop the window, keeps the window until that thread ends a step.
   void drop_client() {
     client_.reset();
     if (window_ && window_->discard()) window_.reset();
@@ -134,12 +134,12 @@ class ProfileAgent : public StepObserver {
   const RankEnv rank_;
   UniqueFd listener_;
   std::optional<LineConnection> client_;
-  std::unique_ptr<ProfileWindow> window_;  ///< Set while the client's request is carried out.
+  std::unique_ptr<ProfileWindow> window_;  ///< Set while a request is carried out.
   bool is_forked_ = false;
   std::chrono::steady_clock::time_point next_question_;
 };
 
-/// For fork(): a child inherits the descriptors, but its parent answers.
+/// Used in forked children: they inherit the descriptors, but only the parent answers.
 ProfileAgent* agent_of_process = nullptr;
 
 ProfileAgent::ProfileAgent(const RankEnv& rank) : rank_(rank), listener_(listen_as_user(kProfiledService)) {
@@ -165,7 +165,7 @@ std::unique_ptr<StepObserver> make_profile_agent() {
     if (!wish.empty()) agent->connect_to_parent(wish);
     return agent;
   } catch (const Error&) {
-    return nullptr;  // a training does not fail because it cannot be profiled
+    return nullptr;  // profiling is optional, so its errors do not end a training
   }
 }
 

@@ -1,4 +1,4 @@
-// Kineto's headers declare its functions as they are in libtorch if this is defined.
+// With this macro, Kineto's headers declare the functions as libtorch was built with them.
 #define USE_KINETO
 #include "yoke/train/watch/detail/profile_window.h"
 
@@ -37,14 +37,14 @@ using torch::profiler::impl::ProfilerState;
 
 std::set<ActivityType> activities() {
   std::set<ActivityType> result = {ActivityType::CPU};
-  if (at::hasCUDA()) result.insert(ActivityType::CUDA);  // ROCm's devices too
+  if (at::hasCUDA()) result.insert(ActivityType::CUDA);  // includes ROCm's devices
   return result;
 }
 
 ProfilerConfig config() { return ProfilerConfig(ProfilerState::KINETO); }
 
-/// The time that some task of this machine, or of this process's control group, has waited for memory since boot.
-/// 0 if the kernel does not tell.
+/// The time in which any task of this machine, or of this process's control group, has waited for memory since boot. 0
+/// if Linux does not report it.
 int64_t memory_stall_us() {
   const auto read = [](const std::string& path) -> std::string {
     try {
@@ -60,16 +60,16 @@ int64_t memory_stall_us() {
   }
   if (text.empty()) text = read("/proc/pressure/memory");
   constexpr std::string_view kTotal = "total=";
-  const auto total = text.find(kTotal);  // of the line "some"
+  const auto total = text.find(kTotal);  // "total=" occurs first in the line "some"
   int64_t result = 0;
   if (total != text.npos) std::from_chars(text.data() + total + kTotal.size(), text.data() + text.size(), result);
   return result;
 }
 
-using KernelCpus = std::array<cpu_set_t, 16>;  // 16,384 processors
+using KernelCpus = std::array<cpu_set_t, 16>;  // room for 16,384 processors
 
-/// The processors that this process may use, divided by the ranks of this host if its launcher may use the same ones,
-/// because then the ranks share them. 0 if the kernel does not tell.
+/// Returns how many processors this process may use. If the launcher may use the same ones, the ranks of this host
+/// share them, so the number is divided by the number of ranks. 0 if unknown.
 int64_t num_cpus() {
   KernelCpus own = {}, parents = {};
   if (sched_getaffinity(0, sizeof own, own.data()) != 0) return 0;
@@ -81,7 +81,7 @@ int64_t num_cpus() {
   return std::max<int64_t>(1, count / std::max<int64_t>(1, num_ranks));
 }
 
-/// Whether Kineto has written the file to its end, "}".
+/// Returns whether Kineto has written the file to its end, "}".
 bool is_whole(const std::filesystem::path& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 16> end;
@@ -99,7 +99,7 @@ std::string room_in(const std::filesystem::path& folder) {
   return fmt::format("; {} are free there", format_bytes(static_cast<int64_t>(info.f_bavail * info.f_frsize)));
 }
 
-/// Fails if no file can be made in `folder`, so that nothing is recorded in vain.
+/// Throws if no file can be created in `folder`, so that this error comes before the recording.
 void require_writable(const std::filesystem::path& folder) {
   const auto probe = folder / fmt::format(".probe.{}.tmp", getpid());
   const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -107,7 +107,7 @@ void require_writable(const std::filesystem::path& folder) {
   unlink(probe.c_str());
 }
 
-/// Kineto's functions throw c10::Error, whose text has a stack after the message.
+/// Calls a function of Kineto. Kineto's functions throw c10::Error, whose text has a stack trace after the message.
 template <class Call>
 auto call_kineto(Call call) {
   try {
@@ -125,8 +125,8 @@ void require_unused() {
       "itself, and a process can have only one; try again when it has ended");
 }
 
-/// Stops the profiler at the end of its thread. A process that exits with a profiler that runs crashes in libtorch,
-/// whose variables of the thread are destroyed in an order that it does not expect.
+/// Stops the profiler when its thread ends. If a process exits while a profiler runs, libtorch crashes, because its
+/// thread-local variables are destroyed in an unexpected order.
 struct EndOfThread {
   std::shared_ptr<std::atomic<ProfileWindow*>> window;
   ~EndOfThread() {
@@ -183,12 +183,12 @@ void ProfileWindow::prepare() {
 void ProfileWindow::start() {
   require_own_thread();
   require_unused();
-  std::unordered_set<at::RecordScope> scopes;  // empty: all
+  std::unordered_set<at::RecordScope> scopes;  // if empty, all scopes are recorded
   if (options_.request.detail == ProfileDetail::kAnnotations) scopes = {at::RecordScope::USER_SCOPE};
   call_kineto([&] { kineto::enableProfiler(config(), activities(), scopes); });
   stalled_us_ = memory_stall_us();
   kineto_ = Kineto::kEnabled;
-  thread_local EndOfThread end_of_thread;  // made after libtorch's variables, and so destroyed before them
+  thread_local EndOfThread end_of_thread;  // after libtorch's thread-locals, so it is destroyed before them
   end_of_thread.window = self_;
 }
 
@@ -235,7 +235,7 @@ bool ProfileWindow::discard() {
     kineto_ = Kineto::kIdle;
     kineto::disableProfiler();
   } catch (const std::exception&) {
-    // The result is not needed.
+    // The recording is dropped, so its errors do not matter.
   }
   return true;
 }

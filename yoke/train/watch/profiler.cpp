@@ -26,7 +26,7 @@ struct Profiler::Impl {
 
 namespace {
 
-/// Observers stay for the rest of the process, a Profiler does not.
+/// Registered for the rest of the process, because observers cannot be removed. The Profiler may be destroyed earlier.
 template <class Impl>
 class EndsSteps : public StepObserver {
  public:

@@ -53,7 +53,7 @@ std::vector<std::string> files_in(const std::string& folder) {
 
 class ProfilerTest : public testing::Test {
  protected:
-  /// The process itself does not listen, so that tests meet their own agent.
+  /// Turns off the agent of the test process itself, so that tests talk to the agent that they make.
   ProfilerTest() { setenv(kProfileVariable, "off", 1); }
 
   ProfilerOptions options() const { return {.folder = folder_.path("traces"), .wait = 1, .warmup = 1, .active = 2}; }
@@ -135,7 +135,7 @@ TEST_F(ProfilerTest, RefusesWhatCannotWork) {
 
 TEST_F(ProfilerTest, AProcessHasOneProfiler) {
   Profiler first(0, 2, by_hand());
-  for (int i = 0; i < 3; ++i) first.step();  // it records
+  for (int i = 0; i < 3; ++i) first.step();  // steps that are recorded
   auto other = by_hand();
   other.wait = other.warmup = 0;
   EXPECT_THAT(test::message_of([&] { Profiler(1, 2, other); }, ErrorCode::kFailedPrecondition),
@@ -172,7 +172,7 @@ TEST_F(ProfilerTest, StepsOnAnotherThreadAreAnErrorAndTheFirstThreadCanGoOn) {
   EXPECT_FALSE(profiler.is_done());
 }
 
-// The tests below ask this process as `yoke profile --pid` does.
+// The tests below send requests to this process, like `yoke profile --pid`.
 
 class ProfileAgentTest : public ProfilerTest {
  protected:
@@ -201,7 +201,7 @@ class ProfileAgentTest : public ProfilerTest {
   }
 
   void end_step() {
-    usleep(6000);  // the agent looks for questions every 5 ms
+    usleep(6000);  // the agent checks for requests at most every 5 ms
     agent_->end_step(num_steps_++);
   }
 
@@ -233,11 +233,11 @@ TEST_F(ProfileAgentTest, RecordsTheStepsThatItIsAskedFor) {
 TEST_F(ProfileAgentTest, OneClientAtATimeAndTheNextAfterIt) {
   auto first = connect();
   first.send(request(1));
-  end_step();  // recording
+  end_step();  // this step is recorded
   auto second = connect();
   end_step();
   EXPECT_THAT(failure_of(second), HasSubstr("another `yoke profile`"));
-  first.close();  // Ctrl-C
+  first.close();  // as after Ctrl-C
   end_step();
   EXPECT_THAT(files_in(folder_.path("traces")), IsEmpty());
   auto third = connect();
@@ -250,7 +250,7 @@ TEST_F(ProfileAgentTest, AFailureIsToldAndNotThrown) {
   auto client = connect();
   client.send(to_line(ProfileRequest{.folder = folder_.path("nowhere"), .active = 1}));
   end_step();
-  client.next();  // hello
+  client.next();  // reads the hello
   EXPECT_THAT(failure_of(client), HasSubstr("nowhere"));
   auto garbage = connect();
   garbage.send("{}");

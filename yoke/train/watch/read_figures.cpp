@@ -15,7 +15,7 @@ at::Tensor waiting_scalar(const std::string& name, const at::Tensor& value) {
   if (!value.defined() || value.numel() != 1 || value.is_complex()) {
     throw Error(ErrorCode::kInvalidArgument, "the scalar '{}' must be a tensor of one real element", name);
   }
-  // A copy, because the caller may change the tensor before it is read.
+  // Copies, because the caller may change the tensor before its value is read.
   return value.detach().reshape({1}).to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
 }
 

@@ -18,7 +18,7 @@
 namespace yoke::train::detail {
 namespace {
 
-/// Length of the complete lines at the beginning of `text` that are from before `first`.
+/// Length of the complete lines at the beginning of `text` whose place is before `first`.
 size_t length_before(std::string_view text, const StepPlace& first) {
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != text.npos; begin = end + 1, end = text.find('\n', begin)) {
@@ -80,7 +80,7 @@ void StepLog::flush() {
   for (const auto& value : pending_) figures.push_back(value.figure);
   const auto values = read_figures(figures);
   last_read_ = Clock::now();
-  std::set<std::string> names;  // of this line
+  std::set<std::string> names;  // names that this line has already
   for (size_t i = 0; i < pending_.size(); ++i) {
     const auto& [place, time, name, figure] = pending_[i];
     const bool is_same_place =

@@ -17,7 +17,7 @@ namespace {
 
 class StepLogTest : public testing::Test {
  protected:
-  /// The file without its times.
+  /// Returns the file's content without the times.
   std::string lines() const {
     return std::regex_replace(read_file(path_), std::regex(R"("time": [0-9]{10}\.[0-9]{3},)"), "T");
   }
@@ -32,7 +32,7 @@ TEST_F(StepLogTest, ALineHasTheValuesOfAStep) {
     StepLog log(path_, {0, 1});
     auto loss = at::full({1}, 0.5, at::kBFloat16);
     log.add({0, 1}, "loss", loss);
-    loss.fill_(7);  // after it was added
+    loss.fill_(7);  // a change after adding must not count
     log.add({0, 1}, "l\"r", at::full({}, 0.1, at::kDouble));
     log.add({1, 1}, "loss", value(0.7));
     EXPECT_EQ(lines(), "") << "nothing has been read from the device";
@@ -62,7 +62,7 @@ TEST_F(StepLogTest, ValuesAreReadWhenManyOrLongWait) {
   EXPECT_GT(std::filesystem::file_size(folder_.path("late")), 0u);
 }
 
-// Two steps make an epoch; between two epochs an accuracy is logged.
+// Two steps make an epoch. Between two epochs, an accuracy is logged.
 TEST_F(StepLogTest, AResumedRunReplacesWhatItWritesAgain) {
   const auto write = [&](const StepPlace& first, int64_t last_step, double number) {
     StepLog log(path_, first);
@@ -78,12 +78,12 @@ TEST_F(StepLogTest, AResumedRunReplacesWhatItWritesAgain) {
   const auto epochs = line(0, 1, "\"loss\": 1") + line(1, 1, "\"loss\": 1") + line(2, 1, "\"accuracy\": 1") +
                       line(2, 2, "\"loss\": 1") + line(3, 2, "\"loss\": 1") + line(4, 2, "\"accuracy\": 1");
   EXPECT_EQ(lines(), epochs + line(4, 3, "\"loss\": 1"));
-  write({4, 3}, 4, 2);  // from the checkpoint after the second epoch
+  write({4, 3}, 4, 2);  // resumes from the checkpoint after the second epoch
   EXPECT_EQ(lines(), epochs + line(4, 3, "\"loss\": 2"));
-  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 3);  // as if killed in a write
+  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 3);  // as if killed during a write
   write({5, 3}, 5, 3);
   EXPECT_EQ(lines(), epochs + line(5, 3, "\"loss\": 3") + line(6, 3, "\"accuracy\": 3"));
-  write({1, 1}, 1, 4);  // within the first epoch
+  write({1, 1}, 1, 4);  // resumes within the first epoch
   EXPECT_EQ(lines(), line(0, 1, "\"loss\": 1") + line(1, 1, "\"loss\": 4") + line(2, 1, "\"accuracy\": 4"));
   write({0, 1}, 0, 5);
   EXPECT_EQ(lines(), line(0, 1, "\"loss\": 5"));

@@ -21,7 +21,7 @@
 namespace yoke::train::detail {
 namespace {
 
-constexpr int64_t kFirstSteps = 20;  // each of them has a line
+constexpr int64_t kFirstSteps = 20;  // each of these steps has a line
 constexpr int64_t kPeriodNs = 100'000'000;
 
 int64_t now_ns() {
@@ -30,13 +30,13 @@ int64_t now_ns() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-/// "VmHWM:   1024 kB" in the text of /proc/self/status, in bytes; 0 if it is not there.
+/// Returns a value such as "VmHWM:   1024 kB" from the text of /proc/self/status, in bytes; 0 if it is missing.
 int64_t status_bytes(const char* status, const char* name) {
   const char* const line = std::strstr(status, name);
   return line == nullptr ? 0 : std::atoll(line + std::strlen(name)) * 1024;
 }
 
-/// Not getrusage(), whose peak counts the program that this process was before exec.
+/// Does not use getrusage(), whose peak includes the program that this process ran before exec.
 void add_host_memory(std::string& line) {
   char status[4096];
   const UniqueFd fd(open("/proc/self/status", O_RDONLY | O_CLOEXEC));
@@ -51,7 +51,7 @@ void add_host_memory(std::string& line) {
   }
 }
 
-/// The allocator of the device that this process trains on; null if it has allocated nothing there.
+/// The allocator of the device that this process trains on; null if nothing is allocated on the device.
 c10::DeviceAllocator* device_allocator() {
   const auto* const plug = dist::loaded_plug();
   if (plug == nullptr) return nullptr;
@@ -59,7 +59,7 @@ c10::DeviceAllocator* device_allocator() {
   return allocator != nullptr && allocator->initialized() ? allocator : nullptr;
 }
 
-/// Waits for the device, because steps end on the host before they end there.
+/// Waits for the device, because a step ends later on the device than on the host.
 void synchronize() {
   if (device_allocator() == nullptr) return;
   const c10::impl::VirtualGuardImpl guard(dist::loaded_plug()->device_type);
@@ -82,7 +82,7 @@ StepTimes::StepTimes(std::string folder, const RankEnv& rank)
     : folder_(std::move(folder)), rank_(rank), pid_(getpid()) {}
 
 StepTimes::~StepTimes() {
-  // Not at exit of a forked child, and without the device, whose libraries may have ended.
+  // Skipped in a forked child. Does not query the device, because its libraries may have been unloaded.
   if (getpid() != pid_ || last_step_ == last_written_ || !fd_ || is_broken_) return;
   const auto line = fmt::format("{{\"step\":{},\"seconds\":{}.{:09}}}\n", last_step_, last_ns_ / 1'000'000'000,
                                 last_ns_ % 1'000'000'000);

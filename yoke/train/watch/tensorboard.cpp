@@ -33,8 +33,8 @@ struct PendingValue {
 
 constexpr int64_t kNumStatistics = 6;
 
-/// float64 [number of finite values, their sum, their sum of squares, smallest, lower limit of the bins, upper limit,
-/// counts of the bins...], computed on the device of `values` without waiting for it.
+/// Returns float64 [number of finite values, their sum, their sum of squares, smallest, lower limit of the bins, upper
+/// limit, counts of the bins...], on the device of `values`, without waiting for the device.
 at::Tensor statistics_of(const at::Tensor& values, int64_t num_bins) {
   const at::NoGradGuard no_grad;
   const auto flat = values.reshape({-1}).to(at::kDouble);
@@ -43,18 +43,19 @@ at::Tensor statistics_of(const at::Tensor& values, int64_t num_bins) {
   const auto min = flat.where(is_finite, kInfinity).min(), max = flat.where(is_finite, -kInfinity).max();
   const auto finite = flat.where(is_finite, 0.0);
   const auto bins = static_cast<double>(num_bins);
-  // If all values are equal, the bins lie around them.
+  // If all values are equal, widens the range, so that the bins have a width.
   const auto widening = min.eq(max).to(at::kDouble) * 0.5;
   const auto lower = min - widening, upper = max + widening;
   const auto width = upper / bins - lower / bins;
-  // histc takes its range as numbers on the host, so it counts bin numbers instead of values.
+  // histc takes its range as CPU numbers, which would wait for the device. So bin numbers are counted instead of
+  // values.
   const auto bin = ((flat - lower) / width).floor().clamp(0, bins - 1).where(is_finite, -1.0);
   const auto counts = at::histc(bin, num_bins, 0, num_bins);
   return at::cat({at::stack({is_finite.sum().to(at::kDouble), finite.sum(), finite.square().sum(), min, lower, upper}),
                   counts, max.reshape({1})});
 }
 
-/// The summary of figures that have been read; nullopt for a histogram without finite values.
+/// Encodes figures that have been read; nullopt for a histogram without finite values.
 std::optional<std::string> encode(const std::string& tag, std::span<const double> figures) {
   if (figures.size() == 1) return detail::encode_scalar(tag, static_cast<float>(figures[0]));
   detail::Histogram histogram{.min = figures[3],
@@ -67,7 +68,7 @@ std::optional<std::string> encode(const std::string& tag, std::span<const double
   if (histogram.num == 0) return std::nullopt;
   const auto counts = figures.subspan(kNumStatistics, figures.size() - kNumStatistics - 1);
   const double lower = figures[4], upper = figures[5], bins = static_cast<double>(counts.size());
-  // A bin begins where the one before it ends, so an empty bin comes first.
+  // In the format, a bin begins where the previous one ends, so an empty bin comes first.
   for (size_t i = 0; i <= counts.size(); ++i) {
     const auto share = static_cast<double>(i) / bins;
     histogram.limits.push_back(lower * (1 - share) + upper * share);
@@ -93,7 +94,7 @@ struct TensorBoardWriter::Impl {
     if (std::ssize(pending) >= options.max_pending) write();
   }
 
-  /// Reads all figures and gives them to the file in the order in which they were added.
+  /// Reads all figures and writes them to the file in the order in which they were added.
   void write() {
     std::vector<at::Tensor> figures;
     for (const auto& value : pending) {
@@ -157,7 +158,7 @@ void TensorBoardWriter::add_image(const std::string& tag, const at::Tensor& imag
   }
   const auto channels = image.dim() == 2 ? image.detach().unsqueeze(0) : image.detach();
   auto pixels = channels.cpu().permute({1, 2, 0});
-  // A NaN has no colour; it becomes black.
+  // A NaN becomes black.
   if (pixels.is_floating_point()) pixels = pixels.to(at::kFloat).nan_to_num(0).mul(255).clamp(0, 255).to(at::kByte);
   pixels = pixels.contiguous();
   const auto height = pixels.size(0), width = pixels.size(1), num_channels = pixels.size(2);

@@ -20,7 +20,7 @@ namespace yoke::train {
 
 struct TensorBoardOptions {
   /// The first step that this process writes. TensorBoard then ignores this step and later ones in earlier files of the
-  /// folder. A resumed training sets its last checkpoint's step, so that no step is shown twice.
+  /// folder. A resumed training passes its last checkpoint's step, so that no step is shown twice.
   std::optional<int64_t> first_step;
   /// The number of values that are kept on their devices before they are read and written together.
   int64_t max_pending = 1000;
@@ -28,8 +28,8 @@ struct TensorBoardOptions {
 
 /// Writes an event file of TensorBoard's format, as torch.utils.tensorboard.SummaryWriter does.
 ///
-/// Devices  values stay on their device until flush(), or until `max_pending` of them are waiting; then one copy per
-///          device reads all scalars. So adding does not wait for a GPU.
+/// Devices  values stay on their device until flush(), or until `max_pending` values are kept; then one copy per device
+///          reads all scalars. So adding does not wait for a GPU.
 /// Ranks    not collective. Usually rank 0 alone has a writer.
 /// Threads  use it from one thread at a time.
 /// Errors   kInvalidArgument: a tensor has the wrong shape or dtype. As errno says (a full disk is kUnavailable), with
@@ -39,9 +39,10 @@ class TensorBoardWriter {
   /// Makes `folder` and a new event file in it.
   explicit TensorBoardWriter(const std::filesystem::path& folder, const TensorBoardOptions& options = {});
   TensorBoardWriter(TensorBoardWriter&&) noexcept;
-  ~TensorBoardWriter();  ///< Writes what is waiting. An error is a warning on standard error.
+  ~TensorBoardWriter();  ///< Writes the kept values. An error is a warning on standard error.
 
-  /// `value` has one element, of any dtype and on any device. It is written as float32, the format's type.
+  /// `value` has one element, of any dtype and on any device. The value is written as float32, because the format
+  /// stores float32.
   void add_scalar(const std::string& tag, const at::Tensor& value, int64_t step);
   void add_scalar(const std::string& tag, double value, int64_t step);
 
@@ -49,11 +50,11 @@ class TensorBoardWriter {
   /// not finite are left out; if no value is finite, nothing is written.
   void add_histogram(const std::string& tag, const at::Tensor& values, int64_t step, int64_t num_bins = 64);
 
-  /// `image` [C, H, W] or [H, W], C from 1 to 4 (grey, grey and alpha, RGB, RGBA): uint8, or floating point in [0, 1];
-  /// values outside are clamped. Waits for the device.
+  /// `image` is [C, H, W] or [H, W], with C from 1 to 4 (grey, grey and alpha, RGB, RGBA): uint8, or floating point in
+  /// [0, 1]. Values outside of [0, 1] are clamped. Waits for the device.
   void add_image(const std::string& tag, const at::Tensor& image, int64_t step);
 
-  /// Reads the values on devices and writes everything, so that TensorBoard shows it.
+  /// Reads the kept values and writes everything, so that TensorBoard can show it.
   void flush();
 
   /// The event file.

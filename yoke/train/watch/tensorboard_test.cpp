@@ -25,7 +25,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// The fields of a protobuf message: fixed-size numbers as 8 or 4 bytes, other numbers as digits, the rest unchanged.
+/// The fields of a protobuf message, by number. A fixed-size number is 8 or 4 bytes, any other number is digits, and
+/// the rest is unchanged.
 using Fields = std::map<int, std::string>;
 
 Fields parse(std::string_view bytes) {
@@ -84,7 +85,7 @@ TEST_F(TensorBoardTest, ScalarsAreThereInTheirOrder) {
   TensorBoardWriter board(folder_.path("new/folder"));
   auto loss = at::full({}, 0.5, at::kBFloat16);
   board.add_scalar("loss", loss, 0);
-  loss.fill_(7);  // after it was added
+  loss.fill_(7);  // a change after adding must not count
   board.add_scalar("lr", 0.125, 1);
   board.add_scalar("count", at::full({1}, 3, at::kLong), 2);
   EXPECT_EQ(events_of(board.path()).size(), 1u) << "nothing has been read from the device";

@@ -12,7 +12,7 @@
 
 namespace yoke::train {
 
-/// The view that one part has of a checkpoint.
+/// One part's view of a checkpoint.
 struct PartSource {
   std::string name;         ///< The name of the part.
   TensorSource tensors;     ///< The tensors "NAME/...", without that prefix; "" is the tensor "NAME".
@@ -22,10 +22,10 @@ struct PartSource {
   const Warn& warn;
 };
 
-/// A part's load that has been prepared; commit() carries it out.
+/// A part's load after all checks; commit() carries it out.
 struct PreparedPart {
   std::function<void()> commit;
-  /// Names of tensors in the source that this rank does not have. A tensor that is unknown on all ranks is an error.
+  /// Names of tensors in the source that this rank does not have. If no rank has a tensor, that is an error.
   std::vector<std::string> unknown;
 };
 

@@ -14,8 +14,8 @@ namespace yoke::train {
 /// Called on the writing thread with the number of bytes written so far and the size of the file.
 using OnWritten = std::function<void(int64_t written_bytes, int64_t num_bytes)>;
 
-/// Replaces `path` by a checkpoint, atomically: whatever happens, `path` is the old file or the new one.
-/// Threads  the tensors must not change meanwhile.
+/// Replaces `path` by a checkpoint, atomically: even after a crash, `path` is the old file or the new one.
+/// Threads  the tensors must not change during the call.
 /// Errors   kUnavailable: the disk is full (gives the bytes needed and free); see write_safetensors.
 void write_whole_file(const std::filesystem::path& path, int64_t step, const TensorMap& tensors,
                       const StringMap& metadata, const OnWritten& on_written = {});

@@ -7,10 +7,10 @@
 
 namespace yoke::train::detail {
 
-/// CPU memory. Up to `max_kept` blocks of destroyed tensors are kept for later ones.
+/// Allocates CPU memory. Keeps up to `max_kept` blocks of destroyed tensors for later tensors.
 std::shared_ptr<BatchMemory> batch_memory(int64_t max_kept);
 
-/// Memory from which a GPU copies without blocking.
+/// Allocates pinned memory, from which a GPU copies without blocking.
 std::shared_ptr<BatchMemory> pinned_batch_memory();
 
 }  // namespace yoke::train::detail

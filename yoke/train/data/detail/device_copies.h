@@ -12,7 +12,7 @@
 
 namespace yoke::train::detail {
 
-/// Copies one batch at a time to a GPU, on a stream of its own. All calls are made by one thread.
+/// Copies one batch at a time to a GPU, on a separate stream. One thread makes all calls.
 class DeviceCopies {
  public:
   using Batch = std::function<void(const TensorVisitor&)>;  ///< Calls a function for each tensor of a batch.
@@ -22,8 +22,8 @@ class DeviceCopies {
   /// Replaces the batch's tensors by copies, which are in progress until finish().
   void start(const Batch& batch);
 
-  /// Makes the current stream wait for the copies of the batch that was started last, and keeps their memory until that
-  /// stream no longer uses it.
+  /// Makes the current stream wait for the copies of the batch that was started last. Keeps the memory of the copies
+  /// until the current stream no longer uses it.
   void finish(const Batch& batch);
 
  private:

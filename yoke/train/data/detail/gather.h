@@ -22,11 +22,11 @@ struct SampleShape {
 void gather(const std::byte* from, std::span<const int64_t> rows, const SampleShape& shape, int64_t item_bytes,
             std::byte* to);
 
-/// The result for each of the 256 values of a byte; one table for all channels, or one per channel.
+/// The converted values of the 256 byte values; one table for all channels, or one per channel.
 ///
-/// A table can hold PyTorch's values to the last bit on every CPU. Vectorised x * a + b does not give the same bits;
-/// divisions do, but are slower. With one thread and AVX-512, the table reaches 6.8 million samples/s of 28 x 28 bytes,
-/// x * a + b 16 million, and divisions 6 million.
+/// Tables give PyTorch's values to the last bit on every CPU. A vectorised x * a + b does not give the same bits;
+/// divisions do, but are slower. With one thread and AVX-512, tables convert 6.8 million samples/s of 28 x 28 bytes, x
+/// * a + b 16 million, and divisions 6 million.
 template <typename T>
 using ByteTables = std::vector<std::array<T, 256>>;
 

@@ -11,10 +11,10 @@
 
 namespace yoke::train::detail {
 
-/// Values of float, or the bits of a half-precision type.
+/// Tables of float values, or of the bits of a half-precision type.
 using NormalizationTables = std::variant<ByteTables<float>, ByteTables<uint16_t>>;
 
-/// One table for each entry of `normalization`. REQUIRES: dtype is kFloat, kBFloat16 or kHalf.
+/// Makes one table for each entry of `normalization`. REQUIRES: dtype is kFloat, kBFloat16 or kHalf.
 NormalizationTables make_normalization_tables(const Normalization& normalization, at::ScalarType dtype);
 
 }  // namespace yoke::train::detail

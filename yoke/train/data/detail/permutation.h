@@ -7,8 +7,8 @@
 
 namespace yoke::train::detail {
 
-/// A permutation of [0, n) that needs no memory: a Feistel network over the smallest even number of bits that holds n,
-/// applied again until the value is below n (at most four times on average).
+/// A permutation of [0, n) that needs no memory: a Feistel network over the smallest even number of bits that can
+/// represent n. The network is applied repeatedly until its output is below n (at most four times on average).
 /// Source  Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002: the generalised Feistel cipher and
 ///         cycle walking.
 class Permutation {

@@ -17,22 +17,22 @@ struct StreamOrderOptions {
   uint64_t seed = 0;
   bool drop_last = false;
   bool exact = false;
-  int64_t batches_per_epoch = 0;  ///< If above 0, an epoch ends after this many batches, not with the pass.
+  int64_t batches_per_epoch = 0;  ///< If above 0, an epoch ends after this many batches, not at the end of the pass.
   int64_t num_ranks = 1, rank = 0;
 };
 
-/// A batch over all ranks is a consecutive part of the shuffled items; its item i goes to rank i % num_ranks. The order
-/// within a window is a function of seed, pass and window. So reading can begin at any window: the items before it are
-/// skipped. Not thread-safe.
+/// Forms batches from windows of shuffled items. A batch over all ranks is a run of consecutive items; its item i goes
+/// to rank i % num_ranks. The order within a window is a function of seed, pass and window. So reading can begin at any
+/// window after skipping the earlier items. Not thread-safe.
 class StreamOrder {
  public:
   StreamOrder(OpenStream open, const StreamOrderOptions& options);
 
-  /// The next read() returns the items of this batch.
+  /// Sets the batch that the next read() returns.
   void seek(int64_t epoch, int64_t batch);
 
-  /// Returns this rank's items of the next batch, and none at the end. With neither `exact` nor `drop_last`, items of
-  /// the last window are repeated in the last batch so that all ranks have the same number of samples.
+  /// Returns this rank's items of the next batch; empty at the end. With neither `exact` nor `drop_last`, the last
+  /// batch repeats items of the last window, so that all ranks have the same number of samples.
   /// Errors  those of the stream, again in each call until seek(); kInvalidArgument: `batches_per_epoch` is set, and a
   ///         pass has no items.
   std::vector<StreamItem> read();
@@ -47,11 +47,11 @@ class StreamOrder {
   StreamOrderOptions options_;
 
   bool is_sought_ = false;
-  int64_t epoch_ = 0, batch_ = 0;  ///< The position that read() continues from.
+  int64_t epoch_ = 0, batch_ = 0;  ///< Position of the batch that the next read() returns.
   std::exception_ptr error_;
 
   std::unique_ptr<StreamPass> stream_;  ///< Null after the end of the pass.
-  int64_t pass_ = 0, num_windows_ = 0;  ///< The open pass, and the windows read of it.
+  int64_t pass_ = 0, num_windows_ = 0;  ///< Number of the open pass, and of its windows that have been read.
   std::vector<StreamItem> window_;      ///< In the shuffled order.
   size_t next_ = 0;                     ///< The first item of `window_` that is in no batch yet.
 };

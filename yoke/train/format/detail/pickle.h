@@ -1,7 +1,7 @@
 // yoke/train/format/detail/pickle.h -- reads a pickle of tensors and plain data without executing it.
 //
-// A pickle is a program for a stack machine that may call any function. The machine here makes no calls: it knows the
-// opcodes of plain data and the few names with which torch.save describes tensors, and refuses everything else.
+// A pickle is a program for a stack machine, and may call any function. This parser makes no calls. It accepts the
+// opcodes of plain data, and the few names with which torch.save describes tensors. The parser refuses everything else.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace yoke::train {
 
-/// An object of the pickle: the index of its node in Pickle.
+/// Refers to an object of the pickle: the index of its node in Pickle.
 using PickleRef = uint32_t;
 
 struct PickleList {
@@ -29,7 +29,7 @@ struct PickleDict {
   std::vector<std::pair<PickleRef, PickleRef>> items;
 };
 
-/// The meaning of a name that a pickle may hold. For a storage class or a dtype, `dtype` is torch's name of the dtype.
+/// The meaning of a name in a pickle. For a storage class or a dtype, `dtype` is torch's name of the dtype.
 struct PickleGlobal {
   enum class Kind {
     kOrderedDict,
@@ -60,11 +60,11 @@ struct PickleTensor {
   bool conjugated = false, negated = false;  ///< Flags that torch stores next to the values.
 };
 
-/// Any other object: a set, bytes, or an object of some class. It was skipped, and none of it was kept or executed.
-/// This allows a file to contain such objects in addition to the data that a caller reads.
+/// Any other object: a set, bytes, or an object of some class. The parser skips such an object without keeping or
+/// executing any part of it. So a file may contain such objects in addition to the data that a caller reads.
 struct PickleOpaque {
   std::string_view what;          ///< "a set"; empty if `module` and `name` describe the object.
-  std::string_view module, name;  ///< They name the class or function.
+  std::string_view module, name;  ///< Name the class or function.
 };
 /// Returns why the object cannot be read.
 std::string reason_of(const PickleOpaque& opaque);
@@ -72,17 +72,18 @@ std::string reason_of(const PickleOpaque& opaque);
 using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::string_view, PickleList, PickleTuple,
                                 PickleDict, PickleGlobal, PickleStorage, PickleTensor, PickleOpaque>;
 
-/// An object that the pickle refers to several times is one node. It may even contain itself.
+/// Each object is one node, even if the pickle refers to it several times. An object may contain itself.
 struct Pickle {
   std::vector<PickleNode> nodes;
   PickleRef root = 0;
   std::deque<std::string> texts;  ///< Texts that are not contained in the pickle's bytes.
 };
 
-/// Reads a pickle of protocol 2 to 5. Texts are views of `bytes`. Memory and time are linear in the size, whatever the
-/// content. torch.Size becomes a tuple, a device its text ("cuda:1"), an OrderedDict a dictionary without its
-/// attributes (in a state_dict these are versions of modules), and a parameter its tensor. Errors kDataLoss, beginning
-/// with `what`: names the invalid content of a tensor, list or dictionary, the unknown opcode, or the malformed part.
+/// Reads a pickle of protocol 2 to 5. Texts are views of `bytes`. Memory and time are linear in the size of `bytes`,
+/// for any content. torch.Size becomes a tuple; a device becomes its text ("cuda:1"); a parameter becomes its tensor.
+/// An OrderedDict becomes a dictionary without its attributes (in a state_dict these are versions of modules). Errors
+/// kDataLoss, beginning with `what`: names the invalid content of a tensor, list or dictionary, the unknown opcode, or
+/// the malformed part.
 Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& what);
 
 }  // namespace yoke::train

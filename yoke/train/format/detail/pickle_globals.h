@@ -8,7 +8,7 @@
 
 namespace yoke::train {
 
-/// The meaning of "MODULE.NAME"; nullopt if it does not describe tensors.
+/// The meaning of "MODULE.NAME"; nullopt if the name is not used to describe tensors.
 std::optional<PickleGlobal> find_global(std::string_view module, std::string_view name);
 
 /// "FloatStorage" for "float32"; empty for a dtype without a storage class.

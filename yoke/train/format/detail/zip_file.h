@@ -14,7 +14,7 @@ namespace yoke::train {
 
 struct ZipEntry {
   int64_t begin_byte = 0;  ///< Position of its content in the file.
-  int64_t num_bytes = 0;   ///< Size in the file, smaller than the content if it is compressed.
+  int64_t num_bytes = 0;   ///< Size in the file, which is smaller than the content if the entry is compressed.
   uint32_t crc = 0;
   bool is_compressed = false;
 };
@@ -32,15 +32,16 @@ std::span<const std::byte> zip_content(std::span<const std::byte> file, const Zi
 
 uint32_t zip_crc(std::span<const std::byte> bytes);
 
-/// Makes an archive from front to back: for each entry the caller writes the result of `begin` and the content, and
-/// finally the result of `end`. Every size is written as zip64, so that small and large archives have the same form.
+/// Makes an archive from front to back. For each entry, the caller writes the result of `begin`, then the content.
+/// Finally the caller writes the result of `end`. Every size is written as zip64, so that small and large archives have
+/// the same form.
 class ZipWriter {
  public:
-  /// Returns the bytes to write before a content. Padding lets the content begin at a multiple of 64 bytes, as in
-  /// torch.save's files.
+  /// Returns the bytes to write before the content of an entry. The bytes include padding, so that the content begins
+  /// at a multiple of 64 bytes, as in torch.save's files.
   std::string begin(std::string_view name, int64_t num_bytes, uint32_t crc);
 
-  /// The directory at the end of the file.
+  /// Returns the directory, which ends the file.
   std::string end();
 
  private:

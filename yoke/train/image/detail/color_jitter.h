@@ -6,8 +6,8 @@
 
 namespace yoke::train::detail {
 
-// `rgb` is [pixels, 3]. Each value v becomes base + factor * (v - base), rounded towards zero like Pillow's blend. A
-// factor of 1 leaves the image as it is, and 0 removes the property.
+// `rgb` is [pixels, 3]. Each value v becomes base + factor * (v - base), rounded towards zero like Pillow's blend. With
+// a factor of 1 the image is unchanged; with 0 every value becomes the base.
 void adjust_brightness(std::span<uint8_t> rgb, double factor);  ///< The base is black.
 void adjust_contrast(std::span<uint8_t> rgb, double factor);    ///< The base is the image's mean grey.
 void adjust_saturation(std::span<uint8_t> rgb, double factor);  ///< The base is the pixel's grey.

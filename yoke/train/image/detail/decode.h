@@ -15,7 +15,7 @@ namespace yoke::train::detail {
 struct ImageInfo {
   int width = 0;
   int height = 0;
-  bool can_shrink = false;  ///< A JPEG can be decoded at a half, a quarter or an eighth of its size.
+  bool can_shrink = false;  ///< True for a JPEG: it can be decoded at a half, a quarter or an eighth of its size.
 };
 
 struct Region {
@@ -28,28 +28,29 @@ struct Region {
 /// RGB pixels. `region` is in the coordinates of the shrunk image.
 struct Pixels {
   Region region;
-  std::vector<uint8_t> rgb;  ///< [region.height, region.width, 3], then unused bytes of an earlier, larger image.
+  std::vector<uint8_t> rgb;  ///< [region.height, region.width, 3], then unused bytes from an earlier, larger image.
 
-  /// Returns memory for `size` bytes; it is not cleared.
+  /// Returns memory for `size` bytes, without clearing it.
   uint8_t* memory(size_t size) {
     if (rgb.size() < size) rgb.resize(size);
     return rgb.data();
   }
 };
 
-/// Which part to decode, at 1 / shrink of the size. `region` lies within the shrunk image, whose sides are rounded up.
+/// Which part to decode, at 1 / shrink of the size. `region` is inside the shrunk image, whose width and height are
+/// rounded up.
 struct DecodeRequest {
   int shrink = 1;  ///< 1, or for images that can shrink 2, 4 or 8.
   Region region;
 };
 
-/// Reads the header, asks `choose` which part to decode, and decodes at least that part. `pixels` may have been used
-/// before; its memory is used again. `name` is the file's name for errors.
+/// Reads the header, asks `choose` which part to decode, and decodes at least that part. If `pixels` was used before,
+/// its memory is reused. `name` is the file's name for errors.
 ///
 /// Formats  are recognised by their first bytes: JPEG (baseline, progressive and arithmetic; grey, YCbCr, RGB, CMYK,
-///          YCCK) and PNG (all types). The colours are Pillow's, after convert("RGB"): alpha is dropped, grey becomes
+///          YCCK) and PNG (all types). The colours are those of Pillow's convert("RGB"): alpha is dropped, grey becomes
 ///          three equal channels, and CMYK is taken as inverted, as Adobe writes it. One difference: grey of 16 bits is
-///          reduced to its upper 8 bits, as colours are; Pillow turns all values above 255 white.
+///          reduced to its upper 8 bits, like colours; Pillow makes all values above 255 white.
 /// Errors   kDataLoss: another format, a damaged or truncated image, or more than `max_pixels` pixels (no memory is
 ///          allocated then). JPEG data after the region are not decoded, so damage there is not found; but the end
 ///          marker must exist.

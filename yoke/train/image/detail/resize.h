@@ -8,8 +8,8 @@
 
 namespace yoke::train::detail {
 
-/// One direction of a resize: [begin, end) of the source becomes `out_size` pixels, of which `out_count` from
-/// `out_first` on are made. Source pixels outside [low, high) are not used.
+/// One direction of a resize: [begin, end) of the source becomes `out_size` pixels. Only output pixels [out_first,
+/// out_first + out_count) are made. Source pixels outside [low, high) are not used.
 struct Axis {
   double begin = 0;
   double end = 0;
@@ -20,8 +20,8 @@ struct Axis {
   int out_count = 0;
 };
 
-/// For each output pixel, the first source pixel and the weights from there on. Every output pixel has `width` weights,
-/// an even number; weights that are not needed are zero. The weights of a pixel sum to kOne.
+/// For each output pixel, its first source pixel, and the weights of that pixel and the following ones. Every output
+/// pixel has `width` weights, an even number; unused weights are zero. The weights of a pixel sum to kOne.
 struct Taps {
   static constexpr int kBits = 14;
   static constexpr int kOne = 1 << kBits;
@@ -35,11 +35,11 @@ struct Taps {
   std::vector<int16_t> weights;
 };
 
-/// Makes RGB pixels [y.first.size(), x.first.size(), 3]. `out` must have one more byte at its end, which is overwritten
-/// too. `rows` is a buffer that calls reuse. REQUIRES: pixels.region contains [x.low, x.high) and [y.low, y.high).
+/// Makes RGB pixels [y.first.size(), x.first.size(), 3]. `out` must have one more byte at its end, which is
+/// overwritten. Calls reuse `rows` as a buffer. REQUIRES: pixels.region contains [x.low, x.high) and [y.low, y.high).
 ///
-/// Accuracy  between the two directions, values have 7 bits more than a byte; Pillow rounds them to bytes there. So
-///           results differ from Pillow's by at most 1.
+/// Accuracy  between the two directions, values have 7 bits more than a byte, where Pillow rounds to bytes. So results
+///           differ from Pillow's by at most 1.
 void resize(const Pixels& pixels, const Taps& x, const Taps& y, uint8_t* out, std::vector<uint16_t>& rows);
 
 }  // namespace yoke::train::detail

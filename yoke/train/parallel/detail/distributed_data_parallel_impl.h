@@ -49,8 +49,8 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::shared_ptr<Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>>
-      accumulators;                                           ///< With the keys of our hooks.
-  std::vector<std::pair<at::Tensor, unsigned>> static_hooks;  ///< Hooks of parameters that a static graph does not use.
+      accumulators;                                           ///< Indexed by the keys of this class's hooks.
+  std::vector<std::pair<at::Tensor, unsigned>> static_hooks;  ///< For parameters that a static graph does not use.
   std::shared_ptr<int64_t> no_sync_depth = std::make_shared<int64_t>(0);
   std::atomic<StepState> state = StepState::kIdle;
   int64_t num_steps = 0;          ///< Number of steps begun, including those in a join.
@@ -69,11 +69,12 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void finish_backward();
   void explain_change(const std::vector<size_t>& missing) const;
   void end_step();
-  /// Reports to every rank why this rank cannot finish its step, then throws.
+  /// Reports to every rank why this rank cannot finish its step. Then throws.
   [[noreturn]] void fail_step(const std::string& reason) const;
   std::string list(const std::vector<size_t>& parameters) const;
 
-  /// Collective, in a join. Counts the ranks that still have data. The result, a float [1], is in the work's future.
+  /// Collective, in a join. Counts the ranks that still have data. The result, a float [1], is in the future of the
+  /// returned Work.
   c10::intrusive_ptr<c10d::Work> count_active(bool is_active) const;
   void announce_step();
   [[noreturn]] void throw_out_of_data(bool is_active) const;

@@ -14,7 +14,7 @@
 
 namespace yoke::train {
 
-/// Adds what c10d does not expose: the parameters for which a backward still waits.
+/// Adds functions that c10d does not expose, such as the parameters for which a backward still waits.
 class Reducer : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
@@ -27,7 +27,7 @@ class Reducer : public c10d::Reducer {
   /// Called at the end of a backward if unused parameters are allowed. Treats parameters without a gradient as unused,
   /// and starts the all-reduces that wait for them.
   void take_missing_for_unused();
-  /// Waits for all all-reduces in flight, and throws what they throw.
+  /// Waits for all all-reduces in flight, and throws their errors.
   void wait();
   /// Called after the first backward of a static graph: stores how often each gradient arrived. Without this, the
   /// Reducer would also count the gradients of accumulated micro-batches, and wait for as many in every later step.
@@ -41,8 +41,8 @@ class Reducer : public c10d::Reducer {
   std::unordered_map<size_t, int> learned_;  ///< Empty before learn_graph.
 };
 
-/// Runs a CommunicationHook for the Reducer, which expects futures. Each future is complete at once, and the hook's
-/// second part runs when the Reducer asks for the result, bucket by bucket.
+/// Runs a CommunicationHook for the Reducer, which expects futures. Each future is complete at once. When the Reducer
+/// asks for a bucket's result, the function that the hook returned runs.
 class HookRunner : public c10d::CommHookInterface {
  public:
   explicit HookRunner(CommunicationHook hook) : hook_(std::move(hook)) {}
@@ -55,7 +55,7 @@ class HookRunner : public c10d::CommHookInterface {
   std::deque<std::function<at::Tensor()>> pending_;
 };
 
-/// For each parameter, whether its gradient is sparse, because it is the weight of an Embedding or EmbeddingBag with
+/// Returns for each parameter whether its gradient is sparse: true for the weight of an Embedding or EmbeddingBag with
 /// sparse(true) below `model`.
 std::vector<bool> expects_sparse(const torch::nn::Module& model, const NamedTensors& parameters);
 

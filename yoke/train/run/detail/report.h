@@ -20,7 +20,7 @@ struct EpochRow {
 /// Writes the table of epochs to standard output and to `metrics.csv`.
 class Report {
  public:
-  /// Keeps the rows of the first `num_kept` epochs in an existing metrics.csv; they belong to the run that is resumed.
+  /// Keeps the first `num_kept` epochs of an existing metrics.csv, which belong to the resumed run.
   Report(std::filesystem::path folder, int64_t num_kept);
   /// Errors  kUnavailable or as errno says, if metrics.csv cannot be written.
   void add(const EpochRow& row);
@@ -31,12 +31,12 @@ class Report {
   bool has_header_ = false;         ///< Whether the table's header was printed.
 };
 
-/// A progress line, overwritten at most five times per second. It is shown only on a terminal, or under `yoke run` on
-/// a terminal (YOKE_TERMINAL), which keeps it separate from the other ranks' lines.
+/// A progress line, overwritten at most five times per second. Shown only if standard output is a terminal, or under
+/// `yoke run` on a terminal (YOKE_TERMINAL), which keeps the line separate from the other ranks' lines.
 class Progress {
  public:
   Progress(bool is_rank_0, int64_t num_epochs, int64_t steps_per_epoch, int64_t first_step);
-  /// Returns whether it is time to show the line again.
+  /// Returns whether the line is due to be shown again.
   bool due() const;
   /// `step` counts from the beginning of the run. `figure` covers this epoch so far. `num_samples` is the number of
   /// samples of all ranks since this process started.

@@ -32,11 +32,11 @@ std::string encode_scalar(std::string_view tag, float value);
 std::string encode_histogram(std::string_view tag, const Histogram& histogram);
 std::string encode_image(std::string_view tag, const EncodedImage& image);
 
-/// The next three functions return messages `Event`. `wall_time` is in seconds since the Unix epoch.
+/// The next three functions return serialized `Event` messages. `wall_time` is in seconds since the Unix epoch.
 std::string encode_summary_event(double wall_time, int64_t step, std::string_view summary);
 /// The first event of every file, which names the version of the format.
 std::string encode_version_event(double wall_time);
-/// Tells TensorBoard to forget events of earlier files in the folder that have this step or a later one.
+/// Makes TensorBoard ignore events of earlier files in the folder that have this step or a later one.
 std::string encode_restart_event(double wall_time, int64_t step);
 
 /// `event` framed as a record: its length, the masked CRC-32C of the length, the event, and its masked CRC-32C.

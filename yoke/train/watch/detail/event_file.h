@@ -8,7 +8,7 @@
 
 namespace yoke::train::detail {
 
-/// A new event file, which only this object writes.
+/// A new event file. No other object or process writes to it.
 class EventFile {
  public:
   /// Creates `folder` and a file in it, with a unique name of the form that TensorBoard expects.
@@ -16,7 +16,7 @@ class EventFile {
   explicit EventFile(const std::filesystem::path& folder);
 
   void add(std::string_view event);
-  void flush() { file_.flush(); }  ///< As GrowingFile::flush.
+  void flush() { file_.flush(); }  ///< See GrowingFile::flush.
   const std::filesystem::path& path() const { return file_.path(); }
 
  private:

@@ -10,7 +10,7 @@
 
 namespace yoke::train::detail {
 
-/// A reader may follow the file while it grows. After a crash it ends with a whole record or with a part of one.
+/// A reader may read the file while it grows. After a crash, the last record of the file may be incomplete.
 class GrowingFile {
  public:
   /// Appends to a file that now has `length` bytes.
@@ -28,7 +28,7 @@ class GrowingFile {
  private:
   std::filesystem::path path_;
   UniqueFd fd_;
-  std::string pending_;        ///< Records that are not in the file.
+  std::string pending_;        ///< Records that are not in the file yet.
   int64_t written_bytes_ = 0;  ///< Length of the file's whole records.
 };
 

@@ -7,8 +7,9 @@
 
 namespace yoke::train::detail {
 
-/// The observer that answers `yoke profile`; null if YOKE_PROFILE is "off". It has no thread: it looks for questions at
-/// the ends of steps, at most every 5 ms, with one system call that does not wait. A forked child does not answer.
+/// Returns the observer that answers `yoke profile`; null if YOKE_PROFILE is "off". The observer has no thread: at the
+/// end of a step, at most every 5 ms, it checks for requests with one system call that does not wait. A forked child
+/// does not answer.
 std::unique_ptr<StepObserver> make_profile_agent();
 
 }  // namespace yoke::train::detail

@@ -1,4 +1,4 @@
-// yoke/train/watch/detail/read_figures.h -- reads values that wait on their devices.
+// yoke/train/watch/detail/read_figures.h -- reads values that were kept on their devices.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -13,33 +13,34 @@
 
 namespace yoke::train::detail {
 
-/// The place of a value in the training: the number of finished steps, and the number of the epoch from 1.
+/// When a value was logged: the number of finished steps, and the number of the epoch from 1.
 struct StepPlace {
   int64_t step = 0, epoch = 1;
 };
 
 struct StepLogOptions {
-  int64_t max_pending = 1000;        ///< Number of values that wait on their devices before they are read together.
-  std::chrono::seconds max_wait{5};  ///< Waiting values are read when a value is added after this time.
+  int64_t max_pending = 1000;        ///< Number of values that are kept on their devices before they are read together.
+  std::chrono::seconds max_wait{5};  ///< After this time, adding a value reads all kept values.
 };
 
-/// Appends a line `{"step": 0, "epoch": 1, "time": 1790000000.25, "loss": 0.5}` for each step to a file: the values
-/// that were added at one place, and the time of the first, in seconds since the Unix epoch. Values that are not finite
-/// are strings: "NaN", "Infinity", "-Infinity".
+/// Appends a line `{"step": 0, "epoch": 1, "time": 1790000000.25, "loss": 0.5}` for each step to a file. A line has the
+/// values that were added with one StepPlace, and the time of the first of them, in seconds since the Unix epoch.
+/// Values that are not finite are strings: "NaN", "Infinity", "-Infinity".
 ///
-/// Devices  values wait on their devices, as in a TensorBoardWriter.
+/// Devices  values stay on their devices until they are read together, as in a TensorBoardWriter.
 class StepLog {
  public:
-  /// Keeps the leading lines of an existing file that are from before `first`. Errors: as errno says, with the path.
+  /// Keeps the lines at the beginning of an existing file that are from before `first`. Errors: as errno says, with the
+  /// path.
   StepLog(const std::filesystem::path& path, const StepPlace& first, const StepLogOptions& options = {});
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
-  ~StepLog();  ///< Writes what is waiting. An error is a warning on standard error.
+  ~StepLog();  ///< Writes the kept values. An error is a warning on standard error.
 
   /// Errors  kInvalidArgument: `value` does not have exactly one real element; those of flush().
   void add(const StepPlace& place, const std::string& name, const at::Tensor& value);
 
-  /// Reads the values on devices and writes them. Errors: as errno says, with the path; the lines are kept.
+  /// Reads the kept values and writes their lines. Errors: as errno says, with the path; the lines are kept.
   void flush();
 
  private:
