@@ -18,9 +18,9 @@ namespace yoke::cli {
 namespace {
 
 constexpr size_t kKeptBytes = 64 << 10;
-constexpr std::chrono::seconds kPatience{10};  // for processes that the kernel does not end at once
+constexpr std::chrono::seconds kPatience{10};  // the kernel may need time to end killed processes
 
-/// While this object exists, no signal is delivered.
+/// Blocks all signals while it exists.
 class BlockedSignalsScope {
  public:
   BlockedSignalsScope() {
@@ -32,7 +32,7 @@ class BlockedSignalsScope {
   BlockedSignalsScope& operator=(const BlockedSignalsScope&) = delete;
   ~BlockedSignalsScope() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
-  /// Runs in the child before exec. A signal that arrives there must not become a message of SignalMessages to us.
+  /// Runs in the child before exec. Removes the signal handlers, which would write to the parent's SignalMessages.
   void end_in_child() const {
     for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) {
       struct sigaction action = {};
@@ -87,7 +87,7 @@ bool MeasuredProgram::end(SignalMessages& messages, std::chrono::milliseconds gr
   const auto before = interruption_;
   interruption_.reset();
   if (!status_) {
-    if (kill(-pid_, SIGTERM) != 0) kill(pid_, SIGTERM);  // it has no session yet right after its start
+    if (kill(-pid_, SIGTERM) != 0) kill(pid_, SIGTERM);  // the program may not have created its process group yet
     wait(messages, grace);
   }
   const bool has_ended = status_.has_value();
@@ -99,7 +99,7 @@ bool MeasuredProgram::end(SignalMessages& messages, std::chrono::milliseconds gr
 void MeasuredProgram::take_output() {
   if (!output_fd_) return;
   char buffer[1 << 16];
-  // Not until the pipe is empty: a program that prints without end must not keep this one from anything else.
+  // Reads a limited amount: a program that prints without end must not keep this process from other work.
   for (int part = 0; part < 16; ++part) {
     const auto count = read(output_fd_.value(), buffer, sizeof buffer);
     if (count < 0) return;

@@ -1,4 +1,4 @@
-// yoke/cli/frame/progress_line.h -- one line of a terminal that says what is being done, if that takes long.
+// yoke/cli/frame/progress_line.h -- a line on the terminal that tells what a slow command is doing.
 #pragma once
 
 #include <chrono>
@@ -8,8 +8,8 @@
 
 namespace yoke::cli {
 
-/// Writes to standard error if that is a terminal. The line appears after half a second, changes at most five times a
-/// second, and disappears with this object.
+/// Writes to standard error if it is a terminal. The line appears after half a second, changes at most five times a
+/// second, and disappears when this object is destroyed.
 class ProgressLine {
  public:
   explicit ProgressLine(const Environment& environment);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kFolderPrefix = ".yoke-profile-";
 
-/// Removes the folders of this user whose processes were killed before they could do so.
+/// Removes old recording folders of this user. They remain if a process is killed before it can remove its folder.
 void remove_old_folders(const std::filesystem::path& parent) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {

@@ -1,4 +1,4 @@
-// yoke/cli/frame/recorder.h -- talks with the programs that record traces for `yoke profile`.
+// yoke/cli/frame/recorder.h -- exchanges messages with the programs that record traces for `yoke profile`.
 #pragma once
 
 #include <poll.h>
@@ -16,10 +16,10 @@
 
 namespace yoke::cli {
 
-/// A new folder of this user alone, which the destructor removes with all that is in it.
+/// A new folder that only this user can access. The destructor removes it and its content.
 class RecordingFolder {
  public:
-  /// Errors  as errno says: it cannot be made in `parent`.
+  /// Errors  as errno says: the folder cannot be created in `parent`.
   explicit RecordingFolder(const std::filesystem::path& parent);
   RecordingFolder(const RecordingFolder&) = delete;
   RecordingFolder& operator=(const RecordingFolder&) = delete;
@@ -31,7 +31,7 @@ class RecordingFolder {
   std::filesystem::path path_;
 };
 
-/// A process that runs, as /proc shows it before it is asked.
+/// A running process that is asked to record, identified by what /proc shows before the request.
 struct AskedProgram {
   int64_t pid = 0;
   int64_t start_ticks = 0;
@@ -41,14 +41,14 @@ class Recorder {
  public:
   explicit Recorder(const profile::RecordingOptions& options) : recording_(options) {}
 
-  /// Listens for programs that start. Returns the value of YOKE_PROFILE for them. Errors  as errno says.
+  /// Listens for new programs. Returns the value of YOKE_PROFILE that makes them connect. Errors  as errno says.
   std::string listen();
-  /// Asks a program that runs. REQUIRES: `connection` leads to `program`, as the kernel says.
+  /// Asks a running program to record. REQUIRES: according to the kernel, `program` is the peer of `connection`.
   void ask(LineConnection connection, const AskedProgram& program);
 
-  /// Adds the descriptors to wait for.
+  /// Adds the file descriptors to wait for.
   void add_to(std::vector<pollfd>& polls) const;
-  /// Reads and answers what has arrived. Does not wait.
+  /// Reads and answers the messages that have arrived, without waiting.
   void handle();
 
   const profile::Recording& recording() const { return recording_; }
@@ -67,7 +67,7 @@ class Recorder {
 
   profile::Recording recording_;
   UniqueFd listener_;
-  std::map<int64_t, Program> programs_;  ///< By number.
+  std::map<int64_t, Program> programs_;  ///< The key is the program's number.
   int64_t num_programs_ = 0;
   std::chrono::steady_clock::time_point last_news_ = std::chrono::steady_clock::now();
 };
