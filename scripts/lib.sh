@@ -16,7 +16,7 @@ die() {
 # usage_of FILE: prints the comment block that follows the file's first line.
 usage_of() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$1"; }
 
-seconds_since() {  # seconds_since TIME: TIME is a value of $EPOCHREALTIME, whose decimal sign depends on the locale
+seconds_since() { # seconds_since TIME: TIME is a value of $EPOCHREALTIME, whose decimal sign depends on the locale
   local then=${1/[.,]/} now=${EPOCHREALTIME/[.,]/}
   local tenths=$(((now - then) / 100000))
   printf '%d.%d s' $((tenths / 10)) $((tenths % 10))
