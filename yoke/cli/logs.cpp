@@ -59,7 +59,7 @@ std::string without_colors(std::string text) {
   return text;
 }
 
-/// Prints each line on the stream that its rank wrote it to. If that is a terminal, removes control characters.
+/// Prints each line on the stream that its rank wrote it to. On a terminal, replaces control characters.
 class Printer {
  public:
   Printer(ColorMode color, const Environment& environment)

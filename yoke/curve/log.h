@@ -29,7 +29,7 @@ struct Place {
 class Log {
  public:
   void add(std::string_view metric, const Place& place, double value);
-  /// Removes the values of `step` and of later steps. The training was resumed at `step`.
+  /// Removes the values of `step` and of later steps, because a training resumed at `step` writes them again.
   void forget_from(double step);
   /// Removes vectors of steps, epochs or times that hold only NaN. If none is left, each value gets its index as step.
   void finish();

@@ -35,7 +35,7 @@ void pass_on(int signal, siginfo_t* info, void* /*context*/) {
 
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
-/// Forwards signals to the child while it exists.
+/// While this object exists, signals are forwarded to the child.
 class Forwarding {
  public:
   Forwarding() {
@@ -62,7 +62,7 @@ class Forwarding {
 
 int report(Context& context, const std::string& message, int status) {
   context.out.flush();
-  context.out.clear();  // so that a failed write is not reported twice
+  context.out.clear();  // a failed write is reported here, and must not be reported again
   std::vector<std::string> lines;
   for (const auto line : split(message, '\n'))
     lines.push_back(printable(line));  // arguments may have control characters

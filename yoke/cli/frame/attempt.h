@@ -1,5 +1,5 @@
-// yoke/cli/frame/attempt.h -- ends a command in every case: with a message after an error, and without waiting for its
-// child process if a driver hangs.
+// yoke/cli/frame/attempt.h -- makes every command end: after an error with a message, and if a driver hangs, without
+// waiting for its child process.
 #pragma once
 
 #include <functional>

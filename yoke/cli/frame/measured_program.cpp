@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kKeptBytes = 64 << 10;
 constexpr std::chrono::seconds kPatience{10};  // the kernel may need time to end killed processes
 
-/// Blocks all signals while it exists.
+/// While this object exists, all signals are blocked.
 class BlockedSignalsScope {
  public:
   BlockedSignalsScope() {

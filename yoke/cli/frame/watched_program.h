@@ -44,7 +44,7 @@ class WatchedProgram {
   std::optional<int> status_;
 };
 
-/// Turns signals into messages on a pipe while it exists. Signals that were ignored before stay ignored.
+/// While this object exists, each signal becomes a message on a pipe. Signals that were ignored before stay ignored.
 class SignalMessages {
  public:
   struct Message {
