@@ -1,10 +1,10 @@
-// How long does saving a checkpoint delay the training: by save(), and by save_async()?
+// How long does a checkpoint delay the training if it is saved by save(), and how long if by save_async()?
 //
 //     checkpoint [--mb 500] [--rounds 5] [--folder DIR]
 //
-// Prints one JSON object: the seconds that the training's thread waits, as median and maximum over the rounds of each
-// kind, which take turns; and the seconds until the asynchronous checkpoint is on disk. Each checkpoint is read back,
-// and the program ends with status 1 if a bit differs.
+// Prints one JSON object. It has the seconds that the training's thread waits, as median and maximum over the rounds of
+// each function; rounds of the two functions alternate. It also has the seconds until the asynchronous checkpoint is on
+// disk. Each checkpoint is read back, and the program exits with 1 if a bit differs.
 #include <ATen/ops/full.h>
 #include <unistd.h>
 

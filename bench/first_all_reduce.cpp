@@ -1,4 +1,4 @@
-// Measures the time from the command to the first all-reduce, like bench/peers/first_all_reduce.py, but with yoke.
+// Measures the time from the command to the first all-reduce, as bench/peers/first_all_reduce.py does with PyTorch.
 #include <ATen/ops/ones.h>
 
 #include "yoke/dist/world.h"

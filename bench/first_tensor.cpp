@@ -1,4 +1,4 @@
-// A rank that makes its first tensor, reports it, and waits until it is killed.
+// A rank that creates its first tensor, reports that, and waits until it is killed.
 //
 //   bench_first_tensor [FOLDER]    writes its pid to the file RESTART-RANK in FOLDER; without FOLDER prints a line
 #include <ATen/ops/ones.h>

@@ -1,11 +1,11 @@
-// What does DeviceGuardrails cost an operation of 16 floats on the CPU, in nanoseconds (median of the rounds)?
+// How many nanoseconds does DeviceGuardrails add to an operation on 16 floats on the CPU (median of the rounds)?
 //
-//   never   no guardrail was made in this process yet, so that nothing is registered with libtorch
+//   never   before the first guardrail of this process, so that nothing is registered with libtorch
 //   off     after the first guardrail, outside of any scope
 //   on      within a scope
 //
-//   bench_guardrails [--rounds N] [--never]    --never: makes no guardrail at all; a control for `never` and `off`,
-//                                              whose rounds are at other times
+//   bench_guardrails [--rounds N] [--never]    --never: constructs no guardrail at all. This is a control, because the
+//                                              rounds of `never` precede those of `off` and `on`.
 // Rounds of `off` and `on` alternate.
 #include "yoke/train/device/guardrails.h"
 
@@ -30,9 +30,9 @@ using Json = nlohmann::ordered_json;
 using yoke::train::DeviceGuardrails;
 
 constexpr int kOperations = 1000;
-constexpr int kNodes = 20;  // of the graph whose backward runs
+constexpr int kNodes = 20;  // number of nodes in the graph of the measured backward
 
-/// `per_call`: operations in a call.
+/// Returns the nanoseconds per operation. `per_call` is the number of operations in a call.
 double nanoseconds_each(const std::function<void()>& call, int per_call = 1) {
   const auto begin = Clock::now();
   for (int i = 0; i < kOperations; i += per_call) call();

@@ -2,9 +2,9 @@
 //
 //     loader [--workers 2] [--batch 256] [--epochs 9] [--data DIR]
 //
-// Prints one JSON object with rates for each output: of the first epoch, which starts the workers and touches all
-// memory for the first time, and the median and the slowest of the later epochs. Before them, an untimed epoch compares
-// every batch with libtorch's own operations; any difference ends the program with status 1.
+// Prints one JSON object with rates for each output: the rate of the first epoch, which starts the workers and touches
+// all memory for the first time, and the median and the lowest rate of the later epochs. An untimed epoch before them
+// compares every batch with libtorch's own operations; if a batch differs, the program exits with 1.
 #include "yoke/train/data/loader.h"
 
 #include <ATen/ops/equal.h>
@@ -55,7 +55,7 @@ bool right(const Samples& samples, const LoaderOptions& options, const std::vect
   return first == indices.size();
 }
 
-/// The median time from nothing to the first batch, which starts the workers.
+/// Returns the median time from constructing a loader to its first batch, which includes the start of the workers.
 double first_batch_ms(const Samples& samples, const LoaderOptions& options) {
   std::vector<double> times;
   for (int64_t epoch = 0; epoch < 9; ++epoch) {

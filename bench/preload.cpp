@@ -1,5 +1,5 @@
-// How long does it take until two ranks on libtorch have their first tensor, if they are started by exec, or forked
-// from a preloaded program? Measured from the start, and from SIGKILL of one rank. Prints JSON: medians and p99 in ms.
+// How long do two ranks on libtorch take to get their first tensor, if they are started by exec, and if they are forked
+// from a preloaded program? Measured from the start, and from SIGKILL of a rank. Prints JSON: medians and p99 in ms.
 //
 //   bench_preload [ROUNDS]
 #include "yoke/launch/process/preload.h"
@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
-  sigprocmask(SIG_BLOCK, &child, nullptr);  // SIGCHLD is blocked because end_descendants() waits for it
+  sigprocmask(SIG_BLOCK, &child, nullptr);  // blocked, because end_descendants() waits for SIGCHLD
   const nlohmann::json result = {{"exec", measure(false, num_rounds)}, {"preload", measure(true, num_rounds)}};
   std::printf("%s\n", result.dump(2).c_str());
 }

@@ -1,4 +1,4 @@
-// Measures the resident memory of a training rank, like bench/peers/rank_memory.py, but with yoke. Rank 0 prints JSON.
+// Measures the resident memory of a training rank, as bench/peers/rank_memory.py does with PyTorch. Rank 0 prints JSON.
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/functional/pooling.h>

@@ -1,10 +1,10 @@
-// Peer of the loader bench: samples per second of libtorch's own C++ loader, torch::data, over Fashion-MNIST, shuffled.
+// Peer of bench/loader: how many shuffled samples per second does libtorch's C++ loader, torch::data, give?
 //
 //     torch_data [--workers 2] [--batch 256] [--epochs 3]
 //
-// A data set whose get() returns one sample, Normalize and Stack, as libtorch's own MNIST data set and its examples do
-// it: the images are floats in memory. Prints one JSON object with the rates of the output that bench/loader calls
-// float32.
+// The data set's get() returns one sample of Fashion-MNIST, and Normalize and Stack follow, as in libtorch's MNIST data
+// set and its examples. The images are floats in memory. Prints one JSON object with the rates of the output that
+// bench/loader calls float32.
 #include <torch/data.h>
 
 #include <algorithm>

@@ -1,13 +1,13 @@
-# Defines where `cmake --install` puts files, so that find_package(yoke) works. The rooms that have headers for users
-# are installed, if this build has them: with YOKE_TORCH=OFF there are no components of the training half. The command,
-# the tools and the recipes have install rules in their own folders.
+# Defines where `cmake --install` puts files, so that find_package(yoke) works. Libraries with public headers are
+# installed; with YOKE_TORCH=OFF, those that need libtorch are not built. The command, the tools and the recipes have
+# install rules in their own folders.
 #
 #   bin/yoke  lib/libyoke_*  include/yoke/...  lib/cmake/yoke/  libexec/yoke/{yoke-NAME,recipes/NAME/}
 #   lib/yoke/torch -> libtorch  share/yoke/examples/
 #
-# No installed file holds a path of this machine. Only the link lib/yoke/torch says where libtorch is, so it must be set
-# again when the tree is moved to another machine.
-if(NOT PROJECT_IS_TOP_LEVEL)  # installed programs of the enclosing project load these two
+# No installed file contains a path of this machine. Only the link lib/yoke/torch points to libtorch, so users must set
+# it again after moving the tree to a different machine.
+if(NOT PROJECT_IS_TOP_LEVEL)  # the enclosing project's programs load these two libraries
   foreach(target yoke_dist yoke_gpu)
     if(TARGET ${target})
       install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
@@ -29,7 +29,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL
         PATTERN "build" EXCLUDE)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
-# The packages whose targets the installed rooms link, publicly or privately. yokeConfig.cmake must find them too.
+# The packages whose targets the installed libraries link, publicly or privately. yokeConfig.cmake must find them too.
 set(yoke_dependencies "")
 foreach(target IN LISTS yoke_installed_targets)
   get_target_property(links ${target} INTERFACE_LINK_LIBRARIES)

@@ -1,4 +1,4 @@
-# The three kinds of target this project has: a room's library, a room's tests, and the flags common to both.
+# Defines the targets of a room (a folder below yoke/): its library, its tests, and the compiler flags of both.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -8,16 +8,15 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 
 # yoke_install_rpath(TARGET LIB): the installed target finds yoke's libraries in LIB, a path relative to its own folder,
-# and libtorch through the link in LIB (YokeInstall.cmake). The only paths of this machine that it holds are those in
-# CMAKE_INSTALL_RPATH, which the user may set for libraries elsewhere.
+# and libtorch through the link in LIB (YokeInstall.cmake). It contains no paths of this machine except those in
+# CMAKE_INSTALL_RPATH, which users may set for libraries in other places.
 function(yoke_install_rpath target lib)
   cmake_path(APPEND origin "$ORIGIN" ${lib})
   set_target_properties(${target} PROPERTIES
                         INSTALL_RPATH "${origin};${origin}/yoke/torch/lib;${CMAKE_INSTALL_RPATH}")
 endfunction()
 
-# ccache treats paths below the checkout as relative, so that all presets and checkouts share the results of equal
-# compilations.
+# ccache treats paths below the checkout as relative, so that presets and checkouts share results of equal compilations.
 find_program(YOKE_CCACHE ccache)
 if(YOKE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
@@ -25,19 +24,19 @@ if(YOKE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(yoke_flags INTERFACE)
-# -Wrestrict: GCC 12 sees overlaps in std::string's operator+ that are not there (GCC bug 105651).
-# -Wsubobject-linkage: in a unity build, GCC takes the sources for headers, because the generated file includes them.
+# -Wrestrict: GCC 12 wrongly reports overlaps in std::string's operator+ (GCC bug 105651).
+# -Wsubobject-linkage: in a unity build, a generated file includes the sources, so GCC takes them for headers.
 target_compile_options(yoke_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-subobject-linkage>
                        $<$<BOOL:${YOKE_WERROR}>:-Werror>
-                       # Assertions of headers contain the path of their file; installed libraries must not name
-                       # folders of this machine.
+                       # Assertions in headers contain the header's path, and installed libraries must not contain this
+                       # machine's folders.
                        "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
 if(YOKE_SANITIZE)
   # TSan must see every access, so tests are instrumented too. With ASan and UBSan only the product is instrumented, so
-  # ccache can take the tests from other builds. Optimising would take longer than it saves at run time. The four checks
-  # below are left out because they take a third of the compile time, and ASan reports a null pointer anyway; the fuzz
-  # targets keep them.
+  # that ccache can reuse the objects of tests from other builds. Optimising would take more time than it saves in the
+  # tests. The four checks below take a third of the compile time, and ASan reports null pointers anyway, so only the
+  # fuzz targets have these checks.
   set(flags -O0 -g1 -UNDEBUG -fno-omit-frame-pointer -fsanitize=${YOKE_SANITIZE})
   if(YOKE_SANITIZE MATCHES undefined)
     list(APPEND flags -fno-sanitize=null,alignment,object-size,vptr)
@@ -47,13 +46,13 @@ if(YOKE_SANITIZE)
   target_link_options(yoke_flags INTERFACE -fsanitize=${YOKE_SANITIZE})
 endif()
 
-# Several sources are compiled as one, because most of a compiler's time is spent on headers, mainly libtorch's.
+# Compiles several sources as one, because headers, mainly libtorch's, take most of the compile time.
 function(yoke_unite target batch_size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${YOKE_UNITY} UNITY_BUILD_BATCH_SIZE ${batch_size})
 endfunction()
 
 # yoke_library(ROOM [SHARED] SOURCES ... [HEADERS ...] [LINK ...] [PRIVATE ...]): libyoke_ROOM, named yoke::ROOM.
-# HEADERS are those that users include. A room with HEADERS is installed; a room without them is not.
+# HEADERS are the public headers. A library with HEADERS is installed; a library without HEADERS is not.
 function(yoke_library room)
   cmake_parse_arguments(ARG "SHARED" "" "SOURCES;HEADERS;LINK;PRIVATE" ${ARGN})
   set(kind STATIC)
@@ -76,12 +75,12 @@ endfunction()
 
 # yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [ENVIRONMENT A=b]
 #           [TIMEOUT seconds] [THREADS] [COMPUTES])
-# One GoogleTest program with one ctest entry per test. It is built after the targets it DEPENDS on. THREADS: the tested
-# code has threads, so the tests are part of the TSan build, which has no other tests. COMPUTES: each test keeps a
-# processor busy, while other tests mostly wait.
+# Adds a GoogleTest program with one ctest entry per test. It is built after the targets in DEPENDS. THREADS: the tested
+# code has threads, so the program is part of the TSan build, which contains only such programs. COMPUTES: each test
+# keeps a processor busy, whereas other tests mostly wait.
 #
-# scripts/test runs four tests per processor at a time; a test that COMPUTES counts as four. The label of a test is its
-# half, `machine` or `training`. Tests of the machine half do the same with libtorch and without, so one run is enough.
+# scripts/test runs four tests per processor at a time; a test with COMPUTES counts as four. The label of a test is
+# `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once.
 function(yoke_test room)
   cmake_parse_arguments(ARG "THREADS;COMPUTES" "TIMEOUT"
                         "SOURCES;LINK;DEFINES;DEPENDS;ENVIRONMENT" ${ARGN})
@@ -89,7 +88,7 @@ function(yoke_test room)
     return()
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 240)  # a test of one second may take a minute with a sanitizer on a busy machine
+    set(ARG_TIMEOUT 240)  # with a sanitizer, a test of one second may take a minute on a busy machine
   endif()
   add_executable(yoke_${room}_test ${ARG_SOURCES})
   target_include_directories(yoke_${room}_test PRIVATE "${PROJECT_SOURCE_DIR}")
@@ -114,7 +113,7 @@ function(yoke_test room)
   gtest_discover_tests(yoke_${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()
 
-# yoke_command_test(NAME SOURCES ... [and what yoke_test takes]): a yoke_test that runs the command, on machines of fakes/.
+# yoke_command_test(NAME SOURCES ... [arguments of yoke_test]): a yoke_test that runs the command on machines of fakes/.
 function(yoke_command_test name)
   cmake_parse_arguments(ARG "" "" "LINK;DEFINES;DEPENDS" ${ARGN})
   yoke_test(${name} ${ARG_UNPARSED_ARGUMENTS} TIMEOUT 300

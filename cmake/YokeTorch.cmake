@@ -1,9 +1,9 @@
-# yoke::torch: libtorch from a Python wheel or a libtorch archive, without `find_package(Torch)`, which fails if no
-# CUDA toolkit is installed. Only torch_cpu and c10 are linked, so nothing of CUDA is loaded on a machine without a GPU.
+# yoke::torch: libtorch from a Python wheel or a libtorch archive. Does not use `find_package(Torch)`, which fails if no
+# CUDA toolkit is installed. Links only torch_cpu and c10, so that a machine without a GPU loads no CUDA library.
 #
-# libtorch is looked for in this order: YOKE_TORCH_DIR, Torch_DIR, the link of an installed yoke, the active Python's
-# torch, .deps/ (where scripts/setup puts it).
-# This file is installed too: yokeConfig.cmake includes it, so that users link the same way.
+# Looks for libtorch in this order: YOKE_TORCH_DIR, Torch_DIR, the link of an installed yoke, the active Python's torch,
+# .deps/ (where scripts/setup puts it). This file is also installed, and yokeConfig.cmake includes it, so that users
+# link in the same way.
 if(TARGET yoke::torch)
   return()
 endif()
@@ -15,7 +15,7 @@ function(yoke_find_torch out)
       list(APPEND candidates "${dir}/../../..")
     endif()
   endforeach()
-  if(ARGN)  # the link, when this file is an installed one
+  if(ARGN)  # the link of the installation, if this file is installed
     list(APPEND candidates ${ARGN})
   endif()
   find_program(YOKE_PYTHON NAMES python3 python)
@@ -39,7 +39,7 @@ endfunction()
 
 yoke_find_torch(YOKE_TORCH_ROOT ${YOKE_TORCH_RECORDED_DIR})
 set(yoke_torch_version_header "${YOKE_TORCH_ROOT}/include/torch/headeronly/version.h")
-if(NOT EXISTS "${yoke_torch_version_header}")  # where libtorch before 2.10 kept it
+if(NOT EXISTS "${yoke_torch_version_header}")  # the place in libtorch before 2.10
   set(yoke_torch_version_header "${YOKE_TORCH_ROOT}/include/torch/csrc/api/include/torch/version.h")
 endif()
 file(STRINGS "${yoke_torch_version_header}" yoke_torch_version_lines
@@ -52,6 +52,6 @@ add_library(yoke::torch INTERFACE IMPORTED GLOBAL)
 target_include_directories(yoke::torch SYSTEM INTERFACE "${YOKE_TORCH_ROOT}/include"
                            "${YOKE_TORCH_ROOT}/include/torch/csrc/api/include")
 target_compile_definitions(yoke::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
-# torch_cpu names symbols of libraries (cupti, cudart) that the loader finds by torch_cpu's own rpath, not ours.
+# torch_cpu uses symbols of libraries (cupti, cudart) that only torch_cpu's own rpath finds, so the linker ignores them.
 target_link_options(yoke::torch INTERFACE -Wl,--allow-shlib-undefined)
 target_link_libraries(yoke::torch INTERFACE "${YOKE_TORCH_ROOT}/lib/libtorch_cpu.so" "${YOKE_TORCH_ROOT}/lib/libc10.so")

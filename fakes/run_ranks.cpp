@@ -9,9 +9,9 @@
 namespace yoke::fakes {
 namespace {
 
-/// libtorch has one flight recorder per process, which adds a group's entry to a map without a lock. Ranks that are
-/// threads crash there about once in thirty runs. The recorder is therefore switched off before the first group of this
-/// process reads the variable.
+/// libtorch has one flight recorder per process, which adds an entry for a group to a map without a lock. Ranks that
+/// are threads crash in it about once in thirty runs. This turns the recorder off before the first group of this
+/// process is created.
 [[maybe_unused]] const int recorder_is_off = setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
 
 }  // namespace

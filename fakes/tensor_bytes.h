@@ -5,12 +5,12 @@
 
 namespace yoke::fakes {
 
-/// Puts a counter in front of libtorch's CPU allocator for the rest of the process. REQUIRES: no other thread allocates
+/// Counts the allocations of libtorch's CPU allocator until the process ends. REQUIRES: no other thread allocates
 /// tensors yet.
 void count_tensor_bytes();
 
-int64_t tensor_bytes();       ///< Bytes held now in tensors allocated after count_tensor_bytes().
-int64_t peak_tensor_bytes();  ///< The most bytes held at once since the last reset.
+int64_t tensor_bytes();       ///< Bytes that tensors allocated after count_tensor_bytes() have now.
+int64_t peak_tensor_bytes();  ///< The largest number of bytes at one time since the last reset.
 void reset_peak_tensor_bytes();
 
 }  // namespace yoke::fakes

@@ -1,9 +1,9 @@
-# Sourced by setup, demo and test: printing messages, and running a step with its output in a log.
+# Functions that the other scripts source: printing messages, and running a step with its output in a log.
 # shellcheck shell=bash disable=SC2154  # log_dir is the caller's
 
 say() { printf '%s: %s\n' "${0##*/}" "$*"; }
 
-# die STATUS LINE...: the first line says what failed, the others what to do next.
+# die STATUS LINE...: prints a message and exits. The first LINE says what failed, the others say what to do next.
 die() {
   local status=$1
   shift
@@ -13,17 +13,17 @@ die() {
   exit "$status"
 }
 
-# usage_of FILE: the comment block that follows its first line.
+# usage_of FILE: prints the comment block that follows the file's first line.
 usage_of() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$1"; }
 
-seconds_since() { # a value of $EPOCHREALTIME, whose decimal sign the locale chooses
+seconds_since() { # seconds_since TIME: TIME is a value of $EPOCHREALTIME, whose decimal sign depends on the locale
   local then=${1/[.,]/} now=${EPOCHREALTIME/[.,]/}
   local tenths=$(((now - then) / 100000))
   printf '%d.%d s' $((tenths / 10)) $((tenths % 10))
 }
 
-# step NAME COMMAND...: one line with the time it took; the output goes to $log_dir/NAME.log, shown when it fails. The
-# command runs in a subshell: it may change the folder and the environment, and its caller keeps both.
+# step NAME COMMAND...: runs COMMAND and prints one line with its time. The output goes to $log_dir/NAME.log; the end is
+# shown if COMMAND fails. COMMAND runs in a subshell, so it cannot change the caller's folder and environment.
 step() {
   local name=$1 log="$log_dir/${1//[^a-zA-Z0-9]/-}.log" start=$EPOCHREALTIME
   shift

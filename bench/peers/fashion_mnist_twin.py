@@ -31,7 +31,7 @@ import torch.nn.functional as F
 
 from fashion_mnist_idx import MEAN, STD, read
 
-gc.freeze()  # later garbage collections skip the objects that imports made
+gc.freeze()  # later garbage collections skip the objects that imports created
 gc.enable()
 
 PEAK_LR, WARM_UP, DIV_FACTOR, FINAL_DIV_FACTOR = 0.2, 0.2, 25.0, 1e4
@@ -51,9 +51,9 @@ class Network(nn.Module):
         self.fc2 = nn.Linear(128, 10)
 
     def forward(self, x):
-        x = F.relu_(self.norm1(F.max_pool2d(self.conv1(x), 2)))  # pooled first, so that only a quarter of the values is normalised
+        x = F.relu_(self.norm1(F.max_pool2d(self.conv1(x), 2)))  # pooling first leaves fewer values to normalise
         x = F.relu_(self.norm2(F.max_pool2d(self.conv2(x), 2)))
-        x = x.permute(0, 2, 3, 1).flatten(1)  # a view and not a copy, because of the channels_last order
+        x = x.permute(0, 2, 3, 1).flatten(1)  # a view, not a copy, because the order is channels_last
         x = F.relu_(self.norm3(self.fc1(x)))
         return self.fc2(x)
 
@@ -163,14 +163,14 @@ def main():
     images, labels = load("train")
     test_images, test_labels = load("t10k")
     batch = args.global_batch // world
-    steps = len(labels) // args.global_batch  # the samples after the last whole batch are skipped
+    steps = len(labels) // args.global_batch  # skips the samples after the last whole batch
     if rank == 0:
         print(f"ready after {time.perf_counter() - started:.2f} s, without torchrun's own start", flush=True)
 
     for epoch in range(args.epochs):
         began = time.perf_counter()
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(args.seed + epoch))
-        batches = order[rank::world][:steps * batch].contiguous().split(batch)  # as DistributedSampler divides them
+        batches = order[rank::world][:steps * batch].contiguous().split(batch)  # divided as by DistributedSampler
         loss_sum = torch.zeros(())
         for step, indices in enumerate(batches, start=epoch * steps):
             x, y = normalised(images.index_select(0, indices)), labels.index_select(0, indices)

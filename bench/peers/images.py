@@ -63,7 +63,7 @@ def pillow_epochs(folder, training, batch, draft):
     def epoch():
         for first in range(0, len(paths), batch):
             part = paths[first:first + batch]
-            out = np.empty((len(part), 224, 224, 3), np.float32)  # channels-last, which spares Pillow a transposition
+            out = np.empty((len(part), 224, 224, 3), np.float32)  # channels-last, as Pillow's images
             for i, path in enumerate(part):
                 sample(path, out[i])
         return len(paths)

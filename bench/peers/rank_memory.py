@@ -44,4 +44,4 @@ if dist.get_rank() == 0:
     print(json.dumps({"unit": "MB", "torch": torch.__version__, "steps": STEPS, "ranks": ranks}))
 sys.stdout.flush()
 dist.barrier()
-os._exit(0)  # a normal exit sometimes aborts (std::terminate) while Gloo's threads run
+os._exit(0)  # a normal exit may call std::terminate while Gloo's threads run

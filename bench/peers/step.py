@@ -50,4 +50,4 @@ if dist.get_rank() == 0:
                       "losses": losses}))
 sys.stdout.flush()
 dist.barrier()
-os._exit(0)  # a normal exit sometimes aborts (std::terminate) while Gloo's threads run
+os._exit(0)  # a normal exit may call std::terminate while Gloo's threads run

@@ -1,12 +1,12 @@
-// What does DataParallel cost compared with libtorch's data_parallel, and what does the latter do to a model?
+// What does DataParallel cost, compared with libtorch's data_parallel, and how does data_parallel change a model?
 //
 //     bench_data_parallel [--rounds 20]
 //
-// torch::nn::parallel::data_parallel itself needs CUDA (its scatter and gather are in libtorch_cuda). Its two other
-// parts, `replicate` and `parallel_apply`, run on any device, and are combined here with chunk and cat. The device list
-// is {cpu, cpu}: two replicas, two threads. Prints one JSON object. For each model it has the median
-// milliseconds of one forward and backward of the model alone, with DataParallel, and with libtorch's functions, which
-// take turns; then the side effects of one forward with each. Ends with status 1 if results differ.
+// torch::nn::parallel::data_parallel itself needs CUDA, because its scatter and gather are in libtorch_cuda. Its other
+// two parts, `replicate` and `parallel_apply`, run on any device. Here they are combined with chunk and cat. The device
+// list is {cpu, cpu}: two replicas, two threads. Prints one JSON object. For each model it has the median milliseconds
+// of a forward and backward of the model alone, with DataParallel, and with libtorch's functions, measured in turn.
+// Then it has the side effects of one forward with each. The program exits with 1 if results differ.
 #include "yoke/train/parallel/data_parallel.h"
 
 #include <ATen/Parallel.h>
@@ -72,8 +72,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// The first three ways run with one thread of libtorch's pool, so that two replicas have two cores. libtorch's
-/// parallel_apply uses that pool, so it is measured separately with two threads, next to one module with two threads.
+/// Measures with one thread of libtorch's pool, so that two replicas use two cores. libtorch's parallel_apply uses this
+/// pool, so it is then measured with two threads too, next to one module with two threads.
 nlohmann::json measure(Sequential model, const at::Tensor& x, int rounds) {
   std::vector<double> whole, ours, theirs, whole_with_two, theirs_with_two;
   const auto take = [&](int i, std::vector<double>& into, const auto& forward) {
@@ -101,7 +101,7 @@ nlohmann::json measure(Sequential model, const at::Tensor& x, int rounds) {
           {"libtorch_with_two_threads", median(theirs_with_two)}};
 }
 
-/// The side effects that a forward in training mode has.
+/// Returns the side effects of a forward in training mode.
 template <class F>
 nlohmann::json traces(const F& forward_of) {
   auto model = cnn();

@@ -1,16 +1,16 @@
-// How many images per second does a loader make of a folder of JPEG files? Peer: peers/images.py.
+// How many images per second does a loader read from a folder of JPEG files? Peer: peers/images.py.
 //
-//     images --make FOLDER [--count 256]      fills it with photo-like JPEG files of 500 x 375 pixels
-//     images --scan FOLDER                    seconds to list a folder with a folder for each class
+//     images --make FOLDER [--count 256]      fills FOLDER with photo-like JPEG files of 500 x 375 pixels
+//     images --scan FOLDER                    measures the seconds to list a FOLDER with one folder per class
 //     images --folder FOLDER [--workers 1] [--batch 64] [--epochs 3]
 //     images --tar FILE [--workers 1] [--batch 64] [--epochs 3]
 //
-// Prints one JSON object: images per second of the median epoch, for the transforms of evaluation (resized to 256, the
-// centre of 224 x 224) and of training (a random crop resized to 224 x 224, flips), normalised float. Of a tar file, it
-// prints the images per second for evaluation, and the bytes per second of its samples without decoding, beside those
-// of read(2) over the whole file.
+// Prints one JSON object: images per second of the median epoch, as normalised float, for two transforms: that of
+// evaluation (resize to 256, centre crop of 224 x 224) and that of training (random crop resized to 224 x 224, flips).
+// For a tar file, it has the images per second for evaluation, the bytes per second of reading its samples without
+// decoding, and the bytes per second of read(2) over the whole file.
 // clang-format off
-#include <cstdio>  // first, as jpeglib.h uses it
+#include <cstdio>  // must come first, because jpeglib.h uses it
 #include <jpeglib.h>
 // clang-format on
 
@@ -42,7 +42,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Smooth noise of several sizes, boxes with edges, and a camera's noise: at quality 90, a file has about 94 KB.
+// Returns smooth noise of several scales, boxes with edges, and a camera's noise. At quality 90, this takes 94 KB.
 std::vector<uint8_t> photo(SampleRandom random) {
   std::vector<float> values(size_t{3} * kWidth * kHeight, 120);
   float strength = 55;
@@ -89,7 +89,7 @@ void write_jpeg(const std::filesystem::path& path, std::vector<uint8_t> rgb) {
   if (file == nullptr) throw yoke::system_error(errno, path.string());
   jpeg_compress_struct info{};
   jpeg_error_mgr errors{};
-  info.err = jpeg_std_error(&errors);  // ends the program after an error
+  info.err = jpeg_std_error(&errors);  // exits after an error
   jpeg_create_compress(&info);
   jpeg_stdio_dest(&info, file);
   info.image_width = kWidth;
@@ -125,7 +125,7 @@ template <class Source>
 double images_per_second(Source source, const yoke::train::LoaderOptions& options, int64_t num_epochs) {
   yoke::train::Loader loader(std::move(source), options);
   std::vector<double> rates;
-  for (int64_t epoch = 0; epoch <= num_epochs; ++epoch) {  // the first one starts the workers, and is not counted
+  for (int64_t epoch = 0; epoch <= num_epochs; ++epoch) {  // epoch 0 starts the workers, and is not counted
     const auto start = std::chrono::steady_clock::now();
     int64_t count = 0;
     for (const yoke::train::Batch& batch : loader.epoch(epoch)) {

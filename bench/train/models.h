@@ -1,6 +1,6 @@
-// bench/train/models.h -- the networks of the training benches; bench/peers/models.py holds the same ones.
+// bench/train/models.h -- the networks of the training benches. bench/peers/models.py has the same networks.
 //
-// Members are constructed one statement at a time in Python's order, so that the same seed gives the same weights.
+// Each statement constructs one member, in Python's order, so that the same seed gives the same weights.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -15,12 +15,12 @@ struct Batch {
   at::Tensor x, y;
 };
 
-/// A network with its batches and loss.
+/// A network, and the batches and the loss for its training.
 class Model : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& y) = 0;  ///< Returns the loss.
-  virtual Batch make_batch() const = 0;                                      ///< Draws from the default generator.
-  /// Names of the blocks that are gathered and freed as units in sharded training.
+  virtual Batch make_batch() const = 0;                                      ///< Uses the default random generator.
+  /// Names of the blocks that sharded training gathers and frees as units.
   virtual std::vector<std::string> units() const { return {}; }
 };
 

@@ -1,11 +1,11 @@
-// How long does an optimizer's step take, alone and within a whole training step? Peers: libtorch's torch::optim in
+// How long does an optimizer's step take, alone and as part of a whole training step? Peers: libtorch's torch::optim in
 // this program, and peers/optimizers.py. `bench/optimizers` runs all of them in turn.
 //
-//     bench_optimizers [--seconds 0.2]        # for each measurement
+//     bench_optimizers [--seconds 0.2]        the time of each measurement
 //
 // Networks 64-h-h-10 with ReLU, h = 64 and 256, batch 64, one thread. Prints one JSON object: microseconds per step, as
-// medians over chunks of 50 steps, by "WIDTH OPTIMIZER step|whole yoke|libtorch". Before, 30 steps of yoke's and of
-// libtorch's optimizer are compared; a difference beyond rounding ends the program with status 1.
+// medians over chunks of 50 steps, with the keys "WIDTH OPTIMIZER step|whole yoke|libtorch". Before measuring, compares
+// 30 steps of yoke's and libtorch's optimizers. If they differ by more than rounding, the program exits with 1.
 #include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -60,7 +60,7 @@ struct Network {
   at::Tensor x = at::arange(64 * 64, at::kDouble).cos().to(at::kFloat).view({64, 64}), y = at::arange(64).remainder(10);
 };
 
-// One optimizer of either library, as functions.
+// An optimizer of yoke or libtorch, as functions.
 struct Stepper {
   std::function<void()> step, zero_grad;
 };
@@ -114,7 +114,7 @@ bool agree(const Case& one) {
   return true;
 }
 
-// Times the calls of one chunk, and appends the microseconds per call to `times`.
+// Times the calls of one chunk, and returns `times` with the microseconds per call appended.
 std::vector<double> time_chunk(std::vector<double> times, const std::function<void()>& call) {
   const auto start = Clock::now();
   for (int i = 0; i < kChunk; ++i) call();

@@ -1,10 +1,10 @@
-// How much longer is a step while train::Profiler records it? Steps without a profiler, with annotations alone and with
-// all operations take turns, in blocks, so that other programs disturb all three alike.
+// How much longer does a step take while train::Profiler records it? Blocks of steps alternate between no profiler,
+// recording of annotations only, and recording of all operations, so that other programs disturb all three equally.
 //
 //   bench_profiler_cost [--rounds N]
 //
-// Prints JSON: for networks of several sizes the median step in processor time, the cost of both kinds of recording,
-// and the time to begin and to write a recording; and what a step pays when nobody records.
+// Prints JSON. For networks of several sizes it has the median processor time of a step, the cost of both kinds of
+// recording, and the time to begin and to write a recording. It also has the cost for a step that nobody records.
 #include <ATen/record_function.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,7 +31,7 @@ using nlohmann::ordered_json;
 
 constexpr int kStepsInBlock = 10;
 
-/// The processor time of this thread, which does all the work. Other programs that take the processor do not count.
+/// The processor time of this thread, which does all the work. It does not include the time of other programs.
 double processor_ms() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -68,7 +68,7 @@ struct Network {
 
 enum class Mode { kOff, kLight, kFull };
 
-/// Times the steps of a block; the last one is left out, because it writes the trace.
+/// Times the steps of a block, except the last one, which writes the trace.
 void run_block(Network& network, Mode mode, const std::string& folder, std::vector<double>& steps_ms,
                std::vector<double>& write_ms) {
   std::optional<train::Profiler> profiler;

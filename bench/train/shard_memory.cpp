@@ -1,12 +1,12 @@
-// How much memory does a rank need if it holds the whole training state (DistributedDataParallel), a share of the
-// optimizer's state (ZeRO-1), or a share of everything (FSDP)? AdamW, float32. Rank 0 prints one line with the figures
-// of the largest rank and those that theory predicts.
+// How much memory does a rank need if it has the whole training state (DistributedDataParallel), a share of the
+// optimizer's state (ZeRO-1), or a share of everything (FSDP)? AdamW, float32. Rank 0 prints one line, with the figures
+// of the rank that needs most, and those that theory predicts.
 //
 //   for n in 1 2 4; do
 //     for way in ddp zero-1 fsdp; do yoke run --no-prefix -n $n -- bench_shard_memory $way; done
 //   done
 //
-// held: bytes of tensors between two steps, counted at libtorch's allocator. resident: growth of RssAnon. peak: the
+// held: bytes of tensors between two steps, counted in libtorch's allocator. resident: growth of RssAnon. peak: the
 // most bytes of tensors at any moment of a step, including activations and messages. MB is 10^6 bytes.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -115,7 +115,7 @@ int main(int argc, char** argv) try {
   world.all_reduce(figures, dist::ReduceOp::kMax);
   const auto parameters = static_cast<double>(kBlocks * width * (width + 1));
   const auto share = 1.0 / static_cast<double>(world.size());
-  // A parameter and its gradient take 4 bytes each, AdamW's two moments 8.
+  // A parameter and its gradient have 4 bytes each. The two moments of AdamW have 8 bytes together.
   const double bytes = way == "ddp" ? 16 : way == "zero-1" ? 8 + 8 * share : 16 * share;
   if (world.rank() == 0) {
     fmt::print(

@@ -1,12 +1,12 @@
 // How long does a training step take, and how much memory does a rank need? Peer: PyTorch's DistributedDataParallel in
-// bench/peers/step.py. Other ways of training are measured for comparison.
+// bench/peers/step.py. WAY selects other ways of training for comparison.
 //
 //   yoke run -n 2 -- bench_step MODEL [STEPS [WAY]]
 //
-// WAY   ddp (the default), zero-1, fsdp: a batch for each rank
-//       one, data-parallel: without a launcher, two batches at once, by two threads
+// WAY   ddp (the default), zero-1, fsdp: one batch for each rank
+//       one, data-parallel: without a launcher, one process computes two batches at once, with two threads
 //
-// Rank 0 prints JSON: the median and the 99th percentile of its steps in ms, the largest resident memory of all ranks,
+// Rank 0 prints JSON: the median and the 99th percentile of its steps in ms, the largest resident memory of any rank,
 // and the losses of the first steps, which show that yoke and its peer do the same work.
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
@@ -43,7 +43,7 @@ double status_mb(const std::string& key) {
   return 0;
 }
 
-/// Does one step on a batch and returns its loss. Owns all that it uses.
+/// Does one step on a batch and returns its loss. The function owns everything that it uses.
 using Step = std::function<at::Tensor(const Batch& batch)>;
 
 /// `optimizer` is an AdamW, or a ShardedOptimizer that was constructed before `net`.

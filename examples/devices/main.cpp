@@ -2,7 +2,7 @@
 //
 //   CUDA_VISIBLE_DEVICES=$(build/wait_for_gpu 60) ./train      # at most a minute
 //
-// The program does not reserve the GPU, so a different program may take it meanwhile.
+// The program does not reserve the GPU, so another program may take the GPU before yours does.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -17,12 +17,12 @@ int main(int argc, char** argv) {
   const std::chrono::seconds patience(argc > 1 ? std::atoi(argv[1]) : 0);
   const auto until = std::chrono::steady_clock::now() + patience;
 
-  // A source keeps the drivers open. Each sample reads all devices concurrently and waits for at most a second.
+  // A source keeps the drivers loaded. Each sample reads all devices concurrently and waits for at most a second.
   const auto source = device::make_live_source({.with_cpu = false});
   for (bool is_first = true;; is_first = false) {
     const auto snapshot = source->sample(device::Want{});
     for (const auto& gpu : snapshot.devices) {
-      // A value that the driver does not report is absent, not zero.
+      // Readings are optional: a value that the driver does not report is absent, not zero.
       const auto used = gpu.readings.memory_used_bytes;
       if (is_first) {
         std::cerr << gpu.index << ' ' << printable(gpu.facts.name) << ": " << name(gpu.state) << ", "
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     for (const auto& gpu : snapshot.devices) {
       if (gpu.state != device::State::kFree) continue;
       std::cout << gpu.facts.uuid << std::endl;
-      std::_Exit(0);  // skips the destructors, which would wait for a driver that hangs
+      std::_Exit(0);  // skips destructors, which would wait for a driver that hangs
     }
     if (std::chrono::steady_clock::now() >= until) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(500));

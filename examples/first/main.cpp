@@ -1,5 +1,5 @@
-// A first training program on yoke: it learns to tell two spirals apart, on one worker or on many. It can be stopped
-// and resumed.
+// A first training program on yoke: it learns to tell two spirals apart, on one rank or on many. It can be stopped and
+// resumed.
 //
 //   yoke run -n 2 -- build/first --epochs 10
 //   yoke run -n 2 -- build/first --resume
@@ -10,7 +10,7 @@
 
 namespace train = yoke::train;
 
-// Points of two spirals: data float [num_points, 2], target int64 [num_points], 0 or 1.
+// Makes points of two spirals: data float [num_points, 2], target int64 [num_points], 0 or 1.
 train::Samples make_spirals(int64_t num_points) {
   const auto target = torch::arange(num_points) % 2;
   const auto radius = torch::rand({num_points}).sqrt();
@@ -30,12 +30,12 @@ torch::nn::Sequential make_model() {
 }
 
 void run_training(int64_t epochs, const std::set<std::string>& words) {
-  constexpr int64_t kGlobalBatch = 256;  // over all ranks, so that the result hardly depends on their number
+  constexpr int64_t kGlobalBatch = 256;  // of all ranks together, so that results hardly depend on their number
   yoke::dist::World world;               // joins the other ranks, or runs alone without a launcher
   train::Run run(world, {.name = "first", .resume = words.contains("--resume")});  // the run's folder is runs/first
   run.fix("epochs", epochs, words.contains("--epochs"));                           // a resumed run keeps its epochs
 
-  train::seed({.seed = 1});  // same seed on all ranks: they make the same data and the same initial weights
+  train::seed({.seed = 1});  // all ranks get the same data and the same initial weights
   const auto samples = make_spirals(8192);
   auto model = make_model();
   model->to(world.device());
@@ -50,7 +50,7 @@ void run_training(int64_t epochs, const std::set<std::string>& words) {
       optimizer.zero_grad();
       const auto logits = net(points);
       const auto loss = torch::nn::functional::cross_entropy(logits, target);
-      loss.backward();  // afterwards every rank has the mean gradient
+      loss.backward();  // then every rank has the mean gradient
       optimizer.step(train::one_cycle_lr(run.step(), schedule));
       run.log("loss", loss, target.size(0));  // means over the epoch and all ranks
       run.log("accuracy", logits.argmax(1).eq(target).to(torch::kFloat).mean(), target.size(0));

@@ -1,6 +1,6 @@
-// A libcuda.so.1 that only counts devices: their number is YOKE_FAKE_GPUS (0 if it is unset).
+// A fake libcuda.so.1 that only counts devices. YOKE_FAKE_GPUS is their number (0 if it is unset).
 //
-// Put its folder (build/fakes) into LD_LIBRARY_PATH of the program under test only, because it hides a real driver.
+// Put its folder (build/fakes) only into the LD_LIBRARY_PATH of the tested program, because it hides a real driver.
 // YOKE_FAKE_GPU_HANG=1 makes cuInit hang, as a broken driver does.
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr int kSuccess = 0, kInvalidValue = 1, kNotInitialized = 3, kNoDevice = 100;
 int visible_devices = -1;
 
-/// Counts the GPUs of CUDA_VISIBLE_DEVICES as the driver does: up to the first index whose device does not exist.
+/// Counts the devices in CUDA_VISIBLE_DEVICES as the driver does: up to the first index without a device.
 int count_visible(int present, const char* visible) {
   if (visible == nullptr) return present;
   std::string_view rest(visible);

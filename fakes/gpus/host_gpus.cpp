@@ -1,9 +1,9 @@
-// Two GPUs, `cuda:0` and `cuda:1`, that use the host's memory and the CPU's kernels. Tensors can be created on them,
-// moved, multiplied and differentiated. Each has its own queue and engine thread, and an operation that mixes devices
-// fails as on real GPUs. When this object file is linked into a test program, it registers before main: libtorch's
+// Two fake GPUs, `cuda:0` and `cuda:1`, that use the host's memory and the CPU's kernels. Tensors can be created on
+// them, moved, multiplied and differentiated. Each GPU has its own autograd queue and thread, and an operation that
+// mixes devices fails as on real GPUs. A test program that links this object file registers before main: libtorch's
 // hooks and device guard, a boxed kernel for every operator that has no kernel for CUDA, and a plug of yoke. Each GPU
-// has one synchronous stream, so a missing wait cannot be detected. It cannot be used together with a real
-// libtorch_cuda; in that case set YOKE_DEVICE=cpu.
+// has one synchronous stream, so a missing wait cannot be detected. If a real libtorch_cuda exists, set
+// YOKE_DEVICE=cpu.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -26,7 +26,7 @@ constexpr c10::DeviceIndex kNumDevices = 2;
 thread_local c10::DeviceIndex current = 0;
 thread_local c10::StreamId current_stream = 0;
 
-/// The host's memory, which remembers what it gave away: that is what counts as pinned.
+/// Allocates host memory and remembers its blocks, which count as pinned memory.
 class PinnedAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
@@ -116,7 +116,7 @@ struct Guard : c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {}
 };
 
-/// Returns a tensor of a different device with the same memory. The original storage is kept alive.
+/// Returns a tensor on `device` that shares the memory of `tensor`. The alias keeps the original storage alive.
 at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const void*, c10::Storage>& storages) {
   const auto* key = tensor.storage().unsafeGetStorageImpl();
   auto found = storages.find(key);
@@ -126,7 +126,7 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const vo
     found =
         storages.emplace(key, c10::Storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(data)))
             .first;
-    // Maps the alias back to the original, for results that must become tensors of the fake device.
+    // Also maps the alias's storage to the original one, for results that must become tensors of the fake device.
     storages.emplace(found->second.unsafeGetStorageImpl(), tensor.storage());
   }
   const auto backend = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
@@ -139,11 +139,11 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device, std::map<const vo
   return result;
 }
 
-/// One call of an operator on the host: its tensors, and their aliases on the host.
+/// One call of an operator on the host: the original tensors, and their aliases on the host.
 struct Call {
   std::optional<c10::Device> device;
   std::map<const void*, c10::Storage> storages;
-  /// The original tensors by their host tensors, so that in-place changes reach the original.
+  /// Finds the original tensor of an alias on the host, so that in-place operators return the original.
   std::map<const void*, at::Tensor> originals;
 
   at::Tensor to_host(const at::Tensor& tensor) {
@@ -222,8 +222,8 @@ constexpr yoke::dist::Plug kPlug = {
     .make_backend = nullptr,
 };
 
-// Runs after libyoke_dist's constructor, which loads a real plug if there is one. In that case this function
-// registers nothing, because two registrations are an error, and the build must be able to list the program's tests.
+// Runs after libyoke_dist's constructor, which loads a real plug if there is one. Then this function registers
+// nothing, because two registrations are an error, and the build must be able to run the program to list its tests.
 __attribute__((constructor)) void register_host_gpus() {
   if (yoke::dist::loaded_plug() != nullptr) return;
   at::CUDAHooksRegistry()->Register("CUDAHooks",
@@ -232,8 +232,7 @@ __attribute__((constructor)) void register_host_gpus() {
 
   static torch::Library all(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
-  // copy_ has one kernel for all devices, which would be used instead of the fallback above, and which needs a part of
-  // CUDA that is not here.
+  // copy_ has one kernel for all devices. libtorch would use it instead of the fallback above, and it needs CUDA.
   static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   aten.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 

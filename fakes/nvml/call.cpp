@@ -10,10 +10,10 @@
 namespace yoke::fake_nvml {
 namespace {
 
-constexpr uintptr_t kHandleBase = 0x4e564d4c0000;  // not a valid address, so a stray pointer is not a handle
+constexpr uintptr_t kHandleBase = 0x4e564d4c0000;  // not a valid address, so that no pointer equals a handle
 std::atomic<int> num_users = 0;
 
-/// "nvmlDeviceGetMemoryInfo_v2" without "_v2".
+/// Returns "nvmlDeviceGetMemoryInfo" for "nvmlDeviceGetMemoryInfo_v2".
 std::string without_version(const char* function) {
   std::string name = function;
   const auto end = name.rfind("_v");
@@ -32,7 +32,7 @@ const Json& entry_for(const Json& table, const char* function) {
 
 Handle handle_of(Place place) {
   const auto number = kHandleBase + (place.device << 8) + static_cast<size_t>(place.instance + 1);
-  return reinterpret_cast<Handle>(number);  // NOLINT(performance-no-int-to-ptr): never followed
+  return reinterpret_cast<Handle>(number);  // NOLINT(performance-no-int-to-ptr): never dereferenced
 }
 
 Answer Target::number(const Json& object, const char* group, const char* name) const {

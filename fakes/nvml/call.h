@@ -1,7 +1,7 @@
-// fakes/nvml/call.h -- the common beginning and end of all functions of the fake.
+// fakes/nvml/call.h -- the beginning and end that all functions of the fake NVML have in common.
 //
-// A call finds the current state and the device of its handle, applies the errors and delays that the state specifies,
-// and then runs its own code. No exception crosses the C interface.
+// Each function finds the current state and the device of its handle, applies the errors and delays in the state, and
+// then runs its own code. No exception leaves the C interface.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace yoke::fake_nvml {
 
-/// The device that a handle stands for. Handles are numbers, so they stay valid when the state is read again.
+/// The device of a handle. Handles are numbers, so they stay valid when the state is read again.
 struct Place {
   size_t device = 0;
   int instance = -1;  ///< Number of the MIG instance; -1 is the device itself.
@@ -22,7 +22,7 @@ Handle handle_of(Place place);
 /// The device or MIG instance on which a function is called.
 struct Target {
   const State& state;
-  const Json& device;  ///< The whole device, even if the handle is that of an instance.
+  const Json& device;  ///< The whole device, even if the handle is that of a MIG instance.
   const Json& fields;  ///< The fields of the instance, or of the device if there is no instance.
   Place place;
 
@@ -40,24 +40,24 @@ int store(Answer answer, Number* out) {
   return answer.status;
 }
 
-/// Returns NVML's structure with the three forms of a bus id: numbers, short text and long text. Ids of the chip are 0.
+/// Returns NVML's structure with a bus id in three forms: numbers, short text and long text. The ids of the chip are 0.
 PciInfo pci_info(const std::string& bus_id);
 
-/// Stores `text` as the C interface returns it. Returns INSUFFICIENT_SIZE if it does not fit.
+/// Stores `text` as NVML returns strings. Returns INSUFFICIENT_SIZE if `text` does not fit.
 int store_text(const Json& text, char* out, Size length);
 
-/// Converts a bus id in one of the forms "D:B:S" that programs and state files use to the form that NVML writes. Empty
-/// if `text` has a different form.
+/// Converts a bus id to the form that NVML writes, from any of the forms "D:B:S" that programs and state files use.
+/// Returns an empty text if `text` has a different form.
 std::string full_bus_id(const std::string& text);
 
-/// Adds `count` to the number of users, which is the number of nvmlInit calls minus that of nvmlShutdown calls.
+/// Changes the number of users, which is the number of nvmlInit calls minus that of nvmlShutdown calls, by `count`.
 void add_user(int count);
 bool is_initialised();
 
-/// Waits and fails as the tables "errors" and "hang_s" of `object` specify for `function`.
+/// Waits, and returns an error, as the tables "hang_s" and "errors" of `object` specify for `function`.
 int trouble(const Json& object, const char* function);
 
-/// Returns the status of `body(state)`. For functions of the whole library.
+/// Returns the status of `body(state)`. For functions about the whole library.
 template <typename Body>
 int on_system(const char* function, Body body) noexcept {
   try {
@@ -71,13 +71,13 @@ int on_system(const char* function, Body body) noexcept {
   }
 }
 
-/// Finds the device of `handle`; kInvalidArgument if there is none.
+/// Finds the device of `handle`. Returns kInvalidArgument if there is no such device.
 int find(const State& state, Handle handle, Place& place);
 
 /// Calls trouble() for the device and for the instance at `place`.
 int trouble_at(const State& state, Place place, const char* function);
 
-/// Returns the status of `body(target)`. For functions of a device.
+/// Returns the status of `body(target)`. For functions about a device.
 template <typename Body>
 int on_device(const char* function, Handle handle, Body body) noexcept {
   return on_system(function, [&](const State& state) -> int {

@@ -1,4 +1,4 @@
-// Loads the fake with dlopen, as a monitor does, and checks it against the contract in nvml.h.
+// Loads the fake NVML with dlopen, as a monitor does, and checks that it follows nvml.h.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 using testing::ElementsAre;
 using namespace std::chrono_literals;
 
-/// One of the two builds of the fake. It is never closed, like a driver's library.
+/// One of the two builds of the fake. It is never closed, because monitors do not close a driver's library.
 class Library {
  public:
   explicit Library(const char* file) : library_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
@@ -62,7 +62,7 @@ class FakeNvml : public testing::Test {
   void write(const std::string& text) {
     std::ofstream(path_ + ".new") << text;
     std::filesystem::rename(path_ + ".new", path_);
-    std::this_thread::sleep_for(2ms);  // the library checks its file at most once per millisecond
+    std::this_thread::sleep_for(2ms);  // the library checks its state file at most once per millisecond
   }
   void use(const Json& state) { write(state.dump()); }
 
@@ -83,7 +83,7 @@ class FakeNvml : public testing::Test {
     return handle;
   }
 
-  /// The number that a function writes, or its negated status if it fails.
+  /// Returns the number that a function writes, or the negated status if it fails.
   template <typename Number = Size, typename... Args>
   int64_t number(const char* name, Handle handle, Args... args) {
     Number value = 0;
@@ -134,7 +134,7 @@ TEST_F(FakeNvml, NothingAnswersBeforeInitAndAfterShutdown) {
   EXPECT_EQ(nvml_.call("nvmlInitWithFlags", Size{0}), kSuccess);
   EXPECT_EQ(nvml_.call("nvmlInit_v2"), kSuccess);
   EXPECT_EQ(nvml_.call("nvmlShutdown"), kSuccess);
-  EXPECT_EQ(nvml_.call("nvmlDeviceGetCount_v2", &count), kSuccess);  // there are two users, of which one remains
+  EXPECT_EQ(nvml_.call("nvmlDeviceGetCount_v2", &count), kSuccess);  // one of two users remains
   EXPECT_EQ(nvml_.call("nvmlShutdown"), kSuccess);
   EXPECT_EQ(nvml_.call("nvmlDeviceGetCount_v2", &count), kUninitialized);
   EXPECT_EQ(nvml_.call("nvmlShutdown"), kUninitialized);
@@ -208,7 +208,7 @@ TEST_F(FakeNvml, ErrorsOfADeviceAndOfOneFunction) {
   MemoryV2 v2{versioned(sizeof(MemoryV2), 2), 0, 0, 0, 0};
   Memory v1{};
   EXPECT_EQ(nvml_.call("nvmlDeviceGetMemoryInfo_v2", handle(2), &v2), kUnknown);
-  EXPECT_EQ(nvml_.call("nvmlDeviceGetMemoryInfo", handle(2), &v1), kSuccess);  // the key names only version 2
+  EXPECT_EQ(nvml_.call("nvmlDeviceGetMemoryInfo", handle(2), &v1), kSuccess);  // the error is only for version 2
 }
 
 TEST_F(FakeNvml, AHandleOutlivesAChangeOfTheState) {
@@ -427,11 +427,11 @@ TEST_F(FakeNvml, LinksAndPlaces) {
   EXPECT_EQ(number("nvmlDeviceGetNvLinkRemoteDeviceType", handle(0), Size{1}), 2);  // a switch
 
   const char* ancestor = "nvmlDeviceGetTopologyCommonAncestor";
-  EXPECT_EQ(number<int>(ancestor, handle(0), handle(1)), 10);  // PIX, from the matrix
-  EXPECT_EQ(number<int>(ancestor, handle(1), handle(3)), 40);  // NODE, from their NUMA node
+  EXPECT_EQ(number<int>(ancestor, handle(0), handle(1)), 10);  // PIX, given by the matrix
+  EXPECT_EQ(number<int>(ancestor, handle(1), handle(3)), 40);  // NODE, because of their common NUMA node
   EXPECT_EQ(number<int>(ancestor, handle(1), handle(2)), 50);  // SYS
   const char* p2p = "nvmlDeviceGetP2PStatus";
-  EXPECT_EQ(number<int>(p2p, handle(0), handle(2), Size{2}), 0);  // through the common switch
+  EXPECT_EQ(number<int>(p2p, handle(0), handle(2), Size{2}), 0);  // both are linked to the same switch
   EXPECT_EQ(number<int>(p2p, handle(1), handle(2), Size{2}), 5);
   unsigned long words[2] = {};
   EXPECT_EQ(nvml_.call("nvmlDeviceGetCpuAffinity", handle(0), Size{2}, &words[0]), kSuccess);
@@ -454,7 +454,7 @@ TEST_F(FakeNvml, FieldValues) {
   EXPECT_EQ(values[1].value.ui, 123U);
   EXPECT_EQ(values[2].type, kUnsignedLongLong);
   EXPECT_EQ(values[2].value.ull, 5'000'000'000U);
-  EXPECT_EQ(values[3].value.ull, 20U);  // sum over both active links
+  EXPECT_EQ(values[3].value.ull, 20U);  // the sum over both active links
   EXPECT_EQ(values[4].value.ull, 77U);
   EXPECT_EQ(values[5].status, kNotSupported);
 }

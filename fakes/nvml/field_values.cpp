@@ -1,4 +1,4 @@
-// The fake's field values, by number; and functions that exist, but return "not supported".
+// The fake's field values by their numbers, and functions that only return "not supported".
 #include <chrono>
 #include <string>
 
@@ -7,7 +7,7 @@
 namespace yoke::fake_nvml {
 namespace {
 
-/// A field whose value is a number of the state, in `group` or, if that is null, at the top level.
+/// A field whose value is a number in the state: in the object `group`, or at the top level if `group` is null.
 struct Field {
   Size id;
   ValueType type;
@@ -29,8 +29,8 @@ constexpr Field kFields[] = {
     {143, kUnsigned, "remapped_rows", "uncorrected"},
     {144, kUnsigned, "remapped_rows", "pending"},
     {145, kUnsigned, "remapped_rows", "failure"},
-    {185, kUnsigned, nullptr, "power_mw"},  // the average over a second
-    {186, kUnsigned, nullptr, "power_mw"},  // the power now
+    {185, kUnsigned, nullptr, "power_mw"},  // the average over one second
+    {186, kUnsigned, nullptr, "power_mw"},  // the current power
     {187, kUnsigned, "power_limit_mw", "min"},
     {188, kUnsigned, "power_limit_mw", "max"},
     {189, kUnsigned, "power_limit_mw", "default"},
@@ -105,7 +105,7 @@ Answer of_field(const Target& target, Size id, Size scope, ValueType& type) {
 }  // namespace
 }  // namespace yoke::fake_nvml
 
-using namespace yoke::fake_nvml;  // NOLINT: below are definitions of the C interface alone
+using namespace yoke::fake_nvml;  // NOLINT: only definitions of the C interface follow
 
 extern "C" {
 
@@ -130,8 +130,7 @@ int nvmlDeviceGetFieldValues(Handle device, int count, FieldValue* values) {
   });
 }
 
-// The driver exports these functions, and monitors fail without some of them. The fake writes nothing to their
-// arguments and uses only the handle.
+// Monitors fail if some of these functions are missing. The fake only checks the handle and writes no results.
 #define NOT_SUPPORTED(name)                                                          \
   int name(Handle device) {                                                          \
     return on_device(__func__, device, [](const Target&) { return kNotSupported; }); \

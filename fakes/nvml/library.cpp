@@ -42,7 +42,7 @@ int open_device(const char* function, const State& state, Place place, Handle* h
   return kSuccess;
 }
 
-/// The first device, or MIG instance, whose `field` is `text`.
+/// Finds the first device or MIG instance whose member `field` is `text`.
 int find_by(const char* function, const char* field, const char* text, Handle* handle) noexcept {
   return on_system(function, [&](const State& state) -> int {
     if (text == nullptr || handle == nullptr) return kInvalidArgument;
@@ -68,7 +68,7 @@ class EventSets {
  public:
   EventSet create() {
     const std::scoped_lock lock(mutex_);
-    const auto set = reinterpret_cast<EventSet>(++last_);  // NOLINT(performance-no-int-to-ptr): never followed
+    const auto set = reinterpret_cast<EventSet>(++last_);  // NOLINT(performance-no-int-to-ptr): never dereferenced
     sets_[set];
     return set;
   }
@@ -86,7 +86,7 @@ class EventSets {
     return true;
   }
 
-  /// Takes the next XID error of a registered device. Returns kTimeout if there is no error now.
+  /// Removes and returns the next XID error of a registered device. Returns kTimeout if there is none now.
   int take(const State& state, EventSet set, Event& event) {
     const std::scoped_lock lock(mutex_);
     const auto found = sets_.find(set);
@@ -113,7 +113,7 @@ class EventSets {
 };
 
 EventSets& event_sets() {
-  static EventSets& sets = *new EventSets;  // never destroyed, because a thread may still wait when main ends
+  static EventSets& sets = *new EventSets;  // never destroyed, because a thread may still wait when main() ends
   return sets;
 }
 
@@ -130,7 +130,7 @@ int wait(const char* function, EventSet set, Event& event, Size timeout_ms) noex
 }  // namespace
 }  // namespace yoke::fake_nvml
 
-using namespace yoke::fake_nvml;  // NOLINT: below are definitions of the C interface alone
+using namespace yoke::fake_nvml;  // NOLINT: only definitions of the C interface follow
 
 extern "C" {
 

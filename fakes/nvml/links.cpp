@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kInternal = 0, kNode = 40, kSystem = 50;
 
-/// Converts a level as nvidia-smi writes it in the topology matrix, such as "PIX".
+/// Converts a topology level as nvidia-smi writes it, such as "PIX", to NVML's number.
 int level_of(const Json& text) {
   constexpr struct {
     const char* name;
@@ -23,7 +23,7 @@ int level_of(const Json& text) {
   return kSystem;
 }
 
-/// The entry of an N x N matrix of the state for two devices; null if there is none.
+/// Returns the entry for two devices in an N x N matrix of the state; null if there is none.
 const Json& entry(const State& state, const char* matrix, size_t row, size_t column) {
   static const Json& none = *new Json;
   const Json& rows = member(state.root, matrix);
@@ -36,7 +36,7 @@ int common_level(const State& state, size_t a, size_t b) {
   return member(state.devices[a], "numa_node") == member(state.devices[b], "numa_node") ? kNode : kSystem;
 }
 
-/// Bus id of the other end of a link; empty for an inactive link.
+/// Returns the bus id of the other end of a link; empty for an inactive link.
 std::string remote_bus_id(const State& state, const Json& link) {
   if (link.is_number_unsigned() && link.get<size_t>() < state.devices.size()) {
     return full_bus_id(state.devices[link.get<size_t>()].value("pci_bus_id", ""));
@@ -49,7 +49,7 @@ bool is_device(const State& state, const std::string& bus_id) {
                      [&](const Json& device) { return full_bus_id(device.value("pci_bus_id", "")) == bus_id; });
 }
 
-/// Whether two devices are linked with each other, or linked with the same switch.
+/// Whether two devices are linked with each other, or with the same switch.
 bool are_linked(const State& state, size_t a, size_t b) {
   const auto bus_id_of = [&](size_t i) { return full_bus_id(state.devices[i].value("pci_bus_id", "")); };
   for (const Json& link : member(state.devices[a], "nvlinks")) {
@@ -64,8 +64,8 @@ bool are_linked(const State& state, size_t a, size_t b) {
   return false;
 }
 
-/// Calls `body(target, entry)` with the entry of link number `link`. A GPU without links returns "not supported" for
-/// every number, other GPUs return "invalid argument" for numbers after their last link.
+/// Calls `body(target, entry)` with the entry of link number `link`. For a GPU without links, returns "not supported".
+/// For a number after a GPU's last link, returns "invalid argument".
 int on_link(const char* function, Handle handle, Size link, auto body) {
   return on_device(function, handle, [&](const Target& target) -> int {
     const Json& links = member(target.fields, "nvlinks");
@@ -87,7 +87,7 @@ int store_bits(const Json& list, Size num_words, unsigned long* words) {
     last = first;
     if (at < end && *at == '-') at = std::from_chars(at + 1, end, last).ptr;
     for (size_t bit = first; bit <= last && bit < size_t{num_words} * 64; ++bit) words[bit / 64] |= 1UL << bit % 64;
-    ++at;  // the comma
+    ++at;  // skips the comma
   }
   return kSuccess;
 }
@@ -112,7 +112,7 @@ int on_two(const char* function, Handle first, Handle second, auto body) {
 }  // namespace
 }  // namespace yoke::fake_nvml
 
-using namespace yoke::fake_nvml;  // NOLINT: below are definitions of the C interface alone
+using namespace yoke::fake_nvml;  // NOLINT: only definitions of the C interface follow
 
 extern "C" {
 

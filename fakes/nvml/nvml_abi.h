@@ -1,6 +1,6 @@
 // fakes/nvml/nvml_abi.h -- the part of NVML's binary interface that the fake library implements.
 //
-// These are declarations of our own, so that the fake builds without CUDA. Layouts and numbers are those of nvml.h 13.3
+// yoke declares these types itself, so that the fake builds without CUDA. Layouts and numbers are those of nvml.h 13.3
 // (structures without a version number have not changed since CUDA 11). All functions return a Status as int.
 #pragma once
 
@@ -41,8 +41,8 @@ enum Status : int {
   kUnknown = 999,
 };
 
-inline constexpr Wide kMemoryUnknown = ~0ULL;  // a process whose memory is not known
-inline constexpr Size kNoInstance = ~0U;       // the ids of GPU instance and compute instance without MIG
+inline constexpr Wide kMemoryUnknown = ~0ULL;  // of a process whose memory use is not known
+inline constexpr Size kNoInstance = ~0U;       // the ids of GPU instance and compute instance on a device without MIG
 inline constexpr Wide kXidEvent = 8;
 
 struct PciInfo {
@@ -78,7 +78,7 @@ struct ProcessV1 {
   Wide memory;
 };
 
-struct ProcessV2 {  // also version 3
+struct ProcessV2 {  // the layout of version 3, too
   Size pid;
   Wide memory;
   Size gpu_instance, compute_instance;
@@ -95,7 +95,7 @@ struct ProcessSampleV2 {
   Size pid, sm, memory, encoder, decoder, jpeg, ofa;
 };
 
-struct ProcessSamples {  // nvmlProcessesUtilizationInfo_v1_t
+struct ProcessSamples {  // named nvmlProcessesUtilizationInfo_v1_t in nvml.h
   Size version, count;
   Wide last_seen_us;
   ProcessSampleV2* entries;

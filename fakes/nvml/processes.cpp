@@ -1,4 +1,4 @@
-// The fake's processes and MIG instances.
+// The fake's functions about processes and MIG instances.
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ void append(const Target& target, const Json& of, char type, const Json* instanc
   }
 }
 
-/// The processes of a device, including those of its MIG instances, as a privileged caller sees them.
+/// Returns the processes of a device and of its MIG instances, as a privileged caller sees them.
 std::vector<Process> processes_of(const Target& target, char type) {
   std::vector<Process> processes;
   append(target, target.fields, type, target.is_instance() ? &target.fields : nullptr, processes);
@@ -51,7 +51,7 @@ std::vector<Process> processes_of(const Target& target, char type) {
   return processes;
 }
 
-/// Stores `num_entries` in `count`. Returns kSuccess if the caller's array has room for them.
+/// Stores `num_entries` in `count`. Returns kSuccess if the caller's array is large enough.
 int announce(size_t num_entries, Size* count, const void* array) {
   if (count == nullptr) return kInvalidArgument;
   const bool fits = *count >= num_entries;
@@ -60,7 +60,7 @@ int announce(size_t num_entries, Size* count, const void* array) {
   return num_entries > 0 && array == nullptr ? kInvalidArgument : kSuccess;
 }
 
-/// Touches a file that tells a test that the processes were read.
+/// Touches the file by which a test knows that the processes were read.
 void note_listed(const Target& target) {
   const Json& path = member(target.device, "touched_when_listed");
   if (path.is_string()) std::ofstream(path.get<std::string>(), std::ios::app);
@@ -87,7 +87,7 @@ int list(const char* function, Handle handle, char type, int version, Size* coun
   });
 }
 
-/// One sample for each process with any utilisation. Like the driver's samples, they are a sixth of a second old.
+/// Returns a sample for each process with any utilisation. Like the driver's samples, they are a sixth of a second old.
 std::vector<ProcessSample> samples_of(const Target& target, Wide last_seen_us) {
   using namespace std::chrono;
   constexpr Wide kPeriodUs = 166667;
@@ -109,12 +109,12 @@ std::vector<ProcessSample> samples_of(const Target& target, Wide last_seen_us) {
   return samples;
 }
 
-constexpr size_t kSampleBuffer = 100;  // the size that the driver asks for, however many processes there are
+constexpr size_t kSampleBuffer = 100;  // the driver asks for room for 100 samples, whatever the number of processes
 
 }  // namespace
 }  // namespace yoke::fake_nvml
 
-using namespace yoke::fake_nvml;  // NOLINT: below are definitions of the C interface alone
+using namespace yoke::fake_nvml;  // NOLINT: only definitions of the C interface follow
 
 extern "C" {
 

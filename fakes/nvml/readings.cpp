@@ -1,4 +1,4 @@
-// The fake's readings of a device. Most functions return one number of the state.
+// The fake's functions that read a device. Most of them return one number in the state.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kMib = 1 << 20;
 
-/// A size in bytes; the state has it in MiB.
+/// Returns a size in bytes; the state has sizes in MiB.
 Answer bytes(const Target& target, const char* group, const char* name) {
   Answer answer = target.number(group, name);
   if (answer.status == kSuccess) answer.number = std::round(answer.number * kMib);
@@ -63,7 +63,7 @@ int pair(const char* function, Handle handle, const char* group, const char* fir
   });
 }
 
-/// Utilisation of an engine. NVML does not report it for a device with MIG instances.
+/// Returns the utilisation of an engine. As with NVML, it is not available for a device with MIG instances.
 int engine(const char* function, Handle handle, const char* name, Size* percent, Size* period_us) {
   return on_device(function, handle, [&](const Target& target) -> int {
     if (target.has_instances()) return kNotSupported;
@@ -89,7 +89,7 @@ int ecc_errors(const Target& target, unsigned type, unsigned counter, Wide* coun
 }  // namespace
 }  // namespace yoke::fake_nvml
 
-using namespace yoke::fake_nvml;  // NOLINT: below are definitions of the C interface alone
+using namespace yoke::fake_nvml;  // NOLINT: only definitions of the C interface follow
 
 extern "C" {
 
@@ -276,7 +276,7 @@ int nvmlDeviceGetTotalEccErrors(Handle device, Size type, Size counter, Wide* co
 int nvmlDeviceGetMemoryErrorCounter(Handle device, Size type, Size counter, Size location, Wide* count) {
   return on_device(__func__, device, [&](const Target& target) -> int {
     const int status = ecc_errors(target, type, counter, count);
-    if (status == kSuccess && location != 2) *count = 0;  // the state has errors of device memory only
+    if (status == kSuccess && location != 2) *count = 0;  // the state has only errors of device memory
     return status;
   });
 }

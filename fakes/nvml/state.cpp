@@ -19,8 +19,8 @@ namespace {
 
 struct StatusName {
   int status;
-  const char* name;  // the names in state files
-  const char* text;  // the texts of nvmlErrorString
+  const char* name;  // the name in state files
+  const char* text;  // the text of nvmlErrorString
 };
 
 constexpr StatusName kStatusNames[] = {
@@ -52,8 +52,7 @@ constexpr StatusName kStatusNames[] = {
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-/// Refuses unknown names. A misspelt field would silently leave the default in place, and the test that uses it would
-/// test nothing.
+/// Refuses unknown names. Otherwise a misspelt field would keep its default value, and its test would test nothing.
 void check_names(const Json& given, const Json& known, const std::string& where) {
   if (!given.is_object() || !known.is_object() || known.empty()) return;
   for (const auto& [name, value] : given.items()) {
@@ -87,8 +86,8 @@ void check_device(const Json& device, const std::string& where) {
 
 Json object_or_empty(const Json& value) { return value.is_object() ? value : Json::object(); }
 
-/// Identifies the version of the file that was read. The times alone are not enough, because they are too coarse if
-/// writes follow each other quickly.
+/// Identifies a version of the file. The times alone do not, because they are equal if writes follow each other
+/// quickly.
 using Stamp = std::tuple<dev_t, ino_t, off_t, time_t, long, time_t, long>;
 
 Stamp stamp_of(const struct stat& info) {
@@ -110,7 +109,7 @@ class File {
     if (const char* path = std::getenv("YOKE_FAKE_NVML"); path_.empty() && path != nullptr) path_ = path;
     const auto moment = std::chrono::steady_clock::now();
     if (path_.empty() || (state_ != nullptr && moment < next_look_)) return state_;
-    next_look_ = moment + std::chrono::milliseconds(1);  // not at each call: stat() takes longer than the rest of it
+    next_look_ = moment + std::chrono::milliseconds(1);  // not at each call: stat() takes longer than all the rest
     look();
     return state_;
   }
@@ -129,7 +128,7 @@ class File {
     try {
       const auto modified_at = static_cast<double>(info.st_mtim.tv_sec) + 1e-9 * info.st_mtim.tv_nsec;
       state_ = std::make_shared<const State>(parse_state(text, modified_at));
-    } catch (const Json::parse_error& error) {  // the file is half-written; the next attempt will succeed
+    } catch (const Json::parse_error& error) {  // the file is half-written; a later attempt will succeed
       if (state_ == nullptr) complain(error.what());
     } catch (const std::exception& error) {
       complain(error.what());
@@ -154,7 +153,7 @@ class File {
 }  // namespace
 
 std::shared_ptr<const State> current_state() {
-  static File& file = *new File;  // never destroyed, because a hung call may outlive main
+  static File& file = *new File;  // never destroyed, because a hung call may outlive main()
   return file.current();
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// An idle GPU of a DGX A100 with driver 580. null: this model does not support the field.
+// An idle GPU of a DGX A100 with driver 580. null means that this model does not support the field.
 constexpr const char* kDevice = R"({
   "name": "NVIDIA A100-SXM4-80GB",
   "uuid": "", "serial": "", "pci_bus_id": "", "minor_number": 0,
@@ -50,7 +50,7 @@ constexpr const char* kInstance = R"({
   "compute_capability": "", "processes": [], "error": null, "errors": {}, "hang_s": {}
 })";
 
-// The fields of the root. The contents of devices, defaults and overrides are checked separately.
+// The fields at the top level. The contents of devices, defaults and overrides are checked separately.
 constexpr const char* kRoot = R"({
   "driver_version": "", "nvml_version": "", "cuda_version": "", "devices": 1, "defaults": {}, "overrides": {},
   "since": 0, "step_s": 1, "init": "success", "errors": {}, "hang_s": {}, "topology": [], "p2p": [],
@@ -60,7 +60,7 @@ constexpr const char* kRoot = R"({
 constexpr const char* kProcess = R"({"pid": 0, "memory_mib": 0, "type": "C", "gpu_instance": 0, "compute_instance": 0,
   "sm": 0, "memory": 0, "encoder": 0, "decoder": 0})";
 
-/// Pseudo-random numbers that are the same on every run (splitmix64).
+/// Returns pseudo-random numbers (splitmix64), which are the same in every run.
 uint64_t mix(uint64_t value) {
   value += 0x9e3779b97f4a7c15U;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -120,7 +120,7 @@ void complete_instances(Json& device) {
   if (!instances.empty() && !mig->value("mode", 0)) (*mig)["mode"] = (*mig)["pending"] = 1;
   for (size_t i = 0; i < instances.size(); ++i) {
     Json& instance = instances[i];
-    if (!instance.is_object()) continue;  // null: no instance has this number
+    if (!instance.is_object()) continue;  // null means that no instance has this number
     const std::string profile = instance.value("profile", "1g.10gb");
     unsigned slices = 1, gib = 10;
     std::sscanf(profile.c_str(), "%ug.%ugb", &slices, &gib);

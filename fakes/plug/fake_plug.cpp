@@ -1,6 +1,6 @@
-// A GPU plug without a GPU: it registers device hooks and a device guard with libtorch as libtorch_cuda does. Therefore
-// libtorch sees it only if it is loaded early enough, like the real one. It has one device, `cuda:0`, with Gloo's
-// collectives. Tensors cannot be created on it.
+// A GPU plug without a GPU. Like libtorch_cuda, it registers device hooks and a device guard with libtorch, so libtorch
+// sees the device only if the plug is loaded early enough. It has one device, `cuda:0`, with Gloo's collectives.
+// Tensors cannot be created on it.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// libtorch looks for this name.
+// libtorch's registry expects this class name.
 struct CUDAHooks : at::CUDAHooksInterface {
   explicit CUDAHooks(at::CUDAHooksArgs) {}
   void init() const override {}

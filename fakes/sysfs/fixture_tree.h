@@ -1,4 +1,4 @@
-// fakes/sysfs/fixture_tree.h -- a temporary folder of files for a test.
+// fakes/sysfs/fixture_tree.h -- a temporary folder for a test, with files like those in /proc and /sys.
 #pragma once
 
 #include <unistd.h>
@@ -16,7 +16,7 @@ class FixtureTree {
     auto name = (std::filesystem::temp_directory_path() / "yoke-test-XXXXXX").string();
     path_ = mkdtemp(name.data());
   }
-  /// Copies `folders` from `machine`, which make-sysroot made. The test may change the copy.
+  /// Copies `folders` of `machine`, a folder written by make-sysroot. The test may change the copy.
   FixtureTree(const std::filesystem::path& machine, const std::vector<std::string>& folders) : FixtureTree() {
     namespace fs = std::filesystem;
     for (const auto& folder : folders) {

@@ -26,13 +26,13 @@ namespace {
 
 using namespace yoke;
 
-/// Settings that the command line cannot change. They were found by a search; see README.md.
+/// Settings that the command line cannot change. A search found these values; see README.md.
 struct Preset {
   double max_lr = 0.2;
   double momentum = 0.9;
   double weight_decay = 5e-4;
   double label_smoothing = 0.1;
-  double warm_up = 0.2;  ///< A share of all steps.
+  double warm_up = 0.2;  ///< The share of all steps.
 };
 
 train::LoaderOptions loader_options(int64_t batch_size, const dist::World& world) {
@@ -42,7 +42,7 @@ train::LoaderOptions loader_options(int64_t batch_size, const dist::World& world
           .memory_format = at::MemoryFormat::ChannelsLast};
 }
 
-/// Collective. Each rank tests its share. Returns the loss and the accuracy over all ranks.
+/// Collective: each rank tests its share of the samples. Returns the loss and the accuracy over all ranks.
 std::pair<double, double> evaluate(Network& network, const train::Samples& samples, dist::World& world,
                                    const train::AutocastOptions& precision) {
   const c10::InferenceMode no_autograd;
@@ -90,7 +90,7 @@ void train_network(Options options) {
   loading.drop_last = true;
   train::Loader loader(data.train, world, loading);
 
-  train::seed({.seed = options.seed, .deterministic = options.deterministic});  // the same weights on all ranks
+  train::seed({.seed = options.seed, .deterministic = options.deterministic});  // all ranks get the same weights
   Network network;
   network.to(world.device());
   to_channels_last(network);

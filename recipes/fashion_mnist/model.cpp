@@ -12,7 +12,7 @@ nn::Conv2d conv3x3(int64_t in, int64_t out) { return nn::Conv2d(nn::Conv2dOption
 
 }  // namespace
 
-Network::Network() {  // one statement per layer, so that layers draw random numbers in this order
+Network::Network() {  // one statement per layer fixes the order in which layers draw random numbers
   conv1_ = register_module("conv1", conv3x3(1, 16));
   norm1_ = register_module("norm1", nn::BatchNorm2d(16));
   conv2_ = register_module("conv2", conv3x3(16, 48));
@@ -25,7 +25,7 @@ Network::Network() {  // one statement per layer, so that layers draw random num
 at::Tensor Network::forward(const at::Tensor& x) {
   auto y = norm1_(at::max_pool2d(conv1_(x), {2, 2})).relu_();  // [batch, 16, 14, 14]
   y = norm2_(at::max_pool2d(conv2_(y), {2, 2})).relu_();       // [batch, 48, 7, 7]
-  y = y.permute({0, 2, 3, 1}).flatten(1);                      // [batch, 2352]: in channels_last a view, no copy
+  y = y.permute({0, 2, 3, 1}).flatten(1);                      // [batch, 2352]; in channels_last a view, not a copy
   y = norm3_(hidden_(y)).relu_();                              // [batch, 128]
   return output_(y);
 }
@@ -33,8 +33,8 @@ at::Tensor Network::forward(const at::Tensor& x) {
 void to_channels_last(nn::Module& module) {
   for (auto& parameter : module.parameters()) {
     if (parameter.dim() != 4) continue;
-    // contiguous(ChannelsLast) would change nothing if there is one input channel, because it then takes any layout for
-    // channels_last. The gradients, which are in channels_last, would not match the layout of the buckets.
+    // contiguous(ChannelsLast) does not change a tensor with one input channel, because any layout then counts as
+    // channels_last. The gradients are in channels_last, so they would not match the layout of the buckets.
     const auto options = parameter.options().memory_format(at::MemoryFormat::ChannelsLast);
     parameter.set_data(at::empty(parameter.sizes(), options).copy_(parameter.detach()));
   }

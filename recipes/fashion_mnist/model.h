@@ -9,12 +9,12 @@
 
 namespace fashion_mnist {
 
-/// Two convolutions, each followed by pooling and then batch norm (a quarter of the work of the opposite order), and
-/// two linear layers. 309,786 parameters. The first layer is narrow because it sees the most pixels.
+/// Two convolutions, each followed by pooling and then batch norm (a quarter of the cost of the opposite order), and
+/// two linear layers. 309,786 parameters. The first layer is narrow because it has the most pixels.
 class Network : public torch::nn::Module {
  public:
   Network();
-  /// Maps x [batch, 1, 28, 28], which is in channels_last, float or bfloat16, to logits [batch, 10].
+  /// Maps x [batch, 1, 28, 28] in channels_last, float or bfloat16, to logits [batch, 10].
   at::Tensor forward(const at::Tensor& x);
 
  private:
@@ -24,7 +24,7 @@ class Network : public torch::nn::Module {
   torch::nn::BatchNorm1d norm3_{nullptr};
 };
 
-/// Stores the weights of convolutions in the memory format that their kernels need.
+/// Converts the weights of convolutions to the memory format that their kernels need.
 void to_channels_last(torch::nn::Module& module);
 
 }  // namespace fashion_mnist

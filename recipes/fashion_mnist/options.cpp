@@ -14,7 +14,7 @@ Options parse(int argc, char** argv) {
       "Trains a small CNN on Fashion-MNIST, on all ranks of the job that this process belongs to.\n"
       "Usually started by: yoke train fashion-mnist [-n N] [options]",
       "fashion-mnist");
-  app.option_defaults()->take_last();  // like the options of `yoke`: the last value of a repeated option counts
+  app.option_defaults()->take_last();  // the last value of a repeated option counts, as in `yoke`
   app.add_option("--epochs", options.num_epochs, "Number of passes over all samples")
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
       ->capture_default_str();

@@ -1,4 +1,4 @@
-// recipes/fashion_mnist/options.h -- the options of the command line.
+// recipes/fashion_mnist/options.h -- the command line of the recipe.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace fashion_mnist {
 
 struct Options {
   int64_t num_epochs = 5;
-  /// Of all ranks together, so that the accuracy does not depend on the number of ranks.
+  /// The number of samples of all ranks together, so that the accuracy does not depend on the number of ranks.
   int64_t batch_size = 256;
   uint64_t seed = 0;
   bool resume = false;
@@ -17,11 +17,11 @@ struct Options {
   std::string data;
   std::string precision = "auto";
   bool deterministic = false;
-  int64_t checkpoint_every = 0;  ///< In steps; 0: at the end of each epoch only.
+  int64_t checkpoint_every = 0;  ///< In steps; 0: only at the end of each epoch.
   std::set<std::string> given;   ///< Names of the options that were on the command line.
 };
 
-/// Ends the process after --help, and when an argument is not valid.
+/// Exits after --help, and if an argument is not valid.
 Options parse(int argc, char** argv);
 
 }  // namespace fashion_mnist

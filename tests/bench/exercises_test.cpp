@@ -1,4 +1,4 @@
-// `yoke bench`: every exercise briefly, what its JSON promises, and what a user meets.
+// Tests `yoke bench`: a short run of every exercise, the documented JSON, options, errors and signals.
 #include "yoke/bench/exercises.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ using Json = nlohmann::ordered_json;
 
 CommandOptions bench_options(std::vector<std::string> words) {
   words.insert(words.begin(), {YOKE_COMMAND, "bench"});
-  // A GPU of this machine would make other figures, and tests are of the CPU.
+  // Runs on the CPU even if this machine has a GPU, because the expected figures are for the CPU.
   return {.argv = std::move(words),
           .environment = {{"YOKE_DEVICE", "cpu"}, {"OMP_NUM_THREADS", "1"}, {"COLUMNS", "80"}, {"LC_ALL", "C.UTF-8"}},
           .without = {"NO_COLOR"}};
@@ -50,7 +50,7 @@ Json figures_of(std::vector<std::string> words) {
   return figures;
 }
 
-/// What holds for all exercises: the members of docs/bench.md, units in names, spreads around medians.
+/// Checks every exercise's contract: the members in docs/bench.md, units in names, and spreads around medians.
 void expect_contract(const Json& figures, const std::string& name) {
   EXPECT_EQ(figures["name"], name);
   for (const auto* member : {"device", "processor", "torch", "sentence"}) {
@@ -296,7 +296,7 @@ TEST(Bench, NeedsTheProgramThatLibtorchIsIn) {
   EXPECT_THAT(result.err, HasSubstr("built without libtorch"));
 }
 
-/// Waits until the terminal says that rounds are measured, and sends the signal to the command alone.
+/// Waits until the terminal shows that rounds are being measured, and then signals the command, but not its children.
 void expect_ending(std::vector<std::string> words, int signal) {
   auto options = bench_options(std::move(words));
   options.on_terminal = true;

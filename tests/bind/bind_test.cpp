@@ -1,4 +1,4 @@
-// Runs `yoke bind` on recorded machines: fakes/topologies and fakes/sysfs.
+// Tests `yoke bind` on recorded machines, from fakes/topologies and fakes/sysfs.
 #include "yoke/launch/plan/bind.h"
 
 #include <gmock/gmock.h>
@@ -52,21 +52,21 @@ TEST(Bind, TableOfLumi) {
   EXPECT_EQ(result.err, "yoke bind: bound: each rank to the CPUs nearest to its device\n");
 }
 
-// docs.lumi-supercomputer.eu, "Distribution and binding options"
+// Source  docs.lumi-supercomputer.eu, "Distribution and binding options", has these masks.
 TEST(Bind, MasksForSlurm) {
   const auto result = bind({"--topology", topology("lumi-g"), "--cpus", kLumiCores, "--format", "mask"});
   EXPECT_EQ(result.out,
             "--cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,"
             "0xfe0000000000\n");
-  // The masks that were printed are accepted by --bind.
+  // `yoke bind` accepts the masks that it printed as the value of --bind.
   const auto masks = result.out.substr(result.out.find(':') + 1);
   const auto again = bind({"--topology", topology("lumi-g"), "--cpus", kLumiCores, "--format", "mask", "--bind",
                            "mask:" + masks.substr(0, masks.size() - 1)});
   EXPECT_EQ(again.out, result.out);
 }
 
-/// The plan is a pure function of machine and devices, so most modes and numbers of ranks are tested without a process.
-/// For each machine, the command runs once with each option.
+/// The plan is a pure function of machine and devices, so most modes and numbers of ranks are tested without starting
+/// the command. For each machine, the command runs once with each option.
 TEST(Bind, AMachinesFilesAndItsTopologySayTheSame) {
   for (const std::string name : {"lumi-g", "sierra", "power8", "quartz", "corona", "mi300a", "xeon-snc4",
                                  "epyc-workstation", "desktop", "gb200", "vm"}) {
@@ -134,12 +134,12 @@ TEST(Bind, ChosenDevices) {
   EXPECT_EQ(cpus_of("73:00.0,0000:13:00.0", "corona"), "42-47,90-95 6-11,54-59 ");
   EXPECT_EQ(cpus_of("3", "corona"), "42-44,90-92 45-47,93-95 ");
   EXPECT_EQ(cpus_of("none", "corona"), "0-23,48-71 24-47,72-95 ");
-  // GPUs are on the PCI bus, but their driver is not loaded.
+  // The PCI bus shows the GPUs, but no driver is loaded.
   const auto dgx = bind({"--sysroot", sysroot("dgx-a100"), "-n", "1", "--devices", "BD:00.0"});
   EXPECT_THAT(dgx.out, HasSubstr("0000:bd:00.0  5     80-95,208-223"));
 }
 
-// `yoke bind` follows the affinity mask of the process and the variables that choose GPUs.
+// `yoke bind` respects the affinity mask of its process, and the variables that choose GPUs.
 TEST(Bind, ThisMachine) {
   const auto all = Json::parse(bind({"-n", "1", "--json"}).out);
   cpu_set_t mask;

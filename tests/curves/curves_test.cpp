@@ -1,4 +1,4 @@
-// Tests what `yoke curve` shows of runs, in the terminal and in files.
+// Tests the charts and files that `yoke curve` makes of runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ struct Runs {
     }
     folder.write("runs/" + name + "/steps.jsonl", text);
   }
-  /// Runs a Python program in the folder, and returns its exit status.
+  /// Runs a Python program in the test's folder, and returns its exit status.
   int python(const std::string& program) const {
     const auto result = run({.argv = {"python3", "-c", program}, .folder = folder.path()});
     EXPECT_THAT(result.err, IsEmpty());
@@ -128,7 +128,7 @@ TEST(Curve, SvgIsXmlAndPngHasTheLines) {
   const Runs runs;
   runs.write_steps("a<b>&\"", 2000);
   ASSERT_EQ(runs.curve({"--svg", "a.svg", "--png", "a.png", "--width", "600", "--height", "200"}).exit_code, 0);
-  // Oracles: a parser of XML, and zlib.
+  // Oracles: Python's XML parser checks the SVG, and Python's zlib the PNG.
   EXPECT_EQ(runs.python(R"(
 import struct, xml.dom.minidom, zlib
 svg = xml.dom.minidom.parse("a.svg").documentElement

@@ -21,7 +21,7 @@ using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 
-/// The number of columns: one for each byte that is not a continuation byte of UTF-8.
+/// Returns the width of a UTF-8 line in columns: the number of bytes that are not continuation bytes.
 size_t width_of(const std::string& line) {
   return static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
@@ -32,7 +32,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
-/// Runs the command on a terminal that is wide enough for every user name.
+/// Runs the command on a terminal that is wide enough for user names of any length.
 Result wide_yoke_on(const std::string& state, std::vector<std::string> words) {
   auto options = on_machine(state, std::move(words));
   options.environment.emplace_back("COLUMNS", "120");
@@ -100,7 +100,7 @@ TEST(Devices, AListOfProcessesThatNobodyToldIsNull) {
 }
 
 TEST(Devices, WhatWasNotAskedForIsNotWaitedFor) {
-  // The deadline is longer than a test may run, so the test passes only if the command does not wait for it.
+  // The deadline is longer than this test may run, so the test passes only if the command ends without the hanging GPU.
   const TemporaryFolder folder;
   folder.write("state.json", R"({"devices": 3, "overrides": {"1": {"hang_s": 100}}})");
   for (const std::string word : {"cpu", "0", "2", "nvidia:2"}) {

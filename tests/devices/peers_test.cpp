@@ -1,5 +1,5 @@
-// Compares yoke field by field with gpustat and nvitop on the same driver. Their values were recorded in
-// tests/reference/monitors by the script record-monitors; with YOKE_PEER_MONITORS=/path/of/python they are run again.
+// Compares fields of `yoke devices` with gpustat and nvitop on one fake driver. record-monitors recorded their values
+// in tests/reference/monitors. If YOKE_PEER_MONITORS=/path/of/python is set, this test runs the two programs instead.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,13 +13,13 @@
 namespace yoke::test {
 namespace {
 
-/// A field: the value of yoke, and that of the peer in the same unit.
+/// One field: yoke's value, and the other program's value in the same unit.
 struct Pair {
   std::string name;
   Json ours, theirs;
 };
 
-/// gpustat rounds watts and MiB down.
+/// Rounds down as gpustat does, to whole watts or MiB.
 Json whole(const Json& value, int64_t unit) { return value.is_number() ? Json(value.get<int64_t>() / unit) : value; }
 
 std::string lower(std::string text) {
@@ -91,12 +91,12 @@ std::vector<Pair> against_nvitop(const Json& ours, const Json& theirs) {
       {"max SM clock", ours["clock_sm_max_mhz"], known(theirs["max_sm_clock"])},
       {"compute capability", ours["compute_capability"], known(theirs["compute_capability"])},
   };
-  // If GPU and CPU share their memory, nvitop shows the machine's memory here; yoke shows it in the row of the CPU.
+  // If GPU and CPU share their memory, nvitop shows the machine's memory for the GPU, and yoke shows it for the CPU.
   if (ours["memory_total_bytes"].is_null()) {
     std::erase_if(
         pairs, [](const Pair& pair) { return pair.name.starts_with("memory_") && pair.name != "memory_utilization"; });
   }
-  if (theirs["bus_id"].is_string()) {  // "00000000:C1:00.0"
+  if (theirs["bus_id"].is_string()) {  // such as "00000000:C1:00.0"
     pairs.push_back({"bus id", ours["pci_bus_id"], theirs["bus_id"].get<std::string>().substr(4)});
   }
   return pairs;
@@ -136,18 +136,18 @@ TEST_P(Peers, ShowTheSameNumbers) {
       ++num_compared;
     }
   };
-  // A peer that fails because of a lost GPU does not print values; then its error is recorded.
+  // If gpustat fails because of a lost GPU, it prints no values, and the recording contains its error instead.
   if (peers["gpustat"].contains("gpus")) {
     const auto& gpus = peers["gpustat"]["gpus"];
     ASSERT_EQ(gpus.size(), ours.size());
     for (size_t i = 0; i < ours.size(); ++i) {
       if (ours[i]["state"] == "lost") continue;  // gpustat shows the name of a lost GPU in brackets
       compare("gpustat", ours[i], against_gpustat(ours[i], gpus[i]));
-      // gpustat leaves out processes that are not in /proc, and does not show MIG instances.
+      // gpustat leaves out processes that are not in /proc, and it does not show MIG instances.
       if (!ours[i]["instances"].empty()) continue;
       const auto all = memory_by_pid(ours[i]["processes"], "memory_bytes", 20);
       for (const auto& [pid, memory] : memory_by_pid(gpus[i]["processes"], "gpu_memory_usage", 0)) {
-        if (pid != 1) continue;  // the others end or differ from run to run ("parent")
+        if (pid != 1) continue;  // only process 1 exists in every run; others end or differ
         ASSERT_TRUE(all.contains(pid)) << pid;
         EXPECT_EQ(all.at(pid), memory) << pid;
         ++num_compared;

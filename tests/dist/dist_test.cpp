@@ -52,7 +52,7 @@ TEST(Dist, TwoJobsAtOnceDoNotMeet) {
   EXPECT_THAT((results.begin() + 1)->out, HasSubstr("sum 6\n"));
 }
 
-/// Runs ranks as clients of a store that this process serves like torchrun's agent, with `per_node` ranks on each node.
+/// Serves a store in this process, as torchrun's agent does, and runs ranks as its clients, `per_node` on each node.
 std::vector<test::Result> under_an_agent(int num_ranks, int per_node, const std::string& mode) {
   const auto store = c10::make_intrusive<c10d::TCPStore>(
       "127.0.0.1", c10d::TCPStoreOptions{.port = 0, .isServer = true, .waitWorkers = false});
@@ -110,8 +110,8 @@ TEST(Dist, ARankThatIsKilledEndsTheJob) {
   EXPECT_THAT(result.err, HasSubstr("SIGKILL"));
 }
 
-// Rank 0 serves the store, so its end also breaks the connections of the other ranks. The reported cause must be the
-// failure of rank 0.
+// Rank 0 serves the store. When rank 0 ends, the other ranks fail too, because their connections break. The reported
+// cause must be the failure of rank 0.
 TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {
   for (int i = 0; i < 3; ++i) {
     const auto result = run({.argv = under_yoke({"throw", "0"})});
@@ -121,7 +121,7 @@ TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {
   }
 }
 
-// Gloo throws on its own thread, where yoke cannot catch the exception; the process must still end with a message.
+// Gloo throws on its own thread, where yoke cannot catch the exception. The process must end with a message anyway.
 TEST(Dist, CollectivesOfOtherSizesAreSaidToDiffer) {
   const auto result = run({.argv = under_yoke({"mismatch"})});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kFailedPrecondition)) << result.err;
@@ -136,7 +136,7 @@ TEST(Dist, ARankThatHangsBeforeACollectiveIsNamed) {
   EXPECT_THAT(result.err, Not(HasSubstr("unexpected")));
 }
 
-// One rank gets the signal at an arbitrary moment, and all ranks stop at the same step.
+// One rank gets the signal at an arbitrary moment. All ranks must stop at the same step.
 TEST(Dist, RanksStopTogetherWhenOneIsTold) {
   for (const int number : {SIGTERM, SIGUSR1, SIGTERM, SIGUSR1}) {
     Command command({.argv = under_yoke({"steps"}, 3)});
@@ -185,8 +185,8 @@ TEST(Dist, RanksOfMpirunMeet) {
   EXPECT_THAT(result.out, HasSubstr("rank 1 of 2 local 1 sum 3\n"));
 }
 
-// Two nodes of a real Slurm, both on this host: their names do not resolve here, so the test sets MASTER_ADDR, as a
-// user would.
+// Two nodes of a real Slurm run on this host. Their names do not resolve here, so the test sets MASTER_ADDR, as a user
+// would.
 TEST(Dist, RanksOfSrunMeet) {
   for (const bool several_nodes : {false, true}) {
     test::CommandOptions options{.argv = {YOKE_WITH_SLURM, "2", "srun", several_nodes ? "-N2" : "-N1", "-n2",
@@ -209,8 +209,7 @@ TEST(Dist, ThePlugComesBeforeLibtorchIsAsked) {
   const auto early = run({.argv = {YOKE_PLUG_PROGRAM}, .environment = fakes});
   EXPECT_EQ(early.out, "libtorch sees 1\nset_device 0\ndevice cuda:0\n") << early.err;
 
-  // Here the same plug is loaded after the first backward, when libtorch has already cached that there is no GPU, so
-  // the plug comes too late.
+  // Loading the plug after the first backward is too late, because libtorch has already cached that there is no GPU.
   auto without_plug = fakes;
   without_plug.emplace_back("YOKE_DEVICE", "cpu");
   const auto late =
@@ -235,8 +234,8 @@ TEST(Dist, AGpuWithoutAPlugIsNotQuietlyTheCpu) {
   EXPECT_THAT(missing.out, HasSubstr("YOKE_DEVICE=cpu"));
 }
 
-/// Runs the program with the /sys of a LUMI-G node and with a /dev/kfd. Returns nullopt if mount namespaces are not
-/// possible here.
+/// Runs the program with the /sys of a LUMI-G node and with a /dev/kfd. Returns nullopt if this machine does not allow
+/// mount namespaces.
 std::optional<test::Result> run_on_lumi(std::vector<std::pair<std::string, std::string>> environment) {
   constexpr auto kMounts =
       "mount --rbind /dev /mnt && mount -t tmpfs none /dev && ln -s /mnt/urandom /dev/urandom && : > /dev/kfd && "

@@ -1,4 +1,4 @@
-// A program that seeds and runs a backward before it makes its World. It then prints which devices it sees.
+// Seeds the random generator and runs a backward pass before it creates its World. Then prints which devices it sees.
 //
 //   plug_program              the plug is loaded by libyoke_dist, before main
 //   plug_program --late FILE  the program itself loads the plug after the backward, which is too late

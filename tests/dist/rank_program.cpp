@@ -1,4 +1,4 @@
-// One rank of a job, for the black-box tests of World.
+// One rank of a job, for the tests of World in dist_test.cpp.
 //
 //   rank_program sum [TIMEOUT_MS]       prints an all_reduce of rank + 1; then repeats this in a second World
 //   rank_program groups [TIMEOUT_MS]    sums of the ranks along both axes of a mesh of two rows, and on this host
@@ -22,7 +22,7 @@
 
 namespace {
 
-/// Sums rank + 1 over the group's ranks, as numbered in the World.
+/// Returns the sum over the group's ranks of (the rank's number in the World + 1).
 double sum_over_ranks(yoke::dist::Group& group) {
   const auto tensor = at::full({1}, static_cast<double>(group.ranks()[static_cast<size_t>(group.rank())] + 1));
   group.all_reduce(tensor);
@@ -32,7 +32,7 @@ double sum_over_ranks(yoke::dist::Group& group) {
 void print_sums_of_groups(yoke::dist::World& world) {
   yoke::dist::Mesh mesh(world, {{"replicate", 2}, {"shard", world.size() / 2}});
   auto here = world.of_this_host();
-  for (int i = 0; i < 20; ++i) {  // ranks reach each sum at different times
+  for (int i = 0; i < 20; ++i) {  // lets ranks reach each sum at different times
     if (world.rank() % 3 == i % 3) usleep(1000);
     sum_over_ranks(mesh["shard"]);
     if (sum_over_ranks(mesh["replicate"]) != sum_over_ranks(mesh["replicate"])) throw std::runtime_error("mixed");
@@ -48,7 +48,7 @@ void fail(std::string_view how) {
   while (true) pause();
 }
 
-/// Makes steps until should_stop(). If `hanging` is a rank, that rank hangs, and the ranks communicate only by
+/// Runs steps until should_stop(). If `hanging` is a rank, that rank hangs, and ranks communicate only in
 /// should_stop().
 void step_until_told(yoke::dist::World& world, int64_t hanging) {
   int64_t step = 0;

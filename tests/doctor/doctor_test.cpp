@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-/// Each finding as text, such as "fail ecc 2".
+/// Returns each finding as text, such as "fail ecc 2".
 std::vector<std::string> found(const Result& result) {
   std::vector<std::string> lines;
   const auto json = Json::parse(result.out);
@@ -68,7 +68,7 @@ TEST(Doctor, ColoursAreOfThreeKinds) {
 }
 
 TEST(Doctor, CudaIsAskedInAProcessOfItsOwn) {
-  // The folder of fakes has both libraries: NVML shows eight GPUs, and CUDA the number that a variable gives.
+  // YOKE_FAKES_FOLDER has two fake libraries: NVML shows eight GPUs, and CUDA shows as many as YOKE_FAKE_GPUS says.
   auto options = on_machine("eight_a100", {"doctor", "--json"});
   options.environment.emplace_back("YOKE_FAKE_GPUS", "8");
   const auto lines = found(run(options));

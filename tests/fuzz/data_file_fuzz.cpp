@@ -1,5 +1,5 @@
-// Any bytes as a file of IDX, tar or tokens: refused with an Error that names the file, or every sample of it is read.
-// The last two bytes choose the format and its options.
+// Reads any bytes as an IDX file, a tar file or a file of tokens: either an Error names the file, or every sample can
+// be read. The last two bytes choose the format and its options.
 #include <sys/mman.h>
 #include <unistd.h>
 

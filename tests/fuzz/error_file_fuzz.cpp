@@ -1,4 +1,4 @@
-// Reads any bytes as a rank's error file, and checks what must hold for all of them.
+// Reads any bytes as a rank's error file, and checks properties that every result must have.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Reads any bytes as an event file: there is no error, and the values do not depend on the size of the pieces in which
-// the file is read.
+// Reads any bytes as an event file: no error is thrown, and the values do not depend on the sizes of the pieces that
+// are passed to the parser.
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -39,7 +39,7 @@ uint32_t masked(std::string_view bytes) { return std::rotr(yoke::crc32c(bytes), 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   if (values_of(bytes, bytes.size() + 1) != values_of(bytes, 5)) std::abort();
-  // Checksums keep out nearly every input, so the input is also read as the content of a valid record.
+  // Checksums reject nearly every input, so the input is also wrapped into a valid record.
   std::string record;
   append(record, size, 8);
   append(record, masked(record), 4);

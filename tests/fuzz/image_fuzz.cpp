@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   if (size < 2) return 0;
   size -= 2;
   const unsigned char kind = data[size], seed = data[size + 1];
-  // A copy of exactly this size, so that a read beyond its end is detected.
+  // This copy has exactly the input's size, so that ASan detects a read beyond the end.
   const std::vector<std::byte> file(reinterpret_cast<const std::byte*>(data),
                                     reinterpret_cast<const std::byte*>(data) + size);
   constexpr int64_t kMaxPixels = 1 << 16;

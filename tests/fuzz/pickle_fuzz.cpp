@@ -1,4 +1,4 @@
-// Reads any bytes as a pickle: they are refused with an Error, or give objects whose references are all valid.
+// Reads any bytes as a pickle: it is refused with an Error, or gives objects whose references are all valid.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,6 +1,6 @@
-// Reads any bytes as the files of a process in /proc, and checks what must hold for all of them.
+// Reads any bytes as the files of a process in /proc, and checks properties that every result must have.
 //
-// Input: stat, cgroup, environ, then each parent's name and arguments, separated by 0xF8, which UTF-8 never has.
+// Input: stat, cgroup, environ, then each parent's name and arguments, separated by 0xF8, which is not in any UTF-8.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -58,8 +58,8 @@ void check_origin(const Origin& origin) {
   read_json(nlohmann::ordered_json::parse(json.dump()), back);
   auto again = nlohmann::ordered_json::object();
   write_json(back, again);
-  // Texts are cut at a number of bytes. Replacing invalid UTF-8 makes a text longer, so the label may be cut at a
-  // different place after the first reading.
+  // Texts are cut at a number of bytes. Reading replaces invalid UTF-8 by longer text, so a label that is read again
+  // may be cut at a different place.
   json.erase("label");
   again.erase("label");
   check(json == again, "a recording says the same");

@@ -1,5 +1,5 @@
 // Reads any pickle in an otherwise valid .pt file: it is refused with an Error, or gives values that can be written and
-// read again, and tensors inside their storages. The storages get the sizes in the pickle if these are small.
+// read again, and tensors within their storages. Storages have the sizes in the pickle if those are small.
 #include <ATen/EmptyTensor.h>
 #include <fcntl.h>
 #include <sys/mman.h>

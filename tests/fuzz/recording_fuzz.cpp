@@ -1,5 +1,5 @@
-// Reads any bytes as a line of a recording, which may come from a stranger: it is refused with an Error, or gives a
-// snapshot that can be shown, and that is the same after it was written and read again.
+// Reads any bytes as a line of a recording, which may come from an untrusted source: it is refused with an Error, or
+// gives a snapshot that can be shown. Writing and reading the snapshot again gives the same snapshot.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>

@@ -1,4 +1,4 @@
-// Reads any bytes as a safetensors file: it is refused with an Error, or gives tensors inside the file.
+// Reads any bytes as a safetensors file: it is refused with an Error, or gives tensors within the file.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   using namespace yoke::train;  // NOLINT(google-build-using-namespace): a program of one file
   static const yoke::UniqueFd file(memfd_create("fuzz", MFD_CLOEXEC));
   static const std::string path = "/proc/self/fd/" + std::to_string(file.value());
-  // A copy of exactly this size, so that a read beyond its end is detected.
+  // This copy has exactly the input's size, so that ASan detects a read beyond the end.
   const std::vector<std::byte> bytes(reinterpret_cast<const std::byte*>(data),
                                      reinterpret_cast<const std::byte*>(data) + size);
   SafetensorsHeader header;
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   TensorMap tensors;
   try {
     tensors = reader.tensors();
-  } catch (const yoke::Error&) {  // a byte of a BOOL may be neither 0 nor 1
+  } catch (const yoke::Error&) {  // thrown if a byte of a BOOL is neither 0 nor 1
     return 0;
   }
   if (tensors.size() != header.slots.size()) std::abort();

@@ -1,4 +1,4 @@
-// Reads any bytes as the index of a set of safetensors files: it is refused with an Error, or gives plain file names.
+// Reads any bytes as the index of safetensors files: it is refused with an Error, or gives file names without folders.
 #include <cstdlib>
 
 #include "yoke/base/error.h"

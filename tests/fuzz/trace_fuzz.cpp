@@ -1,5 +1,5 @@
 // Reads any bytes as a trace, in pieces of different sizes: it is refused with an Error, or judged with shares from 0
-// to 100 %, and shown without escape sequences. Traces may come by mail or from a run that was killed.
+// to 100 % and shown without escape sequences. Traces may come from untrusted sources, or from killed runs.
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>

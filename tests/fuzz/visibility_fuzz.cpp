@@ -1,6 +1,6 @@
-// Puts any bytes into the variables that hide devices, on five machines, and checks what must hold for all of them.
+// Puts any bytes into the variables that hide devices, on five machines, and checks properties of every result.
 //
-// Input: a byte for the machine, a byte that says which variables are set, then their values, separated by NULs.
+// Input: a byte that chooses the machine, a byte that chooses variables, then their values, separated by NULs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -141,14 +141,14 @@ void check_visibility(const Visibility& result, const Snapshot& snapshot) {
   }
 }
 
-/// If the devices that programs see are selected by their names, programs must see the same devices.
+/// Checks that a program which gets the names of the visible devices sees the same devices.
 void check_round_trip(const Visibility& result, const Environment& environment, const Snapshot& snapshot) {
   const auto before = shown(result);
   std::string selection;
   for (const auto& id : before) selection += (selection.empty() ? "" : ",") + id;
   const auto with_instance =
       std::count_if(before.begin(), before.end(), [](const std::string& id) { return id.find(':') != id.npos; });
-  // A list cannot contain both GPUs and MIG instances, but without a list a program may see both.
+  // A list cannot name both GPUs and MIG instances, but without a list a program may see both.
   const auto num_nvidia = std::count_if(result.devices.begin(), result.devices.end(), [](const DeviceVisibility& row) {
     return row.ordinal && row.vendor == Vendor::kNvidia;
   });

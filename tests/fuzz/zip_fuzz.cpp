@@ -1,4 +1,4 @@
-// Reads any bytes as a zip file: it is refused with an Error, or gives entries inside the file that do not overlap.
+// Reads any bytes as a zip file: it is refused with an Error, or gives entries that lie in the file without overlap.
 #include <cstdlib>
 
 #include "yoke/base/error.h"
@@ -6,7 +6,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   using namespace yoke::train;  // NOLINT(google-build-using-namespace): a program of one file
-  // A copy of exactly this size, so that a read beyond its end is detected.
+  // This copy has exactly the input's size, so that ASan detects a read beyond the end.
   const std::vector<std::byte> file(reinterpret_cast<const std::byte*>(data),
                                     reinterpret_cast<const std::byte*>(data) + size);
   std::map<std::string, ZipEntry> entries;

@@ -194,7 +194,7 @@ class Checks(Machine):
             raise NotRun("without " + "; ".join(missing))
         return {}
 
-    CHECKS = {  # name: whether it needs a GPU
+    CHECKS = {  # name: whether the check needs a GPU
         "package": False, "launcher": False, "plug": True, "no_silent_cpu": True, "nccl_one_rank": True,
         "gloo_two_ranks": True, "loader": True, "optimizers": True, "scaler": True, "fsdp_one_rank": True,
         "checkpoints": True, "devices": True, "top": True, "watch": True, "doctor": True, "metrics": True,

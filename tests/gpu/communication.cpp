@@ -1,4 +1,4 @@
-// The checks that need a World.
+// The checks of scripts/gpu-check that need a World.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -19,7 +19,7 @@ namespace {
 
 using at::Tensor;
 
-/// Two layers with the same weights on every rank and in every process.
+/// A network of two layers, with the same weights on every rank.
 struct Net : torch::nn::Module {
   explicit Net(c10::Device device) {
     a = register_module("a", torch::nn::Linear(8, 16));
@@ -75,7 +75,7 @@ Json collectives() {
   return {{"device", device.str()}, {"ranks", size}};
 }
 
-// NCCL accepts only one rank per device, so two ranks that share a GPU reduce on the CPU, by Gloo.
+// NCCL does not accept two ranks on one GPU, so two ranks that share a GPU reduce on the CPU with Gloo.
 Json two_ranks() {
   dist::World world;
   const auto device = world.device();

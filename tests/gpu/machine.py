@@ -10,7 +10,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-LIMIT_S = 560  # the documentation promises less than ten minutes
+LIMIT_S = 560  # docs/gpu-check.md promises less than ten minutes
 
 
 class Failure(Exception):
@@ -36,7 +36,7 @@ cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0)
 works = cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
 print(count.value if works else 0)
 """
-# The oracle for monitors: a call of NVIDIA's library without code of yoke. It prints one line for each device.
+# Oracle for monitors: queries NVIDIA's library without any code of yoke, and prints one line for each device.
 NVML_PROBE = """
 import ctypes
 nvml, count = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_uint(0)

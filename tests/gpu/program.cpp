@@ -1,5 +1,5 @@
-// One check of scripts/gpu-check: `yoke_gpu_program CHECK [ARGUMENT...]`. tests/gpu/run starts this program and
-// compares the results.
+// Runs one check of scripts/gpu-check: `yoke_gpu_program CHECK [ARGUMENT...]`. tests/gpu/run starts this program and
+// compares its results.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/headeronly/version.h>
@@ -27,7 +27,7 @@ Json facts() {
   Json result{{"torch", TORCH_VERSION},
               {"plug", plug != nullptr ? Json(plug->name) : Json()},
               {"reason", dist::plug_status().reason},
-              // If exec starts the ranks, this address differs between them; if they are forked, it is the same.
+              // The address is the same in ranks forked from one process, and differs in ranks started by exec.
               {"address", reinterpret_cast<uintptr_t>(&at::detail::getCUDAHooks)},
               {"libtorch_sees", at::detail::getCUDAHooks().deviceCount()}};
   if (plug != nullptr && plug->num_devices() > 0) {

@@ -1,4 +1,4 @@
-// The checks that need one process and one device.
+// The checks of scripts/gpu-check that need one process and one device.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -37,7 +37,7 @@ using at::Tensor;
 using Clock = std::chrono::steady_clock;
 const c10::Device kCpu(c10::kCPU);
 
-/// A network 64-32-10 with ReLU, whose weights, inputs and targets are computed by the same formulas as in peer.py.
+/// A network 64-32-10 with ReLU. Weights, inputs and targets come from the same formulas as in peer.py.
 struct Network {
   explicit Network(c10::Device device) {
     model->push_back(torch::nn::Linear(64, 32));
@@ -81,10 +81,10 @@ Json trajectory(c10::Device device, const Options& options) {
   return {{"losses", losses}, {"sums", network.sums()}};
 }
 
-/// Whether the device is a real GPU, which has streams and enough speed, and not the stand-in on the CPU.
+/// Whether the device is a real GPU, not the fake GPU on the host, which is slow and has no streams.
 bool is_real_gpu(c10::Device device) { return device.is_cuda() && std::string(dist::loaded_plug()->name) != "host"; }
 
-/// Multiplies matrices on the current stream for so long that work on a different stream finishes first.
+/// Multiplies matrices on the current stream, long enough for work on a different stream to finish first.
 Tensor work(c10::Device device) {
   const int64_t size = is_real_gpu(device) ? 2048 : 128;
   auto product = at::randn({size, size}, device);
@@ -108,7 +108,7 @@ Json loader(c10::Device device) {
     if (has_streams && epoch >= 2) {
       side.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
     }
-    // The batches are compared after the epoch, so that a buffer that was reused too early is detected.
+    // Batches are compared after the epoch, so that a buffer reused too early is detected.
     std::vector<std::pair<Tensor, Tensor>> kept;
     on_cpu.epoch(epoch);
     for (const auto& batch : there.epoch(epoch)) {
@@ -218,9 +218,9 @@ Json steps(c10::Device device, const std::string& name, int64_t num_steps) {
     return loss;
   };
   Json losses = Json::array();
-  for (int64_t i = 0; i < 10; ++i) losses.push_back(step(i).item<double>());  // these steps are for warm-up, too
+  for (int64_t i = 0; i < 10; ++i) losses.push_back(step(i).item<double>());  // also serves as warm-up
   std::vector<double> milliseconds;
-  // The loop waits for the device once per chunk, like a training that logs from time to time.
+  // The loop waits for the device once per chunk, as a training does that logs every few steps.
   constexpr int64_t kChunk = 10;
   for (int64_t i = 0; i < num_steps; i += kChunk) {
     const auto began = Clock::now();

@@ -1,4 +1,4 @@
-# The check must fail on fixture/ and print exactly the lines of expected.txt.
+# The check of includes must fail on fixture/ and print exactly the lines of expected.txt.
 set(here "${CMAKE_CURRENT_LIST_DIR}")
 execute_process(COMMAND "${PYTHON}" "${CHECK}" "${here}/fixture" OUTPUT_VARIABLE found RESULT_VARIABLE status
                 ERROR_QUIET)

@@ -1,9 +1,9 @@
-// yoke_test_hang: a rank that waits in a function of a known name.
+// yoke_test_hang: a rank that waits in a function with a known name.
 //
 //   yoke_test_hang [RANK]          waits in wait_here(); rank RANK waits in wait_elsewhere()
-//   yoke_test_hang hidden          waits in wait_here(), and debuggers may not attach
-//   yoke_test_hang threads [RANK]  has threads whose number and places differ from rank to rank, as those of Gloo and
-//   OpenMP do: rank R has R + 2 in pool_thread() and one in loop_thread()
+//   yoke_test_hang hidden          waits in wait_here(), and prevents debuggers from attaching
+//   yoke_test_hang threads [RANK]  also has threads, whose numbers and positions differ from rank to rank, as with
+//   Gloo and OpenMP: rank R has R + 2 threads in pool_thread() and one in loop_thread()
 #include <poll.h>
 #include <pthread.h>
 #include <sys/prctl.h>
@@ -45,7 +45,7 @@ __attribute__((noinline)) void* loop_thread(void* is_idle) {
 }
 }
 
-/// Counts the threads of this process that the kernel reports as sleeping.
+/// Counts the threads of this process that sleep according to the kernel.
 static int num_sleeping_threads() {
   int count = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

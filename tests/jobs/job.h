@@ -25,7 +25,7 @@ inline CommandOptions yoke(std::vector<std::string> words) {
   return {.argv = std::move(words)};
 }
 
-/// Starts `yoke run WORDS...`, and ends it at the end of the test.
+/// Starts `yoke run WORDS...`; the destructor ends it.
 class RunningJob : public Command {
  public:
   explicit RunningJob(std::vector<std::string> words) : Command(options(std::move(words))) {}
@@ -60,7 +60,7 @@ inline std::optional<Json> find_job(pid_t pid) {
   return std::nullopt;
 }
 
-/// A copy of a program that all users may start, because the build folder may be closed to others.
+/// Copies a program to where all users may start it, because other users may not be able to read the build folder.
 inline std::string for_everybody(const TemporaryFolder& folder, const std::string& program) {
   const auto copy = folder.path(std::filesystem::path(program).filename().native());
   std::filesystem::copy_file(program, copy, std::filesystem::copy_options::skip_existing);

@@ -1,4 +1,4 @@
-// Tests `yoke jobs`: which jobs it lists, and which sockets it does not trust.
+// Tests which jobs `yoke jobs` lists, and which sockets it does not trust.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -59,7 +59,7 @@ TEST(Jobs, TwoAtOnceAreListed) {
   EXPECT_EQ(which.exit_code, 64);
   EXPECT_THAT(which.err,
               AllOf(HasSubstr("name one by its PID"), HasSubstr(first.name() + " ("), HasSubstr(second.name() + " (")));
-  for (const char* command : {"logs", "stop", "stack"}) {  // as shells complete them
+  for (const char* command : {"logs", "stop", "stack"}) {  // checks the completion of JOB
     const auto offered = run(yoke({"complete", "--", command, ""})).out;
     EXPECT_THAT(offered, AllOf(StartsWith("words\n"), HasSubstr("\n" + first.name() + "\t" + kHang + "\n"),
                                HasSubstr("\nada\t"), HasSubstr("\n" + second.name() + "\tsh -c echo")));
@@ -93,7 +93,7 @@ TEST(Jobs, ARestartIsTheSameJob) {
   EXPECT_EQ(found->at("num_up"), 2);
 }
 
-/// The socket on which the launcher `pid` listens, in the form of links in /proc/PID/fd: "socket:[4711]".
+/// Returns the socket on which the launcher `pid` listens, as links in /proc/PID/fd name it: "socket:[4711]".
 std::string listener_of(pid_t pid) {
   const auto text = read_file("/proc/net/unix");
   const auto addresses = addresses_of(pid);
@@ -114,15 +114,15 @@ bool has_open(pid_t pid, const std::string& what) {
   return false;
 }
 
-// If a different process kept the socket open, its name would outlive the launcher, and clients would get no answer.
+// If another process kept the launcher's socket open, its name would outlive the launcher, and clients would hang.
 TEST(Jobs, TheLauncherAloneHoldsTheSocket) {
   auto job = RunningJob({"-n", "2", "--max-restarts", "1", "--", "sh", "-c",
                          "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 7; echo ready; exec sleep 1000"});
   ASSERT_TRUE(job.is_ready(2));
   const auto guardian = guardian_of(job.pid());
   ASSERT_TRUE(guardian);
-  // The kernel's list of sockets is read in pieces. Jobs of other tests change it meanwhile, so one reading may miss an
-  // entry.
+  // The kernel returns its list of sockets in pieces. While it is read, jobs of other tests change it, so one reading
+  // may miss an entry.
   std::string listener;
   EXPECT_TRUE(wait_until([&] {
     listener = listener_of(job.pid());
@@ -151,7 +151,7 @@ TEST(Jobs, AStoppedLauncherDelaysNobody) {
   EXPECT_EQ(run(yoke({"stack", stopped.name()})).exit_code, 124);
 }
 
-// Clients of the same user never read, or send invalid requests. The job continues, and other clients are served.
+// Clients of the same user do not read, or send invalid requests. The job continues, and other clients are served.
 TEST(Jobs, ClientsThatMisbehaveDoNoHarm) {
   auto job = RunningJob({"-n", "2", "--", "sh", "-c", "echo ready; i=0; while :; do i=$((i+1)); echo line $i; done"});
   ASSERT_TRUE(job.is_ready(2));
@@ -207,8 +207,8 @@ TEST_F(JobsOf, RootSeesTheJobOfAnotherUser) {
   EXPECT_EQ(job.wait().exit_code, 143);
 }
 
-/// Listens under the name of a job as a different user, and answers like a job. With `is_full`, the queue of its socket
-/// is full, so that clients cannot connect.
+/// A process of a different user that listens under the name of a job, and answers like a job. With `is_full`, the
+/// queue of its socket is full, so that clients cannot connect.
 class Squatter {
  public:
   /// `pid` is the PID in the name of the socket; 0 means the squatter's own.

@@ -109,7 +109,7 @@ TEST(Logs, ManyLinesReachWhoFollows) {
   Command logs(yoke({"logs", job.name(), "-f"}));
   ASSERT_TRUE(logs.wait_for_output("ready"));
   folder.write("go", "");
-  EXPECT_TRUE(job.wait_until([&] {  // a launcher blocks if its output is not read, so both are read
+  EXPECT_TRUE(job.wait_until([&] {  // both outputs are read, because a launcher blocks if its output is not
     logs.wait_until([] { return false; }, milliseconds(1));
     return std::count(logs.out().begin(), logs.out().end(), '\n') >= 6002;
   }));
@@ -182,7 +182,7 @@ TEST(Logs, SaysThatEarlierLinesAreGone) {
 
 TEST(Logs, TheLastLinesOfFiles) {
   TemporaryFolder folder;
-  // The lines have more than 64 KiB in all, so that they are not read in one piece.
+  // The lines have more than 64 KiB in total, so that several reads are needed.
   RunningJob job({"-n", "2", "--redirects", "3", "--log-dir", folder.path("logs"), "--", "sh", "-c",
                   "seq -f line%050g 3000; echo ready; printf open >&2; exec sleep 1000"});
   ASSERT_TRUE(wait_until([&] { return run(yoke({"logs", job.name(), "-n", "1"})).out == "[0] ready\n[1] ready\n"; }));

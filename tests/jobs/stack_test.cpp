@@ -1,4 +1,4 @@
-// Tests `yoke stack` with ranks that wait in functions of known names.
+// Tests `yoke stack` with ranks that wait in functions with known names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ using testing::StartsWith;
 
 bool is_installed(const std::string& tool) { return run({.argv = {"sh", "-c", "command -v " + tool}}).exit_code == 0; }
 
-/// Ranks print "ready" shortly before they wait, so this repeats the command until they wait.
+/// Repeats the command until its output contains `text`, because ranks print "ready" shortly before they wait.
 Result stack_until(CommandOptions options, const std::string& text) {
   Result result;
   wait_until([&] { return (result = run(options)).out.find(text) != std::string::npos; }, milliseconds(15'000));
@@ -106,7 +106,7 @@ TEST(Stack, OfWhatHasEndedItSaysHow) {
   EXPECT_THAT(stack_until(yoke({"stack", job.name()}), "exited").out, HasSubstr("rank 1: exited with code 0\n"));
 }
 
-/// Makes a program named `python`, and a folder for tools.
+/// Creates a program named `python`, and a folder for tools.
 class StackOfPython : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// Tests `yoke metrics` with Prometheus, curl and hostile clients.
+// Tests `yoke metrics` with Prometheus, curl and misbehaving clients.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ class Client {
   void hang_up() { fd_.reset(); }
   const std::string& response() const { return response_; }
 
-  /// Whether a whole response with status 200 has arrived.
+  /// Whether a complete response with status 200 has arrived.
   bool is_served() const {
     const auto body = response_.find("\r\n\r\n");
     const auto length = response_.find("Content-Length: ");
@@ -112,7 +112,7 @@ class Server {
   }
   std::string get(const std::string& path) const { return ask("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"); }
 
-  /// Makes `count` scrapes at the same time, and returns how many were served.
+  /// Starts `count` scrapes at the same time, and returns how many got a response.
   int64_t scrape(size_t count) const {
     std::vector<Client> clients;
     for (size_t i = 0; i < count; ++i) {
@@ -123,7 +123,7 @@ class Server {
     return std::count_if(clients.begin(), clients.end(), [](const Client& client) { return client.is_served(); });
   }
 
-  /// Resident memory of the process that serves: the command, or its child if a driver might hang.
+  /// Returns the resident memory of the serving process: the command, or its child if a driver might hang.
   int64_t resident_kib() const {
     int64_t most = 0;
     auto pids = children_of(command_.pid());
@@ -152,7 +152,7 @@ TEST(Metrics, EveryStateIsValid) {
   for (const auto* state :
        {"eight_a100", "lost", "many_processes", "mig", "throttled", "unsupported", "version_mismatch"}) {
     const auto result =
-        yoke_on(state, {"metrics", "--deadline", "60"});  // a busy machine must not count as a slow driver
+        yoke_on(state, {"metrics", "--deadline", "60"});  // so that a busy machine does not count as a slow driver
     EXPECT_EQ(result.exit_code, 0) << state << result.err;
     std::set<std::string> samples;
     for (const auto& line : lines_of(result.out)) {

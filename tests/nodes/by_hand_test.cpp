@@ -1,4 +1,4 @@
-// Tests `yoke run --nnodes`, started on each of four hosts in network namespaces.
+// Tests `yoke run --nnodes`, started separately on each of four hosts in network namespaces.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
@@ -41,7 +41,7 @@ class ByHand : public Nodes {
 
 TEST_F(ByHand, NodeRanksAreHonouredWhoeverComesFirst) {
   std::vector<std::unique_ptr<Command>> nodes(kNumHosts);
-  for (const int host : {3, 1, 2, 0}) {  // the head starts last
+  for (const int host : {3, 1, 2, 0}) {  // host 0, the head, starts last
     nodes[static_cast<size_t>(host)] =
         join(host, shell({"-n", std::to_string(host + 1)}, "echo $RANK/$WORLD_SIZE $GROUP_RANK $MASTER_ADDR"));
     if (host != 0) nodes[static_cast<size_t>(host)]->wait_until([] { return false; }, milliseconds(100));
@@ -119,7 +119,7 @@ TEST_F(ByHand, AHeadKilledWithSomethingUnreadEndsTheJobToo) {
   const auto nodes = join_all(shell({}, script()));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   nodes[0]->signal(SIGSTOP);
-  nodes[0]->wait_until([] { return false; }, milliseconds(1500));  // every node sends a heartbeat each second
+  nodes[0]->wait_until([] { return false; }, milliseconds(1500));  // nodes send heartbeats each second, unread
   nodes[0]->signal(SIGKILL);
   for (const int host : {1, 2, 3}) {
     const auto result = nodes[static_cast<size_t>(host)]->wait();
@@ -135,7 +135,7 @@ TEST_F(ByHand, ACutNodeOfAnElasticJobComesBack) {
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
   EXPECT_TRUE(wait_for(nodes, [&] { return nodes[2]->err().find("joining the job again") != std::string::npos; }));
   network_->mend(2);
-  // Until the next start, nothing shows that the node has joined, so the test waits for its connection.
+  // A node that joins appears only at the next start, so the test waits for the node's connection.
   ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(2) > 0; })) << all_errors(nodes);
   make_file("fail-1");
   ASSERT_TRUE(restart_until(*nodes[0], 2, 4)) << all_errors(nodes);
@@ -205,8 +205,8 @@ TEST_F(ByHand, AWaitingNodeWithoutItsGuardianIsMissedByNobody) {
   EXPECT_EQ(nodes[0]->wait().exit_code, 0) << nodes[0]->err();
 }
 
-/// A rank fails because it has lost a peer, before the heartbeat reports the lost node. This failure does not count for
-/// --max-restarts.
+/// A rank fails because it has lost a peer, and only later the heartbeat reports the lost node. This failure must not
+/// count for --max-restarts.
 TEST_F(ByHand, ALostNodeIsNoFailureThoughARankNoticesFirst) {
   const auto nodes = join_all(shell({"--heartbeat-timeout", kSilence}, script()), "2:4");
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
@@ -232,8 +232,8 @@ TEST_F(ByHand, ASignalToOneNodeEndsAJobOfFixedSize) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 143) << node->err();
 }
 
-/// A scheduler, or Ctrl-C in srun, signals every launcher. Together these signals are one request; none of them counts
-/// as a second request, which would kill at once.
+/// A scheduler, or Ctrl-C in srun, signals every launcher. These signals must count as one request together, because a
+/// second request would kill the ranks at once.
 TEST_F(ByHand, SignalsToAllNodesLeaveTheGrace) {
   const auto nodes = join_all(shell({}, "trap 'sleep 0.5; : > " + folder_.path() + "/saved.$RANK; exit 0' INT; cd " +
                                             folder_.path() + "; : > 0.$RANK.4; while :; do sleep 0.02; done"));
@@ -261,7 +261,7 @@ TEST_F(ByHand, AnotherTokenOrJobIsRefused) {
   EXPECT_FALSE(has_file("0.0.2"));
 }
 
-/// The refused node reports the reason at once, and the head waits for the right node.
+/// The refused node must report the reason at once, and the head must keep waiting for the right node.
 TEST_F(ByHand, AnotherNumberOfNodesIsRefused) {
   const auto head = join(0, {"--", "true"}, "2");
   const auto result = join(1, {"--", "true"}, "2:3")->wait();
@@ -282,8 +282,8 @@ TEST_F(ByHand, ATakenNodeRankIsRefused) {
   for (const int host : {0, 1}) nodes.push_back(join(host, shell({}, script()), "3"));
   ASSERT_TRUE(wait_for(nodes, [&] { return num_connections(1) > 0; })) << all_errors(nodes);
   for (const std::string rank : {"1", "0"}) {
-    // A second rank 0 must start on the head's host: there it finds the port taken and connects to the head, which
-    // refuses it.
+    // A second rank 0 must start on the head's host. There it finds the port taken, connects to the head, and is
+    // refused.
     const auto result =
         run(options(network_->on(rank == "0" ? 0 : 2, {kYoke, "run", "--nnodes", "3", "--node-rank", rank,
                                                        "--rdzv-endpoint", "10.77.0.1:29400", "--", "true"})));
@@ -299,8 +299,8 @@ TEST_F(ByHand, ATakenNodeRankIsRefused) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
 }
 
-/// Older TCPStores close the connection when they get the greeting of a node, and so do other servers that do not know
-/// it.
+/// Older TCPStores close the connection when they get the greeting of a node. So do other servers that do not know the
+/// greeting.
 TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
   const auto other = std::make_unique<Command>(
       options(network_->on(0, {"python3", "-c",
@@ -315,7 +315,7 @@ TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {
           "cannot join the job at 10.77.0.1:29400: what listens there closes the connection when yoke greets it"));
 }
 
-/// The newer backend of torch's store does not answer clients with a different protocol.
+/// The newer backend of PyTorch's TCPStore does not answer clients with a different protocol.
 TEST_F(ByHand, AStoreOfTorchAtTheEndpointIsNamed) {
   const auto store = std::make_unique<Command>(options(network_->on(
       0, {"python3", "-c",
@@ -368,7 +368,7 @@ TEST_F(ByHand, AnEndpointThatIsNoYokeIsNamed) {
                                 testing::Not(HasSubstr("\x1b"))));
 }
 
-/// A client that sends arbitrary bytes to the port does not join, and does not disturb the nodes of the job.
+/// A client that sends arbitrary bytes to the port must not join, nor disturb the nodes of the job.
 TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
   const auto head = join(0, shell({}, "echo $RANK/$WORLD_SIZE"), "2");
   const auto noise = run(options(
@@ -389,8 +389,8 @@ TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
   EXPECT_THAT(node->out(), HasSubstr("1/2"));
 }
 
-/// A job restarts all the time, and at random moments the test kills its launchers, guardians and ranks. The launchers
-/// that are left must end on request, and no process of the job may remain.
+/// A job restarts all the time, and at random moments the test kills launchers, guardians and ranks. The remaining
+/// launchers must end on request, and no process of the job may remain.
 TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 500 : 6;
   std::mt19937 random(std::random_device{}());

@@ -20,7 +20,7 @@ std::vector<std::string> split(const std::string& text) {
   return {words.begin(), words.end()};
 }
 
-/// A process that only keeps a network namespace alive, and ends with the test.
+/// Starts a process that only keeps a network namespace alive, and ends with the test.
 std::unique_ptr<Command> new_namespace() {
   auto holder = std::make_unique<Command>(CommandOptions{
       .argv = {"setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sh", "-c", "echo ready; exec sleep infinity"}});
@@ -86,7 +86,7 @@ std::vector<std::string> Network::on(int host, const std::vector<std::string>& a
 void Network::in_switch(const std::string& words) const { check({.argv = enter(switch_->pid(), split(words))}); }
 
 void Network::start_sshd(const std::string& tag) {
-  mkdir("/run/sshd", 0755);  // the folder of sshd, which its service normally makes
+  mkdir("/run/sshd", 0755);  // sshd's service normally creates this folder
   for (const char* key : {"host_key", "user_key"}) {
     check({.argv = {"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder_.path(key)}});
   }

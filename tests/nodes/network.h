@@ -1,4 +1,4 @@
-// tests/nodes/network.h -- hosts for tests: network namespaces on a separate switch, each with an sshd.
+// tests/nodes/network.h -- hosts for tests: network namespaces connected by a switch, each with an sshd.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace yoke::test {
 
-/// Hosts 0 to N-1 have the addresses 10.77.0.1 to 10.77.0.N; one more host, kOutside, has 10.77.0.254. They share files
-/// and processes. They disappear when this process ends, even by SIGKILL.
+/// Hosts 0 to N-1 have the addresses 10.77.0.1 to 10.77.0.N. The additional host kOutside has 10.77.0.254. All hosts
+/// share files and processes. The hosts disappear when this process ends, even by SIGKILL.
 class Network {
  public:
   static constexpr int kOutside = -1;
@@ -18,24 +18,24 @@ class Network {
   explicit Network(int num_hosts);
   ~Network();
 
-  /// Why this machine does not allow such a network; empty if it does.
+  /// Returns why this machine does not allow such a network; empty if it does.
   static std::string why_not();
   static std::string why_no_sshd();
 
   static std::string address(int host);
-  /// The words that run `argv` on that host.
+  /// Returns the command line that runs `argv` on a host.
   std::vector<std::string> on(int host, const std::vector<std::string>& argv) const;
 
-  /// `tag` becomes YOKE_TEST_TAG of the processes that are started through ssh.
+  /// Processes that are started through ssh get `tag` as YOKE_TEST_TAG.
   void start_sshd(const std::string& tag);
-  /// The value for `yoke run --ssh`.
+  /// Returns the value for `yoke run --ssh`.
   std::string ssh() const { return "ssh -F " + folder_.path("ssh_config"); }
 
-  /// From now on all packets from and to the host are dropped silently.
+  /// Silently drops all packets from and to the host from now on.
   void cut(int host);
   void mend(int host);
 
-  /// The TCP sockets that listen on a host, one line of ss(8) each.
+  /// Returns the listening TCP sockets of a host, one line of ss(8) for each.
   std::vector<std::string> listening(int host) const;
 
  private:

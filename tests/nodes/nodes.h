@@ -18,10 +18,10 @@ namespace yoke::test {
 
 inline constexpr const char* kYoke = YOKE_COMMAND;
 
-/// The --heartbeat-timeout of tests that cut off a host. It is so long that even on a busy machine no other host is
-/// lost. heartbeat_test tests the timeout itself.
+/// The --heartbeat-timeout of tests that cut off a host. It is so long that no other host is lost even on a busy
+/// machine. heartbeat_test tests the timeout itself.
 inline const char* const kSilence = kIsSanitized ? "20" : "8";
-/// How long tests wait for the consequences of a cut.
+/// The limit for waiting until a job has reacted to a cut.
 inline constexpr milliseconds kLong(120'000);
 
 /// Four hosts, and a tag that identifies the processes of the job.
@@ -49,7 +49,7 @@ class Nodes : public testing::Test {
     return std::make_unique<Command>(options(network_->on(host, argv)));
   }
 
-  /// Starts `yoke run --hosts ... WORDS` on a machine outside of the hosts.
+  /// Starts `yoke run --hosts ... WORDS` on a machine that is not one of the hosts.
   std::unique_ptr<Command> over_ssh(const std::vector<std::string>& words) {
     std::string hosts;
     for (int host = 0; host < kNumHosts; ++host) hosts += (host > 0 ? "," : "") + Network::address(host);
@@ -63,15 +63,15 @@ class Nodes : public testing::Test {
             .environment = {{"YOKE_TEST_TAG", tag_}, {"YOKE_JOB_TOKEN", "a secret of these tests"}}};
   }
 
-  /// The script of every rank. It creates a file ATTEMPT.RANK.WORLD-SIZE when it has started. Rank 0 exits with 3 when
-  /// a file fail-ATTEMPT appears; every rank exits with 0 when a file `done` appears.
+  /// Returns the script of every rank. When the script has started, it creates a file ATTEMPT.RANK.WORLD-SIZE. Rank 0
+  /// exits with 3 when a file fail-ATTEMPT appears; every rank exits with 0 when a file `done` appears.
   std::string script() const {
     return "cd " + folder_.path() +
            "; a=$TORCHELASTIC_RESTART_COUNT; : > $a.$RANK.$WORLD_SIZE; while [ ! -e done ]; do sleep 0.02; "
            "[ $RANK = 0 ] && [ -e fail-$a ] && exit 3; done; exit 0";
   }
 
-  /// The number of connections of the host to the job's endpoint.
+  /// Returns the number of connections between the host and the job's endpoint.
   size_t num_connections(int host) const {
     const auto result =
         run({.argv = network_->on(host, {"ss", "-H", "-t", "-n", "state", "established", "dport", "=", "29400"})});
@@ -91,8 +91,8 @@ class Nodes : public testing::Test {
     return true;
   }
 
-  /// Makes each attempt fail, from `attempt` on, until one has `world_size` ranks, and reads the output of `command`. A
-  /// node that joins while ranks run takes part only in the next start, and the test cannot see when it has joined.
+  /// From `attempt` on, makes each attempt fail until one has `world_size` ranks; reads the output of `command`. A test
+  /// cannot see when a node has joined, because a node that joins while ranks run only takes part in the next attempt.
   bool restart_until(Command& command, int attempt, int world_size) {
     const auto has_begun = [&] {
       for (int ranks = 1; ranks <= kNumHosts; ++ranks) {
@@ -122,7 +122,7 @@ std::string fmt(const char* format, Args... args) {
   return text;
 }
 
-/// The words that run a shell script as the program.
+/// Returns the command line that runs a shell script as the program.
 inline std::vector<std::string> shell(std::vector<std::string> options, const std::string& script) {
   options.insert(options.end(), {"--", "sh", "-c", script});
   return options;

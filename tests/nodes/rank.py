@@ -6,12 +6,12 @@ import torch
 import torch.distributed as dist
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"  # all ranks are clients of yoke-store
+assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"  # all ranks are clients of the program yoke-store
 server = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 job = f"yoke/{os.environ['TORCHELASTIC_RUN_ID']}/{os.environ['TORCHELASTIC_RESTART_COUNT']}"
 
 
-for world in range(2):  # the first World of the process, and the second
+for world in range(2):  # one round for each of the process's two Worlds
     store = dist.PrefixStore(f"{job}/{world}", server)
     store.set(f"here/{rank}", "1")
     store.wait([f"here/{other}" for other in range(size)])

@@ -1,5 +1,5 @@
-// Tests `srun yoke run`: the nodes find each other by the variables of Slurm. A real Slurm has two nodes, both on this
-// host. Their names do not resolve here, so the test sets MASTER_ADDR.
+// Tests `srun yoke run`, where nodes find each other by Slurm's variables. Two nodes of a real Slurm run on this host.
+// Their names do not resolve here, so the test sets MASTER_ADDR.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Tests `yoke run --hosts` on four hosts in network namespaces, reached by real ssh.
+// Tests `yoke run --hosts` on four hosts in network namespaces, with real ssh.
 #include <csignal>
 #include <fstream>
 #include <optional>
@@ -20,7 +20,7 @@ class Ssh : public Nodes {
     if (network_) network_->start_sshd(tag_);
   }
 
-  /// The agent on that host: the process with the tag in its network namespace.
+  /// Returns the agent on a host: the process with the tag in the host's network namespace.
   std::optional<pid_t> agent_of(int host) const {
     const auto wanted = namespace_of(run({.argv = network_->on(host, {"sh", "-c", "readlink /proc/self/ns/net"})}).out);
     for (const auto pid : processes_with_tag(tag_)) {
@@ -35,7 +35,7 @@ class Ssh : public Nodes {
     return std::nullopt;
   }
 
-  /// Whether `yoke jobs` shows `count` ranks for the job that was started outside of the hosts.
+  /// Whether `yoke jobs` on the outside host, where the job was started, shows `count` ranks.
   bool has_num_ranks(int count) const {
     const auto jobs = run({.argv = network_->on(Network::kOutside, {kYoke, "jobs", "--json"})});
     return jobs.out.find("\"num_ranks\": " + std::to_string(count) + ",") != std::string::npos;
@@ -45,7 +45,7 @@ class Ssh : public Nodes {
 };
 
 TEST_F(Ssh, RanksAreOnAllHostsInTheirOrder) {
-  const auto command = over_ssh(shell({"-n", "2", "-q"},  // a slow machine would print that it waits
+  const auto command = over_ssh(shell({"-n", "2", "-q"},  // -q: a slow machine would print that it waits
                                       "echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE "
                                       "$MASTER_ADDR $(ip -4 -br addr show eth0 | tr -s ' ' | cut -d' ' -f3)"));
   const auto result = command->wait();
@@ -117,7 +117,7 @@ TEST_F(Ssh, ASlowReaderDoesNotKeepSignalsBack) {
   how.leave_unread = true;
   Command command(how);
   ASSERT_TRUE(wait_until([&] { return processes_with_tag(tag_).size() > 6; }));
-  poll(nullptr, 0, 500);  // so that all pipes become full
+  poll(nullptr, 0, 500);  // gives all pipes time to become full
   command.signal(SIGTERM);
   EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); }, kLong));
   const auto result = command.wait();
@@ -155,7 +155,7 @@ TEST_F(Ssh, ACutHostIsLostInTimeAndEndsItsRanksItself) {
   const auto result = command->wait(kLong);
   EXPECT_EQ(result.exit_code, 75);
   EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: it sent nothing for "));
-  // TearDown checks that no process is left on the host, which is still cut off.
+  // TearDown checks that no process remains on the host, which is still cut off.
 }
 
 TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
@@ -167,13 +167,13 @@ TEST_F(Ssh, AnElasticJobGoesOnAndTakesTheHostBack) {
   EXPECT_THAT(command->err(), HasSubstr("lost host 10.77.0.4: it sent nothing for "));
   network_->mend(3);
   ASSERT_TRUE(command->wait_until([&] { return agent_of(3).has_value(); }, kLong)) << "while the others run";
-  make_file("fail-1");  // the next start, whatever its cause
+  make_file("fail-1");  // makes attempt 1 fail, so that the next one starts
   EXPECT_TRUE(restart_until(*command, 2, 4)) << command->err();
   make_file("done");
   EXPECT_EQ(command->wait().exit_code, 0) << command->err();
 }
 
-/// While the first node reserves the port of the ranks' TCPStore, the nodes are already chosen, but no rank runs yet.
+/// The first node reserves the port of the ranks' TCPStore after the nodes are chosen and before ranks run.
 TEST_F(Ssh, ANodeThatIsLostWhileTheJobBeginsIsMissed) {
   std::vector<std::string> argv = {
       kYoke,      "run",          "--hosts",     "10.77.0.1,10.77.0.2,no.such.host.invalid",
@@ -181,7 +181,7 @@ TEST_F(Ssh, ANodeThatIsLostWhileTheJobBeginsIsMissed) {
       "--ssh",    network_->ssh()};
   for (const auto& word : shell({}, script())) argv.push_back(word);
   Command command(options(network_->on(Network::kOutside, argv)));
-  // Two nodes have joined when last_call_timeout is over, and the head then waits for the port of the first node.
+  // Two nodes have joined when last_call_timeout is over. The head then waits for the port from the first node.
   const auto is_there = [&](int host) {
     const auto agent = agent_of(host);
     return agent && guardian_of(*agent);

@@ -1,4 +1,4 @@
-// C++ ranks on four hosts use a TCPStore that a separate process serves.
+// Tests C++ ranks on four hosts with a TCPStore in a separate process.
 #include <csignal>
 #include <optional>
 #include <set>
@@ -43,8 +43,8 @@ TEST_F(TorchNodes, OverSshTheyDoToo) {
   }
 }
 
-/// The store serves the remaining ranks after rank 0 has failed, so that errors about lost connections do not hide the
-/// failure of rank 0.
+/// After rank 0 has failed, the store still serves the other ranks. Otherwise their errors about lost connections would
+/// hide the failure of rank 0.
 TEST_F(TorchNodes, ARestartMeetsAtAnotherStore) {
   const auto nodes = join_all(
       {"--max-restarts", "1", "--", "sh", "-c",
@@ -65,7 +65,7 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
   const auto nodes = join_all(shell({}, script()));
   ASSERT_TRUE(wait_until([&] { return runs(0, 4); }));
   std::optional<pid_t> store;
-  const auto find_store = [&] {  // the ranks are scripts, which do not wait for the store
+  const auto find_store = [&] {  // repeated: the ranks may start before the store
     for (const auto pid : processes_with_tag(tag_)) {
       std::error_code error;
       const auto exe = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
@@ -79,7 +79,7 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
   EXPECT_THAT(nodes[1]->err(), HasSubstr("the process that serves the ranks' TCPStore (pid "));
 }
 
-/// The store outlives the ranks of its own node, and ignores signals that are for ranks.
+/// The store must outlive the ranks of its own node, and ignore signals that are meant for ranks.
 TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
   const auto nodes =
       join_all(shell({}, "trap '' USR1; cd " + folder_.path() +
@@ -105,13 +105,13 @@ TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
 }
 
-/// C++ and Python ranks form one group.
+/// C++ and Python ranks must form one group.
 TEST_F(TorchNodes, PythonRanksJoinThem) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";
   const auto python = std::filesystem::path(torchrun).parent_path() / "python";
   const auto nodes = join_all({"--", "sh", "-c",
-                               // PyTorch resolves this host's name, which does not give an address of this network.
+                               // Gloo's default, the address of this host's name, is outside of this network.
                                "[ $((RANK % 2)) = 0 ] || GLOO_SOCKET_IFNAME=eth0 exec " + python.string() +
                                    " " YOKE_PYTHON_RANK "; exec " YOKE_RANK_PROGRAM " sum"});
   for (int host = 0; host < kNumHosts; ++host) {

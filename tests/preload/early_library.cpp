@@ -1,4 +1,4 @@
-// A user's library whose static constructor runs before libyoke_dist's. The variable EARLY chooses its action.
+// A user's library whose static constructor runs before that of libyoke_dist. The variable EARLY chooses what it does.
 #include <unistd.h>
 
 #include <cstdio>

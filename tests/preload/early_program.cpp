@@ -1,4 +1,4 @@
-// Ends with 7, like preload_program; linked to early_library.
+// Ends with exit code 7, like preload_program, but is linked to early_library.
 #include <ATen/ops/ones.h>
 
 #include <cstdio>

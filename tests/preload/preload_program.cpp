@@ -55,8 +55,8 @@ int main(int argc, char** argv) {
   facts["file_limit"] = {limit.rlim_cur, limit.rlim_max};
   facts["program"] = std::filesystem::read_symlink("/proc/self/exe").string();
   facts["num_threads"] = at::get_num_threads();
-  // This operation is large enough to use all of libtorch's threads. A fork copies no other threads, so the operation
-  // would hang if the thread pool had been made before the fork.
+  // This operation is so large that it uses all of libtorch's threads. A fork does not copy threads, so this would hang
+  // if the thread pool had been created before the fork.
   facts["product"] = at::ones({300, 300}).mm(at::ones({300, 300})).sum().item<double>();
   facts["plug"] = yoke::dist::plug_status().reason;
   std::printf("%s\n", facts.dump().c_str());

@@ -1,5 +1,5 @@
-// A small guardian: it starts a program that waits before its main, lets ranks be forked from it, kills them, and
-// requests new ones.
+// Does the work of a guardian: starts a program that waits before its main, has ranks forked from that program, kills
+// them, and requests new ones.
 #include "yoke/launch/process/preload.h"
 
 #include <fcntl.h>
@@ -52,7 +52,7 @@ struct Rank {
   UniqueFd out;
 };
 
-/// Starts the rank by a fork in `preload`, or by exec if `preload` is null.
+/// Starts the rank: by a fork in `preload`, or by exec if `preload` is null.
 Rank start(Preload* preload, const RankPlan& plan) {
   auto out = make_pipe();
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -90,7 +90,7 @@ class PreloadedRanks : public testing::Test {
   }
 };
 
-// Oracle: the properties of a rank do not depend on how it was started.
+// Oracle: a rank started by exec, whose properties a forked rank must have.
 TEST_F(PreloadedRanks, AreWhatExecMakes) {
   const auto shared = make_pipe();
   const int high = fcntl(shared.write_end.value(), F_DUPFD_CLOEXEC, 300);
@@ -116,7 +116,7 @@ TEST_F(PreloadedRanks, AreWhatExecMakes) {
 }
 
 TEST_F(PreloadedRanks, ArriveWithDescriptorsThatCross) {
-  // The numbers are in descending order, so that moving one descriptor to its number in the rank may close the other.
+  // The descriptors are in descending order. Moving one to its number in the rank could therefore close another one.
   auto first = make_pipe(), second = make_pipe();
   auto plan = plan_of(0, {YOKE_PRELOAD_PROGRAM});
   plan.inherited_fds = {second.write_end.value(), first.write_end.value()};
@@ -226,7 +226,7 @@ TEST_F(PreloadedRanks, AProgramThatWasKilledIsNoticed) {
   const auto plan = plan_of(0, {YOKE_PRELOAD_PROGRAM});
   const auto preload = ready({plan});
   kill(preload->pid(), SIGKILL);
-  waitpid(preload->pid(), nullptr, 0);  // as a guardian does, which reaps every process that ends
+  waitpid(preload->pid(), nullptr, 0);  // reaps the program, as a guardian does with every process that ends
   EXPECT_EQ(preload->start_rank(plan, {}), std::nullopt);
   EXPECT_EQ(preload->reason(), "the preloaded program has ended");
 }

@@ -14,12 +14,12 @@
 
 namespace yoke::test {
 
-/// A child of the test, which runs until the end of the test.
+/// A child process that runs until the end of the test.
 class GpuUser {
  public:
   explicit GpuUser(CommandOptions options) : command_(std::move(options)) {
     const auto own_name = first_line(getpid(), "comm");
-    // Waits until the child has become the program. The kernel changes its name first, then its arguments.
+    // Waits until exec has replaced the child's program. The kernel changes the name first, then the arguments.
     wait_until([&] { return first_line(pid(), "comm") != own_name && !first_line(pid(), "cmdline").empty(); });
   }
   explicit GpuUser(std::vector<std::string> argv = {"sleep", "1000"})
@@ -30,7 +30,7 @@ class GpuUser {
   bool wait_until_ready() { return command_.wait_for_output("ready"); }
 
   pid_t pid() const { return command_.pid(); }
-  /// The child is not reaped, so it stays as a zombie after its end.
+  /// The child is not reaped, so it remains a zombie after its end.
   bool is_running() const {
     siginfo_t info = {};
     return waitid(P_PID, static_cast<id_t>(pid()), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_pid == 0;

@@ -70,7 +70,7 @@ TEST(Kill, WhatHasEndedIsDone) {
   const FakeMachine machine{{user.pid()}};
   kill(user.pid(), SIGKILL);
   ASSERT_TRUE(wait_until([&] { return !user.is_running(); }));
-  const auto zombie = run(machine.yoke({"kill", text(user.pid()), "--yes"}));  // it has ended, but was not reaped yet
+  const auto zombie = run(machine.yoke({"kill", text(user.pid()), "--yes"}));  // ended, but not reaped yet
   EXPECT_EQ(zombie.exit_code, 0) << zombie.err;
   EXPECT_THAT(zombie.out, HasSubstr("ended"));
 }
@@ -133,7 +133,7 @@ TEST(Kill, NotItselfNorItsParents) {
   EXPECT_EQ(result.exit_code, 69);
   EXPECT_THAT(result.err, AllOf(HasSubstr("is this command"), HasSubstr("is a parent of this command")));
 
-  // The shell that runs the command is spared if processes are chosen by owner, but not if it is named.
+  // The shell that runs the command must survive if processes are chosen by owner, but not if its PID is given.
   for (const std::string choice : {"--mine", "$$"}) {
     const auto script = fmt::format(
         R"(echo "{{\"devices\": 1, \"overrides\": {{\"0\": {{\"processes\": [{{\"pid\": $$}}]}}}}}}" > "$1"; "$0" kill {} --yes; echo alive)",
@@ -219,7 +219,7 @@ TEST(Kill, WhoUsesAGpuThatHangsIsNotKnown) {
   EXPECT_EQ(kill({"--device", "cpu"}).exit_code, 64);
 }
 
-// ---- the question ---------------------------------------------------------------------------------------------------
+// ---- the confirmation -----------------------------------------------------------------------------------------------
 
 TEST(Kill, NeedsATerminalToAskOn) {
   const GpuUser user;
@@ -244,7 +244,7 @@ class Conversation {
     options.argv = {
         "sh", "-c", "exec script -qec \"$1\" /dev/null < \"$2\"", "sh", fmt::format("{} kill {}", YOKE_COMMAND, words),
         fifo};
-    options.environment.emplace_back("TERM", "xterm");  // whatever terminal this test runs on
+    options.environment.emplace_back("TERM", "xterm");  // independent of the terminal in which the tests run
     command_.emplace(options);
   }
   bool is_asked() { return command_->wait_for_output("[y/N]"); }
@@ -303,8 +303,8 @@ TEST(Kill, WhatEndsWhileItAsksIsDone) {
   EXPECT_THAT(result.out, HasSubstr("ended"));
 }
 
-// The test has its own PID namespace, in which it chooses the next PID: while yoke asks for confirmation, the process
-// ends, and a new one gets its PID.
+// The test has its own PID namespace, where it chooses the next PID. While yoke asks for confirmation, the process
+// ends, and a new process gets its PID.
 constexpr const char* kReuse = R"sh(
 cd "$2"; mkfifo answers
 spawn() { sleep 1000 & }
@@ -353,7 +353,7 @@ TEST(Kill, SomebodyElsesProcessIsRefusedByName) {
     GTEST_SKIP() << "not root, and nobody else's process is here";
   }
   const FakeMachine machine{{pid}};
-  // The build folder may be closed to other users.
+  // Copies the command, because other users may not be able to read the build folder.
   std::filesystem::permissions(machine.folder().path(), std::filesystem::perms{0755});
   std::filesystem::copy_file(YOKE_COMMAND, machine.folder().path("yoke"));
   std::filesystem::copy_file(YOKE_FAKES_FOLDER "/libnvidia-ml.so.1", machine.folder().path("libnvidia-ml.so.1"));

@@ -177,7 +177,7 @@ TEST(Ps, AGpuThatDoesNotAnswerIsNotOneWithoutProcesses) {
 
   const FakeMachine idle{{}, {}};
   EXPECT_THAT(Json::parse(run(idle.yoke({"ps", "--json"})).out).at("unanswered"), IsEmpty());
-  // After an update of the driver, NVML does not work, but running programs still use the GPUs.
+  // After an update of the driver's libraries NVML fails, but running programs still use the GPUs.
   const auto mismatch = Json::parse(run(on_machine("version_mismatch", {"ps", "--json"})).out).at("unanswered");
   ASSERT_THAT(mismatch, SizeIs(1));
   EXPECT_THAT(std::string(mismatch[0].at("reason")), HasSubstr("different versions"));
@@ -195,7 +195,7 @@ TEST(Ps, ADriverThatTellsNoProcessesSaysSo) {
 }
 
 TEST(Ps, WhatWasNotAskedForIsNotWaitedFor) {
-  // The deadline is longer than a test may run, so the test passes only if the command does not wait for it.
+  // The deadline is longer than this test may run, so the test passes only if the command ends without the hanging GPU.
   const TemporaryFolder folder;
   folder.write("state.json", R"({"devices": 3, "overrides": {"1": {"hang_s": 100}}})");
   for (const std::string word : {"0", "2-2", "nvidia:0", "cpu", "0,2"}) {

@@ -29,20 +29,20 @@ from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trac
 
 nn = torch.nn
 
-CASES = {  # how many ranks
+CASES = {  # name: number of ranks
     "healthy_mlp": 1,
     "healthy_cnn": 1,
     "healthy_ddp": 2,
     "slow_dataset": 1,  # data_loading: each sample takes 1 ms
-    "slow_worker": 1,  # data_loading: the same in a worker process, which cannot keep up
-    "slow_collate": 1,  # data_loading: many small samples put together in this process
-    "large_gradients": 2,  # communication: 5 million parameters, a batch of 8, one bucket after all of backward
-    "synchronous_all_reduce": 2,  # communication: one small collective after the other
-    "slow_rank": 2,  # skew: rank 1 computes three times
+    "slow_worker": 1,  # data_loading: as slow_dataset, but in a worker process that cannot keep up
+    "slow_collate": 1,  # data_loading: this process collates many small samples
+    "large_gradients": 2,  # communication: 5 million parameters, batches of 8, one bucket, reduced after backward
+    "synchronous_all_reduce": 2,  # communication: many small collectives, one after the other
+    "slow_rank": 2,  # skew: rank 1 computes three times as long
     "slow_loader_of_one_rank": 2,  # skew: rank 1 waits for its data
-    "tiny_operations": 1,  # small_operations: a recurrence written element by element
+    "tiny_operations": 1,  # small_operations: a recurrence that computes element by element
     "loop_optimizer": 1,  # optimizer: Adam, one parameter at a time, on a wide embedding
-    "one_thread": 1,  # threads: one, where there are more processors
+    "one_thread": 1,  # threads: uses one thread on a machine with more processors
 }
 
 
@@ -192,7 +192,7 @@ def train(rank, ranks, args, port):
     for _ in range(3):
         for variant in variants:
             variant.step()
-    times = [[], []]  # the two in turn, so that whatever else the machine does befalls both
+    times = [[], []]  # the variants alternate, so that other load on the machine affects both
     for i in range(6 * args.steps):
         begin = time.perf_counter()
         variants[i % 2].step()

@@ -1,5 +1,5 @@
-// Tests `yoke profile` on trainings with a planted bottleneck: simulated ones (simulation.h), for which the gain from
-// removing it is known exactly, and real ones, which plant.py trained and recorded.
+// Tests `yoke profile` on trainings with a planted bottleneck. For simulated trainings (simulation.h), the gain from
+// removing it is known exactly. plant.py recorded the real trainings.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,14 +65,14 @@ struct Planted {
   std::string test;
   std::string bottleneck;
   Change plant;     ///< Adds the bottleneck to a healthy training.
-  Change fix = {};  ///< A remedy, applied after `plant`. Without it, the remedy is the healthy training.
+  Change fix = {};  ///< The remedy, applied after `plant`. If it is empty, the healthy training is the remedied one.
 };
 
 void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.test; }
 
 class PlantedBottleneck : public testing::TestWithParam<Planted> {};
 
-// Oracle: the simulation of the same training without the bottleneck.
+// Oracle: a simulation of the same training without the bottleneck.
 TEST_P(PlantedBottleneck, IsNamedWithTheGainOfItsFix) {
   for (int64_t seed = 1; seed <= (kIsSanitized ? 1 : 3); ++seed) {
     Training ill{.seed = seed};
@@ -181,8 +181,8 @@ const Planted kPlanted[] = {
 INSTANTIATE_TEST_SUITE_P(All, PlantedBottleneck, testing::ValuesIn(kPlanted),
                          [](const auto& test) { return test.param.test; });
 
-// What is no bottleneck, in 64 trainings: networks, ranks and devices of many kinds, a loader, a copy and collectives
-// that the device does not notice.
+// 64 trainings must have no bottleneck: various networks, ranks and devices, with a loader, copies and collectives that
+// do not delay the device.
 TEST(HealthyTraining, HasNoBottleneck) {
   int64_t num_trainings = 0;
   const int64_t num_seeds = kIsSanitized ? 2 : 16;
@@ -222,13 +222,13 @@ TEST(HostFacts, NameThreadsAndPaging) {
   EXPECT_EQ(named(judge({with_host(trace, R"({"num_threads": 8, "num_cpus": 8})")})), "none");
   const auto threads = judge({with_host(trace, R"({"num_threads": 2, "num_cpus": 8})")});
   EXPECT_EQ(named(threads), "threads");
-  EXPECT_NEAR(threads.bottleneck->ceiling_percent, 75, 5);  // nearly all of the step is large operations
-  const auto paging = judge({with_host(trace, R"({"memory_stall_us": 60000})")});  // of 6 steps of 30 ms
+  EXPECT_NEAR(threads.bottleneck->ceiling_percent, 75, 5);  // nearly all of the step is in large operations
+  const auto paging = judge({with_host(trace, R"({"memory_stall_us": 60000})")});  // the trace has 6 steps of 30 ms
   EXPECT_EQ(named(paging), "paging");
   EXPECT_NEAR(paging.bottleneck->ceiling_percent, 33, 3);
 }
 
-// LBFGS calls a closure that computes the loss and its gradients, and Lightning always gives one.
+// LBFGS calls a closure that computes the loss and its gradients. Lightning passes a closure to every optimizer.
 TEST(Optimizer, IsNotChargedWithItsClosure) {
   const auto trace_with = [](const std::string& operation) {
     std::string events;
@@ -249,7 +249,7 @@ TEST(Optimizer, IsNotChargedWithItsClosure) {
   EXPECT_EQ(named(judge({trace_with("autograd::engine::evaluate_function: AddmmBackward0")})), "none");
 }
 
-// Programs on one device often keep their DistributedDataParallel.
+// A program on one device often still contains DistributedDataParallel, although it has no peer.
 TEST(Ranks, OneAloneDoesNotCommunicate) {
   for (const bool has_device : {true, false}) {
     auto trace = simulate({.num_ranks = 2, .has_device = has_device, .collective_us = 9'000}).traces[0];
@@ -263,7 +263,7 @@ TEST(Ranks, OneAloneDoesNotCommunicate) {
   }
 }
 
-// The call of a collective is an operation too. Preempted in it, a rank neither computes nor idles.
+// The call of a collective is also an operation. A rank that is preempted in the call neither computes nor idles.
 TEST(Ranks, TheCallOfACollectiveCountsOnce) {
   std::string events;
   const auto add = [&](const char* category, const char* name, int track, int64_t start_us, int64_t length_us) {
@@ -301,8 +301,8 @@ TEST(Ranks, OneOfSeveralIsNoCertainty) {
   EXPECT_THAT(report.notes, testing::Contains(HasSubstr("1 of 2 ranks")));
 }
 
-// The same answer whatever pieces the file comes in, and however its bytes are spread: the reader starts an event anew
-// when the piece ends in it.
+// The result must not depend on the pieces in which the file is read, nor on how its bytes are spread. If a piece ends
+// within an event, the reader parses the event again.
 TEST(Reader, ReadsTheSameInPiecesOfAnySize) {
   const auto text = simulate({.num_steps = 1, .num_layers = 2}).traces[0];
   const auto whole = read(text);
@@ -321,7 +321,7 @@ std::string event(const std::string& members) {
 }
 
 TEST(HostileTrace, IsReadAsFarAsItMakesSense) {
-  // Fields that are missing, not numbers, negative, or too large.
+  // Fields are missing, are not numbers, are negative, or are too large.
   auto trace = read("[" + event("") + R"(,{"ph":"X","cat":"cpu_op","name":"a","ts":1},{},3,"x",null,
       {"ph":"X","cat":"cpu_op","name":"b","ts":1e400,"dur":1},{"ph":"X","cat":"cpu_op","name":"c","ts":NaN,"dur":1},
       {"ph":"X","cat":"cpu_op","name":"d","ts":1,"dur":-1},{"ph":"X","cat":"cpu_op","name":"e","ts":1,"dur":1e300}])");
@@ -329,33 +329,33 @@ TEST(HostileTrace, IsReadAsFarAsItMakesSense) {
   EXPECT_EQ(trace.num_without_duration, 8);
   EXPECT_FALSE(trace.is_truncated);
 
-  // Commas without events between them.
+  // Commas have no events between them.
   trace = read("[," + event("") + ",,\n, " + event("") + ",]");
   EXPECT_EQ(trace.events.size(), 2);
   EXPECT_FALSE(trace.is_truncated);
 
-  // Begins and ends: a pair, an end too many, a begin without its end.
+  // Begin and end events: a pair, an end without a begin, a begin without an end.
   trace = read(R"([{"ph":"B","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1},{"ph":"E","pid":1,"tid":1,"ts":4.5},
       {"ph":"E","pid":1,"tid":1,"ts":5},{"ph":"B","cat":"cpu_op","name":"b","pid":1,"tid":2,"ts":6}])");
   ASSERT_EQ(trace.events.size(), 1);
   EXPECT_EQ(trace.events[0].duration_ns, 3500);
   EXPECT_EQ(trace.num_without_duration, 2);
 
-  // Kineto has written a member without a value, and names with quotes and line ends.
+  // Kineto has written members without a value, and names with quotes and line feeds.
   trace = read(R"({"traceEvents":[{"name":"a\"\n\u001b[31m","cat":"cpu_op","args":{"Process Group": ,"x":[1,]},)"
                R"("ph":"X","ts":1,"dur":2,"pid":1,"tid":"t"}],"distributedInfo":{"rank": 3, "world_size": }})");
   ASSERT_EQ(trace.events.size(), 1);
   EXPECT_EQ(trace.names[0].text, "a\"\n\x1b[31m");
   EXPECT_EQ(trace.rank, 3);
 
-  // A run that was killed while it wrote.
+  // The file ends early, because the run was killed while it wrote.
   const auto whole = simulate({.num_steps = 2, .num_layers = 2}).traces[0];
   trace = read(whole.substr(0, whole.size() / 2));
   EXPECT_TRUE(trace.is_truncated);
   EXPECT_GT(trace.events.size(), 10);
   (void)profile::judge({profile::account_for(trace)});
 
-  // Nesting does not take stack.
+  // Deep nesting must not overflow the stack.
   trace = read("{\"x\":" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + ",\"traceEvents\":[" +
                event("") + "]}");
   EXPECT_EQ(trace.events.size(), 1);
@@ -378,7 +378,7 @@ TEST(HostileTrace, IsRefusedWhenItIsNone) {
   }
 }
 
-// A file of 100 GB whose first string never ends is neither read to its end nor kept in memory.
+// The first string in a file of 100 GB never ends. The reader must neither read it all nor keep it in memory.
 TEST(HostileTrace, AValueWithoutEndIsGivenUp) {
   size_t num_read = 0;
   const auto endless = [&](std::span<char> buffer) {
@@ -408,8 +408,8 @@ Result yoke(std::vector<std::string> words) {
   return run({.argv = std::move(words), .environment = {{"COLUMNS", "160"}}});
 }
 
-// Traces that plant.py recorded on two processors (docs/profile.md has the figures). gain.json beside the traces says
-// how much shorter the same steps were without the bottleneck.
+// plant.py recorded these traces on two processors (docs/profile.md has the figures). gain.json beside the traces says
+// how much shorter the same steps are without the bottleneck.
 struct Recorded {
   std::string folder, bottleneck;
 };
@@ -529,7 +529,7 @@ TEST(ProfileCommand, SaysWhichFileIsMissing) {
   EXPECT_EQ(missing.exit_code, 66);
   EXPECT_THAT(missing.err, HasSubstr(folder.path("missing.json")));
   folder.write("readme.txt", "not a trace");
-  ASSERT_EQ(mkfifo(folder.path("waits.json").c_str(), 0600), 0);  // reading it would wait for ever
+  ASSERT_EQ(mkfifo(folder.path("waits.json").c_str(), 0600), 0);  // reading this pipe would block for ever
   std::filesystem::create_symlink("/no/such/trace.json", folder.path("vanished.json"));
   std::filesystem::create_directory(folder.path("folder.json"));
   const auto none = yoke({"--trace", folder.path()});

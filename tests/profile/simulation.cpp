@@ -12,10 +12,10 @@ namespace {
 
 constexpr int64_t kProcess = 4100;
 constexpr int64_t kComputeStream = 7, kCollectiveStream = 20;
-constexpr double kLaunchDelay = 4;     // from the call's end to the kernel's start on an idle device
-constexpr size_t kQueueLength = 1024;  // the most launches that a device queues; a further one blocks
+constexpr double kLaunchDelay = 4;     // from the end of the launch call to the kernel's start on an idle device
+constexpr size_t kQueueLength = 1024;  // the most launches that a device queues; the next one blocks
 
-/// One rank: a clock for the host, one for each stream, and the text of the events so far.
+/// One rank: a clock for the host, one clock for each stream, and the text of the events so far.
 class Rank {
  public:
   Rank(const Training& training, int64_t rank)
@@ -26,7 +26,7 @@ class Rank {
   void wait_until(double time) { host_ = std::max(host_, time); }
   void stream_waits(int64_t stream, double time) { streams_[stream] = std::max(streams_[stream], time); }
 
-  /// Varies a duration by some percent, as in real trainings.
+  /// Varies a duration by a few percent, as durations vary in real trainings.
   double vary(double value) { return value * std::clamp(std::normal_distribution(1.0, 0.03)(random_), 0.9, 1.1); }
 
   void annotate(const std::string& name, double begin) {
@@ -36,7 +36,7 @@ class Rank {
     event("gpu_user_annotation", name, stream_track(kComputeStream), begin, streams_[kComputeStream] - begin);
   }
 
-  /// An operation that launches a kernel or, if there is no device, computes on the host. Returns when its work begins.
+  /// Simulates an operation, which launches a kernel or, without a device, uses the host. Returns when its work begins.
   double operation(const std::string& op, const std::string& kernel, double us, int64_t stream = kComputeStream) {
     const double begin = host_;
     us = vary(us);
@@ -53,7 +53,7 @@ class Rank {
     return start;
   }
 
-  /// Adds the events of cudaLaunchKernel and of the kernel, and the arrow between them.
+  /// Adds the events of cudaLaunchKernel and of the kernel, and the flow event that connects them.
   double launch(const std::string& kernel, double us, int64_t stream, const std::string& more = "") {
     const double begin = host_;
     if (queue_.size() >= kQueueLength) {
@@ -94,7 +94,7 @@ class Rank {
     event("cpu_op", "aten::copy_", thread(), begin, host_ - begin);
   }
 
-  /// loss.item()
+  /// Simulates loss.item(), which waits for the device.
   void synchronize() {
     const double begin = host_;
     copy("Memcpy DtoH (Device -> Pageable)", 1.5, true);
@@ -233,7 +233,7 @@ class Simulator {
     }
   }
 
-  /// Each rank begins when its gradients are ready; all ranks end after the last one has begun and the data are sent.
+  /// Each rank begins when its gradients are ready. All ranks end when the data are sent, after the last one has begun.
   void all_reduce() {
     std::vector<double> begins;
     for (auto& rank : ranks_) {
@@ -267,7 +267,7 @@ Simulated simulate(const Training& training) {
   auto twice = training;
   twice.num_steps *= 2;
   auto result = Simulator(training).run();
-  // The cost of one more step. This leaves out the first step's beginning, when the device is idle, and the end.
+  // The cost of one more step. This leaves out the start, when the device is idle, and the end.
   result.step_us = (Simulator(twice).run().step_us - result.step_us) / static_cast<double>(training.num_steps);
   return result;
 }

@@ -1,4 +1,4 @@
-// Runs `yoke train fashion-mnist` on a small data set made here: ten kinds of noisy stripes.
+// Tests `yoke train fashion-mnist` on a small data set that the test generates: ten kinds of noisy stripes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -59,7 +59,7 @@ class FashionMnist : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     shared_ = std::make_unique<test::TemporaryFolder>();
-    write_split(data(), "train", 5200);  // 20 steps of 256 samples, and a rest that is dropped
+    write_split(data(), "train", 5200);  // 20 steps of 256 samples; the last 80 samples are dropped
     write_split(data(), "t10k", 1000);
   }
   static void TearDownTestSuite() { shared_.reset(); }
@@ -79,7 +79,7 @@ class FashionMnist : public testing::Test {
 };
 std::unique_ptr<test::TemporaryFolder> FashionMnist::shared_;
 
-constexpr const char* kLast = "checkpoint-000000000040.safetensors";  // two epochs
+constexpr const char* kLast = "checkpoint-000000000040.safetensors";  // after two epochs
 
 TEST_F(FashionMnist, TrainsAndLeavesWhatItPromises) {
   const auto result = train({"--epochs", "2"});
@@ -113,7 +113,7 @@ TEST_F(FashionMnist, ShowsProgressOnATerminal) {
               ContainsRegex("epoch 1/1  step [0-9]+/20  train loss [0-9.]+  [0-9.]+ ?k? samples/s"));
 }
 
-// Oracle: a run that was killed in the middle of an epoch and resumed ends with the same file as an uninterrupted run.
+// Oracle: an uninterrupted run. A run that is killed in the middle of an epoch and resumed must end with the same file.
 TEST_F(FashionMnist, AKilledRunResumesToTheSameBits) {
   const std::vector<std::string> exact = {"--epochs", "2", "--precision", "fp32", "--deterministic"};
   auto words = exact;
@@ -131,12 +131,12 @@ TEST_F(FashionMnist, AKilledRunResumesToTheSameBits) {
   EXPECT_EQ(command.wait().exit_code, 137);
   ASSERT_FALSE(fs::exists(file("killed") / kLast)) << "it was too fast to be killed; nothing was tested";
 
-  const auto resumed = train({"--resume", "--out", "killed"});  // everything else comes from the checkpoint
+  const auto resumed = train({"--resume", "--out", "killed"});  // the checkpoint contains all other options
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.out, ContainsRegex("resumed from killed/checkpoint-0+[0-9]+.safetensors at epoch 2, step [1-9]"));
   EXPECT_TRUE(read_file(file("killed") / kLast) == read_file(file("whole") / kLast));
 
-  // Drops the columns with times from each line.
+  // Drops the columns that contain times from each line.
   const auto figures = [&](const char* run) {
     std::istringstream lines(read_file(file(run) / "metrics.csv"));
     std::string all;
@@ -147,8 +147,8 @@ TEST_F(FashionMnist, AKilledRunResumesToTheSameBits) {
   EXPECT_EQ(figures("killed"), figures("whole"));
 }
 
-// Oracle: again the file of the uninterrupted run. A scheduler sends SIGTERM to the launcher; the grace period gives
-// time for the checkpoint.
+// Oracle: the file of an uninterrupted run. A scheduler sends SIGTERM to the launcher, and the grace period must
+// suffice for a checkpoint.
 TEST_F(FashionMnist, ARunThatIsToldToStopSavesAndResumesToTheSameBits) {
   const std::vector<std::string> exact = {"--epochs", "2", "--precision", "fp32", "--deterministic"};
   auto words = exact;
@@ -232,7 +232,7 @@ TEST_F(FashionMnist, TwoRunsAtOnceStayApart) {
 TEST_F(FashionMnist, AFullDiskKeepsTheCheckpointBeforeAndSaysSo) {
   const auto disk = file("disk");
   fs::create_directory(disk);
-  // The disk has room for two checkpoints of 2.4 MiB, but not for a third one.
+  // This disk has room for two checkpoints of 2.4 MiB, but not for a third.
   if (mount("yoke", disk.c_str(), "tmpfs", 0, "size=6m") != 0) GTEST_SKIP() << "cannot mount a small disk here";
   const auto result = train({"--epochs", "3", "--out", "disk/run"});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kUnavailable));

@@ -258,4 +258,4 @@ def main():
 
 main()
 sys.stdout.flush()
-os._exit(0)  # a normal exit sometimes aborts (std::terminate) while Gloo's threads run
+os._exit(0)  # a normal exit may call std::terminate while Gloo's threads run

@@ -83,7 +83,7 @@ image.save(folder / "rgb.jpg", quality=85, keep_rgb=True)
 image.convert("L").save(folder / "grey.jpg", quality=85)
 image.convert("CMYK").save(folder / "cmyk.jpg", quality=90)
 exif = Image.Exif()
-exif[0x0112] = 6  # to be shown turned by 90 degrees
+exif[0x0112] = 6  # EXIF orientation 6: viewers rotate the image by 90 degrees
 image.save(folder / "turned.jpg", quality=85, exif=exif)
 
 recorded = {}

@@ -73,7 +73,7 @@ def train(network, optimizer, first, last, scale=None, found=(), before_step=Non
         loss = torch.nn.functional.cross_entropy(network(x), y)
         losses.append(loss.item())
         (loss * scale if scale else loss).backward()
-        if scale and type(optimizer).__name__ in FOREACH:  # GradScaler does this before such a step
+        if scale and type(optimizer).__name__ in FOREACH:  # GradScaler does this before these optimizers
             for p in network.parameters():
                 p.grad.div_(scale)
         elif scale:

@@ -25,7 +25,7 @@ def dtypes():
     values = {}
     for name in DTYPES:
         dtype = getattr(torch, name)
-        values[name] = torch.randint(256, (3, 2 * dtype.itemsize), dtype=torch.uint8).view(dtype)  # any bits
+        values[name] = torch.randint(256, (3, 2 * dtype.itemsize), dtype=torch.uint8).view(dtype)  # arbitrary bits
     values["bool"] = torch.tensor([True, False, True])
     return values
 

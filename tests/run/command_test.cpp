@@ -1,5 +1,5 @@
-// Tests the command itself: its subcommands, help, spelling, completions, man pages, and the programs and recipes that
-// it finds in its installation.
+// Tests the command itself: subcommands, help, spelling hints, completion, man pages, and the programs and recipes in
+// its installation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ TEST(CommandLine, BindCountsBeforeTorchrunsVariableAndContradictsItsOption) {
   EXPECT_THAT(both.err, HasSubstr("--bind none and --numa-binding socket"));
 }
 
-/// If a value comes from a variable, the message must name the variable, because the user did not type the option.
+/// If a value comes from an environment variable, the message must name the variable, because the user typed no option.
 TEST(CommandLine, WhatIsWrongInAVariableIsSaidOfTheVariable) {
   const auto said_of = [](const char* variable, const char* value, std::vector<std::string> words = {}) {
     words.insert(words.begin(), {YOKE_COMMAND, "run"});
@@ -93,7 +93,7 @@ TEST(CommandLine, HostsNeedAFolderThatThereIs) {
       StartsWith("yoke run: cannot get the path of the working folder, where the program starts on each host: "));
 }
 
-/// `--hosts "$HOSTS"` with a variable that is not set must not run the job here.
+/// `--hosts "$HOSTS"` with an unset variable must not run the job on this machine.
 TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
   for (const std::string option : {"--hosts",
                                    "--hostfile",

@@ -1,4 +1,4 @@
-// tests/run/commands.h -- the commands of the program under test, as its own completion lists them.
+// tests/run/commands.h -- lists the commands of the tested program, as its completion offers them.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace yoke::test {
 
-/// Names of all commands that users see. Programs of libexec, which completion offers without a description, are left
-/// out.
+/// Returns the names of all commands that users see. Leaves out programs of libexec, which completion offers without a
+/// description.
 inline std::vector<std::string> commands() {
   std::vector<std::string> names;
   for (const auto& line : lines_of(run({.argv = {kYoke, "complete", "--", ""}}).out)) {

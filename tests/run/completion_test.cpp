@@ -20,7 +20,7 @@ constexpr const char* kBashCompletion = "/usr/share/bash-completion/bash_complet
 
 bool is_here(const std::string& program) { return run({.argv = {"sh", "-c", "command -v " + program}}).exit_code == 0; }
 
-/// An installation on the PATH, with recipes, and a working folder with files.
+/// An installation with recipes on the PATH, and a working folder with files.
 struct Shells : Prefix {
   Shells() {
     for (const std::string name : {"demo", "my recipe"}) {
@@ -43,8 +43,8 @@ struct Shells : Prefix {
                 .folder = path("files")});
   }
 
-  /// COMPREPLY for COMP_WORDS=(WORDS) and the cursor at the end of the last word. If `package` is given, this file is
-  /// sourced first.
+  /// Returns COMPREPLY for COMP_WORDS=(WORDS), with the cursor at the end of the last word. If `package` is given, this
+  /// file is sourced first.
   List bash(const std::string& words, const std::string& package = "") const {
     const auto result = run_script("bash",
                                    "[ -z \"$1\" ] || . \"$1\"\n"
@@ -82,7 +82,7 @@ TEST(Completion, BashOffersWhatMayFollow) {
       {"yoke run --bind no", {"node", "none"}},
       {"yoke run --bind = no", {"node", "none"}},
       {"yoke run --bind =", {"auto", "cache", "node", "none", "socket"}},
-      {"yoke run --bind=no", {"--bind=node", "--bind=none"}},  // COMP_WORDBREAKS without =
+      {"yoke run --bind=no", {"--bind=node", "--bind=none"}},  // here COMP_WORDBREAKS has no =
       {"yoke run --grace ''", {}},
       {"yoke run --hostfile ''", files},
       {"yoke run --hostfile ho", {"hosts.txt"}},

@@ -1,4 +1,4 @@
-// Tests how a job ends: exit codes, reasons, signals, grace period.
+// Tests how a job ends: exit codes, reported reasons, signals, and the grace period.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,9 +47,9 @@ TEST(Ending, SignalsAre128AndTheirNumber) {
   }
 }
 
-// A rank can stop its guardian by SIGSTOP.
+// A rank can stop its guardian by SIGSTOP. The ranks must end even then.
 TEST(Ending, AStoppedGuardianEndsTheRanksToo) {
-  const TemporaryFolder folder;  // for files that tell rank 0 that all ranks have started
+  const TemporaryFolder folder;  // its files tell rank 0 that all ranks have started
   const auto script = fmt::format(
       "echo guardian $PPID; touch {0}/$RANK; until [ -e {0}/$((WORLD_SIZE - 1)) ]; do sleep 0.01; done; "
       "[ $RANK = 0 ] && kill -STOP $PPID; echo ready; exec sleep 60",
@@ -154,7 +154,7 @@ TEST(Ending, CtrlCTwiceKillsAtOnce) {
   command.signal(SIGINT);
   ASSERT_TRUE(command.wait_for_output("Ctrl-C kills at once")) << "after a second the user is told";
   command.signal(SIGINT);
-  const auto result = command.wait();  // the grace period is much longer
+  const auto result = command.wait();  // ends long before the grace period is over
   EXPECT_FALSE(result.timed_out);
   EXPECT_EQ(result.exit_code, 130);
   EXPECT_THAT(result.err, HasSubstr("yoke run: SIGINT; stopped 2 ranks, 2 of them by SIGKILL\n"));
@@ -170,7 +170,7 @@ TEST(Ending, NohupIsRespected) {
   EXPECT_EQ(command.wait().exit_code, 143);
 }
 
-// A rank that is a shell ends at the signal, but the program that it started must still have the grace period.
+// A rank that is a shell ends at the signal. The program that the shell started must still have the grace period.
 TEST(Ending, ProgramsBelowAShellHaveTheirGrace) {
   Command command(
       yoke_run_shell(2,
@@ -183,7 +183,7 @@ TEST(Ending, ProgramsBelowAShellHaveTheirGrace) {
   EXPECT_THAT(result.out, HasSubstr("[1] saved"));
 }
 
-/// The CPU time of this process's children that have ended, and of their children.
+/// Returns the CPU time of this process's ended children and of their children.
 milliseconds time_of_children() {
   rusage usage{};
   getrusage(RUSAGE_CHILDREN, &usage);
@@ -191,8 +191,8 @@ milliseconds time_of_children() {
   return milliseconds(seconds * 1000 + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000);
 }
 
-// Compares CPU time, which other work on the machine hardly changes; bench/launch measures the time from command to
-// exit.
+// Compares CPU times, because other work on the machine hardly changes them. bench/launch measures the time from
+// command to exit.
 TEST(Ending, TakesMilliseconds) {
   const auto least = [](const std::vector<std::string>& argv) {
     auto best = milliseconds::max();

@@ -1,4 +1,4 @@
-// Tests what a rank gets at its start: torchrun's environment, its port, its arguments, its standard input.
+// Tests what a rank gets when it starts: torchrun's environment, a port, arguments, and standard input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -142,7 +142,7 @@ TEST(Environment, NumbersOfRanks) {
 
 TEST(Environment, AThousandRanks) {
   const auto result = run(yoke_run({"-n", "1000", "--", "true"}));
-  // If the limit of processes is too low for the ranks, a message must say so.
+  // If the limit on processes is too low for the ranks, the message must say so.
   if (result.exit_code != 0) {
     EXPECT_THAT(result.err, testing::AnyOf(HasSubstr("open files"), HasSubstr("limit on processes")));
   }
@@ -159,10 +159,10 @@ TEST(Environment, TooFewOpenFilesIsNamed) {
   EXPECT_EQ(run(options).exit_code, 0) << "and that is true";
 }
 
-// torch's stores set SO_REUSEADDR. Until rank 0 listens, two jobs could bind the port, and their ranks would use one
-// store.
+// PyTorch's stores set SO_REUSEADDR. If nothing prevented that, two jobs could bind one port before their rank 0
+// listens, and their ranks would use the same store.
 TEST(Environment, APortIsOfOneJobAlone) {
-  auto port = run(yoke_run_shell(1, "echo $MASTER_PORT")).out;  // a port that is free
+  auto port = run(yoke_run_shell(1, "echo $MASTER_PORT")).out;  // a free port
   port.pop_back();
   Command first(yoke_run({"-n", "2", "--master-port", port, "--", "sh", "-c", "echo ready; exec sleep 60"}));
   ASSERT_TRUE(first.wait_for_output("ready")) << first.err();

@@ -1,5 +1,5 @@
-// Tests the file in which a rank reports why it failed, and the file in which the launcher passes this on to its own
-// launcher.
+// Tests the file in which a rank reports why it failed, and the file in which the launcher reports the same reason to
+// the program that started it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ TEST(ErrorFile, NeedsNoUsableTmpdir) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path("relative")), {}), 1) << "nothing is left there";
 }
 
-/// Runs `options` after the mount commands `mounts`; nullopt: this machine does not allow mounts.
+/// Runs `options` after the shell commands `mounts`. Returns nullopt if this machine does not allow mounts.
 std::optional<Result> run_with(const std::string& mounts, CommandOptions options) {
   options.argv.insert(options.argv.begin(), {"unshare", "-rm", "sh", "-c", mounts + " || exit 77; exec \"$@\"", "sh"});
   auto result = run(options);
@@ -117,7 +117,7 @@ TEST(ErrorFile, ALogThatARankPutInPlaceIsRefused) {
   }
 }
 
-/// Returns what the launcher writes to its own error file.
+/// Returns the content of the launcher's own error file.
 std::string handed_on(const TemporaryFolder& folder, CommandOptions options) {
   const auto own = folder.path("own.json");
   options.environment = {{"TORCHELASTIC_ERROR_FILE", own}, {"OWN", own}};

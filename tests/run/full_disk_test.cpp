@@ -1,4 +1,4 @@
-// Tests output that cannot be written: on a full disk, beyond the limit of file sizes, to a closed stream.
+// Tests output that cannot be written: to a full disk, beyond the limit on file sizes, and to a closed stream.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,14 +17,14 @@ using testing::Not;
 
 constexpr int kUnavailable = 75;
 
-/// Starts `command` by a shell that executes `before` and then `exec COMMAND REDIRECTION`.
+/// Starts `command` by a shell, which executes `before` and then `exec COMMAND REDIRECTION`.
 CommandOptions in_shell(const std::string& before, CommandOptions command, const std::string& redirection) {
   const auto script = before + " exec \"$@\" " + redirection;
   command.argv.insert(command.argv.begin(), {"sh", "-c", script, "sh"});
   return command;
 }
 
-/// The limit is in blocks of 512 bytes. It is 1 MiB, as much as the launcher buffers.
+/// The limit of 2048 blocks of 512 bytes is 1 MiB, as much as the launcher buffers.
 constexpr const char* kFileLimit = "ulimit -f 2048;";
 
 TEST(FullDisk, FailsAJobThatSucceeded) {
@@ -58,7 +58,7 @@ TEST(FullDisk, LinesWaitUntilThereIsRoom) {
   Command command(options);
   ASSERT_TRUE(command.wait_until([&] { return command.err().find("File too large") != std::string::npos; }))
       << command.err();
-  std::filesystem::resize_file(folder.path("out"), 0);  // now there is room on the disk
+  std::filesystem::resize_file(folder.path("out"), 0);  // makes room on the disk
   ASSERT_TRUE(command.wait_until([&] { return command.err().find("again; nothing is") != std::string::npos; }))
       << command.err();
   folder.write("go", "");
@@ -111,7 +111,7 @@ TEST(FullDisk, ALogIsContinuedOnceThereIsRoom) {
   }
 }
 
-// A write beyond the limit of file sizes ends a rank by SIGXFSZ, unless the rank handles it, just as without yoke.
+// As without yoke, a rank that writes beyond the limit on file sizes gets SIGXFSZ, which ends it by default.
 TEST(FullDisk, RanksHaveTheirFileLimitAsItWas) {
   const TemporaryFolder folder;
   auto options = in_shell(kFileLimit, yoke_run_shell(2, "exec head -c 2000000 /dev/zero > own-$RANK"), "");

@@ -1,5 +1,5 @@
-// Tests help, man pages and messages about wrong arguments for all commands and all of their options, because these
-// texts have one source.
+// Tests help, man pages and error messages for every option of every command. These texts have one source, so one test
+// covers all commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ TEST(Help, FitsNarrowTerminals) {
     for (const auto& line : lines_of(yoke_with_columns({command, "--help"}, "60").out)) {
       if (line == "Examples:") is_example = true;
       if (line.empty()) is_example = false;
-      const bool is_name = line.starts_with("  ") && line[2] != ' ';  // the value of an option, which cannot be broken
+      const bool is_name = line.starts_with("  ") && line[2] != ' ';  // an option and its value, which is not broken
       const bool is_one_word = line.find(' ', line.find_first_not_of(' ')) == line.npos;
       if (is_example || is_name || is_one_word) continue;
       EXPECT_LE(line.size(), 60) << command;

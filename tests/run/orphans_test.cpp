@@ -1,4 +1,4 @@
-// No process or file of a job remains after its end, whichever of its processes is killed.
+// Tests that no process or file of a job remains, whichever of its processes is killed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// The guarantee is one second on an idle machine. A process that is not ended would remain for the minute that ranks
-/// sleep, so a longer limit detects it too.
+/// On an idle machine, processes must end within one second. This longer limit still detects a process that is not
+/// ended, because it would remain for a minute.
 constexpr milliseconds kSoon{20'000};
 
 struct Job {
@@ -35,7 +35,7 @@ struct Job {
 struct StubbornJob : Job {
   StubbornJob() : Job(yoke_run({"-n", "2", "--", kRank, "tree", "stubborn"})) {
     EXPECT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
-    // Yoke, guardian, 2 ranks with 3 more processes each.
+    // The launcher, its guardian, and 2 ranks with 3 more processes each.
     EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag).size() >= 10; }));
   }
 };
@@ -58,8 +58,8 @@ TEST(Orphans, NoneWhenTheGuardianIsKilled) {
   job.expect_nothing_left();
 }
 
-// If a shell starts a background job and then becomes yoke by exec, the background job is a child of yoke. It must not
-// be ended.
+// If a shell starts a background job and then becomes yoke by exec, the background job is a child of yoke. Yoke must
+// not end it.
 TEST(Orphans, ProcessesOfBeforeAreNotOurs) {
   auto options = yoke_run({"-n", "2", "--", kRank, "tree"});
   options.argv.insert(options.argv.begin(), {"sh", "-c", "sleep 60 >&- 2>&- & echo before=$!.; exec \"$@\"", "sh"});
@@ -93,7 +93,7 @@ TEST(Orphans, NoneAfterSuccess) {
   EXPECT_THAT(processes_with_tag(job.tag), IsEmpty()) << "at once, not soon";
 }
 
-// Python's resource_tracker frees shared memory after the end of its rank, so it must live that long.
+// Python's resource_tracker frees shared memory after its rank has ended, so yoke must not kill it at once.
 TEST(Orphans, HelpersMayCleanUpAfterTheirRank) {
   Job job(yoke_run_shell(2, "(trap '' TERM; while kill -0 $$ 2>&-; do sleep 0.01; done; echo cleaned) & exit 0"));
   const auto result = job.command.wait();
@@ -112,15 +112,15 @@ TEST(Orphans, NoneAfterAFailure) {
 TEST(Orphans, RanksDieEvenIfBothAreKilledAtOnce) {
   const TemporaryFolder folder;
   auto options = yoke_run({"-n", "2", "--", "sh", "-c", "echo ready; exec sleep 60"});
-  options.environment = {{"TMPDIR", folder.path()}};  // the folder of error files remains, as documented
+  options.environment = {{"TMPDIR", folder.path()}};  // TMPDIR of the error files, which remain, as documented
   Job job(options);
   ASSERT_TRUE(job.command.wait_for_output("[0] ready") && job.command.wait_for_output("[1] ready"));
   const auto guardian = guardian_of(job.command.pid());
   ASSERT_TRUE(guardian);
-  job.command.signal(SIGSTOP);  // stopped, so that it does not notice the end of its guardian
+  job.command.signal(SIGSTOP);  // so that the launcher does not notice the guardian's end
   kill(*guardian, SIGKILL);
   job.command.signal(SIGKILL);
-  job.expect_nothing_left();  // ranks end by their death signal; processes that they started may remain, as documented
+  job.expect_nothing_left();  // ranks get their death signal; processes that ranks started may remain, as documented
 }
 
 // Kills launcher or guardian at arbitrary moments, beginning before the start of the first rank.
@@ -132,7 +132,7 @@ TEST(Orphans, KillCampaign) {
     const auto moment = std::chrono::microseconds(random() % 15'000);
     const bool kill_guardian = random() % 2 == 0;
     const auto until = std::chrono::steady_clock::now() + moment;
-    while (std::chrono::steady_clock::now() < until) {  // a busy wait is finer than any timer
+    while (std::chrono::steady_clock::now() < until) {  // a busy wait is more precise than a timer
     }
     if (const auto guardian = kill_guardian ? guardian_of(job.command.pid()) : std::nullopt) {
       kill(*guardian, SIGKILL);

@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-/// Checks that each line is one whole line of one rank. Returns the number of lines by rank.
+/// Checks that each line is a complete line of one rank. Returns the number of lines of each rank.
 std::map<std::string, int> whole_lines(const std::string& text, size_t length) {
   std::map<std::string, int> counts;
   for (const auto& line : lines_of(text)) {
@@ -121,7 +121,7 @@ TEST(Output, AReaderThatLeavesDoesNotEndTheJob) {
   auto options =
       yoke_run_shell(2,
                      "seq 100000; seq 100000 >&2; touch done-$RANK; until [ -e done-0 ]; do sleep 0.01; done; "
-                     "exit $RANK");  // rank 1's failure must not end rank 0 before it is done
+                     "exit $RANK");  // lets rank 0 finish before the failure of rank 1 ends it
   options.folder = folder.path();
   Command command(options);
   ASSERT_TRUE(command.wait_for_output("\n"));
@@ -147,7 +147,7 @@ TEST(Output, AReaderThatDoesNotReadDoesNotBlockSignals) {
   };
   full();
   command.signal(SIGTERM);
-  // The reader never reads, so the launcher waits for it only a moment.
+  // The reader never reads, so the launcher must not wait long for it.
   ASSERT_TRUE(wait_until([&] { return !guardian_of(command.pid()).has_value(); }));
   EXPECT_EQ(command.wait().exit_code, 143);
 }
@@ -172,8 +172,8 @@ TEST(Output, ATerminalSaysHowTheJobIs) {
 }
 
 TEST(Output, TheStatusLineIsTakenAwayBeforeALineIsPrinted) {
-  // Rank 0 prints after the status line has appeared. The terminal does not echo, so all text after the line is from
-  // the launcher.
+  // Rank 0 prints after the status line has appeared. The terminal does not echo, so all text after the status line
+  // comes from the launcher.
   auto options = yoke_run_shell(2, "[ $RANK = 1 ] || { read go; echo out; echo err >&2; }");
   options.argv.insert(options.argv.begin(), {"sh", "-c", "mkfifo input; exec \"$@\" <> input", "sh"});
   const TemporaryFolder folder;

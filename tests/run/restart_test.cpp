@@ -28,7 +28,7 @@ Result run_in(const TemporaryFolder& folder, std::vector<std::string> options, c
   return result;
 }
 
-/// Whether the process has taken all signals that were sent to it.
+/// Whether no signal is pending for the process.
 bool has_taken_its_signals(pid_t pid) {
   return slurp("/proc/" + std::to_string(pid) + "/status").find("\nShdPnd:\t0000000000000000\n") != std::string::npos;
 }
@@ -66,7 +66,7 @@ TEST(Restart, ASignalEndsTheJobAndNotTheAttempt) {
   EXPECT_EQ(result.out.size(), 14U) << result.out;
 }
 
-/// The signal arrives while the launcher ends the ranks of a failed attempt.
+/// A signal arrives while the launcher ends the ranks of a failed attempt.
 TEST(Restart, ASignalAfterAFailureEndsTheJobWithItsStatus) {
   const TemporaryFolder folder;
   auto options = yoke_run({"-n", "2", "--max-restarts", "9", "--", "sh", "-c",
@@ -85,7 +85,7 @@ TEST(Restart, ASignalAfterAFailureEndsTheJobWithItsStatus) {
   EXPECT_THAT(result.err, HasSubstr("yoke run: SIGTERM after rank 1 (pid "));
 }
 
-/// Signals a job that restarts all the time, at moments that are practically random.
+/// Signals a job that restarts all the time, at random moments.
 TEST(Restart, ASignalAtAnyMomentEndsTheJobWithItsStatus) {
   std::mt19937 random(std::random_device{}());
   for (int round = 0; round < 30; ++round) {
@@ -99,8 +99,8 @@ TEST(Restart, ASignalAtAnyMomentEndsTheJobWithItsStatus) {
   }
 }
 
-// At a random moment, kills a process of a job that restarts all the time: the launcher, its guardian or a rank. No
-// process remains, even if the signal came between two attempts.
+// At random moments, kills a process of a job that restarts all the time: the launcher, its guardian or a rank. No
+// process may remain, even if the process is killed between two attempts.
 TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 10'000 : 30;
   std::mt19937 random(std::random_device{}());
@@ -112,12 +112,12 @@ TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
     options.environment = {{"TMPDIR", folder.path()}, {"YOKE_TEST_TAG", tag}};
     Command command(options);
     const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 30'000);
-    while (std::chrono::steady_clock::now() < until) {  // a busy wait is finer than any timer
+    while (std::chrono::steady_clock::now() < until) {  // a busy wait is more precise than a timer
     }
     if (const auto victim = random() % 3; victim == 1) {
       if (const auto guardian = guardian_of(command.pid())) {
         kill(*guardian, SIGKILL);
-        // The status may also be that of a rank's own failure, if that came first.
+        // If a rank failed before the kill, the exit status is that of this failure.
         EXPECT_THAT(command.wait().exit_code, testing::AnyOf(75, 1)) << "round " << round;
       }
     } else if (victim == 2) {

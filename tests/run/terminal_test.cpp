@@ -1,4 +1,4 @@
-// `yoke run` below a shell with job control, on a real terminal.
+// Tests `yoke run` in a shell with job control, on a real terminal.
 #include "tests/support/terminal.h"
 
 #include <gmock/gmock.h>
@@ -24,14 +24,14 @@ constexpr std::string_view kClearLine = "\r\x1b[K";
 
 class Terminal : public testing::Test {
  protected:
-  /// A script for `sh`, in a file, so that the echo of the shell does not contain its text. `$F` is the test's folder.
+  /// Writes a script for `sh` into a file, so that the terminal does not echo its text. `$F` is the test's folder.
   std::string script(const std::string& text) {
     const auto name = "script" + std::to_string(++num_scripts_);
     folder_.write(name, "export F=" + folder_.path() + "\n" + text + "\n");
     return "sh " + folder_.path(name);
   }
 
-  /// The command line `yoke run OPTIONS -- sh SCRIPT`.
+  /// Returns the command line `yoke run OPTIONS -- sh SCRIPT`.
   std::string yoke_run(const std::string& options, const std::string& text) {
     return std::string(kYoke) + " run " + options + " -- " + script(text);
   }
@@ -48,7 +48,7 @@ class Terminal : public testing::Test {
     });
   }
 
-  /// Waits until the only rank runs and the launcher knows it, because before that Ctrl-C ends the job.
+  /// Waits until the only rank runs and the launcher knows that. Before that, Ctrl-C would end the job.
   bool launcher_has_its_rank() {
     if (pid_in("pid-0") <= 0) return false;
     return shell_.wait_until([&] {
@@ -68,17 +68,17 @@ class Terminal : public testing::Test {
   int num_scripts_ = 0;
 };
 
-/// The script counts SIGINT in a file for each rank, and runs until a file tells it to end.
+/// This script counts SIGINT in a file for each rank, and runs until a file tells it to end.
 constexpr const char* kCountInterrupts =
     "trap 'echo caught >> $F/caught-$RANK' INT\n"
     "echo $$ > $F/pid-$RANK\n"
     "until [ -e $F/go ]; do sleep 0.05; done";
 
-/// The ranks only wait; they start no programs. Otherwise a shell could be stopped in the middle of a vfork, and be in
-/// state D instead of T.
+/// The ranks only wait and start no programs. A shell that starts a program could be stopped during vfork, in state D
+/// instead of T.
 constexpr const char* kWait = "echo $$ > $F/pid-$RANK; exec sleep 1000";
 
-// Job control.
+// ---- job control ----------------------------------------------------------------------------------------------------
 
 TEST_F(Terminal, CtrlCReachesEachRankOnce) {
   shell_.run(yoke_run("-n 2", kCountInterrupts));
@@ -93,8 +93,8 @@ TEST_F(Terminal, CtrlCReachesEachRankOnce) {
   EXPECT_TRUE(nothing_is_left());
 }
 
-// The kernel signals only the leader of the session, as in `tmux new "exec yoke run ..."`; the launcher must pass the
-// signal on to rank 0.
+// When a terminal hangs up, the kernel signals only the session's leader, as in `tmux new "exec yoke run ..."`. The
+// launcher must pass the signal on to rank 0.
 TEST_F(Terminal, WhenItHangsUpEachRankIsTold) {
   for (const std::string leader : {"exec ", ""}) {
     ShellOnTerminal shell;
@@ -185,7 +185,7 @@ TEST_F(Terminal, RankZeroHasTheTerminalAfterARestart) {
   EXPECT_TRUE(shell_.shows("start-0-1")) << shell_.out();
 }
 
-// Without a shell, nothing could continue the job, so the kernel ignores Ctrl-Z.
+// The job has no shell that could continue it, so the kernel ignores Ctrl-Z.
 TEST_F(Terminal, CtrlZIsIgnoredWhereNobodyCouldContinueTheJob) {
   shell_.run("exec " +
              yoke_run("-n 2", "echo $$ > $F/pid-$RANK; [ $RANK = 1 ] && exec sleep 1000; read a; echo heard-$a"));
@@ -196,7 +196,7 @@ TEST_F(Terminal, CtrlZIsIgnoredWhereNobodyCouldContinueTheJob) {
   EXPECT_TRUE(are_stopped({ranks[1]}, false));
 }
 
-// Which processes are signalled.
+// ---- which processes get a signal -----------------------------------------------------------------------------------
 
 TEST_F(Terminal, ASignalReachesWhatRankZeroStartedAndNobodyBeside) {
   const auto neighbour = script("trap 'echo hit > $F/hit' TERM; cat");
@@ -219,7 +219,7 @@ TEST_F(Terminal, ASignalReachesWhatRankZeroStartedAndNobodyBeside) {
 }
 
 TEST_F(Terminal, NothingIsLeftAfterSigkillOfTheWholeJob) {
-  for (const std::string target : {"%1", "$!"}) {  // its process group; the launcher
+  for (const std::string target : {"%1", "$!"}) {  // signals to the process group, and to the launcher
     shell_.run(std::string(kYoke) + " run -n 2 -- " + kRank + " tree stubborn < /dev/tty &");
     ASSERT_TRUE(shell_.shows("[0] ready")) << shell_.out();
     ASSERT_TRUE(shell_.shows("[1] ready")) << shell_.out();
@@ -229,7 +229,7 @@ TEST_F(Terminal, NothingIsLeftAfterSigkillOfTheWholeJob) {
   }
 }
 
-// One rank alone.
+// ---- a single rank --------------------------------------------------------------------------------------------------
 
 TEST_F(Terminal, CtrlCIsTheBusinessOfARankThatIsAlone) {
   shell_.run(yoke_run("-n 1 --grace 0.1",
@@ -257,8 +257,8 @@ TEST_F(Terminal, ARankThatDiesOfCtrlCIsNotStartedAgain) {
 TEST_F(Terminal, ARankThatIsAloneAndDoesNotEndCanBeEnded) {
   shell_.run(yoke_run("-n 1 --grace 0.1", "trap '' INT QUIT; echo $$ > $F/pid-0; while :; do sleep 0.05; done"));
   ASSERT_TRUE(launcher_has_its_rank());
-  // Ctrl-C is pressed until the launcher has read three signals, because two that arrive at once count as one. The
-  // terminal drops unread input when Ctrl-C is pressed.
+  // Presses Ctrl-C until the launcher has read three signals, because two that arrive at once count as one. Ctrl-C also
+  // makes the terminal drop unread input.
   const auto is_told = [&] { return shell_.out().find("Ctrl-\\ ends the job") != std::string::npos; };
   for (int i = 0; i < 100 && !is_told(); ++i) {
     shell_.type(kCtrlC);
@@ -280,9 +280,9 @@ TEST_F(Terminal, SigintToTheLauncherEndsARankThatIsAlone) {
   EXPECT_TRUE(shell_.shows("yoke run: SIGINT; stopped 1 rank")) << shell_.out();
 }
 
-// The status line, and bars.
+// ---- the status line, and progress bars -----------------------------------------------------------------------------
 
-/// The script prints a line from time to time, until a file tells it to end.
+/// This script prints a line from time to time, until a file tells it to end.
 constexpr const char* kTick =
     "echo $$ > $F/pid-$RANK; n=0\n"
     "until [ -e $F/go ]; do sleep 0.1; n=$((n+1)); [ $RANK = 0 ] && echo tick-$n; done";
@@ -304,7 +304,7 @@ TEST_F(Terminal, TheStatusLineIsForTheForeground) {
 
   shell_.forget();
   shell_.run("bg");
-  ASSERT_TRUE(show_ticks(25)) << shell_.out();  // over two seconds; the line is usually drawn every second
+  ASSERT_TRUE(show_ticks(25)) << shell_.out();  // over two seconds; the status line is normally drawn every second
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kStatus)));
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kClearLine)));
 
@@ -326,7 +326,7 @@ TEST_F(Terminal, NothingIsPaintedBesideTheReaderOfAPipe) {
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kStatus)));
   EXPECT_THAT(shell_.out(), Not(HasSubstr(kClearLine)));
 
-  // If the output goes to a file, no other program writes to the terminal, so the launcher may show the bar.
+  // The output goes to a file, so no other program writes to the terminal, and the launcher may show the bar.
   shell_.forget();
   shell_.run(yoke_run("-n 2", bar_and_time) + " > " + folder_.path("log") + "; echo over-$((6 * 7))");
   ASSERT_TRUE(shell_.shows("over-42")) << shell_.out();
@@ -347,7 +347,7 @@ TEST_F(Terminal, NothingIsPaintedOnATerminalThatCannot) {
   }
 }
 
-// Prompts of the rank that reads the keyboard.
+// ---- prompts of the rank that reads the keyboard --------------------------------------------------------------------
 
 TEST_F(Terminal, AQuestionIsSeenBeforeItIsAnswered) {
   shell_.run(yoke_run("-n 2",

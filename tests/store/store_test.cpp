@@ -1,4 +1,4 @@
-// Tests yoke-store as a launcher uses it: with a bound socket, a pipe as standard input, and only clients as ranks.
+// Tests yoke-store as a launcher starts it: with a bound socket, and a pipe as standard input. All ranks are clients.
 #include "yoke/dist/detail/store.h"
 
 #include <arpa/inet.h>
@@ -22,14 +22,14 @@ namespace {
 using test::Command;
 using testing::HasSubstr;
 
-/// A running store, and the descriptors that its launcher keeps.
+/// A running store, and the file descriptors that its launcher keeps open.
 struct Served {
   explicit Served(const std::string& address = "127.0.0.1") : master(launch::take_master_port(address, std::nullopt)) {
     const int fd = master.socket.value();
     fcntl(fd, F_SETFD, 0);
     command.emplace(
         test::CommandOptions{.argv = {YOKE_STORE, "--fd", std::to_string(fd)}, .input_fd = input.read_end.value()});
-    master.socket.reset();  // from now on only the store keeps the port
+    master.socket.reset();  // only the store keeps the port from now on
     input.read_end.reset();
   }
 
@@ -61,7 +61,7 @@ std::unique_ptr<Command> start_rank(const RankEnv& rank) {
                                            {"TORCHELASTIC_RESTART_COUNT", std::to_string(rank.restart_count)}}});
 }
 
-// One store serves a job over its restarts: first some ranks, then a different number of ranks.
+// One store serves all attempts of a job: here a second one with a different number of ranks.
 TEST(Store, GangsOfOneJobMeetThereOneAfterAnother) {
   Served served;
   for (const int64_t restart : {0, 1, 2}) {
@@ -100,7 +100,7 @@ TEST(Store, WhatComesOnItsStandardInputIsNoEnd) {
   dist::connect_store(served.rank(0, 2), std::chrono::seconds(20))->set("key", std::string("value"));
 }
 
-// A scheduler that ends a job signals all of its processes, but ranks still need the store while they save their work.
+// A scheduler signals all processes of a job. The store must ignore that, because ranks use it while they save.
 TEST(Store, SignalsAreForRanks) {
   Served served;
   const auto store = dist::connect_store(served.rank(0, 2), std::chrono::seconds(20));
@@ -111,7 +111,7 @@ TEST(Store, SignalsAreForRanks) {
   EXPECT_EQ(served.command->wait().exit_code, 0);
 }
 
-// A port scan or a different program connects: it is disconnected, and the ranks still find each other.
+// A port scan or a different program that connects must be disconnected, and the ranks must still find each other.
 TEST(Store, GarbageDoesNotEndIt) {
   Served served;
   const auto store = dist::connect_store(served.rank(0, 2), std::chrono::seconds(20));

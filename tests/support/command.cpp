@@ -32,7 +32,7 @@ std::vector<pid_t> all_pids() {
   return result;
 }
 
-/// The state and the parent, which follow the name in /proc/PID/stat.
+/// Returns the state and the parent's PID, which follow the name in /proc/PID/stat.
 std::pair<char, pid_t> state_and_parent(pid_t pid) {
   const auto stat = slurp(fmt::format("/proc/{}/stat", pid));
   const auto end = stat.rfind(')');
@@ -88,7 +88,7 @@ void read_some(UniqueFd& fd, std::string& text) {
 
 UniqueFd input_of(const std::string& text) {
   if (text.empty()) return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  auto pipe = make_pipe();  // the texts of tests fit into its buffer
+  auto pipe = make_pipe();  // standard input in tests is so short that it fits into the pipe's buffer
   if (write(pipe.write_end.value(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     throw std::runtime_error("writing standard input");
   }
@@ -174,8 +174,8 @@ Result Command::wait(milliseconds limit) {
   Result result;
   result.timed_out = !wait_until([&] { return reap(); }, limit);
   if (!result.timed_out) {
-    // Processes that are left behind may hold the pipes. The tests of orphans look for these; here nothing waits for
-    // them.
+    // Processes that remain may hold the pipes open. The tests of orphans look for such processes; this function does
+    // not wait for them.
     wait_until([&] { return !out_fd_ && !err_fd_; }, milliseconds(500));
     result.exit_code = WIFSIGNALED(*status_) ? 128 + WTERMSIG(*status_) : WEXITSTATUS(*status_);
   }

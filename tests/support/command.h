@@ -1,4 +1,4 @@
-// tests/support/command.h -- runs a command as a user would, and finds the processes that it starts.
+// tests/support/command.h -- runs a command as a user would, and finds the processes that it started.
 #pragma once
 
 #include <sys/types.h>
@@ -20,26 +20,26 @@ using std::chrono::milliseconds;
 
 struct CommandOptions {
   std::vector<std::string> argv;
-  std::vector<std::pair<std::string, std::string>> environment = {};  ///< Variables that are added to the test's own.
+  std::vector<std::pair<std::string, std::string>> environment = {};  ///< Variables added to the test's own.
   std::vector<std::string> without = {};                              ///< Variables to remove.
-  std::string input = {};                                             ///< Standard input; empty: /dev/null.
-  std::optional<int> input_fd = {};                                   ///< Standard input instead of `input`.
-  std::string folder = {};                                            ///< The working directory; empty: the test's own.
-  /// Standard output and error are a pseudo-terminal, the controlling terminal of the command's new session. out() has
-  /// the output of both. TERM is xterm unless `environment` sets it.
+  std::string input = {};                                             ///< Text of standard input; empty: /dev/null.
+  std::optional<int> input_fd = {};  ///< A descriptor as standard input, instead of `input`.
+  std::string folder = {};           ///< The working directory; empty: the test's own.
+  /// Makes a pseudo-terminal standard output and error, and the controlling terminal of the command's new session.
+  /// out() returns both outputs. TERM is xterm unless `environment` sets it.
   bool on_terminal = false;
-  bool join_outputs = false;                ///< Standard error goes to standard output, as by 2>&1.
-  bool leave_unread = false;                ///< The output is not read until wait().
-  std::optional<uint64_t> file_limit = {};  ///< RLIMIT_NOFILE, soft and hard.
+  bool join_outputs = false;                ///< Redirects standard error to standard output, as 2>&1 does.
+  bool leave_unread = false;                ///< Does not read the output until wait().
+  std::optional<uint64_t> file_limit = {};  ///< The soft and the hard limit RLIMIT_NOFILE.
 };
 
 struct Result {
-  int exit_code = -1;  ///< 128+signal if a signal ended it, as in a shell.
+  int exit_code = -1;  ///< 128 plus the signal's number if a signal ended the command.
   bool timed_out = false;
   std::string out, err;
 };
 
-/// A running command, in which all signals have their default action. The destructor kills it.
+/// A running command. All signals have their default action in it. The destructor kills it.
 class Command {
  public:
   explicit Command(const CommandOptions& options);
@@ -49,12 +49,12 @@ class Command {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  void close_output();  ///< Closes the output, as `| head` does after enough lines.
+  void close_output();  ///< Closes the read ends, as `| head` does after enough lines.
 
   const std::string& out() const { return out_; }
   const std::string& err() const { return err_; }
 
-  /// Reads output until `condition` holds. Returns false if `limit` has passed.
+  /// Reads output until `condition` holds. Returns false if `limit` passes before.
   bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
   bool wait_for_output(std::string_view text);
   Result wait(milliseconds limit = milliseconds(60'000));
@@ -72,29 +72,29 @@ class Command {
 
 Result run(const CommandOptions& options);
 
-/// Returns the whole file; empty if it cannot be read.
+/// Returns the content of a file; empty if it cannot be read.
 std::string slurp(const std::string& path);
 
-/// Waits until `condition` holds. Returns false if `limit` has passed.
+/// Waits until `condition` holds. Returns false if `limit` passes before.
 bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
 
-/// A new value for YOKE_TEST_TAG, unique on this machine.
+/// Returns a new value for YOKE_TEST_TAG, unique on this machine.
 std::string new_tag();
-/// The running processes, without zombies, whose environment has YOKE_TEST_TAG=tag.
+/// Returns the running processes, without zombies, whose environment has YOKE_TEST_TAG=tag.
 std::vector<pid_t> processes_with_tag(const std::string& tag);
 std::vector<pid_t> children_of(pid_t parent);
-/// The state in /proc/PID/stat, such as 'T' for a stopped process; 'X' if there is no such process.
+/// Returns the state in /proc/PID/stat, such as 'T' for a stopped process; 'X' if there is no such process.
 char state_of(pid_t pid);
-/// The guardian of a launcher; nullopt: it has not started yet.
+/// Returns the guardian of a launcher; nullopt if it has not started yet.
 std::optional<pid_t> guardian_of(pid_t launcher);
 
-/// A new folder that the destructor removes.
+/// Creates a folder, which the destructor removes.
 class TemporaryFolder {
  public:
   TemporaryFolder();
   ~TemporaryFolder();
   std::string path(std::string_view file = "") const;
-  /// Writes a file, and creates its folders.
+  /// Writes a file, and creates the folders in its path.
   void write(const std::string& file, const std::string& text, bool executable = false) const;
 
  private:

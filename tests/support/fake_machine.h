@@ -1,4 +1,4 @@
-// tests/support/fake_machine.h -- the command `yoke` on machines whose NVIDIA driver is fakes/nvml.
+// tests/support/fake_machine.h -- runs `yoke` on machines whose NVIDIA driver is fakes/nvml.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,15 @@ namespace yoke::test {
 
 using Json = nlohmann::json;
 
-/// The variables that give a program the driver of `fakes` with the GPUs of a state file.
+/// Returns the variables that make a program load the driver in `fakes`, with the GPUs of a state file.
 inline std::vector<std::pair<std::string, std::string>> driver_with(const std::string& state_file,
                                                                     const std::string& fakes = YOKE_FAKES_FOLDER) {
   return {{"YOKE_FAKE_NVML", state_file}, {"LD_LIBRARY_PATH", fakes}};
 }
 
-/// `state`: the name of a file in fakes/nvml/states, or the path of a state; empty: there is no driver. Unless a device
-/// of the state hangs, a delay can only come from the test machine, so devices, ps and metrics get a deadline that is
-/// never reached.
+/// `state` is the name of a file in fakes/nvml/states or the path of a state; empty: there is no driver. Unless a
+/// device of the state hangs, only a busy test machine could exceed a deadline, so devices, ps and metrics get one that
+/// is never reached.
 inline CommandOptions on_machine(const std::string& state, std::vector<std::string> words,
                                  const std::string& fakes = YOKE_FAKES_FOLDER) {
   const bool is_path = state.find('/') != std::string::npos;
@@ -43,7 +43,7 @@ inline Result yoke_on(const std::string& state, std::vector<std::string> words) 
   return run(on_machine(state, std::move(words)));
 }
 
-/// The devices of `yoke devices --json`, without the CPU.
+/// Returns the devices in the output of `yoke devices --json`, without the CPU.
 inline std::vector<Json> gpus_of(const Result& result) {
   std::vector<Json> gpus;
   const auto snapshot = Json::parse(result.out);
@@ -53,13 +53,13 @@ inline std::vector<Json> gpus_of(const Result& result) {
   return gpus;
 }
 
-/// A machine whose GPUs the test chooses, and a folder for files.
+/// A machine with GPUs that the test chooses, and a folder for files.
 class FakeMachine {
  public:
-  /// `state`: a state of fakes/nvml (docs/fakes.md).
+  /// `state` is a state of fakes/nvml (docs/fakes.md).
   explicit FakeMachine(const Json& state) { folder_.write("state.json", state.dump()); }
 
-  /// A state of GPUs with these processes. Each process uses 1 GiB more memory than the one before.
+  /// The GPUs are used by these processes. Each process uses 1 GiB more memory than the one before.
   FakeMachine(std::initializer_list<std::vector<pid_t>> pids_by_device) : FakeMachine(state_with(pids_by_device)) {}
 
   const TemporaryFolder& folder() const { return folder_; }

@@ -1,4 +1,4 @@
-// tests/support/lines.h -- the lines of a text, as copies, since in tests the text is often a temporary.
+// tests/support/lines.h -- splits a text into lines. They are copies, because the text is often a temporary in tests.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// tests/support/message_of.h -- returns the Error that a call throws.
+// tests/support/message_of.h -- catches the Error that a call throws.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ Error error_of(const Body& body) {
   return Error(ErrorCode::kInternal, "(nothing thrown)");
 }
 
-/// The message of the Error that `body` throws, which must have the code `code`; "(nothing thrown)" if it throws none.
+/// Returns the message of the Error that `body` throws, which must have the code `code`; or else "(nothing thrown)".
 template <class Body>
 std::string message_of(const Body& body, ErrorCode code = ErrorCode::kInvalidArgument) {
   try {

@@ -5,8 +5,8 @@
 
 namespace yoke::test {
 
-/// The path of tests/reference/NAME, with recorded figures of a peer. (A macro with the path of the checkout on each
-/// command line would keep other checkouts from sharing the compiler cache.)
+/// Returns the path of tests/reference/NAME. (The path of the checkout is not a macro on every compiler command line,
+/// because then other checkouts could not share the compiler cache.)
 std::string reference(const std::string& name);
 
 }  // namespace yoke::test

@@ -1,6 +1,6 @@
-// yoke_test_rank: actions of ranks in tests that are hard to write in a shell.
+// yoke_test_rank: a rank whose actions would be hard to write in a shell.
 //
-//   lines COUNT LENGTH   prints that many lines, in portions that end at any place
+//   lines COUNT LENGTH   prints lines, in writes that end at arbitrary places
 //   tree [stubborn]      starts a child, a grandchild and a daemon in its own session; prints "ready" and waits.
 //                        stubborn: all processes ignore every signal that can be ignored
 //   orphan               leaves a daemon behind and exits 0
@@ -93,10 +93,10 @@ int port() {
   int fd = -1;
   if (strcmp(getenv("RANK"), "0") != 0) return inherited == nullptr ? 0 : 1;
   if (inherited == nullptr) return 2;
-  if (bind_port(false, &fd) != EADDRINUSE) return 3;              // for any other program
-  if (bind_port(true, &fd) != 0 || listen(fd, 1) != 0) return 4;  // for a store without knowledge of yoke
+  if (bind_port(false, &fd) != EADDRINUSE) return 3;              // any other program must fail
+  if (bind_port(true, &fd) != 0 || listen(fd, 1) != 0) return 4;  // a store that does not know yoke must succeed
   close(fd);
-  if (listen(atoi(inherited), 1) != 0) return 5;  // for a yoke program
+  if (listen(atoi(inherited), 1) != 0) return 5;  // a yoke program uses the inherited socket
   const int client = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   socklen_t size = sizeof address;

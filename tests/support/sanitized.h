@@ -8,8 +8,8 @@ __attribute__((weak)) void __tsan_init();
 
 namespace yoke::test {
 
-/// With a sanitizer, measured times and sizes are not meaningful. This is determined when the test runs, so that tests
-/// that are not instrumented compile to the same object in every build.
+/// With a sanitizer, measured times and sizes are not meaningful. This is a variable, not a macro, so that tests
+/// without instrumentation compile to the same object file in every build.
 inline const bool kIsSanitized = __asan_init != nullptr || __tsan_init != nullptr;
 
 }  // namespace yoke::test

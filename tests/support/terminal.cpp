@@ -55,7 +55,7 @@ void ShellOnTerminal::type(std::string_view bytes) const {
 }
 
 void ShellOnTerminal::read_for(milliseconds limit) {
-  pollfd ready{terminal_.value(), POLLIN, 0};  // if the terminal is closed, this only waits
+  pollfd ready{terminal_.value(), POLLIN, 0};  // after the terminal was closed, this only waits
   if (poll(&ready, 1, static_cast<int>(limit.count())) <= 0) return;
   char buffer[65536];
   const ssize_t count = read(terminal_.value(), buffer, sizeof buffer);
@@ -79,7 +79,7 @@ std::string ShellOnTerminal::line_of(const std::string& path) {
   std::string line;
   wait_until([&] {
     std::ifstream file(path);
-    return std::getline(file, line) && !file.eof();  // the line is complete, with its end
+    return std::getline(file, line) && !file.eof();  // the line ends with a line feed, so it is complete
   });
   return line;
 }

@@ -1,4 +1,4 @@
-// tests/support/terminal.h -- a shell with job control on a pseudo-terminal, to which tests type.
+// tests/support/terminal.h -- a shell with job control on a pseudo-terminal, into which tests type.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@ inline constexpr std::string_view kCtrlC = "\x03", kCtrlZ = "\x1a", kCtrlBacksla
 /// shell and all processes that it started.
 class ShellOnTerminal {
  public:
-  /// `environment` is added to the test's own. TERM is xterm and NO_COLOR is set, unless `environment` has them.
+  /// Adds `environment` to the test's own. TERM is xterm and NO_COLOR is set, unless `environment` sets them.
   explicit ShellOnTerminal(std::vector<std::pair<std::string, std::string>> environment = {});
   ~ShellOnTerminal();
   ShellOnTerminal(const ShellOnTerminal&) = delete;
@@ -27,10 +27,10 @@ class ShellOnTerminal {
 
   /// Types bytes, as a keyboard sends them.
   void type(std::string_view bytes) const;
-  /// Types a line for the shell. The terminal echoes it, so it should not contain what a test waits for.
+  /// Types a command line. The terminal echoes it, so the line should not contain a text that the test waits for.
   void run(const std::string& command) const { type(command + "\n"); }
 
-  /// Closes the terminal, as when its window is closed.
+  /// Closes the terminal, as a user does by closing the window.
   void hang_up() { terminal_.reset(); }
 
   /// All output since the last forget().
@@ -39,11 +39,11 @@ class ShellOnTerminal {
 
   bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
   bool shows(std::string_view text);
-  /// Waits for a file that a command writes, and returns its first line; empty if the line did not come in time.
+  /// Waits for a file that a command writes, and returns its first line; empty if no line came in time.
   std::string line_of(const std::string& path);
 
   pid_t shell() const { return shell_; }
-  const std::string& tag() const { return tag_; }  ///< YOKE_TEST_TAG of all processes that the shell starts.
+  const std::string& tag() const { return tag_; }  ///< YOKE_TEST_TAG in all processes that the shell starts.
 
  private:
   void read_for(milliseconds limit);

@@ -1,4 +1,4 @@
-// Tests that the terminal is as before, however `yoke top` ends or stops.
+// Tests that the terminal's modes are restored, however `yoke top` ends or stops.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ class TopEnding : public testing::Test {
   const Machine machine_{1};
 };
 
-/// The command that the shell waits for, and its child that uses the terminal.
+/// The command that the shell waits for, and the command's child, which draws the page.
 struct Processes {
   pid_t command = -1, page = -1;
 };
@@ -66,8 +66,8 @@ TEST_F(TopEnding, ByCtrlC) {
   ASSERT_TRUE(tmux.shows("A100-SXM4-80GB"));
   tmux.press({"C-c"});
   EXPECT_TRUE(tmux.no_longer_shows("? help"));
-  tmux.type("echo a''live; stty -a | grep -q ' echo ' && echo ty''ping shows\r");  // bash does not run the rest of a
-                                                                                   // line after Ctrl-C
+  tmux.type("echo a''live; stty -a | grep -q ' echo ' && echo ty''ping shows\r");  // after Ctrl-C, bash skips the rest
+                                                                                   // of the line
   EXPECT_TRUE(tmux.shows("alive"));
   EXPECT_TRUE(tmux.shows("typing shows"));
 }
@@ -86,7 +86,7 @@ TEST_F(TopEnding, WhenWhatStartedItIsKilled) {
   const Tmux tmux({.environment = machine_.environment(), .command = yoke_top()});
   ASSERT_TRUE(tmux.shows("A100-SXM4-80GB"));
   const auto processes = processes_of(tmux);
-  if (processes.command == processes.page) return;  // no process stands between the shell and the page
+  if (processes.command == processes.page) return;  // the shell started the page's process directly
   kill(processes.command, SIGKILL);
   EXPECT_TRUE(wait_until([&] { return kill(processes.page, 0) != 0; })) << "nobody would end it";
   EXPECT_TRUE(tmux.no_longer_shows("A100-SXM4-80GB"));

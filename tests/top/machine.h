@@ -18,7 +18,7 @@ namespace yoke::test {
 
 inline constexpr const char* kYoke = YOKE_COMMAND;
 
-/// A process that sleeps until it is ended, under the name that `argv` gives it.
+/// A process that sleeps until it is ended. Its name is the first word of `argv`.
 class Sleeper {
  public:
   explicit Sleeper(const std::string& name = "train", bool ignores_term = false) : pid_(fork()) {
@@ -38,7 +38,7 @@ class Sleeper {
 
   pid_t pid() const { return pid_; }
 
-  /// The signal that ended it; 0 while it lives.
+  /// Returns the signal that ended the process; 0 while it lives.
   int ended_by() const {
     siginfo_t info = {};
     waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
@@ -49,7 +49,7 @@ class Sleeper {
   pid_t pid_;
 };
 
-/// A state of GPUs, over which `processes` are distributed in turn; `more` is added to the state.
+/// A machine with GPUs, over which `processes` are distributed in turn. `more` is merged into the state.
 struct Machine : FakeMachine {
   explicit Machine(int num_gpus, const std::vector<Sleeper>& processes = {}, const std::string& more = "{}")
       : FakeMachine(state_with(num_gpus, processes, Json::parse(more))) {}
@@ -71,7 +71,7 @@ struct Machine : FakeMachine {
   }
 };
 
-/// A shell script that runs `yoke top WORDS`, and then prints its exit status and the modes of the terminal.
+/// Returns a shell script that runs `yoke top WORDS`, and then prints its exit status and the terminal's modes.
 inline std::string yoke_top(const std::string& words = "") {
   return fmt::format("clear; {} top {}; echo \"left with $?\"; stty -a | grep -q ' echo ' && echo 'typing shows'",
                      kYoke, words);

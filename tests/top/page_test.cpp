@@ -24,7 +24,7 @@ class TopPage : public testing::Test {
   }
 };
 
-/// Starts processes with ascending PIDs: if PIDs wrap around in between, it starts them again.
+/// Starts processes with ascending PIDs. If PIDs wrap around in between, it starts all of them again.
 std::vector<Sleeper> sleepers(const std::vector<std::string>& names) {
   std::vector<Sleeper> result;
   for (const auto& name : names) result.emplace_back(name);
@@ -33,7 +33,7 @@ std::vector<Sleeper> sleepers(const std::vector<std::string>& names) {
   return ascend ? std::move(result) : sleepers(names);
 }
 
-/// The index, from 0, of the line on the screen that contains `text`; -1 if there is none.
+/// Returns the index, from 0, of the screen's line that contains `text`; -1 if there is none.
 int line_of(const std::string& screen, const std::string& text) {
   const auto lines = lines_of(screen);
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -195,7 +195,7 @@ TEST_F(TopPage, SixteenDevicesAndAHundredProcessesIn80Columns) {
   ASSERT_EQ(lines.size(), 24u) << "nothing was wrapped";
   for (int i = 0; i < 16; ++i) {
     EXPECT_THAT(lines[static_cast<size_t>(3 + i)], testing::StartsWith(fmt::format(" {:>3} A100-SXM4-80GB", i)));
-    EXPECT_THAT(lines[static_cast<size_t>(3 + i)], HasSubstr("/400W "));  // the column of users follows
+    EXPECT_THAT(lines[static_cast<size_t>(3 + i)], HasSubstr("/400W "));  // the users' column follows
   }
   tmux.press({"End"});
   EXPECT_TRUE(tmux.shows(fmt::format("{:>7} ", processes[15].pid()))) << "the last one of device 15\n" << tmux.text();

@@ -1,4 +1,4 @@
-// tests/top/tmux.h -- a terminal that tests can type into and read, by a separate server of tmux.
+// tests/top/tmux.h -- a terminal that tests can type into and read: a separate server of tmux.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace yoke::test {
 
-/// Whether this machine has tmux. Without it, tests that need it are skipped.
+/// Whether this machine has tmux. If not, tests that need it are skipped.
 bool has_tmux();
 
 struct TmuxOptions {
@@ -28,21 +28,21 @@ class Tmux {
   Tmux& operator=(const Tmux&) = delete;
   ~Tmux();
 
-  /// Types keys: names of tmux ("Down", "C-z"), or single characters.
+  /// Types keys: single characters, or tmux's names of keys ("Down", "C-z").
   void press(const std::vector<std::string>& keys) const;
   /// Types bytes unchanged.
   void type(const std::string& bytes) const;
   void resize(int width, int height) const;
 
-  /// The lines on the screen.
+  /// Returns the lines on the screen.
   std::string text() const;
   /// Like text(), with escape sequences for colours.
   std::string styled_text() const;
   std::string title() const;
-  /// The PID of its shell.
+  /// Returns the PID of the terminal's shell.
   pid_t shell() const;
 
-  /// Waits until `text` appears on the screen, or disappears. Returns whether it did.
+  /// Each waits until `text` appears on the screen, or disappears. Returns false if that does not happen in time.
   bool shows(std::string_view text) const;
   bool no_longer_shows(std::string_view text) const;
 

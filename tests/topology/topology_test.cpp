@@ -33,7 +33,7 @@ const std::string kWorkstation = YOKE_FAKE_SYSFS "/workstation";
 
 Result yoke(std::vector<std::string> words, const std::string& columns = "200", bool with_nvml = false) {
   const auto has = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
-  if (has("--record") || (has("topo") && !has("--replay"))) {  // a busy machine must not count as a slow driver
+  if (has("--record") || (has("topo") && !has("--replay"))) {  // so that a busy machine does not count as a slow driver
     words.insert(words.end(), {"--deadline", "60"});
   }
   words.insert(words.begin(), YOKE_COMMAND);
@@ -46,8 +46,8 @@ Result yoke(std::vector<std::string> words, const std::string& columns = "200", 
   return run(options);
 }
 
-// Which GCD is near which NUMA node and network card: docs.lumi-supercomputer.eu, and an EX235a's lstopo in LLNL's
-// mpibind. The links are those of RCCL's model of this node; their numbers are from Pearson (arXiv 2302.14827).
+// Source  for which GCD is near which NUMA node and network card: docs.lumi-supercomputer.eu, and the lstopo of an
+// EX235a in LLNL's mpibind. Links: RCCL's model of this node. Their numbers: Pearson (arXiv 2302.14827).
 TEST(Topo, LumiG) {
   const auto result = yoke({"topo", "--sysroot", kLumi});
   EXPECT_EQ(result.exit_code, 0);
@@ -91,7 +91,7 @@ GPU7   NV12  NV12  NV12  NV12  NV12  NV12  NV12  X     SYS   SYS   SYS   SYS   S
               HasSubstr("\nNIC4   SYS   SYS   SYS   SYS   SYS   SYS   SYS   SYS   SYS   SYS   SYS   SYS   X     PIX "));
 }
 
-// Without NVLinks, the connection is by PCIe: NVML reports the common ancestor of two GPUs.
+// Without NVLinks, GPUs are connected by PCIe, and NVML reports their common ancestor.
 TEST(Topo, AgreesWithNvmlAboutCommonAncestors) {
   const auto json = Json::parse(yoke({"topo", "--json", "--topology", YOKE_TOPOLOGIES "/dgx-a100.xml"}).out);
   const auto state = Json::parse(read_file(YOKE_DGX_STATE));
@@ -109,7 +109,7 @@ TEST(Topo, BlocksFitTheTerminal) {
   const auto result = yoke({"topo", "--sysroot", kDgx}, "80");
   std::istringstream lines(result.out);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("AMD EPYC")) continue;  // the line about the machine
+    if (line.starts_with("AMD EPYC")) continue;  // the line that describes the machine
     EXPECT_LE(line.size(), 80) << line;
   }
 }
@@ -136,7 +136,7 @@ TEST(Topo, ARecordingBringsTheLinksToAFile) {
   const std::string topology = YOKE_TOPOLOGIES "/lumi-g.xml";
   const auto both = yoke({"topo", "--replay", folder.path("lumi.jsonl"), "--topology", topology});
   EXPECT_EQ(both.out, yoke({"topo", "--sysroot", kLumi}).out);
-  // Without the topology, the recording still has the links and NUMA nodes of its devices.
+  // Without the topology file, the recording still has the links and NUMA nodes of its devices.
   const auto alone = yoke({"topo", "--replay", folder.path("lumi.jsonl")}).out;
   EXPECT_THAT(alone, HasSubstr("GPU1  XGMI4  X      HOP2   XGMI1  HOP2   XGMI1  HOP2   HOP2   3     56-63,120-127\n"));
 }
@@ -196,7 +196,7 @@ TEST(Devices, LumiG) {
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   ASSERT_EQ(lines.size(), 10);
   EXPECT_THAT(lines[1], MatchesRegex("  0  AMD Instinct MI250X +busy +98 ?% +12.0 / 64.0 GiB +41 C +438 W.*"));
-  // Power is not known, which differs from 0 W.
+  // Power is not known, which must not be shown as 0 W.
   EXPECT_THAT(lines[2], MatchesRegex("  1  AMD Instinct MI250X +busy +41 ?% +40.0 / 64.0 GiB +42 C +-.*"));
   EXPECT_THAT(lines[9], HasSubstr("cpu  AMD EPYC 7A53"));
 }
@@ -210,7 +210,7 @@ TEST(Devices, ProcessesAreDescribedFromTheSameTree) {
   EXPECT_THAT(json.at("devices")[3].at("processes"), IsEmpty());
 }
 
-// A sensor of the first card never answers: its firmware hangs.
+// A sensor of the first card never answers, because the card's firmware hangs.
 TEST(Devices, AHungSensorDelaysNothingElse) {
   const fakes::FixtureTree tree(
       kWorkstation, {"proc", "sys/bus", "sys/class", "sys/devices/pci0000:00", "sys/devices/virtual", "dev"});
@@ -222,7 +222,7 @@ TEST(Devices, AHungSensorDelaysNothingElse) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
   const auto devices = Json::parse(result.out).at("devices");
   ASSERT_EQ(devices.size(), 3);
-  EXPECT_EQ(devices[0].at("state"), "busy");  // values that were read before it hung
+  EXPECT_EQ(devices[0].at("state"), "busy");  // these values were read before the sensor hung
   EXPECT_EQ(devices[0].at("memory_used_bytes"), 1200 << 20);
   EXPECT_EQ(devices[0].at("temperature_celsius"), nullptr);
   EXPECT_EQ(devices[1].at("temperature_celsius"), 46);

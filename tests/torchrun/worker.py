@@ -19,7 +19,7 @@ sys.stdout.write(f"out of {rank} loss\n")
 sys.stdout.flush()
 sys.stderr.write(f"err of {rank} loss\n")
 sys.stderr.flush()
-# Written last and in one piece: a rank that fails waits for the reports of the others before it ends them.
+# The report is written last and in one piece. A rank that fails waits for the reports of the others before it exits.
 with open(f"{reports}/new-{attempt}-{rank}", "w") as file:
     json.dump({"argv": sys.argv[3:], "environment": dict(os.environ), "is_module": __spec__ is not None,
                "folder": os.getcwd()}, file)
@@ -59,4 +59,4 @@ elif mode == "wait-for-term":
         pass
     sys.exit(0)
 if mode != "ok" and (mode, attempt != "0") != ("fail-once", True):
-    time.sleep(60)  # until the failure of a different rank ends this one
+    time.sleep(60)  # the failure of a different rank ends this one earlier

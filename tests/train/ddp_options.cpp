@@ -1,5 +1,5 @@
-// Does the same as tests/reference/record_ddp_options.py, but with yoke: the same networks, batches, options and form
-// of JSON.
+// Trains like tests/reference/record_ddp_options.py, but with yoke: the same networks, batches and options. Writes JSON
+// in the same format.
 //
 //   yoke run -n 2 -- ddp_options [--case NAME] [--out FILE]
 #include <ATen/CPUGeneratorImpl.h>
@@ -54,10 +54,10 @@ struct Mlp : nn::Module {
   nn::Linear a{nullptr}, b{nullptr}, c{nullptr};
   SyncBatchNorm norm{nullptr};
 
-  // Layers are constructed one statement at a time, so that the same seed gives Python's weights.
+  // Each statement constructs one layer, so that the order of random numbers, and so the weights, are those of Python.
   explicit Mlp(bool with_norm = false) {
     a = register_module("a", nn::Linear(12, 32));
-    if (with_norm) norm = register_module("norm", SyncBatchNorm(32));  // a BatchNorm until it is synchronized
+    if (with_norm) norm = register_module("norm", SyncBatchNorm(32));  // acts as a BatchNorm until it is synchronized
     b = register_module("b", nn::Linear(32, 24));
     c = register_module("c", nn::Linear(24, 4));
   }
@@ -109,7 +109,7 @@ struct Result {
   std::vector<double> losses;
 };
 
-/// Returns the loss of a step, which depends on the case; `micro` is the number of the micro-batch.
+/// Returns the loss of a step, which depends on the case. `micro` is the number of the micro-batch.
 using LossOf = std::function<at::Tensor(int64_t step, int64_t micro)>;
 
 struct Training {
@@ -233,7 +233,7 @@ const std::vector<std::pair<std::string, Case>>& cases() {
   return all;
 }
 
-std::string hex(double value) {  // in the form of Python's float.hex()
+std::string hex(double value) {  // formats like Python's float.hex()
   return value == 0 ? "0x0.0p+0" : fmt::format("{:.13a}", value);
 }
 

@@ -1,4 +1,4 @@
-// Trains 20 steps with each option of DistributedDataParallel, and compares the results with those of PyTorch.
+// Trains 20 steps with each option of DistributedDataParallel, and compares the results with PyTorch's.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,16 +26,16 @@ const json& ours() {
 
 double to_double(const json& hex) { return std::strtod(hex.get<std::string>().c_str(), nullptr); }
 
-/// Kernels, and so the last bits of results, depend on the CPU model. Options that round gradients to 8 or 11 bits, or
-/// approximate them, amplify such differences.
+/// Kernels depend on the CPU model, and so do the last bits of results. Options that round gradients to 8 or 11 bits,
+/// or approximate them, amplify such differences.
 double tolerance(const std::string& name) {
   if (name == "fp16" || name == "bf16") return 1e-2;
   return name.rfind("power_sgd", 0) == 0 ? 1e-2 : 1e-4;
 }
 
 /// Returns the rank whose recorded tensor must equal that of `rank`. PyTorch copies rank 0's buffers before each
-/// forward, so the other ranks keep the buffers of their own last forward. Here all ranks end a step with rank 0's
-/// buffers.
+/// forward, so at the end the other ranks have buffers of their own last forward. In yoke, all ranks end a step with
+/// rank 0's buffers.
 size_t rank_of(const std::string& tensor, size_t rank) {
   return tensor.find("running") == std::string::npos ? rank : 0;
 }
@@ -67,7 +67,7 @@ TEST(DdpOptions, EachFollowsTheRecordedOne) {
   }
 }
 
-// The records of different options must differ; otherwise equality with them would prove nothing.
+// The recorded results of different options must differ. Otherwise equality with them would prove nothing.
 TEST(DdpOptions, ChangeTheTraining) {
   for (const auto* name : {"no_sync", "buffers", "join", "join_active", "ignored", "fp16", "bf16", "power_sgd",
                            "power_sgd_rank_4", "power_sgd_plain", "sync_batch_norm"}) {
@@ -94,8 +94,8 @@ TEST(DdpOptions, LeaveAllRanksWithTheSameModel) {
   }
 }
 
-// Compares with PyTorch itself on this machine. This needs a Python with torch, so CI does not run it. PyTorch does not
-// have SyncBatchNorm on the CPU.
+// Compares with PyTorch on this machine. CI does not run this test, because it needs a Python with torch. PyTorch has
+// no SyncBatchNorm on the CPU.
 TEST(DdpOptions, EachEqualsPyTorchsToTheLastBit) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";

@@ -1,5 +1,5 @@
-// Does the same as tests/reference/record_ddp_trajectory.py, but with yoke: the same network, batches, optimizer and
-// form of JSON.
+// Trains like tests/reference/record_ddp_trajectory.py, but with yoke: the same network, batches and optimizer. Writes
+// JSON in the same format.
 //
 //   yoke run -n 2 -- ddp_trajectory [--steps N] [--bucket-cap-mb MB] [--out FILE]
 #include <ATen/CPUGeneratorImpl.h>
@@ -28,7 +28,7 @@ struct Network : nn::Module {
   nn::Conv2d conv1{nullptr}, conv2{nullptr};
   nn::Linear linear1{nullptr}, linear2{nullptr};
 
-  Network() {  // constructed in this order, one statement at a time, so that the same seed gives Python's weights
+  Network() {  // one layer per statement, in this order, so that the same seed gives Python's weights
     conv1 = register_module("0", nn::Conv2d(nn::Conv2dOptions(1, 32, 3)));
     conv2 = register_module("3", nn::Conv2d(nn::Conv2dOptions(32, 64, 3)));
     linear1 = register_module("7", nn::Linear(1600, 256));
@@ -42,7 +42,7 @@ struct Network : nn::Module {
   }
 };
 
-std::string hex(double value) {  // in the form of Python's float.hex()
+std::string hex(double value) {  // formats like Python's float.hex()
   std::string text(64, '\0');
   text.resize(static_cast<size_t>(std::snprintf(text.data(), text.size(), "%.13a", value)));
   return text;

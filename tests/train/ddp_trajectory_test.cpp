@@ -1,4 +1,4 @@
-// Compares 100 steps of DistributedDataParallel with PyTorch's own.
+// Compares 100 steps of yoke's DistributedDataParallel with PyTorch's.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,8 +24,8 @@ json run_trajectory(std::vector<std::string> options = {}) {
 
 double number(const json& hex) { return std::strtod(hex.get<std::string>().c_str(), nullptr); }
 
-/// Kernels, and so the last bits of results, depend on the CPU model. Momentum amplifies such differences, so the first
-/// steps must agree closely, and all 100 roughly.
+/// Kernels depend on the CPU model, and so do the last bits of results. Momentum amplifies such differences. Therefore
+/// the first steps must agree closely, and all 100 steps roughly.
 void expect_near(const json& ours, const json& recorded) {
   ASSERT_EQ(ours["losses_hex"].size(), recorded["losses_hex"].size());
   for (size_t rank = 0; rank < recorded["losses_hex"].size(); ++rank) {
@@ -49,7 +49,7 @@ TEST(DdpTrajectory, TwoRunsAreEqualToTheLastBitWhateverTheBuckets) {
   EXPECT_EQ(first, run_trajectory({"--steps", "30", "--bucket-cap-mb", "0.1"}));
 }
 
-// Compares with PyTorch itself on this machine. This needs a Python with torch, so CI does not run it.
+// Compares with PyTorch on this machine. CI does not run this test, because it needs a Python with torch.
 TEST(DdpTrajectory, EqualsPyTorchsToTheLastBit) {
   const char* torchrun = std::getenv("YOKE_PEER_TORCHRUN");
   if (torchrun == nullptr) GTEST_SKIP() << "YOKE_PEER_TORCHRUN does not name the torchrun of a Python with torch";

@@ -1,5 +1,5 @@
-// A small program of a user, compiled with -g: it prints the line of a call that DeviceGuardrails must name, and then
-// the error that names it. Devices are those of fakes/gpus/host_gpus.cpp.
+// A small program of a user, compiled with -g. It prints the line of a call that DeviceGuardrails must name, and then
+// the error that names this line. Its devices are those of fakes/gpus/host_gpus.cpp.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 

@@ -52,7 +52,7 @@
 #include "yoke/train/precision/autocast.h"
 #include "yoke/train/precision/grad_scaler.h"
 
-/// What a user would write. It is not in yoke's namespaces, as yoke's own functions are never named.
+/// A user's functions. They are not in yoke's namespaces, because guardrails never name yoke's own functions.
 namespace trainer {
 
 struct Net {
@@ -60,7 +60,7 @@ struct Net {
 };
 
 __attribute__((noinline)) double logged_loss(const Net& net, const at::Tensor& x) {
-  return (net.weight * x).sum().item<double>() + 1;  // the addition keeps the frame
+  return (net.weight * x).sum().item<double>() + 1;  // the addition prevents a tail call, which would drop this frame
 }
 
 __attribute__((noinline)) at::Tensor moved(const at::Tensor& x, c10::Device device) {
@@ -80,7 +80,7 @@ using ::testing::Not;
 
 const c10::Device kCpu(c10::kCPU), kFirst(c10::kCUDA, 0), kSecond(c10::kCUDA, 1);
 
-/// The message with which a guardrail stops `body`; "(nothing thrown)" if it does not.
+/// Returns the message with which a guardrail stops `body`; "(nothing thrown)" if none does.
 template <class Body>
 std::string caught(const Body& body, const GuardrailOptions& options = {}) {
   return test::message_of(
@@ -99,7 +99,7 @@ TEST(Guardrails, ASyncNamesTheUsersFunctionAndTheOperator) {
   EXPECT_THAT(caught([&] { trainer::logged_loss(net, x); }),
               AllOf(HasSubstr("aten::item of Float [] makes the host wait for cuda:0"),
                     HasSubstr("called by trainer::logged_loss(trainer::Net const&, at::Tensor const&)")));
-  EXPECT_EQ(trainer::logged_loss(net, x), 4);  // outside of the scope it works
+  EXPECT_EQ(trainer::logged_loss(net, x), 4);  // works outside of the scope
 }
 
 TEST(Guardrails, ACopyNamesTheUsersFunctionEvenThroughYoke) {
@@ -137,7 +137,7 @@ TEST(Guardrails, EverySilentCopyIsCaught) {
   EXPECT_THAT(caught([&] { torch::tensor({1, 2}, kFirst); }), HasSubstr("from cpu to cuda:0"));
   EXPECT_THAT(caught([&] { std::ostringstream() << device; }), HasSubstr("from cuda:0 to cpu"));
   EXPECT_THAT(caught([&] { host.to(kFirst, /*non_blocking=*/true); }), HasSubstr("from cpu to cuda:0"));  // pageable
-  EXPECT_THAT(caught([&] { host.pin_memory().to(kFirst); }), HasSubstr("from cpu to cuda:0"));            // it waits
+  EXPECT_THAT(caught([&] { host.pin_memory().to(kFirst); }), HasSubstr("from cpu to cuda:0"));            // blocking
 }
 
 TEST(Guardrails, EverySyncIsCaught) {
@@ -157,14 +157,14 @@ TEST(Guardrails, EverySyncIsCaught) {
       {"aten::unique_consecutive", [&] { at::unique_consecutive(x); }},
       {"aten::bincount", [&] { at::bincount(x); }},
       {"aten::repeat_interleave", [&] { at::repeat_interleave(x); }},
-      {"aten::item", [&] { at::one_hot(x); }},  // it asks for the largest class
+      {"aten::item", [&] { at::one_hot(x); }},  // one_hot() reads the largest class
   };
   for (const auto& [name, body] : rows) {
     EXPECT_THAT(caught(body), AllOf(HasSubstr(std::string(name) + " of "), HasSubstr("wait for cuda:0"))) << name;
     const auto attempt = [&, run = &body] {
       try {
         (*run)();
-      } catch (const c10::Error&) {  // the fake devices lack some operators' in-place resize
+      } catch (const c10::Error&) {  // the fake devices lack the in-place resize of some operators
       }
     };
     EXPECT_EQ(caught(attempt, {.syncs = false}), kNothing) << name;
@@ -260,7 +260,7 @@ TEST(Guardrails, AReportCountsPlacesOnceAndReturnsTheSameResults) {
   EXPECT_EQ(nlohmann::json::parse(report.to_json())["places"].size(), 2u);
 }
 
-/// Runs `body` as the backward of `x * 2`.
+/// Runs `body` as the backward pass of `x * 2`.
 struct InBackward : torch::autograd::Function<InBackward> {
   static inline std::function<void(const at::Tensor&)> body;
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x * 2; }
@@ -284,9 +284,9 @@ TEST(Guardrails, AutogradsThreadsAreGuarded) {
   };
   const auto sync = [](const at::Tensor& gradient) { gradient.sum().item<float>(); };
   EXPECT_THAT(caught([&] { hooked(sync).backward(); }), HasSubstr("aten::item of Float [] makes the host wait"));
-  EXPECT_NE(thread, std::this_thread::get_id());  // the engine has a thread for the device
+  EXPECT_NE(thread, std::this_thread::get_id());  // the engine runs this device's backward on its own thread
 
-  // The error left no state behind on the engine's thread, nor here.
+  // The error left no state behind, neither on the engine's thread nor on this one.
   x.mutable_grad().reset();
   hooked(sync).backward();
   EXPECT_TRUE(at::equal(x.grad().cpu(), at::full({3}, 2)));
@@ -294,7 +294,7 @@ TEST(Guardrails, AutogradsThreadsAreGuarded) {
 
   InBackward::body = sync;
   EXPECT_THAT(caught([&] { InBackward::apply(x).sum().backward(); }), HasSubstr("in the backward of "));
-  // Allow holds in the backward that it surrounds, and in the hook that it is in.
+  // Allow applies to a backward inside its scope, and to the hook that constructs it.
   EXPECT_EQ(caught([&] {
               const DeviceGuardrails::Allow allow;
               hooked(sync).backward();
@@ -339,10 +339,10 @@ TEST(Guardrails, EachThreadHasItsOwn) {
   EXPECT_EQ(mine.places()[0].operation, "aten::to");
   ASSERT_EQ(other.places().size(), 1u) << other.to_text();
   EXPECT_EQ(other.places()[0].operation,
-            "aten::item");  // found by the engine's thread, counted by its starter's report
+            "aten::item");  // found by the engine's thread, counted for its caller
 }
 
-// libtorch hands a thread's state to tasks that may run when the scope has ended.
+// libtorch passes a thread's state to tasks that may run after the scope has ended.
 TEST(Guardrails, StateThatOutlivesTheScopeDoesNothing) {
   std::optional<at::ThreadLocalState> state;
   {
@@ -374,7 +374,7 @@ TEST(Guardrails, InferenceAndNoGradModesAreGuarded) {
   EXPECT_THROW(device.cpu(), Error);
 }
 
-// Profilers add and remove callbacks of RecordFunction in any order with the scope.
+// Profilers may add and remove RecordFunction callbacks before, during or after the scope, in any order.
 TEST(Guardrails, AProfilersCallbacksMayBeginAndEndInsideOrOutside) {
   static std::atomic<int> num_calls = 0;
   const auto observe = [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
@@ -410,7 +410,7 @@ TEST(Guardrails, TrainingStepsOfYokeNeitherCopyNorWait) {
   Loader loader(Samples{at::randn({12, 4}), at::randn({12, 2})}, {.batch_size = 4, .num_workers = 2, .device = kFirst});
   for (auto& optimizer : optimizers) {
     Mean loss_of_epoch;
-    const DeviceGuardrails guard;  // around the loader too
+    const DeviceGuardrails guard;  // the scope includes the loader
     for (const auto& batch : loader.epoch(0)) {
       optimizer->zero_grad();
       at::Tensor loss;
@@ -440,7 +440,7 @@ TEST(Guardrails, DataParallelsCopiesAreMeant) {
   DataParallel parallel(model.ptr());
   const auto x = at::randn({8, 4}, kFirst);
   EXPECT_EQ(caught([&] { parallel.forward(x).square().mean().backward(); }), kNothing);
-  // A replica's thread is guarded as its caller is.
+  // A replica's thread must be guarded like the thread that started it.
   EXPECT_THAT(caught([&] {
                 try {
                   parallel.run([](auto& one, const auto& inputs) { return std::vector{one.forward(inputs[0].cpu())}; },

@@ -1,8 +1,8 @@
-// A training that is interrupted in the middle of an epoch and resumed: with batch norm, dropout and a loader,
-// replicated or sharded by the same calls.
+// Interrupts a training in the middle of an epoch and resumes it. The training has batch norm, dropout and a loader.
+// The same calls train a replicated or a sharded model.
 //
 //   resume_program ddp|zero|fsdp FOLDER END   continues from FOLDER's newest checkpoint to step END, and saves
-//   resume_program compare FOLDER FOLDER      says whether the models of their newest checkpoints have equal bits
+//   resume_program compare FOLDER FOLDER      prints whether the models in the newest checkpoints have equal bits
 #include <ATen/ops/arange.h>
 #include <fmt/format.h>
 #include <torch/nn/functional/loss.h>
@@ -52,8 +52,8 @@ struct Network : nn::Module {
   at::Tensor forward(const at::Tensor& x) { return head(second(first(x))); }
 };
 
-/// SGD is used instead of Adam, because the gradient of a bias before a batch norm consists of rounding errors, and
-/// Adam would scale them to steps of full size.
+/// SGD, not Adam: the gradient of a bias before a batch norm consists of rounding errors, which Adam would scale to
+/// steps of full size.
 const train::SgdOptions kSgd{.momentum = 0.9};
 
 train::Samples some_samples() {
@@ -64,7 +64,7 @@ train::Samples some_samples() {
 template <class Net, class Optimizer>
 void train_to(int64_t end, const std::string& folder, dist::World& world, Net& net, Optimizer& optimizer) {
   train::seed({.seed = 5, .rank = world.rank()});
-  train::Loader loader(some_samples(), world, {.batch_size = 32 / world.size(), .seed = 3});  // 10 steps an epoch
+  train::Loader loader(some_samples(), world, {.batch_size = 32 / world.size(), .seed = 3});  // 10 steps per epoch
   int64_t step = 0;
   train::TrainState state(world);
   state.add("model", net).add("optimizer", optimizer).add("loader", loader).add("step", step).add_generators();

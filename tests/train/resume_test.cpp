@@ -1,4 +1,4 @@
-// Interrupts and resumes a training with batch norm and dropout in the middle of an epoch: with DDP, ZeRO-1 and FSDP.
+// Tests that a training can be interrupted within an epoch and resumed: with batch norm, dropout, DDP, ZeRO-1 and FSDP.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,10 +27,10 @@ class ResumeAcrossProcesses : public testing::TestWithParam<std::tuple<std::stri
 TEST_P(ResumeAcrossProcesses, EndsWithTheParametersOfAnUninterruptedOne) {
   const auto& [way, num_ranks] = GetParam();
   train(num_ranks, "whole", "17");
-  train(num_ranks, "parts", "13");  // in the second epoch
+  train(num_ranks, "parts", "13");  // ends in the second epoch
   train(num_ranks, "parts", "17");
-  // DistributedDataParallel uses different buckets in its first step and in later ones, and the order of a sum over
-  // four ranks depends on the position in a bucket. So the bits of a resumed run may differ.
+  // DistributedDataParallel uses other buckets in its first step than in later ones, and the order of a sum over four
+  // ranks depends on the position in a bucket. So a resumed run may differ in the last bits.
   const bool is_exact = num_ranks != "4" || way == "fsdp";
   EXPECT_THAT(compare("parts", "whole"), testing::AnyOf("equal\n", is_exact ? "equal\n" : "close\n"));
   if (num_ranks != "1") return;

@@ -48,8 +48,8 @@ TEST(TwoGpus, AreFoundAndNamed) {
   EXPECT_THROW(at::ones({2}, kFirst) + at::ones({2}, kSecond), c10::Error);  // the fake distinguishes devices
 }
 
-// Oracle: the same loader on the CPU. (The fake's copies are synchronous, so an early reuse of memory is not seen
-// here.)
+// Oracle: the same loader on the CPU. (Copies of the fake GPUs are synchronous, so this test cannot detect memory that
+// is reused too early.)
 TEST(TwoGpus, ALoadersBatchesAreOnItsDevice) {
   const Samples samples{at::randn({21, 3}), at::arange(21)};
   for (const int64_t num_workers : {0, 2}) {
@@ -90,7 +90,7 @@ TEST(TwoGpus, TensorsAndModulesMove) {
   EXPECT_EQ(weight.grad().device(), kSecond);
   EXPECT_TRUE(at::equal(weight.grad().cpu(), gradient));
   EXPECT_TRUE(at::allclose(model->forward(to(x, kSecond)).cpu(), output));
-  optimizer.step();  // the optimizer refers to the parameters that moved
+  optimizer.step();  // the optimizer updates the moved parameters
   EXPECT_EQ(weight.device(), kSecond);
   EXPECT_THROW(model->forward(x), c10::Error);
 }
@@ -171,8 +171,8 @@ TEST(TwoGpus, DataParallelUnderAutocastWithAGradScaler) {
   EXPECT_EQ(scaler.scale_now(), 128);
 }
 
-// One optimizer has gradients on both devices: an overflow on either device skips the whole step, without waiting for a
-// device.
+// One optimizer has gradients on both devices. An overflow on either device must skip the whole step, without waiting
+// for a device.
 TEST(TwoGpus, GradScalerSeesGradientsOnBoth) {
   const auto a = at::ones({2}, kFirst).requires_grad_(), b = at::ones({2}, kSecond).requires_grad_();
   Sgd optimizer({{"a", a}, {"b", b}}, {.lr = 1});

@@ -1,4 +1,4 @@
-// Tests `yoke visible` on machines of the fake NVML and on recorded ones.
+// Tests `yoke visible` on machines with the fake NVML and on recorded machines.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ constexpr auto* kAmdMachine =
   {"index": 1, "vendor": "amd", "vendor_index": 1, "state": "free", "name": "MI250X", "uuid": "GPU-00ab00000000000c"},
   {"index": 2, "vendor": "cpu", "state": "free", "name": "EPYC"}]})";
 
-/// A machine with NVIDIA GPUs of the fake NVML, or a recorded machine.
+/// A machine with fake NVIDIA GPUs, or a recorded machine.
 class Machine {
  public:
   static Machine with_state(const std::string& state) {
@@ -82,7 +82,7 @@ class Machine {
   std::vector<std::string> replay_;
 };
 
-/// Indices ("1:0" for a MIG instance) of the visible devices, in order.
+/// Returns the indices of the visible devices in order; a MIG instance is "1:0".
 std::vector<std::string> seen(const Json& json) {
   std::vector<std::string> ids;
   int64_t ordinal = 0;
@@ -154,7 +154,7 @@ TEST(Visible, ExplainsInWords) {
 }
 
 TEST(Visible, SaysWhichNumbersAreNotCertain) {
-  const auto machine = Machine::shipped("workstation.json");  // an RTX 3060, and a faster RTX 4090 after it
+  const auto machine = Machine::shipped("workstation.json");  // an RTX 3060 before a faster RTX 4090
   EXPECT_THAT(seen(machine.explain()), ElementsAre("1", "0"));
   EXPECT_EQ(machine.explain()["devices"][0]["certain"], false);
   EXPECT_THAT(machine.visible({}).out, HasSubstr("0?"));
@@ -166,7 +166,7 @@ TEST(Visible, SaysWhichNumbersAreNotCertain) {
 }
 
 TEST(Visible, MigInstances) {
-  auto machine = Machine::shipped("mig.json");  // GPU 0 with three instances, GPU 1 whole; driver 580
+  auto machine = Machine::shipped("mig.json");  // GPU 0 has three instances; GPU 1 has none; driver 580
   EXPECT_THAT(seen(machine.explain()), ElementsAre("0:0", "0:1", "0:2", "1"));
   const auto uuid = machine.explain()["devices"][1]["uuid"].get<std::string>();
   EXPECT_THAT(uuid, StartsWith("MIG-"));
@@ -188,7 +188,7 @@ TEST(Visible, StartsAProgramWithChosenDevices) {
   EXPECT_EQ(printed_variables(machine.visible(with_program({"--set", "none"}))), " unset  unset\n");
   EXPECT_EQ(printed_variables(machine.visible(with_program({"--set", "all"}), {{"CUDA_VISIBLE_DEVICES", "3"}})),
             "unset PCI_BUS_ID unset unset\n");
-  // Runs yoke itself as the program, to see which devices it has.
+  // The program is yoke itself, which prints the devices that it sees.
   const auto inner = machine.visible({"--set", "3,1", "--", YOKE_COMMAND, "visible", "--json"});
   EXPECT_THAT(seen(Json::parse(inner.out)), ElementsAre("3", "1"));
 }
@@ -204,7 +204,7 @@ TEST(Visible, TheProgramKeepsItsWordsInputAndStatus) {
   EXPECT_EQ(missing.exit_code, 127);
   EXPECT_THAT(missing.err, HasSubstr("cannot start ./no-such-program"));
   EXPECT_EQ(machine.visible({"--set", "0", "--", "/"}).exit_code, 126);
-  // yoke becomes the program, so no process of yoke remains as its parent.
+  // `yoke visible` executes the program in its own process, so the program's parent is not yoke.
   const auto replaced = machine.visible({"--set", "0", "--", "sh", "-c", "cat /proc/$PPID/comm"});
   EXPECT_THAT(replaced.out, Not(HasSubstr("yoke\n")));
 }

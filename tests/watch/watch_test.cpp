@@ -18,8 +18,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-/// A machine of four GPUs whose state a shell program changes: `use PID PERCENT` puts that process on device 1, and
-/// `seen` waits for a whole sample of the new state, that is, until the processes of device 1 were listed twice.
+/// A machine of four GPUs whose state a shell program changes. `use PID PERCENT` puts that process on device 1. `seen`
+/// waits until yoke has listed the processes of device 1 twice, which means that a whole sample has the new state.
 struct Machine : FakeMachine {
   Machine() : FakeMachine(Json{{"devices", 4}}) {}
 
@@ -93,7 +93,7 @@ TEST(Watch, ReportsTheDeviceThatTheProgramUsed) {
   const auto& device = json["devices"][0];
   EXPECT_EQ(device["id"], "1");
   EXPECT_TRUE(device["was_used"]);
-  // How long each utilisation lasts depends on the machine; usage_report_test tests the figures.
+  // How long each utilisation lasts depends on the machine. usage_report_test tests exact figures.
   EXPECT_THAT(device["mean_utilization_percent"].get<double>(), AllOf(testing::Gt(20), testing::Lt(96)));
   EXPECT_THAT(device["under_goal_percent"].get<double>(), AllOf(testing::Gt(0), testing::Lt(100)));
   EXPECT_EQ(device["memory_peak_bytes"], int64_t{4096} << 20);
@@ -110,7 +110,7 @@ TEST(Watch, GrandchildrenAndWhatWasAbandonedAreTheProgramsToo) {
       machine.report_of(machine.use() + "sh -c 'until [ -e " + machine.path("end") +
                         " ]; do sleep 0.01; done' & use $! 50; seen; touch " + machine.path("end") + "; wait");
   EXPECT_EQ(grandchild["devices"].size(), 1U) << grandchild;
-  // The parent of this process ends at once, and the process has its own session.
+  // The process has its own session, and its parent ends at once.
   const auto orphan =
       machine.report_of(machine.use() + "(setsid sleep 1000 & echo $! >" + machine.path("pid") + "); use $(cat " +
                         machine.path("pid") + ") 50; seen; kill $(cat " + machine.path("pid") + ")");
@@ -155,7 +155,7 @@ TEST(Watch, AHungDriverDelaysNeitherSignalsNorTheProgram) {
   EXPECT_EQ(result.exit_code, 5);
 }
 
-// Ctrl-C reaches all processes in the terminal's foreground: the program must get it once, and the report must appear.
+// Ctrl-C signals all processes in the terminal's foreground. The program must get one, and the report must appear.
 TEST(Watch, CtrlCIsTheProgramsOnce) {
   const Machine machine;
   constexpr auto kProgram =
@@ -166,8 +166,7 @@ TEST(Watch, CtrlCIsTheProgramsOnce) {
       "print('first', flush=True)\n"
       "print('interrupted', 'twice' if s.sigtimedwait([s.SIGINT], 0.5) else 'once')\n";
   auto options = machine.watch({"--", "python3", "-c", kProgram});
-  // The process that would pass the signal on is stopped meanwhile, because two signals at the same time would count as
-  // one.
+  // Stops the process that would forward the signal, because two signals at the same time would count as one.
   constexpr auto kTerminal =
       "import os, pty, signal, sys\n"
       "pid, fd = pty.fork()\n"
@@ -193,7 +192,7 @@ TEST(Watch, CtrlCIsTheProgramsOnce) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("interrupted once"), HasSubstr("yoke watch: python3")));
 }
 
-// The kernel signals only the leader of the session.
+// When the terminal hangs up, the kernel signals only the session's leader.
 TEST(Watch, AHangupOfItsTerminalReachesTheProgram) {
   const Machine machine;
   constexpr auto kProgram = "trap 'echo told > \"$0\"; exit' HUP; echo ready; while :; do sleep 0.05; done";
@@ -249,7 +248,7 @@ TEST(Watch, AProcessThatRunsAlready) {
 
   Command endless({.argv = {"sleep", "60"}});
   Command watching(machine.watch({"--pid", std::to_string(endless.pid())}));
-  run({.argv = {"sh", "-c", machine.use() + "seen"}});  // it handles signals by then, since it takes samples
+  run({.argv = {"sh", "-c", machine.use() + "seen"}});  // the command takes samples, so it handles signals by now
   EXPECT_EQ(watching.err(), "");
   watching.signal(SIGINT);
   const auto stopped = watching.wait();

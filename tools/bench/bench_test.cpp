@@ -1,4 +1,4 @@
-// What `yoke bench` measures with: rounds, the kinds of data sets, and the cost of a loader that is known.
+// Tests how `yoke bench` measures: rounds, kinds of data sets, and a loader whose cost is known.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ TEST(BenchTimes, QuantilesAreInterpolated) {
 }
 
 TEST(BenchTimes, SpeedupsCompareTimesOfTheSameRound) {
-  // The machine becomes ten times slower after the first round; in each round one case takes twice as long.
+  // The machine becomes ten times slower after the first round. In each round one case takes twice as long.
   Json row;
   add_speedup(row, {.seconds = {2, 20, 20}}, {.seconds = {1, 10, 10}});
   EXPECT_EQ(row, (Json{{"speedup", 2.0}, {"speedup_p10", 2.0}, {"speedup_p90", 2.0}}));
@@ -125,8 +125,8 @@ double ready_percent(const WorkersMeasurement& measured) {
   return quantile(shares, 0.5);
 }
 
-// Oracle: with no worker a step takes its own time and that of its batch; a worker that is faster than the step hides
-// it.
+// Oracle: without a worker, a step takes its own time plus that of its batch; a worker that is faster than the step
+// adds nothing.
 TEST(BenchLoader, CostsWhatWasPlanted) {
   const auto measured = measure_sleeping(4, 8, {0, 1});
   EXPECT_NEAR(cost_percent(measured[0]), 100.0 * 4 / 12, 5);

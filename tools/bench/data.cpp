@@ -49,7 +49,7 @@ DataKind kind_of_folder(const std::string& folder, const std::vector<std::string
 
 namespace {
 
-/// The sequences of token files, as batches of data and targets.
+/// Presents the sequences of token files as batches of data and targets.
 struct TokenSource {
   train::TokenFiles files;
 
@@ -60,7 +60,7 @@ struct TokenSource {
   }
 };
 
-/// Images in tar shards, with the number in their file .cls as the target.
+/// Presents the images in tar shards as batches. The target is the number in an image's .cls file.
 struct ShardSource {
   train::TarShards shards;
   train::ImageDecoder decoder;
@@ -127,7 +127,7 @@ DataSet images_in_memory(const train::Samples& samples, const std::string& descr
                   {.sample_sizes = samples.data.sizes().slice(1).vec(), .num_classes = num_classes}, normalization);
 }
 
-/// What a training on photographs does to them.
+/// Returns the usual transform of a training on photographs.
 train::ImageTransform training_transform() {
   return {.random_crop = train::RandomResizedCrop{},
           .flip_probability = 0.5,

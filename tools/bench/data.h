@@ -19,12 +19,12 @@ namespace yoke::exercise {
 
 enum class DataKind { kImageFolder, kTarShards, kCifar10, kCifar100, kIdx, kTokens };
 
-/// Tells the kind of a folder from the names in it. Pure.
+/// Determines the kind of a data set from the names in its folder. Pure.
 /// Errors  kInvalidArgument: the folder is empty, or has no class folder and no file that yoke reads.
 DataKind kind_of_folder(const std::string& folder, const std::vector<std::string>& files,
                         const std::vector<std::string>& folders);
 
-/// A loader whose batches never end: after the last batch of an epoch comes the first one of the next.
+/// A loader whose batches never end: the last batch of an epoch is followed by the first batch of the next epoch.
 class Feed {
  public:
   virtual ~Feed() = default;
@@ -43,21 +43,21 @@ struct FeedOptions {
 struct DataSet {
   std::string description;  ///< "1,000 images in 10 classes of images/"
   int64_t num_samples = 0;
-  NetworkOptions network;  ///< Without a name and a device.
-  std::string note;        ///< For the reader of the results; may be empty.
+  NetworkOptions network;  ///< All options except `name` and `device`.
+  std::string note;        ///< A remark for the reader of the results; may be empty.
   std::function<std::unique_ptr<Feed>(const FeedOptions& options)> open;
 };
 
-/// Opens the data set at `path`; if that is empty, Fashion-MNIST, or random samples of its shape where it is not
-/// installed.
+/// Opens the data set at `path`. If `path` is empty, opens Fashion-MNIST, or random samples of the same shape if
+/// Fashion-MNIST is not installed.
 /// Errors  those of the source, with the path.
 DataSet open_data(const std::string& path);
 
-/// A feed of a Loader's batches, in a new order in each epoch. Batches are full.
+/// Returns the batches of a Loader, in a new order in each epoch. All batches have the full size.
 template <class Source>
 class LoaderFeed : public Feed {
  public:
-  /// REQUIRES: the source has a batch of samples.
+  /// REQUIRES: the source has at least one full batch of samples.
   LoaderFeed(Source source, const FeedOptions& options, std::optional<train::Normalization> normalization = {})
       : loader_(std::move(source), {.batch_size = options.batch_size,
                                     .seed = 1,

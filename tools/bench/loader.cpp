@@ -27,12 +27,12 @@ struct Taken {
   bool was_ready = true;
 };
 
-/// Trains until the time is over. `take` returns a batch and whether it was ready.
+/// Trains for `seconds`. `take` returns a batch and whether the batch was ready.
 ///
-/// The time of a step is the median over groups of `group` steps, because other programs interrupt some of the steps.
-/// Workers that began together finish together, so a group has as many steps as there are workers.
+/// The step time is the median over groups of `group` steps, because other programs interrupt some of the steps.
+/// Workers that start together finish together, so a group should have as many steps as there are workers.
 Stretch train_stretch(const FedTraining& training, const std::function<Taken()>& take, double seconds, int64_t group) {
-  for (int i = 0; i < 2; ++i) training.step(take().batch);  // until the loader has begun, and memory is mapped
+  for (int i = 0; i < 2; ++i) training.step(take().batch);  // starts the loader and maps its memory
   constexpr size_t kFewestGroups = 3;
   const double start = now_seconds(), cpu_start = cpu_seconds();
   int64_t num_ready = 0;
@@ -135,7 +135,7 @@ namespace {
 
 using Stretches = std::vector<Stretch> WorkersMeasurement::*;
 
-/// The stretches of one kind with all numbers of workers.
+/// Returns the stretches of one kind, for all numbers of workers.
 std::vector<Stretch> all_of(const std::vector<WorkersMeasurement>& measured, Stretches kind) {
   std::vector<Stretch> all;
   for (const auto& one : measured) all.insert(all.end(), (one.*kind).begin(), (one.*kind).end());
@@ -173,7 +173,7 @@ int64_t chosen_batch_size(const Task& task, const DataSet& data) {
               "a batch of {} has more samples than the data, {}; give a smaller --batch-size", size, data.description);
 }
 
-/// As many batches as fit into a quarter of a gigabyte, so that replaying them resembles the reading of new memory.
+/// Takes about a quarter of a gigabyte of batches, so that training on them resembles reading new memory.
 std::vector<train::Batch> cached_batches(Feed& feed) {
   std::vector<train::Batch> batches = {feed.next()};
   constexpr size_t kMostBytes = 256 << 20, kMost = 16;

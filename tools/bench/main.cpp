@@ -1,9 +1,9 @@
-// tools/bench/main.cpp -- measures an exercise of `yoke bench`, which starts this program and shows what it prints.
+// tools/bench/main.cpp -- measures an exercise. `yoke bench` starts this program and shows its results.
 //
-//   yoke-bench TASK DATA    TASK: a JSON object (measure.h); DATA: the path of the loader's data set, or nothing
+//   yoke-bench TASK DATA    TASK: a JSON object (measure.h); DATA: the path of the loader's data set, or empty
 //
-// Standard output has lines of progress, and at the end one line with a JSON object. Under a launcher, all ranks
-// measure together, and rank 0 prints.
+// Prints progress in lines, and at the end one line with a JSON object. Under a launcher, all ranks measure together,
+// and rank 0 prints.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/version.h>
@@ -46,7 +46,7 @@ Json measure_task(const Task& task) {
   throw Error(ErrorCode::kInvalidArgument, "there is no exercise {}", task.name);
 }
 
-/// What figures depend on besides the exercise.
+/// Returns the properties of machine and libtorch that affect the figures.
 Json surroundings() {
   const auto text = [](int number) { return std::to_string(number); };
   Json json{{"device", "cpu"},
@@ -59,7 +59,7 @@ Json surroundings() {
   return json;
 }
 
-/// Adds a note if the processors were in use: other programs may change figures by more than what is measured.
+/// Adds a note if the processors were busy, because other programs may then change figures by more than the effects.
 void add_doubt(Json& object, double load) {
   const auto num_cpus = object["num_cpus"].get<double>();
   object["load_average"] = load;
@@ -85,7 +85,7 @@ void run_task(const std::string& text, const std::string& data) {
   if (measured.is_null()) return;
   object.update(measured);
   add_doubt(object, load);
-  constexpr auto kReplace = Json::error_handler_t::replace;  // a path may have any bytes
+  constexpr auto kReplace = Json::error_handler_t::replace;  // a path may not be UTF-8
   std::cout << object.dump(-1, ' ', false, kReplace) << std::endl;
 }
 

@@ -69,14 +69,14 @@ void add_speedup(Json& row, const Times& before, const Times& after) {
 }
 
 std::vector<Times> measure(const std::vector<Case>& cases, const Rounds& rounds, Progress& progress) {
-  constexpr double kShortest = 1e-3;  // a repetition takes at least this long
+  constexpr double kShortest = 1e-3;  // seconds that a case runs in a round, at least
   constexpr double kWarmUp = 0.02;
   constexpr int64_t kMost = 10'000;
   std::vector<int64_t> counts;
   for (size_t i = 0; i < cases.size(); ++i) {
     progress.show(fmt::format("{}, {} of {}", cases[i].name, i + 1, cases.size()));
     cases[i].run(1);
-    // The shortest of several runs, because another program may have interrupted one of them.
+    // Uses the shortest of several runs, because other programs may have interrupted some of them.
     double once = kWarmUp;
     const double warm_start = now_seconds();
     for (int run = 0; run < 5 && (run == 0 || now_seconds() - warm_start < kWarmUp); ++run) {

@@ -1,4 +1,4 @@
-// tools/bench/measure.h -- times cases in turn, so that what else the machine does meets all of them alike.
+// tools/bench/measure.h -- times cases in turn, so that other load on the machine affects all of them equally.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,17 +13,17 @@ namespace yoke::exercise {
 
 using Json = nlohmann::ordered_json;
 
-/// What the command asks for; see yoke/cli/bench.cpp. An empty list means the exercise's own.
+/// A request of yoke/cli/bench.cpp. An empty list means the default values of the exercise.
 struct Task {
   std::string name;
-  double seconds = 10;    ///< For the repetitions of all cases together.
+  double seconds = 10;    ///< The time for the repetitions of all cases together.
   bool is_quick = false;  ///< Few sizes and few repetitions.
   std::vector<int64_t> sizes, batch_sizes, workers;
   std::vector<std::string> dtypes, models;
   std::string data;
 };
 
-/// Says what is being measured: lines of standard output, which the command shows on a terminal.
+/// Prints what is being measured, in lines that the command shows on a terminal.
 class Progress {
  public:
   explicit Progress(std::string name, bool is_shown = true) : name_(std::move(name)), is_shown_(is_shown) {}
@@ -36,14 +36,14 @@ class Progress {
 };
 
 struct Case {
-  std::string name;                        ///< "1024 on cpu", for the progress.
+  std::string name;                        ///< Such as "1024 on cpu"; shown as progress.
   std::function<void(int64_t count)> run;  ///< Does the work `count` times, and waits for the device once.
 };
 
-/// With linear interpolation. REQUIRES: there are values.
+/// Returns a quantile with linear interpolation. REQUIRES: `values` is not empty.
 double quantile(std::vector<double> values, double share);
 
-/// The seconds of one piece of work, in each round.
+/// The seconds of one repetition, in each round.
 struct Times {
   std::vector<double> seconds;
 
@@ -53,9 +53,9 @@ struct Times {
 /// Adds NAME_ms (the median), NAME_p10_ms, NAME_p90_ms and num_rounds to a row.
 void add_times(Json& row, const std::string& name, const Times& times);
 
-/// One case's time divided by another's in each round, which no change between rounds can shift.
+/// Returns one case's time divided by the other's for each round. Load that differs between rounds cancels out.
 std::vector<double> ratios(const Times& one, const Times& other);
-/// Adds speedup, speedup_p10 and speedup_p90: how many times as fast as `before` the case `after` is.
+/// Adds speedup, speedup_p10 and speedup_p90: the time of `before` divided by that of `after`.
 void add_speedup(Json& row, const Times& before, const Times& after);
 
 struct Rounds {
@@ -63,23 +63,23 @@ struct Rounds {
   int64_t at_least = 3;
 };
 
-/// Runs each case for warm-up, chooses how often it is repeated in a round so that no case is too short for the clock,
-/// and then takes rounds of all cases until the time is over. Each round begins with a different case.
+/// Runs each case for warm-up, chooses a number of repetitions that takes long enough for the clock, and then runs
+/// rounds of all cases until the time is over. Each round begins with a different case.
 std::vector<Times> measure(const std::vector<Case>& cases, const Rounds& rounds, Progress& progress);
 
 double now_seconds();
-/// Waits until the device has nothing left to do; returns at once for the CPU.
+/// Waits until the device has finished its work. Returns at once for the CPU.
 void wait_for(c10::Device device);
 
-/// Errors  kInvalidArgument: fewer than `num_bytes` of this machine's memory are free.
+/// Errors  kInvalidArgument: less than `num_bytes` of this machine's memory is free.
 void check_memory(double num_bytes);
 
-/// The exercises. Each returns `results`, and what else belongs to its object.
+/// Each runs an exercise, and returns an object with `results` and the exercise's other members.
 Json run_matmul(const Task& task, Progress& progress);
 Json run_sync(const Task& task, Progress& progress);
 Json run_two_devices(const Task& task, Progress& progress);
 Json run_copies(const Task& task, Progress& progress);
-Json run_all_reduce(const Task& task);  ///< Null on all ranks but the first.
+Json run_all_reduce(const Task& task);  ///< Returns null on all ranks except rank 0.
 Json run_batch(const Task& task, Progress& progress);
 Json run_precision(const Task& task, Progress& progress);
 Json run_loader(const Task& task, Progress& progress);

@@ -12,9 +12,9 @@
 namespace yoke::exercise {
 namespace {
 
-constexpr int64_t kMaxTokens = 4096;  ///< Larger token numbers are taken modulo this, so that the network stays small.
+constexpr int64_t kMaxTokens = 4096;  ///< Larger token numbers are reduced modulo this, so that networks stay small.
 
-/// Images of at most `side` pixels, flat: networks that do not convolve look at small images.
+/// Flattens images for networks without convolutions. Larger images are first shrunk to `side` x `side` pixels.
 at::Tensor flat(const at::Tensor& x, int64_t side) {
   if (x.dim() != 4 || x.size(2) * x.size(3) <= side * side) return x.flatten(1);
   return at::adaptive_avg_pool2d(x, {side, side}).flatten(1);

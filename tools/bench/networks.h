@@ -1,4 +1,4 @@
-// tools/bench/networks.h -- the networks that the exercises train, and a step of their training.
+// tools/bench/networks.h -- the networks that the exercises train, and their training steps.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 namespace yoke::exercise {
 
-/// What a network is made for.
+/// The properties of the data and the device for a network.
 struct NetworkOptions {
   std::string name = "mlp";           ///< "mlp", "cnn" or "small".
   std::vector<int64_t> sample_sizes;  ///< Sizes of one sample: [channels, height, width]; [length] for tokens.
@@ -24,10 +24,10 @@ struct NetworkOptions {
   c10::Device device = c10::Device(c10::kCPU);
 };
 
-/// A network with an optimizer (SGD with momentum).
+/// A network with its optimizer (SGD with momentum).
 class Training {
  public:
-  /// The same options give the same weights. Errors  kInvalidArgument: there is no such network for such samples.
+  /// Equal options give equal weights. Errors  kInvalidArgument: no network has this name and takes such samples.
   explicit Training(const NetworkOptions& options);
 
   /// Forward, loss, backward and update. With `is_mixed`, forward and loss run under autocast to bfloat16.
@@ -43,7 +43,7 @@ class Training {
   std::unique_ptr<train::Sgd> optimizer_;
 };
 
-/// The samples of batch and precision: random images [1, 28, 28] of 10 classes.
+/// Returns the samples of the exercises batch and precision: random images [1, 28, 28] of 10 classes.
 train::Batch random_images(int64_t batch_size, c10::Device device);
 
 }  // namespace yoke::exercise

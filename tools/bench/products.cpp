@@ -1,4 +1,4 @@
-// Products of matrices: matmul, sync and two-devices.
+// The exercises about matrix products: matmul, sync and two-devices.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -42,7 +42,7 @@ struct Product {
 
   void multiply() { at::mm_out(c, a, b); }
 
-  /// Throws unless C x = A (B x) for a random x, which a wrong product passes only by accident.
+  /// Throws unless C x = A (B x) for a random x. A wrong product passes only by chance.
   /// Source  Freivalds, "Probabilistic machines can use less running time", 1977.
   void check() {
     multiply();
@@ -51,7 +51,7 @@ struct Product {
     const auto expected = at::mv(wide(a), at::mv(wide(b), x));
     const auto difference = at::mv(wide(c), x).sub(expected).norm().item<double>() / expected.norm().item<double>();
     const auto dtype = c.scalar_type();
-    const double allowed = dtype == at::kDouble ? 1e-10 : dtype == at::kFloat ? 1e-2 : 5e-2;  // float may be TF32
+    const double allowed = dtype == at::kDouble ? 1e-10 : dtype == at::kFloat ? 1e-2 : 5e-2;  // float may use TF32
     if (difference < allowed) return;
     throw Error(ErrorCode::kInternal, "a product of {0}x{0} matrices on {1} is wrong: relative error {2:.3g}",
                 c.size(0), c.device().str(), difference);
@@ -75,7 +75,7 @@ std::vector<int64_t> sizes_for(const Task& task, c10::Device device) {
   return or_default(task.sizes, usual);
 }
 
-/// Throws if two factors and a product of each size do not fit into the memory.
+/// Throws if two factors and a product of each size do not fit into this machine's memory.
 void check_sizes(const std::vector<int64_t>& sizes, double bytes_per_size) {
   double num_bytes = 0;
   for (const int64_t size : sizes) num_bytes += bytes_per_size * static_cast<double>(size) * static_cast<double>(size);
@@ -114,7 +114,7 @@ Json run_matmul(const Task& task, Progress& progress) {
 
 namespace {
 
-/// The products of the exercise sync, and the ways to log their norms.
+/// The matrix products of the exercise sync, and the different ways to log their norms.
 class LoggedProducts {
  public:
   LoggedProducts(int64_t count, c10::Device device) : product_(100, at::kFloat, device), each_(count), end_(count) {
@@ -185,7 +185,7 @@ Json run_sync(const Task& task, Progress& progress) {
 
 namespace {
 
-/// A thread that carries out one task at a time, on its own CPUs.
+/// A thread that executes one task at a time, on its own CPUs.
 class Place {
  public:
   Place(CpuSet cpus, int num_threads) : thread_([this, cpus, num_threads] { serve(cpus, num_threads); }) {}
@@ -211,7 +211,7 @@ class Place {
     changed_.notify_all();
   }
   void serve(const CpuSet& cpus, int num_threads) {
-    if (!cpus.empty()) prefer_cpus(to_kernel_mask(cpus));  // libtorch's threads inherit it from this thread
+    if (!cpus.empty()) prefer_cpus(to_kernel_mask(cpus));  // libtorch's threads inherit the CPUs from this thread
     at::set_num_threads(num_threads);
     const at::NoGradGuard no_grad;
     std::unique_lock lock(mutex_);
@@ -238,10 +238,10 @@ class Place {
   std::function<void()> work_;
   bool has_work_ = false;
   std::exception_ptr error_;
-  std::thread thread_;  // last, as it uses the members above
+  std::thread thread_;  // last, because the thread uses the members above
 };
 
-/// The CPUs of this process in two halves.
+/// Divides the CPUs of this process into two halves.
 std::pair<CpuSet, CpuSet> halves_of_cpus() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -257,7 +257,7 @@ std::pair<CpuSet, CpuSet> halves_of_cpus() {
   return halves;
 }
 
-/// Two devices, or two places that stand for them.
+/// Two GPUs, a GPU and the CPU, or two halves of the CPU.
 struct TwoDevices {
   c10::Device first, second;
   std::string first_name, second_name, note;

@@ -1,4 +1,4 @@
-// Training steps: batch and precision.
+// The exercises about training steps: batch and precision.
 #include <fmt/format.h>
 
 #include <cmath>

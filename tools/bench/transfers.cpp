@@ -1,4 +1,4 @@
-// Bytes that move: copies and all-reduce.
+// The exercises about data transfers: copies and all-reduce.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>
@@ -111,13 +111,13 @@ Json run_copies(const Task& task, Progress& progress) {
 
 namespace {
 
-/// The all-reduce of one size, on all ranks.
+/// An all-reduce of a given size, on all ranks.
 class Reduction {
  public:
   Reduction(dist::World& world, int64_t num_bytes)
       : world_(world), tensor_(at::zeros({num_bytes / 4}, at::TensorOptions(world.device()))) {}
 
-  /// Collective. Throws unless the sum over ranks of rank + 1 is right.
+  /// Collective. Throws unless the all-reduce gives the right sum of (rank + 1).
   void check() {
     tensor_.fill_(static_cast<double>(world_.rank() + 1));
     world_.all_reduce(tensor_);
@@ -128,7 +128,7 @@ class Reduction {
     tensor_.zero_();
   }
 
-  /// Collective. The seconds of one all-reduce, of `count` in a row, on the slowest rank.
+  /// Collective. Runs `count` all-reduces, and returns the seconds of one on the slowest rank.
   double seconds(int64_t count) {
     world_.barrier();
     const double start = now_seconds();
@@ -156,7 +156,7 @@ std::vector<Times> measure_reductions(std::vector<Reduction>& reductions, const 
     progress.show(format_bytes(one.num_bytes()));
     one.check();
     one.seconds(1);
-    // All ranks have the same times, and so the same counts and the same number of rounds.
+    // All ranks get the same time from seconds(), so they use the same counts and the same number of rounds.
     counts.push_back(std::clamp<int64_t>(static_cast<int64_t>(std::ceil(2e-3 / one.seconds(1))), 1, 1000));
   }
   std::vector<Times> all(reductions.size());
@@ -195,7 +195,7 @@ Json run_all_reduce(const Task& task) {
     const double rate = static_cast<double>(reductions[i].num_bytes()) / times[i].median() / 1e9;
     const auto n = static_cast<double>(world.size());
     row["algorithm_gb_per_second"] = rate;
-    row["bus_gb_per_second"] = rate * 2 * (n - 1) / n;  // as in nccl-tests, doc/PERFORMANCE.md
+    row["bus_gb_per_second"] = rate * 2 * (n - 1) / n;  // bus bandwidth as in doc/PERFORMANCE.md of nccl-tests
     results.push_back(std::move(row));
   }
   Json object{{"device", world.device().str()},

@@ -15,7 +15,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 def observe():
     import yoke_steps
 
-    # Modules with a function start(), each for a variable of the environment.
+    # Modules with a function start(). Each is used if the environment variable with its name is set.
     for name in ("yoke_profile", "yoke_step_times"):
         if name.upper() in os.environ:
             importlib.import_module(name).start()
@@ -28,12 +28,12 @@ def import_the_next():
     if spec is None:
         return
     module = importlib.util.module_from_spec(spec)
-    sys.modules["sitecustomize"] = module  # this file stays in use through its functions only
+    sys.modules["sitecustomize"] = module  # now only functions of this file are still in use
     spec.loader.exec_module(module)
 
 
 try:
     observe()
-except Exception as error:  # noqa: BLE001: the program comes first
+except Exception as error:  # noqa: BLE001: the user's program must run anyway
     print(f"warning: yoke cannot observe this program: {error}", file=sys.stderr)
 import_the_next()

@@ -13,7 +13,7 @@ import threading
 
 import yoke_steps
 
-PATIENCE_S = 2.0  # for the request; `yoke profile` answers at once
+PATIENCE_S = 2.0  # how long to wait for the request; `yoke profile` answers at once
 
 
 def start():
@@ -34,7 +34,7 @@ def _connect(name):
         if peer[:2] == (int(pid), int(uid)):
             return client
     except OSError:
-        pass  # it has its report already
+        pass  # `yoke profile` has ended already
     client.close()
     return None
 
@@ -189,7 +189,7 @@ class _Agent:
                 self._send({"num_steps": step + 1})
                 if trace is not None:
                     self._end({"trace": trace})
-        except Exception as error:  # noqa: BLE001: the program comes first
+        except Exception as error:  # noqa: BLE001: the user's program must run anyway
             self._end({"failure": str(error)})
 
     def _say_hello(self):
@@ -198,7 +198,7 @@ class _Agent:
         if self.client is None:
             return
         os.register_at_fork(after_in_child=self._leave_to_parent)
-        atexit.register(self._end, None)  # a process that exits with a profiler that runs may crash
+        atexit.register(self._end, None)  # a process may crash if it exits while a profiler runs
         self.rank, self.world, local_world = _ranks()
         with open("/proc/self/stat") as file:
             start_ticks = int(file.read().rsplit(")", 1)[1].split()[19])
@@ -237,7 +237,7 @@ class _Agent:
                 if news is not None:
                     client.sendall(json.dumps(news).encode() + b"\n")
                 client.close()
-        except Exception:  # noqa: BLE001: the program comes first
+        except Exception:  # noqa: BLE001: the user's program must run anyway
             pass
 
     def _leave_to_parent(self):

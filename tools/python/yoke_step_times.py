@@ -8,7 +8,7 @@ import time
 
 import yoke_steps
 
-FIRST_STEPS = 20  # each of them has a line
+FIRST_STEPS = 20  # each of the first steps has a line
 PERIOD_NS = 100_000_000
 
 
@@ -54,7 +54,7 @@ class StepTimes:
     def __init__(self, folder):
         self.folder = folder
         self.fd = None
-        self.pid = os.getpid()  # a forked child must not write into the file of its parent
+        self.pid = os.getpid()  # a forked child must not write into its parent's file
         self.next_line_ns = 0
         self.last = self.written = (-1, 0)
 
@@ -65,7 +65,7 @@ class StepTimes:
             return
         try:
             self._write(step)
-        except Exception as error:  # noqa: BLE001: the program comes first
+        except Exception as error:  # noqa: BLE001: the user's program must run anyway
             self.next_line_ns = 1 << 62
             self.fd = None
             print(f"warning: step times are not written: {error}", file=sys.stderr)

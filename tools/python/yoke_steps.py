@@ -13,7 +13,7 @@ class StepCounter:
 
     def __init__(self):
         self.leader = None
-        self.others = set()  # optimizers that have stepped since the leader did
+        self.others = set()  # optimizers that have stepped since the leader's last step
         self.count = 0
 
     def end_of(self, optimizer):

@@ -1,11 +1,11 @@
-// tools/store/main.cpp -- serves the ranks' TCPStore in a separate process, for jobs in which no rank is sure to
-// outlive the other ranks.
+// tools/store/main.cpp -- serves the ranks' TCPStore in a separate process, for jobs in which any rank may end before
+// the other ranks.
 //
-//   yoke-store [--fd N]    N: a TCP socket that is bound and does not listen yet; default: YOKE_MASTER_LISTEN_FD
+//   yoke-store [--fd N]    N: a TCP socket that is bound but does not listen yet; default: YOKE_MASTER_LISTEN_FD
 //
-// The program listens at once and serves until its standard input ends; then it exits with 0. Standard input is a pipe
-// whose other end the parent holds, so the store does not outlive its parent. Signals other than SIGKILL are ignored.
-// The program prints nothing: clients poll the port.
+// The program listens at once, serves until its standard input ends, and then exits with 0. Standard input is a pipe
+// from the parent, so the store ends with its parent. Signals except SIGKILL are ignored. The program prints nothing;
+// clients poll the port.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -38,7 +38,7 @@ int option_of(int fd, int name) {
   return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
 }
 
-/// The address at which a client on this host reaches the socket.
+/// Returns the address at which a client on this host can connect to the socket.
 Address address_of(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -71,8 +71,8 @@ Address check(int fd) {
   return address;
 }
 
-/// A scheduler that ends a job signals all its processes, and the ranks still need their store to save their work.
-/// Threads inherit the signal mask, so this function is called before the store starts threads.
+/// A scheduler that ends a job signals all processes of the job, but ranks still need the store while they save their
+/// work. Threads inherit the signal mask, so this function must be called before the store starts threads.
 void block_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -114,7 +114,7 @@ int serve(int fd) {
   options.masterListenFd = fd;
   const auto store = c10::make_intrusive<c10d::TCPStore>(address.host, options);
   wait_for_the_end();
-  _exit(0);  // there is nothing to write or to wait for, and libtorch's destructors take long
+  _exit(0);  // nothing must be written or awaited, and libtorch's destructors are slow
 }
 
 }  // namespace

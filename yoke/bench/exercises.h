@@ -9,14 +9,14 @@ namespace yoke::bench {
 struct Exercise {
   std::string_view name;
   std::string_view summary;
-  /// The options that this exercise has besides those that all have, separated by spaces: "sizes dtype".
+  /// The options of this exercise, separated by spaces: "sizes dtype". Options that all exercises have are left out.
   std::string_view options;
 };
 
-/// In the order in which a course takes them.
+/// Returns the exercises in the order in which a course would use them.
 std::span<const Exercise> exercises();
 
-/// Null: there is no exercise of this name.
+/// Finds an exercise by its name; null if there is none.
 const Exercise* find_exercise(std::string_view name);
 
 }  // namespace yoke::bench

@@ -1,4 +1,4 @@
-// What loading costs a training.
+// Report of the exercise `loader`: how much a data loader slows down a training.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace yoke::bench {
 namespace {
 
-/// A loader that costs less than this share of a step is hidden behind the computation.
+/// A loader that adds less than this share of a step to the step's time is hidden behind the computation.
 constexpr double kHiddenPercent = 3;
 
 std::string workers_of(const Json& row) {
@@ -19,14 +19,14 @@ std::string workers_of(const Json& row) {
 
 std::string percent(double value) { return fmt::format("{:.{}f} %", value, value < 9.95 ? 1 : 0); }
 
-/// The fewest workers with which the loader gives nearly the most samples per second.
+/// Returns the row with the fewest workers that gives nearly the most samples per second.
 const Json& knee_of(const Rows& rows) {
   const double most = number(row_with_most(rows, "samples_per_second"), "samples_per_second");
   return *std::ranges::find_if(rows,
                                [&](const Json& row) { return number(row, "samples_per_second") >= kNearly * most; });
 }
 
-/// A remark if the rounds disagree about what the loader costs.
+/// Returns a warning if the loader's cost differs much between the rounds, otherwise an empty text.
 std::string doubt_about(const Json& row) {
   constexpr double kFarApart = 20;
   const double low = number(row, "loader_cost_p10_percent"), high = number(row, "loader_cost_p90_percent");

@@ -1,4 +1,4 @@
-// Products of matrices: matmul, sync and two-devices.
+// Reports of the exercises about matrix products: matmul, sync and two-devices.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -38,7 +38,7 @@ const Json* row_of_size(const Series& series, double size) {
   return nullptr;
 }
 
-/// How a series compares with the first one at the sizes that both have.
+/// Returns a sentence that compares a series with the first one, at the sizes that both have.
 std::string comparison(const Series& first, const Series& other) {
   Rows common;
   for (const auto& row : other.rows) {
@@ -94,7 +94,7 @@ Report report_matmul(const Json& measured) {
 
 namespace {
 
-/// Names of the ways, as people read them.
+/// Describes in words when the exercise reads the results of products.
 std::string way_name(const std::string& way) {
   return way == "each" ? "read after each product" : way == "end" ? "kept on the device, read at the end" : "no log";
 }

@@ -1,4 +1,4 @@
-// yoke/bench/report.h -- what the figures of an exercise show: a sentence, a table and a chart. Pure.
+// yoke/bench/report.h -- turns the results of an exercise into a sentence, a table and a chart. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,13 +10,13 @@
 namespace yoke::bench {
 
 struct Report {
-  std::string sentence;  ///< One or more sentences, each of which follows from the figures.
+  std::string sentence;  ///< One or more sentences that follow from the results.
   Table table;
   view::Chart chart;
 };
 
 /// `measured` is the object that libexec/yoke/yoke-bench prints; docs/bench.md describes its members.
-/// Errors  kDataLoss: it lacks a member, or names no exercise.
+/// Errors  kDataLoss: `measured` lacks a member, or its name is not that of an exercise.
 Report report(const nlohmann::ordered_json& measured);
 
 }  // namespace yoke::bench

@@ -1,4 +1,4 @@
-// The sentences of `yoke bench` follow from the figures: each table has figures, and what they show.
+// Tests that the sentences of `yoke bench` follow from the figures. Each table has figures and the expected sentence.
 #include "yoke/bench/report.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Training steps: batch and precision.
+// Reports of the exercises about training steps: batch and precision.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -55,7 +55,7 @@ Report report_batch(const Json& measured) {
 
 namespace {
 
-/// The rows of one model in which mixed precision wins, loses, or makes no difference.
+/// The rows of one model in which mixed precision is faster, slower, or equally fast.
 struct ModelOutcome {
   std::string model;
   Rows wins, losses, draws;

@@ -1,4 +1,4 @@
-// Bytes that move: copies and all-reduce.
+// Reports of the exercises about data transfers: copies and all-reduce.
 #include <fmt/format.h>
 
 #include "yoke/base/format.h"
@@ -28,7 +28,7 @@ std::string rates_of(const Series& series) {
   return sentence + ".";
 }
 
-/// What pinned memory gains on a route, at the largest size.
+/// Returns a sentence about the speedup by pinned memory on a route, at the largest size.
 std::string gain_of_pinning(const Series& pinned, const Series& pageable) {
   const double ratio = number(pageable.rows.back(), "time_ms") / number(pinned.rows.back(), "time_ms");
   const auto begin = fmt::format(" From {}, {} of pinned memory", route_of(pinned), bytes_of(pinned.rows.back()));

@@ -1,5 +1,5 @@
-// `yoke agent`: `yoke run --hosts` starts it on each host. Hidden: programs run it, and it exchanges the messages of
-// launch/node/wire.h on its standard streams.
+// `yoke agent`: runs the ranks of a job on one host. `yoke run --hosts` starts it on each host, and they exchange the
+// messages of launch/node/wire.h over its standard input and output. Help does not list it.
 #include "yoke/launch/job/agent.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ namespace {
 constexpr std::chrono::seconds kFirstSilence{30};
 constexpr std::chrono::seconds kFarewell{1};
 
-/// The channel takes over standard input and output. Whatever else this process prints goes to standard error.
+/// Returns a channel on standard input and output. Anything that this process prints later goes to standard error.
 launch::Channel take_standard_streams() {
   UniqueFd in(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)), out(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
   if (!in || !out) throw system_error(errno, "taking the standard streams");
@@ -51,8 +51,8 @@ nlohmann::json receive_launch(launch::Channel& channel) {
   }
 }
 
-/// The environment of the job's command. The variables are set in this process too, because execvpe() searches the PATH
-/// of the process that calls it.
+/// Returns the environment of the job's command, and sets its variables in this process too, because execvpe() searches
+/// the PATH of the process that calls it.
 Environment take_environment(const nlohmann::json& variables) {
   for (const auto& [name, value] : variables.items()) {
     setenv(name.c_str(), value.get_ref<const std::string&>().c_str(), 1);

@@ -35,7 +35,7 @@ struct BindArgs {
   bool json = false;
 };
 
-/// CPUs and GPUs. Ranks get the GPUs in this order.
+/// The CPUs of a machine, and its GPUs in the order in which ranks get them.
 struct Machine {
   device::CpuLocality cpus;
   std::vector<device::DeviceLocality> gpus;
@@ -71,7 +71,7 @@ device::DeviceLocality find_gpu(const std::string& name, const Machine& machine,
     return gpu.pci_bus_id == id;
   });
   if (found != gpus.end()) return *found;
-  // On a machine without the driver, the PCI bus still lists the GPU.
+  // On a machine without the GPU's driver, the PCI bus still lists the GPU.
   if (args.topology.empty() && !number) {
     const std::filesystem::path sysroot = args.sysroot.empty() ? "/" : args.sysroot;
     const auto is_id = [](unsigned char c) { return std::isxdigit(c) != 0 || c == ':' || c == '.'; };
@@ -133,7 +133,7 @@ std::string to_table(const launch::Binding& binding, const Devices& devices, con
                           nodes_of(machine, one.cpus), one.cpus.to_list(), one.cpus.to_mask(),
                           std::to_string(one.num_threads)});
   }
-  return to_text(table, kUnlimitedWidth);  // users copy the masks, so none is cut
+  return to_text(table, kUnlimitedWidth);  // users copy the CPU masks, so no mask may be cut off
 }
 
 std::string to_json(const launch::Binding& binding, const Devices& devices, const device::CpuLocality& machine) {
@@ -194,7 +194,7 @@ int run_bind(const BindArgs& args, Context& context) {
 }  // namespace
 
 void add_bind(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<BindArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<BindArgs>();  // CLI11 keeps references to *args; the callback owns it
   cmd.add_option("-n,--nproc-per-node", args->num_ranks,
                  "Ranks, as for `yoke run`; without it one for each GPU, or for each NUMA node")
       ->type_name("auto|gpu|cpu|N");

@@ -26,20 +26,20 @@ inline constexpr int kExitOk = 0;
 /// The paths of the parts of this installation, or of this build tree.
 struct Installation {
   std::filesystem::path executable;
-  std::filesystem::path libexec;  ///< Programs `yoke-NAME`, and recipes/NAME.
-  std::filesystem::path share;    ///< examples/first
+  std::filesystem::path libexec;  ///< Folder of the programs `yoke-NAME` and of recipes/NAME.
+  std::filesystem::path share;    ///< Folder of examples/first.
 };
 
-/// Derived from /proc/self/exe, so that an installation may be moved.
+/// Finds the paths from /proc/self/exe, so that users may move an installation.
 Installation find_installation();
 
 /// `environment` with the folder in PYTHONPATH by which Python loads what yoke adds to a program (tools/python).
 Environment with_python_hooks(Environment environment, const Installation& installation);
 
-/// The role of `yoke agent`, which runs the command of a different host on this host, as a node of that host's job.
+/// How `yoke agent` runs a command line: on this host, as one node of a job that was started on a different host.
 struct AgentRole {
   launch::Channel& channel;          ///< The connection to the head node.
-  std::optional<int64_t> num_ranks;  ///< The number of ranks, in place of the one in the command line.
+  std::optional<int64_t> num_ranks;  ///< Replaces the number of ranks in the command line.
   bool heads_terminal = false;       ///< The head node's standard output is a terminal.
 };
 
@@ -47,17 +47,16 @@ struct Context {
   std::ostream& out;
   Environment environment;
   Installation installation;
-  /// The words that belong to the program that is started: for `yoke run` the program and its arguments, for `yoke
-  /// train` the recipe and its arguments.
+  /// For `yoke run` the program and its arguments, for `yoke train` the recipe and its arguments.
   std::vector<std::string> rest;
   int exit_code = kExitOk;
   std::vector<std::string> words = {};  ///< The whole command line.
   const AgentRole* agent = nullptr;     ///< Null for an ordinary command.
-  std::string command = {};             ///< Name of the command, "run", which begins messages; empty for `yoke` itself.
+  std::string command = {};             ///< Such as "run"; messages begin with it. Empty for `yoke` itself.
 };
 
 /// Runs `yoke WORDS...` and returns its exit status.
-/// Errors  kInvalidArgument: words that are not understood; whatever the command throws.
+/// Errors  kInvalidArgument: a word is unknown or has a wrong value; also the errors of the command.
 int run_command_line(std::vector<std::string> words, Context& context);
 
 /// The type name of a positional argument that names a program to start. The program's name and all words after it are
@@ -71,15 +70,15 @@ struct Command {
   /// Adds options, examples and the callback to `cmd`, which has its name and summary already.
   void (*add)(CLI::App& cmd, Context& context);
   std::string_view alias = {};
-  bool is_hidden = false;  ///< Programs run it, not people: it is in no help, completion or man page.
-  /// Rewrites the command's words before they are parsed; null: they are parsed as they are.
+  bool is_hidden = false;  ///< Help, completion and man pages leave the command out, because only programs run it.
+  /// Rewrites the command's words before they are parsed; null if no rewriting is needed.
   std::vector<std::string> (*rewrite)(const std::vector<std::string>& words) = nullptr;
-  /// The word after the command's name that says what it acts on, "batch" in `yoke tune batch`; empty: there is none.
+  /// The word after the command's name that says what the command acts on, "batch" in `yoke tune batch`, or empty.
   std::string_view object = {};
 };
 
-/// All commands, in the order of help. A name that is not in this table starts a program, if there is one: see
-/// frame/external.h.
+/// All commands, in the order of help. For a NAME that is not in the table, `yoke NAME` starts the program yoke-NAME:
+/// see frame/external.h.
 std::span<const Command> command_table();
 
 /// Finds a command by its name or alias; null if there is none.
@@ -88,7 +87,7 @@ const Command* find_command(std::string_view name);
 /// Adds the commands of the table to `app`.
 void add_commands(CLI::App& app, Context& context);
 
-/// `text` formatted as the examples at the end of a command's help.
+/// Returns `text` in the format of the examples at the end of a command's help.
 std::string examples(std::string_view text);
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// `yoke complete`: print what may stand at the end of a command line. Hidden: the completion scripts call it.
+// `yoke complete`: print the words that may complete a command line. Completion scripts call it; help omits it.
 #include "yoke/cli/help/complete.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@
 namespace yoke::cli {
 namespace {
 
-/// Each job by its number, and by its run id if it has one.
+/// Returns each job's number, and also its run id if it has one.
 std::vector<CompletionWord> running_jobs() {
   std::vector<CompletionWord> result;
   for (const auto& [address, job] : launch::find_jobs()) {
@@ -44,7 +44,7 @@ std::vector<CompletionWord> external_words(const Installation& installation) {
 }  // namespace
 
 void add_complete(CLI::App& cmd, Context& context) {
-  auto words = std::make_shared<std::vector<std::string>>();  // CLI11 keeps references to it; the callback owns it
+  auto words = std::make_shared<std::vector<std::string>>();  // CLI11 keeps references to *words; the callback owns it
   cmd.add_option("WORD", *words, "The words after `yoke`; the last one is being typed, and may be empty")
       ->type_name(kProgramArguments)
       ->expected(0, -1);

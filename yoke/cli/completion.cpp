@@ -18,7 +18,7 @@ std::string script_of(const std::string& shell) {
 }  // namespace
 
 void add_completion(CLI::App& cmd, Context& context) {
-  auto shell = std::make_shared<std::string>();  // CLI11 keeps references to it; the callback owns it
+  auto shell = std::make_shared<std::string>();  // CLI11 keeps references to *shell; the callback owns it
   cmd.add_option("SHELL", *shell, "bash, zsh or fish")->type_name("bash|zsh|fish")->required();
   cmd.footer(
       examples("  source <(yoke completion bash)                             for this shell\n"

@@ -1,4 +1,4 @@
-// `yoke curve`: draw what training runs wrote about themselves.
+// `yoke curve`: draw the metrics that training runs recorded.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/ioctl.h>
@@ -34,7 +34,7 @@ namespace {
 using curve::Curve;
 using curve::Recording;
 
-constexpr size_t kMaxChosen = 4;  ///< Metrics that are drawn if none is named.
+constexpr size_t kMaxChosen = 4;  ///< The number of metrics to draw if the user names none.
 
 struct CurveArgs {
   std::vector<std::string> runs;
@@ -72,7 +72,7 @@ std::string short_list(std::vector<std::string> names) {
   return num_more == 0 ? text : fmt::format("{} and {} more", text, num_more);
 }
 
-/// The metrics to draw: those that the user named, or the first few that tell how the training goes.
+/// Returns the metrics to draw: those that the user named, or by default the first kMaxChosen (JSON and CSV: all).
 std::vector<std::string> chosen_metrics(const CurveArgs& args, const std::vector<Recording>& recordings,
                                         std::string& notes) {
   const auto all = metrics_of(recordings);
@@ -112,7 +112,7 @@ const std::vector<double>& places(const Curve& curve, std::string_view x) {
   return x == curve::kEpoch ? curve.epochs : x == curve::kTime ? curve.times : curve.steps;
 }
 
-/// The x axis: the one that the user asked for, or the finest one that all curves of a metric have.
+/// Returns the x axis: the one that the user chose, or the first of step, epoch and time that all curves have.
 std::string chosen_x(const CurveArgs& args, const std::vector<Recording>& recordings, const std::string& metric) {
   std::string missing;
   for (const auto x : args.x.empty() ? std::vector<std::string_view>{curve::kStep, curve::kEpoch, curve::kTime}
@@ -134,7 +134,7 @@ std::string chosen_x(const CurveArgs& args, const std::vector<Recording>& record
               printable(metric));
 }
 
-/// The origin of times: 0 for sums of durations; the run's first time if the times are those of a clock.
+/// Returns what to subtract from times: the run's first time if they are clock times, 0 if they are sums of durations.
 double time_origin(const Recording& recording) {
   constexpr double kYear = 3e7;
   double origin = HUGE_VAL;
@@ -161,7 +161,7 @@ std::vector<view::ChartPoint> points_of(const Curve& curve, std::string_view x, 
   return points;
 }
 
-/// Names that tell the runs apart: the last parts of their paths, or the whole paths if two last parts are equal.
+/// Returns names that tell the runs apart: the last parts of their paths, or whole paths if two last parts are equal.
 std::vector<std::string> names_of(const std::vector<Recording>& recordings) {
   std::vector<std::string> names;
   std::set<std::string> different;
@@ -242,7 +242,7 @@ int64_t terminal_rows() {
 std::string drawing(const view::Chart& chart, const CurveArgs& args, const Context& context, bool is_ascii) {
   view::ChartTextOptions options{.width = args.width.value_or(output_width(context)), .is_ascii = is_ascii};
   options.is_colored = wants_color(args.repetition.color, context.environment, isatty(STDOUT_FILENO) != 0);
-  int64_t num_other_rows = 4;  // the page's title and the prompt
+  int64_t num_other_rows = 4;  // rows of the page's title and of the prompt
   for (const auto& panel : chart.panels) num_other_rows += 4 + std::ssize(panel.lines);
   const auto num_panels = std::max<int64_t>(1, std::ssize(chart.panels));
   const auto rows = terminal_rows();
@@ -252,7 +252,7 @@ std::string drawing(const view::Chart& chart, const CurveArgs& args, const Conte
 }
 
 void write_files(const view::Chart& chart, const CurveArgs& args, Context& context) {
-  const auto size = [&](double scale) {  // a PNG has two pixels where an SVG has one
+  const auto size = [&](double scale) {  // a unit of length is one pixel of an SVG, and two pixels of a PNG
     view::ChartSize result;
     if (args.width) result.width = static_cast<double>(*args.width) / scale;
     if (args.height) result.height = static_cast<double>(*args.height) / scale;
@@ -297,7 +297,7 @@ int run_curve(const CurveArgs& args, Context& context) {
     Picture picture{.time = std::chrono::system_clock::now(), .host = "yoke curve", .text = "", .notes = ""};
     const auto recordings = read_runs(args, picture.notes);
     if (metrics_of(recordings).empty()) {
-      // With --watch, a run that has just begun may get values later.
+      // With --watch this is not an error, because a run that has just begun may get values later.
       const auto text = fmt::format("{} no values yet",
                                     recordings.size() == 1 ? printable(recordings[0].run) + " has" : "these runs have");
       if (!args.repetition.is_wanted()) {
@@ -329,7 +329,7 @@ int run_curve(const CurveArgs& args, Context& context) {
 }  // namespace
 
 void add_curve(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<CurveArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<CurveArgs>();  // CLI11 keeps references to *args; the callback owns it
   cmd.add_option("RUN", args->runs,
                  "Folder of a run, or its metrics.csv, steps.jsonl or event file; the newest in runs/ unless given")
       ->type_name("FILE...")

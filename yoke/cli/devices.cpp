@@ -43,7 +43,7 @@ device::Want want_of(const DevicesArgs& args) {
   return want;
 }
 
-/// The snapshot with the chosen devices only.
+/// Returns the snapshot with only the chosen devices.
 device::Snapshot chosen(const device::Snapshot& snapshot, const std::vector<device::Choice>& choices) {
   auto result = snapshot;
   result.devices.clear();
@@ -127,7 +127,7 @@ int run_devices(const DevicesArgs& args, Context& context) {
 }  // namespace
 
 void add_devices(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<DevicesArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<DevicesArgs>();  // CLI11 keeps references to *args; the callback owns it
   add_device_choice(cmd, args->device.chosen, "-i,--id",
                     "Everything about these: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig, cpu");
   cmd.add_flag("-L,--list", args->list, "Index, UUID, PCI bus id and name alone");

@@ -22,7 +22,7 @@ namespace yoke::cli {
 namespace {
 
 constexpr int kExitFailed = 1;
-constexpr auto kRuntimeDeadline = std::chrono::seconds(10);  // eight GPUs without persistence mode take that long
+constexpr auto kRuntimeDeadline = std::chrono::seconds(10);  // eight GPUs without persistence mode start that slowly
 constexpr auto kTorchDeadline = std::chrono::seconds(5);
 constexpr auto kFilesDeadline = std::chrono::seconds(2);
 
@@ -32,7 +32,7 @@ struct DoctorArgs {
   ColorMode color = ColorMode::kAuto;
 };
 
-/// Runs a function that may hang, on a thread of its own.
+/// Runs a function that may hang on a thread of its own.
 template <typename T>
 class Question {
  public:
@@ -83,7 +83,7 @@ int run_doctor(const DoctorArgs& args, Context& context) {
   return attempt_in_child(context, [&](const std::function<void(int)>& finish) {
     device::Observations observations{.environment = context.environment};
     const std::filesystem::path sysroot = args.device.sysroot.empty() ? "/" : args.device.sysroot;
-    // count_gpus() forks, so it must come before the threads.
+    // count_gpus() forks, so it must run before this process starts threads.
     if (sysroot == "/") observations.runtime = device::count_gpus(kRuntimeDeadline);
 
     const auto now = device::Worker::Clock::now();
@@ -107,7 +107,7 @@ int run_doctor(const DoctorArgs& args, Context& context) {
 }  // namespace
 
 void add_doctor(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<DoctorArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<DoctorArgs>();  // CLI11 keeps references to *args; the callback owns it
   cmd.add_flag("--json", args->json, "Print JSON");
   add_color_option(cmd, args->color);
   add_device_options(cmd, args->device);

@@ -1,4 +1,4 @@
-// `yoke jobs`: list what runs on this machine under `yoke run` and `yoke train`.
+// `yoke jobs`: list the jobs that `yoke run` and `yoke train` run on this machine.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -93,7 +93,7 @@ struct JobsArgs {
 
 std::string jobs_text(const std::vector<FoundJob>& jobs, const JobsArgs& args, const Context& context) {
   const bool is_root = geteuid() == 0;
-  if (args.json) {  // with --watch each list is one line
+  if (args.json) {  // with --watch each output is one line of JSON
     return to_json(jobs).dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, Json::error_handler_t::replace) + '\n';
   }
   if (jobs.empty()) return is_root ? "no job runs here under yoke\n" : "no job of yours runs here under yoke\n";
@@ -112,7 +112,7 @@ int run_jobs(const JobsArgs& args, Context& context) {
 }  // namespace
 
 void add_jobs(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<JobsArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<JobsArgs>();  // CLI11 keeps references to *args; the callback owns it
   cmd.add_flag("--json", args->json, "Print JSON: all that is known, rank by rank");
   add_watch_option(cmd, args->repetition);
   cmd.footer(

@@ -1,4 +1,4 @@
-// `yoke kill`: show processes on devices, ask for confirmation, signal them and wait for their end.
+// `yoke kill`: show processes on devices, ask for confirmation, signal them and wait until they end.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -52,8 +52,8 @@ struct KillArgs {
   milliseconds wait() const { return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(wait_s)); }
 };
 
-/// A process to end, and what became of it. The handle (a pidfd) refers to this process even if the kernel gives its
-/// PID to a new one.
+/// A process to end, and the result. The handle (a pidfd) refers to this process even if the process ends and the
+/// kernel gives its PID to a new one.
 struct Victim {
   device::KillTarget target;
   std::optional<ProcessHandle> handle;
@@ -79,7 +79,7 @@ device::KillAsker asker() {
   return asker;
 }
 
-/// Opens a handle of the process, and asks the kernel whether the process may be signalled.
+/// Opens a handle of the process and checks that the kernel lets this user signal it.
 Victim hold(device::KillTarget target) {
   Victim victim{.target = std::move(target)};
   auto& refusal = victim.target.refusal;
@@ -87,7 +87,7 @@ Victim hold(device::KillTarget target) {
   try {
     victim.handle.emplace(victim.target.pid, *victim.target.process.info.start_ticks);
     if (victim.handle->wait_for_end(milliseconds(0))) {
-      victim.result = "ended";  // a zombie
+      victim.result = "ended";  // a zombie has ended already
       return victim;
     }
     victim.handle->signal(0);
@@ -134,7 +134,7 @@ void send(std::vector<Victim>& victims, int signal) {
   }
 }
 
-/// Waits until all have ended or `limit` is over. Victims that have ended get `result`.
+/// Waits until all victims have ended or `limit` is over. Those that have ended get `result`.
 void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::string& result,
                   const Environment& environment) {
   const bool may_paint = has_escape_sequences(environment);
@@ -233,8 +233,8 @@ int status_of(const std::vector<Victim>& victims, const std::vector<device::Unan
   return unanswered.empty() ? kExitOk : exit_status(ErrorCode::kUnavailable);
 }
 
-/// Reports chosen devices whose processes are not known, and processes that are left out. If the user named PIDs, no
-/// device was chosen.
+/// Reports chosen devices whose processes are not known, and the number of processes whose user is not known. If the
+/// user named PIDs, no device was chosen, and there is nothing to report.
 std::vector<device::Unanswered> report_unknown(const device::KillRequest& request, const device::Snapshot& snapshot) {
   if (!request.pids.empty()) return {};
   auto unanswered = unanswered_of(snapshot, request.devices);
@@ -336,7 +336,7 @@ int run_kill(const KillArgs& args, Context& context) {
 }  // namespace
 
 void add_kill(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<KillArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<KillArgs>();  // CLI11 keeps references to *args; the callback owns it
   cmd.add_option("PID", args->pids, "Processes, as `yoke ps` lists them")->type_name("PID...")->expected(0, -1);
   add_device_choice(cmd, args->device.chosen, "-d,--device",
                     "All processes on these devices: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");

@@ -1,4 +1,4 @@
-// `yoke logs`: print what the ranks of a job printed last, and follow what they print.
+// `yoke logs`: print the last output of a job's ranks, and follow new output.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -50,8 +50,8 @@ const JobRank* find_rank(const launch::Job& job, int64_t rank) {
   return found == job.ranks.end() ? nullptr : &*found;
 }
 
-/// `text` without the escape sequences that choose colours. REQUIRES: printable_with_colours() has returned `text`, so
-/// there are no other sequences.
+/// Removes the escape sequences for colours. REQUIRES: `text` is a result of printable_with_colours(), and so contains
+/// no other escape sequences.
 std::string without_colors(std::string text) {
   for (auto at = text.find('\x1b'); at != text.npos; at = text.find('\x1b', at)) {
     text.erase(at, text.find('m', at) + 1 - at);
@@ -59,7 +59,7 @@ std::string without_colors(std::string text) {
   return text;
 }
 
-/// Prints each line on the stream that its rank wrote it to. On a terminal, lines are made harmless first.
+/// Prints each line on the stream that its rank wrote it to. On a terminal, replaces control characters.
 class Printer {
  public:
   Printer(ColorMode color, const Environment& environment)
@@ -94,7 +94,7 @@ class Printer {
   const Target out_, err_;
 };
 
-/// The offset at which the last `count` lines of a file begin. An unfinished last line counts as a line.
+/// Returns the offset of the last `count` lines of a file. An unfinished last line counts as a line.
 off_t begin_of_last_lines(int fd, int64_t count) {
   const off_t size = lseek(fd, 0, SEEK_END);
   if (count == 0) return size;
@@ -111,7 +111,7 @@ off_t begin_of_last_lines(int fd, int64_t count) {
   return 0;
 }
 
-/// An output stream of a rank that goes only to a file.
+/// A stream of a rank that is written only to a file.
 class LogFile {
  public:
   /// Errors  as errno says, with the path; kDataLoss: it is not a regular file.
@@ -160,7 +160,7 @@ const StreamPlan& stream_of(const JobRank& rank, LineStream which) {
   return which == LineStream::kOut ? rank.out : rank.err;
 }
 
-/// The file that the process itself writes to: "/dev/pts/3", "/home/ada/out.txt", "pipe:[4711]".
+/// Returns the file to which the rank's stream is connected: "/dev/pts/3", "/home/ada/out.txt", "pipe:[4711]".
 std::string target_of(const JobRank& rank, LineStream which) {
   std::error_code ignored;
   const auto link = fmt::format("/proc/{}/fd/{}", rank.pid, which == LineStream::kOut ? 1 : 2);
@@ -168,7 +168,7 @@ std::string target_of(const JobRank& rank, LineStream which) {
   return target.empty() ? "where `yoke run` itself writes to" : printable(target);
 }
 
-/// Describes a stream that neither the launcher nor a file keeps.
+/// Reports the streams that this command cannot show, because neither the launcher nor a file keeps them.
 void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
   for (const auto& rank : job.ranks) {
     if (!is_wanted(rank, args)) continue;
@@ -192,7 +192,7 @@ void tell_what_is_missing(const launch::Job& job, const LogsArgs& args) {
   }
 }
 
-/// A file that cannot be read is reported, and makes `lacks_some` true.
+/// Opens the log files of the wanted ranks. If one cannot be opened, reports that and sets `lacks_some`.
 std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args, bool& lacks_some) {
   std::vector<LogFile> files;
   for (const auto& rank : job.ranks) {
@@ -215,7 +215,7 @@ std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args, bo
   return files;
 }
 
-/// Prints the lines that exist. With --follow it continues until the job ends.
+/// Prints the existing lines. With --follow, also prints new lines until the job ends.
 class Reader {
  public:
   Reader(OpenJob open, const LogsArgs& args, Printer printer)
@@ -266,11 +266,11 @@ class Reader {
       }
       if (args_.rank && line->rank != *args_.rank) continue;
       printer_.print(find_rank(job_, line->rank), line->stream, line->text);
-      until = JobTime::min();  // print everything else that is here
+      until = JobTime::min();  // do not wait for further lines
     }
   }
 
-  /// After a restart the files have new names.
+  /// Opens the files of the new attempt after a restart, because their names differ.
   void look_at_new_attempt() {
     auto connection = launch::JobConnection::open(connection_.address(), Clock::now());
     if (!connection) return;
@@ -307,7 +307,7 @@ int run_logs(const LogsArgs& args, const Context& context) {
 }  // namespace
 
 void add_logs(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<LogsArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<LogsArgs>();  // CLI11 keeps references to *args; the callback owns it
   add_job_option(cmd, args->job);
   cmd.add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
   cmd.add_option("-n,--lines", args->num_lines, "The last N lines alone, and of a stream in a file the last N of it")

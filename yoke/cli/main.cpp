@@ -10,9 +10,9 @@
 
 namespace {
 
-/// If the command was started with `<&-` or `>&-`, the next file it opens would become standard input or output.
-/// Therefore /dev/null replaces closed streams. It is opened for reading even as standard output, because writing to a
-/// closed standard output must fail, as in other commands.
+/// Opens /dev/null in place of standard streams that are closed, as after `<&-` or `>&-`. Otherwise the next file that
+/// the command opens would become standard input or output. /dev/null is opened only for reading, even as standard
+/// output, because writing to a closed standard output must fail, as in other commands.
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) < 0) {
@@ -25,7 +25,7 @@ void open_standard_streams() {
 
 int main(int argc, char** argv) {
   open_standard_streams();
-  // Never destroyed: the stream is flushed after main().
+  // Never destroyed, because the stream is flushed after main().
   static auto& output = *new yoke::cli::OutputBuffer(STDOUT_FILENO);
   std::cout.rdbuf(&output);
   yoke::cli::Context context{std::cout, yoke::Environment::of_process(), {}, {}};

@@ -1,4 +1,4 @@
-// `yoke man`: print a man page. Hidden: the build calls it, so that pages and --help have one source.
+// `yoke man`: print a man page. The build calls it, so that pages and --help have one source; help does not list it.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -34,7 +34,7 @@ void write_pages(const CommandDescription& root, const std::filesystem::path& fo
 
 int run_man(const ManArgs& args, const CLI::App& app, Context& context) {
   auto root = describe(app);
-  // A page must not depend on the programs that are installed on the machine where it is made.
+  // A man page must not depend on the programs that are installed on the machine where the page is made.
   root.footer = root.footer.substr(0, root.footer.find("\n\nAlso installed"));
   if (!args.folder.empty()) {
     write_pages(root, args.folder);
@@ -49,7 +49,7 @@ int run_man(const ManArgs& args, const CLI::App& app, Context& context) {
 }  // namespace
 
 void add_man(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ManArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<ManArgs>();  // CLI11 keeps references to *args; the callback owns it
   cmd.add_option("COMMAND", args->command, "Of which command; otherwise of yoke");
   cmd.add_option("--folder", args->folder, "Write the pages of yoke and of all commands into DIR instead")
       ->type_name("DIR");

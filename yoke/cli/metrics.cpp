@@ -1,4 +1,4 @@
-// `yoke metrics`: print or serve what the devices and their processes are doing, for Prometheus.
+// `yoke metrics`: print or serve the state of the devices and their processes, for Prometheus.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -18,7 +18,7 @@
 namespace yoke::cli {
 namespace {
 
-// Links and the PCIe traffic (which takes NVML 40 ms to measure) are left to `yoke topo` and `yoke devices -i`.
+// `yoke topo` shows links. `yoke devices -i` shows PCIe traffic, which takes NVML 40 ms to measure.
 constexpr device::Want kMetricsWant{.details = true, .process_utilization = true, .origins = true};
 
 struct MetricsArgs {
@@ -59,7 +59,7 @@ int run_metrics(const MetricsArgs& args, Context& context) {
 }  // namespace
 
 void add_metrics(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<MetricsArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<MetricsArgs>();  // CLI11 keeps references to *args; the callback owns it
   args->serve = cmd.add_option("--serve", args->address,
                                "Serve /metrics and /devices.json until stopped; unless given at 127.0.0.1:19477, where "
                                "only this machine can read them. Port 0: any free one")

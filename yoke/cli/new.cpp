@@ -1,4 +1,4 @@
-// `yoke new`: begin a training program, as a copy of the example that comes with yoke.
+// `yoke new`: create a training program from the example that comes with yoke.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -20,12 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The project gets the name of its folder. Errors  kInvalidArgument: CMake does not accept the name for a target.
+/// Returns the name of the folder. Errors  kInvalidArgument: CMake does not accept it as the name of a target.
 std::string project_name(const fs::path& target) {
   constexpr std::array kReserved = {"all",  "clean",          "edit_cache", "help",          "install", "package",
                                     "test", "package_source", "preinstall", "rebuild_cache", "yoke"};
   auto name = fs::absolute(target).lexically_normal().filename().string();
-  if (name.empty()) name = fs::absolute(target).lexically_normal().parent_path().filename().string();  // "dir/"
+  if (name.empty()) name = fs::absolute(target).lexically_normal().parent_path().filename().string();  // for "dir/"
   static const std::regex kName("[A-Za-z_][A-Za-z0-9_.+-]*");
   if (std::regex_match(name, kName) && std::ranges::find(kReserved, name) == kReserved.end()) return name;
   throw Error(ErrorCode::kInvalidArgument,
@@ -34,7 +34,7 @@ std::string project_name(const fs::path& target) {
               name);
 }
 
-/// Writes the example's files with the project's name in place of "first".
+/// Replaces "first" by the project's name in the copied files of the example.
 void rename_project(const fs::path& folder, const std::string& name) {
   static const std::regex kFirst(R"(((?:project|add_executable|target_link_libraries)\(|build/|runs/|")first\b)");
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -75,7 +75,7 @@ int run_new(const std::string& target, Context& context) {
 }  // namespace
 
 void add_new(CLI::App& cmd, Context& context) {
-  auto target = std::make_shared<std::string>();  // CLI11 keeps references to it; the callback owns it
+  auto target = std::make_shared<std::string>();  // CLI11 keeps references to *target; the callback owns it
   cmd.add_option("DIR", *target, "A folder that does not exist yet, or is empty; the program is called as it is")
       ->type_name("")
       ->required();

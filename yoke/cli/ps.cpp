@@ -1,4 +1,4 @@
-// `yoke ps`: list the processes on all devices and what they belong to.
+// `yoke ps`: list the processes on all devices, with their users, jobs and containers.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <pwd.h>
@@ -46,8 +46,8 @@ bool is_wanted(const device::ProcessInfo& info, const PsArgs& args) {
   return args.users.empty() || std::any_of(args.users.begin(), args.users.end(), is_user);
 }
 
-/// Refuses a misspelt user, who would look like one without processes. In a recording names are not checked, because
-/// its machine may have had other users.
+/// Throws if a user does not exist, because a misspelt name would look like a user without processes. Names are not
+/// checked with a recording, because its machine may have had other users.
 void check_users(const PsArgs& args, const std::vector<device::DeviceUse>& uses) {
   if (!args.device.replay.empty()) return;
   for (const auto& user : args.users) {
@@ -76,7 +76,7 @@ Json to_json(const std::vector<device::DeviceUse>& uses, const std::vector<devic
   return json;
 }
 
-/// The lines for standard error.
+/// Returns the lines for standard error.
 std::string notes(const device::Snapshot& snapshot, const std::vector<device::Unanswered>& unanswered,
                   int64_t num_ownerless, const std::string& speaker) {
   auto text = view::note_lines(snapshot, speaker);
@@ -88,7 +88,7 @@ std::string notes(const device::Snapshot& snapshot, const std::vector<device::Un
   return text;
 }
 
-/// Explains why the table is empty.
+/// Returns the reason why the table is empty.
 std::string nobody(bool is_any, const std::vector<device::Unanswered>& unanswered, const PsArgs& args) {
   if (!unanswered.empty()) {
     std::vector<std::string> silent;
@@ -115,7 +115,7 @@ Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t numbe
                   .host = snapshot.host,
                   .notes = notes(snapshot, unanswered, num_ownerless, speaker(context))};
   if (args.json) {
-    const int indent = args.repetition.is_wanted() ? -1 : 2;  // with --watch each sample is one line
+    const int indent = args.repetition.is_wanted() ? -1 : 2;  // with --watch each sample is one line of JSON
     picture.text = to_json(uses, unanswered, snapshot).dump(indent, ' ', false, Json::error_handler_t::replace) + '\n';
   } else if (args.csv) {
     picture.text = to_csv(view::process_csv(uses, snapshot.time), args.repetition, snapshot.time, number);
@@ -143,7 +143,7 @@ int run_ps(const PsArgs& args, Context& context) {
 }  // namespace
 
 void add_ps(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<PsArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<PsArgs>();  // CLI11 keeps references to *args; the callback owns it
   cmd.add_option("-u,--user", args->users, "Processes of these users alone: names or numbers")->type_name("NAME...");
   cmd.add_flag("--mine", args->mine, "Your own processes alone");
   add_device_choice(cmd, args->device.chosen, "-d,--device",

@@ -44,7 +44,7 @@ struct RunArgs {
   bool json = false;
 };
 
-/// Contains only the variables that yoke adds or changes, so that a plan can be shown to others without secrets.
+/// Contains only the variables that yoke adds or changes, because the user's own environment may contain secrets.
 nlohmann::ordered_json to_json(const std::vector<launch::RankPlan>& ranks, const Environment& before) {
   auto result = nlohmann::ordered_json::array();
   for (const auto& rank : ranks) {
@@ -80,7 +80,7 @@ Table to_table(const std::vector<launch::RankPlan>& ranks) {
   return table;
 }
 
-/// Shows hosts instead of ranks, because the CPUs and devices of a host are known only on that host.
+/// Prints hosts instead of ranks, because only a host itself knows its CPUs and devices.
 int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
   const auto num_ranks = [&](const launch::Host& host) {
     return host.num_ranks ? fmt::format("{}", *host.num_ranks) : args.options.nproc_per_node;
@@ -99,7 +99,7 @@ int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& con
   return kExitOk;
 }
 
-/// The place of this node, assuming that every other node has as many ranks as this one.
+/// Returns the place of this node, assuming that every other node has as many ranks as this one.
 launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes) {
   const auto node_rank = nodes.node_rank.value_or(0), num_nodes = nodes.membership.max_nodes;
   return {.node_rank = node_rank,
@@ -116,13 +116,13 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
   if (!nodes.hosts.empty()) return show_hosts(nodes, args, context);
   const bool has_files = !spec.logs.folder.empty() || !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
   const auto binding = launch::bind_here(spec);
-  // Port and folder are chosen when the job starts. The plan shows port 0 unless one was asked for.
+  // The job chooses a port and a folder when it starts. The plan shows port 0 unless the user chose a port.
   const auto ranks = launch::plan(
       spec, {.binding = binding,
              .place = place_of(spec, nodes),
              .log_folder = has_files ? fmt::format("{}/{}_XXXXXX/attempt_0", spec.logs.folder, spec.run_id) : ""});
   if (args.json) {
-    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;  // arguments may be any bytes
+    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;  // arguments may not be UTF-8
     const nlohmann::ordered_json json = {
         {"ranks", to_json(ranks, context.environment)}, {"binding", binding.reason}, {"warnings", binding.warnings}};
     context.out << json.dump(2, ' ', false, kReplace) << '\n';
@@ -133,7 +133,7 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
   return kExitOk;
 }
 
-/// Whether a variable describes a login or a host. For such a variable `yoke agent` keeps the value of its own host.
+/// Whether a variable describes a login or a host. `yoke agent` keeps its own host's values of these variables.
 bool belongs_to_a_host(const std::string& name) {
   for (const std::string_view beginning : {"SSH_", "XDG_", "DBUS_", "LC_TERMINAL", "TMUX"}) {
     if (name.starts_with(beginning)) return true;
@@ -145,7 +145,7 @@ bool belongs_to_a_host(const std::string& name) {
   return kNames.contains(name);
 }
 
-/// The folder in which the program is started on all hosts.
+/// The folder in which all hosts start the program.
 std::string working_folder() {
   std::error_code error;
   const auto folder = std::filesystem::current_path(error).string();
@@ -157,7 +157,7 @@ std::string working_folder() {
       error.message());
 }
 
-/// The message by which `yoke agent` on a different host starts this command line there.
+/// Returns the message that asks `yoke agent` on a different host to run this command line.
 nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context) {
   auto environment = nlohmann::json::object();
   for (const auto& variable : context.environment.to_strings()) {
@@ -172,7 +172,7 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context)
           {"silence_ms", nodes.silence.count()}};
 }
 
-/// Calls launch::launch(), and adds a hint if the failure looks like a mistyped command.
+/// Calls launch::launch(), and adds a hint if the failure looks like a mistake in the command line.
 int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const CLI::App& command,
                      const Context& context) {
   constexpr std::chrono::seconds kQuick{10};
@@ -187,14 +187,14 @@ int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& no
   return status;
 }
 
-/// The hosts of --hosts or --hostfile, which are reached by ssh.
+/// Returns the hosts of --hosts or --hostfile, which are reached by ssh.
 std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Context& context) {
   const auto entries =
       options.hostfile.empty() ? cluster::parse_hosts(options.hosts) : cluster::read_hostfile(options.hostfile);
   cluster::SshOptions ssh{.yoke = options.remote_yoke.empty() ? context.installation.executable.string()
                                                               : options.remote_yoke};
   ssh.ssh.clear();
-  // As with rsync's -e, blanks separate words, and there is no shell.
+  // Splits at blanks without a shell, as rsync does with its option -e.
   for (const auto word : words_of(options.ssh)) ssh.ssh.emplace_back(word);
   if (ssh.ssh.empty())
     throw Error(ErrorCode::kInvalidArgument, "--ssh is empty; give the command that reaches a host, such as ssh");
@@ -242,7 +242,7 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
 }  // namespace
 
 void add_run(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<RunArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<RunArgs>();  // CLI11 keeps references to *args; the callback owns it
   auto program = std::make_shared<std::vector<std::string>>();
   add_run_options(cmd, args->options);
   cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");

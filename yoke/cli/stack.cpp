@@ -1,4 +1,4 @@
-// `yoke stack`: show where each rank of a job is, to find out why a job hangs.
+// `yoke stack`: print the call stack of each rank of a job, to find out why a job hangs.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -36,7 +36,7 @@ int run_stack(const StackArgs& args, Context& context) {
 }  // namespace
 
 void add_stack(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<StackArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<StackArgs>();  // CLI11 keeps references to *args; the callback owns it
   add_job_option(cmd, args->job);
   cmd.add_option("--rank", args->rank, "This rank alone")->type_name("RANK");
   cmd.add_flag("--all-threads", args->all_threads, "The stacks of all threads, not of the main ones alone");

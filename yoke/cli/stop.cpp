@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// How long to wait for the answer of a launcher, which normally answers in the next turn of its event loop.
+/// How long to wait for a launcher's answer. A launcher normally answers in the next turn of its event loop.
 constexpr std::chrono::seconds kStopPatience{5};
 constexpr std::chrono::seconds kToldEvery{1};
 
@@ -37,8 +37,8 @@ struct StopArgs {
 
 launch::FoundJob find(const std::string& name) { return launch::choose_job(launch::find_jobs(), name); }
 
-/// A handle (a pidfd) that refers to the launcher's process even if the kernel gives its PID to a new process; nullopt
-/// if the launcher has ended.
+/// Returns a handle (a pidfd) of the launcher, or nullopt if the launcher has ended. The handle refers to the launcher
+/// even if the kernel later gives its PID to a new process.
 std::optional<device::ProcessHandle> hold(int64_t pid) {
   const auto start_ticks = device::describe_process(pid).start_ticks;
   if (!start_ticks) return std::nullopt;
@@ -61,7 +61,7 @@ std::string who_is_up(const launch::Job& job) {
   return fmt::format("rank {} (pid {})", one->rank, one->pid);
 }
 
-/// Reports on standard error which processes this command waits for, whenever these change.
+/// Reports on standard error which processes this command waits for, and reports changes.
 class Waiting {
  public:
   explicit Waiting(launch::JobConnection& connection) : connection_(connection) {}
@@ -108,10 +108,10 @@ int run_stop(const StopArgs& args, Context& context) {
   connection->ask_stop(args.now);
   auto answer = connection->read_job(Clock::now() + (found.job ? kStopPatience : std::chrono::seconds(0)));
   if (!answer && !found.job && !connection->is_closed()) {
-    launcher->signal(SIGCONT);  // a launcher that Ctrl-Z stopped would not read the request
+    launcher->signal(SIGCONT);  // a launcher that Ctrl-Z has stopped would not read the request
     answer = connection->read_job(Clock::now() + kStopPatience);
   }
-  // The launcher answered after the handle was made, so the handle refers to the launcher.
+  // An answer proves that the handle refers to the launcher, because the handle was made before the answer.
   if (!answer && !connection->is_closed()) throw does_not_answer(pid);
   Waiting waiting(*connection);
   wait_for_end(*launcher, waiting, args);
@@ -121,7 +121,7 @@ int run_stop(const StopArgs& args, Context& context) {
 }  // namespace
 
 void add_stop(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<StopArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<StopArgs>();  // CLI11 keeps references to *args; the callback owns it
   add_job_option(cmd, args->job);
   cmd.add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
   cmd.add_option("--timeout", args->timeout_s, "How long to wait; by default until the job has ended")

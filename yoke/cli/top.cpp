@@ -41,7 +41,7 @@ tui::AppOptions to_options(const TopArgs& args) {
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(args.interval_s));
   if (!args.device.sysroot.empty()) options.sampling.sysroot = args.device.sysroot;
   options.sampling.is_recording = !args.device.replay.empty();
-  // The processes of a recorded or copied machine cannot get a signal.
+  // Processes in a recording or below a --sysroot cannot be signalled from here.
   options.is_readonly = args.readonly || !args.device.sysroot.empty();
   return options;
 }
@@ -73,7 +73,7 @@ int run_top(const TopArgs& args, Context& context) {
 }  // namespace
 
 void add_top(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<TopArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<TopArgs>();  // CLI11 keeps references to *args; the callback owns it
   args->interval = cmd.add_option("--interval", args->interval_s, "Between two samples")
                        ->type_name("SECONDS")
                        ->check(in_range(0.1, 86'400, "seconds"))

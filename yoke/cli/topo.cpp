@@ -56,7 +56,7 @@ int run_topo(const TopoArgs& args, Context& context) {
     throw Error(ErrorCode::kInvalidArgument, "--vendor chooses what is read here, and --topology is a file");
   }
   device::Topology topology;
-  // A recording may be from a different machine, so this machine's processors are not shown with it.
+  // A recording may come from a different machine, so this machine's processors are not shown with it.
   if (!args.topology.empty() || args.device.replay.empty()) {
     device::TopologyOptions options{.xml_file = args.topology};
     if (!args.device.sysroot.empty()) options.sysroot = args.device.sysroot;
@@ -75,7 +75,7 @@ int run_topo(const TopoArgs& args, Context& context) {
   }
   return with_source(args.device, context, [&](device::Source& source) {
     const auto snapshot = source.sample({.processes = false, .links = true});
-    if (!args.device.vendor.empty()) {  // the GPUs of other vendors were not read
+    if (!args.device.vendor.empty()) {  // GPUs of other vendors were not queried
       std::erase_if(topology.devices, [&](const device::PciDevice& known) {
         return known.kind == device::PciDevice::Kind::kGpu &&
                std::none_of(snapshot.devices.begin(), snapshot.devices.end(),
@@ -92,7 +92,7 @@ int run_topo(const TopoArgs& args, Context& context) {
 }  // namespace
 
 void add_topo(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<TopoArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<TopoArgs>();  // CLI11 keeps references to *args; the callback owns it
   cmd.add_flag("--json", args->json, "Print JSON");
   cmd.add_option("--svg", args->svg, "Write a drawing to FILE instead, - for standard output")->type_name("FILE");
   cmd.add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")

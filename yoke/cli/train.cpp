@@ -84,7 +84,7 @@ int run_train(const TrainArgs& args, Context& context) {
 }  // namespace
 
 void add_train(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<TrainArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<TrainArgs>();  // CLI11 keeps references to *args; the callback owns it
   auto recipe = std::make_shared<std::vector<std::string>>();
   cmd.add_option("-n,--nproc-per-node", args->num_ranks,
                  "Ranks, as in `yoke run`; otherwise one for each GPU, or without any one for each memory node and at "

@@ -1,4 +1,4 @@
-// `yoke visible`: explain which devices a program started here would see, or start one that sees chosen devices.
+// `yoke visible`: explain which devices a program started here would see, or start a program with chosen devices.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/mman.h>
@@ -57,7 +57,7 @@ std::string to_shell(const std::vector<device::Assignment>& assignments) {
   return text;
 }
 
-/// A file in memory into which a child writes text of any length for its parent. Neither process waits for the other.
+/// A file in memory through which a child passes text of any length to its parent. Unlike with a pipe, neither waits.
 class Note {
  public:
   Note() : file_(memfd_create("yoke-visible", MFD_CLOEXEC)) {
@@ -70,15 +70,15 @@ class Note {
   UniqueFd file_;
 };
 
-/// Replaces this process by the program, with `variables` ("NAME=value", each ended by a NUL). Returns only if that
-/// fails.
+/// Replaces this process by the program, with `variables` ("NAME=value", each ended by a NUL). If this fails, returns
+/// the exit status.
 int exec_program(const std::vector<std::string>& words, std::string_view variables) {
   const auto parts = split_terminated(variables, '\0');
   const std::vector<std::string> environment(parts.begin(), parts.end());
   execvpe(words[0].c_str(), exec_pointers(words).data(), exec_pointers(environment).data());
   const int error = errno;
   std::cerr << "yoke visible: " << system_error(error, "cannot start " + words[0]).what() << std::endl;
-  constexpr int kNotFound = 127;  // the status that shells and `yoke run` return
+  constexpr int kNotFound = 127;  // shells and `yoke run` return the same statuses
   constexpr int kCannotRun = 126;
   return error == ENOENT ? kNotFound : kCannotRun;
 }
@@ -104,8 +104,8 @@ int explain(const VisibleArgs& args, Context& context) {
   });
 }
 
-/// A child process determines the variables (with_source), so only the child loads drivers. Then this process becomes
-/// the program.
+/// A child process determines the variables (with_source), so that only the child loads drivers. Then this process
+/// becomes the program.
 int set(const VisibleArgs& args, Context& context) {
   Note note;
   const int status = with_source(args.device, context, [&](device::Source& source) {
@@ -140,7 +140,7 @@ int run_visible(const VisibleArgs& args, Context& context) {
 }  // namespace
 
 void add_visible(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<VisibleArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<VisibleArgs>();  // CLI11 keeps references to *args; the callback owns it
   auto program = std::make_shared<std::vector<std::string>>();
   add_device_choice(cmd, args->chosen, "--set",
                     "Devices to show: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs), all, or none; alone: "

@@ -1,4 +1,4 @@
-// `yoke watch`: run a program, or watch one that runs, and report at its end how well it used its devices.
+// `yoke watch`: run a program, or watch a running one, and report at its end how well it used its devices.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -73,13 +73,13 @@ int64_t error_width(const Context& context) {
   return output_width(context);
 }
 
-/// Fails if the report file cannot be written, so that the program does not run for hours in vain.
+/// Throws if the report file cannot be written, before the program runs for hours in vain.
 void require_writable(const std::string& file) {
   if (!file.empty() && !std::ofstream(file, std::ios::app)) throw system_error(errno, "writing " + file);
 }
 
-/// Whether the two names mean one file, so that one report would overwrite the other. A device such as /dev/null may be
-/// named twice.
+/// Whether the two names refer to one file, so that one report would overwrite the other. False for devices such as
+/// /dev/null, which may be named twice.
 bool is_same_file(const std::string& one, const std::string& other) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -110,7 +110,7 @@ void print_report(const device::UsageSampling& sampling, const WatchArgs& args, 
   throw system_error(errno, "writing the report to standard error");
 }
 
-/// Waits until the program has ended. Returns nullopt if this process must end while the program goes on.
+/// Waits until the program has ended. Returns nullopt if this process must end before the program.
 std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, pid_t parent) {
   while (true) {
     program.reap();
@@ -118,9 +118,9 @@ std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, p
     pollfd poll_fd{messages.fd(), POLLIN, 0};
     poll(&poll_fd, 1, -1);
     while (const auto message = messages.next()) {
-      // The process that the user started was killed. The program, which may have run for days, continues undisturbed.
+      // The user's process, this one's parent, was killed. The program, which may have run for days, continues.
       if (message->signal == SIGTERM && getppid() != parent) return std::nullopt;
-      // Signals from the terminal reach the program, too.
+      // The kernel sends signals from the terminal to the program too, so only signals from kill(2) are forwarded.
       if (message->signal != SIGCHLD && message->is_from_process) kill(program.pid(), message->signal);
     }
   }
@@ -128,7 +128,7 @@ std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, p
 
 int watch_program(const WatchArgs& args, Context& context, const std::function<void(int)>& finish) {
   const auto& argv = context.rest;
-  const pid_t parent = getppid();  // before the program runs: from then on it may be killed at any moment
+  const pid_t parent = getppid();  // read before the program runs, because later the parent may be killed at any time
   WatchedProgram program(argv);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   SignalMessages messages;
@@ -191,7 +191,7 @@ int run_watch(const WatchArgs& args, Context& context) {
 }  // namespace
 
 void add_watch(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<WatchArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto args = std::make_shared<WatchArgs>();  // CLI11 keeps references to *args; the callback owns it
   auto program = std::make_shared<std::vector<std::string>>();
   cmd.add_option("--pid", args->pid, "Watch a process that runs already, until it ends or Ctrl-C")
       ->type_name("PID")

@@ -1,5 +1,5 @@
-// Event files. Source  tensorflow/core/util/event.proto, framework/summary.proto and framework/tensor.proto, and the
-// records of tensorflow/core/lib/io/record_writer.cc.
+// Parses TensorBoard's event files. Source  tensorflow/core/util/event.proto, framework/summary.proto and
+// framework/tensor.proto; for the format of records, tensorflow/core/lib/io/record_writer.cc.
 #include <fmt/format.h>
 
 #include <array>
@@ -34,8 +34,8 @@ enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 struct Field {
   uint64_t number = 0;
   uint64_t wire_type = 0;
-  uint64_t integer = 0;    ///< The value if the type is kVarint.
-  std::string_view bytes;  ///< The content of a field of any other type.
+  uint64_t integer = 0;    ///< The value if wire_type is kVarint.
+  std::string_view bytes;  ///< The content for any other wire_type.
 
   template <typename T>
   T as() const {
@@ -43,12 +43,12 @@ struct Field {
   }
 };
 
-/// Takes the fields of a message one by one.
+/// Iterates over the fields of a protobuf message.
 class Fields {
  public:
   explicit Fields(std::string_view message) : rest_(message) {}
 
-  /// Returns nullopt at the end of the message and at bytes that are not a field; is_whole() tells which it was.
+  /// Returns nullopt at the end of the message, or at bytes that are not a field. is_whole() tells these cases apart.
   std::optional<Field> next() {
     if (rest_.empty()) return std::nullopt;
     Field field;
@@ -108,13 +108,13 @@ double from_half(uint16_t bits) {
 
 double from_bfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-/// The numbers of DataType in types.proto, and the fields of TensorProto that hold values of that type.
+/// A value of the enum DataType in types.proto, and the field of TensorProto that holds values of this type.
 struct TensorType {
   uint64_t number;
   uint64_t field;
   size_t bytes;
   double (*from_content)(std::string_view);
-  double (*from_integer)(uint64_t);  ///< Null if the field holds the bytes of floating-point numbers.
+  double (*from_integer)(uint64_t);  ///< Null if the field holds floating-point numbers as bytes.
 };
 template <typename T>
 double content_as(std::string_view bytes) {
@@ -142,7 +142,7 @@ constexpr auto kTensorTypes = std::to_array<TensorType>({
     {23, 17, 8, content_as<uint64_t>, integer_as<uint64_t>},
 });
 
-/// The number in a tensor with one element; nullopt for other tensors, such as histograms, images and texts.
+/// Returns the number in a tensor with one element; nullopt for other tensors, such as histograms, images and texts.
 std::optional<double> scalar_of(std::string_view tensor) {
   const TensorType* type = nullptr;
   int64_t num_elements = 1;
@@ -157,7 +157,7 @@ std::optional<double> scalar_of(std::string_view tensor) {
       Fields shape(field->bytes);
       while (const auto dimension = shape.next()) {
         if (dimension->number != 2) continue;
-        uint64_t size = 0;  // protobuf leaves out a size of 0
+        uint64_t size = 0;  // protobuf omits a size of 0
         Fields parts(dimension->bytes);
         while (const auto part = parts.next()) size = part->number == 1 ? part->integer : size;
         if (size != 1) num_elements = 0;
@@ -170,7 +170,7 @@ std::optional<double> scalar_of(std::string_view tensor) {
   if (content && !content->empty()) {
     return content->size() == type->bytes ? std::optional(type->from_content(*content)) : std::nullopt;
   }
-  std::optional<double> value = 0.0;  // protobuf may leave out a default value
+  std::optional<double> value = 0.0;  // protobuf may omit a default value
   int64_t count = 0;
   Fields again(tensor);
   while (const auto field = again.next()) {
@@ -205,7 +205,7 @@ size_t EventParser::take(std::string_view bytes, bool /*is_end*/) {
       return bytes.size();
     }
     const auto size = value_at<uint64_t>(record, 0);
-    // The rest of the record was not written yet, or was cut off with the end of the file.
+    // The file ends inside this record: it is still being written, or was cut off.
     if (size > record.size() - kHeaderBytes || record.size() - kHeaderBytes - size < kFooterBytes) break;
     const auto event = record.substr(kHeaderBytes, size);
     if (value_at<uint32_t>(record, kHeaderBytes + size) != masked_crc(event)) {

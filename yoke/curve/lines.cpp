@@ -1,4 +1,4 @@
-// Parsers of the two formats that have one record per line: CSV and JSON lines.
+// Parses the two formats that have one record per line: CSV and JSON lines.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::string_view trimmed(std::string_view text) {
   return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-/// Parses a number; also "nan", "inf" and "Infinity", with or without a sign. A number too large becomes infinite.
+/// Parses a number, "nan", "inf" or "Infinity", with or without a sign. A number too large becomes infinite.
 std::optional<double> number_of(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   double number = 0;
@@ -32,10 +32,10 @@ std::optional<double> number_of(std::string_view text) {
   return is_small ? 0 : text.starts_with('-') ? -HUGE_VAL : HUGE_VAL;
 }
 
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of UTF-8, as spreadsheets write it
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // UTF-8; spreadsheets write it first
 
-/// Calls `take` with every complete line. If `is_end`, calls `take_last` with a last line that has no line feed.
-/// Returns the length of the lines that were taken.
+/// Calls `take` for every complete line. If `is_end`, calls `take_last` for a last line without a line feed. Returns
+/// the length of the lines for which `take` or `take_last` was called.
 template <class Take, class TakeLast>
 size_t take_lines(std::string_view bytes, bool is_end, const Take& take, const TakeLast& take_last) {
   size_t begin = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
@@ -50,7 +50,7 @@ size_t take_lines(std::string_view bytes, bool is_end, const Take& take, const T
 }  // namespace
 
 size_t CsvParser::take(std::string_view bytes, bool is_end) {
-  // The last number of an unfinished line may lack digits, so such a line is not parsed.
+  // An unfinished last line is not parsed, because digits of its last number may be missing.
   return take_lines(
       bytes, is_end, [&](std::string_view line) { take_line(line); }, [](std::string_view) {});
 }
@@ -63,7 +63,7 @@ void CsvParser::take_line(std::string_view line) {
     if (num_cells == cells_.size()) cells_.emplace_back();
     auto& cell = cells_[num_cells];
     cell.clear();
-    if (line.substr(i).starts_with('"')) {  // quoted, as in RFC 4180
+    if (line.substr(i).starts_with('"')) {  // a quoted cell, as in RFC 4180
       for (++i; i < line.size(); ++i) {
         if (line[i] == '"' && !line.substr(i + 1).starts_with('"')) break;
         cell += line[i];
@@ -105,7 +105,7 @@ void CsvParser::take_line(std::string_view line) {
 }
 
 size_t JsonLinesParser::take(std::string_view bytes, bool is_end) {
-  // An object ends with its brace, so a last line without a line feed may be complete.
+  // A last line without a line feed may be parsed, because a complete object ends with a brace.
   return take_lines(
       bytes, is_end, [&](std::string_view line) { take_line(line); },
       [&](std::string_view line) {
@@ -129,8 +129,8 @@ void JsonLinesParser::take_line(std::string_view line) {
   add_values();
 }
 
-/// Reads an object that has no nested ones and no backslashes, as nearly every line does. This is ten times as fast as
-/// a parser that builds a tree. Returns false if the line is anything else.
+/// Reads an object without nested objects and without backslashes, as nearly every line is. This is ten times as fast
+/// as building a tree. Returns false for all other lines.
 bool JsonLinesParser::take_flat(std::string_view line) {
   num_numbers_ = 0;
   line = trimmed(line);
@@ -152,7 +152,7 @@ bool JsonLinesParser::take_flat(std::string_view line) {
       const auto text = line.substr(1, end - 1);
       if (text.find('\\') != text.npos) return false;
       const auto word = number_of(text);
-      if (word && !std::isfinite(*word)) number = word;  // "NaN": other strings are not values
+      if (word && !std::isfinite(*word)) number = word;  // such as "NaN"; other strings are skipped
       line = trimmed(line.substr(end + 1));
       if (!line.empty() && line.front() != ',') return false;
     } else {
@@ -169,7 +169,7 @@ bool JsonLinesParser::take_flat(std::string_view line) {
     }
     if (line.empty()) return true;
     line = trimmed(line.substr(1));
-    if (line.empty()) return false;  // a comma at the end
+    if (line.empty()) return false;  // a comma without a member after it
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// yoke/curve/log.h -- the values that a training wrote, by metric, and parsers of the three formats. Pure.
+// yoke/curve/log.h -- the metrics that a training recorded, and parsers of the three formats that contain them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace yoke::curve {
 
 inline constexpr std::string_view kStep = "step", kEpoch = "epoch", kTime = "time";
 
-/// The values of one metric in the order in which they were written. The other vectors have an element for each value;
-/// it is NaN if the log does not have the number. If the log has none of these numbers, the vector is empty.
+/// The values of one metric in the order in which they were written. `steps`, `epochs` and `times` have one element for
+/// each value, which is NaN if the log does not contain it. If the log contains none, the vector is empty.
 struct Curve {
   std::string metric;
   std::vector<double> values;
@@ -21,7 +21,7 @@ struct Curve {
   std::vector<double> times;  ///< In seconds.
 };
 
-/// The place of a value on the axes of a curve. A NaN means that the number is not known.
+/// The position of a value on the x axes of a curve. NaN means that the number is not known.
 struct Place {
   double step, epoch, time;
 };
@@ -29,9 +29,9 @@ struct Place {
 class Log {
  public:
   void add(std::string_view metric, const Place& place, double value);
-  /// Removes the values of `step` and of later steps, because the training was resumed at `step`.
+  /// Removes the values of `step` and of later steps, because a training resumed at `step` writes them again.
   void forget_from(double step);
-  /// Removes vectors of places that hold only NaN. If no vector is left, each value gets its index as step.
+  /// Removes vectors of steps, epochs or times that hold only NaN. If none is left, each value gets its index as step.
   void finish();
 
   const std::vector<Curve>& curves() const { return curves_; }  ///< In the order of their first values.
@@ -43,7 +43,7 @@ class Log {
   };
   std::vector<Curve> curves_;
   std::unordered_map<std::string, size_t, Hash, std::equal_to<>> numbers_;
-  size_t next_ = 0;  ///< The curve to try first for the next value; logs repeat the order of metrics.
+  size_t next_ = 0;  ///< The curve to try first for the next value, because logs repeat the order of metrics.
 };
 
 /// Parses a file piece by piece and adds its values to a log.
@@ -55,11 +55,11 @@ class Parser {
   Parser& operator=(const Parser&) = delete;
 
   /// Parses the complete records at the beginning of `bytes`, and returns their length. The next call gets the rest
-  /// again, followed by more bytes. If `is_end`, nothing follows, and an incomplete record at the end is left out.
+  /// again, followed by new bytes. If `is_end`, nothing follows, and an incomplete last record is ignored.
   virtual size_t take(std::string_view bytes, bool is_end) = 0;
 
   int64_t num_damaged() const { return num_damaged_; }         ///< Records that could not be read.
-  const std::string& first_damage() const { return damage_; }  ///< "line 3 is not JSON"
+  const std::string& first_damage() const { return damage_; }  ///< Describes the first damage: "line 3 is not JSON".
 
  protected:
   Log& log() { return log_; }
@@ -71,9 +71,9 @@ class Parser {
   std::string damage_;
 };
 
-/// A header, and lines with numbers. The columns `step`, `epoch` and `time` are places, all others metrics. If a file
-/// of train::Run has no column `time`, the times are running sums of its column `seconds`. An empty cell is not a
-/// value.
+/// Parses CSV: a header, and lines with numbers. The columns `step`, `epoch` and `time` are positions; all other
+/// columns are metrics. If a file of train::Run has no column `time`, times are running sums of its column `seconds`.
+/// An empty cell is skipped.
 class CsvParser : public Parser {
  public:
   using Parser::Parser;
@@ -88,8 +88,8 @@ class CsvParser : public Parser {
   double seconds_ = 0;
 };
 
-/// An object in each line. Its numbers `step`, `epoch` and `time` are places, all other numbers metrics. null, NaN and
-/// Infinity, also if written as strings, are values that are not finite.
+/// Parses JSON lines, with an object in each line. The numbers `step`, `epoch` and `time` are positions; all other
+/// numbers are metrics. null, NaN and Infinity, with or without quotes, are values that are not finite.
 class JsonLinesParser : public Parser {
  public:
   using Parser::Parser;
@@ -99,25 +99,25 @@ class JsonLinesParser : public Parser {
   void take_line(std::string_view line);
   bool take_flat(std::string_view line);
   void add_values();
-  std::vector<std::pair<std::string, double>> numbers_;  ///< Of the current line; strings keep their memory.
+  std::vector<std::pair<std::string, double>> numbers_;  ///< Of the current line. Reused, so strings keep memory.
   size_t num_numbers_ = 0;
   int64_t num_lines_ = 0;
 };
 
-/// A TensorBoard event file: records of TensorFlow (length, CRC-32C, content, CRC-32C) whose content is a message
-/// `Event`. Metrics are its simple values, and its tensors of one number.
+/// Parses a TensorBoard event file: TensorFlow records (length, CRC-32C, content, CRC-32C) that contain messages of
+/// type `Event`. Metrics are the simple values, and the tensors with one number.
 class EventParser : public Parser {
  public:
   using Parser::Parser;
   size_t take(std::string_view bytes, bool is_end) override;
 
-  /// Whether `bytes` begin with the header of a record.
+  /// Returns whether `bytes` begin with the header of a TensorFlow record.
   static bool is_event_file(std::string_view bytes);
 
  private:
   bool take_event(std::string_view event);
   uint64_t offset_ = 0;
-  bool is_lost_ = false;  ///< A length was damaged, so the beginning of the next record is not known.
+  bool is_lost_ = false;  ///< A length was damaged, so the next record cannot be found.
 };
 
 }  // namespace yoke::curve

@@ -35,7 +35,7 @@ struct Parsed {
   }
 };
 
-/// Gives the bytes in pieces of `size`, as a reader of a large file does.
+/// Passes the bytes to the parser in pieces of `size`, as a reader of a large file does.
 template <class SomeParser>
 Parsed parse(std::string_view bytes, size_t size = std::string_view::npos) {
   Log log;
@@ -97,7 +97,7 @@ TEST(JsonLines, ReadsNumbersAndNothingElse) {
                            "not json\n"
                            R"({"step": 4, "loss": 1,})"
                            "\n"
-                           R"({"step": 5, "loss": 0.25})"  // complete, although its line is not
+                           R"({"step": 5, "loss": 0.25})"  // a complete object without a line feed
                            "";
   for (const size_t size : {std::string::npos, size_t{1}, size_t{7}, size_t{50}}) {
     const auto parsed = parse<JsonLinesParser>(text, size);
@@ -123,7 +123,7 @@ TEST(JsonLines, APartOfALineIsNoValue) {
 
 std::string events(const std::string& name) { return read_file(test::reference("events/" + name)); }
 
-// Oracle: what TensorBoard 2.21 reads from files that PyTorch 2.11 and TensorBoard itself wrote.
+// Oracle: the values that TensorBoard 2.21 reads from files written by PyTorch 2.11 and by TensorBoard.
 TEST(Events, AreWhatTensorBoardReads) {
   const auto expected = nlohmann::json::parse(events("scalars.json"));
   for (const auto& [writer, tags] : expected.items()) {

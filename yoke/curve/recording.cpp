@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The files of a run's folder that hold values.
+/// The files in a run's folder that contain values.
 struct Sources {
-  std::vector<fs::path> steps, events, epochs;  ///< `steps` and `epochs` have at most one file.
+  std::vector<fs::path> steps, events, epochs;  ///< `steps` and `epochs` have at most one element.
 
   std::vector<fs::path> all() const {
     auto files = steps;
@@ -56,7 +56,7 @@ Sources sources_of(const fs::path& run) {
   return sources;
 }
 
-/// The parser for a file, by its name and its first bytes.
+/// Chooses the parser of a file by the file's name and first bytes.
 std::unique_ptr<Parser> parser_for(const fs::path& file, std::string_view bytes, Log& log) {
   if (has_event_name(file) || EventParser::is_event_file(bytes)) return std::make_unique<EventParser>(log);
   if (bytes.find('\0') != bytes.npos) {
@@ -64,12 +64,12 @@ std::unique_ptr<Parser> parser_for(const fs::path& file, std::string_view bytes,
                 "{} holds none of what `yoke curve` reads: CSV with a header, JSON lines, or TensorBoard's events",
                 printable(file.string()));
   }
-  const auto first = bytes.find_first_not_of(" \t\r\n\xef\xbb\xbf");  // also after a byte order mark
+  const auto first = bytes.find_first_not_of(" \t\r\n\xef\xbb\xbf");  // skips a byte order mark, too
   if (first != bytes.npos && bytes[first] == '{') return std::make_unique<JsonLinesParser>(log);
   return std::make_unique<CsvParser>(log);
 }
 
-/// Adds the values of `file` to `log`, and a note about records that cannot be read.
+/// Adds the values of `file` to `log`. If records cannot be read, adds a note about them to `notes`.
 void read_values(const fs::path& file, Log& log, std::vector<std::string>& notes) {
   constexpr size_t kPieceBytes = size_t{4} << 20;
   const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
@@ -136,7 +136,7 @@ Recording read_run(const fs::path& run) {
   for (auto& curve : read_all(sources.events, recording.notes)) add(std::move(curve));
   for (auto& curve : read_all(sources.epochs, recording.notes)) {
     const auto mean = "epoch/" + curve.metric;
-    // The means in metrics.csv replace those in event files, because only metrics.csv has the epoch of each mean.
+    // The means in metrics.csv replace those of event files, because only metrics.csv contains the epoch of each mean.
     std::erase_if(recording.curves, [&](const Curve& other) { return other.metric == mean; });
     if (has(curve.metric)) curve.metric = mean;
     add(std::move(curve));

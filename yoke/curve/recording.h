@@ -1,4 +1,4 @@
-// yoke/curve/recording.h -- reads what runs of a training recorded.
+// yoke/curve/recording.h -- reads the metrics that training runs recorded.
 #pragma once
 
 #include <filesystem>
@@ -10,21 +10,21 @@
 namespace yoke::curve {
 
 struct Recording {
-  std::string run;                 ///< As the user named it.
+  std::string run;                 ///< The path as the user wrote it.
   std::vector<Curve> curves;       ///< One curve per metric.
-  std::vector<std::string> notes;  ///< "FILE: 3 records could not be read; the first: ...", printable.
+  std::vector<std::string> notes;  ///< Printable warnings: "FILE: 3 records could not be read; the first: ...".
 };
 
-/// Reads a run: a folder with `steps.jsonl`, `metrics.csv` or event files (in it or in its folder `events`), or one
-/// file in one of these formats. If several files of a folder have the same metric NAME, its values come from
-/// `steps.jsonl`, or else from the event files. The means in `metrics.csv` are then a separate metric, `epoch/NAME`.
+/// Reads a run: one file, or a folder with `steps.jsonl`, `metrics.csv` or event files (in it or in its folder
+/// `events`). If several files of a folder contain the metric NAME, its values come from `steps.jsonl`, or else from
+/// the event files. The means in `metrics.csv` then become a separate metric, `epoch/NAME`.
 ///
-/// Live     a training may be writing the run: an incomplete last record is left out.
-/// Errors   kNotFound: there is no such file, or nothing of this kind in the folder; kDataLoss: the file is in none of
+/// Live     a training may be writing the run, so an incomplete last record is ignored.
+/// Errors   kNotFound: there is no such file, or the folder contains no such file; kDataLoss: the file is in none of
 ///          these formats; as errno says, with the path.
 Recording read_run(const std::filesystem::path& run);
 
-/// The run in `folder` that was written to last. Errors  kNotFound: there is none.
+/// Returns the run in `folder` that was written to last. Errors  kNotFound: the folder contains no run.
 std::filesystem::path newest_run(const std::filesystem::path& folder);
 
 }  // namespace yoke::curve

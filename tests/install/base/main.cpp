@@ -1,4 +1,4 @@
-// A program outside the repository that uses the machine half only.
+// A program outside the repository that uses only the part of yoke without libtorch.
 #include <cstdio>
 
 #include "yoke/base/hostlist.h"

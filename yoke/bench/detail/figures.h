@@ -1,4 +1,4 @@
-// yoke/bench/detail/figures.h -- reads the rows of results, and words numbers. Pure.
+// yoke/bench/detail/figures.h -- reads the rows of JSON results, and formats numbers for sentences. Pure.
 #pragma once
 
 #include <cstdint>
@@ -28,43 +28,43 @@ Report report_loader(const Json& measured);
 double number(const Json& row, const char* member);
 std::string text(const Json& row, const char* member);
 
-/// Rows that have equal texts in some members, in the order of the first row of each series.
+/// Rows with equal texts in the grouping members, such as `device`. Series are in the order of their first rows.
 struct Series {
-  std::vector<std::string> names;  ///< The texts of those members.
+  std::vector<std::string> names;  ///< The texts of the grouping members.
   Rows rows;
 };
 std::vector<Series> series_of(const Json& results, const std::vector<const char*>& members);
 
-/// The number of the first row from which on `condition` holds for all rows; nullopt if it does not hold for the last.
+/// Returns the index of the first row from which on `condition` holds for all rows; nullopt if the last row fails it.
 std::optional<size_t> lasting_from(const Rows& rows, const std::function<bool(const Json& row)>& condition);
 
-/// The row with the largest `member`. REQUIRES: there is a row.
+/// Returns the row with the largest value of `member`. REQUIRES: `rows` is not empty.
 const Json& row_with_most(const Rows& rows, const char* member);
 
-/// The row from which on, up to the row with the largest `member`, all rows have nearly that value.
+/// Returns the first of the consecutive rows before the row with the largest `member` that reach kNearly of its value.
 const Json& first_near_most(const Rows& rows, const char* member);
 inline constexpr double kNearly = 0.9;
 
-/// Three digits without an exponent: "0.0123", "12.3", "1230".
+/// Formats a number with three digits and without an exponent: "0.0123", "12.3", "1230".
 std::string shown(double value);
 /// "1.80 times"
 std::string times(double factor);
-/// A time in the unit that suits it: "12.3 us", "4.56 ms", "1.20 s".
+/// Formats a time in a suitable unit: "12.3 us", "4.56 ms", "1.20 s".
 std::string duration(double milliseconds);
 /// "64x64"
 std::string matrix(const Json& row);
 
-/// What a ratio of times says, in view of its spread over the rounds: members `speedup`, `speedup_p10`, `speedup_p90`.
+/// Judges the row's `speedup`: kEqual if it is near 1, or if 1 lies between `speedup_p10` and `speedup_p90`.
 enum class Outcome { kFaster, kEqual, kSlower };
 Outcome outcome_of(const Json& row);
 
-/// Whether the spreads of two times overlap, so that their medians differ by accident, perhaps.
+/// Whether the spreads of two times overlap, so that the difference of their medians may be accidental.
 bool overlap(const Json& one, const Json& other, const std::string& name);
 
-/// Two times whose ratio is nearer to 1 than this are called equal.
+/// Two times count as equal if their ratio differs from 1 by at most this.
 inline constexpr double kNoticed = 0.05;
 
-/// The columns of a spread: "median", "p10" and "p90" of the member `NAME_ms`.
+/// Returns the table cells of a time: the median `NAME_ms`, `NAME_p10_ms` and `NAME_p90_ms`.
 std::vector<std::string> spread_cells(const Json& row, const std::string& name);
 
 view::ChartLine line_of(const std::string& name, const Rows& rows, const char* x, const char* y);

@@ -24,8 +24,8 @@ namespace {
 
 volatile pid_t child_of_attempt = -1;
 
-/// Passes on signals that reach only this process: those that a process sends, and the kernel's SIGHUP when the
-/// terminal of a session leader hangs up. Other signals of the terminal reach the child anyway.
+/// Forwards signals that the kernel does not send to the child itself: those from kill(2), and the SIGHUP that a
+/// session leader gets when its terminal closes. Signals such as Ctrl-C reach the child from the terminal.
 void pass_on(int signal, siginfo_t* info, void* /*context*/) {
   const int saved = errno;
   const bool is_for_us = info->si_code <= 0 || (signal == SIGHUP && getsid(0) == getpid());
@@ -35,7 +35,7 @@ void pass_on(int signal, siginfo_t* info, void* /*context*/) {
 
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
-/// While this object exists, signals are passed on to the child.
+/// While this object exists, signals are forwarded to the child.
 class Forwarding {
  public:
   Forwarding() {
@@ -45,7 +45,7 @@ class Forwarding {
     for (size_t i = 0; i < kPassedOn.size(); ++i) {
       sigaction(kPassedOn[i], nullptr, &before_[i]);
       if (before_[i].sa_handler != SIG_IGN)
-        sigaction(kPassedOn[i], &action, nullptr);  // a signal that nohup ignores stays ignored
+        sigaction(kPassedOn[i], &action, nullptr);  // signals that were ignored before, as under nohup, stay ignored
     }
   }
   Forwarding(const Forwarding&) = delete;
@@ -62,7 +62,7 @@ class Forwarding {
 
 int report(Context& context, const std::string& message, int status) {
   context.out.flush();
-  context.out.clear();  // the error is reported here, and only once
+  context.out.clear();  // a failed write is reported here, and must not be reported again
   std::vector<std::string> lines;
   for (const auto line : split(message, '\n'))
     lines.push_back(printable(line));  // arguments may have control characters
@@ -91,9 +91,9 @@ int report_errors(Context& context, const std::function<int()>& work) {
 int attempt_in_child(Context& context, const std::function<int(const std::function<void(int)>& finish)>& work) {
   auto pipe = make_pipe();
   context.out.flush();
-  Forwarding forwarding;  // before the fork, so that no signal is lost in between
+  Forwarding forwarding;  // installed before fork(), so that no signal is lost
   const pid_t parent = getpid();
-  const pid_t child = fork();  // not spawn(): the child goes on with the work of this process
+  const pid_t child = fork();  // not spawn(): the child continues in this function
   if (child < 0) throw system_error(errno, "starting the process that queries the drivers");
   if (child == 0) {
     forwarding.restore();
@@ -107,7 +107,7 @@ int attempt_in_child(Context& context, const std::function<int(const std::functi
     };
     const int status = report_errors(context, [&] { return work(finish); });
     context.out.flush();
-    std::exit(status);  // exit() runs the checks of sanitizers, _exit() would not
+    std::exit(status);  // exit() runs the checks of sanitizers, which _exit() skips
   }
   child_of_attempt = child;
   pipe.write_end.reset();
@@ -121,7 +121,7 @@ int attempt_in_child(Context& context, const std::function<int(const std::functi
   } while (count < 0 && errno == EINTR);
   if (count == sizeof status) {
     child_of_attempt = -1;
-    return status;  // the child is left behind
+    return status;  // does not wait for the child, which may never end
   }
   int result = 0;
   while (waitpid(child, &result, 0) < 0 && errno == EINTR) {

@@ -20,7 +20,7 @@
 namespace yoke::cli {
 namespace {
 
-/// The names that the user may have meant: the programs in libexec, then the commands of the table.
+/// Returns names for spelling hints: the programs in libexec, then the commands of the table.
 std::vector<std::string> command_names(const Installation& installation) {
   auto names = external_commands(installation);
   for (const auto& command : command_table()) {
@@ -42,7 +42,7 @@ bool takes_value(const CLI::App& command, std::string_view name) {
   return option != nullptr && option->get_items_expected_max() > 0;
 }
 
-/// A message about the words that `command` does not know. CLI11 only says that there are some.
+/// Returns a message about the words that `command` does not know, with a spelling hint for an option.
 std::string unexpected_words(const CLI::App& command, const std::vector<std::string>& own) {
   for (const auto& word : own) {
     const auto name = word.substr(0, word.find('='));
@@ -52,7 +52,7 @@ std::string unexpected_words(const CLI::App& command, const std::vector<std::str
   return fmt::format("unexpected argument: {}", fmt::join(command.remaining(), " "));
 }
 
-/// The flag that was given a value: "--json" of {"--json=x"}. Empty if there is none.
+/// Returns the flag that was given a value, "--json" for {"--json=x"}, or an empty string.
 std::string flag_with_value(const CLI::App& command, const std::vector<std::string>& own) {
   for (const auto& word : own) {
     const auto name = word.substr(0, word.find('='));
@@ -68,8 +68,8 @@ bool has_variable(const CLI::Option& option) {
   return value != nullptr && *value != '\0';
 }
 
-/// The option's name as the user wrote it: "-n" for {"-n4x"}, where CLI11 says "--nproc-per-node". If the value came
-/// from a variable, the variable's name: PET_NPROC_PER_NODE.
+/// Returns the option's name as the user wrote it: "-n" for {"-n4x"}, although CLI11 reports "--nproc-per-node". If an
+/// environment variable set the option, returns the variable's name, such as PET_NPROC_PER_NODE.
 std::string as_written(const std::string& name, const CLI::App& command, const std::vector<std::string>& own) {
   const auto* option = command.get_option_no_throw(name);
   if (option == nullptr) return name;
@@ -80,20 +80,20 @@ std::string as_written(const std::string& name, const CLI::App& command, const s
   return has_variable(*option) ? option->get_envname() : name;
 }
 
-/// Replaces the option's name at the beginning of `message` by the variable's, if the option was set by a variable.
+/// If an environment variable set the option, replaces the option's name at the start of `message` by its name.
 std::string as_written_first(const std::string& message, const CLI::App& command, const std::vector<std::string>& own) {
   const auto name = message.substr(0, message.find_first_not_of("-abcdefghijklmnopqrstuvwxyz"));
   return name.starts_with('-') ? as_written(name, command, own) + message.substr(name.size()) : message;
 }
 
-/// CLI11's complaint in yoke's words, with what the user probably meant.
+/// Rewords an error message of CLI11, and adds what the user probably meant.
 std::string in_our_words(const CLI::ParseError& error, const CLI::App& command, const std::vector<std::string>& own) {
   const std::string text = error.what();
   const auto name = text.substr(0, text.find(": "));
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return unexpected_words(command, own);
   if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr && name.size() < text.size()) {
     return fmt::format("{} {}", as_written(name, command, own),
-                       text.substr(name.size() + 2));  // as values.cpp has it: "VALUE: give ..."
+                       text.substr(name.size() + 2));  // values.cpp writes such messages as "VALUE: give ..."
   }
   const auto* option = command.get_option_no_throw(name);
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && option != nullptr && option->count() == 0) {
@@ -116,7 +116,7 @@ std::string in_our_words(const CLI::ParseError& error, const CLI::App& command, 
               is_root ? "" : command.get_name() + " ");
 }
 
-/// Whether the command has a PROGRAM, which gets all words from the first one that is not an option.
+/// Whether the command has an argument PROGRAM, which takes the first word that is not an option and all later words.
 bool starts_program(const CLI::App& command) {
   const auto options = command.get_options();
   return std::any_of(options.begin(), options.end(),
@@ -129,9 +129,9 @@ std::string meant_by(const std::string& name, const std::vector<std::string>& co
   return is_program ? fmt::format(" (did you mean `yoke run {}`?)", name) : did_you_mean(name, commands);
 }
 
-/// An empty value mostly comes from a shell variable that is not set. Without this error, the value would silently mean
-/// the default, or everything. Options that are empty by default in torchrun may be empty here. `yoke visible --set`
-/// checks for empty values itself, and CLI11 reports unknown options.
+/// An empty value usually comes from a shell variable that is not set. Without this error, it would silently select the
+/// default, or everything. Options that are empty by default in torchrun may be empty here. `yoke visible --set` checks
+/// for empty values itself, and CLI11 reports unknown options.
 void refuse_empty_values(const CLI::App& command, const std::vector<std::string>& own) {
   static const std::set<std::string_view> kMayBeEmpty = {"--rdzv-endpoint",
                                                          "--rdzv-conf",
@@ -150,7 +150,7 @@ void refuse_empty_values(const CLI::App& command, const std::vector<std::string>
       *option);
 }
 
-/// Parses and runs the command `name`, or `yoke` itself if it is empty. REQUIRES: `words` are the words after the name.
+/// Parses and runs the command `name`, or `yoke` itself if `name` is empty. REQUIRES: `words` follow the name.
 void parse(CLI::App& app, const std::string& name, const std::vector<std::string>& words, Context& context) {
   CLI::App& command = name.empty() ? app : *app.get_subcommand(name);
   auto own = words;
@@ -160,7 +160,7 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
     context.rest = std::move(split.rest);
   }
   refuse_empty_values(command, own);
-  std::vector<std::string> reversed(own.rbegin(), own.rend());  // CLI11 takes them from the back
+  std::vector<std::string> reversed(own.rbegin(), own.rend());  // CLI11 expects the words in reverse order
   if (!name.empty()) reversed.push_back(name);
   try {
     app.parse(reversed);
@@ -173,10 +173,10 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
   }
 }
 
-/// The whole command tree.
+/// Adds the options of `yoke` and all commands to `app`.
 void build(CLI::App& app, Context& context) {
   app.require_subcommand(0, 1);
-  app.option_defaults()->take_last();  // the last value of an option counts: `yoke run $DEFAULTS -n 4`
+  app.option_defaults()->take_last();  // of a repeated option, as in `yoke run $DEFAULTS -n 4`, the last counts
   app.set_version_flag("-V,--version", "yoke " YOKE_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
   add_commands(app, context);
@@ -211,7 +211,7 @@ int run_command_line(std::vector<std::string> words, Context& context) {
   if (words.empty()) words = {"--help"};
   if (words[0] == "help")
     words = words.size() > 1 ? std::vector{words[1], std::string("--help")} : std::vector{std::string("--help")};
-  // Options of `yoke` itself have no values, and no command follows them.
+  // An option of `yoke` itself, such as --version, has no value, and no command follows it.
   if (words[0].starts_with("-")) {
     parse(app, "", words, context);
     return context.exit_code;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether `file` is replaced by a new file, and not written into.
+/// Whether write_drawing() replaces `file` by a new file instead of writing into the existing one.
 bool is_replaced(const std::string& file) {
   std::error_code ignored;
   const auto kind = fs::symlink_status(file, ignored).type();

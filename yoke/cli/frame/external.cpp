@@ -28,7 +28,7 @@ std::vector<std::string> external_commands(const Installation& installation) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(installation.libexec, error)) {
     const auto name = entry.path().filename().string();
-    // A command of the table comes before a program, and may start the one of its name.
+    // Skips programs with the name of a command, because `yoke NAME` then runs the command.
     if (!name.starts_with("yoke-") || find_command(name.substr(5)) != nullptr) continue;
     if (is_program(entry.path())) result.push_back(name.substr(5));
   }

@@ -9,7 +9,7 @@
 namespace yoke::cli {
 
 /// Replaces this process by yoke-NAME with `arguments`. Returns if there is no such program.
-/// Errors  as errno says: the program exists and cannot be run.
+/// Errors  as errno says: the program exists but cannot be run.
 void exec_external(const std::string& name, const std::vector<std::string>& arguments, const Context& context);
 
 /// The names of the programs in libexec/yoke, for `yoke --help`, completion and spelling.

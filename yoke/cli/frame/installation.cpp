@@ -8,7 +8,7 @@ Installation find_installation() {
   std::error_code error;
   auto executable = std::filesystem::read_symlink("/proc/self/exe", error);
   const auto folder = executable.parent_path();
-  // The build tree has the layout of an installation.
+  // These relative paths are valid in the build tree too, because it has the same layout.
   return {executable, (folder / YOKE_BIN_TO_LIBEXEC / "yoke").lexically_normal(),
           (folder / YOKE_BIN_TO_SHARE / "yoke").lexically_normal()};
 }

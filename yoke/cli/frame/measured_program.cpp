@@ -18,7 +18,7 @@ namespace yoke::cli {
 namespace {
 
 constexpr size_t kKeptBytes = 64 << 10;
-constexpr std::chrono::seconds kPatience{10};  // for processes that the kernel does not end at once
+constexpr std::chrono::seconds kPatience{10};  // the kernel may need time to end killed processes
 
 }  // namespace
 
@@ -59,7 +59,7 @@ bool MeasuredProgram::end(SignalMessages& messages, std::chrono::milliseconds gr
   const auto before = interruption_;
   interruption_.reset();
   if (!status_) {
-    if (kill(-pid_, SIGTERM) != 0) kill(pid_, SIGTERM);  // it has no session yet right after its start
+    if (kill(-pid_, SIGTERM) != 0) kill(pid_, SIGTERM);  // the program may not have created its process group yet
     wait(messages, grace);
   }
   const bool has_ended = status_.has_value();
@@ -71,7 +71,7 @@ bool MeasuredProgram::end(SignalMessages& messages, std::chrono::milliseconds gr
 void MeasuredProgram::take_output() {
   if (!output_fd_) return;
   char buffer[1 << 16];
-  // Not until the pipe is empty: a program that prints without end must not keep this one from anything else.
+  // Reads a limited amount: a program that prints without end must not keep this process from other work.
   for (int part = 0; part < 16; ++part) {
     const auto count = read(output_fd_.value(), buffer, sizeof buffer);
     if (count < 0) return;

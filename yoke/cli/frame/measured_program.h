@@ -17,31 +17,31 @@ namespace yoke::cli {
 struct MeasuredProgramOptions {
   std::vector<std::string> argv;
   std::vector<std::string> environment;  ///< "NAME=value"
-  bool shows_output = false;             ///< Its output goes to standard error, too.
+  bool shows_output = false;             ///< Also copies the program's output to standard error.
 };
 
 /// REQUIRES: this process has one thread and no other children, and a SignalMessages exists.
 class MeasuredProgram {
  public:
-  /// Starts it with /dev/null as standard input. Errors  kUnavailable: no process can be started. A program that cannot
-  /// be executed ends with status 127 or 126.
+  /// Starts the program with /dev/null as standard input. If the program cannot be executed, its exit status is 127 or
+  /// 126. Errors  kUnavailable: no process can be started.
   explicit MeasuredProgram(const MeasuredProgramOptions& options);
   MeasuredProgram(const MeasuredProgram&) = delete;
   MeasuredProgram& operator=(const MeasuredProgram&) = delete;
-  ~MeasuredProgram();  ///< Kills what is left of it.
+  ~MeasuredProgram();  ///< Kills all processes of the program.
 
-  /// Takes its output until it ends, a signal arrives or `limit` is over.
+  /// Reads the program's output until the program ends, a signal arrives or `limit` is over.
   void wait(SignalMessages& messages, std::chrono::milliseconds limit);
 
-  /// Its exit status once it has ended; 128 plus the signal's number if a signal ended it.
+  /// The program's exit status once it has ended; 128 plus the signal's number if a signal ended it.
   std::optional<int> status() const { return status_; }
-  /// The signal that asks this process to end, if one has come.
+  /// The last signal that asked this process to end; nullopt if none has arrived.
   std::optional<int> interruption() const { return interruption_; }
-  /// The last 64 KiB of its output.
+  /// The last 64 KiB of the program's output.
   const std::string& output() const { return output_; }
 
-  /// Asks its process group to end (SIGTERM), and kills all of its processes after `grace`, or at once if a further
-  /// signal arrives. Returns whether it ended by itself.
+  /// Sends SIGTERM to the program's process group. Kills all of its processes after `grace`, or as soon as this process
+  /// gets a further signal. Returns whether the program ended before it was killed.
   bool end(SignalMessages& messages, std::chrono::milliseconds grace);
 
  private:

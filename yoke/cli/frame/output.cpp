@@ -19,7 +19,7 @@ int OutputBuffer::sync() {
     }
   }
   const bool is_written = from == pptr();
-  setp(bytes_.data(), bytes_.data() + bytes_.size());  // after a failed write, its text is dropped
+  setp(bytes_.data(), bytes_.data() + bytes_.size());  // this drops the text of a failed write
   return is_written ? 0 : -1;
 }
 
@@ -38,7 +38,7 @@ int64_t output_width(const Context& context) {
   winsize size = {};
   if (isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   const auto columns = parse_int(context.environment.value_or("COLUMNS", ""));
-  constexpr int64_t kMaxColumns = 10'000;  // limits the memory of `yoke top --once`, which has a cell per column
+  constexpr int64_t kMaxColumns = 10'000;  // limits the memory of `yoke top --once`, which needs a cell per column
   return columns && *columns > 0 ? std::min(*columns, kMaxColumns) : 80;
 }
 

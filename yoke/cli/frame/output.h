@@ -1,4 +1,4 @@
-// yoke/cli/frame/output.h -- a stream for standard output that remembers why a write failed; the width of the output.
+// yoke/cli/frame/output.h -- a stream for standard output that remembers the error of a write; the width of the output.
 #pragma once
 
 #include <array>
@@ -25,10 +25,10 @@ class OutputBuffer : public std::streambuf {
   std::array<char, 1 << 16> bytes_;
 };
 
-/// The errno with which a stream began to fail; EIO if the stream has no OutputBuffer.
+/// The errno of the first write that failed on a stream; EIO if the stream has no OutputBuffer.
 int error_of(const std::ostream& stream);
 
-/// The width of the terminal at standard output, or else the value of COLUMNS, or else 80.
+/// The width of the terminal at standard output; if there is no terminal, the value of COLUMNS; otherwise 80.
 int64_t output_width(const Context& context);
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// yoke/cli/frame/progress_line.h -- one line of a terminal that says what is being done, if that takes long.
+// yoke/cli/frame/progress_line.h -- a line on the terminal that tells what a slow command is doing.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// yoke/cli/frame/recipes.h -- the trainings that are installed, as their recipe.toml describes them.
+// yoke/cli/frame/recipes.h -- lists the installed recipes, which are complete trainings described by a recipe.toml.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 namespace yoke::cli {
 
 struct Recipe {
-  std::string name;              ///< The name of its folder and of the program in it.
+  std::string name;              ///< The name of the recipe's folder, and of the program in that folder.
   std::string summary;           ///< One line.
-  std::optional<int64_t> ranks;  ///< The number of ranks without -n; unset: one rank per device.
+  std::optional<int64_t> ranks;  ///< The number of ranks if -n is not given; nullopt: one rank per device.
   std::filesystem::path program;
 };
 
-/// Lists recipes in order of their names. Neither loads nor runs a recipe.
+/// Lists the recipes in order of their names. Reads the recipe.toml files and runs no recipe.
 /// Errors  kDataLoss: a recipe.toml does not parse (names file and line).
 std::vector<Recipe> list_recipes(const Installation& installation);
 
-/// Errors  kNotFound: there is no such recipe (names the nearest); kDataLoss: its recipe.toml does not parse.
+/// Errors  kNotFound: no recipe has this name (names the nearest); kDataLoss: its recipe.toml does not parse.
 Recipe find_recipe(const Installation& installation, const std::string& name);
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// yoke/cli/frame/recorder.h -- talks with the programs that record traces for `yoke profile`.
+// yoke/cli/frame/recorder.h -- exchanges messages with the programs that record traces for `yoke profile`.
 #pragma once
 
 #include <poll.h>
@@ -25,14 +25,14 @@ class Recorder {
  public:
   explicit Recorder(const profile::RecordingOptions& options) : recording_(options) {}
 
-  /// Listens for programs that start. Returns the value of YOKE_PROFILE for them. Errors  as errno says.
+  /// Listens for new programs. Returns the value of YOKE_PROFILE that makes them connect. Errors  as errno says.
   std::string listen();
-  /// Asks a program that runs. REQUIRES: `connection` leads to `program`, as the kernel says.
+  /// Asks a running program to record. REQUIRES: according to the kernel, `program` is the peer of `connection`.
   void ask(LineConnection connection, const AskedProgram& program);
 
-  /// Adds the descriptors to wait for.
+  /// Adds the file descriptors to wait for.
   void add_to(std::vector<pollfd>& polls) const;
-  /// Reads and answers what has arrived. Does not wait.
+  /// Reads and answers the messages that have arrived, without waiting.
   void handle();
 
   const profile::Recording& recording() const { return recording_; }
@@ -51,7 +51,7 @@ class Recorder {
 
   profile::Recording recording_;
   UniqueFd listener_;
-  std::map<int64_t, Program> programs_;  ///< By number.
+  std::map<int64_t, Program> programs_;  ///< The key is the program's number.
   int64_t num_programs_ = 0;
   std::chrono::steady_clock::time_point last_news_ = std::chrono::steady_clock::now();
 };

@@ -13,7 +13,7 @@
 namespace yoke::cli {
 namespace {
 
-/// Runs in the child: waits for start(), and exits if the parent closes the pipe without calling it.
+/// Runs in the child: waits for start(), and exits if the parent closes the pipe without calling start().
 void wait_to_go(int go) {
   char byte = 0;
   ssize_t count = 0;

@@ -1,5 +1,5 @@
-// yoke/cli/frame/watched_program.h -- starts a program beside this process as a shell would: with the same terminal,
-// process group and streams.
+// yoke/cli/frame/watched_program.h -- starts a program as a shell would: in the terminal, process group and streams of
+// this process.
 #pragma once
 
 #include <sys/types.h>
@@ -14,13 +14,13 @@
 namespace yoke::cli {
 
 struct WatchedProgramOptions {
-  std::optional<std::vector<std::string>> environment = {};  ///< "NAME=value"; nullopt: that of this process.
-  int out = kInheritedStream;                                ///< Its standard output.
+  std::optional<std::vector<std::string>> environment = {};  ///< "NAME=value"; nullopt: this process's environment.
+  int out = kInheritedStream;                                ///< The program's standard output.
 };
 
 class WatchedProgram {
  public:
-  /// Forks; the child waits for start() before it becomes the program. REQUIRES: one thread; `argv` is not empty.
+  /// Forks; the child runs the program after start(). REQUIRES: this process has one thread; `argv` is not empty.
   explicit WatchedProgram(const std::vector<std::string>& argv, const WatchedProgramOptions& options = {});
   WatchedProgram(const WatchedProgram&) = delete;
   WatchedProgram& operator=(const WatchedProgram&) = delete;
@@ -31,7 +31,7 @@ class WatchedProgram {
 
   pid_t pid() const { return pid_; }
 
-  /// Reaps children that have ended. If this process is a subreaper, they include orphans of the program.
+  /// Reaps children that have ended. In a subreaper these include orphans of the program.
   void reap();
 
   /// The program's exit status once it has ended; 128 plus the signal's number if a signal ended it.
@@ -39,17 +39,17 @@ class WatchedProgram {
 
  private:
   pid_t pid_ = -1;
-  UniqueFd go_;       ///< A byte makes the child start the program; at the end of file the child exits instead.
-  UniqueFd failure_;  ///< Carries the errno of execvp; end of file means that the program runs.
+  UniqueFd go_;       ///< The child reads it: a byte starts the program, and end of file makes the child exit.
+  UniqueFd failure_;  ///< Carries the errno of execvp; end of file means that execvp succeeded.
   std::optional<int> status_;
 };
 
-/// While this object exists, signals arrive as messages on a pipe. Signals that were ignored before stay ignored.
+/// While this object exists, each signal becomes a message on a pipe. Signals that were ignored before stay ignored.
 class SignalMessages {
  public:
   struct Message {
     int signal = 0;
-    bool is_from_process = false;  ///< Sent by kill(2), not by the kernel, which signals the whole group at Ctrl-C.
+    bool is_from_process = false;  ///< Sent by kill(2). At Ctrl-C, the kernel signals the whole process group.
   };
 
   /// Catches SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD. REQUIRES: no other SignalMessages exists.
@@ -59,7 +59,7 @@ class SignalMessages {
   ~SignalMessages();
 
   int fd() const { return pipe_.read_end.value(); }
-  std::optional<Message> next();  ///< Returns at once; nullopt if no signal has come.
+  std::optional<Message> next();  ///< Does not wait; nullopt if no signal has come.
 
  private:
   struct Before;

@@ -19,7 +19,7 @@ CompletionWords words_of_commands(const CommandDescription& root, const Completi
   return result;
 }
 
-/// Offers long names if `typed` begins with "--"; with underscores if `typed` has one and the command accepts them.
+/// Offers long names if `typed` begins with "--". They have underscores if `typed` has one and the command accepts it.
 Completion complete_option(const CommandDescription& command, const std::string& typed) {
   const bool has_underscores = command.starts_program() && typed.starts_with("--") && typed.find('_') != typed.npos;
   Completion result;
@@ -51,9 +51,9 @@ Completion complete_value(const CommandDescription& root, const OptionDescriptio
   return result;
 }
 
-/// The words of a command before the one that is being typed.
+/// The meaning of the words that precede the word being typed.
 struct Typed {
-  const OptionDescription* waits_for_value = nullptr;  ///< The last word, if it is an option with a value.
+  const OptionDescription* waits_for_value = nullptr;  ///< The preceding word, if it is an option that takes a value.
   size_t num_positionals = 0;
   size_t first_positional = 0;  ///< The index of the first positional argument.
   bool options_ended = false;   ///< A "--" was among the words.
@@ -92,7 +92,7 @@ Completion complete_positional(const CommandDescription& root, const CommandDesc
     const bool begins = typed.num_positionals == 0 && (!typed.options_ended || typed.first_positional == last);
     const bool is_program = positionals.front()->names.front() == "PROGRAM";
     if (is_program) return {Completion::Kind::kProgram, {}, begins ? last : typed.first_positional};
-    if (!begins) return {Completion::Kind::kFiles};  // words of the recipe
+    if (!begins) return {Completion::Kind::kFiles};  // arguments of the recipe
   }
   return complete_value(root, *positionals[std::min(typed.num_positionals, positionals.size() - 1)], "", sources);
 }
@@ -102,7 +102,7 @@ Completion complete_first(const CommandDescription& root, const std::string& wor
   return {Completion::Kind::kWords, words_of_commands(root, sources)};
 }
 
-/// Completes as if the object of the command were not there.
+/// Completes as if the command's object, such as "batch" in `yoke tune batch`, were not among the words.
 Completion complete_without_object(const CommandDescription& root, WordList words, const CompletionSources& sources) {
   words.erase(words.begin() + 1);
   if (words.size() == 2 && !words[1].starts_with("-")) return {Completion::Kind::kProgram, {}, 2};
@@ -120,7 +120,7 @@ Completion complete(const CommandDescription& root, const WordList& words, const
   }
   if (words.front().starts_with("-")) return {};
   const auto* command = root.find_command(words.front());
-  if (command == nullptr) return {Completion::Kind::kFiles};  // words of an external command
+  if (command == nullptr) return {Completion::Kind::kFiles};  // arguments of an external command
   if (!command->object.empty()) {
     if (words.size() == 2 && !words[1].starts_with("-")) return {Completion::Kind::kWords, {{command->object}}};
     if (words[1] == command->object && words.size() > 2) return complete_without_object(root, words, sources);

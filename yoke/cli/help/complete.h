@@ -1,7 +1,7 @@
-// yoke/cli/help/complete.h -- what may stand at the end of a command line that is being typed.
+// yoke/cli/help/complete.h -- finds the words that may complete a command line.
 //
-// All shells get the same answer: their scripts (shells.cpp) ask `yoke complete`, and do only what a shell must do
-// itself, which is to complete file names and the words of other commands.
+// The completion scripts of all shells (shells.cpp) ask `yoke complete`. They complete only file names and the
+// arguments of other programs themselves.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@ namespace yoke::cli {
 
 struct CompletionWord {
   std::string word;
-  std::string text = {};  ///< A line that explains the word; may be empty.
+  std::string text = {};  ///< A one-line description of the word; may be empty.
 
   bool operator==(const CompletionWord&) const = default;
 };
 
 struct Completion {
   enum class Kind {
-    kWords,    ///< One of `words`; if there are none, nothing can be completed.
+    kWords,    ///< One of `words`, which may be empty.
     kFiles,    ///< A file name, or `--option=VALUE` with a file name as value.
     kFolders,  ///< A folder name, or `--option=VALUE` with a folder name as value.
     kProgram,  ///< The words from `program_at` on are the command line of a different program.
@@ -33,21 +33,21 @@ struct Completion {
   bool operator==(const Completion&) const = default;
 };
 
-/// Candidates that are not in the command tree. A source is called only if it is needed.
+/// Sources of candidates that are not in the command tree. complete() calls only the sources that it needs.
 struct CompletionSources {
   std::function<std::vector<CompletionWord>()> jobs, recipes, external_commands;
 };
 
-/// Completes the last of `words`, which follow `yoke`; it may be empty. The part of this word that is already typed
-/// only decides whether options, other words or the values of "--option=" are wanted; the shell then filters the
-/// candidates by it. Pure except for the sources.
+/// `words` follow `yoke`; the last one is being typed and may be empty. Its beginning only decides which candidates are
+/// returned: options, other words or the values of "--option=". The shell then removes candidates that do not match the
+/// beginning. Has no side effects except those of the sources.
 Completion complete(const CommandDescription& root, const std::vector<std::string>& words,
                     const CompletionSources& sources);
 
 /// The output of `yoke complete`: the kind ("words", "files", "folders", "program N"), then lines "WORD<TAB>TEXT".
 std::string to_text(const Completion& completion);
 
-/// The completion script of each shell.
+/// Each returns the completion script of one shell.
 std::string bash_completion();
 std::string zsh_completion();
 std::string fish_completion();

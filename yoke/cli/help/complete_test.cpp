@@ -68,7 +68,7 @@ TEST(Complete, SaysWhatMayFollow) {
       {{"run", "--"}, "words --nproc-per-node --hostfile --log-dir --grace --quiet"},
       {{"run", "--nproc_"}, "words --nproc_per_node --hostfile --log_dir --grace --quiet"},
       {{"ls", "--"}, "words --watch --vendor"},
-      // Their values.
+      // Values of options.
       {{"run", "-n", ""}, "words auto gpu"},
       {{"run", "--nproc_per_node", ""}, "words auto gpu"},
       {{"run", "--nproc-per-node="}, "words --nproc-per-node=auto --nproc-per-node=gpu"},
@@ -88,7 +88,7 @@ TEST(Complete, SaysWhatMayFollow) {
       {{"visible", "-d", "0", "-"}, "words --set"},
       {{"visible", "-d", ""}, "words"},
       {{"visible", "-d", "0", "p"}, "program 3"},
-      // The program and its words.
+      // A program and its arguments.
       {{"run", ""}, "program 1"},
       {{"run", "-n", "2", ""}, "program 3"},
       {{"run", "-n2", "--grace=3", "p"}, "program 3"},
@@ -97,7 +97,7 @@ TEST(Complete, SaysWhatMayFollow) {
       {{"run", "--quiet", "--", ""}, "program 3"},
       {{"run", "--quiet", "--", "--n"}, "program 3"},
       {{"run", "--quiet", "--", "p", "--", "x"}, "program 3"},
-      // Other words.
+      // Positional arguments of other commands.
       {{"train", ""}, "words my recipe"},
       {{"train", "--list", ""}, "words my recipe"},
       {{"train", "my recipe", "--"}, "files"},

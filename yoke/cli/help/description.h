@@ -1,4 +1,4 @@
-// yoke/cli/help/description.h -- the command tree as values, from which completions and man pages are made.
+// yoke/cli/help/description.h -- describes the command tree, for completion and man pages.
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ struct OptionDescription {
   std::string default_value;
   bool is_positional = false;
   bool value_is_optional = false;
-  bool takes_rest = false;  ///< A positional that takes a program or recipe and all words that follow, its arguments.
-  bool is_hidden = false;   ///< It is accepted, but neither help nor completions name it.
+  bool takes_rest = false;  ///< A positional for a program or recipe and all of its arguments.
+  bool is_hidden = false;   ///< The option is accepted, but help and completions leave it out.
 
-  /// The alternatives in `value` that are typed literally: those in lower case.
+  /// Returns the alternatives in `value` that users type literally: those in lower case.
   std::vector<std::string> choices() const;
 };
 
@@ -32,7 +32,7 @@ struct CommandDescription {
   std::vector<OptionDescription> options;
   std::vector<CommandDescription> commands;
   std::vector<std::string> aliases = {};
-  std::string object = {};  ///< As in Command.
+  std::string object = {};  ///< As Command::object.
 
   /// Finds an option by any of its names; null if there is none.
   const OptionDescription* find_option(std::string_view wanted) const;
@@ -42,10 +42,10 @@ struct CommandDescription {
   bool starts_program() const;  ///< The words from the first positional on belong to a program.
 };
 
-/// Describes `app` and its commands, except hidden ones (CLI11's empty group).
+/// Describes `app` and its commands, without the hidden ones (those in CLI11's empty group).
 CommandDescription describe(const CLI::App& app);
 
-/// The page yoke(1) if `command` is the root, else yoke-NAME(1), in roff with the man macros.
+/// Returns yoke(1) if `command` is the root, otherwise yoke-NAME(1), as roff source with the man macros.
 std::string man_page(const CommandDescription& root, const CommandDescription& command, const std::string& version);
 
 }  // namespace yoke::cli

@@ -14,7 +14,7 @@
 namespace yoke::cli {
 namespace {
 
-constexpr int64_t kMaxColumn = 30;  // the descriptions of options begin at this column or before it
+constexpr int64_t kMaxColumn = 30;  // descriptions of options begin at this column or further left
 constexpr int64_t kMinTextWidth = 20;
 
 class HelpFormatter : public CLI::Formatter {
@@ -23,7 +23,7 @@ class HelpFormatter : public CLI::Formatter {
     column_width(static_cast<size_t>(column_));
   }
 
-  /// Leaves out the "..." that CLI11 adds, since a placeholder such as "ID..." has it already.
+  /// Removes the "..." that CLI11 adds, because placeholders such as "ID..." already contain it.
   std::string make_option_opts(const CLI::Option* option) const override {
     auto opts = CLI::Formatter::make_option_opts(option);
     const auto twice = option->get_type_name() + " ...";

@@ -11,14 +11,14 @@ class App;
 
 namespace yoke::cli {
 
-/// `text` broken into lines of at most `width` columns; only a single word that is longer makes a line wider. Line
-/// feeds in `text` count as blanks. Pure.
+/// Breaks `text` into lines of at most `width` columns, and treats line feeds in it as blanks. A word longer than
+/// `width` is not broken. Pure.
 std::string wrapped(std::string_view text, int64_t width);
 
-/// A footer made by examples(), with its paragraphs wrapped. The examples themselves stay as they are.
+/// Wraps the paragraphs of a footer made by examples(), but leaves the examples themselves as they are.
 std::string wrapped_footer(const std::string& footer, int64_t width);
 
-/// Makes the help of `app` and of all its commands `width` columns wide.
+/// Sets the width of the help of `app` and of all its commands, in columns.
 void set_help_width(CLI::App& app, int64_t width);
 
 }  // namespace yoke::cli

@@ -12,7 +12,7 @@
 namespace yoke::cli {
 namespace {
 
-constexpr int kCannotExecute = 126, kNotFound = 127;  // the exit statuses of shells
+constexpr int kCannotExecute = 126, kNotFound = 127;  // exit statuses of shells
 
 bool is_program_here(const std::string& name) {
   std::error_code ignored;
@@ -27,8 +27,8 @@ bool is_script_here(const std::string& name) {
   return std::filesystem::is_regular_file(name, ignored) && access(name.c_str(), X_OK) != 0 && !name.ends_with(".py");
 }
 
-/// The interpreter that the first line of a script names, if it does not exist. A carriage return at the end of the
-/// line is part of the name.
+/// Returns the interpreter named in the first line of a script if it does not exist. A carriage return at the end of
+/// the line counts as part of the name.
 std::optional<std::string> missing_interpreter(const std::string& program) {
   std::error_code ignored;
   if (program.find('/') == program.npos || !std::filesystem::is_regular_file(program, ignored)) return std::nullopt;

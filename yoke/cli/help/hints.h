@@ -1,4 +1,4 @@
-// yoke/cli/help/hints.h -- what the user of `yoke run` may have meant when a job has failed.
+// yoke/cli/help/hints.h -- guesses which mistake in a `yoke run` command line made its job fail.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,10 @@ namespace yoke::cli {
 
 /// Finds the first word after the program that was probably meant for `yoke run`: a long option of `yoke run`, or "-n"
 /// with a number of ranks. As with torchrun and mpirun, words after the program belong to the program.
-/// `is_missing("--log-dir")` tells whether `yoke run` has this option and was not given it. Pure.
+/// `is_missing("--log-dir")` returns whether `yoke run` has this option but did not get it. Pure.
 std::optional<std::string> find_misplaced_option(const std::vector<std::string>& program_and_arguments,
                                                  const std::function<bool(std::string_view)>& is_missing);
 
-/// A job that has ended.
 struct EndedJob {
   int status = 0;
   bool is_quick = false;  ///< The job ended in its first seconds, as if the program did not accept its arguments.

@@ -13,7 +13,7 @@ std::string upper(std::string text) {
   return text;
 }
 
-/// `text` escaped for roff, so that dashes can be copied and no line of text is taken for a command of roff.
+/// Escapes `text` for roff: dashes stay dashes when copied, and no line is taken for a roff request.
 std::string roff(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -59,7 +59,7 @@ std::string option_entry(const OptionDescription& option) {
   return entry + ".\n";
 }
 
-/// "Examples:" becomes a section whose lines stay as they are; the paragraphs after it become sections.
+/// Returns the examples as a section whose lines stay as they are, and the paragraphs after them as further sections.
 std::string footer_sections(const std::string& footer) {
   constexpr std::string_view kTitle = "Examples:\n";
   if (!footer.starts_with(kTitle)) return "";

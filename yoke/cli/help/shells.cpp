@@ -5,7 +5,7 @@
 
 namespace yoke::cli {
 
-// Bash also splits words at = and :, and replaces only the last piece. `words` has the words as they were typed.
+// Bash also splits words at = and :, and replaces only the last piece. The script joins the pieces again in `words`.
 std::string bash_completion() {
   return R"bash(# bash completion for yoke; load with: source <(yoke completion bash)
 _yoke() {

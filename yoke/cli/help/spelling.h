@@ -1,4 +1,4 @@
-// yoke/cli/help/spelling.h -- finds the word that a user may have meant by a misspelt one.
+// yoke/cli/help/spelling.h -- finds the word that a user probably meant by a misspelt word.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,11 @@
 
 namespace yoke::cli {
 
-/// The candidate nearest to `word`; the distance is the number of insertions, deletions, replacements and swaps of
-/// neighbouring letters. nullopt if the distance to all candidates is more than a third of the length.
+/// Returns the candidate nearest to `word`, or nullopt if all are further away than a third of the length. The distance
+/// is the number of insertions, deletions, replacements and swaps of neighbouring letters.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-/// " (did you mean `x`?)", or an empty text.
+/// Returns " (did you mean `x`?)", or an empty text if no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace yoke::cli

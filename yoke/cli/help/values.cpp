@@ -34,7 +34,7 @@ std::optional<double> parse_double(std::string_view text) {
 
 std::vector<std::string> alternatives_of(std::string_view value) {
   std::vector<std::string> result;
-  if (value.ends_with("...")) value.remove_suffix(3);  // several values, each of which is checked
+  if (value.ends_with("...")) value.remove_suffix(3);  // "..." stands for several values, each of which is checked
   for (size_t begin = 0; begin <= value.size() && !value.empty();) {
     const auto end = std::min(value.find('|', begin), value.size());
     result.emplace_back(value.substr(begin, end - begin));
@@ -45,7 +45,7 @@ std::vector<std::string> alternatives_of(std::string_view value) {
 
 bool is_small(unsigned char c) { return (c >= 'a' && c <= 'z') || c == '-'; }
 
-/// "mask:LIST" stands for "mask:" and any text. "0..3" and "KEY=VALUE" accept any text; their options check it.
+/// "mask:LIST" allows "mask:" and any text. "0..3" and "KEY=VALUE" allow any text; the code of their options checks it.
 bool may_be(std::string_view alternative, std::string_view text) {
   if (is_among(kWholeNumbers, alternative)) return parse_int(text).has_value();
   if (is_among(kNumbers, alternative)) return parse_double(text).has_value();

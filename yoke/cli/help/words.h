@@ -1,7 +1,7 @@
-// yoke/cli/help/words.h -- which words belong to a command, and which to the program that it starts.
+// yoke/cli/help/words.h -- divides words between a command and the program that the command starts.
 //
-// This is decided before CLI11 sees the words: the program and the words after it must be passed on as they are, even
-// if a word looks like an option of yoke.
+// The words are divided before CLI11 parses them: the program gets its words unchanged, even those that look like
+// options of yoke.
 #pragma once
 
 #include <functional>
@@ -17,30 +17,30 @@ struct Words {
   std::vector<std::string> rest;
 };
 
-/// "--nproc_per_node=a_b" -> "--nproc-per-node=a_b", since torchrun accepts underscores as well as dashes.
+/// "--nproc_per_node=a_b" -> "--nproc-per-node=a_b", because torchrun accepts underscores as well as dashes.
 std::string with_dashes(std::string word);
 
 /// `own` ends before the first word that is neither an option nor an option's value, or before "--", which is dropped.
-/// `takes_value("-n")` tells whether that option of the command has a value. In names of long options, underscores
+/// `takes_value("-n")` returns whether the command's option -n has a value. In names of long options, underscores
 /// become dashes. "--name=" becomes "--name" and "", because CLI11 would take the next word as its value.
 Words split_words(const std::vector<std::string>& words, const std::function<bool(std::string_view)>& takes_value);
 
-/// Finds the first empty value in `words`, and returns its option, such as "--hosts" of {"--hosts", ""} and
-/// {"--hosts="}, or "argument" if no option is before the value. Options for which `may_be_empty` is true are skipped.
+/// Finds the first empty value in `words`. Returns its option, such as "--hosts" for {"--hosts", ""} and {"--hosts="},
+/// or "argument" if no option precedes the value. Skips options for which `may_be_empty` returns true.
 std::optional<std::string> find_empty_value(const std::vector<std::string>& words,
                                             const std::function<bool(std::string_view)>& may_be_empty);
 
 /// Replaces kill(1)'s "-9", "-KILL" and "-SIGKILL" by "--signal" and "9", "KILL" or "SIGKILL". Stops at a "--".
 std::vector<std::string> with_signal_option(const std::vector<std::string>& words);
 
-/// Joins "--option" with the word after it, "--option=--batch-size", because CLI11 takes no value that looks like an
-/// option. Stops at a "--".
+/// Joins "--option" and the word after it into "--option=--batch-size", because CLI11 takes a word that begins with a
+/// dash as an option, not as a value. Stops at a "--".
 std::vector<std::string> with_joined_option(const std::vector<std::string>& words);
 
-/// "--trace A B" -> "--trace A --trace B", because the first word that is no option begins a program. Stops at a "--".
+/// "--trace A B" -> "--trace A --trace B", because B would otherwise begin a program. Stops at a "--".
 std::vector<std::string> with_repeated_trace(const std::vector<std::string>& words);
 
-/// Removes "-n V", "-n4" (a number), "--NAME V" and "--NAME=V" from the words before any "--". Returns the last value.
+/// Removes "-n V", "-n4" (a number), "--NAME V" and "--NAME=V", up to a "--". Returns the last value V.
 /// Errors  kInvalidArgument: the value is missing.
 std::optional<std::string> extract_option(std::vector<std::string>& words, std::string_view short_name,
                                           std::string_view long_name);

@@ -9,7 +9,7 @@ class App;
 
 namespace yoke::cli {
 
-/// `mode` must outlive the parsing. check_values() refuses words that do not name a mode.
+/// `mode` must outlive the parsing. check_values() refuses words that name no mode.
 void add_color_option(CLI::App& command, ColorMode& mode);
 
 }  // namespace yoke::cli

@@ -22,7 +22,7 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
   command.add_option("--sysroot", options.sysroot, "Read proc and sys below DIR")->type_name("DIR");
   command.parse_complete_callback([&command, &options] {
     if (options.replay.empty()) return;
-    for (const char* name : {"--deadline", "--vendor", "--sysroot"}) {  // with --replay, this machine is not read
+    for (const char* name : {"--deadline", "--vendor", "--sysroot"}) {  // these choose how this machine is read
       if (command.get_option(name)->count() == 0) continue;
       throw Error(ErrorCode::kInvalidArgument, "{} is for this machine, and --replay is not; leave one of them out",
                   name);

@@ -1,4 +1,4 @@
-// yoke/cli/options/device.h -- the options that all commands about devices have, and the source that they choose.
+// yoke/cli/options/device.h -- the options of all commands about devices, and the source of their data.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ struct DeviceOptions {
   /// Words of a device::DeviceSelection; empty for all devices. Devices that are not chosen are not read.
   std::vector<std::string> chosen;
 
-  /// Errors  kInvalidArgument: a word cannot name a device.
+  /// Errors  kInvalidArgument: a word is not a name of a device.
   device::DeviceSelection selection() const { return device::DeviceSelection::parse(chosen); }
 };
 
@@ -34,8 +34,8 @@ enum class ChoiceForm {
   kOneWord  ///< `-d 0,1`, for commands with positionals.
 };
 
-/// Adds the option that chooses devices. All commands accept the names -d, --device, --devices, -i and --id, so that
-/// users need not know which command has which; help shows only the names in `shown` ("-d,--device"). `words` must
+/// Adds the option that chooses devices. All commands accept the names -d, --device, --devices, -i and --id, so users
+/// need not remember which command has which name. Help shows only the names in `shown` ("-d,--device"). `words` must
 /// outlive the parsing.
 void add_device_choice(CLI::App& command, std::vector<std::string>& words, const std::string& shown,
                        const std::string& description, ChoiceForm form = ChoiceForm::kWords);
@@ -43,9 +43,9 @@ void add_device_choice(CLI::App& command, std::vector<std::string>& words, const
 /// Errors  those of make_replay_source; kNotFound: the folder of --sysroot does not exist.
 std::unique_ptr<device::Source> open_source(const DeviceOptions& options);
 
-/// Runs `work(source)` and returns its result. A driver may hold a thread in the kernel for ever, and a process with
-/// such a thread never ends. Therefore `work` runs in a child (attempt_in_child), and the command ends without the
-/// child if the child cannot end. If the source is a recording, no child is needed.
+/// Runs `work(source)` and returns its result. If a driver holds a thread in the kernel for ever, the process of that
+/// thread never ends. Therefore `work` runs in a child process (attempt_in_child), and this command ends even if the
+/// child does not. If the source is a recording, no child is needed.
 int with_source(const DeviceOptions& options, Context& context, const std::function<int(device::Source&)>& work);
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-// yoke/cli/options/job.h -- the argument JOB of the commands about running jobs.
+// yoke/cli/options/job.h -- the argument JOB of the commands about running jobs, and the connection to the chosen job.
 #pragma once
 
 #include <string>
@@ -22,10 +22,10 @@ struct OpenJob {
 };
 
 /// Opens the job that launch::choose_job finds for `name`.
-/// Errors  kNotFound: there is none; kInvalidArgument: there are several; kTimeout: its launcher does not answer.
+/// Errors  kNotFound: no job matches; kInvalidArgument: several jobs match; kTimeout: the launcher does not answer.
 OpenJob open_job(const std::string& name);
 
-/// The error for a launcher that does not answer, with the reason if /proc shows it.
+/// Returns the error for a launcher that does not answer, with the reason if /proc shows one.
 Error does_not_answer(int64_t launcher);
 
 }  // namespace yoke::cli

@@ -22,7 +22,7 @@
 namespace yoke::cli {
 namespace {
 
-/// Prints each output of a repeated command over the one before. With `marks_changes` it highlights the differences.
+/// Prints the output of a repeated command over its previous output. With `marks_changes` it highlights differences.
 class Screen {
  public:
   Screen(std::ostream& out, bool marks_changes) : out_(out), marks_changes_(marks_changes) { out_ << "\x1b[2J"; }
@@ -47,7 +47,7 @@ class Screen {
   std::vector<std::string> before_;
 };
 
-/// Returns 0 if the number is not known.
+/// The height of the terminal; 0 if it is not known.
 size_t rows_of_terminal() {
   winsize size{};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
@@ -67,7 +67,7 @@ bool Repetition::is_wanted() const { return option != nullptr && option->count()
 
 void add_watch_option(CLI::App& command, Repetition& repetition) {
   const auto take = [&repetition](const std::string& text) {
-    if (!text.empty()) repetition.interval_s = std::stod(text);  // CLI11 itself would read an empty text as 0
+    if (!text.empty()) repetition.interval_s = std::stod(text);  // CLI11 would read an empty text as 0
   };
   repetition.option =
       command
@@ -99,9 +99,9 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
                                : first_lines(page, rows_of_terminal()));
     } else {
       context.out << picture.text << (is_repeated && kind != PictureKind::kRecords ? "\n" : "") << std::flush;
-      if (number == 0) std::cerr << picture.notes << std::flush;  // printed once, not every second
+      if (number == 0) std::cerr << picture.notes << std::flush;  // with the first output only
     }
-    if (!is_repeated || !context.out) return;  // the reader has gone away
+    if (!is_repeated || !context.out) return;  // the reader has closed the output
     const auto interval =
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(interval_s));
     next = std::max(next + interval, Clock::now());
@@ -122,7 +122,7 @@ std::string to_csv(Table table, const Repetition& repetition, std::chrono::syste
 
 std::string first_lines(const std::string& text, size_t num_rows, std::string_view advice) {
   const auto num_lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
-  if (num_rows < 3 || num_lines < num_rows) return text;  // the cursor takes the last row
+  if (num_rows < 3 || num_lines < num_rows) return text;  // one row is left for the cursor
   const auto num_kept = num_rows - 2;
   size_t end = 0;
   for (size_t i = 0; i < num_kept; ++i) end = text.find('\n', end) + 1;
@@ -131,8 +131,8 @@ std::string first_lines(const std::string& text, size_t num_rows, std::string_vi
 
 std::string highlight_changes(const std::string& line, const std::string& before) {
   if (before.empty() || line == before) return line;
-  // Compares whole characters instead of bytes, so that an escape sequence never divides one. Lines differ in few
-  // places and keep their columns.
+  // Compares characters instead of bytes, because an escape sequence must not divide a character. Compares equal
+  // columns only, because new output rarely moves unchanged text to other columns.
   const auto next = [](const std::string& text, size_t i) {
     do {
       ++i;

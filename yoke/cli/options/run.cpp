@@ -11,8 +11,8 @@
 namespace yoke::cli {
 namespace {
 
-/// Adds options that torchrun has too: their defaults come from torchrun's variables, PET_SOME_OPTION. Options that
-/// only yoke has are added to `command` itself.
+/// Adds options that torchrun has too. Their defaults come from torchrun's environment variables, PET_OPTION_NAME.
+/// Options that only yoke has are added to `command` directly.
 struct Adder {
   CLI::App& command;
 

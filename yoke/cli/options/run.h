@@ -1,4 +1,4 @@
-// yoke/cli/options/run.h -- the options of `yoke run` on its command line.
+// yoke/cli/options/run.h -- the options of `yoke run`.
 #pragma once
 
 #include "yoke/launch/torchrun/options.h"
