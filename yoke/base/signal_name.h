@@ -5,7 +5,7 @@
 
 namespace yoke {
 
-/// "SIGTERM", or "signal 64".
+/// Returns the name, such as "SIGTERM", or "signal 64" for a signal without one.
 std::string signal_name(int signal);
 
 }  // namespace yoke
