@@ -7,9 +7,9 @@
 
 namespace yoke::device {
 
-/// Each limit is the smallest one of this process's groups and their ancestors.
+/// Each limit is the minimum over this process's groups and their ancestors.
 struct CgroupLimits {
-  std::optional<double> cpus;  ///< CPU time, in processors.
+  std::optional<double> cpus;  ///< The limit of CPU time, in CPUs.
   std::optional<int64_t> memory_bytes;
   std::optional<int64_t> memory_used_bytes;             ///< Used memory, without cached files that can be dropped.
   std::optional<int64_t> num_processes, max_processes;  ///< Threads count as processes.
@@ -21,7 +21,7 @@ struct CgroupLimits {
 /// Reads /proc/self/cgroup and /sys/fs/cgroup below `sysroot`. A missing file means no limit.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& sysroot = "/");
 
-/// Reads only CgroupLimits::cpus, which is faster.
+/// Reads only CgroupLimits::cpus. Faster than read_cgroup_limits().
 std::optional<double> read_cgroup_cpus(const std::filesystem::path& sysroot = "/");
 
 }  // namespace yoke::device
