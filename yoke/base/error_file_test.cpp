@@ -72,7 +72,7 @@ TEST_F(ErrorFile, WhatOtherProgramsWriteIsUnderstood) {
     int64_t seconds;
   };
   for (const auto& [text, message, seconds] : std::vector<Case>{
-           {R"({"message": "just text"})", "just text", 0},  // torch: timestamp, if any, else 0
+           {R"({"message": "just text"})", "just text", 0},  // as in torch: 0 without a timestamp
            {R"({"message": "t", "timestamp": "17"})", "t", 17},
            {R"({"message": "t", "timestamp": 17.9})", "t", 17},
            {R"({"message": "t", "timestamp": "soon"})", "t", 0},

@@ -52,7 +52,7 @@ struct ProfileRequest {
 
 /// Exactly one of the three members is set.
 struct ProfileNews {
-  std::optional<int64_t> num_steps = {};    ///< The number of finished steps, sent after each step.
+  std::optional<int64_t> num_steps = {};    ///< The number of finished steps, sent when a step ends.
   std::optional<std::string> trace = {};    ///< The path of the complete trace.
   std::optional<std::string> failure = {};  ///< A sentence that says why there will be no trace.
 

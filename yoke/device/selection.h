@@ -25,7 +25,7 @@ struct Choice {
 ///   0, 0-3      devices by their index in `yoke devices`
 ///   0:1         a MIG instance: the second of device 0
 ///   amd:0       a device by its position among those of a vendor; also nvidia:0-3
-/// GPU-4f1a    a UUID, or a prefix of exactly one device's UUID; also MIG-...
+///   GPU-4f1a    a UUID, or a prefix of exactly one device's UUID; also MIG-...
 ///   c1:00.0     a PCI bus id, in sysfs's form or in NVML's
 ///   mig         all MIG instances
 ///   cpu, all

@@ -15,8 +15,7 @@ int serve_head(const LaunchSpec& spec, Channel& channel);
 
 /// Connects this node to the head's endpoint, and shows the output of its ranks on its own screen. Waits until a head
 /// is there. If the connection is cut, connects again if the job may continue without this node or start again. Returns
-/// the exit status of the job. Errors  kTimeout, kUnavailable: there is no head; kPermissionDenied: the head refuses
-/// this node.
+/// the exit status of the job. Errors  those of connect_to_head() (rendezvous.h).
 int join_job(const LaunchSpec& spec, const NodesSpec& nodes);
 
 }  // namespace yoke::launch

@@ -4,7 +4,7 @@
 // signed, and neither is the traffic of the ranks.
 //
 //   head   "yoke/1 head\n"   32 random bytes
-// agent  "yoke/1 agent\n"  32 random bytes, then the keyed hash of all of this (from "yoke/1 head" on) and "agent"
+//   agent  "yoke/1 agent\n"  32 random bytes, then the keyed hash of all of this (from "yoke/1 head" on) and "agent"
 //   head   "y" and the keyed hash of the same texts and random bytes and "head", or "n" if the agent's hash is wrong
 //
 // The key is a hash of the token and the job's id; the keyed hash is HMAC-SHA-512-256 (libsodium's crypto_auth).

@@ -98,7 +98,7 @@ void Sink::next_batch() {
   written_ = 0;
   if (lines_.empty() && !progress_changed_) return;
   const bool wants_progress = !progress_.empty() && !progress_is_hidden_;
-  // In the background, the last line belongs to the shell, even if this process has painted it before it was stopped.
+  // In the background, the last line belongs to the shell, even if this process painted it before it was stopped.
   const bool may_paint = (progress_is_shown_ || wants_progress) && is_in_foreground(fd_);
   const bool stays = std::exchange(progress_stays_, false);
   if (progress_is_shown_ && may_paint && !stays) batch_ = kClearLine;

@@ -16,9 +16,9 @@ namespace yoke::launch {
 /// A child of the guardian that stays in the launcher's session when the guardian leaves it. It starts the rank that
 /// shares the launcher's process group (RankPlan::process_group); this rank becomes a child of the guardian.
 ///
-/// The guardian itself must not be in that session. Suppose that it were, in a different group than its child. The
-/// kernel would then take it for the shell of the job. Without a real shell (`ssh -t host yoke run`), Ctrl-Z would stop
-/// a job that nothing can continue.
+/// The guardian itself must not be in that session. For the kernel, a parent in the session but outside of its child's
+/// process group is the shell of the job. Without a real shell (`ssh -t host yoke run`), Ctrl-Z would then stop a job
+/// that nothing can continue.
 ///
 /// Threads  the guardian has one thread, because a death signal is tied to the thread that forked the starter.
 class SessionStarter {
