@@ -11,7 +11,7 @@ namespace yoke {
 using KernelMask = std::vector<unsigned long>;
 KernelMask to_kernel_mask(const CpuSet& set);
 
-/// These two set a preference: if a container forbids it, the process runs without it. They are async-signal-safe.
+/// Sets a preference: if a container forbids it, the process runs without it. Both functions are async-signal-safe.
 void prefer_cpus(const KernelMask& cpus);
 void prefer_memory(const KernelMask& nodes);
 

@@ -18,7 +18,7 @@ bool has_simd_units(const fs::path& properties) {
   while (file >> name >> value) {
     if (name == "simd_count") return value > 0;
   }
-  return false;  // reading also fails for a node that the devices cgroup of this process hides
+  return false;  // reading also fails if the devices cgroup of this process hides the node
 }
 
 /// Returns the variable that hides every GPU, or nullptr if none does. An empty list hides all GPUs from ROCr, but none

@@ -1,4 +1,4 @@
-// yoke/base/amd_driver.h -- does this machine have an AMD GPU that a program started here would see?
+// yoke/base/amd_driver.h -- counts the AMD GPUs that a program started on this machine would see.
 #pragma once
 
 #include <filesystem>
@@ -9,10 +9,9 @@
 namespace yoke {
 
 /// Reads the files of KFD, amdgpu's compute interface, below `sysroot`, so it does not need a library of ROCm. KFD
-/// lists processors as nodes too; only nodes with SIMD units are counted. The count is 0 if this process cannot
-/// open /dev/kfd (as in a container that was not given it), or if ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides
-/// all GPUs. If a variable hides only some of the GPUs, all are counted, because only ROCm knows which ones it
-/// hides.
+/// lists CPUs as nodes too, so only nodes with SIMD units are counted. The count is 0 if this process cannot open
+/// /dev/kfd (as in a container without this device), or if ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides all GPUs.
+/// If a variable hides only some of the GPUs, all are counted, because only ROCm knows which ones are hidden.
 DriverProbe probe_amd_driver(const Environment& environment, const std::filesystem::path& sysroot = "/");
 
 /// Advice for a machine whose AMD GPU libtorch cannot use. The text is a clause that ends a message.

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// nullopt if the file is missing or contains "max" or -1.
+/// Returns nullopt if the file is missing or contains "max" or -1.
 std::optional<int64_t> limit_in(const fs::path& path) {
   const auto number = read_number(path);
   return number && *number >= 0 ? number : std::nullopt;
@@ -78,7 +78,7 @@ void read_v1(const std::string& controller, const fs::path& group, CgroupLimits&
   if (controller == "cpu") {
     lower(limits.cpus, cpus_of_v1(group));
   } else if (controller == "memory") {
-    constexpr int64_t kUnlimited = int64_t{1} << 60;  // the kernel writes almost 2^63 if there is no limit
+    constexpr int64_t kUnlimited = int64_t{1} << 60;  // without a limit the kernel writes almost 2^63
     const auto limit = limit_in(group / "memory.limit_in_bytes");
     if (limit && *limit < kUnlimited) {
       lower_memory(limit, group / "memory.usage_in_bytes", group / "memory.stat", "total_inactive_file", limits);
@@ -93,8 +93,8 @@ void read_v1(const std::string& controller, const fs::path& group, CgroupLimits&
   }
 }
 
-/// Calls `visit` for the group at `path` below `mount` and for all its ancestors. In a container, `path` may be a
-/// path of the host, which does not exist below `mount`; then the group of this process is `mount` itself.
+/// Calls `visit` for the group at `path` below `mount` and for all its ancestors. In a container, `path` may be a path
+/// of the host that does not exist below `mount`. Then `mount` itself is the group of this process.
 void climb(const fs::path& mount, const std::string& path, const std::function<void(const fs::path&)>& visit) {
   auto group = (mount / fs::path(path).relative_path()).lexically_normal();
   while (group.string().starts_with(mount.string() + "/")) {
@@ -104,8 +104,8 @@ void climb(const fs::path& mount, const std::string& path, const std::function<v
   visit(mount);
 }
 
-/// Visits the groups of this process: calls `read_v2(group)` for version 2, and `read_v1(controller, group)` for
-/// version 1.
+/// Visits the control groups of this process: calls `read_v2(group)` for cgroup version 2, and `read_v1(controller,
+/// group)` for version 1.
 void visit_groups(const fs::path& sysroot, const std::function<void(const fs::path&)>& read_v2,
                   const std::function<void(const std::string&, const fs::path&)>& read_v1) {
   const auto mount = (sysroot / "sys/fs/cgroup").lexically_normal();

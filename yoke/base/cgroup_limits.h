@@ -7,9 +7,9 @@
 
 namespace yoke {
 
-/// Each limit is the smallest one of this process's groups and their ancestors.
+/// Each limit is the minimum over this process's groups and their ancestors.
 struct CgroupLimits {
-  std::optional<double> cpus;  ///< CPU time, in processors.
+  std::optional<double> cpus;  ///< The limit of CPU time, in CPUs.
   std::optional<int64_t> memory_bytes;
   std::optional<int64_t> memory_used_bytes;  ///< Used memory, without cached files that can be dropped.
   std::optional<int64_t> memory_left_bytes;  ///< What the fullest group leaves; it need not have the smallest limit.

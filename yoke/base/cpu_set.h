@@ -11,17 +11,17 @@
 
 namespace yoke {
 
-/// The numbers start at 0. A CPU is one hardware thread, as in Linux.
+/// CPUs are numbered from 0. A CPU is one hardware thread, as in Linux.
 class CpuSet {
  public:
-  /// More than the 8192 CPUs that Linux can be built for.
+  /// Linux can be built for at most 8192 CPUs.
   static constexpr int64_t kMaxCpus = 65'536;
 
   CpuSet() = default;
   CpuSet(std::initializer_list<int64_t> cpus);
 
-  /// Parses a list in the kernel's form, "0-3,8"; an empty text is the empty set. nullopt: the text has a different
-  /// form, or a number is not below kMaxCpus.
+  /// Parses a list in the kernel's form, "0-3,8". An empty text is the empty set. Returns nullopt if the text has a
+  /// different form, or a number is kMaxCpus or more.
   static std::optional<CpuSet> parse_list(std::string_view text);
   /// Parses a mask as in Slurm's mask_cpu, with any number of digits: "0xff", "ff00".
   static std::optional<CpuSet> parse_mask(std::string_view text);
@@ -51,7 +51,7 @@ class CpuSet {
  private:
   void trim();
 
-  std::vector<uint64_t> words_;  ///< The last word is not 0, so that equal sets are equal vectors.
+  std::vector<uint64_t> words_;  ///< The last word is never 0, so equal sets have equal vectors.
 };
 
 }  // namespace yoke

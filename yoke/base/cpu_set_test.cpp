@@ -46,7 +46,7 @@ TEST(CpuSet, MasksOfSlurm) {
   EXPECT_EQ(CpuSet::parse_mask(std::string(100'000, '0') + "1"), CpuSet{0});
 }
 
-// Oracle: std::set. The sets cross the boundaries of words in every way.
+// Oracle: std::set. The sets have CPUs on both sides of the boundaries between 64-bit words.
 TEST(CpuSet, OperationsAreThoseOfSets) {
   uint64_t state = 1;
   const auto random = [&](uint64_t below) {  // Knuth's MMIX generator

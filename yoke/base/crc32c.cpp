@@ -9,7 +9,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-/// Entry [k][i] is the checksum of byte i followed by k zero bytes, so that eight look-ups add eight bytes.
+/// Entry [k][i] is the checksum of byte i followed by k zero bytes. With it, eight look-ups process eight bytes.
 using CrcTables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr CrcTables make_crc_tables() {

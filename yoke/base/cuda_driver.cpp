@@ -13,7 +13,7 @@ DriverProbe probe_cuda_driver() {
   const auto count = reinterpret_cast<int (*)(int*)>(dlsym(library, "cuDeviceGetCount"));
   if (init == nullptr || count == nullptr) return {0, "libcuda.so.1 lacks cuInit or cuDeviceGetCount"};
   if (const int status = init(0); status != 0) {
-    // 100 is CUDA_ERROR_NO_DEVICE, which an empty CUDA_VISIBLE_DEVICES gives too.
+    // CUDA_ERROR_NO_DEVICE is 100. An empty CUDA_VISIBLE_DEVICES causes it too.
     return {0, status == 100 ? "the NVIDIA driver shows no device to this process"
                              : fmt::format("cuInit failed with CUDA error {}", status)};
   }

@@ -12,8 +12,8 @@ struct DriverProbe {
 };
 
 /// Asks libcuda.so.1 itself (cuInit, cuDeviceGetCount), so that CUDA_VISIBLE_DEVICES, MIG and cgroups have the same
-/// effect as on the program. cuInit keeps descriptors open, and a forked child cannot use CUDA after it: where that
-/// matters, call this function in a child process.
+/// effect as on the program. cuInit leaves descriptors open, and a child forked after cuInit cannot use CUDA. Where
+/// that matters, call this function in a child process.
 DriverProbe probe_cuda_driver();
 
 }  // namespace yoke

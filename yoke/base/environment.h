@@ -24,21 +24,21 @@ class Environment {
   std::string value_or(std::string_view name, std::string_view fallback) const;
   bool contains(std::string_view name) const { return variables_.contains(name); }
 
-  /// The variable as a whole decimal number; nullopt if it is not set.
-  /// Errors  kInvalidArgument with the variable and its text: the text is not such a number.
+  /// Returns the variable as a whole decimal number, or nullopt if it is not set.
+  /// Errors  kInvalidArgument with the variable and its text if the text is not such a number.
   std::optional<int64_t> find_int(std::string_view name) const;
 
   void set(std::string name, std::string value) { variables_[std::move(name)] = std::move(value); }
   void erase(std::string_view name);
 
-  /// "NAME=value", sorted by name, for execve.
+  /// Returns "NAME=value" strings for execve, sorted by name.
   std::vector<std::string> to_strings() const;
 
  private:
   std::map<std::string, std::string, std::less<>> variables_;
 };
 
-/// The whole of `text` as a decimal number; nullopt if it is not one, or out of range.
+/// Parses the whole of `text` as a decimal number. Returns nullopt if it is not a number or out of range.
 std::optional<int64_t> parse_int(std::string_view text);
 
 }  // namespace yoke

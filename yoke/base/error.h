@@ -10,7 +10,7 @@
 
 namespace yoke {
 
-/// Why an operation could not finish. Where absence is expected, functions return std::optional instead.
+/// Why an operation could not finish. Functions for which absence is a normal result return std::optional instead.
 enum class ErrorCode {
   kInvalidArgument,     ///< The arguments are wrong; trying again fails in the same way.
   kNotFound,            ///< A file, program, host or device with this name does not exist.
@@ -24,7 +24,7 @@ enum class ErrorCode {
 
 std::string_view name(ErrorCode code);
 
-/// The exit status of a command that ends with `code`: the one of sysexits.h, if there is a matching one.
+/// The exit status of a command that ends with `code`, from sysexits.h if that has a matching one.
 int exit_status(ErrorCode code);
 
 /// A message says what failed, on which object, why, and what to do next.
@@ -42,7 +42,7 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-/// The code for an errno. Headers name it so: "Errors  as errno says".
+/// Returns the code for an errno. Headers refer to it by "Errors  as errno says".
 ErrorCode code_of_errno(int error_number);
 
 /// An Error for a failed system call: "WHAT: strerror(error_number)".

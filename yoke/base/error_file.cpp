@@ -27,7 +27,7 @@ constexpr int kMaxErrorFileDepth = 32;
 /// nlohmann's ordered_json would take quadratic time for an object with many keys.
 using Json = nlohmann::json;
 
-/// Limits the depth: nlohmann parses any depth, but prints recursively, which may overflow the stack.
+/// Limits the depth: nlohmann parses any depth, but its printer is recursive and may overflow the stack.
 bool require_flat(int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
   if (depth > kMaxErrorFileDepth) throw Error(ErrorCode::kDataLoss, "the error file is nested too deeply");
   return true;
@@ -52,7 +52,7 @@ std::chrono::system_clock::time_point time_at(const Json& json, const char* key)
   return std::chrono::system_clock::time_point(std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kLatest)));
 }
 
-/// A text without quotes; any other value as JSON.
+/// Returns a JSON string without its quotes, and any other value as JSON text.
 std::string to_text(const Json& json) {
   if (json.is_null()) return "";
   return json.is_string() ? json.get<std::string>() : json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -63,13 +63,13 @@ std::string text_at(const Json& json, const char* key) {
   return found == json.end() ? "" : to_text(*found);
 }
 
-/// The line of a traceback that names the exception.
+/// Returns the last line, where a traceback names the exception.
 std::string last_line_of(std::string_view text) {
   while (text.ends_with('\n')) text.remove_suffix(1);
   return std::string(text.substr(text.rfind('\n') + 1));
 }
 
-/// The messages of libtorch's exceptions end with the stack frames: these become the traceback.
+/// Moves the stack frames at the end of a libtorch exception's message into the traceback.
 ErrorReport without_frames(ErrorReport report) {
   const auto frames = report.message.find("\nException raised from ");
   if (frames == report.message.npos) return report;
@@ -78,7 +78,7 @@ ErrorReport without_frames(ErrorReport report) {
   return report;
 }
 
-/// The format of torch's ErrorHandler.record_exception().
+/// Writes the format of torch's ErrorHandler.record_exception().
 nlohmann::ordered_json to_json(const ErrorReport& report) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(report.time.time_since_epoch()).count();
   return {{"message",
@@ -136,7 +136,7 @@ bool write_error_file(const std::filesystem::path& path, const ErrorReport& repo
 }
 
 void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& report, int error_code) {
-  // Replacing the path would turn even /dev/null into a regular file.
+  // rename() would replace even /dev/null by a regular file.
   struct stat status {};
   if (lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kDataLoss, "{}: not a regular file", path.string());

@@ -21,27 +21,27 @@ struct ErrorReport {
   std::string content = {};                    ///< The JSON as read, including what the rank added; may be empty.
 };
 
-/// Reads an error file. Returns nullopt if it is missing or cannot be understood: the report is only a hint. Since the
-/// rank controls the file, this neither blocks nor needs much memory, whatever the path leads to.
+/// Reads an error file. Returns nullopt if it is missing or cannot be understood, because the report is only a hint.
+/// The rank controls the file, so this function never blocks and reads at most 1 MiB, whatever the path leads to.
 std::optional<ErrorReport> read_error_file(const std::filesystem::path& path);
 
 /// Parses the content of an error file.
 std::optional<ErrorReport> parse_error_report(std::string_view text);
 
-/// Replaces `path` atomically. Returns false on failure; it does not throw, because the caller is already failing.
+/// Replaces the file `path` atomically. Returns false instead of throwing, because the caller is already failing.
 bool write_error_file(const std::filesystem::path& path, const ErrorReport& report) noexcept;
 
 /// Passes a rank's report on to the parent of the launcher, as torchrun does: replaces the file `path` by the report
-/// and the rank's exit code (minus the signal's number if a signal ended the rank; 0 if the code is not known).
-/// Errors  as errno says, with the path; kDataLoss: `path` is not a regular file, and it stays as it is.
+/// and the rank's exit code. It is minus the number of the signal that ended the rank, or 0 if unknown.
+/// Errors  as errno says, with the path; kDataLoss if `path` is not a regular file (it is not changed).
 void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& report, int error_code);
 
-/// Writes the report of this rank if the launcher has asked for one; for programs that catch their errors themselves.
-/// Only the first call has an effect. `type` is the type of the exception: "yoke::Error".
+/// Writes the report of this rank if the launcher has asked for one. For programs that catch their errors themselves.
+/// Only the first call has an effect. `type` is the type of the exception, such as "yoke::Error".
 void record_failure(const std::string& type, const std::string& message) noexcept;
 void record_failure(const std::exception& error) noexcept;  ///< Records the type and the message of `error`.
 
-/// From now on an uncaught exception is recorded before it ends the program.
+/// After this call, an uncaught exception is recorded before it ends the program.
 void record_uncaught_exceptions();
 
 }  // namespace yoke

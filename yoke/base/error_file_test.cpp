@@ -39,7 +39,7 @@ TEST_F(ErrorFile, IsReadAsItWasWritten) {
   EXPECT_EQ(report->time, kTime);
 }
 
-// The text is in the form that torch 2.11 writes.
+// This is what torch 2.11 writes.
 TEST_F(ErrorFile, PythonsIsUnderstood) {
   const auto report = read(R"({"message": {"message": "ValueError: no", "extraInfo": {"py_callstack":
     "Traceback (most recent call last):\n  File \"a.py\"\nValueError: no\n", "timestamp": "1790000000"}}})");
@@ -72,7 +72,7 @@ TEST_F(ErrorFile, WhatOtherProgramsWriteIsUnderstood) {
     int64_t seconds;
   };
   for (const auto& [text, message, seconds] : std::vector<Case>{
-           {R"({"message": "just text"})", "just text", 0},  // torch: timestamp, if any, else 0
+           {R"({"message": "just text"})", "just text", 0},  // as in torch: 0 without a timestamp
            {R"({"message": "t", "timestamp": "17"})", "t", 17},
            {R"({"message": "t", "timestamp": 17.9})", "t", 17},
            {R"({"message": "t", "timestamp": "soon"})", "t", 0},
@@ -101,7 +101,7 @@ TEST_F(ErrorFile, WhatOtherProgramsWriteIsUnderstood) {
   }
 }
 
-// nlohmann's reader has no limit of depth, and its printer is recursive.
+// nlohmann's parser accepts any depth, but its printer is recursive.
 TEST_F(ErrorFile, DepthAndSizeAreLimited) {
   const auto nested = [](size_t depth) {
     return R"({"message": )" + std::string(depth, '[') + std::string(depth, ']') + "}";

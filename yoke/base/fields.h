@@ -10,7 +10,7 @@
 
 namespace yoke {
 
-/// Appends values; texts and lists are preceded by their length. A FieldReader reads them in the same order.
+/// Appends values. The length of a text or list precedes it. A FieldReader must read the values in the same order.
 class FieldWriter {
  public:
   FieldWriter& add(int64_t number);
@@ -25,7 +25,7 @@ class FieldWriter {
   std::string bytes_;
 };
 
-/// Errors  kInternal, from all functions but at_end(): the rest of the bytes does not begin with such a value.
+/// Errors  kInternal, from all functions except at_end(), if the remaining bytes do not begin with a value of the type.
 class FieldReader {
  public:
   /// `bytes` must outlive the reader.

@@ -28,7 +28,7 @@ struct stat require_regular(const UniqueFd& fd, const std::filesystem::path& pat
   return status;
 }
 
-/// Does not rely on the size from fstat, which may have changed by the time of reading.
+/// Reads to the end of the file; the size from fstat may be out of date.
 std::string read_whole(const UniqueFd& fd, const std::filesystem::path& path, size_t max_bytes) {
   std::string text;
   char buffer[16384];
@@ -99,7 +99,8 @@ void replace_file(const std::filesystem::path& path, const std::function<void(in
   if (!fd) throw system_error(errno, "writing " + path.string());
   try {
     write(fd.value());
-    const mode_t mask = umask(0);  // mkostemps sets 0600; the result gets the mode of any new file of this user
+    // mkostemps has created the file with mode 0600, but `path` must get the mode of a new file of this user.
+    const mode_t mask = umask(0);
     umask(mask);
     if (fchmod(fd.value(), 0666 & ~mask) != 0 || fsync(fd.value()) != 0 || close(fd.release()) != 0 ||
         rename(temporary.c_str(), path.c_str()) != 0) {
@@ -109,7 +110,7 @@ void replace_file(const std::filesystem::path& path, const std::function<void(in
     unlink(temporary.c_str());
     throw;
   }
-  // The file is in place; without this fsync the rename might not survive a power failure.
+  // The rename is done, but without this fsync a power failure might undo it.
   if (const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); directory) {
     fsync(directory.value());
   }

@@ -10,7 +10,7 @@
 
 namespace yoke {
 
-/// Owns a file descriptor, or none (-1). Move-only.
+/// Owns a file descriptor; -1 if it owns none. Move-only.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -38,27 +38,27 @@ Pipe make_pipe();
 /// Reads the whole file. Errors  as errno says, with the path.
 std::string read_file(const std::filesystem::path& path);
 
-/// Opens a file that a different user may have replaced by something else: never waits for the writer of a FIFO, opens
-/// no device and follows no symbolic link. Errors  as errno says, with the path; kDataLoss: it is not a regular file.
+/// Opens a file that a different user may have replaced. Never waits for the writer of a FIFO, opens no device and
+/// follows no symbolic link. Errors  as errno says, with the path; kDataLoss if it is not a regular file.
 UniqueFd open_regular_file(const std::filesystem::path& path);
 
-/// Reads a whole file by open_regular_file(). Errors  those of that function; kDataLoss: over `max_bytes`.
+/// Reads a whole file by open_regular_file(). Errors  those of that function; kDataLoss if it is over `max_bytes`.
 std::string read_regular_file(const std::filesystem::path& path, size_t max_bytes);
 
-/// Writes all of `bytes` to `fd`, across short writes and EINTR. `what` names the target in errors.
+/// Writes all of `bytes` to `fd`; continues after short writes and EINTR. `what` names the target in errors.
 /// Errors  as errno says.
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& what);
 
-/// Replaces `path` atomically by what `write` writes. `write` gets a temporary file in the same folder; then come
-/// fsync, rename, and fsync of the folder. After SIGKILL or a power failure `path` is the old file or the new one,
-/// never a part of one; a file `.NAME.*.tmp` may stay behind.
-/// Errors  whatever `write` throws; as errno says (kUnavailable for a full disk), with the path. `path` stays as it
-/// was, and the temporary file is removed.
+/// Replaces `path` atomically. `write` gets the descriptor of a temporary file in the same folder. Then the file is
+/// fsynced and renamed, and the folder is fsynced. After SIGKILL or a power failure `path` is either the old file or
+/// the complete new one; a file `.NAME.*.tmp` may remain.
+/// Errors  those of `write`; as errno says (kUnavailable for a full disk), with the path. After an error `path` is
+/// unchanged, and the temporary file is removed.
 void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write);
 
 /// A file mapped for reading. Its pages are loaded on demand and shared between ranks.
-/// Errors  as errno says, with the path; kDataLoss: it is not a regular file. If the file is truncated while it is
-/// mapped, access raises SIGBUS: do not map files that others write.
+/// Errors  as errno says, with the path; kDataLoss if it is not a regular file. If the file is truncated while it is
+/// mapped, access raises SIGBUS, so do not map files that other processes write.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);

@@ -97,9 +97,9 @@ TEST_F(FileTest, DescriptorsMoveAndClose) {
   EXPECT_EQ(fcntl(number, F_GETFD), -1);
 }
 
-/// Sends 40 messages with one descriptor each, and returns how many were sent. A user without privileges may have only
-/// about as many unreceived descriptors as RLIMIT_NOFILE allows, here 30. To reach this limit, the function drops its
-/// privileges, and the receiver starts only when 30 were sent.
+/// Sends 40 messages with one descriptor each, and returns how many were sent. The kernel limits the unreceived
+/// descriptors of an unprivileged user to about RLIMIT_NOFILE, here 30. To reach this limit, the function drops its
+/// privileges, and the receiver starts only after 30 messages were sent.
 int send_more_than_may_be_on_their_way() {
   if (geteuid() == 0 && setresuid(4321, 4321, 4321) != 0) return -1;
   constexpr int kMayBeOnTheirWay = 30, kMessages = 40;

@@ -36,7 +36,7 @@ class Parser {
     ++position_;
   }
 
-  /// One name with its bracket groups, up to a comma outside brackets.
+  /// Parses one name with its bracket groups, up to a comma outside brackets.
   std::vector<std::string> parse_name() {
     std::vector<std::string> names = {""};
     const size_t start = position_;

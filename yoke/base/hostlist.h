@@ -7,7 +7,7 @@
 
 namespace yoke {
 
-/// The hosts in order, with zero padding kept. If a name has several bracket groups, the last one varies fastest.
+/// Returns the hosts in order, with zero padding. If a name has several bracket groups, the last one varies fastest.
 /// Errors  kInvalidArgument with the text and the position: unbalanced brackets, bad ranges, over 65,536 hosts.
 std::vector<std::string> expand_hostlist(std::string_view text);
 

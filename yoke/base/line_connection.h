@@ -15,14 +15,14 @@ class LineConnection {
   /// REQUIRES: `fd` is a connected stream socket, and the caller trusts its peer.
   explicit LineConnection(UniqueFd fd) : fd_(std::move(fd)) {}
 
-  /// Sends `line` and a line feed. If the peer does not take it now, the connection is closed.
+  /// Sends `line` and a line feed. Closes the connection if the socket's buffer cannot take all of it now.
   void send(std::string_view line);
 
-  /// The next line that has arrived. Waits for at most `patience`. A peer that sends more than 64 KiB without a line
-  /// feed is disconnected.
+  /// Returns the next line. Waits for it for at most `patience`. Closes the connection if the peer sends more than 64
+  /// KiB without a line feed.
   std::optional<std::string> next(std::chrono::milliseconds patience = {});
 
-  bool is_closed() const { return !fd_; }  ///< By either side. Lines that arrived before are still returned.
+  bool is_closed() const { return !fd_; }  ///< By either side. next() still returns lines that arrived before.
   void close() { fd_.reset(); }
   int fd() const { return fd_.value(); }
 

@@ -29,9 +29,9 @@ inline void append_png_chunk(std::string& to, std::string_view type, std::string
 
 }  // namespace detail
 
-/// 8-bit pixels [height, width, num_channels] as a PNG file. The channels are grey, grey and alpha, RGB, or RGBA.
+/// Encodes 8-bit pixels [height, width, num_channels] as PNG. The channels are grey, grey and alpha, RGB, or RGBA.
 /// Errors  kInvalidArgument: an empty image, a side of more than 65536 pixels, or not 1 to 4 channels;
-///         kUnavailable: no memory.
+///         kUnavailable: out of memory.
 /// Source  Portable Network Graphics, W3C Recommendation, third edition.
 inline std::string encode_png(std::span<const uint8_t> pixels, int64_t height, int64_t width, int64_t num_channels) {
   constexpr int64_t kMaxSide = 1 << 16;

@@ -11,7 +11,7 @@ bool RankProcess::operator==(const RankProcess& other) const {
 void encode(const RankProcess& rank, FieldWriter& fields) {
   fields.add(rank.environment).add(rank.inherited_fds).add(rank.cpus).add(rank.memory_nodes);
   fields.add(int64_t{rank.process_group});
-  // rlim_t is unsigned, and RLIM_INFINITY its largest value.
+  // rlim_t is unsigned. Its largest value is RLIM_INFINITY, which becomes -1 here.
   fields.add(static_cast<int64_t>(rank.file_limit.rlim_cur)).add(static_cast<int64_t>(rank.file_limit.rlim_max));
 }
 

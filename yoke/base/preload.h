@@ -28,25 +28,25 @@ inline constexpr uint32_t kPreloadVersion = 3;
 
 struct PreloadHello {
   uint32_t version = kPreloadVersion;
-  int32_t num_threads = 0;  ///< Above 1: a thread was started too early, and the program ends instead of forking.
+  int32_t num_threads = 0;  ///< Above 1: some code started a thread too early, so the program ends instead of forking.
 };
 
-/// The properties of a rank's process, without its program and its standard streams.
+/// The properties of a rank's process, except its program and its standard streams.
 struct RankProcess {
   std::vector<std::string> environment;  ///< "NAME=value", complete.
   std::vector<int> inherited_fds;        ///< The rank keeps these numbers.
   CpuSet cpus, memory_nodes;             ///< As in RankPlan (yoke/launch/plan/plan.h).
-  int process_group = 0;  ///< The group, in its parent's session, that the rank joins; 0: its own session.
+  int process_group = 0;  ///< The process group, in its parent's session, that the rank joins; 0: a new session.
   rlimit file_limit{};
 
   bool operator==(const RankProcess& other) const;
 };
 
 void encode(const RankProcess& rank, FieldWriter& fields);
-/// Errors  kInternal: `fields` does not begin with what encode() wrote.
+/// Errors  kInternal if `fields` does not begin with what encode() wrote.
 RankProcess decode_rank_process(FieldReader& fields);
 
-/// The descriptors of a rank's message before the inherited ones: the memory file and the standard streams.
+/// The number of descriptors before the inherited ones in a rank's message: the memory file and the standard streams.
 inline constexpr size_t kNumPreloadFds = 4;
 
 }  // namespace yoke

@@ -21,7 +21,7 @@
 namespace yoke {
 namespace {
 
-/// Room for the descriptors of a message, aligned as recvmsg() requires it.
+/// Aligned space for the control message that carries descriptors.
 struct FdSpace {
   alignas(cmsghdr) char bytes[CMSG_SPACE(kMaxMessageFds * sizeof(int))] = {};
 };
@@ -32,8 +32,8 @@ bool place_stream(int fd, int number) {
   return dup2(fd, number) >= 0;
 }
 
-/// glibc has no function for a fork with CLONE_PARENT. A child that calls exec does not need the other work of glibc's
-/// fork(), such as its handlers.
+/// fork() with CLONE_PARENT, for which glibc has no function. A child that calls exec does not need what glibc's fork()
+/// does besides, such as running the atfork handlers.
 pid_t fork_child(bool as_sibling) {
   if (!as_sibling) return fork();
   return static_cast<pid_t>(syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr));

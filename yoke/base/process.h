@@ -20,29 +20,29 @@ namespace yoke {
 /// Whether `path` is a regular file that this process may execute.
 bool is_program(const std::filesystem::path& path);
 
-/// The file that execvp() runs for `name`.
+/// Finds the file that execvp() runs for `name`.
 ///
-/// A name with a slash is a path already and comes back unchanged, whether or not the file exists. Any other name is
-/// looked up in the folders of PATH (/bin and /usr/bin if PATH is not set); the first file that is_program() accepts is
-/// taken. As in a shell, a relative folder is below the working directory, and an empty one is the working directory
-/// itself.
+/// A name with a slash is a path already and is returned unchanged, whether or not the file exists. Any other name is
+/// looked up in the folders of PATH (/bin and /usr/bin if PATH is not set); the result is the first file that
+/// is_program() accepts. As in a shell, a relative folder is below the working directory, and an empty one is the
+/// working directory.
 /// Returns  nullopt if no folder of PATH has such a program.
 std::optional<std::filesystem::path> find_program(std::string_view name, const Environment& environment);
 
-/// Like find_program(), for a program that yoke itself chooses, such as a debugger: folders of PATH that are not
-/// absolute are left out, because the working directory may belong to a different user.
+/// Like find_program(), for a program that yoke itself chooses, such as a debugger. Skips relative folders of PATH,
+/// because the working directory may belong to a different user.
 std::optional<std::filesystem::path> find_tool(std::string_view name, const Environment& environment);
 
-/// `words` in the form that exec functions take: pointers into `words`, followed by a null pointer.
+/// Converts `words` to the argument of an exec function: pointers into `words`, followed by a null pointer.
 std::vector<char*> exec_pointers(const std::vector<std::string>& words);
 
-/// Special values for a standard stream of a child, which is otherwise a descriptor of the caller.
+/// Special values for a child's standard stream. Any other value is a descriptor of the caller.
 inline constexpr int kInheritedStream = -1, kNullStream = -2;  // kNullStream: /dev/null
 
 enum class BlockedSignals { kAsInherited, kNone, kAll };
 
 struct SpawnOptions {
-  /// argv[0] is found as by find_program() with the PATH of this process. No shell is involved.
+  /// The program argv[0] is found as find_program() does with the PATH of this process. No shell is involved.
   std::vector<std::string> argv;
   /// All variables as "NAME=value"; nullopt: the environment of this process.
   std::optional<std::vector<std::string>> environment = {};
@@ -55,15 +55,16 @@ struct SpawnOptions {
   int death_signal = 0;  ///< Sent to the child when its parent (the calling thread) ends; 0: none.
   BlockedSignals blocked_signals = BlockedSignals::kAsInherited;
   bool as_sibling = false;  ///< The child's parent is the parent of the caller (CLONE_PARENT).
-  /// `before_exec` is called in the child right before exec, `exec_failed` after a failed exec, with errno. These
-  /// functions may only do what signal-safety(7) allows.
+  /// `before_exec` is called in the child right before exec. `exec_failed` is called with errno if exec fails. Both may
+  /// only do what signal-safety(7) allows.
   std::function<void()> before_exec = {};
   std::function<void(int error_number)> exec_failed = {};
 };
 
-/// Starts a program. No handler for signals of this process runs in the child. The child's exit status is 127 if there
-/// is no such program, and 126 if it cannot be executed. Returns  the child's pid, or -1 with errno, as fork() does.
-/// REQUIRES: descriptors given as streams are above 2, except those of the standard streams themselves.
+/// Starts a program. No signal handler of this process runs in the child. The child's exit status is 127 if there is no
+/// such program, and 126 if it cannot be executed.
+/// Returns  the child's pid, or -1 with errno, as fork() does.
+/// REQUIRES: `in`, `out` and `err` are above 2 or are the standard streams themselves.
 pid_t spawn(const SpawnOptions& options);
 
 /// The most descriptors that one message can carry (SCM_MAX_FD of the kernel).
@@ -72,21 +73,21 @@ inline constexpr size_t kMaxMessageFds = 253;
 /// Sends `bytes` and `fds` as one message over a Unix socket, without SIGPIPE.
 ///
 /// The kernel limits the descriptors that a user's processes have sent and not yet received (ETOOMANYREFS in unix(7)).
-/// Receivers take them within moments, so at this limit the function retries for up to 10 s.
+/// At this limit the function retries for up to 10 s, because receivers usually take them within milliseconds.
 /// Returns  false with errno if the message was not sent.
 bool send_with_fds(int socket, std::span<const std::byte> bytes, std::span<const int> fds);
 
 /// Receives one message: stores its bytes in `bytes`, and appends its descriptors, made close-on-exec, to `fds`. Blocks
-/// until there is a message.
+/// until a message arrives.
 /// Returns  the number of bytes; 0 at the end of file; -1 with errno.
 ssize_t receive_with_fds(int socket, std::span<std::byte> bytes, std::vector<UniqueFd>& fds);
 
-/// A memory file that holds `text`, for text too long for a message. Errors  kUnavailable: no memory or descriptors.
+/// Creates a memory file with `text`, for text too long for a message. Errors  kUnavailable: no memory or descriptors.
 UniqueFd to_descriptor(std::string_view text);
-/// Reads the whole text of a file made by to_descriptor(), whatever its file position is.
+/// Reads the whole text of a file made by to_descriptor(), regardless of its file position.
 std::string text_of(const UniqueFd& descriptor);
 
-/// Both ends of a connection that keeps messages whole (SOCK_SEQPACKET), close-on-exec.
+/// Both ends of a close-on-exec connection that preserves message boundaries (SOCK_SEQPACKET).
 struct SocketPair {
   UniqueFd near, far;
 };

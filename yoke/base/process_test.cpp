@@ -36,7 +36,7 @@ class FindProgram : public testing::Test {
   fs::path folder_;
 };
 
-/// The path that execvp() finds for the same name and PATH; the script prints it as its $0.
+/// Returns the path that execvp() finds for `name` and `path`. The script there prints its $0.
 std::string run_by_execvp(const std::string& name, const std::string& path) {
   auto out = make_pipe();
   const pid_t child = fork();

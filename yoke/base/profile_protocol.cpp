@@ -9,7 +9,7 @@ using Json = nlohmann::ordered_json;
 
 std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-/// Calls `read(json)`; nullopt if the line or a member is not as expected.
+/// Calls `read(json)`. Returns nullopt if the line or a member is not as expected.
 template <class Read>
 auto parse_line(std::string_view line, Read read) -> std::optional<decltype(read(Json()))> {
   try {

@@ -20,7 +20,7 @@ int run_program(std::string_view name, const std::function<void()>& body) {
     record_failure(error);
     return exit_status(error.code());
   } catch (const std::exception& error) {
-    // In libtorch's errors C++ stack frames follow the first line; only the report to the launcher contains them.
+    // In libtorch's errors C++ stack frames follow the first line. Only the report to the launcher contains them.
     const std::string text = error.what();
     fmt::print(stderr, "{}: {}\n", name, text.substr(0, text.find('\n')));
     record_failure(error);

@@ -26,17 +26,17 @@ uint16_t to_port(int64_t port, const char* name) {
   return static_cast<uint16_t>(port);
 }
 
-/// A port below the ephemeral range (32768) that is the same for every rank of a job, and differs between jobs.
+/// Returns a port below the ephemeral range (32768). It is the same for every rank of a job, and differs between jobs.
 uint16_t port_of_job(uint64_t job, uint64_t step) { return static_cast<uint16_t>(12'000 + (job * 31 + step) % 18'000); }
 
-/// FNV-1a, since std::hash may differ between processes and machines.
+/// FNV-1a. (std::hash may differ between processes and machines.)
 uint64_t stable_hash(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
 }
 
-/// The number of tasks of node `node`, from SLURM_STEP_TASKS_PER_NODE, which is written like "2(x3),1".
+/// Returns the number of tasks of node `node`. `text` is SLURM_STEP_TASKS_PER_NODE, written like "2(x3),1".
 int64_t tasks_of_node(const std::string& text, int64_t node) {
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -79,7 +79,7 @@ RankEnv from_torchrun(const Environment& environment) {
 }
 
 RankEnv from_slurm(const Environment& environment) {
-  // A batch script, which is not a rank, has SLURM_PROCID too. Only srun sets SLURM_STEP_NUM_TASKS.
+  // A batch script has SLURM_PROCID too, but is not a rank. Only srun sets SLURM_STEP_NUM_TASKS.
   RankEnv result;
   result.source = RankSource::kSlurm;
   constexpr const char* kBecause = "SLURM_STEP_NUM_TASKS";
@@ -127,7 +127,7 @@ RankEnv from_pmi(const Environment& environment) {
   result.world_size = required(environment, "PMI_SIZE", "PMI_RANK");
   result.local_rank = environment.find_int("MPI_LOCALRANKID").value_or(result.rank);
   result.local_world_size = environment.find_int("MPI_LOCALNRANKS").value_or(result.world_size);
-  result.master_port = kTorchDefaultPort;  // hydra gives jobs no id, so two jobs on one host need MASTER_PORT
+  result.master_port = kTorchDefaultPort;  // hydra gives jobs no id, so of two jobs on one host one needs MASTER_PORT
   return result;
 }
 

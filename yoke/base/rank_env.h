@@ -1,4 +1,4 @@
-// yoke/base/rank_env.h -- the contract between a launcher and the programs that it starts as ranks, which is the only
+// yoke/base/rank_env.h -- the contract between a launcher and the programs that it starts as ranks. It is the only
 // connection between the machine half and the training half. docs/rank-environment.md describes it.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace yoke {
 /// Who started this rank.
 enum class RankSource { kNone, kTorchrun, kSlurm, kOpenMpi, kPmi };
 
-/// The place of one process among the ranks of a job. The default is a job of one rank, started by hand.
+/// The place of one process among the ranks of a job. The default is a job with one rank, started by hand.
 struct RankEnv {
   RankSource source = RankSource::kNone;
   int64_t rank = 0;
@@ -25,10 +25,10 @@ struct RankEnv {
 
   std::string master_addr = "127.0.0.1";  ///< The address of the ranks' TCPStore.
   uint16_t master_port = 0;
-  /// Whether the launcher serves the store; if so, every rank is a client (TORCHELASTIC_USE_AGENT_STORE).
+  /// Whether the launcher serves the TCPStore. If so, every rank is a client (TORCHELASTIC_USE_AGENT_STORE).
   bool agent_serves_store = false;
-  /// Rank 0 only: a socket, inherited from `yoke run`, that is bound to master_port and does not listen yet. It keeps
-  /// other processes from taking the port before rank 0 uses it (YOKE_MASTER_LISTEN_FD).
+  /// Rank 0 only: a socket, inherited from `yoke run`, that is bound to master_port and does not listen yet. It
+  /// prevents other processes from taking the port before rank 0 uses it (YOKE_MASTER_LISTEN_FD).
   std::optional<int> master_listen_fd;
 
   int64_t restart_count = 0;
@@ -37,10 +37,10 @@ struct RankEnv {
   std::string role = "default";  ///< torchrun's role, the same for all ranks of a job.
 };
 
-/// Uses the first of these that exists: torchrun's and yoke's variables, an srun step, Open MPI's mpirun, PMI (MPICH,
-/// Intel MPI). Without any of them there is one rank. MASTER_ADDR and MASTER_PORT always apply if they are set;
-/// otherwise the store is at the first node of the Slurm step, and its port is derived from the job's id.
-/// Errors  kInvalidArgument with the name of the variable: it is missing, not a number, or contradicts another one.
+/// Reads the first of these that is set: torchrun's and yoke's variables, an srun step, Open MPI's mpirun, PMI (MPICH,
+/// Intel MPI). If none is set, there is one rank. MASTER_ADDR and MASTER_PORT always apply if they are set; otherwise
+/// the store is on the first node of the Slurm step, and its port is derived from the job's id.
+/// Errors  kInvalidArgument with the name of a variable that is missing, not a number, or contradicts another one.
 RankEnv read_rank_env(const Environment& environment);
 
 /// Sets torchrun's variables for a rank, and removes YOKE_MASTER_LISTEN_FD if this rank has no such socket.

@@ -5,7 +5,7 @@
 
 namespace yoke {
 
-/// "SIGTERM", or "signal 64".
+/// Returns the name, such as "SIGTERM", or "signal 64" for a signal without one.
 std::string signal_name(int signal);
 
 /// "the program ended with status 3", or "SIGSEGV ended the program" if `status` is 128 plus the number of a signal.

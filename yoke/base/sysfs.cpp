@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
 
-/// A number of up to 64 bits, with its sign. nullopt if the whole `text` is not such a number.
+/// Parses a number of up to 64 bits, with its sign. Returns nullopt if the whole `text` is not such a number.
 std::optional<int64_t> parse_bits(std::string_view text) {
   if (text.starts_with('-')) return parse_int(text);
   const bool is_hexadecimal = text.starts_with("0x") || text.starts_with("0X");
@@ -35,7 +35,7 @@ std::optional<std::string> read_text(const std::filesystem::path& file, size_t l
   std::string text;
   while (text.size() < limit_bytes) {
     const auto before = text.size();
-    text.resize(std::min(limit_bytes, std::max<size_t>(4096, 4 * before)));  // a page is almost always enough
+    text.resize(std::min(limit_bytes, std::max<size_t>(4096, 4 * before)));  // one page is almost always enough
     ssize_t count = 0;
     do {
       count = read(fd.value(), text.data() + before, text.size() - before);

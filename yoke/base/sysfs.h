@@ -1,6 +1,6 @@
 // yoke/base/sysfs.h -- reads and parses the kernel's small files.
 //
-// The result is nullopt if the file is missing, this user may not read it, or its driver refuses. The functions do not
+// The functions return nullopt if the file is missing, this user may not read it, or its driver refuses. They do not
 // throw.
 #pragma once
 
@@ -16,37 +16,36 @@
 
 namespace yoke {
 
-/// The first `limit_bytes` of the file, without white space at the end.
+/// Returns the first `limit_bytes` of the file, without white space at the end.
 std::optional<std::string> read_text(const std::filesystem::path& file, size_t limit_bytes = 65'536);
 
-/// The same, but returns an empty string instead of nullopt.
+/// Like read_text(), but returns an empty string instead of nullopt.
 std::string text_of(const std::filesystem::path& file);
 
-/// The file as one number; see parse_number.
+/// Reads the file as one number (parse_number()).
 std::optional<int64_t> read_number(const std::filesystem::path& file);
 
-/// Whether `path` exists; false also if this cannot be determined.
+/// Whether `path` exists. Returns false also if this cannot be determined.
 bool is_there(const std::filesystem::path& path);
 
-/// The entries of `folder` whose name is `prefix` and a whole number, sorted by number: node0, node2, node10.
+/// Returns the entries of `folder` whose name is `prefix` and a whole number, sorted by number: node0, node2, node10.
 std::vector<std::pair<int64_t, std::filesystem::path>> numbered(const std::filesystem::path& folder,
                                                                 std::string_view prefix = "");
 
-/// The error with which opening the file for reading and writing would fail: EACCES, ENOENT...; 0 if this user may do
-/// both. Does not open it.
+/// Returns the errno with which opening the file for reading and writing would fail: EACCES, ENOENT...; 0 if this user
+/// may do both. Does not open the file.
 int access_error(const std::filesystem::path& file);
 
 // The functions below are pure.
 
-/// "42", "-1", "0x1002"; nullopt for any other text, and if the number does not fit.
+/// Parses "42", "-1" or "0x1002". Returns nullopt for any other text, and if the number does not fit.
 std::optional<int64_t> parse_number(std::string_view text);
 
 /// Parses lines "name value" or "name: value unit" with whole numbers, as in KFD's properties, RAS counts,
-/// /proc/meminfo and memory.stat. Numbers above INT64_MAX (KFD's unique_id) keep their bits. Lines of a different form
-/// are left out.
+/// /proc/meminfo and memory.stat. Numbers above INT64_MAX (KFD's unique_id) keep their bits. Other lines are left out.
 std::map<std::string, int64_t, std::less<>> parse_properties(std::string_view text);
 
-/// `part` of `whole` from 0 to 100; nullopt if `whole` is not positive.
+/// Returns `part` of `whole` as a percentage from 0 to 100, or nullopt if `whole` is not positive.
 std::optional<int64_t> percent(int64_t part, int64_t whole);
 
 }  // namespace yoke

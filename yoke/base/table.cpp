@@ -15,8 +15,8 @@ int64_t total_of(const std::vector<int64_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), static_cast<int64_t>(between));
 }
 
-/// Returns `widths` with either the early or the late columns (Column::shrinks_late) shrunk as far as needed and
-/// possible. The last column shrinks first.
+/// Returns `widths` with columns shrunk until they fit into `limit`, or as far as they can shrink. Only columns whose
+/// shrinks_late equals `is_late` shrink, the last one first.
 std::vector<int64_t> shrunk(const std::vector<Column>& columns, std::vector<int64_t> widths, int64_t limit,
                             bool is_late) {
   auto excess = total_of(widths) - limit;
@@ -30,7 +30,7 @@ std::vector<int64_t> shrunk(const std::vector<Column>& columns, std::vector<int6
   return widths;
 }
 
-/// The next column to drop; nullopt: all must stay.
+/// Returns the next column to drop, or nullopt if all must stay.
 std::optional<size_t> next_to_drop(const std::vector<Column>& columns) {
   std::optional<size_t> first;
   for (size_t i = 0; i < columns.size(); ++i) {

@@ -13,7 +13,7 @@ namespace yoke {
 struct Column {
   std::string title;
   Align align = Align::kLeft;
-  /// The least width to which the column shrinks if the table does not fit; 0: it does not shrink.
+  /// The minimum width to which the column shrinks if the table does not fit; 0: it does not shrink.
   int64_t shrinks_to = 0;
   int64_t drop_order = 0;     ///< If shrinking is not enough, columns are dropped in this order, from 1; 0: never.
   bool shrinks_late = false;  ///< The column shrinks only after all columns with a drop_order were dropped.
@@ -24,9 +24,9 @@ struct Table {
   std::vector<std::vector<std::string>> rows;  ///< Each row has one cell per column. Cells may hold any bytes.
 };
 
-/// The table as lines of at most `width` characters, titles first, with two spaces between columns and cells made
-/// printable. If it does not fit, columns shrink, the last one first; then columns are dropped, and finally lines are
-/// cut. kUnlimitedWidth: there is no limit.
+/// Formats the table as lines of at most `width` characters: titles first, two spaces between columns, cells made
+/// printable. If the table does not fit, columns shrink, the last one first; then columns are dropped, and finally
+/// lines are cut. With kUnlimitedWidth there is no limit.
 std::string to_text(const Table& table, int64_t width);
 inline constexpr int64_t kUnlimitedWidth = int64_t{1} << 30;
 

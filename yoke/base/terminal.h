@@ -1,4 +1,4 @@
-// yoke/base/terminal.h -- whether a terminal shows colours and moves the cursor, and its modes.
+// yoke/base/terminal.h -- whether a terminal supports colours and cursor movement, and its modes.
 #pragma once
 
 #include <termios.h>
@@ -13,24 +13,24 @@ namespace yoke {
 /// The values of `--color`.
 enum class ColorMode { kAuto, kAlways, kNever };
 
-/// "auto", "always" or "never"; nullopt: any other text.
+/// Parses "auto", "always" or "never". Returns nullopt for any other text.
 std::optional<ColorMode> parse_color_mode(std::string_view text);
 
-/// Whether a command uses colours. kAuto means that it does on a terminal, unless NO_COLOR is set and not empty, or the
+/// Whether a command uses colours. With kAuto it uses them on a terminal, unless NO_COLOR is set and not empty, or the
 /// terminal shows no colours (has_escape_sequences()). Pure.
 bool wants_color(ColorMode mode, const Environment& environment, bool is_terminal);
 
 /// False if TERM is unset, empty or `dumb`: such a terminal shows escape sequences as text. Pure.
 bool has_escape_sequences(const Environment& environment);
 
-/// Whether `fd` is the controlling terminal of this process, and the process group of this process is in the foreground
-/// there. While this group is in the background, a shell or a different job uses the terminal.
+/// Whether `fd` is the controlling terminal of this process, and this process's group is in the foreground there. While
+/// the group is in the background, a shell or a different job uses the terminal.
 bool is_in_foreground(int fd);
 
-/// Whether this process has a controlling terminal, whatever its standard streams are.
+/// Whether this process has a controlling terminal, regardless of its standard streams.
 bool has_controlling_terminal();
 
-/// Saves the modes of a terminal, to restore them after a program that changed them (raw, no echo) was killed.
+/// Saves the modes of a terminal. A program may change them (raw, no echo) and be killed; restore() undoes the changes.
 class TerminalModes {
  public:
   explicit TerminalModes(int fd);

@@ -17,7 +17,7 @@ constexpr std::array kZeroWidth = {Range{0x300, 0x36F},    Range{0x483, 0x489}, 
                                    Range{0x610, 0x61A},    Range{0x64B, 0x65F},   Range{0x200B, 0x200D},
                                    Range{0x20D0, 0x20FF},  Range{0xFE00, 0xFE0F}, Range{0xFE20, 0xFE2F},
                                    Range{0xE0100, 0xE01EF}};
-// East Asian Width W and F, emoji among them.
+// Code points whose East Asian Width is W or F, including emoji.
 constexpr std::array kDoubleWidth = {Range{0x1100, 0x115F},   Range{0x2E80, 0x303E},   Range{0x3041, 0x33FF},
                                      Range{0x3400, 0x4DBF},   Range{0x4E00, 0x9FFF},   Range{0xA000, 0xA4CF},
                                      Range{0xAC00, 0xD7A3},   Range{0xF900, 0xFAFF},   Range{0xFE30, 0xFE6F},

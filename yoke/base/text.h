@@ -8,30 +8,30 @@
 
 namespace yoke {
 
-/// The parts of `text` between separators, as views of it. An empty text has no parts.
+/// Returns the parts of `text` between separators, as views into it. An empty text has no parts.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-/// Like split(), but `terminator` ends each part: a terminator at the end of `text` is not followed by an empty part.
+/// Like split(), but `terminator` ends each part: no empty part follows a terminator at the end of `text`.
 std::vector<std::string_view> split_terminated(std::string_view text, char terminator);
 
-/// The lines of `text`, without their ends.
+/// Returns the lines of `text`, without their line feeds.
 inline std::vector<std::string_view> lines_of(std::string_view text) { return split_terminated(text, '\n'); }
 
-/// The words of a line, which spaces, tabs and carriage returns separate.
+/// Returns the words of a line, which are separated by spaces, tabs and carriage returns.
 std::vector<std::string_view> words_of(std::string_view line);
 
-/// `text` with '?' in place of bytes that are not UTF-8 and of characters that a terminal might interpret: control
-/// characters, the first byte of escape sequences, direction overrides. Newlines and tabs become spaces.
+/// Returns `text` with each newline and tab replaced by a space. '?' replaces bytes that are not UTF-8, and characters
+/// that a terminal might interpret: control characters, the first byte of escape sequences, direction overrides.
 std::string printable(std::string_view text);
 
-/// Like printable(), but sequences that set colours (SGR of ECMA-48) stay; the colours are reset at the end.
+/// Like printable(), but keeps sequences that set colours (SGR of ECMA-48), and resets the colours at the end.
 std::string printable_with_colours(std::string_view text);
 
-/// Columns that `text` takes in a terminal. REQUIRES: printable text.
+/// Returns the number of terminal columns that `text` takes. REQUIRES: `text` is printable.
 int64_t display_width(std::string_view text);
 
-/// `text` cut to at most `width` columns; if something is cut off, "…" is in the last of them. REQUIRES: printable
-/// text.
+/// Cuts `text` to at most `width` columns. If something is cut off, the last column is "…". REQUIRES: `text` is
+/// printable.
 std::string fit(std::string_view text, int64_t width);
 
 /// The part after the last '/'.
@@ -39,7 +39,7 @@ std::string_view base_name(std::string_view path);
 
 enum class Align { kLeft, kRight };
 
-/// `text` cut to `width` columns and filled with spaces. REQUIRES: printable text.
+/// Cuts `text` to `width` columns, or fills it with spaces. REQUIRES: `text` is printable.
 std::string pad(std::string_view text, int64_t width, Align align = Align::kLeft);
 
 }  // namespace yoke

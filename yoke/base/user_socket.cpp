@@ -22,7 +22,7 @@ struct AbstractAddress {
   const sockaddr* pointer() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-/// nullopt if the name is too long.
+/// Returns nullopt if the name is too long.
 std::optional<AbstractAddress> abstract_address(std::string_view name) {
   AbstractAddress result;
   if (name.size() > sizeof result.address.sun_path - 1) return std::nullopt;
@@ -47,7 +47,7 @@ UniqueFd listen_as_user(std::string_view service, std::string* name) {
   return fd;
 }
 
-/// Parses strictly, since leading zeros would give one listener several names.
+/// Parses strictly: if leading zeros were accepted, one listener would have several names.
 std::optional<UserSocket> parse_user_socket(std::string_view service, std::string_view name) {
   const auto uid_begin = service.size() + 1;
   if (!name.starts_with(service) || name.size() <= uid_begin || name[service.size()] != '/') return std::nullopt;
@@ -77,8 +77,8 @@ std::vector<UserSocket> find_user_sockets(std::string_view text, std::string_vie
   return result;
 }
 
-/// The kernel returns the list in pieces, so a reading can miss a socket if others are opened or closed meanwhile. The
-/// file is read three times, so that one of the readings has it.
+/// The kernel returns the list in pieces, so one reading can miss a socket if others are opened or closed meanwhile.
+/// Three readings make it unlikely that a socket is missed.
 std::vector<UserSocket> list_user_sockets(std::string_view service, int64_t uid) {
   std::vector<UserSocket> all;
   for (int i = 0; i < 3; ++i) {
@@ -121,7 +121,7 @@ std::optional<int64_t> start_ticks_of(pid_t pid) {
   } catch (const Error&) {
     return std::nullopt;
   }
-  auto at = text.rfind(')');  // the name before it may contain anything
+  auto at = text.rfind(')');  // the process name before ')' may contain anything
   if (at == text.npos) return std::nullopt;
   for (int field = 2; field < 22 && at != text.npos; ++field) at = text.find(' ', at + 1);
   if (at == text.npos) return std::nullopt;

@@ -1,7 +1,7 @@
-// yoke/base/user_socket.h -- Unix sockets by which the processes of a user find each other on this machine.
+// yoke/base/user_socket.h -- Unix sockets by which a user's processes on this machine find each other.
 //
-// Any process may listen under any name. A socket is trusted only if the kernel says that its listener has the process
-// id and the user that are in the socket's name.
+// Any process may listen under any name. A socket is trusted only if the kernel confirms that its listener has the PID
+// and the user in the socket's name.
 #pragma once
 
 #include <sys/types.h>
@@ -25,39 +25,40 @@ struct UserSocket {
   bool operator==(const UserSocket&) const = default;
 };
 
-/// Listens, without blocking, under a new name of `service` ("yoke" for launchers). `name` gets the name if it is not
-/// null. Returns no descriptor if the kernel refuses; errno says why.
+/// Listens under a new name of `service` ("yoke" for launchers), on a non-blocking socket. Stores the name in `name` if
+/// that is not null. Returns an empty UniqueFd if the kernel refuses; errno says why.
 UniqueFd listen_as_user(std::string_view service, std::string* name = nullptr);
 
 /// Parses a name of `service`. Returns nullopt for any other text.
 std::optional<UserSocket> parse_user_socket(std::string_view service, std::string_view name);
 
-/// Finds the sockets of `service` on which a process of user `uid` (of any user if it is 0) listens, in `text`, the
-/// content of /proc/net/unix. They are in the order of their PIDs. Pure.
+/// Finds the sockets of `service` on which a process of user `uid` (of any user if it is 0) listens. `text` is the
+/// content of /proc/net/unix. The result is sorted by PID. Pure.
 std::vector<UserSocket> find_user_sockets(std::string_view text, std::string_view service, int64_t uid);
 
-/// The same for this machine, now. Errors  the error of errno if /proc/net/unix cannot be read.
+/// Like find_user_sockets(), for this machine now. Errors  as errno says if /proc/net/unix cannot be read.
 std::vector<UserSocket> list_user_sockets(std::string_view service, int64_t uid);
 
-/// kBusy: the listener has a full queue of connections, so that another try may succeed.
+/// kBusy: the listener's queue of connections is full, so another try may succeed.
 enum class Connected { kYes, kNo, kBusy };
 
-/// Connects to `socket` with a descriptor that does not block. kNo also if the listener's PID or user is not the one in
-/// the name. Errors  as errno says: out of descriptors.
+/// Connects to `socket` and stores a non-blocking descriptor in `fd`. Returns kNo also if the listener's PID or user is
+/// not the one in the name. Errors  as errno says: out of descriptors.
 Connected connect_to(const UserSocket& socket, UniqueFd& fd);
 
-/// Accepts a connection that does not block, if one waits. Returns no descriptor otherwise; errno says why.
+/// Accepts a waiting connection, without blocking. Returns an empty UniqueFd if there is none; errno says why.
 UniqueFd accept_connection(int listener);
 
-/// The process and the user at the other end of a connection; nullopt if the kernel does not say.
+/// The process and the user at the other end of a connection. peer_of() returns nullopt if the kernel does not know
+/// them.
 struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
 };
 std::optional<Peer> peer_of(int connection);
 
-/// When a process started, in clock ticks since boot: together with its PID it identifies the process. nullopt if /proc
-/// does not have the process.
+/// Returns the start time of a process in clock ticks since boot. Together with the PID it identifies the process.
+/// Returns nullopt if /proc does not have the process.
 std::optional<int64_t> start_ticks_of(pid_t pid);
 
 }  // namespace yoke

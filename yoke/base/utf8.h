@@ -13,14 +13,14 @@ struct Utf8Character {
   size_t length = 0;
 };
 
-/// The character at the beginning of `text`; length 0 if `text` does not begin with well-formed UTF-8, which has the
-/// shortest forms only, no surrogates, and nothing above U+10FFFF. REQUIRES: `text` is not empty.
+/// Returns the character at the beginning of `text`, or length 0 if that is not well-formed UTF-8: shortest forms only,
+/// no surrogates, nothing above U+10FFFF. REQUIRES: `text` is not empty.
 Utf8Character first_character(std::string_view text);
 
-/// Whether all of `text` is well-formed.
+/// Whether all of `text` is well-formed UTF-8.
 bool is_utf8(std::string_view text);
 
-/// The bytes that encode `code`; empty if it is above U+10FFFF.
+/// Returns the bytes that encode `code`, or nothing if it is above U+10FFFF.
 std::string to_utf8(char32_t code);
 
 }  // namespace yoke

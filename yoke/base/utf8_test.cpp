@@ -5,7 +5,7 @@
 namespace yoke {
 namespace {
 
-/// Oracle: every character comes back from its bytes, but surrogates are not characters.
+/// Oracle: encoding and decoding a character returns the same character. Surrogates are not characters.
 TEST(Utf8, EveryCharacterComesBack) {
   for (char32_t code = 0; code <= 0x10FFFF; ++code) {
     const auto bytes = to_utf8(code);

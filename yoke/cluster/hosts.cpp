@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMaxNameBytes = 255;  // RFC 1035, and room for a user name
 constexpr int64_t kMaxRanks = 65'536;
 
-/// Refuses a name that a shell, or ssh's options or configuration, could interpret.
+/// Refuses a name that a shell or ssh could interpret as something else.
 void check_name(std::string_view name) {
   const auto is_allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -39,7 +39,7 @@ int64_t parse_ranks(std::string_view text, std::string_view host) {
               printable(text.substr(0, 40)));
 }
 
-/// "a" or "a:4"
+/// Parses "a" or "a:4".
 HostEntry parse_entry(std::string_view text) {
   const auto colon = text.find(':');
   HostEntry entry{std::string(text.substr(0, colon)), std::nullopt};

@@ -13,7 +13,7 @@
 namespace yoke::cluster {
 namespace {
 
-/// Between single quotes, only the quote itself is special in sh and csh. ('!' is special in an interactive csh.)
+/// Quotes `word` for sh and csh. Between single quotes, only the quote itself is special. ('!' is, in interactive csh.)
 std::string quote(const std::string& word) {
   std::string result = "'";
   for (const char c : word) {
@@ -30,7 +30,7 @@ std::string quote(const std::string& word) {
 
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host) {
   auto words = options.ssh;
-  // -T: no terminal. If an option is given twice, ssh uses the first one, so the user's options precede ours.
+  // -T: no terminal. If an option is given twice, ssh uses the first one, so the user's options precede these.
   for (const char* word : {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"}) words.emplace_back(word);
   words.push_back(host);
   words.push_back(fmt::format("exec {} agent", quote(options.yoke)));

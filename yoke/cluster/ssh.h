@@ -1,4 +1,4 @@
-// yoke/cluster/ssh.h -- starts `yoke agent` on a different host by the user's ssh.
+// yoke/cluster/ssh.h -- starts `yoke agent` on a different host with the user's ssh.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ struct SshOptions {
   std::string yoke;                        ///< The path of yoke on the remote host.
 };
 
-/// The command line of ssh. ssh never asks for a password, and the path is quoted for any shell on the remote host.
+/// Returns the command line of ssh. ssh never asks for a password. The path is quoted for any shell on the remote host.
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host);
 
-/// Starts ssh in a session of its own, so that Ctrl-C does not reach it. ssh is killed when the calling thread ends.
-/// Errors  kUnavailable: no process can be started. If ssh is not found, the new process prints that on its standard
+/// Starts ssh in a new session, so that Ctrl-C does not reach it. ssh is killed when the calling thread ends.
+/// Errors  kUnavailable: no process can be started. If ssh is not found, the new process prints this on its standard
 /// error and ends.
 launch::AgentProcess start_by_ssh(const SshOptions& options, const std::string& host);
 

@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kRandomBytes = 32;
 constexpr size_t kMinTokenBytes = 16;
 
-/// Returns nullopt if the file does not exist.
+/// Reads the token from `path`. Returns nullopt if the file does not exist.
 std::optional<std::string> read_token(const std::filesystem::path& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd && errno == ENOENT) return std::nullopt;
@@ -56,13 +56,13 @@ std::string make_token() {
   return text;
 }
 
-/// Two processes, even on different hosts, may call this at the same time: link() succeeds for only one of them.
+/// Several processes, even on different hosts, may call this at the same time: link() succeeds for only one of them.
 void write_token(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
   if (error) throw system_error(error.value(), fmt::format("making the folder {}", path.parent_path().string()));
   auto own = path.string() + ".XXXXXX";
-  const UniqueFd fd(mkostemp(own.data(), O_CLOEXEC));  // with mode 600
+  const UniqueFd fd(mkostemp(own.data(), O_CLOEXEC));  // mkostemp creates it with mode 600
   if (!fd) throw system_error(errno, fmt::format("making the file of your jobs' token, {}", path.string()));
   int error_number = 0;
   try {

@@ -32,7 +32,7 @@ TEST_F(JobToken, IsMadeOnceAndForItsOwnerAlone) {
   struct stat status {};
   ASSERT_EQ(stat(token_file(environment_).c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
-  // Nothing else is left.
+  // No other file is left in the folder.
   const auto folder = token_file(environment_).parent_path();
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()), 1);
 }

@@ -1,7 +1,7 @@
 // yoke/device/device.h -- describes a device: fixed facts, live readings, and the processes on it.
 //
 // These are plain values. A value that a driver may not report is optional: nullopt means not supported, not permitted
-// or not requested, and is never replaced by zero. docs/devices.md has the meaning of each number, and the JSON form.
+// or not requested, and no zero replaces it. docs/devices.md has the meaning of each number, and the JSON form.
 #pragma once
 
 #include <chrono>
@@ -21,12 +21,12 @@ std::string_view name(Vendor vendor);  ///< "nvidia", "amd", "cpu"
 
 /// The state of the device when it was last read.
 enum class State {
-  kFree,          ///< No process computes on it, and no memory is held outside known processes.
-  kBusy,          ///< A process computes on it, or memory is held outside known processes.
-  kLost,          ///< The driver has lost it (fallen off the bus).
+  kFree,          ///< No process computes on the device, and known processes account for its used memory.
+  kBusy,          ///< A process computes on the device, or known processes do not account for its used memory.
+  kLost,          ///< The driver has lost the device (fallen off the bus).
   kNoAnswer,      ///< The driver did not answer within the deadline.
-  kNoPermission,  ///< It exists, but this user may not use it.
-  kError,         ///< The driver refused for a different reason; see Device::reason.
+  kNoPermission,  ///< The device exists, but this user may not use it.
+  kError,         ///< The driver refused for a different reason, which is in Device::reason.
 };
 std::string_view name(State state);  ///< "free", "busy", "lost", "no answer", "no permission", "error"
 
@@ -42,12 +42,12 @@ struct Facts {
   std::optional<int64_t> minor_number;  ///< The N in /dev/nvidiaN or /dev/dri/renderDN.
   std::optional<int64_t> numa_node;
   std::optional<int64_t> gpu_instance, compute_instance;  ///< Set for a MIG instance.
-  std::string cpu_affinity;                               ///< The CPUs close to it, such as "0-31,64-95".
+  std::string cpu_affinity;                               ///< The CPUs close to the device, such as "0-31,64-95".
   std::optional<int64_t> power_limit_min_mw, power_limit_max_mw, power_limit_default_mw;
   std::optional<int64_t> clock_sm_max_mhz, clock_memory_max_mhz;
   std::optional<int64_t> pcie_generation_max, pcie_width_max;
   std::optional<int64_t> temperature_slowdown_celsius, temperature_shutdown_celsius;
-  // Set only for the CPU. The size of the machine, and how much of it this process may use (affinity mask, cgroup).
+  // Set only for the CPU: the size of the machine, and how much of it this process may use (affinity mask, cgroup).
   std::optional<int64_t> num_packages, num_numa_nodes, num_cores, num_cpus, num_allowed_cpus;
 
   bool operator==(const Facts&) const = default;
@@ -56,8 +56,8 @@ struct Facts {
 /// The values read in one sample.
 struct Readings {
   std::optional<int64_t> memory_total_bytes, memory_free_bytes;
-  std::optional<int64_t> memory_used_bytes;      ///< Excludes memory_reserved_bytes where that is known.
-  std::optional<int64_t> memory_reserved_bytes;  ///< Reserved by driver and firmware.
+  std::optional<int64_t> memory_used_bytes;      ///< Excludes memory_reserved_bytes if that is known.
+  std::optional<int64_t> memory_reserved_bytes;  ///< Memory that driver and firmware reserve.
   std::optional<int64_t> utilization_percent;    ///< Share of the last period (NVML: up to 1 s) in which a kernel ran.
   std::optional<int64_t> memory_utilization_percent, encoder_utilization_percent, decoder_utilization_percent;
   std::optional<int64_t> temperature_celsius, memory_temperature_celsius, fan_percent;
@@ -67,10 +67,10 @@ struct Readings {
   std::optional<int64_t> pcie_rx_bytes_per_second, pcie_tx_bytes_per_second;  ///< Needs Want::pcie_throughput.
   std::optional<int64_t> ecc_corrected_volatile, ecc_uncorrected_volatile, ecc_corrected_aggregate,
       ecc_uncorrected_aggregate;
-  std::optional<int64_t> retired_pages, remapped_rows;  ///< Defective memory that is no longer used.
+  std::optional<int64_t> retired_pages, remapped_rows;  ///< Defective memory that was taken out of use.
   std::optional<bool> persistence_mode, ecc_enabled, mig_enabled, display_active, retirement_pending;
   std::optional<std::string> performance_state, compute_mode;  ///< "P0"; "default", "exclusive_process" or "prohibited"
-  /// Why the clocks are below their maximum: "idle", "power cap", "thermal slowdown"...; empty if nothing slows them.
+  /// Why the clocks are below their maximum: "idle", "power cap", "thermal slowdown"...; empty if they are not.
   std::optional<std::vector<std::string>> throttle_reasons;
 
   bool operator==(const Readings&) const = default;
@@ -80,8 +80,8 @@ struct Readings {
 struct DeviceProcess {
   int64_t pid = 0;
   std::string type;                            ///< "compute", "graphics", "mps"
-  std::optional<int64_t> memory_bytes;         ///< Device memory; some drivers do not know it.
-  std::optional<int64_t> utilization_percent;  ///< Share of the compute units. Needs Want::process_utilization.
+  std::optional<int64_t> memory_bytes;         ///< Device memory; some drivers do not report it.
+  std::optional<int64_t> utilization_percent;  ///< Its share of the compute units. Needs Want::process_utilization.
   std::optional<int64_t> gpu_instance, compute_instance;
   ProcessInfo info;
   Origin origin;  ///< Needs Want::origins.
@@ -100,38 +100,38 @@ struct Link {
 };
 
 struct Device {
-  int64_t index = 0;  ///< Position in `yoke devices`: NVIDIA's in NVML's order (PCI), then AMD's, then the CPU.
+  int64_t index = 0;  ///< Index in `yoke devices`: NVIDIA's devices in NVML's order (PCI), then AMD's, then the CPU.
   Vendor vendor = Vendor::kCpu;
   State state = State::kFree;
   std::string reason;  ///< Explains every state except kFree and kBusy.
   Facts facts;
   Readings readings;
   std::vector<DeviceProcess> processes;
-  bool has_process_list = false;           ///< Whether the driver listed processes; if so, an empty list means none.
+  bool has_process_list = false;           ///< Whether the driver listed processes. If so, an empty list means none.
   std::optional<std::vector<Link>> links;  ///< Needs Want::links.
   std::vector<Device> instances;           ///< MIG devices; their `index` counts from 0 within this GPU.
 
   bool operator==(const Device&) const = default;
 };
 
-/// The result of one way of finding devices.
+/// What one backend reports about itself when it is opened.
 struct BackendReport {
   std::string backend;  ///< "nvml", "amdgpu", "cpu"
   bool is_available = false;
-  bool has_answered = true;    ///< Whether it listed its devices within the deadline; if not, they are unknown.
-  std::string reason;          ///< Why it is not available: "libnvidia-ml.so.1 is not installed".
+  bool has_answered = true;  ///< Whether the backend listed its devices within the deadline; if not, they are unknown.
+  std::string reason;        ///< Why the backend is not available: "libnvidia-ml.so.1 is not installed".
   std::string driver_version;  ///< "580.65.06"
-  std::string api_version;     ///< Highest version that the driver supports: "13.0" for CUDA.
-  bool is_broken = false;      ///< The driver is there, but reports that it does not work; has_answered is false.
+  std::string api_version;     ///< The highest version that the driver supports, such as "13.0" for CUDA.
+  bool is_broken = false;  ///< The driver is installed, but reports that it does not work. Then has_answered is false.
 
   bool operator==(const BackendReport&) const = default;
 };
 
-/// The position of a device. It is known before the device is read.
+/// Identifies a device before it is read.
 struct DevicePlace {
   Vendor vendor = Vendor::kCpu;
   int64_t index = 0;   ///< Equal to Device::index.
-  int64_t number = 0;  ///< The number among the devices of its vendor.
+  int64_t number = 0;  ///< The index among the devices of its vendor.
 
   bool operator==(const DevicePlace&) const = default;
 };
@@ -142,16 +142,16 @@ struct Snapshot {
   std::string host;
   std::vector<BackendReport> backends;
   std::vector<Device> devices;
-  std::vector<DevicePlace> unasked;  ///< Devices that exist, but that SourceOptions::selection does not name.
+  std::vector<DevicePlace> unasked;  ///< Devices not read, because SourceOptions::selection does not name them.
 
   bool operator==(const Snapshot&) const = default;
 };
 
-/// What to read in addition to facts, memory, utilisation, temperature and power. Leave out the values that are not
-/// shown.
+/// What to read in addition to facts, memory, utilisation, temperature and power, which are always read. Request only
+/// values that will be shown.
 struct Want {
   bool processes = true;             ///< The processes, with owner and command line.
-  bool details = false;              ///< All other readings and facts that have no flag here.
+  bool details = false;              ///< All readings and facts that have no flag of their own here.
   bool process_utilization = false;  ///< The utilisation by each process.
   bool origins = false;              ///< The container, job and session of each process.
   bool pcie_throughput = false;      ///< Slow: NVML measures each direction for 20 ms.
@@ -160,16 +160,15 @@ struct Want {
   static Want everything() { return {true, true, true, true, true, true}; }
 };
 
-/// Returns "3", "0:1" (a MIG instance) or "cpu".
+/// Returns "3", "0:1" for a MIG instance, or "cpu".
 std::string id_of(const Device& device);
 
-/// Returns whether `processes` is complete, as far as the driver knows. False if they were not requested or the driver
-/// did not answer.
+/// Whether the list of processes is complete, as far as the driver knows. False if the processes were not requested or
+/// the driver did not answer.
 inline bool knows_processes(const Device& device) { return device.has_process_list || !device.processes.empty(); }
 
-/// Derives kFree or kBusy from the readings. A device is busy if a process computes on it, or if more than 1 GiB of
-/// memory is held that known processes do not account for. A device that is only used for graphics (a desktop) counts
-/// as free.
+/// Derives kFree or kBusy from the readings. A device is busy if a process computes on it, or if known processes do not
+/// account for more than 1 GiB of its used memory. A device that is only used for graphics (a desktop) is free.
 State state_by_use(const Device& device);
 
 }  // namespace yoke::device

@@ -19,14 +19,14 @@
 namespace yoke::device {
 namespace {
 
-/// The child's answer, sent by one write, which is atomic because it is below PIPE_BUF.
+/// The child's answer. One write() sends it atomically, because it is smaller than PIPE_BUF.
 struct Answer {
   int64_t num_gpus = 0;
   char reason[504] = {};
 };
 
 GpuCount count_amd() {
-  // The library is never closed, because the runtime starts threads.
+  // The library is never closed, because the runtime has started threads.
   void* library = dlopen("libamdhip64.so", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {0, "no AMD runtime (libamdhip64.so does not load)"};
   const auto count = reinterpret_cast<int (*)(int*)>(dlsym(library, "hipGetDeviceCount"));
@@ -47,7 +47,7 @@ GpuCount count_in_this_process() {
 }
 
 [[noreturn]] void answer_and_exit(int fd) {
-  // Drivers may print, and their text does not belong in the user's output.
+  // Drivers may print text that does not belong in the user's output.
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int stream : {0, 1, 2}) dup2(null, stream);
   Answer answer;
@@ -62,7 +62,7 @@ GpuCount count_in_this_process() {
   _exit(written == sizeof answer ? 0 : 1);  // not exit(), which would run the parent's atexit handlers
 }
 
-/// Reaps a child that was killed. It ends at once, or never if the driver holds it in the kernel.
+/// Reaps a child that was killed. The child ends at once, or never if it hangs in a driver.
 void reap(pid_t child, std::chrono::milliseconds patience) {
   while (waitpid(child, nullptr, WNOHANG) == 0 && patience.count() > 0) {
     poll(nullptr, 0, 1);
@@ -74,7 +74,7 @@ void reap(pid_t child, std::chrono::milliseconds patience) {
 
 GpuCount count_gpus(std::chrono::milliseconds deadline) {
   auto pipe = make_pipe();
-  const pid_t child = fork();  // not spawn(): the child asks the driver with the code of this process
+  const pid_t child = fork();  // not spawn(), because the child runs code of this program to ask the driver
   if (child < 0) throw system_error(errno, "starting a process that asks the GPU driver");
   if (child == 0) answer_and_exit(pipe.write_end.value());
   pipe.write_end.reset();

@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// Loads fakes/cuda in place of the machine's driver: dlopen finds a loaded library by name before it searches folders.
+/// Loads fakes/cuda instead of the driver, because dlopen finds a loaded library by name before it searches folders.
 class GpuCountTest : public testing::Test {
  protected:
   void SetUp() override {

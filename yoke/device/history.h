@@ -1,4 +1,4 @@
-// yoke/device/history.h -- the last values of one reading, for graphs and reports.
+// yoke/device/history.h -- the recent values of one reading, for graphs and reports.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ class History {
 
   struct Sample {
     Time time;
-    std::optional<double> value;  ///< nullopt if the value was requested, but is not known.
+    std::optional<double> value;  ///< nullopt if the value was requested but is not known.
 
     bool operator==(const Sample&) const = default;
   };
@@ -25,10 +25,10 @@ class History {
 
   void push(Time time, std::optional<double> value);
 
-  /// The samples, oldest first.
+  /// Returns the samples, the oldest first.
   const std::deque<Sample>& samples() const { return samples_; }
 
-  /// The samples that are at most `length` older than the newest one.
+  /// Returns the samples that are at most `length` older than the newest one.
   std::vector<Sample> window(std::chrono::duration<double> length) const;
 
   bool operator==(const History&) const = default;

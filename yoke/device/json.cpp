@@ -15,7 +15,7 @@
 namespace yoke::device {
 namespace {
 
-// The same tables are used to write and to read JSON. They have each member with its key, in the order of the output.
+// The same tables serve to write and to read JSON. They list each member with its key, in the order of the output.
 template <typename Struct, typename Value>
 using Field = std::pair<const char*, Value Struct::*>;
 
@@ -139,7 +139,7 @@ Device device_from_json(const OrderedJson& json) {
   read_member(json, "throttle_reasons", device.readings.throttle_reasons);
   if (const auto processes = json.find("processes"); processes != json.end() && processes->is_array()) {
     for (const auto& process : *processes) device.processes.push_back(process_from_json(process));
-    // Recordings of yoke 0.1 have an empty list even if the processes were unknown.
+    // Recordings of yoke 0.1 have an empty list also if the processes were unknown.
     const bool has_answered = device.state == State::kFree || device.state == State::kBusy;
     device.has_process_list = has_answered || !device.processes.empty();
   }
@@ -246,7 +246,7 @@ Snapshot snapshot_from_json(std::string_view line) {
   } catch (const OrderedJson::parse_error& error) {
     throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: invalid JSON from character {} on", error.byte);
   } catch (const OrderedJson::exception& error) {
-    const std::string_view text = error.what();  // drops the library's "[json.exception.type_error.302] "
+    const std::string_view text = error.what();  // the library's prefix "[json.exception.type_error.302] " is dropped
     throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: {}",
                 text.substr(std::min(text.size(), text.find(']') + 2)));
   }

@@ -10,13 +10,13 @@
 
 namespace yoke::device {
 
-/// Objects with every key of the contract; unknown values are null. Text is made valid UTF-8.
+/// Returns an object with every key of the contract. Unknown values are null. Text is made valid UTF-8.
 nlohmann::ordered_json to_json(const Device& device);
 nlohmann::ordered_json to_json(const DeviceProcess& process);
 nlohmann::ordered_json to_json(const Snapshot& snapshot);
 
-/// The snapshot in a line of a recording. Unknown keys are ignored, missing ones become nullopt.
-/// Errors  kDataLoss: the line is not JSON, or not of this form.
+/// Parses a line of a recording. Unknown keys are ignored, missing ones become nullopt.
+/// Errors  kDataLoss if the line is not JSON, or not a snapshot.
 Snapshot snapshot_from_json(std::string_view line);
 
 }  // namespace yoke::device

@@ -15,7 +15,7 @@
 namespace yoke::device {
 namespace {
 
-/// State shared by a worker and the source. It has shared ownership, because a stuck worker outlives the source.
+/// State shared by a worker and the source. A shared_ptr owns it, because a stuck worker outlives the source.
 template <typename Answer>
 struct Exchange {
   std::mutex mutex;
@@ -48,7 +48,7 @@ class DeviceReader {
           const auto publish = [&](const Device& partial) { exchange->put(partial); };
           backend->read(number, want, device, publish);
           if (want.processes) {
-            // /proc/PID of a process that hangs in a driver may hang as well.
+            // Reading /proc/PID may block too, if the process hangs in a driver.
             publish(device);
             describe_processes(device, want, proc);
           }
@@ -66,8 +66,8 @@ class DeviceReader {
     worker_.request();
   }
 
-  /// Returns what was read until `deadline`, complete or only the first part. Otherwise returns a device in state
-  /// kNoAnswer.
+  /// Returns what was read until `deadline`, even if it is only the first part. If nothing was read, returns a device
+  /// in state kNoAnswer.
   Device collect(Worker::Clock::time_point deadline) {
     if (std::exchange(is_asked_, false)) {
       worker_.wait_until(deadline);
@@ -104,7 +104,7 @@ void DeviceReader::describe_processes(Device& device, const Want& want, const st
   for (auto& instance : device.instances) describe_processes(instance, want, proc);
 }
 
-/// One backend. A worker opens it; then each of its devices has a reader.
+/// Reads one backend. A worker opens the backend; then each of its devices has a DeviceReader.
 class BackendReader {
  public:
   BackendReader(const std::shared_ptr<Crew>& crew, std::unique_ptr<Backend> backend, std::filesystem::path proc)
@@ -117,7 +117,7 @@ class BackendReader {
 
   void wait_for_open(Worker::Clock::time_point deadline) {
     if (is_open_) return;
-    // After one timeout, later samples only check for an answer and do not wait.
+    // After one timeout, later samples check for an answer without waiting.
     if (has_timed_out_) deadline = Worker::Clock::now();
     if (!opener_.wait_until(deadline)) {
       has_timed_out_ = true;
@@ -186,7 +186,7 @@ class LiveSource : public Source {
       backends_.push_back(std::make_unique<BackendReader>(crew_, std::move(backend), proc));
     };
     const bool may_be_amd = options.with_amdgpu && selection_.may_name(Vendor::kAmd);
-    // The indices of AMD's GPUs follow those of NVIDIA's GPUs, so NVIDIA's must be counted.
+    // AMD's GPUs are numbered after NVIDIA's GPUs, so NVIDIA's GPUs must be counted.
     const bool may_be_nvidia = options.with_nvml && (may_be_amd || selection_.may_name(Vendor::kNvidia));
     if (may_be_nvidia) add(make_nvml_backend(options.sysroot));
     if (may_be_amd) add(make_amdgpu_backend(options.sysroot));
@@ -199,7 +199,7 @@ class LiveSource : public Source {
     std::array<char, 256> host = {};
     if (gethostname(host.data(), host.size() - 1) == 0) snapshot.host = host.data();
     for (const auto& backend : backends_) backend->wait_for_open(open_deadline);
-    // If a driver was slow to open, or has not opened, the other drivers still get time to read.
+    // If one driver was slow or has not answered open(), the other drivers still get half of the deadline to read.
     const auto deadline = std::max(open_deadline, Worker::Clock::now() + deadline_ / 2);
     for_each_backend([&](BackendReader& backend, int64_t first) { backend.request(want, selection_, first); });
     for_each_backend(
@@ -212,7 +212,7 @@ class LiveSource : public Source {
   }
 
  private:
-  /// Calls `visit` with the index of each backend's first device.
+  /// Calls `visit` for each backend with the index of its first device.
   void for_each_backend(const std::function<void(BackendReader&, int64_t first_index)>& visit) {
     int64_t first_index = 0;
     for (const auto& backend : backends_) {

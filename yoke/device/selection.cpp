@@ -45,7 +45,7 @@ bool parse_indices(std::string_view text, int64_t& first, int64_t& last) {
   return true;
 }
 
-/// Whether the report is from a GPU's driver, by BackendReport::backend.
+/// Whether the report is from a GPU driver's backend.
 bool is_of_gpus(const BackendReport& report) { return report.backend != "cpu"; }
 
 std::string instance_id(const Device& parent, const Device& instance) {
@@ -134,7 +134,7 @@ bool DeviceSelection::may_name(const DevicePlace& place) const {
          });
 }
 
-/// Finds the devices that terms name in one snapshot.
+/// Finds the devices in one snapshot that terms name.
 class DeviceSelection::Resolver {
  public:
   explicit Resolver(const Snapshot& snapshot) : snapshot_(snapshot) {}
@@ -195,7 +195,7 @@ class DeviceSelection::Resolver {
     return word == term.word ? fmt::format("`{}`", word) : fmt::format("`{}` (of `{}`)", word, term.word);
   }
 
-  /// The index of the first device of a vendor. Devices that were not read are counted too.
+  /// Returns the index of a vendor's first device. Devices that were not read are counted too.
   int64_t first_index(Vendor vendor) const {
     std::optional<int64_t> first;
     const auto add = [&](Vendor other, int64_t index) {
@@ -222,7 +222,7 @@ class DeviceSelection::Resolver {
     });
   }
 
-  /// Until NVIDIA's driver reports how many GPUs it has, it is unknown which device has which index.
+  /// Refuses an index while the number of NVIDIA's GPUs is unknown, because the other indices depend on it.
   void refuse_uncertain_index(const Term& term) const {
     if (term.vendor == Vendor::kAmd || !is_silent("nvml")) return;
     throw Error(ErrorCode::kUnavailable,
@@ -261,7 +261,7 @@ class DeviceSelection::Resolver {
   }
 
   std::vector<std::string> known_ids() const {
-    std::map<int64_t, std::vector<std::string>> ids;  // in the order of indices
+    std::map<int64_t, std::vector<std::string>> ids;  // sorted by index
     for (const auto& device : snapshot_.devices) {
       auto& own = ids[device.index];
       own.push_back(id_of(device));

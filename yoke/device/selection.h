@@ -11,10 +11,10 @@
 
 namespace yoke::device {
 
-/// A device or MIG instance that the user named by a word.
+/// A device or MIG instance, and the word by which the user named it.
 struct Choice {
   const Device* device = nullptr;
-  const Device* parent = nullptr;  ///< The GPU of an instance; null for a device.
+  const Device* parent = nullptr;  ///< The GPU of a MIG instance; null for a device.
   std::string word;                ///< As the user wrote it.
 
   std::string id() const;  ///< "0", "0:1", "cpu"
@@ -25,7 +25,7 @@ struct Choice {
 ///   0, 0-3      devices by their index in `yoke devices`
 ///   0:1         a MIG instance: the second of device 0
 ///   amd:0       a device by its position among those of a vendor; also nvidia:0-3
-///   GPU-4f1a    a UUID, or its beginning, if only one device's UUID begins so; also MIG-...
+///   GPU-4f1a    a UUID, or a prefix of exactly one device's UUID; also MIG-...
 ///   c1:00.0     a PCI bus id, in sysfs's form or in NVML's
 ///   mig         all MIG instances
 ///   cpu, all
@@ -34,21 +34,21 @@ class DeviceSelection {
   /// Selects everything.
   DeviceSelection() = default;
 
-  /// Each word may be a list with commas. Without words, everything is selected.
-  /// Errors  kInvalidArgument: a word has none of the forms above.
+  /// Parses words. Each word may be a list with commas. Without words, everything is selected.
+  /// Errors  kInvalidArgument if a word has none of the forms above.
   static DeviceSelection parse(const std::vector<std::string>& words);
 
   bool is_everything() const { return terms_.empty(); }
 
-  /// Returns false if the selection cannot name a device of that vendor, so that its driver is not needed.
+  /// Returns false if the selection cannot name a device of `vendor`, so that the vendor's driver is not needed.
   bool may_name(Vendor vendor) const;
-  /// The same for one device, whose UUID and bus id are not known yet.
+  /// Returns false if the selection cannot name the device at `place`, whose UUID and bus id are not known yet.
   bool may_name(const DevicePlace& place) const;
 
-  /// Returns the devices in the order of the words; a device that two words name appears twice. "Everything" means all
+  /// Returns the devices in the order of the words. A device that two words name appears twice. "Everything" means all
   /// devices, without their instances. The result points into `snapshot`.
-  /// Errors  kNotFound, listing what exists; kInvalidArgument: a UUID or bus id fits several devices; kUnavailable: a
-  ///         word may name a device that has not answered, or a device of a driver that has not answered.
+  /// Errors  kNotFound, listing what exists; kInvalidArgument if a UUID or bus id fits several devices; kUnavailable if
+  ///         a word may name a device that has not answered, or a device of a driver that has not answered.
   std::vector<Choice> resolve(const Snapshot& snapshot) const;
 
  private:
@@ -57,10 +57,10 @@ class DeviceSelection {
 
     std::string word;
     Kind kind = Kind::kAll;
-    std::optional<Vendor> vendor;  ///< If set, indices count within this vendor.
+    std::optional<Vendor> vendor;  ///< If set, indices count among this vendor's devices.
     int64_t first = 0, last = 0;   ///< Indices; for an instance, the index of its GPU.
     int64_t instance = 0;
-    std::string text;  ///< A beginning of a UUID, or a bus id in sysfs's form.
+    std::string text;  ///< The prefix of a UUID, or a bus id in sysfs's form.
 
     bool operator==(const Term&) const = default;
   };
@@ -72,8 +72,8 @@ class DeviceSelection {
   std::vector<Term> terms_;
 };
 
-/// The one device or MIG instance that `id` names.
-/// Errors  those of DeviceSelection; kInvalidArgument: `id` names several devices.
+/// Returns the only device or MIG instance that `id` names.
+/// Errors  those of DeviceSelection; kInvalidArgument if `id` names several devices.
 const Device& find_device(const Snapshot& snapshot, std::string_view id);
 
 }  // namespace yoke::device

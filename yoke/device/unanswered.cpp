@@ -38,7 +38,7 @@ std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSele
                           .reason = device.reason.empty() ? "its driver does not list processes" : device.reason});
   };
   for (const auto& device : snapshot.devices) {
-    // The processes on a GPU in MIG mode are listed with its instances.
+    // The processes of a GPU in MIG mode are listed under its instances.
     if (device.instances.empty() && is_chosen(device)) add(device, id_of(device));
     for (const auto& instance : device.instances) {
       if (is_chosen(device) || is_chosen(instance)) add(instance, Choice{&instance, &device, ""}.id());

@@ -9,7 +9,7 @@
 
 namespace yoke::device {
 
-/// A device whose processes are not known, or a driver that has not answered and so stands for all its devices.
+/// A device whose processes are not known, or a driver that has not answered. Such a driver stands for all its devices.
 struct Unanswered {
   std::string device_id;  ///< Empty for a driver.
   std::string device_uuid;
@@ -20,13 +20,13 @@ struct Unanswered {
   std::string why() const;   ///< In a few words: "no answer"
 };
 
-/// Lists the devices that `selection` names, or may name, whose processes are not known because the driver did not
-/// answer or does not list them. An empty process list of such a device does not mean that it is free.
+/// Lists the devices that `selection` names, or may name, and whose processes are not known, because the driver did not
+/// answer or does not list them. Without a process list, a device cannot be considered free.
 /// Errors  those of DeviceSelection::resolve.
 std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSelection& selection = {});
 
-/// The first backend that has not reported its devices; null if all drivers have answered. If there is one, the machine
-/// may have devices that are missing from the snapshot.
+/// Returns the first backend that has not reported its devices, or null if all have. If there is one, devices may be
+/// missing from the snapshot.
 const BackendReport* find_silent_backend(const Snapshot& snapshot);
 
 }  // namespace yoke::device

@@ -8,8 +8,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-/// Device 0 is idle, 1 does not answer, 2 is in MIG mode (2:0 lists its processes, 2:1 does not), 3 answers without a
-/// process list.
+/// Device 0 is idle. Device 1 does not answer. Device 2 is in MIG mode (2:0 lists its processes, 2:1 does not). Device
+/// 3 answers without a process list.
 Snapshot machine() {
   Snapshot snapshot;
   snapshot.backends = {{.backend = "nvml", .is_available = true}, {.backend = "amdgpu", .reason = "no AMD GPU"}};

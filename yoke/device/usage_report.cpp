@@ -21,7 +21,7 @@ std::optional<int64_t> rounded(const std::optional<double>& value) {
   return value ? std::optional<int64_t>(std::llround(*value)) : std::nullopt;
 }
 
-/// The lowest percentage that utilisation did not exceed for `share` of the time.
+/// Returns the lowest percentage that utilisation did not exceed for `share` of the time.
 std::optional<double> percentile(const std::array<double, 101>& seconds_at, double share) {
   double total = 0;
   for (const double seconds : seconds_at) total += seconds;
@@ -88,7 +88,7 @@ void UsageRecorder::add(Seconds time, double known, double gap, const Device& de
   if (readings.power_mw) track.power.add(static_cast<double>(*readings.power_mw), known);
   if (readings.energy_mj) {
     if (!track.first_energy) track.first_energy = readings.energy_mj;
-    // The counter starts at zero again when the driver is reloaded.
+    // After the driver was reloaded the counter starts at zero again.
     if (track.last_energy && *readings.energy_mj < *track.last_energy) track.energy_is_continuous = false;
     track.last_energy = readings.energy_mj;
   }
@@ -156,7 +156,7 @@ DeviceUsage UsageRecorder::usage_of(const std::string& id, const Track& track) c
   if (usage.is_energy_counted) {
     usage.energy_mj = *track.last_energy - *track.first_energy;
   } else if (track.power.seconds > 0) {
-    usage.energy_mj = std::llround(track.power.total);  // mW s
+    usage.energy_mj = std::llround(track.power.total);  // in mW s
   }
   for (const auto& [reason, seconds] : track.throttled) {
     if (seconds > 0) usage.throttled_percent[reason] = 100 * seconds / track.throttle_known;

@@ -48,8 +48,8 @@ UsageReport report_of(const std::vector<Reading>& readings, UsageRecorder::Optio
 }
 
 TEST(UsageReport, PercentilesAreByTime) {
-  // A sample covers the second before it, so the one at time 0 covers nothing. The others cover 20 s: one second at
-  // 0 %, nine at 50 %, ten at 100 %.
+  // A sample covers the second before it, so the sample at time 0 covers nothing. The other samples cover 20 s: one
+  // second at 0 %, nine at 50 %, ten at 100 %.
   std::vector<Reading> readings = {{77}, {0}};
   for (int i = 0; i < 9; ++i) readings.push_back({50});
   for (int i = 0; i < 10; ++i) readings.push_back({100});

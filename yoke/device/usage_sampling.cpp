@@ -15,7 +15,7 @@ namespace {
 
 constexpr Want kWant{.details = true};
 
-/// Ids of the GPUs that a program with this environment sees, or of the CPU if there is no GPU.
+/// Returns the ids of the GPUs that a program with this environment sees, or of the CPU if there is no GPU.
 std::set<std::string> visible_ids(const Environment& environment, const Snapshot& snapshot) {
   std::set<std::string> ids;
   for (const auto& device : visibility(environment, snapshot).devices) {
@@ -38,7 +38,7 @@ bool Family::contains(const DeviceProcess& process) {
 }
 
 bool Family::descends(int64_t pid) const {
-  const int64_t self = getpid();  // orphans of the program become children of this process
+  const int64_t self = getpid();  // this process is a subreaper: orphans of the program become its children
   for (int depth = 0; pid > 1 && depth < 100; ++depth) {
     if (pid == root_ || pid == self) return true;
     const auto stat = parse_process_stat(read_text(fmt::format("/proc/{}/stat", pid)).value_or(""));
@@ -50,14 +50,14 @@ bool Family::descends(int64_t pid) const {
 
 UsageSampling::UsageSampling(Source& source, UsageSamplingOptions options)
     : source_(source), options_(std::move(options)), family_(options_.pid) {
-  // The first sample may take long, because drivers start and names are read. The record begins with the second one.
+  // The first sample may be slow, because drivers start and names are looked up. Recording begins with the second.
   source.sample(kWant);
   const auto first = source.sample(kWant);
   visible_ = visible_ids(options_.environment, first);
   has_gpu_ = !visible_.contains("cpu");
   UsageRecorder::Options recording{.goal_percent = options_.goal_percent, .interval = options_.interval};
-  // GPUs that environment variables hide from the program are watched too, because it may change the variables for
-  // its children.
+  // GPUs that environment variables hide from the program are watched too, because the program may change the variables
+  // for its children.
   recording.is_watched = [has_gpu = has_gpu_](const std::string& id) { return (id != "cpu") == has_gpu; };
   recorder_ = std::make_unique<UsageRecorder>(recording);
   add(Seconds(0), first);
@@ -105,7 +105,7 @@ void UsageSampling::work() {
     duration_ = Clock::now() - begun_;
     try {
       add(duration_, source_.sample(kWant));
-    } catch (const std::exception&) {  // out of memory or descriptors: the record gets a gap
+    } catch (const std::exception&) {  // out of memory or descriptors: the recording gets a gap
     }
   }
 }

@@ -18,7 +18,7 @@
 
 namespace yoke::device {
 
-/// The processes of a program: `root`, its descendants, and processes that have been descendants before.
+/// The processes of a program: `root`, its descendants, and former descendants.
 class Family {
  public:
   explicit Family(int64_t root) : root_(root) {}
@@ -29,24 +29,23 @@ class Family {
   bool descends(int64_t pid) const;
 
   const int64_t root_;
-  /// Whether a process belongs to the program, by PID and start time. A process that was no descendant when it was
-  /// first seen never becomes one.
+  /// Whether a process belongs to the program; the key is its PID and start time. A process that was not a descendant
+  /// when it was first seen never becomes one.
   std::map<std::pair<int64_t, int64_t>, bool> known_;
 };
 
 struct UsageSamplingOptions {
-  int64_t pid = 0;  ///< The program's.
+  int64_t pid = 0;  ///< The PID of the program.
   Seconds interval{0.5};
   double goal_percent = 90;
-  Environment environment;  ///< The program's environment, which determines the GPUs that it sees.
+  Environment environment;  ///< The environment of the program, which determines the GPUs that it sees.
 };
 
-/// Samples on a thread of its own, so that signals and the end of the program are handled at once even if a driver
-/// hangs.
+/// Samples on its own thread, so that signals and the end of the program are handled at once even if a driver hangs.
 class UsageSampling {
  public:
-  /// Takes a first sample. A caller that starts the program itself lets it run only after that. `source` must outlive
-  /// this object.
+  /// Takes a first sample. A caller that starts the program must let it run only after that. `source` must outlive this
+  /// object.
   UsageSampling(Source& source, UsageSamplingOptions options);
   UsageSampling(const UsageSampling&) = delete;
   UsageSampling& operator=(const UsageSampling&) = delete;
@@ -59,14 +58,14 @@ class UsageSampling {
 
   // These functions are called after stop().
 
-  /// Reports on the devices that the program used. If it was seen on no device, the report covers the devices that are
-  /// visible to it, or the processors if there is no GPU.
+  /// Reports on the devices that the program used. If it was seen on no device, the report covers the devices that it
+  /// can see, or the CPU if there is no GPU.
   UsageReport report() const;
   bool has_gpu() const { return has_gpu_; }
-  /// Whether processes on devices were hidden or outside of this PID namespace. Some may have been the program's.
+  /// Whether some processes on devices were hidden or in a different PID namespace. They may have been the program's.
   bool has_seen_strangers() const { return has_seen_strangers_; }
-  /// Whether a driver failed to list the processes on its GPUs in some sample. The program may then have used these
-  /// GPUs unnoticed.
+  /// Whether, in some sample, a driver failed to list the processes on its GPUs. The program may have used these GPUs
+  /// unnoticed.
   bool has_seen_silence() const { return has_seen_silence_; }
 
  private:

@@ -1,4 +1,4 @@
-// yoke/device/uses.h -- which processes use which devices, as a flat list. Pure.
+// yoke/device/uses.h -- a flat list of which process uses which device. Pure.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct DeviceUse {
   DeviceProcess process;
 };
 
-/// Lists the processes on the devices of `selection`, by device, then by memory, the largest first.
+/// Lists the processes on the devices of `selection`, by device, then by memory in descending order.
 /// Errors  those of DeviceSelection::resolve.
 std::vector<DeviceUse> uses_of(const Snapshot& snapshot, const DeviceSelection& selection = {});
 

@@ -10,7 +10,7 @@ namespace {
 
 using testing::ElementsAre;
 
-/// A GPU with three processes, and a GPU whose only process is on a MIG instance.
+/// A GPU with three processes, and a GPU with one process, which is on a MIG instance.
 Snapshot two_gpus_in_use() {
   Device whole{.index = 0, .vendor = Vendor::kNvidia};
   whole.processes = {{.pid = 10}, {.pid = 11, .memory_bytes = 1 << 20}, {.pid = 12, .memory_bytes = 5 << 20}};

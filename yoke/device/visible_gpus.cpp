@@ -21,7 +21,7 @@ Device make_gpu(Vendor vendor, std::string pci_bus_id, std::string uuid) {
   return gpu;
 }
 
-/// The NVIDIA driver has a folder for each of its GPUs, named by the bus id.
+/// The NVIDIA driver has a folder for each of its GPUs. The folder's name is the bus id.
 void add_nvidia(const fs::path& sysroot, std::vector<Device>& gpus) {
   std::error_code error;
   std::vector<Device> found;

@@ -12,13 +12,13 @@ namespace yoke::device {
 namespace {
 
 constexpr size_t kFirstThreads = 4;
-constexpr std::chrono::milliseconds kPatience{2};  ///< Waiting time of unstarted work before threads are added.
+constexpr std::chrono::milliseconds kPatience{2};  ///< If work has not begun after this time, threads are added.
 
 }  // namespace
 
 struct Worker::Job {
   std::function<void()> work;
-  bool is_busy = false;  ///< A run was requested and is not done.
+  bool is_busy = false;  ///< Whether a requested run is not done yet.
   Clock::time_point busy_since;
   std::condition_variable done;
 };
@@ -32,7 +32,7 @@ struct Crew::Shared {
   std::mutex mutex;
   std::condition_variable requested;
   std::deque<std::shared_ptr<Worker::Job>> queue;
-  std::deque<Thread> threads;  ///< A deque keeps their addresses valid.
+  std::deque<Thread> threads;  ///< In a deque, elements keep their addresses.
   bool must_stop = false;
 
   void run(Thread& self) {

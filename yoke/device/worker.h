@@ -8,14 +8,14 @@
 
 namespace yoke::device {
 
-/// Threads that many workers share. Few are needed while work is short, and one per worker if all work hangs. Most
-/// devices answer at once, and starting and ending 64 threads would take longer than reading 64 devices.
+/// Threads that many workers share. Short work needs few threads. If all work hangs, there is one thread per worker.
+/// Most devices answer at once, and starting and ending 64 threads would take longer than reading 64 devices.
 class Crew {
  public:
   Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
-  ~Crew();  ///< Ends the threads and abandons those that hang. Work that has not begun is dropped.
+  ~Crew();  ///< Ends the threads and abandons those that hang. Drops work that has not begun.
 
  private:
   friend class Worker;
@@ -24,13 +24,13 @@ class Crew {
   std::shared_ptr<Shared> shared_;
 };
 
-/// Runs `work` once per request, on a thread of the crew. Only one thread may call its members.
+/// Runs `work` once per request, on a thread of a Crew. Only one thread may call the members.
 class Worker {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// The thread that runs `work` keeps it alive. `work` must own or share all that it uses, because it may outlive
-  /// Worker and Crew.
+  /// The thread that runs `work` keeps it alive. `work` must own or share all that it uses, because it may outlive the
+  /// Worker and the Crew.
   Worker(std::shared_ptr<Crew> crew, std::function<void()> work);
   explicit Worker(std::function<void()> work) : Worker(std::make_shared<Crew>(), std::move(work)) {}
   Worker(const Worker&) = delete;
@@ -40,8 +40,8 @@ class Worker {
   void request();
 
   bool is_busy() const;
-  /// Returns true when the last request is done, or false at `deadline`. Do not wait again for a run that missed an
-  /// earlier deadline: it may hang for ever.
+  /// Waits until the last request is done and returns true, or returns false at `deadline`. Do not wait again for a run
+  /// that missed an earlier deadline, because it may hang for ever.
   bool wait_until(Clock::time_point deadline);
   /// The time since the current run was requested. REQUIRES: is_busy().
   Clock::duration busy_for() const;

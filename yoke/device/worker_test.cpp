@@ -31,14 +31,14 @@ TEST(Worker, OneThatIsStuckIsLeftBehind) {
   const auto begun = std::make_shared<std::promise<void>>();
   auto end = finished->get_future();
   {
-    // Shared with the thread, as the class requires, because the thread outlives the Worker.
+    // The thread outlives the Worker, so these are shared with it, as the class requires.
     Worker worker([released, finished, begun] {
       begun->set_value();
       released->get_future().wait();
       finished->set_value();
     });
     worker.request();
-    begun->get_future().wait();  // otherwise the destructor would drop the work
+    begun->get_future().wait();  // before the work has begun, the destructor would drop it
     EXPECT_FALSE(worker.wait_until(Worker::Clock::now() + 10ms));
     EXPECT_TRUE(worker.is_busy());
     EXPECT_GE(worker.busy_for(), 10ms);
@@ -55,7 +55,7 @@ TEST(Crew, HasAThreadForEachWhenAllAreStuck) {
   for (int i = 0; i < kNum; ++i) {
     workers.push_back(std::make_unique<Worker>(crew, [num_running] {
       ++*num_running;
-      while (*num_running < kNum) std::this_thread::sleep_for(1ms);  // each one waits until all are running
+      while (*num_running < kNum) std::this_thread::sleep_for(1ms);  // each run waits until all runs have begun
     }));
   }
   for (const auto& worker : workers) worker->request();

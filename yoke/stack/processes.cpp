@@ -27,7 +27,7 @@ struct Syscall {
   int64_t number;
   std::string_view name;
 };
-/// System calls in which a process may stay for a long time.
+/// System calls in which a process may wait for a long time.
 constexpr Syscall kSyscalls[] = {
     {SYS_futex, "futex"},
     {SYS_read, "read"},
@@ -67,7 +67,7 @@ constexpr Syscall kSyscalls[] = {
 std::string syscall_name(std::string_view text) {
   const auto word = text.substr(0, text.find_first_of(" \n"));
   const auto number = parse_int(word);
-  if (!number || *number < 0) return "";  // the file says "running", or it may not be read
+  if (!number || *number < 0) return "";  // the file contains "running", or may not be read
   for (const auto& known : kSyscalls) {
     if (known.number == *number) return std::string(known.name);
   }
@@ -88,7 +88,7 @@ std::vector<std::string> entries(const std::string& folder) {
   return names;
 }
 
-/// True for a shell or a similar wrapper.
+/// Whether the process is a shell or similar wrapper, which only waits for its child.
 bool only_waits_for_a_child(const std::vector<ThreadStack>& threads) {
   static const std::set<std::string> kWaits = {"wait4", "waitid", "rt_sigsuspend"};
   static const std::set<std::string> kPlaces = {"do_wait", "kernel_wait4", "sigsuspend", "do_sigsuspend"};
@@ -129,8 +129,8 @@ std::string fate_of(const launch::JobRank& rank) {
   return fmt::format("exited with code {}", WEXITSTATUS(*rank.wait_status));
 }
 
-/// Whether process `pid` is a descendant of the launcher. Other processes are not ranks of the job: if the launcher
-/// belongs to a different user, or runs on a different host with the same name, its process ids mean nothing here.
+/// Whether process `pid` is a descendant of the launcher. Other processes are not ranks of the job. (If the launcher
+/// belongs to a different user, or runs on a different host with the same name, its PIDs are not valid here.)
 bool is_below(int64_t launcher, int64_t pid) {
   constexpr int kMaxDepth = 64;
   for (int i = 0; i < kMaxDepth && pid > 1; ++i) {

@@ -22,7 +22,7 @@ namespace {
 
 using device::ProcessFolder;
 
-/// The first tool that is installed, with its options.
+/// The first installed tool, with its options.
 struct NativeTool {
   std::string path;
   std::vector<std::string> options;
@@ -60,7 +60,7 @@ int64_t number_in(const std::optional<std::string>& text, std::string_view key) 
   return parse_int(rest.substr(begin, rest.find('\n') - begin)).value_or(0);
 }
 
-/// Says why a tool shows nothing about a process.
+/// Explains why a tool showed nothing about a process.
 std::string why_nothing(const ToolRun& run, int64_t pid) {
   const auto name = std::filesystem::path(run.argv[0]).filename().native();
   if (run.timed_out) return fmt::format("{} took too long, and was ended", name);
@@ -68,7 +68,7 @@ std::string why_nothing(const ToolRun& run, int64_t pid) {
   try {
     const auto text = read_file("/proc/sys/kernel/yama/ptrace_scope");
     scope = parse_int(std::string_view(text).substr(0, text.find('\n')));
-  } catch (const Error&) {  // a kernel without Yama
+  } catch (const Error&) {  // a kernel without Yama lacks this file
   }
   const auto tracer = number_in(ProcessFolder(pid, "/proc").read("status", 1 << 16), "TracerPid:");
   if (const auto reason = explain_refusal(run.text, scope, tracer)) return *reason;
@@ -84,13 +84,13 @@ void merge(std::vector<ThreadStack> found, ProcessStack& process) {
   }
 }
 
-/// Continues the process, because a tool that is killed may leave it stopped.
+/// Continues the process: a tool that was killed may have left it stopped.
 void let_go_on(const ProcessStack& process) {
   const bool was_stopped = !process.threads.empty() && process.threads[0].state == 'T';
   if (!was_stopped) kill(static_cast<pid_t>(process.pid), SIGCONT);
 }
 
-/// Runs a tool on each of `processes` and calls `take` with its output.
+/// Runs a tool on each of `processes`, and calls `take` with its output.
 void run_on(const std::vector<ProcessStack*>& processes, const Environment& environment,
             const std::function<std::vector<std::string>(int64_t pid)>& argv,
             const std::function<void(ProcessStack&, const ToolRun&)>& take) {
@@ -140,13 +140,13 @@ void add_python_stacks(std::vector<ProcessStack*> processes, const Environment& 
       });
 }
 
-/// The processes that a tool can look at; the others get a note that says why it cannot.
+/// Returns the processes that a tool can inspect. The others get a note that says why no tool can.
 std::vector<ProcessStack*> find_processes_to_stop(std::vector<RankStack>& ranks) {
   std::vector<ProcessStack*> processes;
   for (auto& rank : ranks) {
     for (auto& process : rank.processes) {
       if (process.threads.empty()) continue;  // the process only waits for its child, or has ended
-      // A process that waits for a disk cannot be stopped, and the tool would wait with it.
+      // A process that waits for a disk cannot be stopped, and a tool would hang with it.
       if (is_in_kernel(process.threads)) process.threads = look_at_threads(process.pid);
       if (is_in_kernel(process.threads)) {
         process.notes.push_back(

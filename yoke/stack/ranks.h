@@ -1,4 +1,4 @@
-// yoke/stack/ranks.h -- shows where each rank of a job is, by /proc and the debuggers that are installed.
+// yoke/stack/ranks.h -- shows where each rank of a job is, from /proc and by the installed debuggers.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace yoke::stack {
 
-/// The stacks of the job's ranks, or of `rank` alone: native ones by eu-stack, gdb or pstack, Python's by py-spy, found
-/// on the PATH of `environment`. ProcessStack::notes explains what is missing. Each tool stops its process while it
-/// looks, and the process continues afterwards. Errors  kNotFound: the job has no such rank; kUnavailable: no process
-/// can be started. REQUIRES: one thread.
+/// Returns the stacks of the job's ranks, or of `rank` alone. Native stacks come from eu-stack, gdb or pstack, Python
+/// stacks from py-spy, which are searched on the PATH of `environment`. ProcessStack::notes explains what is missing.
+/// Each tool stops its process, reads the stack and continues it. Errors  kNotFound if the job has no such rank;
+/// kUnavailable if no process can be started. REQUIRES: one thread.
 std::vector<RankStack> take_stacks(const launch::Job& job, std::optional<int64_t> rank, const Environment& environment);
 
 }  // namespace yoke::stack

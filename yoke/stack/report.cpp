@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kFramesOfPlace = 16;  // the frames further out are the same in all ranks, or depend on data
+constexpr size_t kFramesOfPlace = 16;  // frames further out are the same in all ranks, or depend on data
 
 std::string_view take_line(std::string_view& text) {
   const auto line = text.substr(0, text.find('\n'));
@@ -31,7 +31,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t\r") + 1);
 }
 
-/// Returns what follows "#3  0x00007f97226f1df2 "; nullopt if the line does not describe a frame.
+/// Returns the text after "#3  0x00007f97226f1df2 ", or nullopt if the line does not describe a frame.
 std::optional<std::string_view> after_address(std::string_view line) {
   if (!line.starts_with('#')) return std::nullopt;
   line.remove_prefix(std::min(line.size(), line.find(' ')));
@@ -76,13 +76,13 @@ std::string place_of(const ThreadStack& thread) {
   return place;
 }
 
-/// `Thread 4121 (idle): "MainThread"` without the number and state, which differ from rank to rank.
+/// Removes the number and the state from `Thread 4121 (idle): "MainThread"`, because they differ between ranks.
 std::string_view without_number(std::string_view line) {
   const auto quote = line.find('"');
   return line.starts_with("Thread ") && quote != line.npos ? line.substr(quote) : line;
 }
 
-using PythonThread = std::span<const std::string>;  ///< The heading, then the functions, innermost first.
+using PythonThread = std::span<const std::string>;  ///< The heading, then the functions, the innermost one first.
 
 std::vector<PythonThread> python_threads(const std::vector<std::string>& lines) {
   std::vector<PythonThread> threads;
@@ -96,7 +96,7 @@ std::vector<PythonThread> python_threads(const std::vector<std::string>& lines) 
   return threads;
 }
 
-/// The index of the main thread. REQUIRES: `threads` is not empty.
+/// Returns the index of the main thread. REQUIRES: `threads` is not empty.
 size_t main_of(const std::vector<PythonThread>& threads) {
   const auto found = std::find_if(threads.begin(), threads.end(), [](const auto& thread) {
     return thread[0].find("\"MainThread\"") != std::string::npos;
@@ -104,7 +104,7 @@ size_t main_of(const std::vector<PythonThread>& threads) {
   return found == threads.end() ? 0 : static_cast<size_t>(found - threads.begin());
 }
 
-/// Returns null if no thread is known.
+/// Returns null if the threads are not known.
 const ThreadStack* main_thread(const ProcessStack& process) {
   const auto found = std::find_if(process.threads.begin(), process.threads.end(),
                                   [&](const ThreadStack& thread) { return thread.tid == process.pid; });
@@ -150,7 +150,7 @@ void add_thread(const std::vector<int64_t>& tids, const ThreadStack& thread, std
   add_frames(thread.frames, text);
 }
 
-/// Shows threads at the same place once, in the order of the first thread of each group.
+/// Adds threads. Threads at the same place are shown once, in the order of each group's first thread.
 void add_all_threads(const std::vector<ThreadStack>& threads, std::string& text) {
   std::vector<std::pair<const ThreadStack*, std::vector<int64_t>>> groups;
   for (const auto& thread : threads) {
@@ -166,7 +166,7 @@ void add_all_threads(const std::vector<ThreadStack>& threads, std::string& text)
   for (const auto& [thread, tids] : groups) add_thread(tids, *thread, text);
 }
 
-/// What a thread was started for: its outermost function that does not belong to the system, or the library if the
+/// Returns the purpose of a thread: its outermost function that does not belong to the system, or the library if the
 /// function is not known. Empty if neither is known.
 std::string purpose_of(const ThreadStack& thread) {
   static const std::set<std::string_view> kSystems = {"clone",    "__clone",      "clone3",
@@ -183,7 +183,7 @@ std::string purpose_of(const ThreadStack& thread) {
   return "";
 }
 
-/// Adds a line for each kind of thread, with the name and what the threads were started for.
+/// Adds a line for each kind of thread, with the threads' name and purpose.
 void add_kinds(const std::vector<const ThreadStack*>& threads, std::string& text) {
   std::map<std::pair<std::string, std::string>, std::vector<const ThreadStack*>> kinds;
   for (const auto* thread : threads) kinds[{thread->name, purpose_of(*thread)}].push_back(thread);
@@ -221,7 +221,7 @@ void add_python(const ProcessStack& process, ShownThreads shown, std::string& te
   text += "    Python\n";
   const auto threads = python_threads(process.python);
   const auto main = main_of(threads);
-  std::map<std::string, int> others;  // the number of threads by name and place
+  std::map<std::string, int> others;  // the number of threads for each name and place
   for (size_t i = 0; i < threads.size(); ++i) {
     const auto& thread = threads[i];
     if (shown == ShownThreads::kMain && i != main) {
@@ -291,7 +291,7 @@ std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid) {
       threads.push_back({.tid = tid});
     } else if (const auto frame = after_address(line)) {
       if (threads.empty()) threads.push_back({.tid = pid});
-      // gdb shows the place of the first thread twice: once before the list of threads.
+      // gdb shows the innermost frame of the first thread twice: once before the list of threads.
       threads.back().frames.push_back(parse_gdb_frame(*frame));
     }
   }
@@ -321,7 +321,7 @@ std::string place_of(const RankStack& rank) {
     }
     const auto* const thread = main_thread(process);
     if (thread != nullptr && thread->state == 'T')
-      place += "stopped\n";  // the other ranks may be waiting for this stopped one
+      place += "stopped\n";  // the other ranks may be waiting for this stopped rank
     place += fmt::format("{}\n{}\n", thread == nullptr ? "" : place_of(*thread), fmt::join(process.notes, "\n"));
   }
   return place;

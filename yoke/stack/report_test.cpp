@@ -100,7 +100,7 @@ TEST(StackReport, RanksAtTheSamePlaceAreShownOnceAndTheOddOneLast) {
   EXPECT_THAT(to_text(ranks, ShownThreads::kAll), HasSubstr("2 threads 201-202 (train): sleeping\n      #0  idle\n"));
 }
 
-/// The threads of a rank that uses Gloo and OpenMP, as eu-stack shows them: one line for each frame.
+/// Returns the threads of a rank with Gloo and OpenMP, as eu-stack shows them: one line for each frame.
 std::vector<ThreadStack> gloo_rank(int64_t pid, const std::string& main, int num_openmp, int num_busy, bool in_epoll) {
   constexpr const char* kLoop =
       "#0  0x1 epoll_wait - /usr/lib/x86_64-linux-gnu/libc.so.6\n"
@@ -139,7 +139,7 @@ std::vector<ThreadStack> gloo_rank(int64_t pid, const std::string& main, int num
   return threads;
 }
 
-/// One of four ranks sleeps, so the output has two headings, not four.
+/// One of four ranks sleeps, so the output must have two headings, not four.
 TEST(StackReport, ThreadsBesideTheMainOneDoNotPartRanks) {
   const std::vector<RankStack> ranks = {
       rank(0, gloo_rank(100, "gloo::UnboundBuffer::waitRecv", 3, 0, true)),

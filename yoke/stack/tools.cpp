@@ -29,7 +29,7 @@ class Tool {
                   .in = kNullStream,
                   .out = pipe.write_end.value(),
                   .err = pipe.write_end.value(),
-                  .process_group = 0,  // its own group, so that processes that it starts are killed with it
+                  .process_group = 0,  // its own group, so that the tool's child processes are killed with it
                   .death_signal = SIGKILL});
     if (pid_ < 0) throw system_error(errno, "starting " + run.argv[0]);
     out_ = std::move(pipe.read_end);
@@ -38,7 +38,7 @@ class Tool {
   ~Tool() {
     if (!out_) return;  // a moved-from object has no process
     kill(-pid_, SIGKILL);
-    // A tool that hangs in the kernel together with its process is left behind.
+    // Does not wait longer for a tool that hangs in the kernel together with its process.
     const auto until = Clock::now() + kPatience;
     while (waitpid(pid_, nullptr, WNOHANG) == 0 && Clock::now() < until) poll(nullptr, 0, 1);
   }
@@ -46,7 +46,7 @@ class Tool {
   int fd() const { return out_.value(); }
   Clock::time_point until() const { return until_; }
 
-  /// Returns false once the tool has ended or is late.
+  /// Returns false if the tool has ended or has missed its deadline.
   bool go_on(bool can_read) {
     if (Clock::now() >= until_) {
       run_->timed_out = true;
@@ -71,7 +71,7 @@ class Tool {
 
 void run_tools(std::vector<ToolRun>& runs, const Environment& environment, const ToolLimits& limits) {
   auto clean = environment;
-  clean.erase("DEBUGINFOD_URLS");  // otherwise the tools ask servers for symbols, for minutes
+  clean.erase("DEBUGINFOD_URLS");  // otherwise tools would query servers for symbols, for minutes
   const auto variables = clean.to_strings();
   std::vector<Tool> tools;
   for (size_t next = 0; next < runs.size() || !tools.empty();) {

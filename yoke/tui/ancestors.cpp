@@ -7,7 +7,7 @@ namespace yoke::tui {
 
 struct AncestorReader::Exchange {
   std::mutex mutex;
-  std::set<int64_t> parents;  ///< The parents of the processes that are listed.
+  std::set<int64_t> parents;  ///< The parents of the listed processes.
   Processes answer;
 };
 

@@ -1,4 +1,4 @@
-// yoke/tui/ancestors.h -- reads the parents of processes, with a time limit because /proc may not answer.
+// yoke/tui/ancestors.h -- reads the parents of processes, with a time limit, because /proc may hang.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@ class AncestorReader {
  public:
   explicit AncestorReader(const std::filesystem::path& proc);
 
-  /// The ancestors of all processes in `snapshot`, up to the first process. If /proc does not answer within `limit`,
-  /// returns the ancestors that were read before.
+  /// Returns the ancestors of all processes in `snapshot`, up to process 1. If /proc does not answer within `limit`,
+  /// returns the ancestors from the last answer.
   Processes read(const device::Snapshot& snapshot, std::chrono::milliseconds limit);
 
  private:

@@ -34,7 +34,7 @@ Model make_model(Glyphs glyphs, Size size, const SamplerOptions& options) {
   return model;
 }
 
-/// Waits for keys, signals and samples. Returns false if the terminal is gone.
+/// Waits for keys, signals and samples. Returns false if the terminal has disappeared.
 bool wait_for_input(const Terminal& terminal, const Sampler& sampler) {
   std::array<pollfd, 3> polls = {pollfd{STDIN_FILENO, POLLIN, 0}, pollfd{terminal.signal_fd(), POLLIN, 0},
                                  pollfd{sampler.ready_fd(), POLLIN, 0}};
@@ -48,7 +48,7 @@ int run(device::Source& source, std::unique_ptr<Terminal> given_terminal, Glyphs
   auto model = make_model(glyphs, given_terminal->size(), options.sampling);
   model.is_readonly = options.is_readonly;
   Sampler sampler(source, options.sampling, want_of(model));
-  const auto terminal = std::move(given_terminal);  // destroyed before the sampler
+  const auto terminal = std::move(given_terminal);  // declared after the sampler, so that it is destroyed first
   terminal->draw(view(model));
   const auto apply = [&](const Event& event) {
     model = update(std::move(model), event);
@@ -79,7 +79,7 @@ std::string print_once(device::Source& source, const SamplerOptions& options, Gl
   model.is_plain = true;
   const auto want = want_of(model);
   if (!options.is_recording) {
-    // The utilisation of the CPU and of each process follows from two samples.
+    // The utilisation of the CPU and of each process is computed from two samples.
     take_sample(source, options, want);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }

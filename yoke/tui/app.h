@@ -1,4 +1,4 @@
-// yoke/tui/app.h -- the live page: passes events to update(), pages to the terminal and requests to the system.
+// yoke/tui/app.h -- the interactive page: passes events to update(), pages to the terminal and requests to the system.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ struct AppOptions {
   bool is_readonly = false;
 };
 
-/// Shows `source` until the user leaves. Returns the exit status: 128 plus the number of the signal that ended it, or
-/// 0. Restores the terminal first, and then waits for the sample that is being taken.
+/// Shows `source` until the user quits. Returns the exit status: 0, or 128 plus the number of the signal that ended it.
+/// Restores the terminal first, and then waits for the sample that is being taken.
 int run(device::Source& source, std::unique_ptr<Terminal> terminal, Glyphs glyphs, const AppOptions& options);
 
-/// One page as text of `width` columns.
+/// Returns one page as text of `width` columns.
 std::string print_once(device::Source& source, const SamplerOptions& options, Glyphs glyphs, int64_t width);
 
 }  // namespace yoke::tui

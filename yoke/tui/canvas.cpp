@@ -14,7 +14,7 @@ Cell& Canvas::at(Point at) { return cells_[static_cast<size_t>(at.y * size_.widt
 
 const Cell& Canvas::cell(Point at) const { return cells_[static_cast<size_t>(at.y * size_.width + at.x)]; }
 
-/// Clears the other half of a double-width character, which cannot stay alone.
+/// Clears the other half of a double-width character, because a half cannot be shown alone.
 void Canvas::clear_pair(Point point) {
   if (!contains(point)) return;
   if (at(point).text.empty() && point.x > 0) at({point.x - 1, point.y}).text = " ";
@@ -24,7 +24,7 @@ void Canvas::clear_pair(Point point) {
 }
 
 void Canvas::set(Point point, std::string_view character, int64_t width, Style style) {
-  if (width == 2 && !contains({point.x + 1, point.y})) {  // the other half would be outside
+  if (width == 2 && !contains({point.x + 1, point.y})) {  // the right half would be outside
     character = " ";
     width = 1;
   }

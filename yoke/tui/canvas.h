@@ -1,4 +1,4 @@
-// yoke/tui/canvas.h -- a page of character cells as a value: a view returns it, and the terminal shows it.
+// yoke/tui/canvas.h -- a page of character cells as a value, which a view returns and the terminal shows.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace yoke::tui {
 
-/// The meaning of a cell. The terminal decides how it looks, also on terminals without colours.
+/// The meaning of a cell. The terminal decides how the style looks, with or without colours.
 enum class Style : uint8_t {
   kNormal,
   kDim,     ///< Labels and other secondary text.
@@ -20,7 +20,7 @@ enum class Style : uint8_t {
   kWarning,
   kBad,
   kHeading,
-  kChosenHeading,  ///< The heading of the column that the list is sorted by.
+  kChosenHeading,  ///< The heading of the column by which the list is sorted.
   kSelected,
   kKey,
 };
@@ -54,17 +54,17 @@ class Canvas {
   /// REQUIRES: `at` is inside the page.
   const Cell& cell(Point at) const;
 
-  /// Writes `text`, made printable, from `at` to the right. Text outside of the page is left out. Returns the column
-  /// after the text.
+  /// Writes `text`, made printable, from `at` to the right. Drops text outside of the page. Returns the column after
+  /// the text.
   int64_t put(Point at, std::string_view text, Style style = Style::kNormal);
 
-  /// Changes the style of the cells, not their text.
+  /// Changes only the style of the cells.
   void restyle(const Rect& where, Style style);
 
-  /// For terminals that show only ASCII: "…" and "·" become similar characters, all others become '?'.
+  /// Replaces characters for terminals that show only ASCII: "…" and "·" become similar characters, all others '?'.
   void make_ascii();
 
-  /// Lines without trailing spaces.
+  /// Returns the lines without trailing spaces.
   std::string to_text() const;
 
  private:

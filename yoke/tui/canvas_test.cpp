@@ -39,7 +39,7 @@ TEST(Canvas, HalfOfACharacterIsNeverLeft) {
   EXPECT_EQ(canvas.to_text(), " x習\n");
   canvas.put({2, 0}, "y");  // over the left half of the second character
   EXPECT_EQ(canvas.to_text(), " xy\n");
-  canvas.put({3, 0}, "学");  // there is no room for its right half
+  canvas.put({3, 0}, "学");  // no room for its right half
   EXPECT_EQ(canvas.to_text(), " xy\n");
   canvas.put({1, 0}, "学");
   canvas.put({2, 0}, "習");

@@ -1,4 +1,4 @@
-// Draws the devices: a line or a block for each.
+// Draws the devices, each as a line or a block.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -50,7 +50,7 @@ Style temperature_style(const Device& device) {
   return temperature >= slowdown ? Style::kBad : temperature >= slowdown - kNear ? Style::kWarning : Style::kNormal;
 }
 
-/// The reasons why the clocks are slow, without normal ones such as an idle device.
+/// Returns why the clocks are slow, without normal reasons such as an idle device.
 std::string slowed_by(const device::Readings& readings) {
   std::vector<std::string> reasons;
   for (const auto& reason : readings.throttle_reasons.value_or(std::vector<std::string>{})) {
@@ -78,7 +78,7 @@ Style state_style(const Device& device) {
   return Style::kNormal;
 }
 
-/// The users of the device, ordered by memory, or its state if there are none. REQUIRES: the processes were read.
+/// Returns the users of the device, ordered by memory, or its state if it has none. REQUIRES: the processes were read.
 std::string use_text(const Device& device) {
   const auto text = fmt::format("{}", fmt::join(view::users_of(device), ","));
   return text.empty() && device.vendor != Vendor::kCpu ? std::string(name(device.state)) : text;
@@ -105,7 +105,7 @@ struct Span {
   int64_t x = 0, width = 0;
 };
 
-/// The places of the parts in a device's line. A part of width 0 is left out.
+/// The positions of the parts of a device's line. A part of width 0 is left out.
 struct LineFields {
   Span id, name, utilization_bar, percent, memory_bar, memory, temperature, power, clock, use, graph;
 };
@@ -113,7 +113,7 @@ struct LineFields {
 LineFields line_fields(int64_t width, int64_t id_width, const Model& model) {
   LineFields fields;
   const auto from = [&](int64_t at_least, int64_t wanted) { return width >= at_least ? wanted : 0; };
-  // On a narrow terminal, memory and users stay. The name is shortened first, then temperature and power are left out.
+  // On a narrow terminal, memory and users stay. First the name is shortened, then temperature and power are left out.
   fields.id.width = id_width;
   fields.name.width = width >= 140 ? 22 : width >= 100 ? 18 : width >= 80 ? 14 : width >= 60 ? 9 : 0;
   fields.percent.width = from(16, 4);
@@ -215,11 +215,11 @@ class DeviceView {
   struct Part {
     std::string text;
     Style style = Style::kNormal;
-    int64_t importance = 0;  ///< If not all parts fit, those with smaller numbers are shown.
+    int64_t importance = 0;  ///< If not all parts fit, parts with smaller numbers are shown.
   };
   static constexpr int64_t kBetweenParts = 3;
 
-  /// The most important `parts` that fit into `room` together, in their order.
+  /// Returns the most important `parts` that fit into `room` together, in their original order.
   static std::vector<Part> fitting(std::vector<Part> parts, int64_t room) {
     std::erase_if(parts, [](const Part& part) { return part.text.empty(); });
     const auto width_of = [](const std::vector<Part>& all) {
@@ -275,7 +275,7 @@ class DeviceView {
     put({1, id_width_}, x, y, place.id, Align::kRight, Style::kStrong);
     const auto indent = id_width_ + 2;
     const auto title = printable(view::short_name(device));
-    constexpr int64_t kShortName = 9;  // the users of a device matter more than its full name
+    constexpr int64_t kShortName = 9;  // the users of a device are more important than its full name
     const auto room = width - indent - 1 - std::min(display_width(title), kShortName);
     const auto parts = is_readable(device) ? fitting(parts_of(device), room) : std::vector<Part>();
     const auto title_end = parts.empty() ? x + width : draw_parts(parts, x + width - 1, y) - 1;

@@ -9,21 +9,21 @@
 namespace yoke::tui {
 namespace {
 
-/// Returns how many of `height` levels are filled. A value that is not printed as zero fills at least one.
+/// Returns how many of `height` levels are filled. A value that is not rounded to zero fills at least one.
 int64_t levels(double percent, int64_t height) {
   if (!(percent >= 0.5)) return 0;
   return std::clamp<int64_t>(std::llround(percent / 100 * static_cast<double>(height)), 1, height);
 }
 
-/// The dots of one column of a graph: from `low` to `high`, counted from 1 at the bottom. There are none if `high` is
-/// 0.
+/// The dots of one column of a graph: from `low` to `high`, counted from 1 at the bottom. If `high` is 0, there are
+/// none.
 struct Dots {
   int64_t low = 1, high = 0;
 
   bool has(int64_t dot) const { return dot >= low && dot <= high; }
 };
 
-/// A Braille character. The dots are counted from the bottom.
+/// Returns a Braille character. `below` is the number of dots below it.
 std::string braille_of(const Dots& left, const Dots& right, int64_t below) {
   uint8_t dots = 0;
   for (int64_t row = 0; row < 4; ++row) {
@@ -33,7 +33,7 @@ std::string braille_of(const Dots& left, const Dots& right, int64_t below) {
   return view::braille(dots);
 }
 
-constexpr int64_t kAsciiLevels = 3;  ///< Levels in a cell.
+constexpr int64_t kAsciiLevels = 3;  ///< The number of levels in a cell.
 
 const char* ascii(const Dots& dots, int64_t below, bool is_filled) {
   const auto top = std::min(dots.high - below, kAsciiLevels);
@@ -65,7 +65,7 @@ void draw_graph(Canvas& canvas, const Rect& where, const device::History& histor
   const bool is_ascii = glyphs == Glyphs::kAscii;
   const int64_t per_cell = is_ascii ? 1 : 2, dots_per_cell = is_ascii ? kAsciiLevels : 4;
   const auto num_samples = static_cast<int64_t>(samples.size());
-  const auto level_at = [&](int64_t column) -> int64_t {  // 0 if there is no sample, or if the value is not known
+  const auto level_at = [&](int64_t column) -> int64_t {  // 0 if there is no sample, or its value is not known
     const auto i = num_samples - where.width * per_cell + column;
     if (i < 0 || i >= num_samples || !samples[static_cast<size_t>(i)].value) return 0;
     return std::max<int64_t>(1, levels(*samples[static_cast<size_t>(i)].value, where.height * dots_per_cell));
@@ -73,7 +73,7 @@ void draw_graph(Canvas& canvas, const Rect& where, const device::History& histor
   const auto dots_at = [&](int64_t column) -> Dots {
     const auto level = level_at(column);
     if (graph.is_filled || level == 0) return {1, level};
-    const auto before = level_at(column - 1);  // the line continues from there
+    const auto before = level_at(column - 1);  // the line continues from the level of the column before
     return before == 0 ? Dots{level, level} : Dots{std::min(level, before + 1), std::max(level, before - 1)};
   };
   for (int64_t x = 0; x < where.width; ++x) {

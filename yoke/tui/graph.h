@@ -1,4 +1,4 @@
-// yoke/tui/graph.h -- bars and history graphs, drawn into a canvas.
+// yoke/tui/graph.h -- draws bars and history graphs into a canvas.
 #pragma once
 
 #include <optional>
@@ -18,8 +18,8 @@ struct Bar {
 };
 void draw_bar(Canvas& canvas, Point at, const Bar& bar, Glyphs glyphs);
 
-/// The latest samples of `history` (percent), with the newest at the right edge. A cell shows two samples, or one in
-/// ASCII. The graph is filled or a line. Zero is a line at the bottom; a value that is not known leaves its cell empty.
+/// The latest samples of `history` (percent), the newest at the right edge. A cell shows two samples, or one in ASCII.
+/// The graph is filled or a line. Zero is a line at the bottom. A sample with an unknown value leaves its cell empty.
 struct Graph {
   Style style = Style::kUtilization;
   bool is_filled = true;

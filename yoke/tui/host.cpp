@@ -14,7 +14,7 @@ std::string_view trim_front(std::string_view text) {
   return text;
 }
 
-/// The number in a line "KEY:    123 kB", in bytes.
+/// Returns the number in a line "KEY:    123 kB", converted to bytes.
 std::optional<int64_t> kibibytes(std::string_view text, std::string_view key) {
   for (auto line : lines_of(text)) {
     if (!line.starts_with(key) || line.substr(key.size()).substr(0, 1) != ":") continue;

@@ -1,4 +1,4 @@
-// yoke/tui/host.h -- the facts about the machine that the title shows. (The CPU is shown as a device instead.)
+// yoke/tui/host.h -- reads the data about the machine that the title shows. (The CPU is a device instead.)
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ Host read_host(const std::filesystem::path& sysroot);
 
 // The pure parts of read_host().
 std::optional<std::array<double, 3>> parse_loadavg(std::string_view text);
-/// Reads the swap out of the text of /proc/meminfo.
+/// Parses the swap sizes in /proc/meminfo.
 Host parse_meminfo(std::string_view text);
 
 }  // namespace yoke::tui

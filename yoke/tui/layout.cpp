@@ -10,7 +10,7 @@ namespace {
 using device::Device;
 using device::Vendor;
 
-/// The lines of the page that are not for devices.
+/// The lines of the page that are not available for devices.
 struct Frame {
   int64_t top = 0;           ///< Lines of the title.
   int64_t bottom = 0;        ///< Lines of the footer.
@@ -29,7 +29,7 @@ struct Line {
   std::string id;
 };
 
-/// A device with its instances, which stay together.
+/// A device with its instances, which are kept together.
 struct Group {
   std::vector<Line> lines;
   int64_t height(int64_t block) const { return block + static_cast<int64_t>(lines.size()) - 1; }
@@ -48,11 +48,11 @@ std::vector<Group> groups_of(const device::Snapshot& snapshot, bool is_cpu) {
   return groups;
 }
 
-/// Groups that are placed one below the other, in columns of about equal height.
+/// The arrangement of groups in columns of about equal height.
 struct Flow {
   int64_t num_columns = 1;
-  int64_t block = 1;   ///< Lines of a device; each of its instances has one.
-  int64_t height = 0;  ///< Height of the highest column.
+  int64_t block = 1;   ///< The number of lines of a device; each of its instances has one line.
+  int64_t height = 0;  ///< The height of the highest column.
   std::vector<size_t> column_of;
 };
 
@@ -76,7 +76,7 @@ Flow flow(const std::vector<Group>& groups, int64_t num_columns, int64_t block) 
   return result;
 }
 
-constexpr int64_t kGap = 2;  ///< Columns of cells between two columns of devices.
+constexpr int64_t kGap = 2;  ///< Empty cells between two columns of devices.
 constexpr int64_t kTwoColumns = 150, kTwoColumnsOfBlocks = 110;
 
 Rect column_rect(const Model& model, int64_t column, int64_t num_columns) {
@@ -84,7 +84,7 @@ Rect column_rect(const Model& model, int64_t column, int64_t num_columns) {
   return {.x = column * (width + kGap), .width = width};
 }
 
-/// The largest blocks with which `groups` fit into `rows`; nullopt if not even the smallest blocks fit.
+/// Returns the largest blocks with which `groups` fit into `rows`, or nullopt if not even the smallest blocks fit.
 std::optional<Flow> blocks_that_fit(const std::vector<Group>& groups, const Model& model, int64_t rows) {
   if (model.is_compact || model.size.width < 40) return std::nullopt;
   const int64_t most_columns = model.size.width >= kTwoColumnsOfBlocks && groups.size() > 1 ? 2 : 1;
@@ -99,7 +99,7 @@ std::optional<Flow> blocks_that_fit(const std::vector<Group>& groups, const Mode
   return std::nullopt;
 }
 
-/// Places blocks from line `y` on. Returns the line after them.
+/// Places blocks from line `y` on. Returns the line after the last block.
 int64_t place_blocks(const std::vector<Group>& groups, const Flow& flow, const Model& model, int64_t y,
                      Layout& layout) {
   std::vector<int64_t> next(static_cast<size_t>(flow.num_columns), y);
@@ -116,8 +116,8 @@ int64_t place_blocks(const std::vector<Group>& groups, const Flow& flow, const M
   return y + flow.height;
 }
 
-/// Places one line for each device within `rows` from line `y` on. If there are too many, it places those from
-/// first_device on. Returns the line after them.
+/// Places one line for each device from line `y` on, in at most `rows` lines. If there are too many devices, begins
+/// with first_device. Returns the line after the last one.
 int64_t place_lines(const std::vector<Group>& groups, const Model& model, int64_t y, int64_t rows, Layout& layout) {
   std::vector<Line> lines;
   for (const auto& group : groups) lines.insert(lines.end(), group.lines.begin(), group.lines.end());
@@ -136,7 +136,7 @@ int64_t place_lines(const std::vector<Group>& groups, const Model& model, int64_
   return y + height;
 }
 
-/// Places devices from line `y` on. Returns the line after them.
+/// Places devices from line `y` on. Returns the line after the last one.
 int64_t place_devices(const Model& model, int64_t y, int64_t rows, Layout& layout) {
   if (!model.sample || rows <= 0) return y;
   const auto& snapshot = model.sample->snapshot;
@@ -150,7 +150,7 @@ int64_t place_devices(const Model& model, int64_t y, int64_t rows, Layout& layou
   for (const auto& group : gpus) layout.num_gpus += static_cast<int64_t>(group.lines.size());
   layout.num_gpus_shown = layout.num_gpus;
   const bool has_gpus = !gpus.empty();
-  // Blocks are optional, so they must leave more lines to the processes than one-line devices must.
+  // Blocks are optional, so they must leave more lines to the processes than devices of one line must.
   const auto block_rows = model.shows_processes ? std::min(rows, model.size.height * 3 / 5) : rows;
   constexpr int64_t kCpuBlock = 4;
   if (has_gpus) {

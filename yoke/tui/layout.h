@@ -1,4 +1,4 @@
-// yoke/tui/layout.h -- the place of everything on the page, for drawing and for the mouse. Pure.
+// yoke/tui/layout.h -- computes the position of everything on the page, for drawing and for the mouse. Pure.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace yoke::tui {
 
-/// The place of a device: a line, or a block with graphs.
+/// The position of a device, which is shown as a line or as a block with graphs.
 struct DevicePlace {
   const device::Device* device = nullptr;  ///< Points into the model's snapshot.
   std::string id;
@@ -43,10 +43,10 @@ struct Layout {
 
 Layout layout_of(const Model& model);
 
-/// The columns of the process list on a page of this width. Values that no column shows are not read.
+/// Returns the columns of the process list on a page of this width. Values that no column shows are not read.
 std::vector<ProcessColumn> process_columns(const Model& model);
 
-/// Whether a page of this size has room for clocks and for the reasons why they are slow.
+/// Whether a page of this size has room for clocks and the reasons why they are slow.
 bool shows_clocks(const Model& model);
 
 }  // namespace yoke::tui

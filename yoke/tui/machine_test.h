@@ -55,8 +55,8 @@ inline device::Device make_cpu(int64_t index) {
   return cpu;
 }
 
-/// `num_gpus` GPUs and the CPU. Process i has PID 1000 + i and uses device i modulo num_gpus. Processes with an even i
-/// belong to ada, the others to grace.
+/// Returns `num_gpus` GPUs and the CPU. Process i has PID 1000 + i and uses device i modulo num_gpus. If i is even, the
+/// process belongs to ada, otherwise to grace.
 inline Sample make_sample(int64_t num_gpus, int64_t num_processes = 0) {
   Sample sample;
   sample.snapshot.time = kNoon;

@@ -23,12 +23,12 @@ namespace yoke::tui {
 struct Sample {
   device::Snapshot snapshot;
   Host host;
-  std::map<int64_t, device::ProcessInfo> ancestors;  ///< The parents of processes, by PID, for the tree.
-  bool has_processes = true;                         ///< The processes were read.
-  bool is_last = false;                              ///< The last sample of a recording.
+  std::map<int64_t, device::ProcessInfo> ancestors;  ///< The ancestors of the listed processes, by PID, for the tree.
+  bool has_processes = true;                         ///< Whether the processes were read.
+  bool is_last = false;                              ///< Whether this is the last sample of a recording.
 };
 
-/// Used memory as a share of all memory.
+/// Returns used memory as a percentage of all memory.
 std::optional<double> memory_percent(const device::Readings& readings);
 
 struct DeviceHistory {
@@ -37,7 +37,7 @@ struct DeviceHistory {
 
 enum class SortBy { kPid, kUser, kDevice, kMemory, kUtilization, kAge };
 
-/// Identifies a process, and differs for a later process with the same PID.
+/// Identifies a process. A later process with the same PID has a different key.
 struct ProcessKey {
   int64_t pid = 0;
   std::optional<int64_t> start_ticks;
@@ -54,53 +54,53 @@ struct KillRequest {
   std::string what;        ///< "4121 train.py (ada)"
 };
 
-/// The purpose of the line that is being typed at the bottom.
+/// What the user is typing at the bottom of the page.
 enum class Prompt { kNone, kText, kUser, kKill };
 
 struct Message {
   std::string text;
   Style style = Style::kNormal;
-  int64_t samples_left = 0;  ///< The message disappears after this many samples.
+  int64_t samples_left = 0;  ///< The message disappears after this number of samples.
 };
 
 struct Model {
   // Set at the start.
-  std::string user;  ///< The user whose processes stand out.
+  std::string user;  ///< The user whose processes are emphasised.
   Glyphs glyphs = Glyphs::kUnicode;
   bool is_readonly = false;
   bool is_recording = false;
-  bool is_plain = false;  ///< The page will be printed: it has no keys and no graphs.
+  bool is_plain = false;  ///< Whether the page will be printed. It then has no keys and no graphs.
   Size size{80, 24};
 
   // The data that was read.
   std::optional<Sample> sample;
   std::map<std::string, DeviceHistory> histories;  ///< By id, such as "0:1" for a MIG instance.
 
-  // The choices of the user.
+  // The user's choices.
   SortBy sort_by = SortBy::kDevice;
   bool is_reversed = false;
   bool is_tree = false;
-  bool is_compact = false;  ///< Shows one line for each device even if there is more room.
+  bool is_compact = false;  ///< Whether each device has one line even if there is more room.
   bool shows_processes = true;
   bool shows_help = false;
-  std::optional<bool> shows_origins;  ///< If unset, they are shown if there is room.
+  std::optional<bool> shows_origins;  ///< If unset, origins are shown if there is room.
   std::string text_filter, user_filter;
 
-  // The user's position.
+  // The selection and the scroll positions.
   std::optional<ProcessKey> selected;
-  std::string selected_device;  ///< The device of the selected row: a process may have several rows.
-  int64_t first_row = 0;        ///< First row of the process list that is shown.
-  int64_t first_device = 0;     ///< First device that is shown, if not all fit.
+  std::string selected_device;  ///< The device of the selected row. (A process may have several rows.)
+  int64_t first_row = 0;        ///< The first visible row of the process list.
+  int64_t first_device = 0;     ///< The first visible device if not all fit.
   int64_t command_offset = 0;
   int64_t first_help_line = 0;
   Prompt prompt = Prompt::kNone;
-  std::string before_prompt;  ///< The filter before the prompt; Escape restores it.
+  std::string before_prompt;  ///< The filter before the prompt opened; Escape restores it.
   Message message;
 
   // Ending processes.
-  std::optional<KillRequest> asked;      ///< Waits for the user's "y".
-  std::optional<KillRequest> requested;  ///< Confirmed; the app sends the signals and answers with KillAnswer.
-  std::set<ProcessKey> terminated;       ///< Processes that got SIGTERM; the next request for them sends SIGKILL.
+  std::optional<KillRequest> asked;      ///< A request that waits for the user's "y".
+  std::optional<KillRequest> requested;  ///< Confirmed. The app sends the signals and answers with KillAnswer.
+  std::set<ProcessKey> terminated;       ///< Processes that got SIGTERM. The next request for them sends SIGKILL.
 
   bool has_quit = false;
 };

@@ -13,7 +13,7 @@
 namespace yoke::tui {
 namespace {
 
-/// `text` without its first `columns` columns. REQUIRES: printable text.
+/// Returns `text` without its first `columns` columns. REQUIRES: `text` is printable.
 std::string_view skip(std::string_view text, int64_t columns) {
   size_t start = 0;
   while (start < text.size() && columns > 0) {
@@ -46,7 +46,7 @@ std::string text_of(const ProcessRow& row, ProcessField field) {
   return "";
 }
 
-/// Explains why the list is empty.
+/// Explains why the process list is empty.
 std::string nobody_text(const Model& model, const ProcessList& list) {
   if (!model.sample->has_processes) return "reading the processes...";
   if (list.num_processes > 0) return "no process matches the filter; Esc takes it away";

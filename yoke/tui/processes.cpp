@@ -18,10 +18,10 @@ namespace {
 using device::Device;
 using device::ProcessInfo;
 
-/// A process on one device, or on all of its devices.
+/// A process on one device or, in the tree, on all of its devices.
 struct Entry {
   ProcessRow row;
-  std::vector<std::pair<int64_t, int64_t>> devices;  ///< Index, and 1 + the index of an instance or 0; sorted.
+  std::vector<std::pair<int64_t, int64_t>> devices;  ///< Index, and 0 or 1 + the index of an instance; sorted.
   std::optional<int64_t> parent_pid, uid;
 };
 
@@ -29,7 +29,7 @@ std::string device_name(const std::pair<int64_t, int64_t>& device) {
   return device.second == 0 ? fmt::format("{}", device.first) : fmt::format("{}:{}", device.first, device.second - 1);
 }
 
-/// "0-3,6,7:1"
+/// Formats devices as "0-3,6,7:1".
 std::string device_names(const std::vector<std::pair<int64_t, int64_t>>& devices) {
   std::string names;
   for (size_t i = 0; i < devices.size();) {
@@ -82,7 +82,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// The filter may be any part of a user's name. If it is the whole name of some user, only that user matches.
+/// The filter matches any part of a user's name. If it is a user's whole name, only that user matches.
 bool has_user(const ProcessRow& row, const Model& model, bool is_whole_name) {
   if (is_whole_name) return row.user == model.user_filter;
   return lower(row.user).find(lower(model.user_filter)) != std::string::npos;
@@ -90,12 +90,12 @@ bool has_user(const ProcessRow& row, const Model& model, bool is_whole_name) {
 
 bool has_text(const ProcessRow& row, const Model& model) {
   if (model.text_filter.empty()) return true;
-  // The texts as they are shown: the filter can only match what the user sees.
+  // The texts as shown, because the filter must match only what the user sees.
   const auto text = fmt::format("{} {} {} {}", row.key.pid, row.user, row.origin, row.command);
   return lower(printable(text)).find(lower(model.text_filter)) != std::string::npos;
 }
 
-/// Whether `a` stands above `b`. Amounts are in descending order, names and places in ascending order.
+/// Whether `a` is listed above `b`. Amounts are in descending order, names and places in ascending order.
 bool is_above(const Entry& a, const Entry& b, const Model& model) {
   const auto& x = a.row;
   const auto& y = b.row;
@@ -137,7 +137,7 @@ std::vector<Entry> join_devices(const std::vector<Entry>& entries) {
   return joined;
 }
 
-/// The parents of `entries` that belong to the same user.
+/// Returns the ancestors of `entries` that belong to the same user.
 std::vector<Entry> parents_of(const std::vector<Entry>& entries, const Model& model) {
   const auto& known = model.sample->ancestors;
   std::set<int64_t> pids;
@@ -156,8 +156,8 @@ std::vector<Entry> parents_of(const std::vector<Entry>& entries, const Model& mo
   return parents;
 }
 
-/// Children are below their parents. Siblings are in the order of the first rows of their branches. A recording may be
-/// wrong and contain a cycle of parents, which is cut at one place.
+/// Arranges entries with children below their parents. Siblings are ordered by the first rows of their branches. An
+/// invalid recording may contain a cycle of parents. A cycle is cut at one place.
 std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) {
   std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return is_above(a, b, model); });
   auto parents = parents_of(entries, model);
@@ -170,7 +170,7 @@ std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) 
   std::vector<std::vector<size_t>> children(entries.size());
   std::vector<bool> is_placed(entries.size(), false);
   std::vector<size_t> roots;
-  // Rows are added in order, each with its parents, so the first row of a branch decides the place of the branch.
+  // Rows are added in order, each with its parents. So the first row of a branch determines the place of the branch.
   for (size_t i = 0; i < entries.size(); ++i) {
     for (size_t node = i; !is_placed[node];) {
       is_placed[node] = true;
@@ -191,8 +191,8 @@ std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) 
 
   struct Step {
     size_t node;
-    std::string branch;  ///< The beginning of the line of the node.
-    std::string below;   ///< The beginning of the lines of its children.
+    std::string branch;  ///< The text before the node's own command.
+    std::string below;   ///< The text before the commands of its children.
   };
   const bool is_ascii = model.glyphs == Glyphs::kAscii;
   std::vector<Step> steps;
@@ -204,7 +204,7 @@ std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) 
     auto& row = rows.emplace_back(std::move(entries[step.node].row));
     row.branch = step.branch;
     const auto& below = children[step.node];
-    constexpr size_t kDeepest = 100;  // in bytes; deeper nodes begin at the left again
+    constexpr size_t kDeepest = 100;  // in bytes; deeper nodes start at the left edge again
     const auto start = step.below.size() < kDeepest ? step.below : std::string();
     for (auto child = below.rbegin(); child != below.rend(); ++child) {
       const bool is_last = child == below.rbegin();

@@ -17,7 +17,7 @@ std::vector<int64_t> pids(const Model& model) {
   return result;
 }
 
-/// PIDs 1000..1003; 1000 and 1002 of ada on device 0, the others of grace on device 1.
+/// Processes 1000 to 1003. 1000 and 1002 belong to ada and use device 0, the others belong to grace and use device 1.
 Model four_processes() { return make_model({80, 24}, make_sample(2, 4)); }
 
 TEST(ProcessList, IsSortedByDeviceThenMemory) {
@@ -107,7 +107,7 @@ TEST(ProcessTree, JoinsTheDevicesOfAProcess) {
   EXPECT_EQ(list.rows[0].memory_bytes, 6 * kGib);
 }
 
-/// torchrun (500, of ada) is the parent of 1000 and 1002, and itself a child of a service of root.
+/// torchrun (500, of ada) is the parent of 1000 and 1002. Its own parent is a service of root.
 Model family() {
   auto sample = make_sample(2, 4);
   for (auto& process : sample.snapshot.devices[0].processes) process.info.parent_pid = 500;

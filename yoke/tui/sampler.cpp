@@ -18,7 +18,7 @@ Sample read_sample(device::Source& source, const SamplerOptions& options, const 
                    std::optional<AncestorReader>& ancestors) {
   Sample sample{.snapshot = source.sample(want.devices)};
   sample.has_processes = want.devices.processes;
-  if (options.is_recording) return sample;  // the recording may be from a different machine
+  if (options.is_recording) return sample;  // it may be from a different machine
   sample.host = read_host(options.sysroot);
   if (want.ancestors) {
     if (!ancestors) ancestors.emplace(options.sysroot / "proc");
@@ -120,7 +120,7 @@ void Sampler::play_recording() {
   for (;;) {
     auto upcoming = take_sample(source_, options_, {.devices = device::Want::everything()});
     if (upcoming.snapshot.time == sample.snapshot.time) break;
-    constexpr std::chrono::milliseconds kShortest(20), kLongest(10'000);  // whatever pauses the recording has
+    constexpr std::chrono::milliseconds kShortest(20), kLongest(10'000);  // limits, whatever pauses the recording has
     const auto pause =
         std::chrono::duration_cast<std::chrono::milliseconds>(upcoming.snapshot.time - sample.snapshot.time);
     if (!pause_until(Clock::now() + std::clamp(pause, kShortest, kLongest), false)) return;

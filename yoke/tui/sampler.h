@@ -1,4 +1,4 @@
-// yoke/tui/sampler.h -- takes samples on a thread of its own, so that keys never wait for a device.
+// yoke/tui/sampler.h -- takes samples on its own thread, so that keys never wait for a device.
 #pragma once
 
 #include <chrono>
@@ -19,25 +19,25 @@ namespace yoke::tui {
 struct SamplerOptions {
   std::chrono::milliseconds interval = std::chrono::seconds(1);
   std::filesystem::path sysroot = "/";
-  bool is_recording = false;  ///< A recording is played at its original pace, and `interval` has no effect.
+  bool is_recording = false;  ///< A recording is played at its original pace, without `interval`.
 };
 
 class Sampler {
  public:
-  /// `source` must outlive the sampler, and must not be used elsewhere until then.
+  /// `source` must outlive the sampler. Until then no other code may use it.
   /// Errors  kUnavailable: out of descriptors.
   Sampler(device::Source& source, const SamplerOptions& options, const WantOfPage& want);
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
   ~Sampler();  ///< Waits for the sample that is being taken.
 
-  /// Sets what the next sample reads. The sample is taken at once if more is wanted than before.
+  /// Sets what the next sample reads. If this is more than before, the sample is taken at once.
   void set_want(const WantOfPage& want);
 
-  /// Becomes readable when there is a sample.
+  /// Becomes readable when a sample is available.
   int ready_fd() const { return ready_.value(); }
 
-  /// Takes the latest sample. Errors  the error that ended the sampling.
+  /// Takes the latest sample. Throws the error that ended the sampling, if there was one.
   std::optional<Sample> take();
 
  private:
@@ -47,7 +47,7 @@ class Sampler {
   void sample_live();
   void play_recording();
   void deliver(Sample sample);
-  /// Returns false if the thread must end. With `wakes_on_want`, set_want ends the pause.
+  /// Returns false if the thread must end. With `wakes_on_want`, set_want() ends the pause.
   bool pause_until(Clock::time_point time, bool wakes_on_want);
 
   device::Source& source_;

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-/// Calls `work(number of the call, what is wanted)` for each sample.
+/// Calls `work(number of the sample, what is wanted)` for each sample.
 class FakeSource : public device::Source {
  public:
   using Work = std::function<device::Snapshot(int, const device::Want&)>;
@@ -109,7 +109,7 @@ TEST(Sampler, SaysWhatWentWrong) {
 TEST(Sampler, PlaysARecordingAtItsOwnPaceToItsEnd) {
   FakeSource source([](int number, const auto&) {
     auto snapshot = make_sample(1).snapshot;
-    snapshot.time += milliseconds(60) * std::min(number, 2);  // three moments; the last one is repeated
+    snapshot.time += milliseconds(60) * std::min(number, 2);  // three different times; the last one is repeated
     return snapshot;
   });
   const auto start = std::chrono::steady_clock::now();

@@ -30,7 +30,7 @@
 namespace yoke::tui {
 namespace {
 
-// State for signal handlers, which take no arguments. There is one terminal.
+// State for signal handlers, which cannot be passed an object. There is only one terminal.
 int signal_pipe = -1;
 termios modes_before = {};
 std::array<char, 512> reset_text = {};
@@ -48,7 +48,7 @@ void note_signal(int number) {
   errno = saved;
 }
 
-/// Restores the terminal, then lets the signal have its usual effect.
+/// Restores the terminal, then gives the signal its usual effect.
 void leave_in_crash(int number) {
   [[maybe_unused]] const auto size = write(STDOUT_FILENO, reset_text.data(), static_cast<size_t>(reset_length));
   tcsetattr(STDIN_FILENO, TCSANOW, &modes_before);
@@ -65,7 +65,7 @@ void set_handler(int number, void (*handler)(int), struct sigaction* before) {
   sigaction(number, &action, before);
 }
 
-/// A terminfo string without its "$<5>" pauses.
+/// Returns a terminfo string without its "$<5>" pauses.
 std::string capability(const char* name) {
   const char* text = tigetstr(name);
   if (text == nullptr || reinterpret_cast<intptr_t>(text) == -1) return "";  // -1: no capability of this name
@@ -83,7 +83,7 @@ std::string capability(const char* name) {
 }
 
 void prepare_reset() {
-  std::string text = "\x1b[?1000l\x1b[?1006l";  // ends mouse reports; sent only to terminals that have a mouse
+  std::string text = "\x1b[?1000l\x1b[?1006l";  // ends mouse reports; sent only to terminals with a mouse
   if (capability("kmous").empty()) text.clear();
   for (const char* name : {"sgr0", "cnorm", "rmkx", "rmcup"}) text += capability(name);
   text.resize(std::min(text.size(), reset_text.size()));
@@ -99,7 +99,7 @@ struct Look {
   attr_t attributes;
   attr_t without_colors;
 };
-constexpr short kGrey = -2;  ///< Grey, if the terminal has it.
+constexpr short kGrey = -2;  ///< Grey if the terminal has it.
 constexpr std::array kLooks = {
     Look{Style::kNormal, -1, A_NORMAL, A_NORMAL},
     Look{Style::kDim, kGrey, A_NORMAL, A_DIM},
@@ -142,7 +142,7 @@ Palette make_palette(bool has_colors) {
         target.attributes |= A_DIM;
         continue;
       }
-      color = COLORS >= 256 ? kMiddleGrey : kBrightBlack;  // some palettes hide bright black
+      color = COLORS >= 256 ? kMiddleGrey : kBrightBlack;  // palettes may make bright black invisible
     }
     init_pair(next_pair, color, -1);
     target.pair = next_pair++;
@@ -219,7 +219,7 @@ Glyphs prepare_locale(const Environment& environment) {
     const bool means_utf8 = name.ends_with("UTF-8") || name.ends_with("UTF8");
     if (!means_utf8 || setlocale(LC_CTYPE, "C.UTF-8") == nullptr) return Glyphs::kAscii;
   }
-  if (environment.value_or("TERM", "") == "linux") return Glyphs::kAscii;  // the console's font has no Braille
+  if (environment.value_or("TERM", "") == "linux") return Glyphs::kAscii;  // the Linux console's font has no Braille
   return std::strcmp(nl_langinfo(CODESET), "UTF-8") == 0 ? Glyphs::kUnicode : Glyphs::kAscii;
 }
 
@@ -239,17 +239,17 @@ struct Terminal::Impl {
     for (size_t i = 0; i < kCrashes.size(); ++i) sigaction(kCrashes[i], &crash_actions_before[i], nullptr);
   }
 
-  /// Stops the whole job, as Ctrl-Z does to any program. Meanwhile the terminal belongs to the shell.
+  /// Stops the whole job, as Ctrl-Z does to any program. Until the job continues, the shell uses the terminal.
   void stop() {
     endwin();
     struct sigaction before = {};
     set_handler(SIGTSTP, SIG_DFL, &before);
-    kill(0, SIGTSTP);  // returns when the job continues, or at once if no shell could continue it
+    kill(0, SIGTSTP);  // returns when the job continues, or at once if no shell could continue the job
     sigaction(SIGTSTP, &before, nullptr);
     enter_again();
   }
 
-  /// Called after a different program has used the terminal: the next draw() sets it up again.
+  /// Called after a different program has used the terminal. The next draw() sets it up again.
   void enter_again() {
     endwin();
     resize();
@@ -310,7 +310,7 @@ void Terminal::draw(const Canvas& canvas) {
       const auto style = canvas.cell({x, y}).style;
       std::string run;
       auto end = x;
-      // After each character that is not ASCII the cursor is placed again: ncurses may disagree about its width.
+      // After each character that is not ASCII the cursor is placed again: ncurses may assume a different width.
       for (bool is_plain = true; end < width && is_plain && canvas.cell({end, y}).style == style; ++end) {
         const auto& text = canvas.cell({end, y}).text;
         is_plain = text.size() == 1;

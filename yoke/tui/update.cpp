@@ -31,7 +31,7 @@ void scroll_to(Model& model, int64_t first_row, int64_t num_rows) {
   model.first_row = std::clamp<int64_t>(first_row, 0, std::max<int64_t>(0, num_rows - list_height(model)));
 }
 
-/// Scrolls the list so that the selected row is visible. A row that is gone is no longer selected.
+/// Scrolls the list so that the selected row is visible. Clears the selection if the row no longer exists.
 void show_selected(Model& model) {
   const auto rows = process_list(model).rows;
   auto first = model.first_row;
@@ -49,7 +49,7 @@ bool is_selection_in_sight(const Model& model) {
   return row && *row >= model.first_row && *row < model.first_row + list_height(model);
 }
 
-/// Moves the selection by `distance` rows. If nothing is selected, it starts just outside of the visible rows.
+/// Moves the selection by `distance` rows. Without a selection, starts just outside of the visible rows.
 void move_selection(Model& model, int64_t distance) {
   const auto rows = process_list(model).rows;
   if (rows.empty()) return;
@@ -76,7 +76,7 @@ void sort(Model& model, SortBy by) {
   show_selected(model);
 }
 
-/// Sorts by the next visible column in direction `step`, leaving out columns that cannot be sorted.
+/// Sorts by the next visible column in direction `step` that can be sorted.
 void sort_beside(Model& model, int step) {
   std::vector<SortBy> shown;
   for (const auto& column : process_columns(model)) {
@@ -297,7 +297,7 @@ void take_sample(Model& model, const Sample& sample) {
   model.sample = sample;
   remember(model);
   if (model.message.samples_left > 0 && --model.message.samples_left == 0) model.message = {};
-  if (was_in_sight) return show_selected(model);  // otherwise the list stays where the user scrolled to
+  if (was_in_sight) return show_selected(model);  // otherwise the list stays where the user has scrolled
   const auto rows = process_list(model).rows;
   if (!selected_row(model, rows)) model.selected.reset();
   scroll_to(model, model.first_row, static_cast<int64_t>(rows.size()));

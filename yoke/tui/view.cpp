@@ -68,7 +68,7 @@ void draw_title(Canvas& canvas, const Model& model, const Layout& layout) {
   add("", printable(driver_text(snapshot)));
 }
 
-/// Draws keys with their meanings, as many as fit before column `end`.
+/// Draws keys with their meanings. Keys that do not fit before column `end` are left out.
 void draw_keys(Canvas& canvas, int64_t y, int64_t end) {
   struct Hint {
     const char* key;
@@ -85,7 +85,7 @@ void draw_keys(Canvas& canvas, int64_t y, int64_t end) {
   }
 }
 
-/// Draws the number of processes at the right. Returns the column before it.
+/// Draws the number of processes at the right edge. Returns the column before it.
 int64_t draw_count(Canvas& canvas, const Model& model, int64_t y) {
   const auto list = process_list(model);
   std::string text;
@@ -95,7 +95,7 @@ int64_t draw_count(Canvas& canvas, const Model& model, int64_t y) {
   const auto kind = list.num_processes == 1 ? "process" : "processes";
   text += is_filtered ? fmt::format("{} of {} {}", list.num_shown, list.num_processes, kind)
                       : fmt::format("{} {}", list.num_processes, kind);
-  // A device whose users are not known may have more processes.
+  // A device without a known process list may have more processes.
   if (model.sample->has_processes && !device::unanswered_of(model.sample->snapshot).empty())
     text += ", others not known";
   const auto start = model.size.width - 1 - display_width(text);
@@ -108,7 +108,7 @@ void draw_footer(Canvas& canvas, const Model& model, int64_t y) {
   const auto width = model.size.width;
   const auto prompt = [&](const char* label, const std::string& text) {
     const auto x = canvas.put({1, y}, label, Style::kKey);
-    // The end of the typed text stays visible.
+    // If the typed text is too long, its end stays visible.
     auto shown = printable(text);
     while (display_width(shown) > std::max<int64_t>(1, width - x - 2)) shown.erase(0, 1);
     const auto end = canvas.put({x, y}, shown);
@@ -163,7 +163,7 @@ std::string plain_page(Model model) {
       num_lines += 1 + static_cast<int64_t>(device.instances.size());
     }
   }
-  constexpr int64_t kAround = 20;  // lines of the title and the headings, and of rows that processes keep
+  constexpr int64_t kAround = 20;  // the number of lines for title and headings, and of rows reserved for processes
   model.size.height = num_lines + kAround;
   auto text = view(model).to_text();
   text.erase(text.find_last_not_of('\n') + 1);

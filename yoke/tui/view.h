@@ -1,4 +1,4 @@
-// yoke/tui/view.h -- the page of a model. Pure.
+// yoke/tui/view.h -- converts a model to a page. Pure.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace yoke::tui {
 
-/// Returns the page that the terminal shows, with the size model.size.
+/// Returns the page for the terminal, with the size model.size.
 Canvas view(const Model& model);
 
-/// Everything on one page that is high enough, without keys and graphs, for `--once` and pipes.
+/// Returns a page high enough for everything, without keys and graphs, for `--once` and pipes.
 std::string plain_page(Model model);
 
 // The parts of a page.
@@ -20,7 +20,7 @@ void draw_devices(Canvas& canvas, const Model& model, const Layout& layout);
 void draw_processes(Canvas& canvas, const Model& model, const Layout& layout);
 void draw_help(Canvas& canvas, const Model& model);
 
-/// The number of lines of the help page, which may be higher than the terminal.
+/// Returns the number of lines of the help page, which may be more than the terminal has.
 int64_t num_help_lines();
 
 }  // namespace yoke::tui

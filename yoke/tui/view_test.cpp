@@ -23,7 +23,7 @@ using testing::StartsWith;
 
 std::vector<std::string> lines_of(const Model& model) { return lines_of(view(model).to_text()); }
 
-/// The line that contains `text`; empty when none does.
+/// Returns the line that contains `text`, or an empty text if none does.
 std::string line_with(const Model& model, const std::string& text) {
   for (const auto& line : lines_of(model)) {
     if (line.find(text) != line.npos) return line;
@@ -103,7 +103,7 @@ TEST(View, DevicesNeverOverlapAndStayAboveTheProcesses) {
   }
 }
 
-/// A page has the requested size, and no size makes view() crash.
+/// For every size, view() returns a page of that size and does not crash.
 TEST(View, OfAnySize) {
   auto sample = make_sample(9, 40);
   sample.snapshot.devices[2].state = device::State::kLost;
@@ -216,7 +216,7 @@ TEST(View, NastyNamesAreHarmless) {
   }
 }
 
-/// Lines and blocks of devices show memory and users at each of these widths.
+/// At each of these widths, the lines and blocks of devices show memory and users.
 TEST(View, NarrowTerminalsKeepMemoryAndUsers) {
   for (const int64_t width : {40, 60, 80}) {
     for (const bool is_compact : {false, true}) {
@@ -224,7 +224,7 @@ TEST(View, NarrowTerminalsKeepMemoryAndUsers) {
       model.is_compact = is_compact;
       const auto text = view(model).to_text();
       const auto place = "at " + std::to_string(width) + (is_compact ? ", lines\n" : ", blocks\n") + text;
-      // The lines above the list of processes, because that list has users too.
+      // Only the lines above the list of processes are checked, because the list has users too.
       const auto devices = text.substr(0, text.find("PID"));
       EXPECT_THAT(devices, HasSubstr("ada")) << place;
       EXPECT_THAT(devices, HasSubstr("grace")) << place;
@@ -265,7 +265,7 @@ TEST(View, CommandsScrollSideways) {
 
 TEST(View, SelectionMineAndOthers) {
   auto model = make_model({80, 24}, make_sample(8, 2));
-  // Processes are listed with their devices. Users also appear in the lines of devices.
+  // The rows of processes are checked. The lines of devices contain users too.
   EXPECT_EQ(style_of(model, "ada      0"), Style::kStrong);
   EXPECT_EQ(style_of(model, "grace    1"), Style::kNormal);
   model = press(press(std::move(model), Key::kDown), Key::kDown);
@@ -275,7 +275,7 @@ TEST(View, SelectionMineAndOthers) {
 
 TEST(View, TemperaturesNearTheLimitStandOut) {
   auto sample = make_sample(8);
-  sample.snapshot.devices[0].readings.temperature_celsius = 88;  // slows down at 92
+  sample.snapshot.devices[0].readings.temperature_celsius = 88;  // GPUs slow down at 92 °C
   sample.snapshot.devices[1].readings.temperature_celsius = 93;
   const auto model = make_model({80, 24}, sample);
   EXPECT_EQ(style_of(model, "88°C"), Style::kWarning);

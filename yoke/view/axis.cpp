@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostDigits = 15;
 
-/// `value` with as many digits as a multiple of 10^`exponent` needs. `largest` is the largest neighbouring value.
+/// Formats `value` with the digits that a multiple of 10^`exponent` needs. `largest` is the largest value on the axis.
 std::string number_label(double value, int exponent, double largest) {
   if (std::fabs(value) < std::pow(10, exponent) / 4) return "0";
   const int first = static_cast<int>(std::floor(std::log10(std::fabs(value))));
@@ -49,7 +49,7 @@ std::vector<Tick> linear_ticks(double min, double max, int64_t wanted) {
   return ticks;
 }
 
-/// Powers of ten between 10^`min` and 10^`max`; in a short range also 2 and 5 times a power of ten.
+/// Returns the powers of ten between 10^`min` and 10^`max`; in a short range also 2 and 5 times a power of ten.
 std::vector<Tick> log_ticks(double min, double max, int64_t wanted) {
   constexpr double kClose = 1e-9;
   const int first = static_cast<int>(std::ceil(min - kClose)), last = static_cast<int>(std::floor(max + kClose));
@@ -104,13 +104,13 @@ Axis::Axis(Kind kind, double min, double max) : kind_(kind), min_(min), max_(max
 
 double Axis::fraction(double value) const {
   if (kind_ == Kind::kLog) value = std::log10(value);
-  return (value / 2 - min_ / 2) / (max_ / 2 - min_ / 2);  // halved, because max_ - min_ may overflow
+  return (value / 2 - min_ / 2) / (max_ / 2 - min_ / 2);  // both are halved, because max_ - min_ may overflow
 }
 
 std::vector<Tick> Axis::ticks(int64_t wanted) const {
   if (kind_ == Kind::kLog) return log_ticks(min_, max_, wanted);
   const double step = kind_ == Kind::kTime ? tick_seconds(max_ - min_, std::max<int64_t>(1, wanted)) : 0;
-  // Time labels cannot show fractions of a second above 10 s, nor very many years. Such ranges get plain numbers.
+  // Time labels cannot show fractions of a second above 10 s, or very many years. Such ranges get plain numbers.
   if (!(step > 0) || step > 1e12 || (step < 1 && max_ > 10)) return linear_ticks(min_, max_, wanted);
   std::vector<Tick> ticks;
   for (double number = std::ceil(min_ / step); number * step <= max_ && std::ssize(ticks) <= wanted; ++number) {

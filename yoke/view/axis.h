@@ -1,4 +1,4 @@
-// yoke/view/axis.h -- ranges of values, and the round numbers that label them. Pure.
+// yoke/view/axis.h -- ranges of values, and round numbers to label them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace yoke::view {
 
-/// A round number of seconds that divides `duration` into at most `max_parts` parts.
+/// Returns a round number of seconds that divides `duration` into at most `max_parts` parts.
 double tick_seconds(double duration, int64_t max_parts);
 std::string time_label(double seconds);
 
@@ -21,13 +21,13 @@ class Axis {
  public:
   enum class Kind { kLinear, kLog, kTime };
 
-  /// `min` and `max` are finite; for kLog they are positive. A range of one value is widened.
+  /// `min` and `max` must be finite, and positive for kLog. A range of a single value is widened.
   Axis(Kind kind, double min, double max);
 
-  /// Where a value of the range lies, from 0 to 1.
+  /// Returns the position of a value in the range, from 0 to 1.
   double fraction(double value) const;
 
-  /// Round values within the range, ascending: about `wanted` of them, but at least one. Their labels differ.
+  /// Returns round values within the range, ascending: about `wanted` of them, but at least one. All labels differ.
   std::vector<Tick> ticks(int64_t wanted) const;
 
  private:

@@ -35,7 +35,7 @@ TEST(Axis, TicksAreRound) {
   EXPECT_THAT(labels({kTime, 0, 7200}), ElementsAre("0", "30:00", "1:00:00", "1:30:00", "2:00:00"));
 }
 
-// For any range, all ticks are within it and ascending, and their labels differ.
+// For any range, all ticks are within the range and ascending, and their labels differ.
 TEST(Axis, TicksOfExtremeRanges) {
   constexpr double kMax = std::numeric_limits<double>::max(), kTiny = std::numeric_limits<double>::denorm_min();
   for (const auto& [min, max] : {std::pair{-kMax, kMax},

@@ -24,7 +24,7 @@ struct Range {
   bool is_empty() const { return min > max; }
 };
 
-/// The range over all panels with this axis, so that points of one time are below each other.
+/// Returns the range over all panels with this axis, so that equal x are one below the other in all panels.
 Range x_range(const Chart& chart, const std::string& x_title) {
   Range range;
   for (const auto& panel : chart.panels) {
@@ -57,7 +57,7 @@ std::vector<std::vector<ChartPoint>> reduce(const std::vector<ChartPoint>& point
   const double scale = max_x > min_x ? columns / (max_x - min_x) : 0;
   bool is_broken = true;
   int64_t column = 0;
-  std::array<size_t, 4> kept{};  // numbers of the column's first, smallest, largest and last point
+  std::array<size_t, 4> kept{};  // indices of the column's first, smallest, largest and last point
   bool has_kept = false;
   const auto flush = [&] {
     if (!has_kept) return;
@@ -76,7 +76,7 @@ std::vector<std::vector<ChartPoint>> reduce(const std::vector<ChartPoint>& point
     const auto here = static_cast<int64_t>(std::min(columns - 1, (x - min_x) * scale));
     if (!has_kept || here != column) {
       flush();
-      // Gaps within a column are not visible. They would make each point a separate part.
+      // Gaps within a column are not visible, but would make each point a separate part.
       if (is_broken) parts.emplace_back();
       kept = {i, i, i, i};
       has_kept = true;
@@ -107,7 +107,7 @@ std::optional<PanelPlot> plot_of(const Chart& chart, const ChartPanel& panel, in
                  .lines = {}};
   for (const auto& line : panel.lines) {
     std::vector<std::vector<ChartPoint>> parts;
-    if (panel.x_is_log) {  // columns of pixels have equal ranges of the logarithm
+    if (panel.x_is_log) {  // columns of pixels then have equal ranges of the logarithm
       auto points = line.points;
       for (auto& point : points) point.x = std::log10(point.x);
       parts = reduce(points, chart.has_log_y, std::log10(range.min), std::log10(range.max), num_columns);

@@ -1,4 +1,4 @@
-// yoke/view/chart_parts.h -- what the three drawings of a chart have in common.
+// yoke/view/chart_parts.h -- functions that all three drawings of a chart use.
 #pragma once
 
 #include <cmath>
@@ -15,19 +15,19 @@ namespace yoke::view {
 
 inline constexpr size_t kNumChartColors = 6;
 
-/// The parts of a panel that are drawn: x and y from 0 (left, bottom) to 1.
+/// The data of a panel for drawing: x and y are from 0 (left, bottom) to 1.
 struct PanelPlot {
   Axis x, y;
-  std::vector<std::vector<std::vector<ChartPoint>>> lines;  ///< For each line its parts.
+  std::vector<std::vector<std::vector<ChartPoint>>> lines;  ///< For each line, its parts between gaps.
 };
 
-/// nullopt if no line of the panel has a value to draw.
+/// Returns nullopt if no line of the panel has a value to draw.
 std::optional<PanelPlot> plot_of(const Chart& chart, const ChartPanel& panel, int64_t num_columns);
 
-/// "last 0.25, 0.25 to 0.75, 3 not finite"
+/// Returns text such as "last 0.25, 0.25 to 0.75, 3 not finite".
 std::string summary_of(const Chart& chart, const ChartLine& line);
 
-/// Calls `set` with every point of the grid on the line between two points.
+/// Calls `set` with every grid point on the line between two points.
 template <class Set>
 void trace(double x1, double y1, double x2, double y2, const Set& set) {
   const auto count = std::max<int64_t>(1, std::llround(std::max(std::fabs(x2 - x1), std::fabs(y2 - y1))));

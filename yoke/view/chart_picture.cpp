@@ -1,4 +1,4 @@
-// A chart as SVG and as PNG: one layout, and two ways of drawing it.
+// A chart as SVG and as PNG. Both have the same layout, which is drawn in two ways.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,17 +33,17 @@ constexpr std::array<Rgb, kNumChartColors> kLineColors = {{{0x09, 0x69, 0xda},
                                                            {0x1b, 0x7c, 0x83}}};
 
 struct PictureText {
-  double x, y;             ///< y is the base line; x is the text's beginning, middle or end.
+  double x, y;             ///< y is the base line; x is the beginning, middle or end of the text.
   std::string_view style;  ///< Classes of view/svg.h.
   std::string text;
-  double room;  ///< Width that the text may take.
+  double room;  ///< The width that the text may take.
 };
 struct GridLine {
   double x1, y1, x2, y2;
 };
 struct PictureLine {
   size_t number;
-  std::vector<std::vector<ChartPoint>> parts;  ///< In pixels, from the top.
+  std::vector<std::vector<ChartPoint>> parts;  ///< In pixels; y counts from the top.
 };
 struct ChartPicture {
   double width = 0, height = 0;
@@ -122,7 +122,7 @@ std::string path_data(const std::vector<std::vector<ChartPoint>>& parts) {
   return data;
 }
 
-/// An image that is drawn with two pixels per unit.
+/// An image with two pixels per unit of length.
 class Raster {
  public:
   Raster(double width, double height)

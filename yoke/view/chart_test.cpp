@@ -81,7 +81,7 @@ TEST(Chart, EveryLineFitsTheWidth) {
   }
 }
 
-// Oracle: the extremes of each column, by their definition.
+// Oracle: the extremes of each column, by definition.
 TEST(Chart, NoPeakIsLost) {
   std::vector<ChartPoint> points;
   for (int i = 0; i < 100'000; ++i) points.push_back({i * 1.0, std::sin(i * 0.7) + (i == 77'777 ? 50 : 0)});
@@ -138,7 +138,7 @@ TEST(Chart, WhatIsNotFiniteIsAGapAndCounted) {
   EXPECT_THAT(chart_svg(chart, {}), Not(HasSubstr("nan")));
 }
 
-// Oracle: TensorBoard's smoothing, which starts from zero and corrects for that.
+// Oracle: TensorBoard's smoothing, which starts from zero and corrects the bias.
 TEST(Chart, SmoothsAsTensorBoardDoes) {
   std::vector<ChartPoint> points = {{0, 1}, {1, kNaN}, {2, 3}, {3, 2}};
   smooth(points, 0.5);

@@ -1,4 +1,4 @@
-// A chart on a terminal.
+// A chart for a terminal.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Signs {
 };
 constexpr Signs kUnicodeSigns{"┤", "│", "└", "─", "┬"}, kAsciiSigns{"+", "|", "+", "-", "+"};
 
-/// The cells of a plot, of dots or of letters.
+/// The character cells of a plot, made of dots or of letters.
 class Cells {
  public:
   Cells(int64_t width, int64_t height, bool has_dots)
@@ -42,7 +42,7 @@ class Cells {
   }
 
   std::string row(int64_t row, bool is_colored) const {
-    std::string text, part;  // neighbouring cells of one line share the sequence that sets their colour
+    std::string text, part;  // neighbouring cells of one line share one colour sequence
     int64_t line_of_part = -1;
     for (int64_t column = 0; column <= width_; ++column) {
       const auto cell = column < width_ ? cells_[static_cast<size_t>(row * width_ + column)] : Cell{};
@@ -80,7 +80,7 @@ std::string bounded(std::string_view text, const ChartTextOptions& options) {
   return result.substr(0, static_cast<size_t>(options.width));
 }
 
-/// Labels below the columns of their ticks, as many as fit beside each other.
+/// Returns the row of labels below the columns of their ticks. Labels without enough room are left out.
 std::string labels_below(const std::vector<Tick>& ticks, const std::vector<int64_t>& columns, int64_t width) {
   std::string text;
   for (size_t i = 0; i < ticks.size(); ++i) {
@@ -109,7 +109,7 @@ std::string panel_text(const Chart& chart, const ChartPanel& panel, const ChartT
     text += in_color(sign, i, options.is_colored) + " " + entry + '\n';
   }
   const auto height = std::max<int64_t>(2, options.height);
-  // A first plot determines the labels, and so the width that is left for the plot.
+  // A first plot determines the labels. Their width determines the remaining width for the final plot.
   auto plot = plot_of(chart, panel, options.width);
   if (!plot) return text;
   const auto y_ticks = plot->y.ticks(std::max<int64_t>(2, height / 3));

@@ -1,4 +1,4 @@
-// The page that shows everything known about one device.
+// The page with everything that is known about one device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using Number = std::optional<int64_t>;
 
-/// Lines "  label    value" under titles. Values that are not known are left out, and so are sections without lines.
+/// Lines "  label    value" below titles. Unknown values and sections without lines are left out.
 class Page {
  public:
   void section(std::string title) { title_ = std::move(title); }
@@ -33,7 +33,7 @@ class Page {
   void add_watts(std::string_view label, const Number& value_mw) {
     if (value_mw) add(label, fmt::format("{:.1f} W", static_cast<double>(*value_mw) / 1000));
   }
-  /// "3 of 4"
+  /// Adds a line such as "3 of 4".
   void add_of(std::string_view label, const Number& value, const Number& most, std::string_view unit = "") {
     if (value && most) {
       add(label, fmt::format("{}{} of {}{}", *value, unit, *most, unit));

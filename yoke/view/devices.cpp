@@ -19,7 +19,7 @@ std::string memory(const device::Readings& readings) {
 
 std::string number(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
 
-/// Calls `visit(device, id)` for each device, and then for its MIG instances.
+/// Calls `visit(device, id)` for each device and, after it, for its MIG instances.
 void for_each(const std::vector<device::Choice>& choices,
               const std::function<void(const Device&, const std::string&)>& visit) {
   for (const auto& choice : choices) {
@@ -39,7 +39,7 @@ std::string user_list(const Device& device) { return fmt::format("{}", fmt::join
 }  // namespace
 
 Table device_table(const device::Snapshot& snapshot) {
-  // If the columns do not all fit, the name is shortened first; memory and users stay.
+  // If the columns do not all fit, the name is shortened first. Memory and users stay.
   Table table{.columns = {{.title = "#", .align = Align::kRight},
                           {.title = "device", .shrinks_to = 12, .drop_order = 3},
                           {.title = "state", .shrinks_to = 4, .shrinks_late = true},
@@ -97,7 +97,7 @@ std::vector<std::string> device_notes(const device::Snapshot& snapshot) {
     if (!missing->reasons.empty()) notes.push_back(printable(missing->text()));
     return notes;
   }
-  for (const auto& report : snapshot.backends) {  // a driver that is installed and does not work
+  for (const auto& report : snapshot.backends) {  // a driver that is installed but does not work
     const bool is_absent = report.reason.starts_with("no ");
     if (!report.is_available && !is_absent && !report.reason.empty()) notes.push_back(printable(report.reason));
   }

@@ -10,23 +10,23 @@
 
 namespace yoke::view {
 
-/// The everyday table: a row for each device and MIG instance.
+/// Returns the default table, with a row for each device and MIG instance.
 Table device_table(const device::Snapshot& snapshot);
 
-/// A table for programs: the chosen devices and their instances, with more columns, plain numbers and units in the
-/// titles.
+/// Returns a table for programs, with the chosen devices and their instances. It has more columns, plain numbers, and
+/// units in the titles.
 Table device_csv(const std::vector<device::Choice>& choices);
 
-/// A table of index, UUID, bus id and name only (`-L`).
+/// Returns a table with only index, UUID, bus id and name (`-L`).
 Table device_list(const std::vector<device::Choice>& choices);
 
-/// Everything that is known of one device, in sections.
+/// Returns everything that is known about one device, in sections.
 std::string device_page(const device::Device& device, const std::string& id);
 
-/// Notes beside the table: why a device has no numbers, or why there is no GPU.
+/// Returns the notes for a table: why a device has no numbers, or why there is no GPU.
 std::vector<std::string> device_notes(const device::Snapshot& snapshot);
 
-/// device_notes() as lines for standard error; each begins with `speaker` ("yoke devices: ").
+/// Returns device_notes() as lines for standard error. Each line begins with `speaker` ("yoke devices: ").
 std::string note_lines(const device::Snapshot& snapshot, const std::string& speaker);
 
 }  // namespace yoke::view

@@ -8,7 +8,7 @@
 
 namespace yoke::view {
 
-/// A line for each finding: status, id, devices, what was found and what to do about it.
+/// Returns a line for each finding: status, id, devices, what was found, and what to do about it.
 std::string findings_text(const std::vector<device::Finding>& findings, bool is_colored);
 
 }  // namespace yoke::view

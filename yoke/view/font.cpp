@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kGlyphsPerBlock = 16;
 
-/// The characters from ' ' to '~', sixteen beside each other, drawn for yoke.
+/// The glyphs of ' ' to '~', sixteen in a row, drawn for yoke.
 constexpr auto kGlyphs = std::to_array<std::string_view>({
     // clang-format off
     "..... ..#.. .#.#. .#.#. ..#.. ##..# .##.. ..#.. ...#. .#... ..... ..... ..... ..... ..... ....#",

@@ -1,6 +1,6 @@
-// yoke/view/labels.h -- names and numbers of a device as short texts. Pure.
+// yoke/view/labels.h -- formats names and numbers of a device as short texts. Pure.
 //
-// An unknown value is kUnknown, so that a column of a table is never empty by accident.
+// An unknown value becomes kUnknown, so that no cell of a table is empty by accident.
 #pragma once
 
 #include <chrono>
@@ -15,34 +15,34 @@ namespace yoke::view {
 
 inline constexpr const char* kUnknown = "-";
 
-/// "NVIDIA A100-SXM4-80GB"; "MIG 3g.40gb" for an instance, which is shown below its GPU.
+/// Returns "NVIDIA A100-SXM4-80GB", or "MIG 3g.40gb" for an instance, which is shown below its GPU.
 std::string full_name(const device::Device& device);
 
-/// The part of the name that tells devices apart: "A100-SXM4-80GB"; "3g.40gb" for an instance.
+/// Returns the part of the name that distinguishes devices: "A100-SXM4-80GB", or "3g.40gb" for an instance.
 std::string short_name(const device::Device& device);
 
-/// "97%"
+/// Returns text such as "97%".
 std::string percent_text(const std::optional<int64_t>& percent);
 
-/// The power in whole watts.
+/// Returns the power in whole watts.
 int64_t to_watts(int64_t milliwatts);
 
 double to_gib(int64_t bytes);
 
-/// Users of the device and of its instances, each once, ordered by memory; "?" stands for processes without a known
-/// owner.
+/// Returns the users of the device and of its instances, each once, ordered by memory. "?" stands for processes whose
+/// owner is not known.
 std::vector<std::string> users_of(const device::Device& device);
 
-/// How long the process has run; nullopt if its start is not known.
+/// Returns how long the process has run, or nullopt if its start is not known.
 std::optional<std::chrono::duration<double>> age_of(const device::ProcessInfo& info,
                                                     std::chrono::system_clock::time_point now);
 
-/// The reason why the snapshot does not contain a GPU.
+/// Why the snapshot contains no GPU.
 struct MissingGpu {
-  bool is_certain = true;            ///< True if all drivers have answered, so the machine does not have a GPU.
-  std::vector<std::string> reasons;  ///< The reasons that the backends reported, unchanged.
+  bool is_certain = true;            ///< True if all drivers have answered, so that the machine has no GPU.
+  std::vector<std::string> reasons;  ///< The reasons as the backends reported them.
 
-  std::string text() const;  ///< "no GPU: libnvidia-ml.so.1 is not installed"
+  std::string text() const;  ///< Returns text such as "no GPU: libnvidia-ml.so.1 is not installed".
 };
 
 /// Returns nullopt if the snapshot has a GPU.

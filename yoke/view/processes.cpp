@@ -16,7 +16,7 @@ using device::DeviceUse;
 using device::ProcessInfo;
 using std::chrono::system_clock;
 
-/// The type as nvidia-smi writes it: "C", "G", "C+G", "M".
+/// Returns the type as nvidia-smi writes it: "C", "G", "C+G", "M".
 std::string type_letters(const std::string& type) {
   std::string letters;
   bool is_first = true;
@@ -29,7 +29,7 @@ std::string type_letters(const std::string& type) {
 
 std::string number_or_empty(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
 
-/// A column of the table. An optional column without any known value is left out.
+/// A column of the table. An optional column is left out if none of its values is known.
 struct Field {
   Column column;
   std::function<std::string(const DeviceUse&)> text;
@@ -72,7 +72,7 @@ std::string command_text(const ProcessInfo& info, CommandText which) {
   for (auto at = info.command.find(info.name); at != std::string::npos; at = info.command.find(info.name, at + 1)) {
     const auto end = at + info.name.size();
     const bool begins = at == 0 || info.command[at - 1] == '/' || info.command[at - 1] == ' ';
-    const bool ends = end == info.command.size() || info.command[end] == ' ';  // not a folder of the same name
+    const bool ends = end == info.command.size() || info.command[end] == ' ';  // otherwise a folder of the same name
     if (begins && ends) return info.command.substr(at);
   }
   return info.command;

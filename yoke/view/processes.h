@@ -16,20 +16,20 @@ namespace yoke::view {
 nlohmann::ordered_json unanswered_json(const std::vector<device::Unanswered>& unanswered);
 
 enum class CommandText {
-  kShort,  ///< From the known name on: "train.py --lr 1" for "/usr/bin/python -u /home/ada/train.py --lr 1".
+  kShort,  ///< From the short name on: "train.py --lr 1" for "/usr/bin/python -u /home/ada/train.py --lr 1".
   kWhole,
 };
 
-/// The command line, or in brackets why it is not known.
+/// Returns the command line or, in brackets, why it is not known.
 std::string command_text(const device::ProcessInfo& info, CommandText which);
 
-/// "3:07", "2 d 3 h"; "-" if the start of the process is not known.
+/// Returns "3:07" or "2 d 3 h", or "-" if the start of the process is not known.
 std::string age_text(const device::ProcessInfo& info, std::chrono::system_clock::time_point now);
 
 Table process_table(const std::vector<device::DeviceUse>& uses, std::chrono::system_clock::time_point now,
                     CommandText which);
 
-/// A table for programs: more columns, plain numbers, and units in the titles.
+/// Returns a table for programs: more columns, plain numbers, and units in the titles.
 Table process_csv(const std::vector<device::DeviceUse>& uses, std::chrono::system_clock::time_point now);
 
 }  // namespace yoke::view

@@ -48,8 +48,8 @@ std::vector<Cells> columns_of(const LinkMatrix& matrix) {
   return columns;
 }
 
-/// A table of the labels and of as many columns from `first` on as fit into `width`, but at least one. Moves `first`
-/// behind the last of them.
+/// Returns a table of the labels and the columns from `first` on, as many as fit into `width`, but at least one. Moves
+/// `first` behind the last of these columns.
 std::string block(const LinkMatrix& matrix, const std::vector<Cells>& columns, size_t& first, int64_t width) {
   Table table;
   table.columns.push_back({""});

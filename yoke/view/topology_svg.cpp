@@ -1,6 +1,6 @@
-// The drawing of `yoke topo --svg`. It shows packages with their NUMA nodes, PCIe bridges and devices that hang from
-// these, and the links between GPUs. If there are several packages, half of them are drawn at the bottom, upside down.
-// Then the devices of both halves face each other, and the links run between them.
+// The drawing of `yoke topo --svg`. It shows packages with their NUMA nodes, PCIe bridges and devices below these, and
+// the links between GPUs. If there are several packages, half of them are drawn at the bottom, upside down, so that the
+// devices of both halves face each other with the links in between.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using device::Topology;
 constexpr double kMargin = 16, kGap = 10, kChipWidth = 100, kChipHeight = 52, kNodeWidth = 150, kNodeHeight = 66;
 constexpr double kLevel = 26;                       // the distance between two rows of bridges
 constexpr double kTitleHeight = 30;                 // for a package and for the page
-constexpr double kLetter = 6.6, kBoldLetter = 8.2;  // estimated widths, seldom too small
+constexpr double kLetter = 6.6, kBoldLetter = 8.2;  // estimated widths; real letters are seldom wider
 
 constexpr const char* kStyle = R"(<style>
 text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-size:11px;fill:#1f2328}
@@ -43,7 +43,7 @@ text{fill:#f0f6fc}.m{fill:#9198a1}.page{fill:#0d1117;stroke:#3d444d}.pkg{fill:#1
 </style>
 )";
 
-/// `text`, cut where it would be wider than `width` pixels in the small type.
+/// Cuts `text` to `width` pixels of the small type.
 std::string chip_text(std::string_view text, double width = 1e6) {
   return xml_text(text, std::max<int64_t>(1, static_cast<int64_t>(width / kLetter)));
 }
@@ -60,7 +60,7 @@ struct Branch {
   }
 };
 
-/// A NUMA node with the bridges and devices connected to it, or the place of devices that are near no NUMA node.
+/// A NUMA node with the bridges and devices connected to it. `node` is null for devices near no NUMA node.
 struct Column {
   const device::NumaNode* node = nullptr;
   bool is_below = false;
@@ -69,7 +69,7 @@ struct Column {
 };
 
 struct Place {
-  double x = 0;  ///< The middle.
+  double x = 0;  ///< The middle of the device's box.
   bool is_below = false;
 };
 
@@ -112,7 +112,7 @@ class Drawing {
 
  private:
   struct Arc {
-    size_t a, b;  ///< From left to right.
+    size_t a, b;  ///< Two endpoints, from left to right.
     Connection connection;
   };
 
@@ -120,15 +120,15 @@ class Drawing {
 
   static double top() { return kMargin + kTitleHeight; }
 
-  /// The y of `offset` from the outer edge of a side. On the lower side, offsets count upwards.
+  /// Returns the y at distance `offset` from the outer edge of a side. On the lower side, offsets count upwards.
   double y_of(bool is_below, double offset) const {
     return is_below ? top() + 2 * side_height_ + lane_height_ - offset : top() + offset;
   }
-  /// The upper edge of a box that begins at `offset`.
+  /// Returns the upper edge of a box that begins at `offset`.
   double box_y(bool is_below, double offset, double height) const {
     return is_below ? y_of(true, offset) - height : y_of(false, offset);
   }
-  /// The edge of a chip that faces the links.
+  /// Returns the y of the endpoint's edge from which its links start.
   double link_y(size_t endpoint) const { return y_of(places_[endpoint].is_below, side_height_); }
 
   void make_columns() {
@@ -173,15 +173,15 @@ class Drawing {
     x = column.x + column.width + 2 * kGap;
   }
 
-  /// The largest number of forking bridges on a path from `branch` to a device. The root is the NUMA node and does not
-  /// count as a bridge.
+  /// Returns the largest number of forking bridges on a path from `branch` to a device. The root is the NUMA node,
+  /// which is not a bridge.
   static int64_t depth_of(const Branch& branch, bool is_root) {
     int64_t deepest = 0;
     for (const auto& [name, below] : branch.below) deepest = std::max(deepest, depth_of(below, false));
     return deepest + (!is_root && branch.forks() ? 1 : 0);
   }
 
-  /// The x of the leftmost and of the rightmost chip below a bridge (of their middles).
+  /// Returns the x of the middles of the leftmost and of the rightmost chip below a bridge.
   std::pair<double, double> extent(const Branch& branch) const {
     std::vector<size_t> all;
     branch.collect(all);
@@ -239,7 +239,7 @@ class Drawing {
     text("m", column.x + kGap, y + 54, chip_text("CPUs " + column.node->cpus, room));
   }
 
-  /// Lines from `x` at `offset` to everything below `branch`.
+  /// Draws lines from `x` at `offset` to everything below `branch`.
   void draw_branch(const Column& column, const Branch& branch, double x, double offset, int64_t level) {
     const bool is_root = level == 0;
     const bool has_bar = !is_root && branch.forks();
@@ -273,7 +273,7 @@ class Drawing {
     const double y = box_y(places_[number].is_below, chip_offset_, kChipHeight);
     std::string_view name = endpoint.name;
     for (const std::string_view maker :
-         {"NVIDIA ", "AMD ", "GeForce ", "Radeon ", "Instinct "}) {  // the rest of the name says more
+         {"NVIDIA ", "AMD ", "GeForce ", "Radeon ", "Instinct "}) {  // the rest of the name has more information
       if (name.starts_with(maker)) name.remove_prefix(maker.size());
     }
     std::string_view bus_id = endpoint.pci_bus_id;
@@ -309,7 +309,7 @@ class Drawing {
     return arcs;
   }
 
-  /// A bar that connects every GPU of a set with every other GPU of the set.
+  /// A bar to which a set of GPUs is connected, drawn instead of links between every two of them.
   struct Bar {
     std::string title;
     std::map<size_t, std::string> ends;  ///< By GPU: the text beside the GPU's line.
@@ -326,7 +326,7 @@ class Drawing {
     return bar;
   }
 
-  /// If many GPUs have the same link between each two, they are also drawn as a bar, because so many arcs would be
+  /// Replaces the arcs by a bar if many GPUs all have the same link to each other, because so many arcs would be
   /// unreadable.
   static Bar take_mesh(std::vector<Arc>& arcs) {
     Bar bar;
@@ -345,7 +345,7 @@ class Drawing {
   bool crosses(const Arc& arc) const { return places_[arc.a].is_below != places_[arc.b].is_below; }
   double length(const Arc& arc) const { return places_[arc.b].x - places_[arc.a].x; }
 
-  /// How far an arc between two GPUs on one side bends; longer arcs bend more.
+  /// Returns how far an arc between two GPUs on the same side bends. Longer arcs bend more.
   double bend(const Arc& arc) const { return 26 + std::min(length(arc), 900.0) / 4.5; }
 
   double lane_height(const std::vector<Arc>& arcs, bool has_bar, bool has_below) const {
@@ -383,8 +383,7 @@ class Drawing {
     text("b c", (least + most) / 2, y + 19, bar.title);
   }
 
-  /// The x at which an arc ends on its chip. The ends on a chip are ordered so that its arcs do not cross near the
-  /// chip.
+  /// Returns the x at which an arc ends on its chip. The ends are ordered so that arcs do not cross near the chip.
   double end_of(const Arc& arc, size_t at, const std::vector<Arc>& arcs) const {
     // From left to right: arcs to the left, the shortest first; arcs to the other side; arcs to the right, the longest
     // first.
@@ -416,7 +415,7 @@ class Drawing {
         middles.emplace_back((x1 + x2) / 2, y1 + depth);
       }
     }
-    for (size_t i = 0; i < arcs.size(); ++i) {  // the labels are drawn above all arcs
+    for (size_t i = 0; i < arcs.size(); ++i) {  // labels are drawn after all arcs, so that no arc covers them
       text("on c", middles[i].first, middles[i].second + 4, label(arcs[i].connection));
     }
   }

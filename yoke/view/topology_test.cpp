@@ -22,7 +22,7 @@ using testing::Not;
 
 constexpr int64_t kNodeGib = int64_t{1} << 30;
 
-/// Two packages of one NUMA node; each has a GPU and a network card behind a PCIe switch. NVLinks connect the GPUs.
+/// Two packages, each with one NUMA node, and a GPU and a network card behind a PCIe switch. NVLinks connect the GPUs.
 Topology two_packages() {
   Topology topology{.packages = {{0, "Some CPU", "0-7"}, {1, "Some CPU", "8-15"}},
                     .numa_nodes = {{0, 0, 64 * kNodeGib, "0-7"}, {1, 1, 64 * kNodeGib, "8-15"}},
@@ -104,7 +104,7 @@ TEST(Topology, NothingIsKnown) {
   EXPECT_THAT(topology_text({}, {}, 80), IsEmpty());
   EXPECT_EQ(topology_json({}, {}).at("cpus"), nullptr);
   EXPECT_THAT(topology_svg({}, {}), HasSubstr("</svg>"));
-  // A recording without topology: only the links are known.
+  // A recording has no topology, so only the links are known.
   const auto matrix = link_matrix({}, linked_gpus());
   EXPECT_THAT(topology_text({}, matrix, 80), HasSubstr("GPU0  X     NV2   -     -\n"));
   EXPECT_THAT(topology_svg({}, matrix), AllOf(HasSubstr(">GPU1<"), HasSubstr(">NV2<")));
@@ -168,7 +168,7 @@ TEST(Topology, AMeshOfManyIsABarToo) {
   }
   EXPECT_THAT(topology_svg({}, link_matrix({}, devices)),
               AllOf(HasSubstr(">XGMI1 between each two<"), Not(HasSubstr(">XGMI1<"))));
-  devices[0].links->pop_back();  // one pair of GPUs has no link, so every link is shown
+  devices[0].links->pop_back();  // now one pair of GPUs has no link, so links are drawn one by one
   devices[5].links->erase(devices[5].links->begin());
   EXPECT_THAT(topology_svg({}, link_matrix({}, devices)),
               AllOf(Not(HasSubstr("between each two")), HasSubstr(">XGMI1<")));

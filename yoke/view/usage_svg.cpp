@@ -20,7 +20,7 @@ using device::UsageReport;
 // Lengths in pixels.
 constexpr double kPageWidth = 880, kLeft = 56, kRight = 20, kTop = 64, kPlotHeight = 96, kPanelHeight = 168;
 constexpr double kPlotWidth = kPageWidth - kLeft - kRight;
-constexpr size_t kMaxSteps = 400;  ///< More steps cannot be told apart.
+constexpr size_t kMaxSteps = 400;  ///< More steps could not be distinguished.
 
 constexpr SvgStyle kUsageStyle{.light = R"(.use{fill:#0969da;fill-opacity:.28;stroke:#0969da}
 .mem{fill:none;stroke:#9a6700;stroke-width:1.5}.goal{stroke:#1a7f37;stroke-dasharray:5 4})",
@@ -28,11 +28,11 @@ constexpr SvgStyle kUsageStyle{.light = R"(.use{fill:#0969da;fill-opacity:.28;st
 .use{fill:#4493f8;stroke:#4493f8}.mem{stroke:#d29922}.goal{stroke:#3fb950})"};
 
 struct Step {
-  double begin = 0, end = 0;  ///< Pixels from the left of the plot.
+  double begin = 0, end = 0;  ///< Distance from the left edge of the plot in pixels.
   std::optional<double> percent;
 };
 
-/// The timeline in at most kMaxSteps steps; a step is the mean of the bins that share it.
+/// Converts the timeline to at most kMaxSteps steps. A step is the mean of its bins.
 std::vector<Step> steps_of(const DeviceUsage& usage, double duration, std::optional<double> UsageBin::*value) {
   const auto num_bins = usage.timeline.size();
   const auto num_steps = std::min(num_bins, kMaxSteps);
@@ -55,7 +55,7 @@ std::vector<Step> steps_of(const DeviceUsage& usage, double duration, std::optio
   return steps;
 }
 
-/// `steps` as a path whose zero is at `bottom`. A path that will be filled is closed at the bottom.
+/// Draws `steps` as a path. Zero is at y = `bottom`. A path that will be filled is closed at the bottom.
 std::string path_of(const std::vector<Step>& steps, double bottom, bool is_filled) {
   std::string path;
   bool is_drawing = false;

@@ -113,7 +113,7 @@ TEST(Usage, TheDrawingIsWholeWithNothingToDraw) {
   EXPECT_THAT(usage_svg(report, {}), testing::EndsWith("</svg>\n"));
   report.duration = Seconds(1e6);
   report.devices[0].bin = Seconds(1000);
-  report.devices[0].timeline.assign(1000, {50, 150});  // more than 100 % is drawn at 100 %
+  report.devices[0].timeline.assign(1000, {50, 150});  // more than 100 % is drawn as 100 %
   EXPECT_THAT(usage_svg(report, {}), Not(HasSubstr("nan")));
 }
 

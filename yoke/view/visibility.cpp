@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 struct VisibilityRow {
   const device::DeviceVisibility& visibility;
-  const device::Device& device;  ///< The GPU or its MIG instance.
+  const device::Device& device;  ///< The GPU or MIG instance of the row.
   const device::Device& gpu;
 
   VisibilityRow(const device::DeviceVisibility& row, const device::Snapshot& snapshot)
@@ -43,7 +43,7 @@ std::string id_of_entry(const device::Entry& entry, const device::Snapshot& snap
   return VisibilityRow(place, snapshot).id();
 }
 
-/// `text` as valid UTF-8, which JSON requires; a variable may hold any bytes.
+/// Returns `text` as valid UTF-8, which JSON requires; a variable may contain any bytes.
 std::string valid(const std::string& text) {
   const auto dumped = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
   return Json::parse(dumped).get<std::string>();

@@ -1,4 +1,4 @@
-// yoke/view/visibility.h -- which devices a program would see, and why, as text and JSON. Pure.
+// yoke/view/visibility.h -- shows which devices a program would see, and why, as text and JSON. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,11 +9,11 @@
 
 namespace yoke::view {
 
-/// The variables with their effect, the devices that programs see and those that are hidden, and the warnings.
+/// Returns the variables with their effect, the devices that programs see, the hidden devices, and the warnings.
 /// REQUIRES: `visibility` is about the devices of `snapshot`.
 std::string visibility_text(const device::Visibility& visibility, const device::Snapshot& snapshot);
 
-/// docs/visible.md describes the format.
+/// Returns the JSON that docs/visible.md describes.
 nlohmann::ordered_json visibility_json(const device::Visibility& visibility, const device::Snapshot& snapshot);
 
 }  // namespace yoke::view

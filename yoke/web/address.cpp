@@ -19,7 +19,7 @@ bool is_ipv6(const std::string& text) {
   return inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
 }
 
-/// Host and port of "[::1]:80", "host:80", "host" or ":80"; each may be empty.
+/// The host and port in "[::1]:80", "host:80", "host" or ":80". Each may be empty.
 struct Split {
   std::string host, port;
 };

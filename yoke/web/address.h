@@ -1,4 +1,4 @@
-// yoke/web/address.h -- the address of a server as users write it, and the names that its clients may use.
+// yoke/web/address.h -- the address of a server as users write it, and the host names that its clients may use.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ struct Address {
   std::string to_string() const;  ///< "127.0.0.1:19477", "[::1]:19477"
 };
 
-/// Reads "", "PORT", ":PORT", "ADDR", "ADDR:PORT" or "[ADDR6]:PORT"; "localhost" is 127.0.0.1. Missing parts get their
-/// default: without an address only this machine can connect.
-/// Errors  kInvalidArgument: the text has none of these forms.
+/// Parses "", "PORT", ":PORT", "ADDR", "ADDR:PORT" or "[ADDR6]:PORT"; "localhost" is 127.0.0.1. Missing parts get their
+/// default: without an address, only this machine can connect.
+/// Errors  kInvalidArgument if the text has none of these forms.
 Address parse_address(std::string_view text);
 
-/// Whether a server on a loopback address answers a request with this Host header: it accepts IP addresses and
+/// Whether a server on a loopback address may answer a request with this Host header. It accepts IP addresses and
 /// localhost, but no other name. Otherwise a page of a different site, open in a browser here, could point its own name
-/// at 127.0.0.1 and read what only users of this machine may read (DNS rebinding).
+/// at 127.0.0.1 and read data that is only for users of this machine (DNS rebinding).
 bool is_local_host_header(std::string_view host);
 
 }  // namespace yoke::web

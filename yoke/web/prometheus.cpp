@@ -22,7 +22,7 @@ using device::State;
 constexpr size_t kMaxLabelBytes = 128;
 constexpr size_t kMaxCommandBytes = 64;
 
-/// Samples of one name must follow each other. A name without samples is left out.
+/// Collects samples. Prometheus requires the samples of one name together. A name without samples is left out.
 class Exposition {
  public:
   void family(std::string_view name, std::string_view type, std::string_view help) {
@@ -42,7 +42,7 @@ class Exposition {
   std::string name_, header_, text_;
 };
 
-/// A device or MIG instance with the labels of all its samples.
+/// A device or MIG instance, and the labels that all its samples have.
 struct Unit {
   const Device& device;
   std::string labels;
@@ -54,7 +54,7 @@ std::string label(std::string_view name, std::string_view text, size_t max_bytes
   return fmt::format("{}=\"{}\"", name, label_value(text, max_bytes));
 }
 
-/// Prometheus treats an empty label as missing.
+/// Returns nothing for an empty text, because Prometheus treats an empty label as missing.
 std::string more_label(std::string_view name, std::string_view text, size_t max_bytes = kMaxLabelBytes) {
   return text.empty() ? "" : "," + label(name, text, max_bytes);
 }
@@ -71,7 +71,7 @@ std::vector<Unit> units_of(const Snapshot& snapshot) {
   return units;
 }
 
-/// A number of the model, converted to the base unit of its metric: multiplied by `factor`, divided by `divisor`.
+/// A number of the model and its metric. The number times `factor`, divided by `divisor`, is in the metric's base unit.
 template <typename Part>
 struct Quantity {
   const char* name;
@@ -83,7 +83,7 @@ struct Quantity {
   const char* label = "";
 };
 
-// Samples of one metric follow each other.
+// Samples of one metric must follow each other.
 constexpr Quantity<Readings> kReadings[] = {
     {"memory_total_bytes", "gauge", "Memory of the device.", &Readings::memory_total_bytes},
     {"memory_used_bytes", "gauge", "Memory in use, without what driver and firmware reserve where they tell.",
@@ -209,7 +209,7 @@ void add_throttling(const std::vector<Unit>& units, Exposition& exposition) {
   }
 }
 
-/// A process is one series, even if a driver lists it several times.
+/// A process has one series, even if a driver lists it several times.
 struct Series {
   std::string labels;
   std::optional<int64_t> memory_bytes, utilization_percent;
@@ -277,7 +277,7 @@ std::string label_value(std::string_view text, size_t max_bytes) {
   if (value.size() > max_bytes) {
     size_t end = max_bytes;
     while (end > 0 && (static_cast<unsigned char>(value[end]) & 0xC0) == 0x80)
-      --end;  // does not cut within a character
+      --end;  // does not split a UTF-8 character
     value.resize(end);
   }
   std::string escaped;

@@ -32,7 +32,7 @@ Device gpu(int64_t index) {
   return device;
 }
 
-/// A device with every value that a backend can read, and two processes.
+/// Returns a device with every value that a backend can read, and two processes.
 Device talkative_gpu(int64_t index) {
   auto device = gpu(index);
   auto& r = device.readings;
@@ -76,7 +76,7 @@ Snapshot full_snapshot() {
   auto instance = talkative_gpu(0);
   instance.facts.uuid = "MIG-0";
   snapshot.devices[3].instances = {instance};
-  snapshot.devices[4].processes.push_back(snapshot.devices[4].processes[0]);  // listed twice
+  snapshot.devices[4].processes.push_back(snapshot.devices[4].processes[0]);  // one process is listed twice
   snapshot.devices.push_back({.index = 8, .vendor = Vendor::kCpu});
   return snapshot;
 }
@@ -136,7 +136,7 @@ TEST(Prometheus, JobAndContainerAreLabels) {
               HasSubstr("pid=\"5\",slurm_job=\"4100\",container=\"3f2a91c04b7e\"} 1\n"));
 }
 
-// promtool does not detect duplicates, but Prometheus refuses the whole scrape because of one.
+// Prometheus refuses the whole scrape because of one duplicate, which promtool does not detect.
 TEST(Prometheus, NoSampleComesTwiceAndNamesStayTogether) {
   std::set<std::string> samples, types, closed;
   std::string current;

@@ -50,7 +50,7 @@ void Samples::work() {
     try {
       const auto begun = Sample::Clock::now();
       sample = std::make_shared<Sample>(sample_(), begun);
-    } catch (const std::exception&) {  // waiting requests get an error; the next request tries again
+    } catch (const std::exception&) {  // waiting requests get an error, and the next request tries again
     }
     post_([this, sample] { deliver(sample); });
     lock.lock();

@@ -1,4 +1,4 @@
-// yoke/web/samples.h -- takes one sample for all requests that wait for one.
+// yoke/web/samples.h -- takes one sample for all requests that are waiting.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace yoke::web {
 
-/// A snapshot and the texts made from it. Each text is made at its first use and shared by all responses.
+/// A snapshot and the texts made from it. Each text is made when it is first used, and all responses share it.
 class Sample {
  public:
   using Clock = std::chrono::steady_clock;
@@ -32,23 +32,23 @@ class Sample {
   std::shared_ptr<const std::string> metrics_, json_;
 };
 
-/// Used by one thread, the owner's. A second thread takes the samples.
+/// Its members are called on one thread, the owner's. A second thread takes the samples.
 class Samples {
  public:
   /// Called with a sample that is not older than `max_age`, or with null if none could be taken.
   using Callback = std::function<void(Sample*)>;
 
-  /// `post`, called from any thread, runs a function on the owner's thread.
+  /// `post` can be called on any thread, and runs a function on the owner's thread.
   Samples(std::function<device::Snapshot()> sample, std::chrono::milliseconds max_age,
           std::function<void(std::function<void()>)> post);
   Samples(const Samples&) = delete;
   Samples& operator=(const Samples&) = delete;
   ~Samples() { stop(); }
 
-  /// Calls `callback` one time: immediately, or when the sample that is being taken is ready.
+  /// Calls `callback` one time: immediately if the last sample is recent enough, else when the next one is ready.
   void get(Callback callback);
 
-  /// Waits for the sample that is being taken, if there is one, and starts no other. Waiting callbacks are dropped.
+  /// Waits for the sample that is being taken, if any, and starts no other one. Drops waiting callbacks.
   void stop();
 
  private:

@@ -36,15 +36,15 @@ using net::ip::tcp;
 using std::chrono::milliseconds;
 
 constexpr uint32_t kMaxRequestBytes = 8192;
-constexpr milliseconds kFarewell{500};  ///< The time for a client to hang up after its response.
-constexpr milliseconds kLeast{200};     ///< The time that every client has, even if connections are scarce.
+constexpr milliseconds kFarewell{500};  ///< How long a client may take to close the connection after its response.
+constexpr milliseconds kLeast{200};     ///< How long every client may take, even if connections are scarce.
 
 constexpr std::string_view kIndex =
     "yoke: /metrics for Prometheus, /devices.json for programs; `yoke metrics --help` says more\n";
 
 class Connection;
 
-/// State that all connections share. One thread uses it; a second thread only takes samples.
+/// State that all connections share. Only one thread uses it. (A second thread only takes samples.)
 struct Desk {
   ServerOptions options;
   bool is_loopback = true;
@@ -54,7 +54,7 @@ struct Desk {
   std::function<void()> on_free;     ///< Called when a connection has ended.
 };
 
-/// One request and its response. The pending operation keeps it alive.
+/// One request and its response. The pending operation keeps the object alive.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, Desk& desk) : stream_(std::move(socket)), desk_(desk) { ++desk_.num_connections; }
@@ -99,7 +99,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         error != http::error::end_of_stream && error != http::error::partial_message) {
       return refuse(http::status::bad_request, "this is not HTTP");
     }
-    if (error) return;  // the client is gone or too slow
+    if (error) return;  // the client has disconnected or is too slow
     const auto& request = parser_.get();
     const std::string host(request[http::field::host]);
     if (desk_.is_loopback && !is_local_host_header(host)) {
@@ -157,8 +157,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   beast::tcp_stream stream_;
   Desk& desk_;
-  std::optional<std::list<Connection*>::iterator> position_;  ///< Its place in Desk::at_client.
-  std::chrono::steady_clock::time_point since_;               ///< REQUIRES: position_.
+  std::optional<std::list<Connection*>::iterator> position_;  ///< The connection's place in Desk::at_client.
+  std::chrono::steady_clock::time_point since_;               ///< When it was added there. REQUIRES: position_.
   beast::flat_buffer buffer_{kMaxRequestBytes};
   http::request_parser<http::empty_body> parser_;
   http::response<http::span_body<const char>> response_;
@@ -167,7 +167,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::array<char, 1024> rest_ = {};
 };
 
-/// The number of connections, at most `wanted`, that the limit of open files allows.
+/// Raises the limit of open files. Returns how many connections it allows, at most `wanted`.
 size_t raise_file_limit(size_t wanted) {
   constexpr rlim_t kOthers = 64;
   rlimit limit = {};
@@ -223,7 +223,7 @@ struct Server::Impl {
     }
     acceptor.async_accept([this](error_code error, tcp::socket socket) {
       if (error == net::error::operation_aborted) return;
-      if (error) {  // out of memory or descriptors: other connections may free some
+      if (error) {  // out of memory or descriptors; other connections may soon free some
         return after(milliseconds(100), [this] { accept(); });
       }
       std::make_shared<Connection>(std::move(socket), desk)->start();
@@ -231,7 +231,7 @@ struct Server::Impl {
     });
   }
 
-  /// While all connections are taken, ends those that have waited too long for their client.
+  /// If all connections are taken, ends those that have waited too long for their client.
   void make_room() {
     if (!is_full) return;
     for (auto* connection : desk.at_client) {
@@ -274,7 +274,7 @@ void Server::run() {
     if (!error) impl_->io.stop();
   });
   // The first sample is slow, because drivers wake up, and a driver that hangs uses up the deadline. So it is taken
-  // before the first request.
+  // before the first request arrives.
   impl_->desk.samples->get([](Sample*) {});
   impl_->accept();
   impl_->io.run();

@@ -1,4 +1,4 @@
-// yoke/web/server.h -- /metrics and /devices.json over HTTP.
+// yoke/web/server.h -- serves /metrics and /devices.json over HTTP.
 #pragma once
 
 #include <chrono>
@@ -19,16 +19,16 @@ struct ServerOptions {
       std::chrono::seconds(2);  ///< The time for a client to send its whole request.
   std::chrono::milliseconds response_deadline =
       std::chrono::seconds(10);   ///< The time for a client to read its whole response.
-  size_t max_connections = 1024;  ///< Fewer if the limit of open files is low.
+  size_t max_connections = 1024;  ///< The maximum; lower if the limit of open files is low.
 };
 
-/// A client cannot hold a connection for longer than the deadlines. When all connections are taken, the client that has
-/// been sending its request for the longest time loses its connection, so slow clients do not keep others out. A
-/// connection serves one request; a request of more than 8 KiB is refused.
+/// No client can hold a connection for longer than the deadlines. If all connections are taken, the client that has
+/// taken longest to send its request loses its connection, so that slow clients do not keep others out. A connection
+/// serves one request. A request of more than 8 KiB is refused.
 class Server {
  public:
   /// Listens. `sample` is called on a separate thread, once for all requests that are waiting.
-  /// Errors  kUnavailable: the port is taken; kPermissionDenied, kInvalidArgument: the address cannot be used.
+  /// Errors  kUnavailable if the port is taken; kPermissionDenied or kInvalidArgument if the address cannot be used.
   Server(const ServerOptions& options, std::function<device::Snapshot()> sample);
   ~Server();
 

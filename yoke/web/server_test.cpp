@@ -26,7 +26,7 @@ using testing::IsEmpty;
 using testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 
-/// A server in a thread of the test.
+/// A server on a thread of the test.
 class Served {
  public:
   explicit Served(std::function<device::Snapshot()> sample, ServerOptions options = {})
@@ -139,7 +139,7 @@ TEST(Server, OneSampleForAllWhoAskAtTheSameTime) {
   std::atomic<int> num_samples = 0;
   std::atomic<bool> have_asked = false;
   ServerOptions options;
-  options.max_age = std::chrono::hours(1);  // requests that arrive late on a busy machine get the same sample
+  options.max_age = std::chrono::hours(1);  // so that requests that arrive late on a busy machine get the same sample
   const Served served(
       [&] {
         ++num_samples;
@@ -163,7 +163,7 @@ TEST(Server, AnOldSampleIsTakenAnew) {
   ServerOptions options;
   options.max_age = milliseconds(0);
   const Served served([&] { return ++num_samples, one_gpu(); }, options);
-  get(served, "/metrics");  // may get the sample that the server takes at its start
+  get(served, "/metrics");  // may return the sample that the server takes at its start
   const int before = num_samples;
   get(served, "/metrics");
   get(served, "/metrics");
@@ -181,7 +181,7 @@ TEST(Server, AFailingSampleIsAnAnswer) {
   EXPECT_THAT(get(served, "/metrics"), StartsWith("HTTP/1.1 200 "));
 }
 
-// A timeout for each read would let a client that sends a byte now and then stay for ever.
+// With a timeout for each read, a client that sends a byte from time to time could stay for ever.
 TEST(Server, AClientThatDripsIsCutOff) {
   ServerOptions options;
   options.request_deadline = milliseconds(300);
@@ -254,7 +254,7 @@ TEST(Server, ATakenPortIsAnErrorThatSaysSo) {
   options.address = parse_address(url.substr(7, url.size() - 7 - std::string_view("/metrics").size()));
   EXPECT_THAT(test::message_of([&] { Server(options, one_gpu); }, ErrorCode::kUnavailable),
               HasSubstr("is taken by another program"));
-  options.address = parse_address("192.0.2.1:9");  // an address for documentation, which no machine has
+  options.address = parse_address("192.0.2.1:9");  // an address from the range for documentation, which no machine has
   EXPECT_THROW(Server(options, one_gpu), Error);
 }
 

@@ -69,7 +69,7 @@ class AmdgpuBackend : public Backend {
       device.reason = "it has left the bus: its folder in /sys/bus/pci/devices is gone";
       return;
     }
-    // The sensors belong to the card. If the card is divided, its first partition reports them.
+    // Sensors belong to a card. If the card is divided into partitions, only its first partition reports them.
     const bool has_sensors = !known.gpu || known.gpu->partition == 0;
     read_facts(known, want);
     device.facts = known.facts;
@@ -93,7 +93,7 @@ class AmdgpuBackend : public Backend {
 
  private:
   struct Known {
-    std::optional<KfdGpu> gpu;  ///< nullopt: KFD does not list the card (some integrated GPUs), or hides it.
+    std::optional<KfdGpu> gpu;  ///< nullopt if KFD does not list the card (some integrated GPUs) or hides it.
     Card card;
     Facts facts;
     bool is_denied = false;
@@ -101,7 +101,7 @@ class AmdgpuBackend : public Backend {
     bool has_details = false;
   };
 
-  /// The folders of all cards that amdgpu drives, by PCI bus id.
+  /// Returns the folders of all cards that amdgpu drives, by PCI bus id.
   std::map<std::string, fs::path> find_cards() const {
     std::map<std::string, fs::path> cards;
     for (const auto& [number, card] : numbered(sysroot_ / "sys/class/drm", "card")) {
@@ -138,12 +138,12 @@ class AmdgpuBackend : public Backend {
     if (!device.reason.empty()) device.state = State::kNoPermission;
   }
 
-  /// Returns why programs of this user cannot compute on the card, although its readings are available; empty if they
-  /// can.
+  /// Returns why this user's programs cannot compute on the card, or an empty text if they can. Readings need no such
+  /// permission.
   std::string obstacle(const Known& known) const {
     if (known.is_denied) return "this process may not use it: its cgroup (a container, a job) was given other devices";
     std::error_code error;
-    if (!fs::exists(sysroot_ / "dev", error)) return {};  // `sysroot_` is a copy of the folder sys alone
+    if (!fs::exists(sysroot_ / "dev", error)) return {};  // `sysroot_` is a copy of /sys without /dev
     std::vector<std::string> files;
     if (known.gpu) files.emplace_back("dev/kfd");
     if (known.facts.minor_number) files.push_back(fmt::format("dev/dri/renderD{}", *known.facts.minor_number));

@@ -27,7 +27,7 @@ using testing::SizeIs;
 
 constexpr const char* kLumi = YOKE_FAKE_SYSFS "/lumi-g";
 constexpr const char* kWorkstation = YOKE_FAKE_SYSFS "/workstation";
-/// A copy of the workstation's files of amdgpu and KFD. Tests change the copy.
+/// A copy of the recorded workstation's files of amdgpu and KFD. Tests change the copy.
 struct AmdTree : FixtureTree {
   AmdTree()
       : FixtureTree(kWorkstation, {"sys/bus", "sys/class", "sys/devices/pci0000:00", "sys/devices/virtual",
@@ -139,14 +139,14 @@ TEST(Amdgpu, AProcessBelongsToTheGpusThatItUses) {
     for (const auto& process : device.processes) found.push_back(process.pid);
     return found;
   });
-  // Process 71003 has opened the driver but uses no GPU. Each process has files about all eight GPUs.
+  // Process 71003 has opened the driver but uses no GPU. KFD has files about all eight GPUs for each process.
   using Pids = std::vector<int64_t>;
   EXPECT_THAT(pids, ElementsAre(Pids{71001}, Pids{71002}, Pids{71004}, Pids{}, Pids{}, Pids{}, Pids{}, Pids{}));
   const auto& process = devices[0].processes[0];
   EXPECT_EQ(process.type, "compute");
   EXPECT_EQ(process.memory_bytes, 12 * kGib - 20 * kMib);
   EXPECT_EQ(process.utilization_percent, 94);          // 104 of 110 units
-  EXPECT_EQ(devices[2].processes[0].memory_bytes, 0);  // it has only a queue
+  EXPECT_EQ(devices[2].processes[0].memory_bytes, 0);  // the process has a queue on this GPU, but no memory
   EXPECT_EQ(devices[0].state, State::kBusy);
   EXPECT_EQ(devices[3].state, State::kFree);
 }
@@ -178,19 +178,19 @@ TEST(Amdgpu, ARadeonCardAndTheGpuInTheProcessor) {
   const auto devices = read_all(kWorkstation);
   ASSERT_THAT(devices, SizeIs(2));
   const auto& card = devices[0];
-  EXPECT_EQ(card.facts.name, "AMD Radeon RX 7900 XTX");  // libdrm's list
+  EXPECT_EQ(card.facts.name, "AMD Radeon RX 7900 XTX");  // the name in libdrm's list
   EXPECT_EQ(card.facts.target, "gfx1100");
   EXPECT_EQ(card.readings.fan_percent, 20);
   EXPECT_EQ(card.readings.power_mw, 31'500);
   EXPECT_EQ(card.facts.power_limit_min_mw, 272'000);
-  // The expected link is that of the topmost bridge, not the one to the card's own bridge, which has 16 lanes of
-  // generation 4.
+  // The expected link is the one above the topmost bridge. The link to the card's own bridge has 16 lanes of generation
+  // 4.
   EXPECT_EQ(card.readings.pcie_generation, 3);
   EXPECT_EQ(card.readings.pcie_width, 4);
   EXPECT_EQ(card.facts.pcie_width_max, 16);
   EXPECT_EQ(card.facts.numa_node, std::nullopt);  // the file has -1: unknown
 
-  const auto& integrated = devices[1];  // KFD does not list it
+  const auto& integrated = devices[1];  // KFD does not list this GPU
   EXPECT_EQ(integrated.facts.name, "AMD Radeon Graphics");
   EXPECT_EQ(integrated.facts.pci_bus_id, "0000:12:00.0");
   EXPECT_EQ(integrated.facts.vendor_index, std::nullopt);
@@ -208,7 +208,7 @@ TEST(Amdgpu, WithoutKfdCardsAreStillThere) {
   const auto devices = read_all(tree.path());
   ASSERT_THAT(devices, SizeIs(2));
   EXPECT_EQ(devices[0].facts.uuid, "GPU-5d3a0f7c21b84e96");
-  EXPECT_EQ(devices[0].state, State::kBusy);  // over 1 GiB of memory belongs to no known process
+  EXPECT_EQ(devices[0].state, State::kBusy);  // no known process holds the GPU's used memory, over 1 GiB
   EXPECT_THAT(devices[0].processes, IsEmpty());
 }
 
@@ -232,13 +232,13 @@ TEST(Amdgpu, SaysWhatKeepsProgramsFromUsingIt) {
   auto device = read_all(tree.path()).at(0);
   EXPECT_EQ(device.state, State::kNoPermission);
   EXPECT_THAT(device.reason, AllOf(HasSubstr("there is no /dev/kfd here"), HasSubstr("--device")));
-  EXPECT_EQ(device.readings.utilization_percent, 3);  // readings do not need the permission
+  EXPECT_EQ(device.readings.utilization_percent, 3);  // reading sensors does not need the permission
 
   tree.write("dev/kfd", "");
   fs::permissions(tree.path() / "dev/kfd", fs::perms::none);
   if (geteuid() == 0) {
     fs::permissions(tree.path(), fs::perms(0755));
-    ASSERT_EQ(seteuid(65'534), 0);  // unlike root, this user is bound by permissions
+    ASSERT_EQ(seteuid(65'534), 0);  // permissions do not restrict root
   }
   device = read_all(tree.path()).at(0);
   if (getuid() == 0) {
@@ -247,7 +247,7 @@ TEST(Amdgpu, SaysWhatKeepsProgramsFromUsingIt) {
   EXPECT_EQ(device.state, State::kNoPermission);
   EXPECT_THAT(device.reason, AllOf(HasSubstr("may not open /dev/kfd"), HasSubstr("render")));
 
-  tree.remove("dev");  // a copy of only sys says nothing about permissions
+  tree.remove("dev");  // a copy of /sys without /dev says nothing about permissions
   EXPECT_EQ(read_all(tree.path()).at(0).state, State::kBusy);
 }
 
@@ -258,7 +258,7 @@ TEST(Amdgpu, WhatACgroupWithholdsIsShownAsSuch) {
   tree.write("sys/class/kfd/kfd/topology/nodes/1/gpu_id/x", "");
   const auto device = read_all(tree.path()).at(0);
   EXPECT_EQ(device.facts.pci_bus_id, "0000:03:00.0");
-  EXPECT_EQ(device.facts.vendor_index, std::nullopt);  // programs do not see it
+  EXPECT_EQ(device.facts.vendor_index, std::nullopt);  // programs do not see this GPU
   EXPECT_EQ(device.state, State::kNoPermission);
   EXPECT_THAT(device.reason, HasSubstr("cgroup"));
 }
@@ -305,7 +305,7 @@ TEST(Amdgpu, PartitionsOfACardAreDevices) {
   EXPECT_EQ(devices[1].facts.target, "gfx942");
   EXPECT_EQ(devices[1].readings.memory_total_bytes, 24 * kGib);
   EXPECT_EQ(devices[1].readings.memory_used_bytes, std::nullopt);
-  // Power is that of the card, and only its first device reports it.
+  // Power is measured for the whole card, and only its first device reports it.
   EXPECT_EQ(devices[1].readings.power_mw, std::nullopt);
   EXPECT_EQ(devices[0].readings.power_mw, 31'500);
 }

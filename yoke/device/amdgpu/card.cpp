@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A Radeon card has its own PCIe bridges, and its GPU reports only the speed of its link to them. The link to the
-/// machine is that of the topmost bridge.
+/// Returns the folder of the topmost bridge of a card. A Radeon card has its own PCIe bridges. Its GPU reports only the
+/// speed of the link to these; the link to the machine is that of the topmost bridge.
 fs::path port_of(const fs::path& folder) {
   std::error_code error;
   auto port = fs::canonical(folder, error);
@@ -182,7 +182,7 @@ std::optional<std::string> find_in_amdgpu_ids(std::string_view text, int64_t dev
 }
 
 std::optional<std::string> card_name(int64_t device_id, int64_t revision, const fs::path& sysroot) {
-  // Compute nodes often have no libdrm, so the names of their GPUs are in this table.
+  // Compute nodes often have no libdrm, so this table has the names of their GPUs.
   constexpr std::array<std::pair<int64_t, const char*>, 10> kNames = {{{0x738c, "AMD Instinct MI100"},
                                                                        {0x7408, "AMD Instinct MI250X"},
                                                                        {0x740c, "AMD Instinct MI250X/MI250"},

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kXgmi = 11;            // HSA_IOLINK_TYPE_XGMI
-constexpr int64_t kWeightOfOneHop = 15;  // KFD_CRAT_XGMI_WEIGHT; it is 13 within a socket
+constexpr int64_t kWeightOfOneHop = 15;  // KFD_CRAT_XGMI_WEIGHT between sockets; within a socket it is 13
 
 template <typename Properties>
 int64_t value_of(const Properties& properties, std::string_view name) {
@@ -25,7 +25,7 @@ std::optional<int64_t> memory_of(const fs::path& node) {
   for (const auto& [number, bank] : numbered(node / "mem_banks")) {
     const auto properties = parse_properties(read_text(bank / "properties").value_or(""));
     const auto heap = value_of(properties, "heap_type");
-    constexpr int64_t kPublic = 1, kPrivate = 2;  // memory of the GPU; other types are LDS, GDS, host
+    constexpr int64_t kPublic = 1, kPrivate = 2;  // memory of the GPU; other types are LDS, GDS and host memory
     constexpr int64_t kMost = int64_t{1} << 56;
     const auto size = value_of(properties, "size_in_bytes");
     if ((heap == kPublic || heap == kPrivate) && size > 0 && size <= kMost - total) total += size;
@@ -67,7 +67,7 @@ KfdTopology read_kfd_topology(const fs::path& kfd) {
     const auto gpu_id = read_number(node / "gpu_id");
     if (!gpu_id) {
       ++topology.num_denied;
-    } else if (*gpu_id != 0) {  // 0 is the id of processors
+    } else if (*gpu_id != 0) {  // CPUs have the id 0
       if (auto gpu = read_gpu(number, node, *gpu_id)) topology.gpus.push_back(*std::move(gpu));
     }
   }
@@ -83,7 +83,7 @@ std::vector<Link> read_kfd_links(const fs::path& kfd, const std::vector<KfdGpu>&
     const auto remote =
         std::find_if(gpus.begin(), gpus.end(), [&](const KfdGpu& other) { return other.node == node_to; });
     if (remote == gpus.end() || remote->node == gpu.node) continue;
-    // The minimum bandwidth is that of one link, the maximum that of all links between the two GPUs.
+    // The minimum is the bandwidth of one link, the maximum that of all links between the two GPUs.
     const auto one = value_of(properties, "min_bandwidth");
     const auto all = value_of(properties, "max_bandwidth");
     const int64_t count = one > 0 && all >= one && all / one <= 32 ? all / one : 1;

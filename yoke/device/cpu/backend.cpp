@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kKibibyte = 1024;
 
-/// The machine as one device. It does not use hwloc, because loading that takes longer than all the reads here.
+/// Reports the machine as one device. Does not use hwloc, because loading it takes longer than all reads here.
 class CpuBackend : public Backend {
  public:
   explicit CpuBackend(fs::path sysroot) : sysroot_(std::move(sysroot)) {}
@@ -37,7 +37,7 @@ class CpuBackend : public Backend {
     // These values may change while the machine runs.
     const auto limits = read_cgroup_limits(sysroot_);
     device.facts = facts_;
-    device.has_process_list = want.processes;  // the list stays empty: every process uses the CPU
+    device.has_process_list = want.processes;  // the list stays empty, because every process uses the CPU
     const auto allowed = find_allowed();
     device.facts.cpu_affinity = format_cpu_list(allowed);
     auto num_allowed = static_cast<int64_t>(allowed.size());
@@ -62,7 +62,7 @@ class CpuBackend : public Backend {
     return parse_cpu_list(read_text(sysroot_ / "sys/devices/system/cpu/online").value_or("0"));
   }
 
-  /// The affinity mask; the kernel keeps it within the cpuset.
+  /// Returns the CPUs in the affinity mask, which the kernel keeps within the cpuset.
   std::vector<int> find_allowed() const {
     const auto status = read_text(sysroot_ / "proc/self/status").value_or("");
     const auto list = find_line(status, "Cpus_allowed_list:");
@@ -70,7 +70,7 @@ class CpuBackend : public Backend {
   }
 
   void read_facts() {
-    // One page covers the first processor. The whole file is large, and slow if the kernel measures each frequency.
+    // The first page of /proc/cpuinfo has the CPU's name. The whole file is large, and its frequencies can be slow.
     facts_.name = cpu_name(read_text(sysroot_ / "proc/cpuinfo", 4096).value_or(""));
     facts_.num_cpus = static_cast<int64_t>(all_cpus().size());
     const auto num_nodes = numbered(sysroot_ / "sys/devices/system/node", "node").size();
@@ -108,7 +108,7 @@ class CpuBackend : public Backend {
     }
   }
 
-  /// Utilisation since the last sample.
+  /// Reads the utilisation since the last sample.
   void read_utilization(Readings& readings) {
     const auto now = parse_cpu_time(read_text(sysroot_ / "proc/stat", 4096).value_or(""));
     if (now && last_time_ && now->total > last_time_->total) {
@@ -118,7 +118,7 @@ class CpuBackend : public Backend {
     last_time_ = now;
   }
 
-  /// The temperature of the hottest package.
+  /// Returns the temperature of the hottest package.
   std::optional<int64_t> read_temperature() const {
     std::optional<int64_t> hottest;
     for (const auto& [number, monitor] : numbered(sysroot_ / "sys/class/hwmon", "hwmon")) {
@@ -130,8 +130,8 @@ class CpuBackend : public Backend {
     return hottest ? std::optional(*hottest / 1000) : std::nullopt;
   }
 
-  /// Mean power of all packages since the last sample, from RAPL's energy counters. Most systems let only root read
-  /// them.
+  /// Returns the mean power of all packages since the last sample, from RAPL's energy counters. On most systems only
+  /// root can read the counters.
   std::optional<int64_t> read_power() {
     std::vector<Energy> energy;
     for (const auto& [number, zone] : numbered(sysroot_ / "sys/class/powercap", "intel-rapl:")) {

@@ -81,8 +81,8 @@ TEST(CpuBackend, UtilisationIsThatSinceTheLastSample) {
   const auto backend = make_cpu_backend(tree.path());
   EXPECT_EQ(read(*backend).readings.utilization_percent, std::nullopt);
   tree.write("proc/stat", "cpu  160 10 105 915 5 5 0 0 60 0\ncpu0 1 1 1 1\n");
-  EXPECT_EQ(read(*backend).readings.utilization_percent, 40);            // 80 of 200 ticks; user time includes guests
-  EXPECT_EQ(read(*backend).readings.utilization_percent, std::nullopt);  // no tick has passed
+  EXPECT_EQ(read(*backend).readings.utilization_percent, 40);  // 80 of 200 ticks; guest time is part of user time
+  EXPECT_EQ(read(*backend).readings.utilization_percent, std::nullopt);  // no tick has passed since the last sample
 }
 
 TEST(CpuBackend, BusyWhenHalfOfTheAllowedWork) {
@@ -112,7 +112,7 @@ TEST(CpuBackend, PowerIsTheEnergySinceTheLastSample) {
   tree.write(zone + "0/name", "package-0\n");
   tree.write(zone + "0/energy_uj", "1000000\n");
   tree.write(zone + "0/max_energy_range_uj", "262143328850\n");
-  tree.write(zone + "0:0/name", "core\n");  // a part of the package: not counted again
+  tree.write(zone + "0:0/name", "core\n");  // a part of package 0, which must not be counted twice
   tree.write(zone + "0:0/energy_uj", "5\n");
   const auto backend = make_cpu_backend(tree.path());
   EXPECT_EQ(read(*backend).readings.power_mw, std::nullopt);
@@ -120,7 +120,7 @@ TEST(CpuBackend, PowerIsTheEnergySinceTheLastSample) {
   EXPECT_GT(read(*backend).readings.power_mw.value(), 0);
   tree.write(zone + "0/energy_uj", "7\n");  // the counter has wrapped around
   EXPECT_GT(read(*backend).readings.power_mw.value(), 0);
-  tree.remove(zone + "0/energy_uj");  // only root may read it on most systems
+  tree.remove(zone + "0/energy_uj");  // on most systems only root may read the file
   EXPECT_EQ(read(*backend).readings.power_mw, std::nullopt);
 }
 

@@ -14,7 +14,7 @@ namespace yoke::device {
 namespace {
 
 std::vector<int> allowed_cpus() {
-  // The kernel refuses a mask that is smaller than its own, and some machines have more than 1024 processors.
+  // sched_getaffinity() fails if the mask is smaller than the kernel's, and some machines have more than 1024 CPUs.
   for (int size = 1024; size <= 1 << 20; size *= 4) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(size), [](cpu_set_t* set) { CPU_FREE(set); });
     const size_t bytes = CPU_ALLOC_SIZE(size);

@@ -54,11 +54,11 @@ class LocalityReader {
     const auto root = sysroot_ / "sys/devices/system/node";
     for (const auto number : read_list(root / "online").value_or(CpuSet()).to_vector()) {
       auto cpus = read_list(root / ("node" + std::to_string(number)) / "cpulist").value_or(CpuSet());
-      if (cpus.empty()) continue;  // memory without CPUs: CXL or a GPU's memory
+      if (cpus.empty()) continue;  // a node with memory and without CPUs: CXL, or a GPU's memory
       result.nodes.push_back({number, std::move(cpus)});
       result.memory_nodes.add(number);
     }
-    if (result.nodes.empty()) {  // a kernel without NUMA
+    if (result.nodes.empty()) {  // the kernel was built without NUMA
       result.nodes.push_back({0, online});
       result.memory_nodes.add(0);
     }
@@ -66,8 +66,8 @@ class LocalityReader {
     if (allowed_memory) result.memory_nodes &= *allowed_memory;
   }
 
-  /// Reads a set from the file `name` of the first CPU in `cpus`, and adds it to `sets`, unless one of them already has
-  /// that CPU. If files contradict each other, the first file that names a CPU wins.
+  /// Reads a set from the file `name` of the first CPU in `cpus`. Adds it to `sets`, unless one of them already has
+  /// that CPU. If files contradict each other, the first one that names a CPU wins.
   void add(std::vector<CpuSet>& sets, const CpuSet& cpus, std::string_view name) const {
     const auto cpu = *cpus.first();
     const auto has_it = [cpu](const CpuSet& set) { return set.contains(cpu); };
@@ -78,8 +78,8 @@ class LocalityReader {
     sets.push_back(std::move(set));
   }
 
-  /// The last-level cache has the same number in sysfs for all CPUs, except for CPUs that do not have this cache (the
-  /// low-power cores of some laptops).
+  /// The last-level cache has the same index in sysfs for all CPUs that have one. (The low-power cores of some laptops
+  /// have none.)
   void add_cache(std::vector<CpuSet>& caches, int64_t cpu) {
     if (std::any_of(caches.begin(), caches.end(), [cpu](const CpuSet& set) { return set.contains(cpu); })) return;
     auto set = last_level_ ? read_list(cache_file(cpu, *last_level_, "shared_cpu_list")) : std::nullopt;
@@ -94,7 +94,7 @@ class LocalityReader {
     return file_of(cpu, "cache") / ("index" + std::to_string(number)) / name;
   }
 
-  /// The number in sysfs of the CPU's highest-level cache that holds data.
+  /// Returns the index in sysfs of the CPU's highest-level cache that holds data.
   std::optional<int64_t> last_level(int64_t cpu) const {
     std::optional<int64_t> best;
     int64_t best_level = 0;

@@ -37,7 +37,7 @@ TEST(Locality, Sierra) {
   const auto locality = read_cpu_locality(sysroot("sierra"));
   EXPECT_EQ(locality.allowed, cpus("8-87,96-175"));
   EXPECT_THAT(locality.nodes, ElementsAre(NodeLocality{0, cpus("8-87")}, NodeLocality{8, cpus("96-175")}));
-  EXPECT_EQ(locality.memory_nodes, (CpuSet{0, 8}));  // not 252 to 255, the memories of the GPUs
+  EXPECT_EQ(locality.memory_nodes, (CpuSet{0, 8}));  // 252 to 255 are left out: the GPUs' memories
   EXPECT_THAT(locality.packages, ElementsAre(cpus("8-87"), cpus("96-175")));
   ASSERT_THAT(locality.cores, SizeIs(40));
   EXPECT_EQ(locality.cores[39], cpus("172-175"));

@@ -1,5 +1,4 @@
-// yoke/device/detail/backend.h -- the interface to one way of finding and reading devices: NVML, amdgpu's sysfs, or the
-// CPU.
+// yoke/device/detail/backend.h -- the interface to one source of devices: NVML, amdgpu's sysfs, or the CPU.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +11,9 @@
 
 namespace yoke::device {
 
-/// Any call may block for ever, because drivers may. The live source calls open() on one thread, then read() on one
-/// thread per device, and never twice at once for the same device. The functions do not throw. They state failures in
-/// the report or in Device::state.
+/// A driver may hang, so any call may block for ever. The live source calls open() on one thread, then read() on one
+/// thread per device, and never twice at once for the same device. The functions do not throw: failures are in the
+/// report or in Device::state.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -27,20 +26,21 @@ class Backend {
   /// REQUIRES: open() has returned.
   virtual int64_t num_devices() const = 0;
 
-  /// Fills `device`, in which only vendor and index are set. Reads slow parts last, and calls `publish(device)` before
-  /// each of them.
+  /// Fills `device`, in which only vendor and index are set. Calls `publish(device)` before each slow part, so that
+  /// what was read before is not lost if the part hangs.
   virtual void read(int64_t number, const Want& want, Device& device,
                     const std::function<void(const Device&)>& publish) noexcept = 0;
 };
 
-/// NVIDIA's management library, opened by name. Facts that it lacks (such as the NUMA node) are read below `sysroot`.
+/// NVIDIA's management library, opened by the name `library`. Facts that it lacks (such as the NUMA node) are read
+/// below `sysroot`.
 std::unique_ptr<Backend> make_nvml_backend(const std::filesystem::path& sysroot = "/",
                                            const std::string& library = "libnvidia-ml.so.1");
 
-/// The kernel's files about AMD GPUs (KFD topology, amdgpu) below `sysroot`. Needs no library.
+/// Reads the kernel's files about AMD GPUs (KFD topology, amdgpu) below `sysroot`. Needs no library.
 std::unique_ptr<Backend> make_amdgpu_backend(const std::filesystem::path& sysroot = "/");
 
-/// The processors and memory of this machine, as one device.
+/// The CPUs and memory of this machine, as one device.
 std::unique_ptr<Backend> make_cpu_backend(const std::filesystem::path& sysroot = "/");
 
 }  // namespace yoke::device

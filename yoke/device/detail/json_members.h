@@ -13,13 +13,13 @@ namespace yoke::device {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// JSON is UTF-8, so each invalid byte is replaced. An empty text becomes null.
+/// Returns `value` as JSON, with each byte that is not UTF-8 replaced. An empty text becomes null.
 inline OrderedJson json_text(const std::string& value) {
   if (value.empty()) return nullptr;
   return OrderedJson::parse(OrderedJson(value).dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
-/// An unknown value becomes null.
+/// Converts an optional to JSON; nullopt becomes null.
 template <typename T>
 OrderedJson json_value(const std::optional<T>& known) {
   return known ? OrderedJson(*known) : OrderedJson(nullptr);
@@ -28,14 +28,14 @@ inline OrderedJson json_value(const std::optional<std::string>& known) {
   return known ? json_text(*known) : OrderedJson(nullptr);
 }
 
-/// The member at `key`, or nullptr when it is missing or null.
+/// Returns the member at `key`, or nullptr if it is missing or null.
 inline const OrderedJson* find_member(const OrderedJson& json, const char* key) {
   if (!json.is_object()) return nullptr;
   const auto found = json.find(key);
   return found == json.end() || found->is_null() ? nullptr : &*found;
 }
 
-/// Errors  kDataLoss: T is an integer type that cannot hold the number (1e308).
+/// Errors  kDataLoss if T is an integer type that cannot hold the number, such as 1e308.
 template <typename T>
 T json_as(const OrderedJson& found, const char* key) {
   if (std::is_integral_v<T> && found.is_number_float() && !(std::abs(found.get<double>()) < 9e18)) {
@@ -44,7 +44,7 @@ T json_as(const OrderedJson& found, const char* key) {
   return found.get<T>();
 }
 
-/// Leaves `target` unchanged if there is no such member.
+/// Reads the member at `key` into `target`. Leaves `target` unchanged if the member is missing or null.
 template <typename T>
 void read_member(const OrderedJson& json, const char* key, T& target) {
   if (const auto* found = find_member(json, key)) target = json_as<T>(*found, key);

@@ -12,12 +12,12 @@
 namespace yoke::device {
 namespace {
 
-/// Collects devices with the same result into one finding.
+/// Merges the same result on several devices into one finding.
 class Grouped {
  public:
   void add(const std::string& device, const std::string& found) { groups_[found].push_back(device); }
 
-  /// Reports `healthy` if nothing was added and `healthy` is not empty.
+  /// Reports the merged results. If there are none, reports `healthy` unless it is empty.
   void report(const char* id, Status status, const char* advice, const std::string& healthy, Findings& findings) const {
     for (const auto& [found, devices] : groups_) findings.push_back({id, status, devices, found, advice});
     if (groups_.empty() && !healthy.empty()) findings.push_back({id, Status::kOk, {}, healthy, ""});
@@ -91,7 +91,7 @@ void check_throttling(const std::vector<NamedDevice>& gpus, Findings& findings) 
                                 reason.find("thermal") != reason.npos ? temperature : ""));
       }
     }
-    // A GPU at its default power limit can run at full speed. A lower limit was set by an administrator or a program.
+    // A GPU runs at full speed with its default power limit. An administrator or a program must have set a lower limit.
     const auto& usual = device->facts.power_limit_default_mw;
     if (readings.power_limit_mw && usual && *readings.power_limit_mw < *usual) {
       capped.add(id, fmt::format("the power limit is {} W of {} W", *readings.power_limit_mw / 1000, *usual / 1000));
@@ -137,7 +137,7 @@ void check_pcie(const std::vector<NamedDevice>& gpus, Findings& findings) {
     if (*readings.pcie_width < *facts.pcie_width_max) {
       narrow.add(id, fmt::format("its PCIe link has {} of {} lanes", *readings.pcie_width, *facts.pcie_width_max));
     }
-    // An idle GPU lowers the speed of its link to save power.
+    // An idle GPU lowers its link speed to save power, so only busy GPUs are checked.
     const bool is_at_work = readings.utilization_percent.value_or(0) >= 10;
     if (is_at_work && readings.pcie_generation && facts.pcie_generation_max &&
         *readings.pcie_generation < *facts.pcie_generation_max) {
@@ -190,7 +190,7 @@ void check_kernel_log(const Observations& observations, Findings& findings) {
     KernelEvent last;
     int64_t count = 0;
   };
-  std::map<std::pair<std::string, int64_t>, Repeated> kinds;  // by device and Xid; 0 for amdgpu
+  std::map<std::pair<std::string, int64_t>, Repeated> kinds;  // the key is the device and the Xid, or 0 for amdgpu
   for (const auto& event : observations.kernel_log->events) {
     auto& kind = kinds[{event.pci_bus_id, event.xid.value_or(0)}];
     kind.last = event;

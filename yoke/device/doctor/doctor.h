@@ -1,4 +1,4 @@
-// yoke/device/doctor/doctor.h -- finds what keeps programs from using this machine's devices. It derives findings from
+// yoke/device/doctor/doctor.h -- finds what prevents programs from using this machine's devices. Derives findings from
 // observations.
 #pragma once
 
@@ -20,11 +20,11 @@
 
 namespace yoke::device {
 
-/// A GPU as the PCI bus lists it, independent of drivers.
+/// A GPU as the PCI bus lists it, with or without a driver.
 struct PciGpu {
   std::string pci_bus_id;
   Vendor vendor = Vendor::kNvidia;
-  std::string kernel_driver;  ///< "nvidia", "amdgpu", "nouveau", "vfio-pci"; empty if it has none.
+  std::string kernel_driver;  ///< "nvidia", "amdgpu", "nouveau", "vfio-pci"; empty if no driver is bound.
   std::string iommu_type;     ///< "identity", "DMA", "DMA-FQ"; empty without an IOMMU.
 };
 
@@ -35,7 +35,7 @@ struct DeviceNode {
   std::string owner;       ///< "root:video, mode 660"
 };
 
-/// Facts from this machine's files.
+/// Data from this machine's files.
 struct System {
   std::vector<PciGpu> pci_gpus;
   std::string nvidia_module_version;  ///< Version of the loaded kernel module.
@@ -52,9 +52,9 @@ struct System {
 
 struct Observations {
   Snapshot snapshot;               ///< With processes and details.
-  bool has_devices_alone = false;  ///< True for a recording, which has nothing but devices.
+  bool has_devices_alone = false;  ///< True for a recording, which contains only devices.
   Environment environment;
-  std::optional<GpuCount> runtime;  ///< GPUs that CUDA's or HIP's runtime shows to a program started here.
+  std::optional<GpuCount> runtime;  ///< The GPUs that the CUDA or HIP runtime shows to a program started here.
   // nullopt if the files could not be read in time.
   std::optional<System> system;
   std::optional<std::vector<TorchInstall>> torches;
@@ -65,14 +65,14 @@ enum class Status { kOk, kWarn, kFail, kSkip };
 std::string_view name(Status status);  ///< "ok", "warn", "fail", "skip"
 
 struct Finding {
-  std::string id;  ///< "persistence-mode"; does not change between versions. docs/doctor.md lists all.
+  std::string id;  ///< "persistence-mode"; stable between versions. docs/doctor.md lists all.
   Status status = Status::kOk;
-  std::vector<std::string> devices;  ///< Ids (id_of()) of the devices concerned; empty if it is the whole machine.
-  std::string found;                 ///< What was found; may contain any bytes.
-  std::string advice;                ///< What to do about it; empty with kOk.
+  std::vector<std::string> devices;  ///< Ids (id_of()) of the affected devices; empty for the whole machine.
+  std::string found;                 ///< The observed fact; may contain any bytes.
+  std::string advice;                ///< What to do about it; empty if the status is kOk.
 };
 
-/// Returns the findings in the order in which a user should check them: first those about the driver.
+/// Returns the findings in the order in which a user should check them; those about drivers are first.
 std::vector<Finding> findings(const Observations& observations);
 
 nlohmann::ordered_json to_json(const Finding& finding);

@@ -70,7 +70,7 @@ Observations healthy() {
   return all;
 }
 
-/// Findings such as "fail ecc 0,1", without those that are ok.
+/// Returns findings such as "fail ecc 0,1", except those with status ok.
 std::vector<std::string> wrong(const Observations& observations) {
   std::vector<std::string> lines;
   for (const auto& finding : findings(observations)) {
@@ -324,7 +324,7 @@ const DoctorCase kDoctorCases[] = {
 INSTANTIATE_TEST_SUITE_P(Doctor, DoctorTable, testing::ValuesIn(kDoctorCases),
                          [](const auto& instance) { return instance.param.name; });
 
-// The message of libyoke_dist when it refuses to train on the CPU (yoke/dist/plug_choice.cpp).
+// The advice equals that of libyoke_dist's message when it refuses to train on the CPU (yoke/dist/plug_choice.cpp).
 TEST(Doctor, ATorchThatCannotUseAnAmdGpuSaysWhatToInstall) {
   Observations all;
   all.system.emplace();

@@ -16,8 +16,8 @@
 namespace yoke::device {
 namespace {
 
-/// Removes the text up to `separator`, and the separator, from `rest` and returns the text. nullopt if there is no
-/// separator.
+/// Removes the text up to and including `separator` from `rest`. Returns the text before the separator, or nullopt if
+/// there is no separator.
 std::optional<std::string_view> take_until(std::string_view& rest, std::string_view separator) {
   const auto end = rest.find(separator);
   if (end == rest.npos) return std::nullopt;
@@ -26,7 +26,7 @@ std::optional<std::string_view> take_until(std::string_view& rest, std::string_v
   return taken;
 }
 
-/// Converts "PCI:0000:3b:00" and "0000:3b:00.0" to "0000:3b:00.0"; empty if `text` has a different form.
+/// Converts "PCI:0000:3b:00" and "0000:3b:00.0" to "0000:3b:00.0". Returns an empty text for any other form.
 std::string bus_id(std::string_view text) {
   if (text.starts_with("PCI:")) text.remove_prefix(4);
   text = text.substr(0, text.find('.'));
@@ -73,7 +73,7 @@ struct Meaning {
   int64_t xid;
   XidMeaning meaning;
 };
-// NVIDIA's document "Xid Errors" has the whole list.
+// NVIDIA's document "Xid Errors" has the complete list.
 constexpr std::array kMeanings = {
     Meaning{13, {"an exception in a program's kernel", false}},
     Meaning{31, {"a program read or wrote memory that is not its own", false}},
@@ -105,11 +105,11 @@ std::vector<KernelEvent> parse_kernel_log(std::string_view records) {
   while (!records.empty()) {
     auto line = records.substr(0, records.find('\n'));
     records.remove_prefix(std::min(records.size(), line.size() + 1));
-    // A record begins with priority, sequence, microseconds and flags. Its further lines begin with a space.
+    // A record begins with priority, sequence, microseconds and flags. Its continuation lines begin with a space.
     if (line.starts_with(' ') || !take_until(line, ",") || !take_until(line, ",")) continue;
     const auto time = parse_int(take_until(line, ",").value_or(""));
     if (!time || !take_until(line, ";")) continue;
-    // Only root can write to /dev/kmsg, so these messages are the kernel's.
+    // Only the kernel and root can write to /dev/kmsg, so the messages can be trusted.
     auto event = parse_xid(line);
     if (!event) event = parse_amdgpu(line);
     if (!event) continue;

@@ -27,16 +27,16 @@ struct KernelLog {
   std::chrono::microseconds uptime{0};
 };
 
-/// `records` have the form of /dev/kmsg ("6,1234,5678901,-;text"), one per line.
+/// Parses `records`, which have the form of /dev/kmsg ("6,1234,5678901,-;text"), one per line.
 std::vector<KernelEvent> parse_kernel_log(std::string_view records);
 
-/// Reads all messages that the kernel's ring buffer still holds. Errors are in `reason`; nothing is thrown.
+/// Reads all messages that are still in the kernel's ring buffer. Does not throw: KernelLog::reason has the error.
 KernelLog read_kernel_log(const std::filesystem::path& sysroot = "/");
 
-/// The meaning of an Xid, if it is known: "the GPU has fallen off the bus".
+/// The meaning of an Xid, such as "the GPU has fallen off the bus"; `text` is empty if it is not known.
 struct XidMeaning {
   std::string_view text;
-  bool is_hardware = false;  ///< True if the hardware or its driver caused it, false if usually a program did.
+  bool is_hardware = false;  ///< True if the usual cause is the hardware or its driver, false if it is a program.
 };
 XidMeaning meaning_of_xid(int64_t xid);
 

@@ -26,7 +26,7 @@ constexpr uint32_t kArchitecture = 0;
 constexpr auto kTriplet = "";
 #endif
 
-// ldconfig's format: a header, entries, then texts. Offsets of texts count from the start of the header.
+// The format of ldconfig's cache: a header, entries, then strings. Offsets of strings count from the header.
 constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
 constexpr size_t kHeaderBytes = 48;
 struct DynamicEntry {
@@ -41,7 +41,7 @@ std::string_view text_at(std::string_view cache, uint32_t offset) {
   return end == cache.npos ? "" : cache.substr(offset, end - offset);
 }
 
-/// Follows the links from `path`; absolute links are taken below `sysroot`.
+/// Follows symbolic links from `path`. The target of an absolute link is taken below `sysroot`.
 fs::path resolve(fs::path path, const fs::path& sysroot) {
   for (int i = 0; i < 8; ++i) {
     std::error_code error;
@@ -57,7 +57,7 @@ LibraryFile describe(const fs::path& path, std::string_view name, const fs::path
   std::error_code error;
   if (!fs::exists(file, error)) return {};
   LibraryFile found{.path = path.string()};
-  // The version is what follows ".so." in names such as "libcuda.so.580.65.06" and "libnccl.so.2.27.3".
+  // The version follows ".so." in names such as "libcuda.so.580.65.06" and "libnccl.so.2.27.3".
   const auto real = file.filename().string();
   const auto so = real.find(".so.");
   if (so != real.npos && real != name && real.find('.', so + 4) != real.npos) found.version = real.substr(so + 4);
@@ -67,7 +67,7 @@ LibraryFile describe(const fs::path& path, std::string_view name, const fs::path
 }  // namespace
 
 std::string path_in_loader_cache(std::string_view cache, std::string_view name) {
-  const auto begin = cache.find(kMagic);  // a cache in an older format may precede it
+  const auto begin = cache.find(kMagic);  // an older cache format may precede it in the file
   if (begin == cache.npos) return "";
   cache.remove_prefix(begin);
   uint32_t count = 0;
@@ -92,7 +92,7 @@ LibraryFile find_library(std::string_view name, const fs::path& sysroot, std::st
   try {
     const auto cached = path_in_loader_cache(read_file(sysroot / "etc/ld.so.cache"), name);
     if (!cached.empty()) candidates.emplace_back(cached);
-  } catch (const Error&) {  // a system without this file (musl)
+  } catch (const Error&) {  // musl has no such file
   }
   for (const fs::path folder : {"/lib", "/usr/lib"}) candidates.push_back(folder / kTriplet / name);
   for (const fs::path folder : {"/lib64", "/usr/lib64", "/usr/lib"}) candidates.push_back(folder / name);

@@ -22,7 +22,7 @@ void check_cpu(const Observations& observations, Findings& findings) {
   }
   if (quota) found += fmt::format("{}a cgroup allows the time of {:.1f}", found.empty() ? "" : "; ", *quota);
   if (found.empty()) return;
-  // Programs count processors, and a quota does not change that count. So they start too many threads, which then wait.
+  // Programs count CPUs, and a quota does not change that count. So they start too many threads, which then wait.
   const bool is_trap =
       quota && cpu != devices.end() && cpu->facts.num_cpus && *quota < 0.9 * static_cast<double>(*cpu->facts.num_cpus);
   if (is_trap) {

@@ -17,10 +17,10 @@ namespace {
 
 constexpr auto kInstallDriver = "install the NVIDIA driver of your distribution, or ask the administrator";
 
-/// Returns 13 for "13.0", and nullopt if `version` is not a version.
+/// Returns the major version, 13 for "13.0", or nullopt if `version` is not a version.
 std::optional<int64_t> major_of(std::string_view version) { return parse_int(version.substr(0, version.find('.'))); }
 
-/// Whether two versions are known and differ. An empty version stands for an unknown one.
+/// Whether two versions are known and differ. An empty string is an unknown version.
 bool differ(std::string_view a, std::string_view b) { return !a.empty() && !b.empty() && a != b; }
 
 int64_t count_visible(const Observations& observations, Vendor vendor) {
@@ -68,7 +68,7 @@ void check_gpus(const Observations& observations, Findings& findings) {
                         "install and load the driver (nvidia, amdgpu); nouveau cannot compute, and a GPU of vfio-pci "
                         "belongs to a virtual machine"});
   }
-  // Drivers that do not work at all are a separate finding.
+  // A separate finding reports drivers that do not work at all.
   if (hidden.empty() || parts.empty()) return;
   if (observations.system->is_contained) {
     findings.push_back({"gpus-not-shown",
@@ -98,7 +98,7 @@ void check_nvidia_driver(const Observations& observations, Findings& findings) {
                           "see `dmesg`; after an update of the driver, reboot, or reload its kernel modules"});
       return;
     }
-    // Container images often have the library without a driver.
+    // Container images often have NVML without a driver.
     if (nvml != nullptr && !nvml->is_available && system != nullptr && !system->nvml.path.empty()) {
       findings.push_back(
           {"nvidia-driver",

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The sorted names in a folder; empty if it does not exist.
+/// Returns the sorted names in a folder, or nothing if it does not exist.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -35,7 +35,7 @@ std::vector<PciGpu> pci_gpus(const fs::path& sysroot) {
   for (const auto& id : names_in(all)) {
     const auto vendor = text_of(all / id / "vendor");
     const auto kind = text_of(all / id / "class");
-    // 0x03: display controllers; 0x12: processing accelerators, which the Instinct series reports.
+    // PCI classes: 0x03 is a display controller, 0x12 a processing accelerator (AMD Instinct).
     const bool is_gpu = kind.starts_with("0x03") || kind.starts_with("0x12");
     if (!is_gpu || (vendor != "0x10de" && vendor != "0x1002")) continue;
     PciGpu gpu{.pci_bus_id = id, .vendor = vendor == "0x10de" ? Vendor::kNvidia : Vendor::kAmd};

@@ -8,8 +8,8 @@
 
 namespace yoke::device {
 
-/// Reads proc, sys, dev and etc below `sysroot`; reads the limits of this process only if `sysroot` is "/". It needs no
-/// privileges: files that cannot be read are left out. It may block if a driver or a file system hangs.
+/// Reads proc, sys, dev and etc below `sysroot`. The limits of this process are read only if `sysroot` is "/". Needs no
+/// privileges: files that cannot be read are left out. May block if a driver or a file system hangs.
 System read_system(const std::filesystem::path& sysroot, const Environment& environment);
 
 }  // namespace yoke::device

@@ -43,11 +43,11 @@ TEST(DoctorSystem, ReadsAMachineWithBothVendors) {
   root.write(pci + "0000:3b:00.0/class", "0x030200\n");
   root.link(pci + "0000:3b:00.0/driver", "../../../bus/pci/drivers/nvidia");
   root.write(pci + "0000:3b:00.0/iommu_group/type", "DMA-FQ\n");
-  root.write(pci + "0000:3b:00.1/vendor", "0x10de\n");  // its audio function
+  root.write(pci + "0000:3b:00.1/vendor", "0x10de\n");  // the GPU's audio function
   root.write(pci + "0000:3b:00.1/class", "0x040300\n");
   root.write(pci + "0000:c1:00.0/vendor", "0x1002\n");
   root.write(pci + "0000:c1:00.0/class", "0x120000\n");
-  root.write(pci + "0000:05:00.0/vendor", "0x1a03\n");  // the board's management controller
+  root.write(pci + "0000:05:00.0/vendor", "0x1a03\n");  // the management controller of the board
   root.write(pci + "0000:05:00.0/class", "0x030000\n");
   root.write("sys/module/nvidia/version", "580.65.06\n");
   root.write("sys/class/kfd/kfd/topology/generation_id", "1");
@@ -90,7 +90,7 @@ TEST(DoctorSystem, ReadsAMachineWithBothVendors) {
   EXPECT_EQ(system.shared_memory_bytes, std::nullopt) << "limits of this process are not the fixture's";
 }
 
-/// Gives the process a user other than root during its lifetime, because root may use every file.
+/// Makes this process run as a different user than root during its lifetime, because root may use every file.
 class AsNobody {
  public:
   AsNobody() : was_root_(getuid() == 0) {

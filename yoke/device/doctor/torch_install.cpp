@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The folder of the active Python's torch. The current folder is removed from Python's path, since other users may
-/// write to it.
+/// Returns the folder of the active Python's torch. Removes the current folder from Python's path first, because other
+/// users may write to it.
 std::string torch_of_python() {
   constexpr auto kCommand =
       "exec timeout 5 python3 -c 'import sys, importlib.util as u\n"

@@ -32,7 +32,7 @@ class NvmlBackend : public Backend {
     if (!report.reason.empty()) return report;
     if (const int status = library_.init(); status != nvml::kSuccess) {
       report.reason = "NVIDIA: " + nvml::describe(status);
-      // Container images have the library even if there is neither a driver nor a GPU.
+      // Container images have the library even without a driver or GPU.
       report.is_broken = status != nvml::kDriverNotLoaded && status != nvml::kGpuNotFound &&
                          status != nvml::kLibraryNotFound && status != nvml::kNotSupported;
       report.has_answered = !report.is_broken;
@@ -75,7 +75,7 @@ class NvmlBackend : public Backend {
     }
     read_unit(known, want, device);
     if (device.state == State::kLost) {
-      known.handle = nullptr;  // it may come back with a different handle
+      known.handle = nullptr;  // the GPU may return with a different handle
       return;
     }
     read_instances(known, want, device);
@@ -86,7 +86,7 @@ class NvmlBackend : public Backend {
   }
 
  private:
-  /// The data about a device or MIG device that is kept between samples.
+  /// The data about a GPU or MIG device that is kept between samples.
   struct Known {
     Handle handle = nullptr;
     Facts facts;
@@ -154,7 +154,7 @@ class NvmlBackend : public Backend {
       child.facts.compute_instance = reader.compute_instance();
       child.facts.pci_bus_id = device.facts.pci_bus_id;
       child.state = state_by_use(child);
-      // A process is listed only once, with the instance on which it runs.
+      // A process is listed only once, under the MIG instance on which it runs.
       std::erase_if(device.processes, [&](const DeviceProcess& process) {
         const bool is_of_child = process.gpu_instance && process.gpu_instance == child.facts.gpu_instance &&
                                  process.compute_instance == child.facts.compute_instance;

@@ -7,7 +7,7 @@
 
 namespace yoke::device::nvml {
 
-// The library's version numbers include these sizes, and the library checks them.
+// The library checks these sizes, because they are part of its structures' version numbers.
 static_assert(sizeof(Memory) == 24 && sizeof(MemoryV2) == 40 && sizeof(Pci) == 68 && sizeof(Process) == 24);
 static_assert(sizeof(ProcessSample) == 32 && sizeof(Temperature) == 12 && sizeof(FieldValue) == 40);
 
@@ -33,8 +33,8 @@ class Symbols {
  public:
   explicit Symbols(void* library) : library_(library) {}
 
-  /// Binds the first of `names` that exists. Headers map a plain name to its newest version, and the library exports
-  /// all versions.
+  /// Binds the first of `names` that the library exports. (The library exports all versions of a function; nvml.h maps
+  /// the plain name to the newest one.)
   template <typename Pointer>
   void bind(Pointer& pointer, std::initializer_list<const char*> names) const {
     pointer = nullptr;
@@ -61,7 +61,7 @@ class Symbols {
 std::string load(const std::string& file, Library& library) {
   void* opened = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {
-    // "NAME: cannot open shared object file: No such file or directory" is shortened; other errors are kept.
+    // "NAME: cannot open shared object file: No such file or directory" is replaced; other errors are kept.
     const std::string reason = dlerror();
     return reason.find("No such file") != std::string::npos
                ? fmt::format("no NVIDIA driver ({} is not installed)", file)

@@ -266,11 +266,11 @@ void Reader::read_pcie_throughput(Readings& readings) {
   if (call(library_.pcie_throughput, 1, &kilobytes)) readings.pcie_rx_bytes_per_second = int64_t{kilobytes} * 1024;
 }
 
-/// Returns false if the driver does not list processes.
+/// Adds the processes that `function` lists. Returns false if the driver does not list processes.
 bool Reader::add_processes(const ProcessFunction& function, const std::string& type,
                            std::vector<DeviceProcess>& processes) {
   if (function.function == nullptr) return false;
-  // The number of processes may grow between two calls. Extra room saves a call.
+  // The number of processes may grow between two calls. Spare room saves a call.
   std::vector<std::byte> buffer(64 * kLargestEntry);
   for (int attempt = 0; attempt < 4; ++attempt) {
     const auto room = static_cast<uint32_t>(buffer.size() / kLargestEntry);
@@ -286,7 +286,7 @@ bool Reader::add_processes(const ProcessFunction& function, const std::string& t
       const auto known = std::find_if(processes.begin(), processes.end(), [&](const DeviceProcess& process) {
         return process.pid == entry.pid && process.gpu_instance.value_or(kNone) == entry.gpu_instance;
       });
-      if (known != processes.end()) {  // a process that computes and draws; both lists give its memory
+      if (known != processes.end()) {  // a process that computes and draws is in both lists, with the same memory
         if (known->type.find(type) == std::string::npos) known->type += "+" + type;
         continue;
       }
@@ -323,10 +323,10 @@ void Reader::read_process_utilization(std::vector<DeviceProcess>& processes) {
     status = library_.process_utilization(handle_, samples.data(), &count, 0);
     if (status == kSuccess) samples.resize(std::min<size_t>(count, samples.size()));
   }
-  if (status == kNotFound) samples.clear();  // no process has run for some time
+  if (status == kNotFound) samples.clear();  // no process has run recently
   if (status != kSuccess && status != kNotFound) return;
-  // The buffer holds samples of some seconds. The newest sample of each process counts, unless it is much older than
-  // the newest sample of all processes.
+  // The buffer holds the samples of some seconds. The newest sample of each process is used, unless it is much older
+  // than the newest sample of all processes.
   constexpr uint64_t kStaleUs = 2'000'000;
   uint64_t newest = 0;
   for (const auto& sample : samples) newest = std::max(newest, sample.time_us);

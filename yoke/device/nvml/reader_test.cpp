@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kNone = 0xFFFFFFFF;
 
-/// Entries as a driver lays them out, `stride` bytes each.
+/// Lays out entries as a driver does, `stride` bytes each.
 std::vector<std::byte> entries(const std::vector<Process>& processes, size_t stride, uint64_t tail = 0) {
   std::vector<std::byte> buffer((processes.size() + 1) * 32);
   for (size_t i = 0; i < processes.size(); ++i) {
@@ -39,7 +39,7 @@ TEST(NvmlProcesses, AreReadInEachVersionsLayout) {
   EXPECT_EQ(old[2].gpu_instance, kNone);
 }
 
-// gpustat #157, #161: with early 535 drivers only the first process was shown.
+// With early 535 drivers only the first process was shown (gpustat #157, #161).
 TEST(NvmlProcesses, LargerEntriesOfEarly535DriversAreRecognised) {
   for (const uint64_t tail : {uint64_t{0}, ~uint64_t{0}}) {
     const auto processes = parse_processes(entries(kThree, 32, tail), 3, ProcessForm::kV2);

@@ -13,14 +13,14 @@ bool is_hexadecimal(std::string_view text) { return text.find_first_not_of("0123
 
 bool is_container_id(std::string_view text) { return text.size() == 64 && is_hexadecimal(text); }
 
-/// Removes `end` from the end of `text`, if it is there. Returns whether it was.
+/// Removes `end` from the end of `text`. Returns whether `text` ended with it.
 bool strip_end(std::string_view& text, std::string_view end) {
   if (!text.ends_with(end)) return false;
   text.remove_suffix(end.size());
   return true;
 }
 
-/// Replaces "\x2d", which systemd writes for a "-" in a name, by "-".
+/// Replaces "\x2d", systemd's escape for "-" in a name, by "-".
 std::string unescape(std::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -31,8 +31,8 @@ std::string unescape(std::string_view text) {
   return result;
 }
 
-/// Returns runtime and id from "docker-ID.scope", "libpod-ID.scope", "crio-ID" or "...slice:cri-containerd:ID".
-/// Monitors ("libpod-conmon-ID.scope") are not containers.
+/// Parses runtime and id in "docker-ID.scope", "libpod-ID.scope", "crio-ID" or "...slice:cri-containerd:ID". Scopes of
+/// monitor processes ("libpod-conmon-ID.scope") are not containers.
 std::optional<Container> named_container(std::string_view segment) {
   strip_end(segment, ".scope");
   if (segment.size() <= 64 || !is_container_id(segment.substr(segment.size() - 64))) return std::nullopt;
@@ -55,8 +55,8 @@ std::optional<Container> named_container(std::string_view segment) {
   return std::nullopt;
 }
 
-/// Returns the UID in "pod<UID>" or "kubepods-burstable-pod<UID>.slice", where systemd writes "_" for "-". UIDs of
-/// static pods are 32 digits without hyphens.
+/// Returns the UID in "pod<UID>" or "kubepods-burstable-pod<UID>.slice" (there systemd writes "_" for "-"). The UID of
+/// a static pod is 32 digits without hyphens.
 std::string pod_uid(std::string_view segment) {
   segment = segment.substr(0, segment.find(':'));
   strip_end(segment, ".slice");
@@ -69,7 +69,7 @@ std::string pod_uid(std::string_view segment) {
   return is_plain || is_uuid ? uid : "";
 }
 
-/// Reads a path from the root; each segment is inside the one before it.
+/// Reads the segments of a cgroup path from the root on. Each segment is inside the one before it.
 class PathReader {
  public:
   explicit PathReader(std::string_view path) {
@@ -113,7 +113,7 @@ class PathReader {
     }
   }
 
-  // Slurm's groups: /slurm/uid_1000/job_1/step_0 or /slurm_NODE/... in version 1 of cgroups, and in version 2
+  // Slurm's groups are /slurm/uid_1000/job_1/step_0 or /slurm_NODE/... in cgroup version 1. In version 2 they are
   // /system.slice/slurmstepd.scope/job_1/step_0/user/task_0 or /system.slice/NODE_slurmstepd.scope/...
   void take_slurm(std::string_view segment) {
     is_slurm_ |= segment == "slurm" || segment.starts_with("slurm") || segment.ends_with("slurmstepd.scope");
@@ -148,8 +148,8 @@ class PathReader {
 
 std::string slurm_step_name(std::string_view text) {
   if (text.starts_with("step_")) text.remove_prefix(5);
-  // SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT and SLURM_INTERACTIVE_STEP of slurm.h. Up to Slurm 20.02 the number of the
-  // batch step was -2.
+  // SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT and SLURM_INTERACTIVE_STEP of slurm.h. Up to Slurm 20.02 the batch step had
+  // the number -2.
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSpecial = {{
       {"4294967291", "batch"},
       {"4294967294", "batch"},
@@ -172,7 +172,7 @@ Origin parse_cgroup(std::string_view text) {
     if (second == line.npos) continue;
     const auto controllers = line.substr(first + 1, second - first - 1);
     PathReader path(line.substr(second + 1));
-    // In hybrid setups only some hierarchies name the container or the job.
+    // In hybrid setups only some cgroup hierarchies name the container or the job.
     if (path.container && !origin.container) origin.container = std::move(path.container);
     if (path.slurm && (!origin.slurm || origin.slurm->step.empty())) origin.slurm = std::move(path.slurm);
     if (controllers != "name=systemd" && !controllers.empty()) continue;

@@ -192,8 +192,7 @@ TEST(CgroupPath, TellsWhatTheNamesSay) {
     const auto slurm = origin.slurm.value_or(SlurmJob{});
     EXPECT_EQ(slurm.job_id, expected.job);
     EXPECT_EQ(slurm.step, expected.step);
-    // For a container, systemd_unit is the service that started it or the unit of the container itself; find_origin()
-    // leaves it out.
+    // For a container, systemd_unit is the service that started it or the container's own unit. find_origin() drops it.
     EXPECT_EQ(origin.container ? "" : origin.systemd_unit, expected.unit);
     EXPECT_EQ(origin.login_session, expected.session);
     EXPECT_EQ(origin.tmux.has_value(), expected.is_tmux);

@@ -10,7 +10,7 @@
 
 namespace yoke::device {
 
-// O_PATH is needed with hidepid=1: then the folder of a different user's process cannot be opened for reading, but its
+// O_PATH is needed with hidepid=1. There the folder of a different user's process cannot be opened for reading, but its
 // owner can still be read.
 ProcessFolder::ProcessFolder(int64_t pid, const std::filesystem::path& proc)
     : fd_(open(fmt::format("{}/{}", proc.native(), pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {}

@@ -1,5 +1,5 @@
-// yoke/device/process/folder.h -- holds /proc/PID open. All reads through it are about the same process. They fail
-// after that process has ended, even if its PID was reused.
+// yoke/device/process/folder.h -- holds /proc/PID open. All reads through the folder are about the same process: they
+// fail after the process has ended, even if its PID was reused.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ class ProcessFolder {
 
   bool is_there() const { return static_cast<bool>(fd_); }
 
-  /// The effective user of the process.
+  /// Returns the effective user of the process.
   std::optional<int64_t> owner() const;
 
-  /// The first `limit_bytes` of a file; nullopt without permission, or if the process has ended.
+  /// Returns the first `limit_bytes` of a file, or nullopt without permission or if the process has ended.
   std::optional<std::string> read(const char* file, size_t limit_bytes) const;
 
  private:

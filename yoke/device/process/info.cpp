@@ -38,7 +38,7 @@ milliseconds since_epoch(clockid_t clock) {
   return milliseconds(int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1'000'000);
 }
 
-/// For the running machine this uses the clocks, because reading /proc/stat takes milliseconds with many processors.
+/// For the running machine this reads clocks, because reading /proc/stat takes milliseconds with many CPUs.
 std::optional<milliseconds> boot_time(const std::filesystem::path& proc) {
   if (proc == "/proc") return since_epoch(CLOCK_REALTIME) - since_epoch(CLOCK_BOOTTIME);
   std::ifstream stream(proc / "stat");
@@ -72,7 +72,7 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// Whether it is "python", "python3", "python3.11" or the like.
+/// Whether `program` is "python", "python3", "python3.11", "pypy" or the like.
 bool is_python(std::string_view program) {
   for (const std::string_view name : {"python", "pypy"}) {
     if (program.starts_with(name)) return program.substr(name.size()).find_first_not_of("0123456789.") == program.npos;
@@ -101,7 +101,7 @@ std::string user_name(int64_t uid) {
     const auto known = entries.find(uid);
     if (known != entries.end() && now - known->second.at < std::chrono::minutes(1)) return known->second.name;
   }
-  auto name = look_up_user(uid);  // outside the lock, since a directory service may hang
+  auto name = look_up_user(uid);  // outside the lock, because a directory service may hang
   const std::lock_guard lock(mutex);
   entries[uid] = {name, now};
   return name;
@@ -113,7 +113,7 @@ std::optional<ProcessStat> parse_process_stat(std::string_view text) {
   ProcessStat stat;
   stat.comm = text.substr(open + 1, close - open - 1);
   auto rest = text.substr(close + 1);
-  // Fields are numbered as in proc(5), where the state is number 3.
+  // Fields are numbered as in proc(5), where the first one after the name, the state, has number 3.
   for (int field = 3; field <= 24; ++field) {
     rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
     const auto word = rest.substr(0, rest.find_first_of(" \n"));
@@ -142,7 +142,7 @@ std::string join_command(std::string_view cmdline) {
   cmdline = cmdline.substr(0, cmdline.find_last_not_of('\0') + 1);
   std::string command(cmdline);
   std::replace(command.begin(), command.end(), '\0', ' ');
-  // Programs that set their own title leave spaces after it.
+  // Programs that set their own title leave trailing spaces.
   command.erase(command.find_last_not_of(' ') + 1);
   return command;
 }
@@ -160,7 +160,7 @@ std::string short_command(std::string_view cmdline) {
     if (argument[1] == '-') continue;
     if (is_python(program) && argument.back() == 'm' && !cmdline.empty()) return std::string(take_argument(cmdline));
     if (is_python(program) && (argument == "-W" || argument == "-X")) take_argument(cmdline);
-    // After -c and -e comes program text instead of a file name, except after the -e of a shell.
+    // Program text instead of a file name follows -c (shells, Python) or -e (other languages).
     if (argument.find(is_shell || is_python(program) ? 'c' : 'e') != argument.npos) break;
   }
   return std::string(program);
@@ -170,7 +170,7 @@ ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc) try
   ProcessInfo info;
   const ProcessFolder folder(pid, proc);
   if (folder.is_there()) info.uid = folder.owner();
-  info.is_visible = info.uid.has_value();  // with hidepid=2 a folder may open and still show no owner
+  info.is_visible = info.uid.has_value();  // with hidepid=2 the folder may open although its owner cannot be read
   if (!info.uid) {
     info.reason = "not in this PID namespace, hidden by hidepid, or just ended";
     return info;
@@ -196,7 +196,7 @@ ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc) try
   static const int64_t page_bytes = sysconf(_SC_PAGESIZE);
   info.resident_bytes = stat->resident_pages * page_bytes;
 
-  // Read last, because it may block: the kernel takes the lock of the process's memory.
+  // Read last, because reading may block: the kernel takes the lock of the process's memory.
   const auto cmdline = folder.read("cmdline", kCommandBytes).value_or("");
   info.command = join_command(cmdline);
   info.name = short_command(cmdline);

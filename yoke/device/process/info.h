@@ -1,6 +1,6 @@
 // yoke/device/process/info.h -- describes the process behind a PID that a driver reports.
 //
-// Texts are arbitrary bytes, as the process wrote them: apply printable() before they reach a terminal.
+// Texts are arbitrary bytes from the process. Apply printable() before printing them.
 #pragma once
 
 #include <chrono>
@@ -13,13 +13,13 @@
 namespace yoke::device {
 
 struct ProcessInfo {
-  /// Whether this machine's /proc has the process. nullopt if this was not checked.
+  /// Whether the process is in this machine's /proc. nullopt if this was not checked.
   std::optional<bool> is_visible;
   std::string reason;  ///< Why values are unknown: "not in this PID namespace, hidden by hidepid, or just ended".
 
   std::optional<int64_t> uid;
-  std::string user;     ///< The user's name, or the number if there is no name.
-  std::string name;     ///< Short: "train.py" of `python -u train.py --lr 1`, else the program's file name.
+  std::string user;  ///< The user's name, or the number if the user has no name.
+  std::string name;  ///< A short name: "train.py" for `python -u train.py --lr 1`, otherwise the program's file name.
   std::string command;  ///< The arguments joined by spaces; for a kernel thread or a zombie, its name in brackets.
 
   std::optional<int64_t> parent_pid;
@@ -33,23 +33,23 @@ struct ProcessInfo {
   bool operator==(const ProcessInfo&) const = default;
 };
 
-/// Describes `pid` below `proc`. If the process does not exist, the result says so. If it ends meanwhile, the result
-/// holds what was read before. All values are about one process, even if the PID is reused meanwhile. The function does
-/// not throw. It may block if the process hangs in the kernel with its memory locked, so a caller needs a deadline of
+/// Describes the process `pid` below `proc`. If the process does not exist, the result says so. If it ends meanwhile,
+/// the result holds what was read before. All values are about one process, even if the PID is reused meanwhile. Does
+/// not throw. May block if the process hangs in the kernel with its memory locked, so the caller needs a deadline of
 /// its own.
 ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc = "/proc");
 
-/// Returns whether this process sees the machine's own PIDs, which drivers report. In a container with its own PIDs, a
-/// PID from a driver may not exist, or may belong to a different process by chance.
+/// Returns whether this process is in the machine's first PID namespace, whose PIDs drivers report. In a container with
+/// its own namespace, a PID from a driver may not exist, or may belong to a different process by chance.
 bool is_first_pid_namespace(const std::filesystem::path& proc = "/proc");
 
-/// A user's name, or the number if there is no name. It is looked up at most once a minute, and may block as long as
-/// the directory service does.
+/// Returns a user's name, or the number if the user has no name. Looks the name up at most once a minute. Blocks as
+/// long as the directory service does.
 std::string user_name(int64_t uid);
 
 // The functions below are pure.
 
-/// The fields of /proc/PID/stat that are used here.
+/// The fields of /proc/PID/stat that yoke uses.
 struct ProcessStat {
   std::string comm;
   char state = '?';
@@ -61,14 +61,14 @@ struct ProcessStat {
   bool operator==(const ProcessStat&) const = default;
 };
 
-/// Returns nullopt if `text` is not a complete line of /proc/PID/stat. A name may contain brackets, spaces and line
-/// feeds.
+/// Parses a line of /proc/PID/stat. The process name may contain brackets, spaces and line feeds. Returns nullopt if
+/// the line is incomplete.
 std::optional<ProcessStat> parse_process_stat(std::string_view text);
 
-/// /proc/PID/cmdline as one line: NULs become spaces.
+/// Returns the content of /proc/PID/cmdline as one line: NULs become spaces.
 std::string join_command(std::string_view cmdline);
 
-/// The short name of a command; see ProcessInfo::name. Empty if `cmdline` is empty.
+/// Returns the short name of a command (ProcessInfo::name). Empty if `cmdline` is empty.
 std::string short_command(std::string_view cmdline);
 
 }  // namespace yoke::device

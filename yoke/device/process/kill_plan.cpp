@@ -8,7 +8,7 @@
 namespace yoke::device {
 namespace {
 
-/// Lists a process of several devices once, with its memory on all of them.
+/// Merges the uses of several devices by one process into one target, with the memory on all of them.
 std::vector<KillTarget> targets_of(const std::vector<DeviceUse>& uses) {
   std::vector<KillTarget> targets;
   for (const auto& use : uses) {
@@ -42,7 +42,7 @@ std::optional<Refusal> not_on_a_device(const ProcessInfo& info, const Snapshot& 
   return Refusal{ErrorCode::kFailedPrecondition, reason};
 }
 
-/// Refusals that no option overrides.
+/// Returns a refusal that no option overrides, if there is one.
 std::optional<Refusal> never(const KillTarget& target, const KillRequest& request, const KillAsker& asker) {
   const auto& info = target.process.info;
   if (target.pid == asker.pid) return Refusal{ErrorCode::kFailedPrecondition, "is this command"};

@@ -13,21 +13,21 @@
 
 namespace yoke::device {
 
-/// The request of a user: PIDs, or all processes on `devices` (on all devices if empty), of one user or of all users.
+/// The user's request: PIDs, or all processes on `devices` (on all devices if empty), of one user or of all users.
 struct KillRequest {
   std::vector<int64_t> pids;
   DeviceSelection devices;
   std::optional<int64_t> uid;
-  bool with_any = false;  ///< Also end PIDs that are on no device.
+  bool with_any = false;  ///< Also end processes in `pids` that are on no device.
 };
 
 /// The process that makes the request.
 struct KillAsker {
   int64_t pid = 0;
-  std::set<int64_t> ancestors;  ///< Ending one of them may end this command or its session.
+  std::set<int64_t> ancestors;  ///< Ending an ancestor may end this command or its session.
 };
 
-/// Why a process is not ended, or has not ended.
+/// Why a process is not to be ended, or has not ended.
 struct Refusal {
   ErrorCode code = ErrorCode::kInternal;
   std::string reason;
@@ -38,16 +38,16 @@ struct Refusal {
 /// A process that the request names or matches.
 struct KillTarget {
   int64_t pid = 0;
-  std::vector<std::string> devices;  ///< Empty if it is on none.
+  std::vector<std::string> devices;  ///< Empty if the process is on no device.
   DeviceProcess process;             ///< As listed for the first device, but with its total memory on all devices.
   std::optional<Refusal> refusal;
 
   bool operator==(const KillTarget&) const = default;
 };
 
-/// The targets in the order of the request's PIDs, or of the devices if it has none. `describe` describes a
+/// Returns the targets in the order of the request's PIDs, or of the devices if it has no PIDs. `describe` describes a
 /// PID that is on no device.
-/// Errors  those of DeviceSelection::resolve; kInvalidArgument: the CPU is named, which every process uses.
+/// Errors  those of DeviceSelection::resolve; kInvalidArgument if the request names the CPU, which every process uses.
 std::vector<KillTarget> plan_kill(const KillRequest& request, const Snapshot& snapshot, const KillAsker& asker,
                                   const std::function<ProcessInfo(int64_t pid)>& describe);
 

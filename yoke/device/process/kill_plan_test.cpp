@@ -22,7 +22,7 @@ DeviceProcess on_device(int64_t pid, int64_t uid = 1000, int64_t memory_bytes = 
   return {.pid = pid, .type = "compute", .memory_bytes = memory_bytes, .info = info(uid)};
 }
 
-/// Two GPUs, the second with a MIG instance, and a CPU. Process 500 uses both devices; 400 is in a different PID
+/// Two GPUs, the second with a MIG instance, and a CPU. Process 500 uses both GPUs. Process 400 is in a different PID
 /// namespace.
 Snapshot busy_machine() {
   Snapshot snapshot;

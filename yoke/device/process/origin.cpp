@@ -20,7 +20,7 @@ constexpr size_t kEnvironBytes = 256 << 10;
 constexpr size_t kAncestorBytes = 16 << 10;
 constexpr int kMaxAncestors = 32;  // a PID reused while the parents are read could make a cycle
 
-/// The variables of an environment as the kernel returns it; empty if it may not be read.
+/// The variables in an environment block of the kernel; no variables if it may not be read.
 class Variables {
  public:
   explicit Variables(std::optional<std::string_view> environment) {
@@ -46,8 +46,8 @@ std::string_view value_after(const Arguments& arguments, std::string_view option
   return found == arguments.end() || found + 1 == arguments.end() ? std::string_view() : *(found + 1);
 }
 
-/// The process that started a container stays its parent and has the container's id in its arguments; with podman, the
-/// name too.
+/// Returns the container that a parent process with these arguments started. Such a parent stays alive, and has the
+/// container's id (with podman, also the name) in its arguments.
 std::optional<Container> started_by(const Arguments& arguments) {
   if (arguments.empty()) return std::nullopt;
   const auto program = base_name(arguments[0]);
@@ -76,8 +76,8 @@ void merge_container(Origin& origin, const Container& found) {
   if (!container) {
     container = found;
   } else if (container->id == found.id) {
-    // The cgroup may lack the runtime's name, as with `docker run --cgroup-parent`. crio's parent process is conmon,
-    // like podman's.
+    // The cgroup's name may not name the runtime, as with `docker run --cgroup-parent`. The parent process of a crio
+    // container is conmon, as with podman.
     if (container->runtime == "container") container->runtime = found.runtime;
     if (container->runtime == found.runtime && container->name.empty()) container->name = found.name;
   }
@@ -101,7 +101,7 @@ void add_container_variables(const Variables& variables, Origin& origin) {
   }
 }
 
-/// Parses "slurmstepd: [4121.0]", the title of a process that is an ancestor of all processes of a step.
+/// Parses "slurmstepd: [4121.0]", the title of the process that is the ancestor of all processes of a step.
 std::optional<SlurmJob> step_of_title(std::string_view title) {
   constexpr std::string_view kBefore = "slurmstepd: [";
   const auto close = title.find(']');
@@ -118,7 +118,7 @@ void add_slurm_variables(const Variables& variables, Origin& origin) {
       variables["SLURM_JOB_ID"].empty() ? variables.number("SLURM_JOBID") : variables.number("SLURM_JOB_ID");
   if (!job || *job <= 0) return;
   auto& slurm = origin.slurm;
-  // The cgroup decides, because the variables may come from a different job.
+  // The cgroup has priority, because the variables may come from a different job.
   if (slurm && slurm->job_id != *job) return;
   if (!slurm) slurm = SlurmJob{.job_id = *job};
   if (slurm->step.empty()) slurm->step = slurm_step_name(variables["SLURM_STEP_ID"]);
@@ -137,7 +137,7 @@ void add_tmux_variables(const Variables& variables, Origin& origin) {
                      std::string(tmux.substr(0, before))};
 }
 
-/// Returns "1f0b..." from an argument ".../kernel-1f0b....json"; kernels of all languages get such an argument.
+/// Returns "1f0b..." from an argument ".../kernel-1f0b....json", which Jupyter kernels of all languages have.
 std::string_view kernel_id(const Arguments& arguments) {
   constexpr std::string_view kBefore = "kernel-", kAfter = ".json";
   for (const auto argument : arguments) {
@@ -165,8 +165,8 @@ void add_ancestor(const Ancestor& ancestor, bool is_itself, Origin& origin) {
 void add_variables(const Variables& variables, Origin& origin) {
   add_container_variables(variables, origin);
   add_slurm_variables(variables, origin);
-  // Slurm copies the environment of the submitting host into the job. So in a job the variables of tmux, screen and
-  // Jupyter count only if a parent process confirms them.
+  // Slurm copies the environment of the submitting host into the job. Therefore, in a job, the variables of tmux,
+  // screen and Jupyter are used only if a parent process confirms them.
   const bool is_own = !origin.slurm.has_value();
   if (is_own || origin.tmux) add_tmux_variables(variables, origin);
   if ((is_own || origin.screen) && !variables["STY"].empty()) origin.screen = variables["STY"];
@@ -180,7 +180,7 @@ void add_variables(const Variables& variables, Origin& origin) {
   }
 }
 
-/// The last number in the line "NSpid:\t4711\t7", if it has at least two.
+/// Returns the last number in the line "NSpid:\t4711\t7", if it has at least two.
 std::optional<int64_t> parse_inner_pid(std::string_view status) {
   const auto line = status.find("\nNSpid:");
   if (line == status.npos) return std::nullopt;
@@ -247,7 +247,7 @@ Origin find_origin(const OriginSources& sources) {
   Origin origin = parse_cgroup(sources.cgroup);
   for (const auto& ancestor : sources.ancestors) add_ancestor(ancestor, &ancestor == sources.ancestors.data(), origin);
   add_variables(Variables(sources.environment), origin);
-  // Jobs and containers do not belong to the service that starts them.
+  // A job or container does not belong to the systemd service that started it.
   if (origin.container || origin.slurm) origin.systemd_unit.clear();
   return origin;
 }

@@ -1,6 +1,6 @@
 // yoke/device/process/origin.h -- finds the container, job, session or notebook to which a process belongs.
 //
-// The cgroups of every process can be read. The environment can be read only for processes of the same user (or by
+// The cgroups of every process are readable. The environment is readable only for processes of the same user (or by
 // root), and a process can set it freely. Unknown values are left out.
 #pragma once
 
@@ -14,9 +14,9 @@
 namespace yoke::device {
 
 struct Container {
-  std::string runtime;  ///< "docker", "podman", "kubernetes", "lxc", "apptainer"...; "container" if not known.
-  std::string id;       ///< All 64 hexadecimal digits; for LXC and machines, the name; empty if not known.
-  std::string name;     ///< The name that its user chose; for apptainer, the image's.
+  std::string runtime;  ///< "docker", "podman", "kubernetes", "lxc", "apptainer"...; "container" if unknown.
+  std::string id;       ///< All 64 hexadecimal digits; for LXC and machines, the name; empty if unknown.
+  std::string name;     ///< The name that the user chose; for apptainer, the name of the image.
   std::string pod_uid;  ///< Set for Kubernetes.
   std::optional<int64_t> inner_pid;  ///< The PID inside the container.
 
@@ -56,7 +56,7 @@ struct TorchRank {
   bool operator==(const TorchRank&) const = default;
 };
 
-/// Several members may be set at once.
+/// The origin of a process. Several members may be set.
 struct Origin {
   std::optional<Container> container;
   std::optional<SlurmJob> slurm;
@@ -65,16 +65,16 @@ struct Origin {
   std::optional<Jupyter> jupyter;
   std::optional<TorchRank> torch_rank;
   std::string systemd_unit;   ///< "ollama.service"
-  std::string login_session;  ///< systemd's number for it: "3".
+  std::string login_session;  ///< The session's number in systemd, such as "3".
 
   bool operator==(const Origin&) const = default;
 };
 
-/// A short text for a table: "docker 3f2a91c04b7e", "slurm 4121.0, rank 3/8", "jupyter train.ipynb", "tmux 2"; empty if
-/// nothing is known. It may contain arbitrary bytes, like its parts.
+/// Returns a short text for a table: "docker 3f2a91c04b7e", "slurm 4121.0, rank 3/8", "jupyter train.ipynb", "tmux 2";
+/// empty if nothing is known. May contain arbitrary bytes from the process.
 std::string label(const Origin& origin);
 
-/// The origin of `pid` below `proc`, as far as permissions allow. It does not throw. It may block, like
+/// Finds the origin of `pid` below `proc`, as far as permissions allow. Does not throw. May block, like
 /// describe_process().
 Origin origin_of_process(int64_t pid, const std::filesystem::path& proc = "/proc");
 
@@ -86,7 +86,7 @@ struct Ancestor {
   std::string cmdline;  ///< Arguments, each ended by a NUL.
 };
 
-/// Texts from /proc/PID. `ancestors` begins with the process itself, then its parent.
+/// Texts from /proc/PID. `ancestors` begins with the process itself, followed by its parent.
 struct OriginSources {
   std::string_view cgroup;
   std::optional<std::string_view> environment;  ///< nullopt if it may not be read.

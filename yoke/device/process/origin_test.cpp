@@ -22,7 +22,7 @@ using namespace std::string_literals;
 
 const std::string kId = "3f2a91c04b7e58d6a1f0937c5be24d8860a7f31e92cd45b8076e1f3a9d2c8b54";
 
-/// Words, each ended by a NUL: an environment, or arguments.
+/// Joins words, each ended by a NUL, to an environment or an argument list as /proc has it.
 std::string block(const std::vector<std::string>& words) {
   std::string text;
   for (const auto& word : words) text += word + '\0';

@@ -23,7 +23,7 @@ ProcessHandle::ProcessHandle(int64_t pid, int64_t start_ticks, const std::filesy
   fd_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U)));
   if (!fd_) {
     if (errno == ESRCH) throw has_ended(pid);
-    if (errno == ENOSYS || errno == EPERM) {  // EPERM: a container's seccomp filter does not know the call
+    if (errno == ENOSYS || errno == EPERM) {  // EPERM: a container's seccomp filter does not know the system call
       throw Error(ErrorCode::kFailedPrecondition,
                   "process {}: this kernel or container has no pidfds, without which the wrong process might be hit",
                   pid);
@@ -31,7 +31,7 @@ ProcessHandle::ProcessHandle(int64_t pid, int64_t start_ticks, const std::filesy
     throw system_error(errno, fmt::format("opening process {}", pid));
   }
   // The start time is read after the pidfd was opened. If it equals `start_ticks`, the PID was not reused in between,
-  // so the pidfd refers to the right process.
+  // and the pidfd refers to the right process.
   std::string text;
   try {
     text = read_file(proc / fmt::format("{}", pid) / "stat");

@@ -1,4 +1,4 @@
-// yoke/device/process/signal.h -- signals one process, and never a later one that has reused its PID.
+// yoke/device/process/signal.h -- signals one process, but never a later process that has reused its PID.
 #pragma once
 
 #include <chrono>
@@ -9,17 +9,18 @@
 
 namespace yoke::device {
 
-/// Refers to a process by a pidfd (Linux 5.3), so that a signal reaches that process or none.
+/// Refers to a process by a pidfd (Linux 5.3), so that a signal cannot reach a different process.
 class ProcessHandle {
  public:
-  /// Opens the process `pid` that began at `start_ticks` (ProcessInfo has both).
-  /// Errors kNotFound: it has ended; kFailedPrecondition: this kernel has no pidfds; kUnavailable: out of descriptors.
+  /// Opens the process `pid` that started at `start_ticks` (ProcessInfo has both).
+  /// Errors  kNotFound if it has ended; kFailedPrecondition: no pidfds in this kernel; kUnavailable: out of
+  /// descriptors.
   ProcessHandle(int64_t pid, int64_t start_ticks, const std::filesystem::path& proc = "/proc");
 
-  /// Errors  kNotFound: it has ended; kPermissionDenied: it belongs to a different user.
+  /// Errors  kNotFound if the process has ended; kPermissionDenied if it belongs to a different user.
   void signal(int number) const;
 
-  /// Waits for its end for at most `limit`. Returns whether it has ended; a zombie counts as ended.
+  /// Waits until the process has ended, for at most `limit`. Returns whether it has ended; a zombie counts as ended.
   bool wait_for_end(std::chrono::milliseconds limit) const;
 
  private:

@@ -5,10 +5,10 @@
 
 namespace yoke::device {
 
-/// The number of "TERM", "SIGTERM" or "15". Errors  kInvalidArgument, with the names that are accepted.
+/// Returns the number of "TERM", "SIGTERM" or "15". Errors  kInvalidArgument, with the names that are accepted.
 int parse_signal(std::string_view text);
 
-/// Whether the signal ends a process that does not handle it, and is usually sent to end processes.
+/// Whether `signal` is usually sent to end processes, and ends a process that does not handle it.
 bool is_ending(int signal);
 
 }  // namespace yoke::device

@@ -47,11 +47,11 @@ class Nvlinks {
 
  private:
   const std::vector<Endpoint>& endpoints_;
-  std::vector<std::vector<std::string>> switches_;  ///< For each endpoint, the other ends of its links, except GPUs.
+  std::vector<std::vector<std::string>> switches_;  ///< For each endpoint, the remote ends of its links, except GPUs.
 };
 
-/// Counts links of Infinity Fabric between each pair of endpoints. For a pair without a direct link, counts the hops; 0
-/// if there is no path.
+/// Counts the direct Infinity Fabric links between each pair of endpoints. For a pair without a direct link, counts the
+/// hops; 0 if there is no path.
 class Fabric {
  public:
   explicit Fabric(const std::vector<Endpoint>& endpoints) : endpoints_(endpoints) {}
@@ -96,7 +96,7 @@ Kind pci_path(const Endpoint& a, const Endpoint& b) {
   const auto num_common = ends.first - a.bridges.begin();
   if (num_common == 0) return both_nodes ? Kind::kNode : Kind::kUnknown;
   if (num_common == 1) return Kind::kPhb;
-  // The kernel lists a PCIe switch as several bridges: one upstream, and one downstream for each device.
+  // The kernel lists a PCIe switch as several bridges: one for the upstream port, and one for each downstream port.
   const auto num_below = std::max(a.bridges.end() - ends.first, b.bridges.end() - ends.second);
   return num_below <= 1 ? Kind::kPix : Kind::kPxb;
 }

@@ -1,6 +1,6 @@
-// yoke/device/topology/connections.h -- computes the matrix of `yoke topo`, which says how two devices are connected,
-// as `nvidia-smi topo -m` defines it. These are pure functions of a topology and of the links that drivers report
-// between their GPUs.
+// yoke/device/topology/connections.h -- computes the matrix of `yoke topo`: how each pair of devices is connected, as
+// `nvidia-smi topo -m` defines it. Pure functions of a topology and of the links that drivers report between their
+// GPUs.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +36,11 @@ struct Connection {
 std::string_view name(Connection::Kind kind);     ///< "X", "NV", "XGMI", "HOP", "PIX"...
 std::string label(const Connection& connection);  ///< "X", "NV12", "XGMI4", "HOP2", "PIX"...
 
-/// A row and column of the matrix.
+/// One row and one column of the matrix.
 struct Endpoint {
   enum class Kind {
     kDevice,
-    kSilent,  ///< A GPU on the PCI bus that no driver reports.
+    kSilent,  ///< A GPU on the PCI bus without a driver that reports it.
     kNic,
   };
   Kind kind = Kind::kDevice;
@@ -49,7 +49,7 @@ struct Endpoint {
   std::string pci_bus_id;
   std::optional<int64_t> numa_node;
   std::string cpus;
-  std::vector<std::string> bridges;  ///< As PciDevice::bridges; empty if the topology does not have the device.
+  std::vector<std::string> bridges;  ///< See PciDevice::bridges; empty if the topology does not have the device.
   std::vector<Link> links;
 };
 
@@ -58,10 +58,10 @@ struct LinkMatrix {
   std::vector<std::vector<Connection>> connections;  ///< For each pair of `endpoints`, in their order.
 };
 
-/// GPUs among `devices` in their order, then other GPUs, then network cards.
+/// Builds the matrix: the GPUs among `devices` in their order, then other GPUs, then network cards.
 LinkMatrix link_matrix(const Topology& topology, const std::vector<Device>& devices);
 
-/// The GPUs of a topology as devices without readings, for a machine whose drivers cannot be asked.
+/// Returns the GPUs of a topology as devices without readings, for a machine whose drivers cannot be asked.
 std::vector<Device> devices_of(const Topology& topology);
 
 }  // namespace yoke::device

@@ -50,8 +50,8 @@ TEST(Connections, PcieAsNvidiaSmiDefinesIt) {
       {"b", {"host 0", "port", "up", "down1"}, 0},                  // the same switch
       {"c", {"host 0", "port", "up", "down2", "up2", "down3"}, 0},  // a second switch below the first
       {"d", {"host 0", "port2"}, 0},                                // a different slot
-      {"e", {"host 1", "port"}, 0},                                 // a different host bridge of the node
-      {"f", {"host 2", "port"}, 1},                                 // the other node
+      {"e", {"host 1", "port"}, 0},                                 // a different host bridge of the same node
+      {"f", {"host 2", "port"}, 1},                                 // a different NUMA node
   });
   EXPECT_THAT(row(matrix, 0), ElementsAre("X", "PIX", "PXB", "PHB", "NODE", "SYS"));
   EXPECT_THAT(row(matrix, 2), ElementsAre("PXB", "PXB", "X", "PHB", "NODE", "SYS"));
@@ -66,13 +66,13 @@ TEST(Connections, FunctionsOfOneCardAreBehindOneBridge) {
 TEST(Connections, WhatIsNotKnownIsNotGuessed) {
   const auto matrix = matrix_of({{"a", {"host 0"}, std::nullopt}, {"b", {"host 1"}, 0}, {"c", {}, 0}, {"d", {}, 1}});
   EXPECT_THAT(row(matrix, 0), ElementsAre("X", "?", "?", "?"));
-  EXPECT_THAT(row(matrix, 2), ElementsAre("?", "?", "X", "SYS"));  // known from the NUMA nodes alone
+  EXPECT_THAT(row(matrix, 2), ElementsAre("?", "?", "X", "SYS"));  // follows from the NUMA nodes alone
 }
 
 TEST(Connections, NvlinksAreCounted) {
   const auto matrix = matrix_of({{"a", {"host 0"}, 0, {{"nvlink", "b"}, {"nvlink", "b"}, {"nvlink", "c"}}},
                                  {"b", {"host 1"}, 1, {{"nvlink", "a"}, {"nvlink", "a"}}},
-                                 {"c", {"host 1"}, 1, {}}});  // this device did not answer, but the other end did
+                                 {"c", {"host 1"}, 1, {}}});  // device c did not answer, but device a did
   EXPECT_THAT(row(matrix, 0), ElementsAre("X", "NV2", "NV1"));
   EXPECT_THAT(row(matrix, 1), ElementsAre("NV2", "X", "PHB"));
   EXPECT_THAT(row(matrix, 2), ElementsAre("NV1", "PHB", "X"));
@@ -86,7 +86,7 @@ TEST(Connections, NvswitchesConnectAll) {
                                  {"d", {"host 1"}, 1, {{"nvlink", ""}}},
                                  {"e", {"host 1"}, 1, {{"nvlink", ""}}}});
   EXPECT_THAT(row(matrix, 0), ElementsAre("X", "NV11", "SYS", "SYS", "SYS"));
-  EXPECT_THAT(row(matrix, 3), ElementsAre("SYS", "PHB", "PHB", "X", "PHB"));  // unknown ends may differ
+  EXPECT_THAT(row(matrix, 3), ElementsAre("SYS", "PHB", "PHB", "X", "PHB"));  // the unknown remote ends may differ
 }
 
 TEST(Connections, InactiveLinksAreNone) {
@@ -124,7 +124,7 @@ TEST(Connections, EndpointsAreDevicesThenSilentGpusThenNics) {
   std::vector<std::string> names;
   for (const auto& endpoint : matrix.endpoints) names.push_back(endpoint.label + " " + endpoint.name);
   EXPECT_THAT(names, ElementsAre("GPU0 AMD Radeon", "PCI0 NVIDIA 0x2684", "NIC0 mlx5_0", "NIC1 8086:1521"));
-  EXPECT_EQ(matrix.endpoints[0].numa_node, 1);  // hwloc corrects wrong firmware of known machines
+  EXPECT_EQ(matrix.endpoints[0].numa_node, 1);  // hwloc corrects known errors in the firmware of machines
   EXPECT_EQ(matrix.endpoints[0].cpus, "8-15");
   EXPECT_THAT(link_matrix({}, {}).endpoints, IsEmpty());
 }

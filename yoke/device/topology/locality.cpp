@@ -13,7 +13,8 @@ CpuLocality cpu_locality(const Topology& topology) {
   result.allowed = to_set(topology.allowed_cpus.empty() ? topology.cpus : topology.allowed_cpus);
   CpuSet seen;
   for (const auto& node : topology.numa_nodes) {
-    // For a node without its own CPUs (HBM, CXL, a GPU's memory), hwloc gives nearby CPUs, which another node has too.
+    // For a node without its own CPUs (HBM, CXL, a GPU's memory), hwloc returns nearby CPUs, which another node has
+    // too.
     auto cpus = to_set(node.cpus) - seen;
     if (cpus.empty()) continue;
     seen |= cpus;

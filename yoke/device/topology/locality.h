@@ -9,10 +9,10 @@
 
 namespace yoke::device {
 
-/// All CPUs are allowed if the topology does not say which are.
+/// If the topology does not say which CPUs are allowed, all are.
 CpuLocality cpu_locality(const Topology& topology);
 
-/// The localities of the GPUs, in order of their bus ids.
+/// Returns the localities of the GPUs, sorted by bus id.
 std::vector<DeviceLocality> gpu_localities(const Topology& topology);
 
 }  // namespace yoke::device

@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kLibrary = "libhwloc.so.15";  // for every version 2.x
+constexpr const char* kLibrary = "libhwloc.so.15";  // the soname of all versions 2.x
 
-/// The functions of hwloc that yoke uses. It does not use the inline helpers, because they call other functions.
+/// The functions of hwloc that yoke uses. hwloc's inline helpers are not used, because they call other functions.
 struct Hwloc {
   decltype(&hwloc_topology_init) init;
   decltype(&hwloc_topology_destroy) destroy;
@@ -46,7 +46,7 @@ void find_symbol(void* library, const char* name, Function& function) {
 }
 
 Hwloc open_hwloc() {
-  // It stays open, because hwloc keeps state for the life of the process.
+  // The library is never closed, because hwloc keeps state until the process ends.
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     throw Error(ErrorCode::kNotFound,
@@ -101,7 +101,7 @@ std::string hwloc_list(const Hwloc& hwloc, hwloc_const_bitmap_t bitmap) {
   return text;
 }
 
-/// Fills a Topology from hwloc's.
+/// Converts hwloc's topology into a Topology.
 class TopologyReader {
  public:
   TopologyReader(const Hwloc& hwloc, hwloc_topology_t topology) : hwloc_(hwloc), topology_(topology) {}
@@ -155,7 +155,7 @@ class TopologyReader {
 
   void read_cores(Topology& result) const {
     auto cores = objects(HWLOC_OBJ_CORE);
-    if (cores.empty()) cores = objects(HWLOC_OBJ_PU);  // some virtual machines report no cores
+    if (cores.empty()) cores = objects(HWLOC_OBJ_PU);  // some virtual machines report hardware threads but no cores
     for (const auto* core : cores) {
       result.cores.push_back(list(core->cpuset));
       const hwloc_obj* cache = nullptr;
@@ -188,7 +188,7 @@ class TopologyReader {
     const int base_class = pci.class_id >> 8;
     constexpr int kDisplay = 0x03, kProcessing = 0x12, kNetwork = 0x02, kInfiniband = 0x0c06;
     if (base_class == kDisplay || base_class == kProcessing) {
-      // Display devices of other vendors belong to a server's management controller.
+      // Display devices of other vendors are management controllers of servers.
       const bool computes = pci.vendor_id == 0x10de || pci.vendor_id == 0x1002 || pci.vendor_id == 0x8086;
       return computes ? std::optional(PciDevice::Kind::kGpu) : std::nullopt;
     }
@@ -228,7 +228,7 @@ class TopologyReader {
   hwloc_topology_t topology_;
 };
 
-/// Whether the device is a virtual function of a network card, made for a virtual machine or a container.
+/// Whether `device` is a virtual function of a network card, made for a virtual machine or a container.
 bool is_virtual(const PciDevice& device, const fs::path& sysroot) {
   std::error_code error;
   return fs::exists(sysroot / "sys/bus/pci/devices" / device.pci_bus_id / "physfn", error);
@@ -255,7 +255,7 @@ Topology load_topology(const TopologyOptions& options) {
   const std::unique_ptr<hwloc_topology, decltype(hwloc.destroy)> topology(made, hwloc.destroy);
   hwloc.set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc.set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  // The x86 component binds this thread to each processor in turn, to learn what sysfs already says.
+  // The x86 component would bind this thread to each CPU in turn, only to learn what sysfs already says.
   hwloc.set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
   if ((is_file && hwloc.set_xml(made, options.xml_file.c_str()) != 0) || hwloc.load(made) != 0) {
     const auto what = is_file ? options.xml_file.string() : "this machine";

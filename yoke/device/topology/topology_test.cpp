@@ -74,7 +74,7 @@ TEST(Topology, DgxA100) {
 TEST(Topology, AFileAndTheMachineItIsOfSayTheSame) {
   for (const auto* name : {"lumi-g", "dgx-a100", "workstation"}) {
     auto from_file = recorded(name), from_machine = fake(name);
-    from_file.caches.clear();  // the fake machine's files have only the largest caches
+    from_file.caches.clear();  // the fake machine's sysfs files contain only the last-level caches
     from_machine.caches.clear();
     EXPECT_EQ(from_machine.allowed_cpus, from_machine.cpus) << name;
     from_machine.allowed_cpus.clear();

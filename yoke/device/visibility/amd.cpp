@@ -54,7 +54,7 @@ Entry match_rocr(const std::string& token, const Gpus& gpus) {
   if (text.empty()) return refused(token, Verdict::kInvalid, "ROCr fails to start on an empty entry");
   if (text.front() == 'G') return match_rocr_uuid(token, text, gpus);
   char* end = nullptr;
-  // Truncated to 32 bits, as ROCr does: 4294967296 means device 0.
+  // ROCr truncates the number to 32 bits, so 4294967296 means device 0.
   const auto index = static_cast<int32_t>(std::strtol(text.c_str(), &end, 0));
   if (*end != '\0') return refused(token, Verdict::kInvalid, "neither a number nor a GPU- UUID");
   if (index < 0) return refused(token, Verdict::kInvalid, "a negative number");
@@ -68,7 +68,7 @@ Entry match_rocr(const std::string& token, const Gpus& gpus) {
 
 // ---- HIP ------------------------------------------------------------------------------------------------------------
 
-/// The UUID that ROCr passes to HIP. For a GPU without a unique id, ROCr makes up this text.
+/// Returns the UUID that ROCr passes to HIP. ROCr makes up "GPU-XX" for a GPU without a unique id.
 std::string hip_uuid(const Device& gpu) {
   if (!gpu.facts.uuid.starts_with("GPU-")) return "GPU-XX";
   return "GPU-" + lower(gpu.facts.uuid.substr(4));

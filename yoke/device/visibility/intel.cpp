@@ -10,7 +10,7 @@
 namespace yoke::device {
 namespace {
 
-/// Parses digits, decimal or after 0x. Leading spaces are allowed (the specification's examples have some).
+/// Parses a decimal number, or a hexadecimal one after 0x. Allows leading spaces, as in the specification's examples.
 std::optional<int64_t> number(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   const bool is_hex = text.starts_with("0x") || text.starts_with("0X");
@@ -33,7 +33,7 @@ Mask read_mask(const std::string& token) {
   return mask;
 }
 
-/// Returns the unit that has number `device` when every tile counts as a device.
+/// Returns the unit that has number `device` if every tile counts as a device.
 std::optional<Unit> flat_unit(int64_t device, const std::vector<int64_t>& tiles) {
   for (size_t card = 0; card < tiles.size(); ++card) {
     if (device < tiles[card]) {
@@ -54,7 +54,7 @@ Entry match(const std::string& token, const std::vector<int64_t>& tiles, bool is
   };
   const auto mask = read_mask(token);
   if (!mask.device || (mask.has_tile && !mask.tile)) {
-    entry.is_certain = false;  // the driver's conversion throws; what happens then depends on the program
+    entry.is_certain = false;  // the driver's conversion throws, and what follows depends on the program
     return refuse(Verdict::kInvalid, "neither a number nor CARD.TILE");
   }
   if (mask.has_tile && !is_composite) {
@@ -76,7 +76,7 @@ Entry match(const std::string& token, const std::vector<int64_t>& tiles, bool is
   return entry;
 }
 
-/// Sorts the units, removes repetitions, and replaces all tiles of a card by the card.
+/// Sorts the units by card, removes duplicates, and replaces all tiles of a card by the card.
 std::vector<Unit> in_card_order(const std::vector<Unit>& chosen, const std::vector<int64_t>& tiles, bool is_composite) {
   std::vector<Unit> units;
   for (size_t i = 0; i < tiles.size(); ++i) {

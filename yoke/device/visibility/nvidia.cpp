@@ -13,8 +13,8 @@
 namespace yoke::device {
 namespace {
 
-/// With this driver branch and later ones, a program sees one compute instance of each GPU instance, and also whole
-/// GPUs. With earlier ones, it sees one MIG device and nothing else.
+/// From this driver branch on, a program sees one compute instance of each GPU instance, and also whole GPUs. With
+/// earlier drivers, it sees one MIG device and nothing else.
 /// Source: MIG user guide, CUDA device enumeration.
 constexpr int64_t kFirstBranchWithSeveralMigDevices = 570;
 
@@ -56,7 +56,7 @@ Order cuda_order(const Gpus& gpus, const CudaRules& rules) {
     order.why = "in PCI order, as the GPUs are of one model";
     return order;
   }
-  // NVIDIA does not document what "fastest" means. We guess that newer generations come first; this is usually right.
+  // NVIDIA does not document what "fastest" means. The assumption that newer generations come first is usually right.
   std::stable_sort(order.devices.begin(), order.devices.end(), [&](int64_t a, int64_t b) {
     return capability(*gpus[static_cast<size_t>(a)]) > capability(*gpus[static_cast<size_t>(b)]);
   });
@@ -90,7 +90,7 @@ Entry match_index(const std::string& token, const Order& order) {
   Entry entry{token, Verdict::kVisible, Unit{order.devices[static_cast<size_t>(index)], {}}, {}, order.is_certain};
   entry.why = fmt::format("number {} {}", index, order.why);
   if (!rest.empty()) entry.why += "; what follows the number is not read";
-  // It has not been tested on hardware whether the driver reads 0x1 as 1, or 010 as 8.
+  // Whether the driver reads 0x1 as 1, or 010 as 8, has not been tested on hardware.
   if (text.front() == '0' && text.size() > 1) entry.is_certain = false;
   return entry;
 }
@@ -113,7 +113,7 @@ Entry match_gpu_uuid(const std::string& token, const Gpus& gpus) {
   return match_prefix(token, uuids);
 }
 
-/// Matches "MIG-GPU-<uuid>/<GPU instance>/<compute instance>", the names in drivers before 470.
+/// Matches "MIG-GPU-<uuid>/<GPU instance>/<compute instance>", the form of names in drivers before 470.
 Entry match_old_mig_name(const std::string& token, const Gpus& gpus) {
   const auto first = token.find('/');
   const auto second = token.find('/', first + 1);
@@ -155,7 +155,8 @@ Entry match_mig_uuid(const std::string& token, const Gpus& gpus) {
 
 // ---- MIG ------------------------------------------------------------------------------------------------------------
 
-/// The units that stand for a GPU: the GPU itself or, in MIG mode, the first compute instance of each GPU instance.
+/// Returns the units that stand for a GPU: the GPU itself or, in MIG mode, the first compute instance of each GPU
+/// instance.
 std::vector<Unit> expand(const Unit& unit, const Gpus& gpus) {
   const auto& gpu = *gpus[static_cast<size_t>(unit.device)];
   if (unit.instance || !is_mig(gpu)) return {unit};
@@ -170,7 +171,7 @@ std::vector<Unit> expand(const Unit& unit, const Gpus& gpus) {
   return units;
 }
 
-/// Whether `units` already has a compute instance of the GPU instance to which `unit` belongs.
+/// Whether `units` already has a compute instance in the GPU instance to which `unit` belongs.
 bool shares_gpu_instance(const Unit& unit, const std::vector<Unit>& units, const Gpus& gpus) {
   const auto gpu_instance = [&](const Unit& any) -> std::optional<int64_t> {
     if (!any.instance) return std::nullopt;
@@ -181,8 +182,7 @@ bool shares_gpu_instance(const Unit& unit, const std::vector<Unit>& units, const
          });
 }
 
-/// Replaces GPUs in MIG mode by their instances, and leaves out those that CUDA does not show together with other
-/// devices.
+/// Replaces GPUs in MIG mode by their instances. Drops units that CUDA does not show together with other devices.
 void apply_mig(Selection& selection, const Gpus& gpus, const CudaRules& rules) {
   const auto judge = [&](const Unit& unit, Verdict verdict, std::string_view why) {
     for (auto& entry : selection.entries) {
@@ -339,8 +339,8 @@ Selection select_for_container(const std::string& text, const Gpus& gpus) {
   }
   result = std::move(reader.selection);
   if (all) result.units = every_unit();
-  // If an entry names a GPU in MIG mode and not an instance of it, the container gets the GPU without its instances,
-  // and CUDA cannot use it.
+  // If an entry names a GPU in MIG mode instead of one of its instances, the container gets the GPU without its
+  // instances, and CUDA cannot use it.
   for (auto& entry : result.entries) {
     if (entry.verdict != Verdict::kVisible || !entry.unit || entry.unit->instance) continue;
     if (!is_mig(*gpus[static_cast<size_t>(entry.unit->device)])) continue;

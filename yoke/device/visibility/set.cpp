@@ -28,7 +28,7 @@ std::string id_of(const Unit& unit, const Gpus& gpus) {
   return unit.instance ? fmt::format("{}:{}", gpu.index, device_of(unit, gpus).index) : fmt::format("{}", gpu.index);
 }
 
-/// The unit of `device`, which is one of `gpus` or an instance of one.
+/// Returns the unit of `device`, which is one of `gpus` or an instance of one.
 std::optional<Unit> unit_of(const Device& device, const Gpus& gpus) {
   for (size_t i = 0; i < gpus.size(); ++i) {
     if (gpus[i] == &device) return Unit{static_cast<int64_t>(i), {}};
@@ -96,7 +96,7 @@ std::string nvidia_ids(const std::vector<Unit>& units, const Gpus& gpus, IdForma
   return format == IdFormat::kIndex ? numbers(units) : uuids(units, gpus);
 }
 
-/// Uses UUIDs if each names only one GPU, otherwise numbers: all partitions of an MI300 have the same UUID.
+/// Returns UUIDs if each names only one GPU, otherwise numbers. (All partitions of an MI300 have the same UUID.)
 std::string amd_ids(const std::vector<Unit>& units, const Gpus& gpus, IdFormat format) {
   const auto text = uuids(units, gpus);
   return format == IdFormat::kUuid && select_rocr(text, gpus).units == units ? text : numbers(units);
@@ -110,7 +110,7 @@ class Changes {
   void unset(std::string name) {
     if (environment_.contains(name)) assignments.push_back({std::move(name), std::nullopt});
   }
-  /// Makes NVIDIA_VISIBLE_DEVICES agree with the other variables if it is set, because container runtimes without a
+  /// Sets NVIDIA_VISIBLE_DEVICES to agree with the other variables, if it is set at all. Container runtimes without a
   /// daemon read it from this environment.
   void agree(std::string value) {
     if (environment_.contains("NVIDIA_VISIBLE_DEVICES")) set("NVIDIA_VISIBLE_DEVICES", std::move(value));
@@ -148,7 +148,7 @@ std::vector<Assignment> assignments_for(std::string_view selection, IdFormat for
   Changes changes(environment);
   if (selection == "all") {
     changes.unset("CUDA_VISIBLE_DEVICES");
-    if (!all.nvidia.empty()) changes.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // yoke numbers GPUs in this order
+    if (!all.nvidia.empty()) changes.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // the order in which yoke numbers GPUs
     for (const auto* name : {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}) changes.unset(name);
     changes.agree("all");
     return changes.assignments;
@@ -174,8 +174,8 @@ std::vector<Assignment> assignments_for(std::string_view selection, IdFormat for
     changes.unset("GPU_DEVICE_ORDINAL");
   }
   if (!chosen.amd.empty() && !chosen.nvidia.empty()) {
-    // Without HIP_VISIBLE_DEVICES, HIP would read CUDA_VISIBLE_DEVICES. So the variable is set, and names all GPUs that
-    // ROCr shows.
+    // Without HIP_VISIBLE_DEVICES, HIP would read CUDA_VISIBLE_DEVICES. So HIP_VISIBLE_DEVICES is set, and names all
+    // GPUs that ROCr shows.
     std::vector<Unit> left(chosen.amd.size());
     for (size_t i = 0; i < left.size(); ++i) left[i].device = static_cast<int64_t>(i);
     changes.set("HIP_VISIBLE_DEVICES", numbers(left));

@@ -1,4 +1,4 @@
-// yoke/device/visibility/set.h -- the variables that make programs see only the chosen devices.
+// yoke/device/visibility/set.h -- computes the variables that make programs see only the chosen devices.
 #pragma once
 
 #include <optional>
@@ -24,10 +24,10 @@ enum class IdFormat {
 };
 
 /// Returns the changes to `environment` that make a program enumerate the devices of `selection` in its order.
-/// `selection` is "all", "none", or words of DeviceSelection separated by commas. Variables that would filter these
-/// devices once more are unset. AMD GPUs without a unique UUID are given by number in both formats, since ROCr's order
-/// is fixed.
-/// Errors  those of DeviceSelection, which name the id; kFailedPrecondition: no program can see these devices together.
+/// `selection` is "all", "none", or words of DeviceSelection separated by commas. Other variables that would filter
+/// these devices too are unset. AMD GPUs without a unique UUID are given by number in both formats; ROCr's order is
+/// fixed.
+/// Errors  those of DeviceSelection, with the id; kFailedPrecondition if no program can see these devices together.
 std::vector<Assignment> assignments_for(std::string_view selection, IdFormat format, const Environment& environment,
                                         const Snapshot& snapshot);
 

@@ -17,7 +17,7 @@ const Entry* entry_of(const Selection& selection, const Unit& unit) {
   return nullptr;
 }
 
-/// Explains why `unit` is not among the units of `selection`, the result of `variable`.
+/// Explains why `unit` is not in `selection`, the result of `variable`.
 std::string why_hidden(const Selection& selection, const std::string& variable, bool is_set, const Unit& unit,
                        const Gpus& gpus) {
   const auto& gpu = *gpus[static_cast<size_t>(unit.device)];
@@ -99,7 +99,7 @@ void add_hidden_amd(const Selections& all, std::vector<DeviceVisibility>& rows) 
   }
 }
 
-/// Replaces positions among `gpus` by Device::index.
+/// Converts positions among `gpus` to Device::index.
 std::vector<Entry> with_indices(std::vector<Entry> entries, const Gpus& gpus) {
   for (auto& entry : entries) {
     if (entry.unit) entry.unit->device = gpus[static_cast<size_t>(entry.unit->device)]->index;

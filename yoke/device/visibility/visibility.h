@@ -1,7 +1,7 @@
 // yoke/device/visibility/visibility.h -- determines which devices a program started here would see, in which order, and
 // why.
 //
-// These are pure functions of devices and environment variables: CUDA_VISIBLE_DEVICES with CUDA_DEVICE_ORDER,
+// Pure functions of devices and environment variables: CUDA_VISIBLE_DEVICES with CUDA_DEVICE_ORDER,
 // NVIDIA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, GPU_DEVICE_ORDINAL, and ZE_AFFINITY_MASK with
 // ZE_FLAT_DEVICE_HIERARCHY. docs/visible.md has the rules and their sources.
 #pragma once
@@ -19,19 +19,19 @@ namespace yoke::device {
 
 enum class Verdict {
   kVisible,
-  kDuplicate,   ///< Names a device a second time; the consequence depends on the vendor.
+  kDuplicate,   ///< Names a device that an earlier entry names; the consequence depends on the vendor.
   kInvalid,     ///< Does not have a valid form.
   kOutOfRange,  ///< No device has this number or UUID.
-  kAmbiguous,   ///< Several UUIDs begin with it.
-  kUnusable,    ///< Names a GPU that programs cannot use as it is (MIG mode).
+  kAmbiguous,   ///< Several UUIDs begin with this text.
+  kUnusable,    ///< Names a GPU that programs cannot use in its present mode (MIG).
   kIgnored,     ///< Read, but without effect.
   kCancelled,   ///< Would be visible if another entry did not hide every device.
-  kNotRead,     ///< Comes after the end of the list.
+  kNotRead,     ///< Comes after the entry that ends the list.
   kUnknown,     ///< Names a device of a vendor whose devices are not known here.
 };
 std::string_view name(Verdict verdict);  ///< "visible", "out of range", "not read"...
 
-/// A device as programs count them: a whole device, a MIG instance or a tile.
+/// A device as programs count devices: a whole device, a MIG instance or a tile.
 struct Unit {
   int64_t device = 0;               ///< Position among the devices of its vendor.
   std::optional<int64_t> instance;  ///< Position of a MIG instance (NVIDIA) or tile (Intel); nullopt if whole.
@@ -41,10 +41,10 @@ struct Unit {
 
 /// One element of a variable's list.
 struct Entry {
-  std::string text;  ///< As written; any bytes.
+  std::string text;  ///< The entry's text; any bytes.
   Verdict verdict = Verdict::kVisible;
-  std::optional<Unit> unit;  ///< The unit that it names, visible or not.
-  std::string why;           ///< Part of a sentence for people.
+  std::optional<Unit> unit;  ///< The unit that the entry names, visible or not.
+  std::string why;           ///< An explanation for people: part of a sentence.
   bool is_certain = true;    ///< False if the vendor's rules or the order of devices are not known.
 
   bool operator==(const Entry&) const = default;
@@ -53,8 +53,8 @@ struct Entry {
 struct Variable {
   std::string name;
   std::string value;
-  bool has_effect = false;  ///< Whether it changes what programs started here see.
-  std::string effect;       ///< What it does, or why it does nothing.
+  bool has_effect = false;  ///< Whether the variable changes what programs started here see.
+  std::string effect;       ///< What the variable does, or why it does nothing.
   std::vector<Entry> entries;
 };
 
@@ -69,7 +69,7 @@ struct DeviceVisibility {
 };
 
 struct Visibility {
-  std::vector<DeviceVisibility> devices;  ///< Visible ones in the order of programs, then hidden ones.
+  std::vector<DeviceVisibility> devices;  ///< Visible devices in the order of programs, then hidden ones.
   std::vector<Variable> variables;        ///< The variables that are set.
   std::vector<std::string> warnings;      ///< One sentence per contradiction or pitfall, with what to do.
 };
@@ -77,7 +77,7 @@ struct Visibility {
 /// Determines which GPUs of `snapshot` a program with this `environment` sees. The CPU is not included.
 Visibility visibility(const Environment& environment, const Snapshot& snapshot);
 
-/// Only the warnings: variables that contradict each other or do not do what they seem to do.
+/// Returns only the warnings: variables that contradict each other or do not do what they seem to do.
 std::vector<std::string> contradictions(const Environment& environment, const Snapshot& snapshot);
 
 }  // namespace yoke::device

@@ -55,7 +55,7 @@ std::vector<Device> with_mig() {
   std::vector<Device> gpus = {nvidia("GPU-a0"), nvidia("GPU-b1"), nvidia("GPU-c2"), nvidia("GPU-d3")};
   gpus[1].readings.mig_enabled = true;
   gpus[1].instances = {mig("MIG-10aa", 7, 0), mig("MIG-11bb", 8, 0), mig("MIG-11cc", 8, 1)};
-  gpus[2].readings.mig_enabled = true;  // but it does not have an instance yet
+  gpus[2].readings.mig_enabled = true;  // in MIG mode, but without an instance
   gpus[3].readings.mig_enabled = true;
   gpus[3].instances = {mig("MIG-30dd", 1, 0)};
   return gpus;
@@ -85,8 +85,8 @@ const Snapshot& machine_named(const std::string& name) {
 struct Row {
   std::string machine;
   std::string variables;  ///< "NAME=value; NAME=value"
-  std::string devices;    ///< The devices that programs enumerate, in order: Device::index, ":", instance.
-  std::string verdicts;   ///< One letter for each entry of the first variable, see letter(); "-": not compared.
+  std::string devices;    ///< The devices that programs enumerate, in order, each as Device::index or "INDEX:INSTANCE".
+  std::string verdicts;   ///< One letter for each entry of the first variable (see letter()); "-" if not compared.
 };
 
 char letter(Verdict verdict) {

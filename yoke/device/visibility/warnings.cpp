@@ -22,8 +22,8 @@ std::optional<int64_t> driver_branch(const Snapshot& snapshot) {
   return std::nullopt;
 }
 
-/// Warns of the first entry that has no effect or an unexpected effect. A single `-1` is the usual way to hide all
-/// devices.
+/// Warns of the first entry that has no effect or an unexpected effect. A single `-1` gives no warning, because it is
+/// the usual way to hide all devices.
 void warn_of_entries(const std::string& variable, const Selection& selection, Duplicates duplicates, Lines& lines) {
   const auto& entries = selection.entries;
   if (entries.size() == 1 && (entries[0].text == "-1" || entries[0].text == "NoDevFiles")) return;
@@ -85,7 +85,7 @@ void warn_of_containers(const Environment& environment, const Selections& all, L
     return;
   }
   const auto given = select_for_container(*container, all.nvidia);
-  if (given.units.empty()) return;  // we are in a container, and the numbers are those of the host
+  if (given.units.empty()) return;  // this process is in a container, and the numbers are the host's
   for (const auto& unit : all.cuda.units) {
     if (std::find(given.units.begin(), given.units.end(), unit) != given.units.end()) continue;
     lines.push_back(
@@ -102,8 +102,8 @@ void warn_of_amd(const Environment& environment, const Selections& all, Lines& l
   const auto cuda = environment.find("CUDA_VISIBLE_DEVICES");
   const auto filter = environment.value_or(all.hip_variable, "");
   const auto left = select_hip(std::nullopt, all.amd_left).units;
-  // On a machine with GPUs of both vendors, a HIP_VISIBLE_DEVICES that hides nothing is useful, because it keeps HIP
-  // from reading CUDA_VISIBLE_DEVICES. So it gives no warning.
+  // On a machine with GPUs of both vendors, a HIP_VISIBLE_DEVICES that hides nothing is useful, because it prevents HIP
+  // from reading CUDA_VISIBLE_DEVICES. So there is no warning.
   if (rocr && !filter.empty() && (all.nvidia.empty() || all.hip.units != left)) {
     lines.push_back(
         fmt::format("ROCR_VISIBLE_DEVICES={} and {}={} both hide AMD GPUs: the second counts from 0 among the "

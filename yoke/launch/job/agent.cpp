@@ -21,9 +21,9 @@ namespace {
 
 using nlohmann::json;
 using Kind = NodeEvent::Kind;
-/// How much output of each stream may be sent before the head has acknowledged it.
+/// How many bytes of each stream may be sent before the head has acknowledged them.
 constexpr int64_t kMaxUnacknowledgedBytes = 1 << 20;
-/// How long, beyond the grace period, the head may take to answer a request to end the job.
+/// How long, beyond the grace period, the head may take to answer an agent's request to end the job.
 constexpr std::chrono::seconds kHeadPatience{5};
 constexpr std::chrono::seconds kDrain{1};
 constexpr std::chrono::seconds kLongestTurn{1};
@@ -34,7 +34,7 @@ std::string host_name() {
   return name;
 }
 
-/// The address of this host by which the head reached it. SSH_CONNECTION is "CLIENT PORT SERVER PORT".
+/// Returns the address at which the head reached this host. SSH_CONNECTION is "CLIENT PORT SERVER PORT".
 std::string address_by_ssh() {
   const char* const connection = std::getenv("SSH_CONNECTION");
   if (connection == nullptr) return "";
@@ -61,25 +61,25 @@ class Agent : public Launcher {
 
   enum class Outcome { kEnded, kLost, kCut };
 
-  /// Returns when the job is over or the head is lost. No rank is running then.
+  /// Returns when the job is over or the head is lost. By then no rank is running.
   Outcome serve(Channel& head) {
     head_ = &head;
     outcome_.reset();
     std::fill(std::begin(unacknowledged_), std::end(unacknowledged_), 0);
     tell({.kind = Kind::kReady, .info = info_});
-    info_.is_return = true;  // for the next connection, if this one is cut
+    info_.is_return = true;  // used in the next connection, if this one is cut
     for (const auto& text : notices_) tell({.kind = Kind::kNotice, .text = text});
     notices_.clear();
     while (!outcome_) step();
     node_.order(Order::kKill, 0);
-    // Waits for the ranks and for their output. If a signal told the agent to end, it waits for the ranks only: whoever
-    // reads the output may have stopped reading.
+    // Waits for the ranks and for their output. If a signal told the agent to end, it waits only for the ranks, because
+    // the reader of the output may have stopped reading.
     while (is_running_ && !(has_ended_ && stop_signal_ != 0)) step();
     head_ = nullptr;
     return *outcome_;
   }
 
-  /// Handles signals and requests of `yoke` commands while there is no head. Returns whether a signal asked it to end.
+  /// Handles signals and `yoke` commands while no head is connected. Returns whether a signal asked the agent to end.
   bool wait_alone(std::chrono::milliseconds limit) {
     turn({}, limit);
     return stop_signal_ != 0;
@@ -88,7 +88,7 @@ class Agent : public Launcher {
   int exit_code() const { return exit_code_with_output(exit_code_); }
   using Launcher::say;
 
-  /// Waits until the reader has taken the output that ranks have printed.
+  /// Waits until the reader of this agent's own output has taken what ranks have printed.
   void finish_screen() {
     const auto until = loop_.now() + kDrain;
     while (screen_ && screen_->is_waiting() && (stop_signal_ == 0 || loop_.now() < until)) step();
@@ -151,7 +151,7 @@ class Agent : public Launcher {
 
   void on_stop(StopHow) override { ask_to_end(SIGTERM); }
 
-  /// Reports the signal to the head, which decides what to do.
+  /// Forwards the signal to the head, which decides what to do.
   void ask_to_end(int signal) {
     stop_signal_ = signal;
     job_.is_stopping = true;
@@ -189,7 +189,7 @@ class Agent : public Launcher {
       exit_code_ = end->at("exit_code");
       const std::string reason = end->at("reason");
       if (screen_) screen_->settle();    // the reason is the last line
-      if (screen_ && exit_code_ != 0) {  // without a screen (over ssh), the environment names the head's file
+      if (screen_ && exit_code_ != 0) {  // without a screen (over ssh), the variable names the head's file
         const auto failed = facts_.reports.empty() ? std::nullopt : std::optional(failed_rank(facts_));
         leave_error_file(spec_, failed, reason, [this](const auto& text) { say(text); });
       }
@@ -214,13 +214,13 @@ class Agent : public Launcher {
   NodeInfo info_;
   LocalNode node_;
   Channel* head_ = nullptr;
-  bool is_running_ = false;  ///< Ranks are running, or some of their output was not read yet.
+  bool is_running_ = false;  ///< True while ranks run, or some of their output was not read yet.
   bool has_ended_ = false;   ///< All ranks have ended.
   std::optional<Outcome> outcome_;
   int exit_code_ = 0;
   int stop_signal_ = 0;
   std::optional<LoopTime> give_up_at_;
-  int64_t unacknowledged_[2] = {0, 0};  ///< Bytes of standard output, and of standard error.
+  int64_t unacknowledged_[2] = {0, 0};  ///< Bytes sent of standard output, and of standard error.
   std::vector<std::string> notices_;
 };
 

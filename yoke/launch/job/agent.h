@@ -1,4 +1,4 @@
-// yoke/launch/job/agent.h -- the launcher of a node that is not the head node. It does what the head node orders.
+// yoke/launch/job/agent.h -- the launcher of a node that is not the head node. It carries out the head's orders.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,14 +9,13 @@
 
 namespace yoke::launch {
 
-/// Serves the head at the other end of `channel` until the job is over: runs the ranks of this host and sends their
-/// output. Returns the exit status. If the head is lost, the ranks are ended at once. REQUIRES: the same as launch().
+/// Serves the head that is connected by `channel` until the job is over: runs the ranks of this host and sends their
+/// output. Returns the exit status. If the head is lost, the ranks are killed at once. REQUIRES: the same as launch().
 int serve_head(const LaunchSpec& spec, Channel& channel);
 
-/// Connects this node to the head's endpoint, and shows the output of its ranks on its own screen. Waits until there is
-/// a head. If the connection is cut, it connects again, provided that the job may continue without this node or start
-/// again. Returns the exit status of the job. Errors  kTimeout, kUnavailable, kPermissionDenied: there is no head, or
-/// it refuses this node.
+/// Connects this node to the head's endpoint, and shows the output of its ranks on its own screen. Waits until a head
+/// is there. If the connection is cut, connects again if the job may continue without this node or start again. Returns
+/// the exit status of the job. Errors  those of connect_to_head() (rendezvous.h).
 int join_job(const LaunchSpec& spec, const NodesSpec& nodes);
 
 }  // namespace yoke::launch

@@ -1,5 +1,4 @@
-// yoke/launch/job/host_tries.h -- when to try again to start an agent on each host, and which failures were reported.
-// Pure.
+// yoke/launch/job/host_tries.h -- when to try again to start an agent on each host, and which failures to report. Pure.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +14,8 @@ class HostTries {
 
   explicit HostTries(size_t num_hosts) : hosts_(num_hosts) {}
 
-  /// Whether host `index` may be tried now. If so, the next try is allowed after a pause, which doubles each time.
+  /// Whether host `index` may be tried now. If so, the next try is allowed only after a pause. The pause doubles each
+  /// time.
   bool take(size_t index, Time now) {
     auto& host = hosts_[index];
     if (now < host.next) return false;
@@ -23,9 +23,9 @@ class HostTries {
     host.pause = std::min(2 * host.pause, kLongestPause);
     return true;
   }
-  /// Whether to report a failure of host `index`. Only the first failure since the host was last reached is reported.
+  /// Whether to report a failure of host `index`: only the first one since the host was last reached is reported.
   bool take_complaint(size_t index) { return !std::exchange(hosts_[index].has_said, true); }
-  /// Notes that host `index` was reached.
+  /// Resets pause and report after host `index` was reached.
   void forget(size_t index) { hosts_[index] = {}; }
 
  private:

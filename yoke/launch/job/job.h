@@ -1,4 +1,4 @@
-// yoke/launch/job/job.h -- a job as other processes see it: `yoke jobs`, `logs`, `stop` and `stack`.
+// yoke/launch/job/job.h -- a job as the commands `yoke jobs`, `logs`, `stop` and `stack` see it.
 #pragma once
 
 #include <chrono>
@@ -21,10 +21,10 @@ struct JobRank {
   int64_t rank = 0;
   int64_t local_rank = 0;
   std::string host;
-  int64_t pid = 0;                 ///< The PID on its host; 0 if it has not started yet.
-  std::optional<int> wait_status;  ///< Unset until it has ended.
-  StreamPlan out, err;             ///< Where its lines go.
-  std::string prefix;              ///< The beginning of each of its lines.
+  int64_t pid = 0;                 ///< The PID on the rank's host; 0 if the rank has not started yet.
+  std::optional<int> wait_status;  ///< Unset until the rank has ended.
+  StreamPlan out, err;             ///< The destinations of its output.
+  std::string prefix;              ///< The prefix of each of its lines.
 
   bool is_up() const { return pid > 0 && !wait_status; }
   bool operator==(const JobRank&) const = default;
@@ -41,8 +41,8 @@ struct Job {
   int64_t num_ranks = 0;
   int64_t num_restarts = 0;
   int64_t max_restarts = 0;
-  bool is_stopping = false;    ///< It was told to stop, by a signal or by `yoke stop`.
-  std::vector<JobRank> ranks;  ///< The ranks of this attempt.
+  bool is_stopping = false;    ///< Whether a signal or `yoke stop` told the job to stop.
+  std::vector<JobRank> ranks;  ///< The ranks of the present attempt.
 
   void begin_attempt(const std::vector<RankPlan>& plans, int64_t restart_count);
   void on_started(int64_t rank, int64_t rank_pid);
@@ -52,12 +52,12 @@ struct Job {
   bool operator==(const Job&) const = default;
 };
 
-/// Describes the job of this process, which starts now.
+/// Describes the job of this launcher process, which starts now.
 Job describe_job(const LaunchSpec& spec);
 
-/// docs/jobs.md has the keys.
+/// Converts a job to JSON. docs/jobs.md has the keys.
 nlohmann::ordered_json to_json(const Job& job);
-/// Errors  nlohmann::json::exception: a key is missing or has the wrong type.
+/// Errors  nlohmann::json::exception if a key is missing or has the wrong type.
 Job parse_job(const nlohmann::ordered_json& json);
 
 }  // namespace yoke::launch

@@ -28,7 +28,7 @@ Error no_answer(const JobAddress& address) {
   return {ErrorCode::kDataLoss, "job {}: its process does not answer as `yoke run` does", address.pid};
 }
 
-/// Parses what has arrived so far. A listener that sends something other than a job's description is not a launcher.
+/// Parses the answer received so far. A listener that sends anything but a job's description is not a launcher.
 std::optional<Job> answer_of(JobConnection& connection) {
   try {
     auto job = connection.read_job(JobTime::min());
@@ -76,7 +76,7 @@ void JobConnection::ask_logs(bool follow, std::optional<int64_t> last, std::opti
 }
 
 void JobConnection::ask(const Json& question) {
-  const auto text = question.dump() + '\n';  // it fits into the socket's buffer
+  const auto text = question.dump() + '\n';  // the question fits into the socket's buffer
   if (fd_ && send(fd_.value(), text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size())) {
     fd_.reset();
   }
@@ -167,7 +167,7 @@ std::vector<FoundJob> find_jobs(milliseconds patience) {
     std::erase_if(addresses, [&](const JobAddress& address) {
       UniqueFd fd;
       const auto connected = connect_to(address, fd);
-      if (connected == Connected::kBusy) return false;  // it may not be a launcher, so other sockets are asked first
+      if (connected == Connected::kBusy) return false;  // maybe no launcher, so it is asked last
       if (connected == Connected::kNo) return true;
       asked.push_back(JobConnection(address, std::move(fd)));
       asked.back().ask_job();

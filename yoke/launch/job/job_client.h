@@ -16,7 +16,7 @@
 
 namespace yoke::launch {
 
-/// A launcher's socket.
+/// The address of a launcher's socket.
 using JobAddress = UserSocket;
 
 /// Finds the sockets of launchers of user `uid` (of all users if it is 0) in `text`, the content of /proc/net/unix.
@@ -25,25 +25,25 @@ std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid);
 
 using JobTime = std::chrono::steady_clock::time_point;
 
-/// A connection to a launcher, over which it answers questions. No function waits longer than `until` for a launcher
-/// that does not answer (such as one stopped by Ctrl-Z).
+/// A connection to a launcher, which answers questions over it. A launcher may not answer, for example because Ctrl-Z
+/// stopped it, so no function waits longer than `until`.
 class JobConnection {
  public:
-  /// Returns nullopt if no process listens, or if its PID or user is not the one in the name.
+  /// Returns nullopt if no process listens, or if the listener's PID or user is not the one in the name.
   static std::optional<JobConnection> open(const JobAddress& address, JobTime until);
 
-  /// Errors of all functions: kDataLoss: the answer is not that of a launcher.
+  /// Errors of all functions: kDataLoss if the answer is not a launcher's.
   void ask_job();
   void ask_stop(bool now);
-  /// Asks for the lines that are kept: for all of them or the `last` ones, of all ranks or of `rank`.
+  /// Asks for lines that the launcher keeps: all or the `last` ones, of all ranks or of `rank`.
   void ask_logs(bool follow, std::optional<int64_t> last = {}, std::optional<int64_t> rank = {});
   /// Returns nullopt if no answer came in time, or the launcher has closed the connection.
   std::optional<Job> read_job(JobTime until);
-  /// Returns nullopt if no line came in time, there are no more (is_over()), or the launcher has closed the connection.
+  /// Returns nullopt if no line came in time, no line follows (is_over()), or the launcher has closed the connection.
   std::optional<RecentLines::Line> read_line(JobTime until);
 
   const JobAddress& address() const { return address_; }
-  bool is_closed() const { return !fd_; }  ///< The launcher has closed it, usually because the launcher has ended.
+  bool is_closed() const { return !fd_; }  ///< By the launcher, usually because the launcher has ended.
   bool is_over() const { return is_over_; }
   int fd() const { return fd_.value(); }
   void close();
@@ -60,20 +60,20 @@ class JobConnection {
   JobAddress address_;
   UniqueFd fd_;
   std::string received_;
-  size_t num_taken_ = 0;  ///< The number of bytes of received_ that were read.
+  size_t num_taken_ = 0;  ///< The number of bytes of received_ that were parsed.
   bool is_over_ = false;
 };
 
 struct FoundJob {
   JobAddress address;
-  std::optional<Job> job;  ///< nullopt if its launcher exists, but does not answer.
+  std::optional<Job> job;  ///< nullopt if the launcher exists but does not answer.
 };
 
-/// The jobs of this user, or of all users for root, in the order of their PIDs.
-/// Errors  the error of errno if /proc/net/unix cannot be read.
+/// Finds the jobs of this user, or of all users for root, sorted by PID.
+/// Errors  as errno says if /proc/net/unix cannot be read.
 std::vector<FoundJob> find_jobs(std::chrono::milliseconds patience = std::chrono::seconds(1));
 
-/// The job that `name` means. `name` is a launcher's PID, a run id, or empty for the only job.
+/// Returns the job that `name` means: a launcher's PID, a run id, or empty for the only job.
 /// Errors  kNotFound; kInvalidArgument if several jobs match; the message lists them.
 const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string& name);
 

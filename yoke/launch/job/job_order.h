@@ -1,5 +1,5 @@
-// yoke/launch/job/job_order.h -- the orders that the job policy gives. The executor (supervisor.cpp) carries them out
-// one after the other, and decides nothing.
+// yoke/launch/job/job_order.h -- the orders of the job policy. The executor (supervisor.cpp) carries them out one after
+// the other, and decides nothing itself.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace yoke::launch {
 
-/// A new attempt begins, and the executor forgets the ranks of the attempt before.
+/// Begins a new attempt. The executor forgets the ranks of the attempt before.
 struct BeginAttempt {
   int64_t num_ranks = 0;
   int64_t num_starts = 0;  ///< The number of starts before this one.
 };
-/// The node shall take a port for the ranks' TCPStore at `address`. It answers with kPrepared or kRefused.
+/// Tells the node to take a port for the ranks' TCPStore at `address`. The node answers with kPrepared or kRefused.
 struct PrepareNode {
   int node = 0;
   std::string address;
@@ -26,23 +26,23 @@ struct StartNode {
   int node = 0;
   Place place;
 };
-/// The node shall signal its processes, kill them, or end the store, according to `order`.
+/// Tells the node to signal its processes, kill them, or end the store, as `order` says.
 struct TellNode {
   int node = 0;
   Order order = Order::kNone;
   int signal = 0;
 };
-/// The node is dismissed, and its launcher or agent ends with this status.
+/// Dismisses the node. Its launcher or agent ends with this status.
 struct EndNode {
   int node = 0;
   int exit_status = 0;
-  std::string reason;  ///< The reason for the user of the node; empty if none is needed.
+  std::string reason;  ///< The reason for the user of that node; empty if none is needed.
 };
-/// The node was lost, and the policy does not refer to it any more.
+/// The node was lost. The policy no longer refers to it.
 struct ForgetNode {
   int node = 0;
 };
-/// An agent shall be started on NodesSpec::hosts[host]; then on_agent_started() or on_agent_failed() is called.
+/// Starts an agent on NodesSpec::hosts[host]. The executor then calls on_agent_started() or on_agent_failed().
 struct StartAgent {
   size_t host = 0;
 };
@@ -50,13 +50,13 @@ struct StartAgent {
 struct Say {
   std::string line;
 };
-/// Ranks of this attempt failed. Prints what is known about the failure.
+/// Prints what is known about the failure of ranks in this attempt.
 struct ShowFailure {
   int64_t first_exited = 0;  ///< The rank that ended first, as far as the launcher knows.
 };
-/// A new attempt follows, so the failure of the last one is not reported as the job's.
+/// Forgets the failure of the last attempt, because a new one follows.
 struct ForgetFailure {};
-/// The job is over. Its output may still wait for a reader.
+/// Ends the job. Its output may still wait for a reader.
 struct Finish {
   std::string reason;  ///< One line; empty after success.
 };

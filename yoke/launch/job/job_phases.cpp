@@ -1,4 +1,4 @@
-// The phases of a job: what follows from its state and the time.
+// The phases of a job: decides what follows from the job's state and the time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace yoke::launch {
 namespace {
 
-/// After this time without a start, the user is told which nodes the job waits for.
+/// If the ranks have not started after this time, the user is told which nodes the job waits for.
 constexpr std::chrono::seconds kSayMissingAfter{2};
 
 }  // namespace
@@ -90,7 +90,7 @@ void JobPolicy::forget_lost() {
   });
 }
 
-/// Chooses the nodes, and gives every rank its number and its node.
+/// Chooses the nodes, and assigns every rank a number and a node.
 void JobPolicy::begin_start(Time now) {
   chosen_ = membership_.choose();
   const auto& first = members_.at(chosen_.front());
@@ -138,7 +138,7 @@ void JobPolicy::prepare(Time now) {
   end_attempt(now);
 }
 
-/// Starts one node at a time, so that the other nodes are not started if one refuses at once.
+/// Starts one node at a time. If one refuses at once, the nodes after it are not started.
 void JobPolicy::start_next() {
   const auto index = static_cast<size_t>(place_.node_rank);
   if (ranks_.exit_code() == 0 && index < chosen_.size()) {
@@ -159,11 +159,11 @@ void JobPolicy::run(Time now) {
   release_store();
   if (!takes_any_part(members_) || is_drain_over(now)) return end_attempt(now);
   if (!nodes_.is_elastic()) return;
-  forget_lost();  // so that the hosts of lost nodes can be tried again for the next start
+  forget_lost();  // allows agents on the hosts of lost nodes for the next start
   reach_hosts(now);
 }
 
-/// The program that serves the ranks' TCPStore ends after the ranks of all nodes.
+/// The program that serves the ranks' TCPStore must end after the ranks of all nodes.
 void JobPolicy::release_store() {
   const auto id = last_with_store(members_);
   if (!id) return;

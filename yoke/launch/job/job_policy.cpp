@@ -1,4 +1,4 @@
-// The functions for events. job_phases.cpp has the decisions that follow from the state and the time.
+// The functions that handle events. job_phases.cpp has the decisions that follow from the state and the time.
 #include "yoke/launch/job/job_policy.h"
 
 #include <fmt/format.h>
@@ -13,9 +13,9 @@ namespace yoke::launch {
 namespace {
 
 using Kind = NodeEvent::Kind;
-/// How long output that was already printed may wait for its reader after the user asked to stop.
+/// After the user asked to stop, how long printed output may wait for its reader.
 constexpr std::chrono::seconds kDrainAfterStop{1};
-/// Stands for the head itself as the source of a signal; other sources are ids of nodes.
+/// The source of a signal to the head itself; other sources are ids of nodes.
 constexpr int kHeadItself = -1;
 
 }  // namespace
@@ -97,7 +97,7 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
 JobOrders JobPolicy::on_heard(const std::function<Time(int id)>& last_heard) {
   for (const auto& [id, holder, rank] : membership_.find_conflicts(last_heard)) {
     auto& member = members_.at(id);
-    if (member.info.is_return) continue;  // the holder may be its own cut connection, with late messages
+    if (member.info.is_return) continue;  // the holder may be this node's own old connection, with late messages
     const auto& other = members_.at(holder);
     refuse(id, member,
            fmt::format("--node-rank {} is taken by {}", rank,
@@ -128,7 +128,7 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
   member.state = MemberState::kWaiting;
   member.info = info;
   if (member.host) {
-    member.info.host = member.name;  // the name that the user gave
+    member.info.host = member.name;  // the name by which the user lists the host
     member.info.node_rank = static_cast<int64_t>(*member.host);
     tries_.forget(*member.host);
   } else {
@@ -145,14 +145,14 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
   membership_.add(id, member.info.node_rank, now);
 }
 
-/// Dismisses this node with a message; the job continues without it.
+/// Dismisses the node with a message. The job continues without it.
 void JobPolicy::refuse(int id, Member& member, const std::string& why) {
   say(fmt::format("refused host {}: {}", printable(member.name), why));
   dismiss(id, member, exit_status(ErrorCode::kPermissionDenied),
           fmt::format("{}: the head node refuses this node: {}", spec_.name, why));
 }
 
-/// Removes the node from the job. Its launcher ends when its ranks have ended.
+/// Removes the node from the job. The node's launcher ends after its ranks have ended.
 void JobPolicy::dismiss(int id, Member& member, int exit_status, const std::string& why) {
   member.leaves_with = exit_status;
   membership_.remove(id);
@@ -163,7 +163,7 @@ void JobPolicy::dismiss(int id, Member& member, int exit_status, const std::stri
 
 void JobPolicy::on_refused(Member& member, const NodeEvent& event, Time now) {
   const auto text = member.notice_prefix() + printable(event.text);
-  // If the job can start without this node, the user is only told.
+  // If the job can start without this node, the refusal is only reported to the user.
   if (!member.takes_part() && (nodes_.is_elastic() || is_gathering_again_)) return say(text);
   if (member.takes_part()) member.leave_start();
   tell(ranks_.on_refused(event.value, text, now));
@@ -197,8 +197,8 @@ bool JobPolicy::too_few_hosts_left() const {
   return static_cast<int64_t>(nodes_.hosts.size()) - num_lost(members_) < nodes_.membership.min_nodes;
 }
 
-/// The launcher of a node received a signal to end. The node leaves if the job can continue without it; otherwise the
-/// job ends.
+/// Handles a signal that told a node's launcher to end. The node leaves if the job can continue without it; otherwise
+/// the job ends.
 void JobPolicy::on_node_signal(int id, Member& member, int signal, Time now) {
   if (member.leaves_with) return;
   if (!may_leave(member)) return stop(ranks_.on_signal(signal, now, id), now);
@@ -209,13 +209,13 @@ void JobPolicy::on_node_signal(int id, Member& member, int signal, Time now) {
 }
 
 bool JobPolicy::may_leave(const Member& member) const {
-  const bool is_spare = !member.takes_part() && has_processes(members_);  // the ranks of the other nodes run without it
+  const bool is_spare = !member.takes_part() && has_processes(members_);  // the other nodes do not need it
   return is_spare ||
          (nodes_.is_elastic() && !ranks_.is_ending() && membership_.num_nodes() - 1 >= nodes_.membership.min_nodes);
 }
 
-/// A node whose guardian was killed cannot start ranks any more. In an elastic job it counts as lost. A node that only
-/// waits is dismissed.
+/// A node whose guardian was killed cannot start ranks any more. In an elastic job the node counts as lost. A node that
+/// is only waiting is dismissed.
 void JobPolicy::on_guardian_lost(int id, Member& member, int pid, Time now) {
   if (member.is_heads_own || (member.takes_part() && !nodes_.is_elastic())) {
     return tell(ranks_.on_guardian_lost(pid, on_host(member)));
@@ -235,7 +235,7 @@ void JobPolicy::say(const std::string& text) { order(Say{fmt::format("{}: {}", s
 
 void JobPolicy::stop(const RankPolicy::Decision& decision, Time now) {
   is_stopping_ = true;
-  if (!has_processes(members_)) drain_until_ = now;  // the job only waits for the reader of its output
+  if (!has_processes(members_)) drain_until_ = now;  // only the output's reader is waited for
   tell(decision);
 }
 
@@ -243,8 +243,7 @@ void JobPolicy::tell(const RankPolicy::Decision& decision) {
   if (!decision.notice.empty()) order(Say{decision.notice});
   if (decision.order == Order::kNone) return;
   for (const auto& [id, member] : members_) {
-    // A signal is not forwarded to nodes that connected by themselves, because a scheduler signals their launchers
-    // directly.
+    // A signal is not forwarded to nodes that connected by themselves: a scheduler signals their launchers directly.
     if (decision.order == Order::kForward && !member.is_heads_own && !member.host) continue;
     if (member.takes_part()) order(TellNode{id, decision.order, decision.signal});
   }

@@ -1,10 +1,10 @@
 // yoke/launch/job/job_policy.h -- the head's decisions about a job: which nodes take part, when ranks start and end,
 // and what the user is told. Pure: events and the time go in, orders come out (job_order.h).
 //
-// Each event is a call of one of the functions on_...(). It comes from a node (NodeEvent), a signal, `yoke stop`, or
-// the start of an agent. After each turn of its loop the executor asks decide() for what follows from the state and the
-// time, and carries out the answer, until there is nothing more to do. Events may come while orders are carried out (a
-// node of this machine answers at once); the orders for these events are carried out first.
+// Each event is a call of one of the functions on_...(). Its source is a node (NodeEvent), a signal, `yoke stop`, or
+// the start of an agent. After each turn of its loop the executor calls decide(), which returns the orders that follow
+// from the state and the time. It repeats this until there are no more orders. Carrying out an order may cause an event
+// (a node of this machine answers at once). The orders for such an event are carried out first.
 //
 //   kGathering  waits for nodes          -> kPreparing  enough nodes are there
 //                                        -> kEnding     a signal, a needed host failed, or too few nodes joined in time
@@ -16,8 +16,8 @@
 //                                        -> kEnding
 //   kEnding     output is being read     -> kOver       it was read, or the user does not wait for it
 //
-// JobPolicy owns three parts that decide independently of each other: RankPolicy (which rank failed, and what follows),
-// Membership (which nodes, and when to start), HostTries (when to try a host again).
+// JobPolicy has three independent parts: RankPolicy (which rank failed, and what follows), Membership (which nodes take
+// part, and when to start), HostTries (when to try a host again).
 #pragma once
 
 #include <functional>
@@ -39,41 +39,41 @@ class JobPolicy {
   using Time = std::chrono::steady_clock::time_point;
   enum class Phase { kGathering, kPreparing, kStarting, kRunning, kEnding, kOver };
 
-  /// `spec` and `nodes` outlive the policy.
+  /// `spec` and `nodes` must outlive the policy.
   JobPolicy(const LaunchSpec& spec, const NodesSpec& nodes, Time now);
 
-  // Nodes. An id is never used again.
+  // Nodes. No id is used twice.
 
-  /// Adds the node that the head is part of; it is ready at once.
+  /// Adds the head's own node, which is ready at once.
   int add_own_node(NodeInfo info, Time now);
   /// Adds a node that connected by itself.
   int add_node();
   int on_agent_started(size_t host);
   JobOrders on_agent_failed(size_t host, const std::string& why);
 
-  /// Events of nodes that are unknown or lost are ignored.
+  /// Ignores events of nodes that are unknown or lost.
   JobOrders on_node_event(int id, const NodeEvent& event, Time now);
-  /// `last_heard(id)`: when that node last sent something. A node that asks for the node rank of a live node is
-  /// refused.
+  /// `last_heard(id)`: when node `id` last sent something. If a node asks for the node rank of another node that is
+  /// still heard, it is refused.
   JobOrders on_heard(const std::function<Time(int id)>& last_heard);
 
   // The user.
 
   JobOrders on_signal(int signal, Time now);
-  /// SIGINT by Ctrl-C on a terminal from which a rank reads.
+  /// Handles Ctrl-C (SIGINT from the terminal) while a rank reads from the terminal.
   JobOrders on_interrupt_at_rank(Time now);
   JobOrders on_stop(StopHow how, Time now);
 
   // The time.
 
   enum class Screen { kIsWritten, kIsWaiting };
-  /// Returns the orders that follow from the state and `now`. If there are none, nothing is to be done until the next
-  /// event or next_time().
+  /// Returns the orders that follow from the state and `now`. If there are none, the next call is needed after the next
+  /// event or at next_time().
   JobOrders decide(Time now, Screen screen);
   std::optional<Time> next_time() const;
 
   Phase phase() const { return phase_; }
-  bool is_stopping() const { return is_stopping_; }  ///< A signal to a launcher or `yoke stop` asked for the end.
+  bool is_stopping() const { return is_stopping_; }  ///< Whether a launcher's signal or `yoke stop` asked for the end.
   const RankPolicy& ranks() const { return ranks_; }
   const Membership& membership() const { return membership_; }
   bool has(int id) const { return members_.contains(id); }  ///< False once a lost node is forgotten.
@@ -124,14 +124,14 @@ class JobPolicy {
   int last_id_ = -1;
   Phase phase_ = Phase::kGathering;
   bool is_stopping_ = false;
-  std::optional<Time> drain_until_;  ///< When waiting for readers of the output ends; unset if never.
+  std::optional<Time> drain_until_;  ///< When to stop waiting for readers of the output; unset: never.
   JobOrders orders_;                 ///< The orders for the event that is being handled.
 
   Time gathering_since_;
   bool is_gathering_again_ = false;
   bool has_said_missing_;
 
-  std::vector<int> chosen_;  ///< The nodes of this start, by node rank.
+  std::vector<int> chosen_;  ///< The nodes of this start, ordered by node rank.
   Place place_;              ///< The place of the node that starts next.
   std::optional<uint16_t> master_port_;
 };

@@ -1,4 +1,4 @@
-// Tables of every event in every state of a node.
+// Tables that test every event in every state of a node.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -15,7 +15,7 @@ namespace {
 using Kind = NodeEvent::Kind;
 using Phase = JobPolicy::Phase;
 
-/// Brings node b into this state, and returns its id. The head's own node is 0, b is the last one; both have one rank.
+/// Adds node b to the job, brings it into `state`, and returns its id. The head's own node is 0. Both have one rank.
 int bring_b_to(JobScene& scene, MemberState state) {
   const bool is_spare = state == MemberState::kWaiting || state == MemberState::kLeft || state == MemberState::kLost;
   if (state == MemberState::kConnecting) return scene->add_node();
@@ -72,7 +72,7 @@ std::vector<std::string> split_text(const std::string& text, const std::string& 
   return parts;
 }
 
-/// Whether `text` equals `expected` or, if `expected` ends with "...", begins with the text before these dots.
+/// Whether `text` equals `expected`. If `expected` ends with "...", `text` must begin with the part before the dots.
 testing::AssertionResult is_like(const std::string& text, const std::string& expected) {
   const auto is_open = expected.ends_with("...");
   const auto wanted = expected.substr(0, expected.size() - (is_open ? 3 : 0));
@@ -80,8 +80,8 @@ testing::AssertionResult is_like(const std::string& text, const std::string& exp
   return testing::AssertionFailure() << "'" << text << "' is not '" << expected << "'";
 }
 
-/// Each line of `table` is "event | states of b | new state of b ("=" if it stays) | orders". An event that is not in
-/// the table must keep the state and give no orders. Orders that end with "..." are compared up to there.
+/// Each line of `table` is "event | states of b | new state of b ("=" if it stays) | orders". Orders that end with
+/// "..." are compared only up to the dots. An event that is not in the table must keep the state and give no orders.
 void expect_table(const JobSetting& setting, const std::string& table) {
   std::map<std::string, std::string> expected;
   for (const auto& line : split_text(table, "\n")) {
@@ -192,13 +192,13 @@ kLost | left | lost | forget 2
 )");
 }
 
-/// The phase kStarting exists only while orders are carried out, so this table does not have it.
-/// ANodeThatRefusesItsStartKeepsTheOthersFromStarting tests it.
+/// This table lacks the phase kStarting, which exists only while orders are carried out. The test
+/// ANodeThatRefusesItsStartKeepsTheOthersFromStarting covers it.
 TEST(JobPolicy, EveryWishOfTheUserInEveryPhase) {
   struct Row {
     std::string wish;
     std::function<JobOrders(JobScene&)> event;
-    std::map<Phase, std::string> expected;  ///< "new phase: orders". In phases that are not here, the event must keep
+    std::map<Phase, std::string> expected;  ///< "new phase: orders". In phases that are not listed, the event must keep
                                             ///< the phase and give no orders.
   };
   const auto signal = [](int number) { return [=](JobScene& scene) { return scene->on_signal(number, scene.now); }; };

@@ -137,7 +137,7 @@ TEST(JobPolicy, AHostThatIsNotNeededIsTriedAgain) {
       << "it was there in between";
 }
 
-/// After a host was lost, its agent may fail to start for a while. The job waits and tries again.
+/// After the loss of a host, its agent may fail to start for a while. The job waits and tries again.
 TEST(JobPolicy, AHostThatWasLostIsWaitedFor) {
   JobScene scene({.min = 2, .max = 2, .hosts = {"a", "b"}, .max_restarts = 1});
   scene.decide();
@@ -173,7 +173,7 @@ TEST(JobPolicy, ANodeThatIsToldToEndLeavesIfTheOthersMayGoOn) {
   struct Case {
     std::string name;
     JobSetting setting;
-    int num_others, source;  ///< The number of nodes besides the head's own; the node that gets the signal.
+    int num_others, source;  ///< The number of nodes besides the head's own; the id of the node that gets the signal.
     std::string orders;
     bool is_stopping;
   };
@@ -221,7 +221,7 @@ TEST(JobPolicy, OnlyTheFirstLeavesWhenNoMoreCanBeMissed) {
   EXPECT_TRUE(scene->is_stopping()) << "two are needed: the job ends";
 }
 
-/// A scheduler that ends the job signals the launchers of all nodes. Nodes must not leave the job because of that.
+/// A scheduler that ends the job signals the launchers of all nodes. No node may leave the job because of that.
 TEST(JobPolicy, NobodyLeavesAJobThatIsEnding) {
   JobScene scene({.min = 1, .max = 2});
   scene.decide();
@@ -265,7 +265,7 @@ TEST(JobPolicy, ANodeWithoutItsGuardianIsDismissedFromAnElasticJob) {
 TEST(JobPolicy, NodesThatContradictTheHeadAreRefused) {
   struct Case {
     NodeInfo info;
-    std::string why;  ///< Why the node is refused; empty if it is accepted.
+    std::string why;  ///< Why the node must be refused; empty if it must be accepted.
   };
   const Case kCases[] = {{{.host = "b"}, ""},
                          {{.host = "b", .nnodes = "2", .max_restarts = 3}, ""},

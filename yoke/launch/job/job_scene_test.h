@@ -61,7 +61,7 @@ struct JobSetting {
   bool quiet = false;
 };
 
-/// A policy, and an executor that records the orders as text.
+/// A job policy, and an executor that only records its orders as text.
 class JobScene {
  public:
   explicit JobScene(const JobSetting& setting) {
@@ -79,7 +79,7 @@ class JobScene {
   JobPolicy& operator*() { return *policy_; }
   JobPolicy* operator->() { return policy_.get(); }
 
-  /// Returns the orders of an event, and those of decide() after it.
+  /// Returns the orders of an event, followed by those of decide().
   std::string take(JobOrders orders) {
     std::string text;
     for (; !orders.empty(); orders = policy_->decide(now, screen)) {
@@ -101,7 +101,7 @@ class JobScene {
     return event(id,
                  {.kind = NodeEvent::Kind::kExited, .rank = rank, .pid = 10 + static_cast<int>(rank), .value = status});
   }
-  /// All processes of the node end, and their output is read.
+  /// Reports that all processes of the node have ended and their output was read.
   std::string end(int id) {
     const auto text = event(id, {.kind = NodeEvent::Kind::kEnded});
     const auto rest = event(id, {.kind = NodeEvent::Kind::kDone});
@@ -114,7 +114,7 @@ class JobScene {
 
   static NodeInfo info_of(const std::string& host) { return {.host = host, .address = "10.0.0.9"}; }
   std::string ready(int id, const NodeInfo& info) { return event(id, {.kind = NodeEvent::Kind::kReady, .info = info}); }
-  /// A node connects by itself and introduces itself.
+  /// Adds a node that connects by itself, and lets it introduce itself.
   int come(const std::string& host) {
     const int id = policy_->add_node();
     ready(id, info_of(host));
@@ -138,7 +138,7 @@ class JobScene {
   std::unique_ptr<JobPolicy> policy_;
 };
 
-/// Brings a job of the head's own node and b to a phase.
+/// Brings a job with two nodes, the head's own and b, to `phase`.
 inline void bring_to(JobScene& scene, JobPolicy::Phase phase) {
   scene.decide();
   if (phase == JobPolicy::Phase::kGathering) return;

@@ -42,7 +42,7 @@ void JobServer::close() {
 void JobServer::add_to(WaitSet& waits) {
   waits.read(listener_.value(), is_called_);
   for (auto& client : clients_) {
-    // One question at a time: a client that does not take its answer cannot ask more.
+    // Reads one question at a time: a client that does not take its answer cannot ask more.
     if (client.answer.empty()) {
       waits.read(client.fd.value(), client.is_ready);
     } else {
@@ -61,8 +61,8 @@ void JobServer::accept_some() {
   for (int i = 0; i < kAcceptedPerTurn; ++i) {
     auto fd = accept_connection(listener_.value());
     if (!fd) {
-      // If descriptors or memory are exhausted, accept fails again at once, and the loop would spin. So the job goes on
-      // without answering.
+      // If descriptors or memory are exhausted, accept() would fail again at once, and the loop would spin. So the job
+      // goes on without the server.
       if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) listener_.reset();
       return;
     }
@@ -83,7 +83,7 @@ bool JobServer::serve(Client& client) {
     add_lines(client);
     if (client.answer.empty()) return true;
     if (!send_answer(client)) return false;
-    if (!client.answer.empty()) return true;  // the client does not take more now
+    if (!client.answer.empty()) return true;  // the socket's buffer is full
   }
 }
 
@@ -127,8 +127,8 @@ void JobServer::obey(Client& client, std::string_view question) {
   client.answer = answer.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';  // arguments need not be UTF-8
 }
 
-/// A line is sent as the object {"rank", "stream", "missed", "gone", "bytes"} and then its text, which has "bytes"
-/// bytes. The text is not in the object, because it need not be UTF-8.
+/// A line is sent as the object {"rank", "stream", "missed", "gone", "bytes"}, followed by its text, which has "bytes"
+/// bytes. The text is not in the object, because it may not be UTF-8.
 void JobServer::add_lines(Client& client) const {
   if (!client.cursor) return;
   while (client.answer.size() < kMaxWaitingBytes) {

@@ -18,26 +18,25 @@
 
 namespace yoke::launch {
 
-/// Listens on an abstract socket, "\0yoke/UID/PID/RANDOM" (docs/jobs.md). It is not a file, so SIGKILL leaves nothing
-/// behind. Any user may connect, but the kernel reports which user it is, and only the owner and root get answers.
+/// Listens on an abstract socket, "\0yoke/UID/PID/RANDOM" (docs/jobs.md). The socket is not a file, so none is left
+/// after SIGKILL. Any user may connect, but only the owner and root get answers (the kernel reports the user).
 ///
-/// It never blocks the loop. The resources of clients are bounded: there are few clients at a time (a new client
-/// displaces the one that was silent longest), questions are short, and an answer has at most 64 KiB, except for the
-/// job's description.
+/// Never blocks the loop. Clients use bounded resources: there are few at a time (a new client displaces the one that
+/// was silent longest), questions are short, and an answer has at most 64 KiB, except for the job's description.
 class JobServer : public EventSource {
  public:
-  /// `job` and `lines` outlive it; `stop` is called from handle(). On a machine without such sockets there is no
+  /// `job` and `lines` must outlive the server. handle() calls `stop`. A machine without abstract sockets has no
   /// server.
   JobServer(const Job& job, const RecentLines& lines, std::function<void(StopHow how)> stop);
 
   void add_to(WaitSet& waits) override;
-  /// Also sends new lines to clients that follow them.
+  /// Answers clients, and sends new lines to clients that follow them.
   void handle(LoopTime now) override;
 
-  /// Called when the job is over: sends the last lines to clients that follow them, within `limit`.
+  /// Called when the job is over. Sends the last lines to clients that follow them, within `limit`.
   void finish(std::chrono::milliseconds limit);
 
-  /// Closes the sockets. Called in a forked child, which must not answer.
+  /// Closes the sockets. A forked child calls this, because it must not answer.
   void close();
 
  private:
@@ -47,7 +46,7 @@ class JobServer : public EventSource {
     std::string question, answer;
     size_t num_sent = 0;
     std::optional<RecentLines::Cursor> cursor;  ///< Set while the client reads lines.
-    /// The number of lines that were overwritten before the client began; sent with the first line.
+    /// The number of lines that were overwritten before the client began to read; sent with the first line.
     uint64_t num_gone = 0;
     bool is_following = false;
     uint64_t last_seen = 0;
@@ -64,9 +63,9 @@ class JobServer : public EventSource {
   std::function<void(StopHow how)> stop_;
   UniqueFd listener_;
   std::list<Client> clients_;
-  bool is_called_ = false;  ///< A client connects.
+  bool is_called_ = false;  ///< Whether a client waits to be accepted.
   bool is_finishing_ = false;
-  uint64_t num_acts_ = 0;  ///< Numbers the requests and answers, to find the client that was silent longest.
+  uint64_t num_acts_ = 0;  ///< The number of requests and answers so far. Shows which client was silent longest.
 };
 
 }  // namespace yoke::launch

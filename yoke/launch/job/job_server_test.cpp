@@ -25,7 +25,7 @@ using testing::SizeIs;
 
 constexpr auto kNow = JobTime::min();
 
-/// A server without a supervisor: turn() is one turn of the loop. Its clients are in this process too.
+/// A server in an event loop without a supervisor. turn() runs the loop once. The clients are in this process too.
 class JobServerTest : public testing::Test {
  protected:
   void turn() {
@@ -87,7 +87,7 @@ TEST_F(JobServerTest, TellsTheJobAsItIsNow) {
 }
 
 TEST_F(JobServerTest, IsFoundAmongTheJobsOfThisMachine) {
-  auto never = find_jobs(std::chrono::milliseconds(20));  // the loop does not turn, so the server does not answer
+  auto never = find_jobs(std::chrono::milliseconds(20));  // the loop does not run, so the server does not answer
   std::erase_if(never, [](const FoundJob& found) { return found.address.pid != getpid(); });
   ASSERT_THAT(never, SizeIs(1));
   EXPECT_FALSE(never[0].job);

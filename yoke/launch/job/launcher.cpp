@@ -38,9 +38,9 @@ void Launcher::read_signals() {
   }
 }
 
-/// Handles Ctrl-Z: the ranks of this machine and this process stop together, and later continue together.
+/// Handles Ctrl-Z: stops the ranks of this machine and this process, and continues them together later.
 void Launcher::suspend(const Signal& signal) {
-  if (screen_) screen_->hide_progress(true);  // the shell's prompt appears there
+  if (screen_) screen_->hide_progress(true);  // the shell prints its prompt on that line
   for (auto* const node : nodes()) node->pause(signal);
   stop_by(signal.number);
   for (auto* const node : nodes()) node->resume();

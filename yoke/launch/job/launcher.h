@@ -1,5 +1,5 @@
-// yoke/launch/job/launcher.h -- what the head of a job and an agent have in common: signals, a screen, answers to
-// commands such as `yoke jobs`, and the event loop.
+// yoke/launch/job/launcher.h -- the common base of a job's head and of an agent: signals, a screen, answers to commands
+// such as `yoke jobs`, and the event loop.
 #pragma once
 
 #include <memory>
@@ -20,12 +20,12 @@ namespace yoke::launch {
 
 class Launcher : public NodeObserver, protected EventSource {
  protected:
-  /// Blocks the signals that end a job or are passed on to its ranks, and reads them from a descriptor. `spec` outlives
-  /// the launcher.
+  /// Blocks the signals that end a job or are passed on to its ranks, and reads them from a descriptor. `spec` must
+  /// outlive the launcher.
   explicit Launcher(const LaunchSpec& spec);
 
-  /// Opens the screen, if there is one, and begins to answer. REQUIRES: the guardian of this machine was started. If it
-  /// started later, it would inherit the descriptors that are opened here.
+  /// Opens the screen, if there is one, and begins to answer commands. REQUIRES: the guardian of this machine was
+  /// started. (A guardian that starts later would inherit the descriptors opened here.)
   void open(bool has_screen);
 
   /// Runs one turn of the loop: signals, then `others`, then the screen and the clients of the job server.
@@ -33,10 +33,10 @@ class Launcher : public NodeObserver, protected EventSource {
   void read_signals();
 
   void say(const std::string& text);
-  /// Keeps the facts of an event that clients of the job server and failure reports need.
+  /// Stores the data of an event that job server clients and failure reports need.
   void note(const NodeEvent& event);
-  /// The exit status of a job whose ranks have exit status `of_ranks`: it becomes an error if some of their output is
-  /// missing.
+  /// Returns the exit status of a job whose ranks have exit status `of_ranks`. A success becomes an error if some
+  /// output is missing.
   int exit_code_with_output(int of_ranks) const { return screen_ ? screen_->exit_code(of_ranks) : of_ranks; }
 
   void add_to(WaitSet& waits) override;
@@ -51,9 +51,9 @@ class Launcher : public NodeObserver, protected EventSource {
   EventLoop loop_;
   UniqueFd signals_;
   bool has_signal_ = false;
-  std::unique_ptr<Screen> screen_;  ///< Null: output is sent to the head.
-  Job job_;                         ///< The description that clients of the job server get.
-  FailureFacts facts_;              ///< The facts of this attempt.
+  std::unique_ptr<Screen> screen_;  ///< Null if output is sent to the head.
+  Job job_;                         ///< The description that clients of the job server receive.
+  FailureFacts facts_;              ///< The failures of this attempt.
   std::unique_ptr<JobServer> job_server_;
 
  private:

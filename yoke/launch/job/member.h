@@ -1,4 +1,4 @@
-// yoke/launch/job/member.h -- a node as the job policy knows it: only values. The executor has the Node itself.
+// yoke/launch/job/member.h -- the job policy's data about a node. The Node itself belongs to the executor.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ enum class MemberState {
   kLost,
 };
 
-/// Whether a node in this state belongs to the current start: it has processes, or the head does not have all of their
-/// output yet.
+/// Whether a node in this state belongs to the current start: it has processes, or some of their output has not reached
+/// the head yet.
 bool takes_part(MemberState state);
 bool has_processes(MemberState state);
 
@@ -46,32 +46,32 @@ struct Member {
   /// True for the head's own node. The job cannot continue without it, so it is never dismissed.
   bool is_heads_own = false;
   std::optional<size_t> host;      ///< Index in NodesSpec::hosts, if the head started its agent there.
-  std::optional<int> leaves_with;  ///< The exit status of a node that was dismissed; unset if it stays.
-  std::string name;                ///< The name in messages, as the user gave it; empty if messages do not name it.
-  NodeInfo info;                   ///< How the node introduced itself. REQUIRES: state is not kConnecting.
-  std::set<int64_t> ranks;         ///< Its ranks in the current start.
+  std::optional<int> leaves_with;  ///< The exit status of a dismissed node; unset if the node stays.
+  std::string name;         ///< The name in messages, as the user gave it; empty if messages do not name the node.
+  NodeInfo info;            ///< The node's introduction. REQUIRES: state is not kConnecting.
+  std::set<int64_t> ranks;  ///< The node's ranks in the current start.
 
   bool takes_part() const { return launch::takes_part(state); }
   bool has_processes() const { return launch::has_processes(state); }
   bool is_ready() const { return state != MemberState::kConnecting && state != MemberState::kLost; }
   void leave_start() { state = leaves_with ? MemberState::kLeft : MemberState::kWaiting; }
 
-  /// The beginning of a notice about this node: "b: ", or empty for the head's own.
+  /// The beginning of a notice about this node: "b: "; empty for the head's own node.
   std::string notice_prefix() const;
-  /// A file on this node, as messages name it: "b:/logs/0", or "/logs/0" on the head's own.
+  /// Returns the name of a file on this node for messages: "b:/logs/0", or "/logs/0" on the head's own node.
   std::string path_of(const std::string& file) const { return is_heads_own ? file : info.host + ":" + file; }
 };
 
-using Members = std::map<int, Member>;  ///< By id, in the order in which they joined.
+using Members = std::map<int, Member>;  ///< The key is the node's id. Ids ascend in the order of joining.
 
 bool has_processes(const Members& members);
 bool takes_any_part(const Members& members);
 int64_t num_lost(const Members& members);
-/// The names of the nodes that are ready, "a, b", or "none".
+/// Returns the names of the nodes that are ready, such as "a, b", or "none".
 std::string describe(const Members& members);
-/// Whether ranks on other hosts cannot find the store at `address`, because it is a loopback address.
+/// Whether ranks on other hosts cannot reach the store, because `address` is a loopback address.
 bool is_out_of_reach(const std::string& address, const Members& members, const std::vector<int>& chosen);
-/// The node that serves the ranks' TCPStore while no other process of the job is left; nullopt if there is none.
+/// Returns the node whose process with the ranks' TCPStore is the last process of the job; nullopt if there is none.
 std::optional<int> last_with_store(const Members& members);
 
 }  // namespace yoke::launch

@@ -14,10 +14,10 @@
 namespace yoke::launch {
 namespace {
 
-/// After this time a message tells the user what the launcher waits for.
+/// If ranks have not ended this long after they were told to, the user is told what the launcher waits for.
 constexpr std::chrono::seconds kNoticeAfter{1};
 
-/// A user who presses Ctrl-C this often within this time wants to end the job.
+/// A user who presses Ctrl-C kManyInterrupts times within kInterruptsWithin probably wants to end the job.
 constexpr size_t kManyInterrupts = 3;
 constexpr std::chrono::seconds kInterruptsWithin{2};
 
@@ -50,7 +50,7 @@ RankPolicy::Decision RankPolicy::on_signal(int signal, Time now, int source) {
   if (!ends_job(signal)) return {Order::kForward, signal};
   const bool is_second = !told_.insert(source).second;
   const bool is_stopping = attempt_.state == State::kStopping;
-  if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same request, but from a different launcher
+  if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same request, sent to a different launcher
   return end(signal, signal_name(signal), is_stopping && signal == SIGINT ? StopHow::kNow : StopHow::kWithGrace, now);
 }
 
@@ -67,7 +67,7 @@ RankPolicy::Decision RankPolicy::on_interrupt_of_rank(Time now) {
 RankPolicy::Decision RankPolicy::on_stop(StopHow how, Time now) { return end(SIGTERM, "`yoke stop`", how, now); }
 
 RankPolicy::Decision RankPolicy::end(int signal, std::string cause, StopHow how, Time now) {
-  if (will_begin_again()) {  // without the signal, a restart would have followed the failure
+  if (will_begin_again()) {  // without the signal, a restart would follow the failure
     attempt_.exit_code = 128 + signal;
     attempt_.cause = fmt::format("{} after {}", cause, attempt_.cause);
   }
@@ -88,7 +88,7 @@ RankPolicy::Decision RankPolicy::end(int signal, std::string cause, StopHow how,
 RankPolicy::Decision RankPolicy::on_started(int64_t rank) {
   attempt_.alive.insert(rank);
   if (attempt_.state != State::kRunning && attempt_.counts_stopped)
-    ++attempt_.num_stopped;  // the report that this rank had started came late
+    ++attempt_.num_stopped;  // the report that this rank has started came late
   return {};
 }
 
@@ -109,10 +109,10 @@ RankPolicy::Decision RankPolicy::on_exited(int64_t rank, int pid, int wait_statu
 
 RankPolicy::Decision RankPolicy::on_cannot_run(int64_t rank, const std::string& program, int error_number, Time now) {
   attempt_.alive.erase(rank);
-  const int code = error_number == ENOENT ? 127 : 126;  // as in every shell
+  const int code = error_number == ENOENT ? 127 : 126;  // the exit status that shells use
   auto decision =
       fail(code, fmt::format("cannot run '{}'{}: {}", program, on_host(rank), message_of(error_number)), now);
-  if (decision.order == Order::kSignal) {  // the others cannot run it either
+  if (decision.order == Order::kSignal) {  // the other ranks cannot run the program either
     attempt_.counts_stopped = false;
     attempt_.num_stopped = 0;
   }
@@ -162,7 +162,7 @@ RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std:
   if (attempt_.state == State::kRunning) {
     attempt_.again = is_planned ? Attempt::Again::kFree : Attempt::Again::kCounted;
   } else if (is_planned && attempt_.again == Attempt::Again::kCounted) {
-    attempt_.again = Attempt::Again::kFree;  // a rank failed before, because it had lost this node
+    attempt_.again = Attempt::Again::kFree;  // a rank failed earlier because it had lost its connection to this node
   }
   return fail(exit_status(ErrorCode::kUnavailable), why, now);
 }
@@ -180,7 +180,7 @@ RankPolicy::Decision RankPolicy::on_refused(int exit_code, const std::string& wh
 }
 
 RankPolicy::Decision RankPolicy::fail(int exit_code, std::string cause, Time now) {
-  // While ranks are being stopped, a failure is a consequence of the first one or of our own signal.
+  // While ranks are being stopped, a failure is a consequence of the first failure or of the launcher's signal.
   if (attempt_.state != State::kRunning) return {};
   attempt_.exit_code = exit_code;
   attempt_.cause = std::move(cause);
@@ -234,7 +234,7 @@ std::optional<std::string> RankPolicy::begin_again() {
   auto notice = reason() + "; starting all ranks again";
   if (is_counted) notice += fmt::format(", restart {} of {}", ++num_restarts_, options_.max_restarts);
   attempt_ = {};
-  left_behind_.clear();  // the notice contains these processes
+  left_behind_.clear();  // the returned notice names these processes
   return notice;
 }
 

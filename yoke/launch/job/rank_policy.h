@@ -1,5 +1,5 @@
 // yoke/launch/job/rank_policy.h -- decides what the launcher does after an event of its ranks. Pure: the executor
-// (supervisor.cpp) acts.
+// (supervisor.cpp) carries the decisions out.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,8 @@
 namespace yoke::launch {
 
 struct RankPolicyOptions {
-  std::string name = "yoke run";  ///< Begins each message.
-  int64_t num_ranks = 1;          ///< Used until begin() sets the number.
+  std::string name = "yoke run";  ///< The beginning of each message.
+  int64_t num_ranks = 1;          ///< The number of ranks until begin() sets it.
   std::chrono::milliseconds grace{10'000};
   int64_t max_restarts = 0;
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; other signals are passed on.
@@ -33,7 +33,7 @@ struct Failure {
 };
 
 /// The ranks of all nodes end together: the first failure, or a signal to the launcher, stops all of them. They first
-/// get a signal that they can handle and, after the grace period, SIGKILL. After a failure all of them may start again.
+/// get a signal that they can handle and, after the grace period, SIGKILL. After a failure all ranks may start again.
 class RankPolicy {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -41,29 +41,29 @@ class RankPolicy {
   /// An order for the ranks and a message for the user.
   struct Decision {
     Order order = Order::kNone;
-    int signal = 0;      ///< For the process group of every rank; after kSignal all ranks are expected to end.
-    std::string notice;  ///< A line for the user's standard error; empty: there is nothing to say.
+    int signal = 0;  ///< The signal for the process group of every rank. After kSignal all ranks are expected to end.
+    std::string notice;  ///< A line for the user's standard error; empty if there is none.
   };
 
   explicit RankPolicy(RankPolicyOptions options) : options_(std::move(options)) {}
 
-  /// Describes the ranks of the next start. `hosts`: one for each rank, for messages; empty: all ranks are on one host
-  /// that need not be named.
+  /// Describes the ranks of the next start. `hosts`: the host of each rank, for messages; empty if all ranks are on one
+  /// host that messages need not name.
   void begin(int64_t num_ranks, std::vector<std::string> hosts);
 
-  /// `source`: the launcher that got the signal. A scheduler signals the launchers of all nodes, which counts as one
-  /// request. SIGINT while the ranks are already stopping kills them at once. The exit status becomes the signal's,
-  /// unless the job had already failed for good, which means that no new start would have followed the failure.
+  /// `source`: the launcher that got the signal. A scheduler signals the launchers of all nodes; together these signals
+  /// are one request. A SIGINT while the ranks are already stopping kills them at once. The job's exit status becomes
+  /// the signal's, unless a failure without a further restart came before.
   Decision on_signal(int signal, Time now, int source = 0);
-  /// Whether Ctrl-C is left to the job's only rank. That rank got the SIGINT too, and may be a debugger or a shell,
-  /// which handles it. While the rank is being stopped, or before it has started, Ctrl-C is like any other signal.
+  /// Whether the job's only rank handles Ctrl-C. The terminal sends SIGINT to this rank too, which may be a debugger or
+  /// a shell. While the rank is being stopped, or before it has started, Ctrl-C is handled like any other signal.
   bool leaves_interrupt_to_rank() const {
     return attempt_.state == State::kRunning && options_.num_ranks == 1 && num_alive() == 1;
   }
-  /// The user pressed Ctrl-C, which is left to the rank. If the rank then fails, it is not started again. If the user
+  /// The user pressed Ctrl-C, and the rank handles it. If the rank then fails, it is not started again. If the user
   /// presses Ctrl-C several times, a message says how to end the job. REQUIRES: leaves_interrupt_to_rank().
   Decision on_interrupt_of_rank(Time now);
-  /// `yoke stop`: acts like SIGTERM or, with --now, like a second Ctrl-C, whatever --signals-to-handle says.
+  /// Handles `yoke stop`: like SIGTERM or, with --now, like a second Ctrl-C, whatever --signals-to-handle says.
   Decision on_stop(StopHow how, Time now);
   Decision on_started(int64_t rank);
   Decision on_exited(int64_t rank, int pid, int wait_status, Time now);
@@ -71,32 +71,32 @@ class RankPolicy {
   Decision on_cannot_run(int64_t rank, const std::string& program, int error_number, Time now);
   /// fork failed.
   Decision on_cannot_start(int64_t rank, int error_number, Time now);
-  /// A process of the job survives SIGKILL, because it waits in the kernel. `where`: " on b", or empty.
+  /// A process of the job survives SIGKILL, because it is blocked in the kernel. `where`: " on b", or empty.
   Decision on_left_behind(int pid, const std::string& where = "");
   Decision on_guardian_lost(int pid, const std::string& where = "");
   /// The program that serves the ranks' TCPStore has ended before the ranks.
   Decision on_store_ended(int pid, const std::string& where, int wait_status, Time now);
   /// A node with these ranks was lost. `why`: "lost host b: ...". `is_planned`: the other nodes may continue without
-  /// it, so the loss does not count as a failure.
+  /// this node, so the loss is not a failure.
   Decision on_node_lost(const std::string& why, const std::set<int64_t>& ranks, bool is_planned, Time now);
-  /// A node leaves the job: the ranks are stopped, and start again without it.
+  /// A node leaves the job. The ranks are stopped, and start again on the other nodes.
   Decision on_node_leaving(const std::string& why, int signal, Time now);
   /// A node could not prepare for a start, or could not start its ranks.
   Decision on_refused(int exit_code, const std::string& why, Time now);
   Decision on_time(Time now);             ///< REQUIRES: now >= *next_time().
-  std::optional<Time> next_time() const;  ///< When on_time has something to do.
+  std::optional<Time> next_time() const;  ///< When on_time() must be called.
 
   /// Whether all ranks start again, because one failed and restarts are left, or because the set of nodes changed. If
-  /// so, the policy forgets the attempt and returns a notice with the reason. REQUIRES: all ranks have ended.
+  /// so, returns a notice with the reason, and resets the data of the attempt. REQUIRES: all ranks have ended.
   std::optional<std::string> begin_again();
 
   int exit_code() const { return attempt_.exit_code; }
   std::string reason() const;  ///< One line; empty after success.
   int64_t num_ranks() const { return options_.num_ranks; }
   int64_t num_alive() const { return static_cast<int64_t>(attempt_.alive.size()); }
-  int64_t num_restarts() const { return num_restarts_; }  ///< The number of restarts after failures.
-  int64_t num_starts() const { return num_starts_; }      ///< The number of starts after the first one, for any reason.
-  bool is_ending() const { return is_told_to_end_; }      ///< Whether a signal ends the job.
+  int64_t num_restarts() const { return num_restarts_; }  ///< The number of restarts after a failure.
+  int64_t num_starts() const { return num_starts_; }  ///< The number of starts, for any reason, after the first one.
+  bool is_ending() const { return is_told_to_end_; }  ///< Whether a signal ends the job.
   const std::optional<Failure>& failure() const { return attempt_.failure; }  ///< The first failure in this attempt.
 
  private:
@@ -105,7 +105,7 @@ class RankPolicy {
   Decision stop(int signal, Time now);
   Decision end(int signal, std::string cause, StopHow how, Time now);
   bool ends_job(int signal) const;
-  bool will_begin_again() const;  ///< Whether a restart follows once all ranks have ended, as far as is known now.
+  bool will_begin_again() const;  ///< Whether a restart follows when all ranks have ended, as far as is known now.
   std::string describe(int64_t rank, int pid) const;
   std::string on_host(int64_t rank) const;  ///< " on b", or empty.
 
@@ -116,10 +116,10 @@ class RankPolicy {
     int exit_code = 0;
     std::string cause;  ///< Why it ended; empty before the first failure or signal.
     std::optional<Failure> failure;
-    /// Whether a new start may follow. kCounted: it counts as one of max_restarts.
+    /// Whether a new start may follow. With kCounted it counts as one of max_restarts.
     enum class Again { kNo, kCounted, kFree } again = Again::kNo;
-    int64_t num_stopped = 0;  ///< Ranks that were alive when all were told to stop.
-    int64_t num_killed = 0;   ///< The number of these that had to be killed.
+    int64_t num_stopped = 0;  ///< The ranks that were alive when all were told to stop.
+    int64_t num_killed = 0;   ///< How many of num_stopped had to be killed.
     bool counts_stopped = true;
     bool grace_is_over = false;
     bool noticed = false;
@@ -131,12 +131,12 @@ class RankPolicy {
   std::vector<std::string> hosts_;
   int64_t num_restarts_ = 0;
   int64_t num_starts_ = 0;
-  /// Times of recent Ctrl-C that were left to the rank; emptied when the message was printed.
+  /// The times of recent Ctrl-C that the rank handled. Cleared when the message is printed.
   std::vector<Time> interrupts_;
   bool was_interrupted_ = false;
-  std::set<int> told_;           ///< The launchers that got a signal to end.
-  bool is_told_to_end_ = false;  ///< A signal or `yoke stop` asked for the end of the job.
-  bool by_signal_ = false;       ///< The signal came before any failure of the attempt.
+  std::set<int> told_;           ///< The launchers that got a signal to end the job.
+  bool is_told_to_end_ = false;  ///< Whether a signal or `yoke stop` asked for the end of the job.
+  bool by_signal_ = false;       ///< Whether that signal came before any failure of the attempt.
   std::string left_behind_;
 };
 

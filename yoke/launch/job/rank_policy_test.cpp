@@ -238,7 +238,7 @@ TEST(RankPolicy, DoesNotBeginAgainWhenToldToStop) {
   EXPECT_EQ(told_first.exit_code(), 143);
 }
 
-/// The cause is the event that the launcher learns of first, however many ranks have ended by then.
+/// The cause of the end is the first event that the launcher learns of, however many ranks have ended by then.
 TEST(RankPolicy, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
   struct Case {
     std::string name;
@@ -295,7 +295,7 @@ TEST(RankPolicy, ASecondSignalDoesNotChangeTheStatus) {
   EXPECT_EQ(policy.exit_code(), 143);
 }
 
-// A new attempt would fail in the same way.
+// A program that cannot be run would fail again in a new attempt.
 TEST(RankPolicy, DoesNotBeginAgainWhatCannotRun) {
   auto policy = restarting_policy(3);
   policy.on_cannot_run(0, "./train", ENOENT, kStart);

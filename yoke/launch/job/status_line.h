@@ -10,7 +10,7 @@ namespace yoke::launch {
 struct JobStatus {
   std::string name = "yoke run";
   int64_t num_up = 0, num_ranks = 0;
-  std::string nodes;  ///< "2 of 2 to 4": 2 nodes have joined, and 2 to 4 are wanted. Empty if there is only one.
+  std::string nodes;  ///< "2 of 2 to 4": 2 nodes have joined, and 2 to 4 are wanted. Empty for a job of one node.
   std::chrono::seconds elapsed{0};
   int64_t num_restarts = 0, max_restarts = 0;
 };

@@ -1,4 +1,4 @@
-// The executor in a job's head: it carries out the orders of the job policy, and passes events to it.
+// The executor in a job's head: carries out the orders of the job policy, and passes events to the policy.
 #include "yoke/launch/job/supervisor.h"
 
 #include <fmt/format.h>
@@ -30,16 +30,16 @@ namespace {
 using Kind = NodeEvent::Kind;
 using Phase = JobPolicy::Phase;
 constexpr std::chrono::seconds kStatusEvery{1};
-/// With several nodes, the policy is asked this often, because it waits for nodes and tries hosts again by the clock.
+/// With several nodes, the policy is asked at least this often: it waits for nodes and retries hosts by the clock.
 constexpr std::chrono::seconds kLongestTurnOfSeveral{1};
 constexpr std::chrono::seconds kLongestTurn{60};
 constexpr std::chrono::milliseconds kFarewell{1000};
-/// How long clients that follow the job's lines (`yoke logs -f`) may take to read the last ones.
+/// How long clients that follow the job's lines (`yoke logs -f`) may take to read the last lines.
 constexpr std::chrono::milliseconds kLastLines{1000};
 
 class Head : public Launcher {
  public:
-  /// `listener`: accepts nodes that connect by themselves; null if the head starts all nodes.
+  /// `listener` accepts nodes that connect by themselves. Null if the head starts all nodes.
   Head(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch, std::unique_ptr<Listener> listener)
       : Launcher(spec),
         nodes_spec_(nodes),
@@ -74,7 +74,7 @@ class Head : public Launcher {
     if (event.kind == Kind::kReport && !event.text.empty()) {
       facts_.logs[event.rank] = policy_.member(id).path_of(event.text);
     }
-    // Ctrl-C signals both this rank and us, so the signal is handled first, as the cause.
+    // Ctrl-C signals both this rank and the launcher. The signal is handled before the exit, because it is the cause.
     if (event.kind == Kind::kExited) read_signals();
     // The loop's time may be out of date: a node whose guardian was killed has just waited for its last process.
     if (event.kind == Kind::kEnded) loop_.read_clock();
@@ -114,7 +114,7 @@ class Head : public Launcher {
     return nodes;
   }
 
-  /// Shows a line at the bottom of a terminal once the job has run for a second.
+  /// Shows the job's status at the bottom of a terminal once the job has run for a second.
   void show_status(LoopTime now) {
     if (!has_status_ || now < next_status_) return;
     next_status_ = now + kStatusEvery;
@@ -170,7 +170,7 @@ class Head : public Launcher {
 
   // Orders.
 
-  /// Asks the policy what follows, until there is nothing to do before the next event.
+  /// Carries out the policy's orders until there are none left before the next event.
   void decide() {
     read_signals();  // a pending signal must be read before the policy decides about the end of the ranks
     while (true) {
@@ -250,7 +250,7 @@ class Head : public Launcher {
     screen_->settle();
     if (exit_code() != 0) {
       leave_error_file(spec_, failed_, order.reason, [this](const auto& text) { say(text); });
-      terminal_modes_.restore();  // a rank that was killed could not restore them
+      terminal_modes_.restore();  // a killed rank could not restore the terminal's modes
     }
     if (!order.reason.empty()) screen_->say(order.reason);
     for (const auto& [id, node] : nodes_) node->end(exit_code(), order.reason);
@@ -262,7 +262,7 @@ class Head : public Launcher {
   const nlohmann::json& launch_;
   std::unique_ptr<Listener> listener_;
   JobPolicy policy_;
-  std::map<int, std::unique_ptr<Node>> nodes_;  ///< By the ids that the policy gave them.
+  std::map<int, std::unique_ptr<Node>> nodes_;  ///< The keys are the ids that the policy assigned.
   std::vector<std::string> opening_lines_;
   std::optional<FailedRank> failed_;  ///< The rank that made the last attempt fail.
   const TerminalModes terminal_modes_{STDIN_FILENO};
@@ -286,8 +286,8 @@ int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json&
   try {
     if (nodes.is_several() && nodes.hosts.empty()) listener = std::make_unique<Listener>(nodes, spec.run_id);
   } catch (const Error& error) {
-    // The endpoint's port is taken. Of several nodes on the endpoint's host, the first one is the head, and the others
-    // join it. The head refuses a node that asks for a node rank that is taken.
+    // The endpoint's port is taken. If several nodes are on the endpoint's host, the first one is the head, and the
+    // others join it. The head refuses a node whose node rank is taken.
     if (error.code() != ErrorCode::kUnavailable) throw;
     if (nodes.is_head && !(nodes.node_rank == 0 && has_head(nodes, spec.run_id))) throw;
     return join_job(spec, nodes);

@@ -114,7 +114,7 @@ TEST(EventLoop, ATurnHandlesEverySourceInOrderAndAtOneTime) {
   EXPECT_GE(handled[2].second, handled[0].second);
 }
 
-/// A source with a slow reader does not ask for input: it gets none, and the loop does not spin.
+/// A source with a slow reader does not ask for input. It then gets none, and the loop does not spin.
 TEST(EventLoop, ASourceThatAsksForNothingIsNotWoken) {
   Pipe pipe;
   pipe.write();

@@ -64,7 +64,7 @@ void Channel::handle(LoopTime now) {
   if (can_read_) read_some(now);
   if (!end_ && can_write_) write_some();
   if (end_) return;
-  // Bytes that have already arrived count, because this process may have been stopped while the other one sent them.
+  // Bytes that have already arrived count: this process may have been stopped while the peer sent them.
   if (heartbeat_.is_lost(now)) read_some(now);
   if (!end_ && heartbeat_.is_lost(now)) {
     was_silent_ = true;
@@ -82,7 +82,7 @@ void Channel::read_some(LoopTime now) {
     received_.append(buffer, static_cast<size_t>(count));
     skip_preamble();
   } else if (count == 0 || errno == ECONNRESET) {
-    // The connection of a process that was killed is reset if it left something unread, and otherwise closed.
+    // If a killed process had unread data, its connection is reset; otherwise it is closed.
     close("its connection was closed");
   } else if (errno != EAGAIN && errno != EINTR) {
     close(fmt::format("its connection failed: {}", std::generic_category().message(errno)));
@@ -93,7 +93,7 @@ void Channel::write_some() {
   while (num_unsent_bytes() > 0) {
     const auto count = ::write(out_.value(), unsent_.data() + sent_, num_unsent_bytes());
     if (count < 0) {
-      // A failed write does not end the channel: what the other side sent before can still be read.
+      // A failed write does not end the channel, because what the peer sent before can still be read.
       if (errno == EAGAIN || errno == EINTR) break;
       sent_ = unsent_.size();
     } else {

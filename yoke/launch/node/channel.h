@@ -1,8 +1,8 @@
-// yoke/launch/node/channel.h -- messages between the head of a job and its agents, over pipes of ssh or a TCP
+// yoke/launch/node/channel.h -- messages between the head of a job and its agents, over ssh's pipes or a TCP
 // connection.
 //
-// A message is its length in four bytes (the lowest first), then a JSON object in CBOR (RFC 8949; its texts may hold
-// any bytes). The empty object is a heartbeat.
+// A message is its length in four bytes (little-endian), then a JSON object in CBOR (RFC 8949; texts may hold any
+// bytes). The empty object is a heartbeat.
 #pragma once
 
 #include <chrono>
@@ -22,10 +22,10 @@ class Channel : public EventSource {
   using Time = LoopTime;
   static constexpr std::chrono::seconds kStartPatience{60};
 
-  /// `in` and `out` may be one connection (then `out` is a duplicate of the descriptor). `silence`: the other side
-  /// counts as lost if it sends nothing for this long. `preamble`: everything up to this text is skipped, such as the
-  /// output of a login shell; if it is empty, nothing is skipped. Until it has arrived, the other side is starting, and
-  /// may be silent for kStartPatience: login shells can be slow.
+  /// `in` and `out` may be one connection (then `out` is a duplicate of the descriptor). `silence`: the peer counts as
+  /// lost if it sends nothing for this long. `preamble`: everything up to this text is skipped, such as the output of a
+  /// login shell; if it is empty, nothing is skipped. Login shells can be slow: before the preamble has arrived, the
+  /// peer may be silent for kStartPatience.
   Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble = "");
 
   void set_silence(std::chrono::milliseconds silence);
@@ -34,18 +34,17 @@ class Channel : public EventSource {
   void add_to(WaitSet& waits) override;
   void handle(LoopTime now) override;
 
-  /// The next message that has arrived. Errors  kDataLoss: the other side sent something that is not a message.
+  /// Returns the next message that has arrived. Errors  kDataLoss if the peer sent something that is not a message.
   std::optional<nlohmann::json> receive();
 
-  /// Why nothing more will come; nullopt while the connection is open. Messages that arrived earlier can still be
-  /// received.
+  /// Why the connection has ended; nullopt while it is open. Messages that arrived before can still be received.
   const std::optional<std::string>& end() const { return end_; }
   Time last_heard() const { return heartbeat_.last_heard(); }
-  /// Whether the channel ended because of silence. The other side may then be alive, but cut off.
+  /// Whether the channel ended because of silence. The peer may then be alive, but cut off from the network.
   bool was_silent() const { return was_silent_; }
   size_t num_unsent_bytes() const { return unsent_.size() - sent_; }
 
-  /// Sends what is still unsent, for no longer than `patience`.
+  /// Sends the unsent messages, for at most `patience`.
   void flush(std::chrono::milliseconds patience);
 
  private:
@@ -58,7 +57,7 @@ class Channel : public EventSource {
   std::chrono::milliseconds silence_;
   Heartbeat heartbeat_;
   bool can_read_ = false, can_write_ = false;
-  std::string preamble_;  ///< Empty once it has arrived.
+  std::string preamble_;  ///< Empty after it has arrived.
   std::string received_;
   size_t taken_ = 0;
   std::string unsent_;

@@ -81,7 +81,7 @@ void Handshake::greet_first(std::string& to_send) {
   has_greeted_ = true;
 }
 
-/// Returns false until the whole greeting has arrived.
+/// Returns false if the greeting is not complete yet.
 bool Handshake::take_greeting(std::string& received, std::string_view text) {
   const auto length = std::min(received.size(), text.size());
   if (received.compare(0, length, text.substr(0, length)) != 0) {

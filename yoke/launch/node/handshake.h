@@ -1,10 +1,10 @@
 // yoke/launch/node/handshake.h -- the first messages between an agent and the head that it connects to by TCP. Each
-// proves to the other that it knows the job's token without sending it. So each refuses a peer that does not know the
-// token: another program on the network, or another user's program that has taken the port. Later messages are neither
-// encrypted nor signed, and neither is the traffic of the ranks.
+// proves that it knows the job's token, without sending the token, and refuses a peer that does not know it: another
+// program on the network, or another user's program that has taken the port. Later messages are neither encrypted nor
+// signed, and neither is the traffic of the ranks.
 //
 //   head   "yoke/1 head\n"   32 random bytes
-//   agent  "yoke/1 agent\n"  32 random bytes, and the keyed hash of all of this (from "yoke/1 head" on) and "agent"
+//   agent  "yoke/1 agent\n"  32 random bytes, then the keyed hash of all of this (from "yoke/1 head" on) and "agent"
 //   head   "y" and the keyed hash of the same texts and random bytes and "head", or "n" if the agent's hash is wrong
 //
 // The key is a hash of the token and the job's id; the keyed hash is HMAC-SHA-512-256 (libsodium's crypto_auth).
@@ -15,7 +15,7 @@
 
 namespace yoke::launch {
 
-/// One side of the handshake. The caller feeds it what arrives, and sends its answers. It is pure except for the random
+/// One side of the handshake. The caller passes received bytes to it, and sends its answers. Pure except for the random
 /// bytes.
 class Handshake {
  public:
@@ -24,14 +24,14 @@ class Handshake {
   Handshake(Side side, const std::string& token, const std::string& run_id);
 
   enum class State { kTalking, kDone, kRefused };
-  /// Takes what it needs from the front of `received`, and appends to `to_send`.
+  /// Consumes bytes from the front of `received`, and appends the answer to `to_send`.
   void feed(std::string& received, std::string& to_send);
-  /// Sends an agent's greeting before a head's has arrived. Most programs that are not yoke answer it, and the answer
-  /// shows what they are.
+  /// Sends an agent's greeting before the head's greeting has arrived. Most programs other than yoke answer it, and the
+  /// answer shows what they are.
   void greet_first(std::string& to_send);
   State state() const { return state_; }
-  const std::string& reason() const { return reason_; }  ///< Why the other side was refused; empty if it was not.
-  bool is_stranger() const { return is_stranger_; }      ///< The other side was refused because it is not yoke.
+  const std::string& reason() const { return reason_; }  ///< Why the peer was refused; empty if it was not.
+  bool is_stranger() const { return is_stranger_; }      ///< Whether the peer was refused because it is not yoke.
 
  private:
   void feed_head(std::string& received, std::string& to_send);

@@ -11,7 +11,7 @@ using testing::Not;
 using Side = Handshake::Side;
 using State = Handshake::State;
 
-/// Lets both sides talk. Returns all bytes that they sent.
+/// Passes messages between both sides. Returns all bytes that they sent.
 std::string talk(Handshake& head, Handshake& agent) {
   std::string to_head, to_agent, all;
   for (int turn = 0; turn < 5; ++turn) {
@@ -44,7 +44,7 @@ TEST(Handshake, AnotherTokenOrJobIsRefusedByBoth) {
   }
 }
 
-/// A different program has taken the port, and accepts every node.
+/// The peer is a different program that has taken the port, and accepts every node.
 TEST(Handshake, AHeadWithoutTheTokenIsRefused) {
   Handshake agent(Side::kAgent, "a secret", "job");
   std::string received = "yoke/1 head\n" + std::string(32, 'x'), sent;
@@ -56,7 +56,7 @@ TEST(Handshake, AHeadWithoutTheTokenIsRefused) {
   EXPECT_THAT(agent.reason(), HasSubstr("it is not yoke, or it is another user's yoke"));
 }
 
-/// An agent must refuse its own proof if it is sent back, and a proof of an earlier handshake.
+/// An agent must refuse its own proof when it is sent back, and a proof from an earlier handshake.
 TEST(Handshake, ProofsCannotBeReflectedOrRepeated) {
   Handshake agent(Side::kAgent, "a secret", "job");
   std::string received = "yoke/1 head\n" + std::string(32, 'x'), sent;
@@ -84,7 +84,7 @@ TEST(Handshake, WhatIsNoYokeIsNamed) {
   EXPECT_THAT(agent.reason(), Not(HasSubstr("\x1b")));
 }
 
-/// A head of any version accepts an early greeting, because an agent that greets first sends the same bytes.
+/// A head of any version accepts an early greeting, because the bytes are the same.
 TEST(Handshake, AnAgentMayGreetFirst) {
   Handshake head(Side::kHead, "a secret", "job"), agent(Side::kAgent, "a secret", "job");
   std::string to_head, from_head;

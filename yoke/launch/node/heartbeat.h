@@ -1,5 +1,5 @@
-// yoke/launch/node/heartbeat.h -- decides when one side of a channel must send something, and when the other side is
-// lost. Pure.
+// yoke/launch/node/heartbeat.h -- decides when one side of a channel must send something, and when its peer is lost.
+// Pure.
 #pragma once
 
 #include <algorithm>
@@ -7,13 +7,13 @@
 
 namespace yoke::launch {
 
-/// Both sides send something every second, so that silence means a dead process or a cut connection.
+/// Both sides send something every second, so silence means a dead process or a cut connection.
 class Heartbeat {
  public:
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::seconds kSayEvery{1};
 
-  /// `silence`: the time without a message after which the other side counts as lost.
+  /// `silence`: the time without a message after which the peer counts as lost.
   Heartbeat(Time now, std::chrono::milliseconds silence) : silence_(silence), last_heard_(now), last_said_(now) {}
 
   void set_silence(std::chrono::milliseconds silence) { silence_ = silence; }
@@ -22,8 +22,8 @@ class Heartbeat {
 
   bool is_lost(Time now) const { return now >= last_heard_ + silence_; }
   bool has_to_say(Time now) const { return now >= last_said_ + kSayEvery; }
-  /// When has_to_say() or is_lost() becomes true. `can_say`: all earlier messages were sent; if false, only is_lost()
-  /// counts.
+  /// Returns when has_to_say() or is_lost() becomes true. `can_say`: whether all earlier messages were sent; if false,
+  /// only is_lost() matters.
   Time next_time(bool can_say) const {
     const auto lost = last_heard_ + silence_;
     return can_say ? std::min<Time>(lost, last_said_ + kSayEvery) : lost;

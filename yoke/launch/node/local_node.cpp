@@ -26,7 +26,7 @@ namespace {
 
 using Kind = NodeEvent::Kind;
 
-/// How long descendants may take to end if the guardian was killed and this process must end them.
+/// If the guardian was killed, this process ends its descendants. They may take this long.
 constexpr std::chrono::seconds kNodePatience{10};
 constexpr int64_t kOtherFiles = 32;
 
@@ -37,7 +37,7 @@ int64_t files_per_rank(const LaunchSpec& spec) {
 
 int64_t num_files_needed(const LaunchSpec& spec) { return spec.num_ranks * files_per_rank(spec) + kOtherFiles; }
 
-/// Raises the limit of open files if the ranks need it. Returns the earlier limit.
+/// Raises the limit of open files if the ranks need it. Returns the old limit.
 rlimit raise_file_limit(const LaunchSpec& spec) {
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
@@ -54,8 +54,8 @@ bool is_readable(int fd) {
   return poll(&one, 1, 0) > 0;
 }
 
-/// Children that this process had before exec: a shell may exec yoke while it has jobs in the background, and these
-/// must not be ended.
+/// Returns the children that this process had before exec. A shell with background jobs may exec yoke, which must not
+/// end these jobs.
 std::vector<pid_t> children_of_before() {
   std::vector<pid_t> result;
   if (has_children()) {
@@ -105,7 +105,7 @@ LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& 
 
 LocalNode::~LocalNode() {
   if (is_guardian_) return;
-  control_.reset();  // the guardian then ends the processes that are left, and itself
+  control_.reset();  // the guardian then ends the remaining processes, and itself
   if (guardian_ > 0) waitpid(guardian_, nullptr, 0);
   std::error_code ignored;
   if (!error_folder_.empty())
@@ -117,7 +117,7 @@ void LocalNode::start_guardian() {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
     throw system_error(errno, "making sockets to the process that starts the ranks");
   UniqueFd control(pair[0]), guardians_end(pair[1]);
-  become_subreaper();  // if the guardian is killed, its children become ours
+  become_subreaper();  // if the guardian is killed, this process becomes the parent of its children
   guardian_ = fork();  // not spawn(): see guard()
   if (guardian_ < 0) throw system_error(errno, "starting the process that starts and watches the ranks");
   if (guardian_ > 0) {
@@ -146,7 +146,7 @@ void LocalNode::take_master(const std::string& address, std::optional<uint16_t> 
   constexpr int kTries = 100;  // a different launcher may have reserved a free port on which nothing listens yet
   for (int i = 1;; ++i) {
     master_ = take_master_port(address, port, or_any);
-    if (master_.port == claimed_port_) return;  // an earlier start has reserved it
+    if (master_.port == claimed_port_) return;  // a previous start has reserved this port
     try {
       port_claim_ = claim_port(master_.port);
       claimed_port_ = master_.port;
@@ -157,8 +157,8 @@ void LocalNode::take_master(const std::string& address, std::optional<uint16_t> 
   }
 }
 
-/// Decides once, at the first start. If preloading is impossible, a notice tells the observer, and before the first
-/// start the observer gets no notices.
+/// Decides once, at the first start. If preloading is impossible, the observer gets a notice. It gets no notices before
+/// the first start.
 void LocalNode::decide_on_preload() {
   if (!spec_.preload || has_decided_) return;
   has_decided_ = true;
@@ -176,7 +176,7 @@ void LocalNode::start(const Place& place) {
     send_plan();
     state_ = State::kRunning;
   } catch (const Error& error) {
-    // The guardian may be waiting for the rest of the plan, so it is told that this start is over.
+    // The guardian may be waiting for the rest of the plan, so it must be told that this start is over.
     if (control_) send_message(control_.value(), {Message::Kind::kKill});
     tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
   }
@@ -213,7 +213,7 @@ void LocalNode::plan_ranks(const Place& place) {
   if (place.agent_serves_store && place.first_rank == 0) plans_.push_back(plan_store(spec_));
 }
 
-/// Returns the end of a rank's stream to which the rank writes; this process reads the other end. A result without a
+/// Returns the end of a rank's stream that the rank writes to; this process reads the other end. A result without a
 /// descriptor means /dev/null.
 UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filter) {
   const auto& stream = is_err ? rank.err : rank.out;
@@ -263,7 +263,7 @@ void LocalNode::send_plan() {
 
 void LocalNode::order(Order order, int signal) {
   if (state_ != State::kRunning) return;
-  // A rank may have stopped the guardian (kill -STOP $PPID), which must run to end the ranks.
+  // A rank may have stopped the guardian (kill -STOP $PPID). The guardian must run to end the ranks.
   if (order == Order::kSignal || order == Order::kKill) kill(guardian_, SIGCONT);
   switch (order) {
     case Order::kNone: return;
@@ -291,7 +291,7 @@ void LocalNode::note_signal(const Signal& signal) { signal_of_terminal_ = signal
 
 void LocalNode::pause(const Signal& signal) {
   if (state_ != State::kRunning) return;
-  // SIGTSTP would be ignored, because a rank in a session of its own has no shell that could continue it.
+  // SIGSTOP, because the kernel ignores SIGTSTP for a rank in its own session, which has no shell to continue it.
   send_message(
       control_.value(),
       {.kind = Message::Kind::kForward, .pid = signal.is_from_terminal ? terminal_group_ : 0, .value = SIGSTOP});
@@ -299,7 +299,7 @@ void LocalNode::pause(const Signal& signal) {
 
 void LocalNode::resume() {
   if (state_ != State::kRunning) return;
-  // Continues all ranks, also the one that uses the terminal, because `yoke stop` continues only this process.
+  // Continues all ranks, including the one that uses the terminal, because `yoke stop` continues only this process.
   send_message(control_.value(), {.kind = Message::Kind::kForward, .value = SIGCONT});
 }
 
@@ -310,7 +310,7 @@ void LocalNode::add_to(WaitSet& waits) {
 }
 
 void LocalNode::handle(LoopTime) {
-  // The guardian's messages are read first, so that the event of a rank's start precedes its output.
+  // Reads the guardian's messages first, so that the event of a rank's start precedes its output.
   for (; has_message_ && control_; has_message_ = is_readable(control_.value())) read_message();
   reader_.read(state_ == State::kDraining);
   if (state_ == State::kDraining && reader_.is_finished()) finish();

@@ -1,5 +1,5 @@
-// yoke/launch/node/local_node.h -- this machine as a node: its ranks' processes, which a guardian starts, and their
-// output.
+// yoke/launch/node/local_node.h -- this machine as a node: its guardian, which starts the processes of its ranks, and
+// their output.
 #pragma once
 
 #include <sys/resource.h>
@@ -18,20 +18,19 @@
 namespace yoke::launch {
 
 /// Checks that the limit of open files is high enough for the ranks of `spec`. Called before anything is planned.
-/// Errors  kFailedPrecondition: so many ranks need more open files than the hard limit allows.
+/// Errors  kFailedPrecondition if the ranks need more open files than the hard limit allows.
 void check_file_limit(const LaunchSpec& spec);
 
-/// Raises this process's limit of open files to the hard limit, because the head of a job has open sockets for each of
-/// its nodes. REQUIRES: if this process has a LocalNode, it was constructed before. Its ranks get the limit from
-/// before.
+/// Raises this process's limit of open files to the hard limit, because a head has open sockets for each of its nodes.
+/// REQUIRES: if this process has a LocalNode, it was constructed before, so that its ranks get the old limit.
 void raise_file_limit();
 
 class LocalNode : public Node {
  public:
-  /// `is_screen_here`: false if the output of ranks is sent to another host. `spec` and `observer` outlive the node.
-  /// Raises RLIMIT_NOFILE and becomes a child subreaper: the process is expected to end afterwards.
-  /// Errors  kInvalidArgument: there are fewer CPU masks than ranks, or a mask has no allowed CPU. The error of errno
-  /// if the log folder cannot be made.
+  /// `is_screen_here`: false if the output of ranks is sent to another host. `spec` and `observer` must outlive the
+  /// node. Raises RLIMIT_NOFILE and becomes a child subreaper, because this process is expected to end afterwards.
+  /// Errors  kInvalidArgument if there are fewer CPU masks than ranks, or a mask has no allowed CPU; as errno says if
+  /// the log folder cannot be made.
   /// REQUIRES: one thread; SIGCHLD is blocked; SIGPIPE does not end the process.
   LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& observer);
   ~LocalNode() override;
@@ -52,13 +51,13 @@ class LocalNode : public Node {
   void handle(LoopTime now) override;
 
   const Binding& binding() const { return binding_; }
-  /// The plans of the last start, including the store's.
+  /// The plans of the last start, including that of the store.
   const std::vector<RankPlan>& plans() const { return plans_; }
-  const std::string& run_folder() const { return run_folder_; }  ///< The folder of the logs; empty if there are none.
+  const std::string& run_folder() const { return run_folder_; }  ///< The folder of the logs; empty without logs.
 
  private:
   enum class State { kIdle, kRunning, kDraining };
-  /// Whether a rank here is in the process group of this process, so that the terminal signals it directly.
+  /// Whether a rank of this node is in this process's group, so that the terminal signals it directly.
   bool has_terminal() const { return terminal_group_ != 0; }
   void start_guardian();
   void take_master(const std::string& address, std::optional<uint16_t> port, bool or_any);
@@ -77,26 +76,26 @@ class LocalNode : public Node {
   const LaunchSpec& spec_;
   NodeObserver& observer_;
   const bool is_screen_here_;
-  const int terminal_group_;       ///< Our process group, if a rank of this node may use the terminal; else 0.
-  int signal_of_terminal_ = 0;     ///< The last signal, if it came from the terminal; else 0.
+  const int terminal_group_;       ///< This process's group, if a rank of this node may use the terminal; else 0.
+  int signal_of_terminal_ = 0;     ///< The last signal if it came from the terminal; else 0.
   const std::vector<pid_t> keep_;  ///< Children that this process had before it became a launcher.
   const Binding binding_;
-  rlimit file_limit_{};  ///< The limit before this process raised it; ranks get it.
+  rlimit file_limit_{};  ///< The old limit, which ranks get.
   const std::string run_folder_;
-  const std::string error_folder_;  ///< The folder of error files; empty if none is needed.
+  const std::string error_folder_;  ///< The folder of error files; empty if ranks write none.
   LineFilter out_filter_, err_filter_;
   RankReader reader_;
   MasterPort master_;
   UniqueFd port_claim_;        ///< Prevents other launchers from using claimed_port_ until this node ends.
   uint16_t claimed_port_ = 0;  ///< 0 if no port is claimed.
   State state_ = State::kIdle;
-  std::vector<RankPlan> plans_;  ///< The plans of the last start; the store's plan, if there is one, is the last.
+  std::vector<RankPlan> plans_;  ///< The plans of the last start. The store's plan, if any, is the last.
   UniqueFd control_;
   pid_t guardian_ = -1;
-  bool has_message_ = false;  ///< A message of the guardian can be read.
+  bool has_message_ = false;  ///< Whether a message of the guardian can be read.
   bool has_decided_ = false;  ///< Whether the decision about preloading was made.
   bool may_preload_ = false;
-  bool is_guardian_ = false;  ///< This process is the guardian.
+  bool is_guardian_ = false;  ///< Whether this process is the guardian.
 };
 
 }  // namespace yoke::launch

@@ -63,7 +63,7 @@ std::vector<Membership::Conflict> Membership::find_conflicts(const std::function
 }
 
 std::vector<int> Membership::choose() const {
-  // If several nodes ask for the same rank, the first one gets it, and the others wait until the first one has left.
+  // If several nodes ask for the same rank, the first one gets it. The others wait until it has left.
   std::vector<Entry> chosen;
   for (const auto& node : nodes_) {
     if (static_cast<int64_t>(chosen.size()) == options_.max_nodes) break;
@@ -72,7 +72,7 @@ std::vector<int> Membership::choose() const {
                           });
     if (!is_taken) chosen.push_back(node);
   }
-  // Nodes get the ranks that they asked for, if those exist now; the other nodes fill the gaps.
+  // Nodes get the ranks that they asked for, if these ranks exist. The other nodes fill the gaps.
   std::stable_sort(chosen.begin(), chosen.end(), [](const Entry& a, const Entry& b) {
     return a.wanted_rank.value_or(INT64_MAX) < b.wanted_rank.value_or(INT64_MAX);
   });

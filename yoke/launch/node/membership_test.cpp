@@ -40,7 +40,7 @@ TEST(Membership, EnoughWaitForTheLastCall) {
   ASSERT_EQ(nodes.next_time(), kOpened + seconds(40));
   EXPECT_EQ(nodes.judge(kOpened + seconds(39)), Verdict::kWait);
   EXPECT_EQ(nodes.judge(kOpened + seconds(40)), Verdict::kStart);
-  nodes.remove(1);  // while the others wait for more nodes (last_call)
+  nodes.remove(1);  // the other nodes are waiting for more nodes (last_call)
   EXPECT_EQ(nodes.judge(kOpened + seconds(40)), Verdict::kWait);
   nodes.add(2, std::nullopt, kOpened + seconds(50));
   EXPECT_EQ(nodes.judge(kOpened + seconds(79)), Verdict::kWait);

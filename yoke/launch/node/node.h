@@ -1,4 +1,4 @@
-// yoke/launch/node/node.h -- the interface of a node, which is this machine or a host at the other end of a connection.
+// yoke/launch/node/node.h -- the interface to a node: this machine, or a host that is connected to it.
 #pragma once
 
 #include <chrono>
@@ -17,37 +17,37 @@ namespace yoke::launch {
 
 class Node;
 
-/// How a node introduces itself.
+/// The data by which a node introduces itself.
 struct NodeInfo {
   std::string host;
-  std::string address;  ///< Where other nodes reach it; empty if unknown.
+  std::string address;  ///< The address at which other nodes reach this one; empty if unknown.
   int64_t num_ranks = 1;
-  std::optional<int64_t> node_rank;  ///< The node rank that the user gave it.
-  bool has_store = false;            ///< It has a program that can serve the ranks' TCPStore.
-  std::string nnodes;                ///< Its --nnodes, "2" or "2:4"; empty if the head started it.
-  int64_t max_restarts = 0;          ///< Its --max-restarts; 0 if not given, so that the head's value counts.
-  bool is_return = false;            ///< It was a node of this job before, and was cut off.
+  std::optional<int64_t> node_rank;  ///< The node rank that the user gave the node.
+  bool has_store = false;            ///< Whether it has a program that can serve the ranks' TCPStore.
+  std::string nnodes;                ///< Its --nnodes, such as "2" or "2:4"; empty if the head started it.
+  int64_t max_restarts = 0;          ///< Its --max-restarts; 0 if not given: the head's value is used.
+  bool is_return = false;            ///< Whether it was a node of this job before, and was cut off.
 };
 
-/// An event that a node reports. Ranks are numbered over all nodes. Comments name the members that a kind sets.
+/// An event that a node reports. Ranks are numbered over all nodes. Each comment names the members that the kind sets.
 struct NodeEvent {
   enum class Kind {
-    kReady,         ///< It can take part in a start. info: how it introduces itself.
+    kReady,         ///< It can take part in a start. info: its introduction.
     kPrepared,      ///< value: the port that it holds for the ranks' TCPStore.
-    kRefused,       ///< It cannot prepare or start. text: why; value: the exit status for the job.
+    kRefused,       ///< It cannot prepare or start. text: why; value: the job's exit status.
     kStarted,       ///< A rank was started. rank, pid
     kCannotRun,     ///< exec failed. rank, value: errno
     kCannotStart,   ///< fork failed. rank, value: errno
-    kExited,        ///< The process of the rank has ended. rank, pid, value: wait status
+    kExited,        ///< The rank's process has ended. rank, pid, value: wait status
     kStoreEnded,    ///< The program that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< SIGKILL does not end the process `pid`. pid
     kGuardianLost,  ///< The guardian was killed. pid
     kReport,        ///< A rank ended. report: its error report; text: its log, or empty.
     kOnlyStore,     ///< Its ranks have ended; the program that serves the ranks' TCPStore waits for kEndStore.
     kEnded,         ///< All processes that were started have ended.
-    kDone,          ///< All output of the ranks was delivered, and so were the reports.
+    kDone,          ///< All output and all reports of the ranks were delivered.
     kSignal,        ///< The launcher of that node received signal `value`, which asks it to end.
-    kNotice,        ///< text: for the user. value: 1 if output is lost for good.
+    kNotice,        ///< text: a message for the user. value: 1 if output is lost for good.
     kLost,          ///< The connection has ended. text: why.
   };
   Kind kind = Kind::kDone;
@@ -65,10 +65,10 @@ class NodeObserver {
   virtual void on_event(Node& node, const NodeEvent& event) = 0;
   /// `bytes`: nullopt at the end of the stream.
   virtual void on_output(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes) = 0;
-  virtual bool has_room(bool is_err) const = 0;  ///< Whether more output is wanted now.
+  virtual bool has_room(bool is_err) const = 0;  ///< Whether the observer can take more output now.
 };
 
-/// Where a rank's two streams go.
+/// The destinations of a rank's two streams.
 struct RankStreams {
   StreamPlan out, err;
 };
@@ -78,26 +78,25 @@ class Node : public EventSource {
   // The job.
 
   /// Takes a port for the ranks' TCPStore and holds it. The node then reports kPrepared or kRefused. `port`: unset for
-  /// any port. `or_any`: if the address is not this machine's own, as with a cluster's service name, the port is taken
-  /// on all addresses.
+  /// any port. `or_any`: if the address is not this machine's own (as with a cluster's service name), the port is taken
+  /// on all addresses of the machine.
   virtual void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) = 0;
   virtual void start(const Place& place) = 0;
   virtual void order(Order order, int signal) = 0;
-  /// Tells the launcher or agent of the node to end with this status. A node without a launcher does nothing.
+  /// Tells the node's launcher or agent to end with this status. Does nothing on a node without a launcher of its own.
   virtual void end(int exit_status, const std::string& reason) = 0;
-  /// Sends the messages that still wait for the node, for no longer than `patience`.
+  /// Sends the messages that are queued for the node, for at most `patience`.
   virtual void flush(std::chrono::milliseconds patience) = 0;
-  /// When the node last sent something; LoopTime::max() if it cannot be cut off.
+  /// When the node last sent something. LoopTime::max() for a node that cannot be cut off.
   virtual LoopTime last_heard() const = 0;
 
   // The terminal of this process.
 
-  /// Whether rank 0 runs here, reads from the terminal, and the terminal's keys reach it.
+  /// Whether rank 0 runs here, reads from the terminal, and gets the signals of its keys.
   virtual bool has_keyboard() const = 0;
-  /// Called for each signal that this process receives, except those of job control, before the order that follows from
-  /// it.
+  /// Called for each signal to this process, except those of job control, before the order that the signal causes.
   virtual void note_signal(const Signal& signal) = 0;
-  /// Stops the ranks of this machine until resume(), except the one that the terminal has stopped.
+  /// Stops the ranks of this machine until resume(), except a rank that the terminal has already stopped.
   virtual void pause(const Signal& signal) = 0;
   virtual void resume() = 0;
 

@@ -1,4 +1,4 @@
-// yoke/launch/node/nodes.h -- describes a job on several nodes: how they find each other, and how many there are.
+// yoke/launch/node/nodes.h -- describes a job on several nodes: how many there are, and how they find each other.
 #pragma once
 
 #include <sys/types.h>
@@ -15,33 +15,33 @@
 
 namespace yoke::launch {
 
-/// The standard streams of `yoke agent`, started on another host. The agent ends when they are closed.
+/// The standard streams of a `yoke agent` on another host. The agent ends when they are closed.
 struct AgentProcess {
-  UniqueFd in;     ///< The caller writes to it.
-  UniqueFd out;    ///< The caller reads from it.
-  UniqueFd err;    ///< Text for people, including that of ssh and the login shell.
+  UniqueFd in;     ///< The caller writes to the agent.
+  UniqueFd out;    ///< The caller reads from the agent.
+  UniqueFd err;    ///< Text for people, including the output of ssh and the login shell.
   pid_t pid = -1;  ///< The local process (ssh), a child of the caller.
 };
 
 /// A host on which the head starts an agent.
 struct Host {
-  std::string name;                  ///< The name in messages; no two hosts have the same.
+  std::string name;                  ///< The name in messages, unique among the hosts.
   std::optional<int64_t> num_ranks;  ///< If unset, the value of --nproc-per-node is used.
   /// Starts the agent. Errors  kUnavailable.
   std::function<AgentProcess()> start_agent;
 };
 
-/// One job on several nodes. The head decides for all of them. Either it is outside of the nodes and starts agents on
-/// `hosts`, or it is part of one node, and the other nodes (started by hand, by srun or by mpirun) connect to its
-/// endpoint.
+/// One job on several nodes. The head decides for all of them. There are two forms: either the head is outside of the
+/// nodes and starts agents on `hosts`, or it is part of one node, and the other nodes (started by hand, by srun or by
+/// mpirun) connect to its endpoint.
 struct NodesSpec {
   MembershipOptions membership;
   std::vector<Host> hosts;  ///< Empty if nodes connect to the endpoint.
 
   std::string endpoint_host;  ///< A name or an address, as the user gave it.
   uint16_t endpoint_port = 0;
-  /// Whether this node is the head. If unset, the head is the node that has the endpoint's address and finds the port
-  /// free.
+  /// Whether this node is the head. If unset, the node that has the endpoint's address and can take its port is the
+  /// head.
   std::optional<bool> is_head;
   std::optional<int64_t> node_rank;        ///< The node rank that this node asks for.
   std::string local_addr;                  ///< The address at which others reach this node; if empty, its connection's.

@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 using Kind = NodeEvent::Kind;
 
-/// How long ssh may take to end by itself after the end of its input. If the network is cut, it does not end.
+/// How long ssh may take to end after the end of its input. If the network is cut, it does not end by itself.
 constexpr std::chrono::milliseconds kProcessPatience{500};
 
 }  // namespace
@@ -96,7 +96,7 @@ void RemoteNode::receive() {
     return lose(error.what());
   }
   if (!channel_->end()) return;
-  read_process_errors();  // the last line that ssh prints is the reason
+  read_process_errors();  // ssh prints the reason in its last line
   lose(is_ready_ || has_agent_ || last_error_.empty() ? *channel_->end() : last_error_);
 }
 
@@ -119,7 +119,7 @@ void RemoteNode::obey(const json& message) {
   }
 }
 
-/// Allows the agent to send more output once there is room for it.
+/// Allows the agent to send more output when there is room for it.
 void RemoteNode::acknowledge() {
   for (const bool is_err : {false, true}) {
     auto& count = unacknowledged_[is_err ? 1 : 0];
@@ -139,7 +139,7 @@ void RemoteNode::read_process_errors() {
       auto line = error_text_.substr(0, end);
       error_text_.erase(0, end + 1);
       if (line.ends_with('\r')) line.pop_back();
-      // A login shell may print lines before the agent begins. They are shown only if the agent never begins.
+      // A login shell may print lines before the agent begins. These lines are shown only if the agent never begins.
       if (line + "\n" == kAgentPreamble) {
         has_agent_ = true;
         continue;

@@ -1,4 +1,4 @@
-// yoke/launch/node/remote_node.h -- a node on another host: the head reaches its agent over a channel.
+// yoke/launch/node/remote_node.h -- a node on another host, whose agent the head reaches over a channel.
 #pragma once
 
 #include <sys/types.h>
@@ -15,10 +15,10 @@ namespace yoke::launch {
 
 class RemoteNode : public Node {
  public:
-  /// An agent that connected by TCP, and shows the output of its ranks on its own screen. `address`: the address from
-  /// which it connected.
+  /// Constructs a node for an agent that connected by TCP from `address`, and shows its ranks' output on its own
+  /// screen.
   RemoteNode(std::unique_ptr<Channel> channel, std::string address, NodeObserver& observer);
-  /// An agent that the head started. `launch`: the message that describes the job to it.
+  /// Constructs a node for an agent that the head started. `launch`: the message that describes the job to the agent.
   RemoteNode(AgentProcess process, const nlohmann::json& launch, std::chrono::milliseconds silence, std::string host,
              NodeObserver& observer);
   ~RemoteNode() override;
@@ -30,8 +30,8 @@ class RemoteNode : public Node {
   void flush(std::chrono::milliseconds patience) override { channel_->flush(patience); }
   LoopTime last_heard() const override { return channel_->last_heard(); }
   bool has_keyboard() const override { return false; }
-  void note_signal(const Signal&) override {}  // no terminal of this machine signals its ranks
-  void pause(const Signal&) override {}        // its ranks continue while this process is stopped
+  void note_signal(const Signal&) override {}  // no terminal of this machine signals the node's ranks
+  void pause(const Signal&) override {}        // the node's ranks continue while this process is stopped
   void resume() override {}
   bool is_shown_here() const override { return is_shown_here_; }
   RankStreams streams(int64_t local_rank) const override;
@@ -52,13 +52,13 @@ class RemoteNode : public Node {
   UniqueFd process_errors_;
   const bool is_shown_here_;
   bool has_process_errors_ = false;
-  std::string error_text_;  ///< The beginning of a line that is not complete.
+  std::string error_text_;  ///< The beginning of an incomplete line.
   std::string last_error_;  ///< The last complete line.
   pid_t process_ = -1;
-  bool has_agent_ = false;  ///< The preamble has arrived, so later text on its standard error is the agent's.
+  bool has_agent_ = false;  ///< Whether the preamble has arrived; later text on standard error is the agent's.
   bool is_ready_ = false;
   bool is_lost_ = false;
-  int64_t unacknowledged_[2] = {0, 0};  ///< Bytes of standard output, and of standard error.
+  int64_t unacknowledged_[2] = {0, 0};  ///< Bytes received of standard output, and of standard error.
 };
 
 }  // namespace yoke::launch

@@ -31,12 +31,12 @@ constexpr seconds kRest{1};
 constexpr milliseconds kRetryEvery{200};
 constexpr seconds kConnectPatience{5};
 constexpr seconds kSayWaitingAfter{2};
-/// A head sends first. If nothing arrives for this long, the node sends its greeting, so that the answer shows which
+/// A head greets first. If nothing arrives for this long, the node sends its own greeting: the answer may show which
 /// other program listens.
 constexpr seconds kGreetFirstAfter{1};
 constexpr seconds kHangUpWithin{1};
-/// The largest number of messages about refused connections. A port scanner, or a program that asks for a web page
-/// every second, should not fill the screen.
+/// The maximum number of messages about refused connections. A port scanner, or a program that requests a web page
+/// every second, must not fill the screen.
 constexpr size_t kMaxComplaints = 32;
 
 constexpr const char* kNoHead = "start `yoke run` on the first node, or give a different port in --rdzv-endpoint";
@@ -49,7 +49,7 @@ struct AddressesDeleter {
 };
 using Addresses = std::unique_ptr<addrinfo, AddressesDeleter>;
 
-/// Returns null, and the error of getaddrinfo() in `error`, if the name does not exist.
+/// Returns null if the name does not exist, and stores the error of getaddrinfo() in `error`.
 Addresses resolve(const std::string& host, uint16_t port, int& error) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -65,7 +65,7 @@ std::string text_of(const sockaddr* address, socklen_t size) {
   return std::string_view(text).starts_with(mapped) ? text + mapped.size() : text;
 }
 
-/// Listens on all addresses of this machine, of IPv4 and IPv6 if it has both.
+/// Listens on all addresses of this machine, IPv4 and IPv6 if it has both.
 UniqueFd listen_everywhere(uint16_t port) {
   int error_number = 0;
   for (const int family : {AF_INET6, AF_INET}) {
@@ -90,7 +90,7 @@ UniqueFd listen_everywhere(uint16_t port) {
   throw system_error(error_number, fmt::format("listening for the other nodes on port {}", port));
 }
 
-/// Both sides send small messages that should not be delayed.
+/// Sends small messages without delay (disables Nagle's algorithm).
 void send_at_once(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -130,7 +130,7 @@ class HeadSearch {
     return nullptr;
   }
 
-  /// Tries every address of the endpoint once. Returns null if it should be called again. Errors  kPermissionDenied,
+  /// Tries every address of the endpoint once. Returns null if the search must go on. Errors  kPermissionDenied,
   /// kUnavailable.
   std::unique_ptr<Channel> try_all(bool is_return) {
     int error = 0;
@@ -170,7 +170,7 @@ class HeadSearch {
     return is_cancelled_;
   }
 
-  /// Returns a connected non-blocking socket, or no descriptor (and errno) if it cannot connect.
+  /// Returns a connected non-blocking socket, or an empty UniqueFd with errno.
   UniqueFd connect_once(const addrinfo& address) {
     UniqueFd fd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
     if (!fd) return fd;
@@ -191,7 +191,7 @@ class HeadSearch {
     return error_number == 0 ? std::move(fd) : UniqueFd();
   }
 
-  /// Returns true once both sides have proved that they know the token, and false if the search should go on. Errors
+  /// Returns true once both sides have proved that they know the token, and false if the search must go on. Errors
   /// kPermissionDenied.
   bool shake_hands(int fd, const addrinfo& address) {
     Handshake handshake(Handshake::Side::kAgent, nodes_.token, run_id_);
@@ -231,8 +231,8 @@ class HeadSearch {
                 handshake.is_stranger() ? kNoHead : kNoToken);
   }
 
-  /// Whether torch's store listens at `address`. It answers only its own protocol (TCPStoreBackend.hpp): VALIDATE with
-  /// a magic number, then PING with a number that it sends back.
+  /// Whether torch's TCPStore listens at `address`. The store answers only its own protocol (TCPStoreBackend.hpp):
+  /// VALIDATE with a magic number, then PING with a number that it sends back.
   bool is_torchs_store(const addrinfo& address) {
     constexpr uint32_t kMagic = 0x3C85F7CE, kNonce = 0x656B6F79;
     constexpr char kValidate = 0, kPing = 13;
@@ -256,10 +256,9 @@ class HeadSearch {
     return Error(ErrorCode::kPermissionDenied, "cannot join the job at {}: {}; {}", endpoint(), what, kNoHead);
   }
 
-  /// The other side closed the connection. `after_greeting`: it did so right after this node sent its greeting. Other
-  /// closings do not count: a head sends first, and a port forwarder whose target is not up yet closes the connection
-  /// before the greeting. Only the second closing in a row counts, because the first may come from a head that was
-  /// killed.
+  /// The peer closed the connection. `after_greeting`: it did so right after this node sent its greeting. Other
+  /// closings do not count: a head greets first, and a port forwarder without a target closes the connection before the
+  /// greeting. Only the second closing in a row counts, because the first one may come from a head that was killed.
   void on_hang_up(bool after_greeting) {
     why_ = "what listens there closes the connection";
     num_hang_ups_ = after_greeting ? num_hang_ups_ + 1 : 0;
@@ -272,10 +271,10 @@ class HeadSearch {
   const Wait& wait_;
   const std::function<void(const std::string&)>& say_;
   const Clock::time_point began_ = Clock::now(), until_ = began_ + nodes_.membership.join_timeout;
-  std::string why_;  ///< Why no head was found yet.
+  std::string why_;  ///< Why no head has been found so far.
   bool has_said_ = false;
   bool is_cancelled_ = false;
-  int num_hang_ups_ = 0;  ///< The number of closed connections in a row.
+  int num_hang_ups_ = 0;  ///< The number of consecutive connections that the peer closed.
   bool has_probed_ = false;
 };
 
@@ -343,11 +342,11 @@ void Listener::accept_some(LoopTime now) {
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
     UniqueFd fd(accept4(socket_.value(), generic, &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
-      // Without descriptors or memory the connection cannot be accepted, and would keep the loop awake.
+      // Without descriptors or memory the connection cannot be accepted, and the loop would spin.
       if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) rest_until_ = now + kRest;
       return;
     }
-    // Connections that send nothing must not keep out others, so the oldest one is dropped.
+    // Connections that send nothing must not keep others out, so the oldest one is dropped.
     if (pending_.size() == kMaxPending) pending_.erase(pending_.begin());
     auto handshake = std::make_unique<Handshake>(Handshake::Side::kHead, nodes_.token, run_id_);
     std::string nothing, greeting;
@@ -371,7 +370,7 @@ bool is_own_address(const std::string& host) {
   bool found = false;
   for (const auto* wanted = addresses.get(); wanted != nullptr && !found; wanted = wanted->ai_next) {
     const auto text = text_of(wanted->ai_addr, wanted->ai_addrlen);
-    // Debian gives a host's own name the address 127.0.1.1, which no interface has. So all loopback addresses count.
+    // Debian maps a host's own name to 127.0.1.1, which no interface has. So all loopback addresses count as own.
     found = text.starts_with("127.") || text == "::1";
     for (const auto* one = interfaces; one != nullptr && !found; one = one->ifa_next) {
       if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != wanted->ai_family) continue;
@@ -396,7 +395,7 @@ bool has_head(const NodesSpec& nodes, const std::string& run_id) {
   try {
     return HeadSearch(nodes, run_id, sleep, [](const std::string&) {}).try_all(false) != nullptr;
   } catch (const Error&) {
-    return false;  // the head of a different job, or a different program
+    return false;  // the listener is the head of a different job, or a different program
   }
 }
 

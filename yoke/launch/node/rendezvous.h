@@ -1,5 +1,5 @@
-// yoke/launch/node/rendezvous.h -- the endpoint of a job: the head listens there, and nodes that were started on their
-// own connect to it. A node that does not know the job's token is refused (handshake.h).
+// yoke/launch/node/rendezvous.h -- the endpoint of a job: the head listens there, and nodes that it did not start
+// connect to it. A node that does not know the job's token is refused (handshake.h).
 #pragma once
 
 #include <chrono>
@@ -24,10 +24,10 @@ class Listener : public EventSource {
   using Time = LoopTime;
   struct Arrival {
     std::unique_ptr<Channel> channel;
-    std::string address;  ///< The address that it connects from.
+    std::string address;  ///< The address from which the node connects.
   };
 
-  /// Errors  kUnavailable: the port is taken.
+  /// Errors  kUnavailable if the port is taken.
   Listener(const NodesSpec& nodes, std::string run_id);
 
   void add_to(WaitSet& waits) override;
@@ -49,14 +49,14 @@ class Listener : public EventSource {
   };
   void talk_to(Pending& one, LoopTime now);
   void accept_some(LoopTime now);
-  /// Adds a message, once for each address and reason.
+  /// Adds a message, but only once for each address and reason.
   void complain(const std::string& address, const std::string& why);
 
   const NodesSpec& nodes_;
   std::string run_id_;
   UniqueFd socket_;
   uint16_t port_ = 0;
-  bool is_called_ = false;          ///< A connection waits to be accepted.
+  bool is_called_ = false;          ///< Whether a connection waits to be accepted.
   std::optional<Time> rest_until_;  ///< Nothing is accepted before this time.
   std::vector<Arrival> arrivals_;
   std::vector<std::string> complaints_;
@@ -64,21 +64,21 @@ class Listener : public EventSource {
   std::set<std::string> said_;
 };
 
-/// Whether `host` is one of this machine's own addresses. Errors  kNotFound: there is no such name.
+/// Whether `host` is one of this machine's own addresses. Errors  kNotFound if there is no such name.
 bool is_own_address(const std::string& host);
 
 /// Waits for this long while handling other events. Returns true if the attempt to join was cancelled.
 using Wait = std::function<bool(std::chrono::milliseconds)>;
 
-/// The node's side: waits until a head has accepted this node. Returns nullptr if it was cancelled. `is_return`: this
-/// node was in the job before, so it does not wait for a head that has ended.
+/// Waits until a head has accepted this node. Returns nullptr if cancelled. `is_return`: this node was in the job
+/// before, so it does not wait for a head that has ended.
 /// Errors  kTimeout: no head was found within the join timeout. kPermissionDenied: the head or this node does not know
 /// the token, or a different program listens at the endpoint. kUnavailable: this node was in the job before, and the
 /// head has ended.
 std::unique_ptr<Channel> connect_to_head(const NodesSpec& nodes, const std::string& run_id, bool is_return,
                                          const Wait& wait, const std::function<void(const std::string&)>& say);
 
-/// Whether a head that knows the job's token listens at the endpoint now. Blocks for seconds if the listener is silent.
+/// Whether a head that knows the job's token listens at the endpoint. Takes seconds if the listener is silent.
 bool has_head(const NodesSpec& nodes, const std::string& run_id);
 
 }  // namespace yoke::launch

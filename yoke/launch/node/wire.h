@@ -13,15 +13,15 @@ namespace yoke::launch {
 
 inline constexpr int kProtocol = 1;
 
-/// The first bytes of an agent that was started over ssh, on its standard output and error. Everything before them was
-/// printed by the login shell.
+/// The first bytes that an agent started over ssh prints on standard output and error. Everything before them comes
+/// from the login shell.
 inline constexpr std::string_view kAgentPreamble = "yoke/1 agent\n";
 
 nlohmann::json to_json(const Place& place);
 Place to_place(const nlohmann::json& json);
 
 nlohmann::json to_json(const NodeEvent& event);
-/// Errors  nlohmann::json::exception, kInvalidArgument: this is not an event.
+/// Errors  nlohmann::json::exception or kInvalidArgument if `json` is not an event.
 NodeEvent to_event(const nlohmann::json& json);
 
 }  // namespace yoke::launch

@@ -10,11 +10,11 @@
 namespace yoke::launch {
 namespace {
 
-/// A limit, because the message of a rank may have up to a mebibyte.
+/// The message of a rank may have up to 1 MiB, so it is cut.
 constexpr int64_t kMaxMessageColumns = 4000;
 
-/// Whether the line belongs to the C++ stack of a libtorch error. Dozens of such lines hide the message of the rank;
-/// they stay in the log.
+/// Whether the line belongs to the C++ stack of a libtorch error. Such lines stay in the log; dozens of them would hide
+/// the message.
 bool is_frame(std::string_view line) {
   return line.starts_with("frame #") || line.starts_with("Exception raised from ");
 }

@@ -17,7 +17,7 @@ TEST(FailureReport, TheRootCauseIsTheEarliestThatWasWritten) {
   EXPECT_EQ(root_cause({.first_exited = 3}), 3);
   EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(20)}, {2, at(10)}, {3, at(11)}}}), 2);
   EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(10)}, {3, at(10)}}}), 3) << "the same second";
-  // Either failure may have caused the other one. Rank 1 wrote an error file, so it counts as the cause.
+  // Either failure may have caused the other. Only rank 1 wrote an error file, so it counts as the cause.
   EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(10)}}}), 1);
 }
 

@@ -5,7 +5,7 @@
 namespace yoke::launch {
 namespace {
 
-/// The largest number of bytes up to `limit` that does not split a UTF-8 character.
+/// Returns the largest number of bytes up to `limit` that does not split a UTF-8 character.
 size_t whole_characters(std::string_view text, size_t limit) {
   size_t count = limit;
   while (count > 0 && limit - count < 4 && (static_cast<unsigned char>(text[count]) & 0xC0) == 0x80) --count;

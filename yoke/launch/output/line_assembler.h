@@ -1,4 +1,4 @@
-// yoke/launch/output/line_assembler.h -- makes whole lines from bytes that arrive in arbitrary portions.
+// yoke/launch/output/line_assembler.h -- assembles whole lines from bytes that arrive in arbitrary portions.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +7,22 @@
 
 namespace yoke::launch {
 
-/// Progress bars rewrite their line after '\r'. Of such a line only the last text before '\n' is kept; progress()
-/// returns what such a line shows before it ends. Lines longer than `max_line_bytes` are split into several.
+/// A progress bar rewrites its line after '\r'. Of such a line only the last text before '\n' is kept; until then
+/// progress() returns its present text. Lines longer than `max_line_bytes` are split into several.
 class LineAssembler {
  public:
   explicit LineAssembler(std::string prefix, size_t max_line_bytes = 1 << 20)
       : prefix_(std::move(prefix)), max_line_bytes_(max_line_bytes) {}
 
-  /// Takes `bytes`, and appends every line that is complete now to `lines`: prefix, text, '\n'.
+  /// Takes `bytes`, and appends every line that they complete to `lines`: prefix, text, '\n'.
   void feed(std::string_view bytes, std::string& lines);
 
-  /// Appends the last line if it has no '\n'. Called at the end of the stream.
+  /// Appends the last line even if it has no '\n'. Called at the end of the stream.
   void finish(std::string& lines);
 
-  /// The text of an unfinished line with '\r'; empty if there is none.
+  /// Returns the text of an unfinished line that has a '\r'; empty if there is none.
   std::string_view progress() const;
-  /// The text of an unfinished line without '\r', such as a prompt; empty if there is none.
+  /// Returns the text of an unfinished line without '\r', such as a prompt; empty if there is none.
   std::string_view unfinished() const { return rewrites_ ? std::string_view() : segment_; }
   const std::string& prefix() const { return prefix_; }
 
@@ -33,7 +33,7 @@ class LineAssembler {
   std::string prefix_;
   size_t max_line_bytes_;
   std::string segment_;   ///< The part of the unfinished line after its last '\r'.
-  std::string previous_;  ///< The last nonempty part that a '\r' ended.
+  std::string previous_;  ///< The last nonempty part that ended with '\r'.
   bool rewrites_ = false;
 };
 

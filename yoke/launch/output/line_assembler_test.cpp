@@ -27,7 +27,7 @@ TEST(LineAssembler, TheLastLineIsFlushedAtTheEnd) {
   EXPECT_EQ(lines, "whole\npart\n") << "a second time there is nothing";
 }
 
-// Oracle: the same bytes give the same lines, however they are divided into portions.
+// Oracle: the lines do not depend on how the bytes are divided into portions.
 TEST(LineAssembler, PortionsDoNotMatter) {
   const std::string text = "plain\n\r 1%\r 50%\r100%\nwindows\r\nbar 1\rbar 2\r\n\n\xC3\xA4\xC3\xB6\n tail\rend";
   LineAssembler whole("> ");

@@ -17,26 +17,26 @@
 namespace yoke::launch {
 namespace {
 
-/// Whether a file can be created and written in `folder`, which may belong to a different user, be read-only or be
-/// full. Only trying shows it.
+/// Whether a file can be created and written in `folder`. The folder may belong to a different user, be read-only or be
+/// full, so the function tries it.
 bool has_room_for_files(const std::filesystem::path& folder) {
-  constexpr size_t kBytes = 1 << 14;  // the size of some error files
+  constexpr size_t kBytes = 1 << 14;  // as large as some error files
   UniqueFd file(open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC,
                      0600));                                // without a name, so that nothing stays after a kill
-  if (!file && (errno == EOPNOTSUPP || errno == EISDIR)) {  // not supported by this file system
+  if (!file && (errno == EOPNOTSUPP || errno == EISDIR)) {  // this file system has no O_TMPFILE
     auto path = (folder / "yoke-XXXXXX").string();
     file = UniqueFd(mkostemp(path.data(), O_CLOEXEC));
     if (file) unlink(path.c_str());
   }
   if (!file) return false;
-  rlimit limit{};  // the error files of ranks must fit into this limit too
+  rlimit limit{};  // the error files of ranks must not exceed this limit either
   const auto size = getrlimit(RLIMIT_FSIZE, &limit) == 0 ? std::min<rlim_t>(kBytes, limit.rlim_cur) : kBytes;
   const std::string bytes(size, '\0');
   return write(file.value(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 
-/// The first usable one of TMPDIR, /tmp and /var/tmp, as an absolute path, since a rank may change its working
-/// directory. Errors  kUnavailable: none is usable.
+/// Returns the first usable one of TMPDIR, /tmp and /var/tmp. The path is absolute, because a rank may change its
+/// working directory. Errors  kUnavailable if none is usable.
 std::filesystem::path temporary_folder() {
   std::error_code error;
   const auto wanted = std::filesystem::absolute(std::filesystem::temp_directory_path(error), error);
@@ -97,7 +97,7 @@ UniqueFd open_log(const std::string& path) {
   if (fstat(fd.value(), &status) != 0 || !S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kFailedPrecondition, "opening the log {}: not a regular file", path);
   }
-  fcntl(fd.value(), F_SETFL, O_APPEND);  // clears O_NONBLOCK, since a rank may inherit this descriptor
+  fcntl(fd.value(), F_SETFL, O_APPEND);  // clears O_NONBLOCK, because a rank may inherit this descriptor
   return fd;
 }
 

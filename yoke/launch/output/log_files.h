@@ -10,21 +10,21 @@
 
 namespace yoke::launch {
 
-/// Creates FOLDER/RUN-ID_XXXXXX and returns it; empty if no files are wanted.
-/// Errors  the error of errno, with the path.
+/// Creates FOLDER/RUN-ID_XXXXXX and returns its path, or an empty text if no files are wanted.
+/// Errors  as errno says, with the path.
 std::string make_run_folder(const LogOptions& logs, const std::string& run_id);
 
-/// Creates RUN-FOLDER/attempt_N with a folder for each local rank. Errors  the error of errno, with the path.
+/// Creates RUN-FOLDER/attempt_N with a folder for each local rank. Errors  as errno says, with the path.
 std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, int64_t num_ranks);
 
-/// An unguessable name for the folder of the ranks' error files, below TMPDIR, or below /tmp if TMPDIR cannot be
-/// written; empty if no folder can be written. The guardian creates the folder and removes it when the guardian ends.
-/// If the guardian is killed, the launcher removes it.
+/// Returns an unguessable name for the folder of the ranks' error files, in TMPDIR or, if that is not writable, in
+/// /tmp. Returns an empty text if no folder is writable. The guardian creates the folder, and removes it when the
+/// guardian ends. If the guardian is killed, the launcher removes it.
 std::string error_folder_name();
 
 /// Creates or truncates `path` for the output of a rank, and opens it to append. Never blocks, whatever a rank has put
 /// there.
-/// Errors  the error of errno, with the path; kFailedPrecondition: it exists and is not a regular file.
+/// Errors  as errno says, with the path; kFailedPrecondition if it exists and is not a regular file.
 UniqueFd open_log(const std::string& path);
 
 }  // namespace yoke::launch

@@ -41,13 +41,13 @@ std::vector<std::string> RankReader::settle_logs() {
 
 void RankReader::add(int64_t rank, bool is_err, StreamSource source) {
   if (!source.pipe) return;
-  fcntl(source.pipe.value(), F_SETFL, O_NONBLOCK);  // affects no other process: none shares the read end
+  fcntl(source.pipe.value(), F_SETFL, O_NONBLOCK);  // no other process has this end of the pipe
   streams_.push_back({.rank = rank, .is_err = is_err, .source = std::move(source)});
 }
 
 void RankReader::add_to(WaitSet& waits) {
   for (auto& stream : streams_) {
-    // If the reader of the output is slow, the ranks wait, because the launcher does not collect their output in
+    // If the reader of the output is slow, the ranks must wait, because the launcher does not collect their output in
     // memory.
     waits.read(taker_.has_room(stream.is_err) ? stream.source.pipe.value() : -1, stream.is_ready);
   }
@@ -87,7 +87,7 @@ void RankReader::write_log(Sink& log, std::string_view bytes) {
   for (const auto& line : log.take_news()) taker_.complain(line);
 }
 
-/// `bytes`: nullopt at the end of the stream.
+/// `bytes` is nullopt at the end of the stream.
 void RankReader::filter(Stream& stream, const std::optional<std::string_view>& bytes) {
   auto* filter = stream.source.filter;
   if (filter == nullptr || filter->file == nullptr) return;

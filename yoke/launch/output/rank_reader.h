@@ -1,5 +1,5 @@
-// yoke/launch/output/rank_reader.h -- reads the output of the ranks of this node, and writes it into log files and to
-// an observer.
+// yoke/launch/output/rank_reader.h -- reads the output of this node's ranks, and passes it to log files and to an
+// observer.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace yoke::launch {
 
-/// Selects the lines of several ranks that contain one of the texts, and writes them to one file.
+/// Writes those lines of several ranks that contain one of `texts` to one file.
 struct LineFilter {
   std::vector<std::string> texts;
   Sink* file = nullptr;  ///< From RankReader::add_log(); null if there is none.
 };
 
-/// The read end of a rank's standard output or error, and where its bytes go.
+/// The read end of a rank's standard output or error, and the destinations of its bytes.
 struct StreamSource {
   UniqueFd pipe;                 ///< The read end; empty if the rank writes elsewhere.
   Sink* copy = nullptr;          ///< From RankReader::add_log(); gets the bytes unchanged. Null if no copy is made.
@@ -30,10 +30,10 @@ struct StreamSource {
   std::string filter_prefix;     ///< The prefix of lines in the filter's file.
 };
 
-/// Who receives the output.
+/// Receives the output.
 struct OutputTaker {
   std::function<bool(bool is_err)> has_room;
-  /// `bytes` is empty at the end of the stream.
+  /// `bytes` is nullopt at the end of the stream.
   std::function<void(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes)> take;
   /// Called when a log cannot be written, and when it can be written again.
   std::function<void(const std::string& line)> complain;
@@ -46,18 +46,18 @@ class RankReader {
   /// Opens a file into which streams are copied, until settle_logs().
   Sink& add_log(const std::string& path);
   /// Tries again to write what is missing in logs, and closes them. Returns lines for the user about what is still
-  /// missing. Called when all streams have ended.
+  /// missing. Called after all streams have ended.
   std::vector<std::string> settle_logs();
 
   void add(int64_t rank, bool is_err, StreamSource source);
   void add_to(WaitSet& waits);
 
-  /// Reads what is ready, and tries again to write logs that could not be written. If `writers_are_gone`, an empty pipe
-  /// counts as ended, even if a process that cannot be killed still holds it.
+  /// Reads what is available, and retries failed writes to logs. If `writers_are_gone`, an empty pipe counts as ended,
+  /// even if a process that cannot be killed still has its other end.
   void read(bool writers_are_gone);
 
   bool is_finished() const { return streams_.empty(); }
-  bool can_read() const;  ///< Whether a stream has not ended and its output can be taken.
+  bool can_read() const;  ///< Whether a stream has not ended and its output can be passed on.
 
  private:
   struct Stream {

@@ -6,7 +6,7 @@
 
 namespace yoke::launch {
 
-/// The size of a header and its line, padded so that the end of the ring never splits a header.
+/// Returns the size of a header and its line, padded so that the end of the ring never splits a header.
 uint64_t RecentLines::record_bytes(size_t num_bytes) {
   static_assert(sizeof(Header) == 16);
   return sizeof(Header) + ((num_bytes + sizeof(Header) - 1) & ~(sizeof(Header) - 1));
@@ -36,7 +36,7 @@ void RecentLines::add(int64_t rank, LineStream stream, std::string_view text) {
 }
 
 RecentLines::Tail RecentLines::last(uint64_t count, std::optional<int64_t> rank) const {
-  std::deque<Cursor> found;  // the last `count` so far, since records can be read forwards only
+  std::deque<Cursor> found;  // the last `count` positions so far; records can only be read forwards
   for (auto at = first_; at.number != end_.number && count > 0; ++at.number) {
     const auto header = header_at(at.offset);
     if (!rank || header.rank == *rank) {

@@ -12,20 +12,20 @@ namespace yoke::launch {
 
 enum class LineStream : int32_t { kOut, kErr };
 
-/// A ring of fixed size, allocated for the first line. Each reader keeps its own position, so that a slow reader delays
-/// nothing: it misses the lines that were overwritten meanwhile, and is told how many.
+/// A ring of fixed size, allocated for the first line. Each reader has its own position and delays nobody. A slow
+/// reader misses lines that were overwritten meanwhile, and is told how many.
 class RecentLines {
  public:
-  static constexpr int64_t kLauncher = -1;  ///< Stands in place of a rank for lines of the launcher itself.
+  static constexpr int64_t kLauncher = -1;  ///< The rank of lines of the launcher itself.
   static constexpr size_t kMaxLineBytes = 1 << 16;
 
   /// REQUIRES: `capacity_bytes` is a power of two.
   explicit RecentLines(size_t capacity_bytes = 1 << 20) : capacity_(capacity_bytes) {}
 
-  /// Adds a line; `text` has no line feed. Only the first kMaxLineBytes (or half the ring, if that is less) are kept.
+  /// Adds a line; `text` has no line feed. Keeps at most kMaxLineBytes (or half the ring, if that is less).
   void add(int64_t rank, LineStream stream, std::string_view text);
 
-  /// The position of a reader, at first before the oldest line.
+  /// The position of a reader. A new one is before the oldest line.
   struct Cursor {
     uint64_t offset = 0;  ///< The offset of the next line, counted from the first byte ever added.
     uint64_t number = 0;  ///< The number of the next line, counted from the first line ever added.
@@ -41,10 +41,10 @@ class RecentLines {
     Cursor begin;
     bool is_whole = true;  ///< False if some of the requested lines were overwritten.
   };
-  /// The position before the last `count` lines, of `rank` if it is given. Lines of other ranks may lie between them.
+  /// Returns the position before the last `count` lines (of `rank` if given). Lines of other ranks may be in between.
   Tail last(uint64_t count, std::optional<int64_t> rank = {}) const;
   uint64_t num_overwritten() const { return first_.number; }
-  /// Takes the next line; nullopt if there is none yet. Lines older than the first one that a reader gets do not count
+  /// Takes the next line; returns nullopt if there is none yet. Lines older than the reader's first line do not count
   /// as missed.
   std::optional<Line> next(Cursor& cursor) const;
 

@@ -67,7 +67,7 @@ TEST(RecentLines, AReaderMayBeginWithTheLastOnes) {
   EXPECT_THAT(read_all(lines, later), ElementsAre("5!:more"));
 }
 
-// Oracle: a list of all lines. The lines have all lengths, and the ring ends at every possible place within a line.
+// Oracle: a list of all lines. Lines have all lengths, and the end of the ring is at every possible place in a line.
 TEST(RecentLines, HoldWhatFits) {
   RecentLines lines(1024);
   RecentLines::Cursor keen;

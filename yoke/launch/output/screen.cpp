@@ -66,8 +66,8 @@ void Screen::show(int64_t rank, bool is_err, const std::optional<std::string_vie
   }
   note_lines(rank, stream, std::string_view(lines).substr(before));
   if (&stream == prompting_ && lines.size() > before) {
-    // The user's answer has ended the line on the terminal. If the beginning of the line were repeated, it would look
-    // like a second prompt. So only the rest of the line is written, at the cursor.
+    // The user's answer has ended the prompt's line on the terminal. Repeating the prompt would look like a second one.
+    // So only the rest of the line is written, at the cursor.
     if (before == 0 && lines.starts_with(prompt_) && stream.sink->continue_prompt(prompt_)) {
       lines.erase(0, prompt_.size());
     }
@@ -96,7 +96,7 @@ void Screen::add_to(WaitSet& waits) {
   for (const auto* sink : {out_.get(), err_}) waits.until(sink->next_time());
 }
 
-/// Handles the whole lines that a stream has just added.
+/// Records the whole lines that a stream has just added.
 void Screen::note_lines(int64_t rank, const Stream& stream, std::string_view lines) {
   auto& tail = tails_[rank];
   while (!lines.empty()) {
@@ -131,7 +131,7 @@ void Screen::show_progress(int64_t rank, const Stream& stream) {
   }
 }
 
-/// Shows the prompt, or else the status line. Called when there is no progress bar.
+/// Shows the prompt, or else the status line. Called if there is no progress bar.
 void Screen::show_what_waits() const {
   if (!prompt_.empty()) {
     prompting_->sink->show_prompt(prompt_);
@@ -140,7 +140,7 @@ void Screen::show_what_waits() const {
   }
 }
 
-/// `stream` has an unfinished line. It may be a prompt for the user, so it is shown if it stays unfinished for a while.
+/// Handles an unfinished line of `stream`: it may be a prompt, so it is shown if it stays unfinished for a while.
 void Screen::await_prompt(int64_t rank, const Stream& stream) {
   const auto text = stream.lines.unfinished();
   if (!has_keyboard_ || rank != kRankOfKeyboard || text.empty() || !may_paint(*stream.sink)) return;
@@ -166,8 +166,8 @@ void Screen::end_prompt() {
   if (progress_rank_ == kNoRank) show_what_waits();
 }
 
-/// A line that is overwritten repeatedly must be the last one of the terminal. So no such line is shown if the other
-/// stream is a pipe, because the reader of the pipe (`tee`, `less`) may print to the terminal too.
+/// Whether a line on the terminal may be rewritten in place. Such a line must be the terminal's last line. If the other
+/// stream is a pipe, its reader (`tee`, `less`) may print to the terminal too, so no such line is shown.
 bool Screen::may_paint(const Sink& sink) const {
   const bool has_neighbour = err_own_ != nullptr && (&sink == err_ ? out_.get() : err_)->has_reader();
   return sink.is_terminal() && has_escape_sequences_ && !has_neighbour;

@@ -1,4 +1,4 @@
-// yoke/launch/output/screen.h -- the output of ranks, line by line, on the launcher's standard output and error.
+// yoke/launch/output/screen.h -- prints the output of ranks, line by line, on the launcher's standard output and error.
 #pragma once
 
 #include <cstdint>
@@ -24,38 +24,37 @@ std::string colored_prefix(int64_t rank, const std::string& prefix);
 
 class Screen : public EventSource {
  public:
-  /// Messages about the output begin with `name`. `color` is for the prefixes of lines.
+  /// `name` is the beginning of messages about the output. `color` is for the prefixes of lines.
   Screen(std::string name, ColorMode color, const Environment& environment);
 
-  /// Forgets what this rank printed in an earlier attempt.
+  /// Adds a rank for an attempt. Its output of an earlier attempt is forgotten.
   void add_rank(int64_t rank, const std::string& prefix);
-  /// Prints output of a rank. nullopt means the end of the stream, which also ends an unfinished last line.
+  /// Prints output of a rank. nullopt is the end of the stream, and also ends an unfinished last line.
   void show(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes);
   bool has_room(bool is_err) const { return !(is_err ? err_ : out_.get())->is_full(); }
 
   /// Prints a line of the launcher itself on standard error.
   void say(const std::string& line);
 
-  /// Sets the line that is shown last on the terminal while no rank has a progress bar or a prompt there. An empty text
-  /// removes it. REQUIRES: has_status_line().
+  /// Sets the status line, which is the terminal's last line while no rank has a progress bar or a prompt there. An
+  /// empty text removes it. REQUIRES: has_status_line().
   void show_status(const std::string& text);
   bool has_status_line() const { return may_paint(*err_); }
-  /// True: erases the progress bar or status line that is shown last, before Ctrl-Z stops this process. False: shows it
-  /// again.
+  /// With true, erases the progress bar or status line before Ctrl-Z stops this process. With false, shows it again.
   void hide_progress(bool hidden);
 
   void add_to(WaitSet& waits) override;
   void handle(LoopTime) override { flush(); }
   void flush();
-  /// Tries once more to write the output that waits, and tells the user what is missing.
+  /// Tries once more to write the buffered output, and tells the user what is missing.
   void settle();
-  /// Notes that output is missing in a log of a node. The user has been told already.
+  /// Notes that output is missing in a log of a node, which the user already knows.
   void note_loss() { has_lost_ = true; }
-  /// Returns the exit status of the job, which fails if the ranks succeeded but some of their output is missing.
+  /// Returns the job's exit status. If the ranks succeeded but some of their output is missing, the job has failed.
   int exit_code(int of_ranks) const;
   bool is_waiting() const { return out_->is_waiting() || (err_own_ && err_own_->is_waiting()); }
 
-  /// Returns the last lines of a rank if they have scrolled off the screen by now, otherwise nothing.
+  /// Returns a rank's last lines if they have scrolled off the screen, otherwise nothing.
   std::vector<std::string> lost_lines(int64_t rank) const;
   const RecentLines& recent_lines() const { return recent_; }
 
@@ -68,7 +67,7 @@ class Screen : public EventSource {
   /// The last lines of a rank.
   struct Tail {
     std::deque<std::string> lines;
-    int64_t last_number = 0;  ///< The number of the rank's last line, counted over the lines of all ranks.
+    int64_t last_number = 0;  ///< The number of the rank's last line. All ranks' lines are numbered together.
   };
   void note_lines(int64_t rank, const Stream& stream, std::string_view lines);
   void show_progress(int64_t rank, const Stream& stream);
@@ -80,9 +79,9 @@ class Screen : public EventSource {
   bool may_paint(const Sink& sink) const;
 
   const std::string name_;
-  bool has_lost_ = false;  ///< Lines are missing in a log.
+  bool has_lost_ = false;  ///< Whether lines are missing in a log.
   std::unique_ptr<Sink> out_, err_own_;
-  bool out_is_ready_ = false, err_is_ready_ = false;  ///< Whether poll() found room; flush() tries both anyway.
+  bool out_is_ready_ = false, err_is_ready_ = false;  ///< Whether poll() found room. flush() tries both in any case.
   Sink* err_;                                         ///< Equal to out_ if standard output and error are one file.
   bool out_is_colored_, err_is_colored_;
   bool has_escape_sequences_;
@@ -93,10 +92,10 @@ class Screen : public EventSource {
   static constexpr int64_t kNoRank = INT64_MAX;
   int64_t progress_rank_ = kNoRank;
   std::string status_;
-  const bool has_keyboard_;                      ///< Standard input is a terminal, so presumably rank 0 reads it.
-  const Stream* prompting_ = nullptr;            ///< The stream whose unfinished line may be a prompt, or null.
-  std::optional<WriteTrouble::Time> prompt_at_;  ///< When to show the prompt, or a new part of it.
-  std::string prompt_;                           ///< The shown part of the prompt, with the rank's prefix.
+  const bool has_keyboard_;            ///< Standard input is a terminal, so presumably rank 0 reads it.
+  const Stream* prompting_ = nullptr;  ///< The stream whose unfinished line may be a prompt; null if there is none.
+  std::optional<WriteTrouble::Time> prompt_at_;  ///< When to show the prompt, or more of it.
+  std::string prompt_;                           ///< The part of the prompt that is shown, with the rank's prefix.
 };
 
 }  // namespace yoke::launch

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kClearLine = "\r\x1b[K";
 
-/// Returns the first `columns` characters, not counting colours. A longer line would wrap, and "\r" would not erase it.
+/// Returns the first `columns` characters, not counting colours. ("\r" would not erase a longer line, which wraps.)
 std::string fit(std::string_view text, size_t columns) {
   std::string result;
   size_t width = 0;
@@ -51,8 +51,8 @@ Sink::Sink(int fd, std::string name) : fd_(fd), is_terminal_(isatty(fd) == 1), t
   } else if (S_ISSOCK(status.st_mode)) {
     way_ = Way::kSocket;
   } else if (S_ISFIFO(status.st_mode) || is_terminal_) {
-    // The kernel may refuse to open the file again: after su the terminal belongs to a different user. Then this
-    // process polls before each write.
+    // The kernel may refuse to open the file again: after su the terminal belongs to a different user. In that case
+    // this process polls before each write.
     own_ = UniqueFd(
         open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_APPEND | O_CLOEXEC));
     if (own_) {
@@ -69,8 +69,8 @@ bool Sink::is_same_file_as(int fd) const {
   struct stat ours {};
   struct stat other {};
   // main() replaces a closed standard output by /dev/null opened for reading, and a closed standard error by /dev/null
-  // opened for writing. These two count as different files. A terminal may be open for reading and writing, or, if
-  // this class reopened it, for writing only. So only writability is compared.
+  // opened for writing. These must count as different files. A terminal may be open for reading and writing, or only
+  // for writing if this class reopened it. So only writability is compared.
   const auto is_writable = [](int of) { return (fcntl(of, F_GETFL) & O_ACCMODE) != O_RDONLY; };
   return fstat(fd_, &ours) == 0 && fstat(fd, &other) == 0 && ours.st_dev == other.st_dev &&
          ours.st_ino == other.st_ino && is_writable(fd_) == is_writable(fd);
@@ -98,7 +98,7 @@ void Sink::next_batch() {
   written_ = 0;
   if (lines_.empty() && !progress_changed_) return;
   const bool wants_progress = !progress_.empty() && !progress_is_hidden_;
-  // In the background the last line belongs to the shell, even if this process painted one there before it was stopped.
+  // In the background, the last line belongs to the shell, even if this process painted it before it was stopped.
   const bool may_paint = (progress_is_shown_ || wants_progress) && is_in_foreground(fd_);
   const bool stays = std::exchange(progress_stays_, false);
   if (progress_is_shown_ && may_paint && !stays) batch_ = kClearLine;
@@ -121,7 +121,7 @@ ssize_t Sink::write_some(std::string_view bytes) const {
   return write(fd_, bytes.data(), bytes.size());
 }
 
-/// Whether the error means that the reader of a pipe or socket has closed it, or that the terminal has hung up.
+/// Whether the error means that a pipe's or socket's reader has closed it, or that the terminal has hung up.
 bool Sink::is_end_of_reader(int error_number) const {
   return error_number == EPIPE || error_number == ECONNRESET || (error_number == EIO && is_terminal_);
 }
@@ -150,7 +150,7 @@ void Sink::write_lines() {
   drop_all();
 }
 
-/// Drops the newest lines, and keeps the oldest.
+/// Drops the newest lines if the buffer has too many.
 void Sink::drop_excess() {
   if (lines_.size() + num_unwritten() <= kMaxBuffered) return;
   const auto room = kMaxBuffered - std::min(num_unwritten(), kMaxBuffered);

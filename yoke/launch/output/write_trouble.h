@@ -1,5 +1,5 @@
 // yoke/launch/output/write_trouble.h -- decides what follows a failed write: when to try again, what to tell the user,
-// and how much is missing. Pure.
+// and how much is lost. Pure.
 #pragma once
 
 #include <chrono>
@@ -11,15 +11,15 @@
 
 namespace yoke::launch {
 
-/// An episode begins with a failed write, and ends when everything that had to wait is written. A full disk, a quota or
-/// a file size limit may be removed a moment later, so writing is tried again after every error.
+/// An episode begins with a failed write, and ends when all buffered output is written. A full disk, a quota or a file
+/// size limit may soon be removed, so writing is retried after every error.
 class WriteTrouble {
  public:
   using Clock = std::chrono::steady_clock;
   using Time = Clock::time_point;
   static constexpr std::chrono::milliseconds kRetryEvery{500};
 
-  /// `name` is what messages call the output: "standard output".
+  /// `name` is the output's name in messages, such as "standard output".
   explicit WriteTrouble(std::string name) : name_(std::move(name)) {}
 
   bool is_on() const { return next_try_.has_value(); }
@@ -30,11 +30,11 @@ class WriteTrouble {
   void on_not_ready(Time now);  ///< The write would have blocked (EAGAIN).
   void on_all_written();
   void on_lost(std::string_view bytes);  ///< Called with bytes that will never be written.
-  void on_given_up();                    ///< Called when writing ends for good, after on_lost().
+  void on_given_up();                    ///< Called after on_lost() when writing ends for good.
 
   bool has_lost() const { return num_lost_lines() > 0; }
 
-  /// Returns the messages for the user since the last call, without line ends.
+  /// Returns the messages for the user since the last call, without line feeds.
   std::vector<std::string> take_news();
 
  private:

@@ -37,10 +37,10 @@ std::string name_of(const CpuSet& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.to_list());
 }
 
-/// The units in which a rank may be placed, by index.
+/// Indices of the units in which a rank may be placed.
 using Home = std::vector<size_t>;
 
-/// Chooses a unit (node, package, cache) for each rank, then divides the unit among its ranks.
+/// Chooses a unit (NUMA node, package or cache) for each rank, then divides each unit among its ranks.
 class Planner {
  public:
   Planner(BindKind kind, const device::CpuLocality& machine, const Devices& devices)
@@ -48,7 +48,7 @@ class Planner {
     const auto nodes = node_sets(machine);
     const auto& sets = kind == BindKind::kSocket ? machine.packages : kind == BindKind::kCache ? machine.caches : nodes;
     units_ = partition(sets, machine.allowed);
-    // If no cache is shared, NUMA nodes are the next coarser unit.
+    // If no cache is shared, NUMA nodes are used instead.
     if (kind == BindKind::kCache && machine.caches.empty()) units_ = partition(nodes, machine.allowed);
     may_span_ = kind == BindKind::kAuto;
     levels_ = {nodes, machine.caches, machine.cores};
@@ -67,7 +67,7 @@ class Planner {
     const bool have_homes = !groups.empty();
     members_.resize(units_.size());
     for (auto& [home, ranks] : groups) ranks = choose_units(home, std::move(ranks));
-    // Ranks that can be near their device are placed first. The others get the CPUs that are left, in the same package
+    // First places the ranks that can be near their device. The other ranks get the remaining CPUs, in the same package
     // if possible.
     for (auto& [home, ranks] : groups) {
       for (const auto rank : ranks) crowded_out_.add(static_cast<int64_t>(rank));
@@ -95,7 +95,7 @@ class Planner {
     for (const auto unit : all) {
       if (units_[unit].intersects(device->cpus)) home.push_back(unit);
     }
-    // If the firmware does not report the node of a device, the kernel reports all CPUs as near. So the node of a
+    // If the firmware does not report a device's NUMA node, the kernel reports all CPUs as near. So the node of a
     // device that is near all nodes counts as unknown.
     const auto& nodes = machine_.nodes;
     const auto is_beside = [&](const device::NodeLocality& node) { return node.cpus.intersects(device->cpus); };
@@ -110,7 +110,7 @@ class Planner {
     return home.empty() ? all : home;
   }
 
-  /// Returns those of `units` that are in the package of `cpus`.
+  /// Returns the elements of `units` that are in the same package as `cpus`.
   Home near(const CpuSet& cpus, const Home& units) const {
     Home result;
     for (const auto& package : machine_.packages) {
@@ -122,7 +122,8 @@ class Planner {
     return result;
   }
 
-  /// How many ranks fit into a unit: one per core; if that is too few, one per CPU; if that is too few, all of them.
+  /// Returns how many ranks fit into a unit: one per core. If the cores are too few for all ranks, one per CPU; if the
+  /// CPUs are too few, all ranks.
   int64_t room(size_t unit) const {
     if (num_ranks_ <= num_cores(machine_.allowed)) return num_cores(units_[unit]);
     if (num_ranks_ <= machine_.allowed.size()) return units_[unit].size();
@@ -131,7 +132,8 @@ class Planner {
 
   int64_t num_cores(const CpuSet& cpus) const { return count_cores(machine_.cores, cpus); }
 
-  /// Returns the unit of `home` in which one more rank has room, and in which each rank then has the most cores.
+  /// Returns a unit of `home` with room for one more rank. If several have room, the one in which each rank then has
+  /// the most cores.
   std::optional<size_t> best_unit(const Home& home, const std::vector<int64_t>& loads) const {
     std::optional<size_t> best;
     for (const auto unit : home) {
@@ -143,8 +145,8 @@ class Planner {
     return best;
   }
 
-  /// Places `ranks` in units of `home` while there is room, in the order of their devices and with neighbours together.
-  /// Returns the ranks for which there is no room.
+  /// Places `ranks` in units of `home` while there is room, in the order of their devices, so that neighbours stay
+  /// together. Returns the ranks without a place.
   std::vector<size_t> choose_units(const Home& home, std::vector<size_t> ranks) {
     sort_by_device(ranks);
     std::vector<int64_t> loads(units_.size()), added(units_.size());
@@ -162,7 +164,7 @@ class Planner {
     return {next, ranks.end()};
   }
 
-  /// Spreads ranks without devices as evenly as possible over the units. There are more units than ranks.
+  /// Spreads ranks without devices evenly over the units. REQUIRES: there are more units than ranks.
   void spread(std::vector<size_t>& ranks) {
     sort_by_device(ranks);
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -260,7 +262,8 @@ std::vector<CpuSet> take_masks(const BindMode& mode, const CpuSet& allowed, size
   return result;
 }
 
-/// A core that several ranks share counts as a fraction for each of them. A CPU quota of the cgroup is divided evenly.
+/// Computes num_threads. A core that several ranks share is a fraction of a core for each of them. A CPU quota of the
+/// cgroup is divided evenly.
 void count_threads(const device::CpuLocality& machine, std::vector<RankBinding>& ranks) {
   std::vector<double> shares(ranks.size());
   for (const auto& core : machine.cores) {
@@ -302,7 +305,7 @@ std::string reason_of(BindKind kind, const Binding& binding, const device::CpuLo
     return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
   };
   auto where = count(num_nodes, "NUMA node");
-  if (!machine.caches.empty()) {  // the list has only caches that several cores share
+  if (!machine.caches.empty()) {  // the list contains only caches that several cores share
     where += " and " + count(partition(machine.caches, machine.allowed).size(), "shared last-level cache");
   }
   return fmt::format("bound: {} CPUs in {} are divided between the ranks", machine.allowed.size(), where);

@@ -33,7 +33,7 @@ struct Machine {
   std::vector<DeviceLocality> gpus;
 };
 
-/// Reads a machine of fakes/topologies; if `allowed` is empty, all its CPUs may be used.
+/// Reads a machine of fakes/topologies. If `allowed` is empty, all its CPUs may be used.
 Machine machine(const std::string& name, const std::string& allowed = "") {
   const auto topology = device::load_topology({.xml_file = YOKE_TOPOLOGIES "/" + name + ".xml"});
   Machine result{cpu_locality(topology), gpu_localities(topology)};
@@ -41,7 +41,7 @@ Machine machine(const std::string& name, const std::string& allowed = "") {
   return result;
 }
 
-/// Gives rank i the GPU i modulo the number of GPUs.
+/// Assigns GPU number (i modulo the number of GPUs) to rank i.
 Devices in_turn(const Machine& machine, size_t num_ranks) {
   Devices devices(num_ranks);
   for (size_t rank = 0; rank < num_ranks; ++rank) devices[rank] = machine.gpus.at(rank % machine.gpus.size());
@@ -78,7 +78,7 @@ Binding bind_cpus(const std::string& mode, const Machine& machine, size_t num_ra
 
 // ---- LUMI-G ---------------------------------------------------------------------------------------------------------
 
-// Slurm on LUMI allows only these CPUs: it reserves the first core of each cache for the system.
+// The CPUs that Slurm on LUMI allows. Slurm reserves the first core of each cache for the system.
 constexpr const char* kLumiCores = "1-7,9-15,17-23,25-31,33-39,41-47,49-55,57-63";
 constexpr const char* kLumiSiblings = ",65-71,73-79,81-87,89-95,97-103,105-111,113-119,121-127";
 
@@ -113,8 +113,8 @@ TEST(BindLumi, SiblingsComeWithTheirCores) {
   }
 }
 
-// Linux reports only the NUMA node of a GPU. hwloc knows more about LUMI's hosts: it has a table with the nearest of
-// the NUMA node's two caches for each GPU. The result must not depend on that table.
+// Linux reports only the NUMA node of a GPU. For LUMI's hosts hwloc has a table that says which of the node's two
+// caches is nearest to each GPU. The result must not depend on that table.
 TEST(BindLumi, TheSameWhereOnlyTheNodeIsKnown) {
   auto lumi = machine("lumi-g", kLumiCores);
   for (auto& gpu : lumi.gpus) {
@@ -144,10 +144,10 @@ TEST(BindLumi, CpusFollowTheDeviceNotTheRank) {
 
 TEST(BindLumi, FewerAndMoreRanks) {
   const auto lumi = machine("lumi-g", kLumiCores);
-  EXPECT_EQ(text(bind_gpus("auto", lumi, 1)), "49-55,57-63");  // the rank has the NUMA node for itself
+  EXPECT_EQ(text(bind_gpus("auto", lumi, 1)), "49-55,57-63");  // no other rank uses this NUMA node
   EXPECT_EQ(text(bind_gpus("cache", lumi, 1)), "49-55");
   EXPECT_EQ(text(bind_gpus("auto", lumi, 3)), "49-55 57-63 17-23,25-31");
-  // There are two ranks on each GPU: ranks 0 and 8 divide the CPUs nearest to the first GPU.
+  // Two ranks share each GPU: ranks 0 and 8 divide the CPUs nearest to the first GPU.
   EXPECT_EQ(text(bind_gpus("auto", lumi, 16)),
             "49-52 57-60 17-20 25-28 1-4 9-12 33-36 41-44 53-55 61-63 21-23 29-31 5-7 13-15 37-39 45-47");
   EXPECT_EQ(text(bind_cpus("auto", lumi, 4)), "1-7,9-15 17-23,25-31 33-39,41-47 49-55,57-63");
@@ -159,7 +159,7 @@ TEST(BindLumi, UnevenCaches) {
   const auto lumi = machine("lumi-g", "1-63");
   EXPECT_EQ(text(bind_gpus("auto", lumi, 8)), "48-55 56-63 16-23 24-31 1-7 8-15 32-39 40-47");
   EXPECT_EQ(text(bind_cpus("auto", lumi, 8)), "1-7 8-15 16-23 24-31 32-39 40-47 48-55 56-63");
-  // The caches have 5 and 8 cores, so the ranks share one and get 7 and 6 cores. CPUs near the device come first.
+  // The two caches have 5 and 8 cores. The ranks share the larger one; the first rank also gets the other cache.
   EXPECT_EQ(text(bind_gpus("node", machine("lumi-g", "51-63"), 2)), "51-55,62-63 56-61");
 }
 
@@ -168,14 +168,14 @@ TEST(BindLumi, UnevenCaches) {
 struct MpibindCase {
   const char* machine;
   const char* allowed;
-  const char* mode;     ///< "node" on machines where no CPU is nearer than another, so `auto` would not bind.
-  const char* devices;  ///< The device of each rank, as mpibind chooses it; nullptr: no devices.
+  const char* mode;     ///< "node" on machines where all CPUs are equally near, because `auto` would not bind there.
+  const char* devices;  ///< The device of each rank, as mpibind assigns it; nullptr: no devices.
   size_t num_ranks;
-  const char* expected;  ///< The CPUs that mpibind gives, and the idle hardware threads of the same cores.
+  const char* expected;  ///< The CPUs that mpibind assigns, and the other hardware threads of their cores.
 };
 
-// The mappings that mpibind's test suite expects. The machines are synthesised from those recorded there. By default
-// mpibind gives only one hardware thread of each core; these mappings have all threads.
+// The mappings that mpibind's test suite expects, on machines synthesised from those in the suite. By default mpibind
+// assigns only one hardware thread of each core; these mappings have all threads.
 constexpr MpibindCase kMpibind[] = {
     {"quartz", "", "auto", nullptr, 1, "0-35"},
     {"quartz", "", "auto", nullptr, 2, "0-17 18-35"},
@@ -250,13 +250,13 @@ TEST(Bind, DgxA100) {
             "48-55,176-183 56-63,184-191 16-23,144-151 24-31,152-159 112-119,240-247 120-127,248-255 80-87,208-215 "
             "88-95,216-223");
   EXPECT_EQ(nodes(bind_gpus("auto", dgx, 8)), "3 3 1 1 7 7 5 5");
-  // A socket has 64 cores for four GPUs. A rank gets cores of its device's node first, then of nodes without a GPU.
+  // A socket has 64 cores and four GPUs. A rank first gets cores of its device's NUMA node, then of other nodes.
   const auto socket = bind_gpus("socket", dgx, 8);
   for (size_t rank = 0; rank < 8; ++rank) {
     EXPECT_EQ(socket.ranks[rank].num_threads, 16);
     EXPECT_EQ((socket.ranks[rank].cpus & dgx.gpus[rank].cpus).size(), 16) << rank;  // 8 cores with two threads each
   }
-  // If SMT is off, ranks get the same cores.
+  // Without SMT, ranks get the same cores.
   EXPECT_EQ(text(bind_gpus("auto", machine("dgx-a100", "0-127"), 8)),
             "48-55 56-63 16-23 24-31 112-119 120-127 80-87 88-95");
 }
@@ -265,7 +265,7 @@ TEST(Bind, Mi300a) {
   const auto node = machine("mi300a");
   EXPECT_EQ(text(bind_gpus("auto", node, 4)), "0-23,96-119 24-47,120-143 48-71,144-167 72-95,168-191");
   EXPECT_EQ(text(bind_gpus("cache", node, 4)), "0-7,96-103 24-31,120-127 48-55,144-151 72-79,168-175");
-  // With three ranks on each GPU, each rank gets a cache.
+  // With three ranks, one on each GPU, each rank gets a cache.
   EXPECT_EQ(text(bind_gpus("auto", machine("mi300a", "0-23"), 3)), "0-7 8-15 16-23");
 }
 
@@ -282,7 +282,7 @@ TEST(Bind, Gb200) {
   const auto node = machine("gb200");
   const auto binding = bind_gpus("auto", node, 4);
   EXPECT_EQ(text(binding), "0-35 36-71 72-107 108-143");
-  EXPECT_EQ(nodes(binding), "0 0 1 1");  // never the NUMA nodes of the GPUs' own memory
+  EXPECT_EQ(nodes(binding), "0 0 1 1");  // the GPUs' own memories are NUMA nodes too, but never preferred
   EXPECT_THAT(threads(binding), ElementsAre(36, 36, 36, 36));
 }
 
@@ -291,14 +291,14 @@ TEST(Bind, Sierra) {
   const auto binding = bind_gpus("auto", node, 4);
   EXPECT_EQ(text(binding), "8-47 48-87 96-135 136-175");
   EXPECT_EQ(nodes(binding), "0 0 8 8");
-  EXPECT_THAT(threads(binding), ElementsAre(10, 10, 10, 10));  // counts cores; each has four hardware threads
+  EXPECT_THAT(threads(binding), ElementsAre(10, 10, 10, 10));  // the number of cores; each has four hardware threads
 }
 
 TEST(Bind, OneNodeIsDividedByCaches) {
   const auto workstation = machine("epyc-workstation");
   const auto binding = bind_gpus("auto", workstation, 4);
   EXPECT_EQ(text(binding), "0-7,32-39 8-15,40-47 16-23,48-55 24-31,56-63");
-  EXPECT_EQ(nodes(binding), "   ");  // no preference, because there is one NUMA node
+  EXPECT_EQ(nodes(binding), "   ");  // no preference, because there is only one NUMA node
   EXPECT_THAT(binding.reason, HasSubstr("divided between the ranks"));
   EXPECT_EQ(text(bind_gpus("auto", machine("epyc-workstation", "0-3"), 4)),
             "0-3 0-3 0-3 0-3");  // these CPUs share one cache
@@ -335,7 +335,7 @@ TEST(Bind, None) {
 
 // ---- what is not ideal ----------------------------------------------------------------------------------------------
 
-// The job may use only the cores of one NUMA node, but most of its GPUs are near different nodes.
+// The job may use only the cores of one NUMA node, and most of its GPUs are near other nodes.
 TEST(Bind, NoAllowedCpuBesideTheDevice) {
   const auto binding = bind_gpus("auto", machine("lumi-g", "0-15"), 8);
   EXPECT_EQ(text(binding), "2-3 4-5 6-7 10-11 0-1 8-9 12-13 14-15");  // only ranks 4 and 5 are near their GPUs
@@ -367,7 +367,7 @@ TEST(Bind, MoreRanksThanCpus) {
 
 TEST(Bind, UnknownNodeOfADevice) {
   auto dgx = machine("dgx-a100");
-  for (auto& gpu : dgx.gpus) gpu.cpus = dgx.cpus.allowed;  // as Linux reports if the firmware reports nothing
+  for (auto& gpu : dgx.gpus) gpu.cpus = dgx.cpus.allowed;  // the kernel's report if the firmware reports nothing
   const auto everywhere = bind_gpus("auto", dgx, 8);
   EXPECT_EQ(text(everywhere), text(bind_cpus("auto", dgx, 8)));
   EXPECT_THAT(everywhere.warnings, ElementsAre(StartsWith("ranks 0-7: the NUMA node of the device is not known")));
@@ -382,7 +382,7 @@ TEST(Bind, RanksWithAndWithoutADevice) {
   EXPECT_EQ(text(plan_binding({}, lumi.cpus, devices)), "49-55 57-63 1-7,9-15 17-23,25-31");
 }
 
-// A container may have a CPU quota below the number of its CPUs.
+// A container's CPU quota may be lower than the number of its CPUs.
 TEST(Bind, AControlGroupsLimitOfTime) {
   auto lumi = machine("lumi-g", kLumiCores);
   lumi.cpus.cpu_limit = 16.5;
@@ -419,7 +419,7 @@ TEST(Bind, ExplicitMasks) {
   EXPECT_EQ(nodes(binding), "0 1");
   EXPECT_THAT(threads(binding), ElementsAre(7, 14));
   EXPECT_THAT(binding.warnings, IsEmpty());
-  // Masks without a rank are ignored, as srun does.
+  // Masks beyond the number of ranks are ignored, as srun does.
   EXPECT_EQ(text(plan_binding(parse_bind_mode("cpus:1,2,3"), lumi.cpus, no_devices(2))), "1 2");
 }
 
@@ -429,7 +429,7 @@ TEST(Bind, MasksThatDoNotFit) {
     return plan_binding(parse_bind_mode(masks), lumi.cpus, no_devices(2));
   };
   EXPECT_THAT(test::message_of([&] { try_masks("cpus:1-7"); }), HasSubstr("1 masks for 2 ranks"));
-  EXPECT_THROW(try_masks("cpus:1-7,8"), Error);  // the second rank has no allowed CPU
+  EXPECT_THROW(try_masks("cpus:1-7,8"), Error);  // the second rank's only CPU is not allowed
   EXPECT_THAT(try_masks("cpus:0-7,9").warnings, ElementsAre(HasSubstr("rank 0: some CPUs of the mask may not")));
   EXPECT_THAT(try_masks("cpus:1-7,7").warnings, ElementsAre(HasSubstr("rank 1: the mask overlaps that of a lower")));
 }
@@ -522,7 +522,7 @@ TEST(Bind, HoldsItsPromisesOnAnyMachine) {
         for (const auto& core : there.cores) {
           ASSERT_TRUE(!one.cpus.intersects(core) || (core & there.allowed).is_subset_of(one.cpus)) << "a core is split";
         }
-        // A rank gets CPUs near its device if there are enough cores for all ranks whose devices are there.
+        // A rank gets CPUs near its device if all ranks with devices there can get enough cores.
         if (!devices[rank] || mode == std::string("cache")) continue;
         CpuSet home;
         const auto collect = [&](const CpuSet& set) {

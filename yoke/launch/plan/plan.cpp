@@ -25,7 +25,7 @@ std::string substitute(std::string text, std::string_view name, std::string_view
   return text;
 }
 
-/// Like Python's string.Template.safe_substitute: replaces ${name} and $name, and $$ by a dollar; unknown names stay.
+/// Like Python's string.Template.safe_substitute: replaces ${name} and $name, and $$ by $. Unknown names stay.
 std::string fill_template(std::string_view text, const std::map<std::string_view, std::string>& values) {
   const auto is_word = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
   std::string result;
@@ -68,8 +68,8 @@ void set_if_unset(Environment& environment, const char* name, std::string value)
 
 Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   Environment environment = spec.environment;
-  // These variables are set if this launcher itself runs under torchrun. The files and servers that they name belong
-  // to that torchrun, and these ranks must not use them.
+  // These variables are set if this launcher itself runs under torchrun. They name files and servers of that torchrun,
+  // which these ranks must not use.
   for (const auto* stale : {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE",
                             "TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_SIGNALS_TO_HANDLE"}) {
     environment.erase(stale);
@@ -81,7 +81,7 @@ Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   return environment;
 }
 
-/// The entry of CUDA_VISIBLE_DEVICES for this rank, or the local rank itself if the variable is not set.
+/// Returns the entry of CUDA_VISIBLE_DEVICES for this rank, or the local rank itself if the variable is not set.
 std::string visible_gpu_of(const LaunchSpec& spec, int64_t local_rank) {
   const auto visible = spec.environment.find("CUDA_VISIBLE_DEVICES");
   if (!visible) return std::to_string(local_rank);
@@ -116,7 +116,7 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
   rank.out.is_filtered = tee.out && !logs.out_filters.empty();
   rank.err.is_filtered = tee.err && !logs.err_filters.empty();
   rank.prefix = prefix_of(spec, facts.place, rank.local_rank);
-  // A single rank writes to the terminal, file or pipe directly, so that colours, progress bars and debuggers work.
+  // A single rank writes directly to the terminal, file or pipe, so that colours, progress bars and debuggers work.
   for (auto* stream : {&rank.out, &rank.err}) {
     stream->is_own = facts.place.is_of_one_rank() && facts.is_screen_here && rank.prefix.empty() &&
                      stream->to == StreamPlan::To::kLauncher && stream->file.empty();
@@ -159,7 +159,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     RankPlan one;
     one.local_rank = local_rank;
     one.rank = place.first_rank + local_rank;
-    // Overwrites MASTER_ADDR and MASTER_PORT of the user's environment, which usually come from an earlier job.
+    // Replaces the user's MASTER_ADDR and MASTER_PORT, which usually come from an earlier job.
     write_rank_env({.rank = one.rank,
                     .world_size = place.world_size,
                     .local_rank = spec.virtual_local_rank ? 0 : local_rank,
@@ -182,7 +182,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {
       environment.set("OMP_NUM_THREADS", std::to_string(binding.num_threads));
     }
-    // Python buffers up to 8 KiB of output to a pipe, which is lost if the rank is killed.
+    // Python buffers up to 8 KiB of output to a pipe. The buffer is lost if the rank is killed.
     if (!spec.environment.contains("PYTHONUNBUFFERED")) environment.set("PYTHONUNBUFFERED", "1");
     if (facts.binding.is_bound) {
       one.cpus = binding.cpus;
@@ -192,7 +192,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     one.inherited_fds = spec.inherited_fds;
     one.holds_master_port = one.rank == 0 && !place.agent_serves_store;
     one.inherits_stdin = one.rank == 0;
-    // The rank that reads the keyboard is in the launcher's process group, so that job control includes it.
+    // The rank that reads the keyboard must be in the launcher's process group, so that job control includes it.
     if (one.inherits_stdin) one.process_group = facts.terminal_group;
     result.push_back(std::move(one));
   }
@@ -202,7 +202,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
 RankPlan plan_store(const LaunchSpec& spec) {
   auto environment = spec.environment;
   environment.erase("YOKE_MASTER_LISTEN_FD");
-  environment.erase("TORCHELASTIC_ERROR_FILE");  // the launcher itself writes that file
+  environment.erase("TORCHELASTIC_ERROR_FILE");  // only the launcher writes this file
   return {.rank = -1,
           .local_rank = -1,
           .argv = {spec.store_program},

@@ -45,7 +45,7 @@ TEST(Plan, TheRankWithTheKeyboardIsInTheLaunchersProcessGroup) {
   for (const auto& rank : plan(spec_of(2), facts)) EXPECT_EQ(rank.process_group, 0);
 }
 
-// Oracle: read_rank_env(), by which a rank reads its environment, returns what was planned.
+// Oracle: read_rank_env(), with which a rank reads its environment, must return what was planned.
 TEST(Plan, EveryRankReadsItsPlace) {
   const auto ranks = plan(spec_of(3));
   ASSERT_EQ(ranks.size(), 3u);
@@ -131,7 +131,7 @@ TEST(Plan, PrefixesAsAsked) {
   EXPECT_EQ(plan(spec)[1].prefix, "[default1/1]:");
 }
 
-// The form of the output must not depend on how many nodes the job has at the moment.
+// The form of the output must not depend on the present number of nodes.
 TEST(Plan, AnElasticJobPrintsAlikeWithAnyNumberOfRanks) {
   for (const int64_t num_ranks : {1, 2}) {
     auto facts = facts_of(num_ranks);

@@ -1,4 +1,4 @@
-// yoke/launch/plan/rank_list.h -- several ranks as a short text. Pure.
+// yoke/launch/plan/rank_list.h -- formats a list of ranks. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace yoke::launch {
 
-/// Returns a text such as "0-6,8". REQUIRES: the numbers are in ascending order.
+/// Returns a text such as "0-6,8". REQUIRES: `ranks` is in ascending order.
 std::string to_list(const std::vector<int64_t>& ranks);
 
 }  // namespace yoke::launch

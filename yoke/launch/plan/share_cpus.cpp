@@ -19,7 +19,7 @@ class Divider {
   std::vector<CpuSet> divide(const CpuSet& cpus) {
     Indices ranks(sharers_.size());
     for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = i;
-    // If there are fewer CPUs than ranks, every rank may use all of them, and the kernel moves the ranks.
+    // If there are fewer CPUs than ranks, every rank may use all of them, and the kernel schedules the ranks.
     if (static_cast<int64_t>(ranks.size()) > cpus.size()) return std::vector<CpuSet>(ranks.size(), cpus);
     const auto key = [&](size_t rank) {
       const auto near = (sharers_[rank].near & cpus).first();
@@ -31,14 +31,14 @@ class Divider {
   }
 
  private:
-  /// REQUIRES: at least one rank; `ranks` in the order of their devices.
+  /// REQUIRES: at least one rank; `ranks` is in the order of their devices.
   void divide(const CpuSet& cpus, const Indices& ranks, size_t level) {
-    if (ranks.size() == 1 || level > levels_.size()) {  // there is no level below hardware threads
+    if (ranks.size() == 1 || level > levels_.size()) {  // below hardware threads there is no level
       for (const auto rank : ranks) result_[rank] = cpus;
       return;
     }
     const auto units = level < levels_.size() ? partition(levels_[level], cpus) : single_cpus(cpus);
-    const bool is_last = level + 1 >= levels_.size();  // the level of cores or threads: gives away all of them
+    const bool is_last = level + 1 >= levels_.size();  // on the level of cores or threads, all units are given away
     if (units.size() == 1) return divide(cpus, ranks, level + 1);
     if (ranks.size() > units.size() || (ranks.size() == units.size() && !is_last)) {
       const auto members = give_ranks(units, ranks, is_last);
@@ -68,7 +68,7 @@ class Divider {
 
   int64_t even_share(const CpuSet& cpus, size_t count) const { return num_cores(cpus) / static_cast<int64_t>(count); }
 
-  /// The units nearest to the device of `rank`; empty if all are equally near.
+  /// Returns the units nearest to the device of `rank`; empty if all are equally near.
   Indices home_of(size_t rank, const Units& units) const {
     Indices home;
     for (size_t unit = 0; unit < units.size(); ++unit) {
@@ -77,7 +77,7 @@ class Divider {
     return home.size() == units.size() ? Indices() : home;
   }
 
-  /// Groups ranks by their nearest units. Groups with few nearest units come first; the group with none comes last.
+  /// Groups ranks by their nearest units. Groups with few nearest units come first, the group without any comes last.
   std::vector<std::pair<Indices, Indices>> groups_of(const Units& units, const Indices& ranks) const {
     std::map<std::pair<size_t, Indices>, Indices> groups;
     for (const auto rank : ranks) {
@@ -91,8 +91,8 @@ class Divider {
     return result;
   }
 
-  /// Returns the ranks of each unit, chosen so that each rank gets as much as possible. `is_last`: there is no finer
-  /// level, so every unit is used, even if it is not near a device. REQUIRES: at least as many ranks as units.
+  /// Returns the ranks of each unit, chosen so that each rank gets as much as possible. `is_last`: no finer level
+  /// follows, so every unit is used, even one that is not near a device. REQUIRES: at least as many ranks as units.
   std::vector<Indices> give_ranks(const Units& units, const Indices& ranks, bool is_last) const {
     std::vector<Indices> members(units.size());
     for (const auto& [home, group] : groups_of(units, ranks)) {
@@ -118,8 +118,8 @@ class Divider {
     return members;
   }
 
-  /// Returns the CPUs of each rank. A rank gets units nearest to its device first. REQUIRES: at most as many ranks as
-  /// units.
+  /// Returns the CPUs of each rank. A rank first gets the units nearest to its device. REQUIRES: at most as many ranks
+  /// as units.
   std::vector<CpuSet> give_units(const Units& units, const Indices& ranks) const {
     std::map<size_t, size_t> quota;  // number of units by rank
     for (size_t i = 0; i < ranks.size(); ++i) {

@@ -16,45 +16,45 @@
 
 namespace yoke::launch {
 
-/// Whether lines begin with "[rank] ". A single rank has no prefix and writes directly to the launcher's output.
+/// Which ranks' lines begin with "[rank] ". A single rank has no prefix and writes directly to the launcher's output.
 enum class Prefix { kAllRanks, kAllButRankZero, kNone };
 
-/// Files with the output of ranks, in the layout of torchrun: FOLDER/RUN-ID_XXXXXX/attempt_N/LOCAL-RANK/stdout.log.
+/// Files for the output of ranks, in torchrun's layout: FOLDER/RUN-ID_XXXXXX/attempt_N/LOCAL-RANK/stdout.log.
 struct LogOptions {
-  std::string folder;                    ///< Empty: a new folder below TMPDIR, if files are wanted.
-  StreamChoice redirects;                ///< Streams that go into files only.
-  StreamChoice tee;                      ///< Streams that go into files and to the screen.
+  std::string folder;                    ///< Empty: a new folder in TMPDIR, if files are wanted.
+  StreamChoice redirects;                ///< Streams that are written only to files.
+  StreamChoice tee;                      ///< Streams that are written to files and to the screen.
   std::set<int64_t> shown_local_ranks;   ///< The local ranks that are shown on the screen; empty: all.
-  std::vector<std::string> out_filters;  ///< Lines of streams in `tee` with one of these go into filtered_stdout.log.
+  std::vector<std::string> out_filters;  ///< Lines of `tee` streams with one of these go into filtered_stdout.log.
   std::vector<std::string> err_filters;
-  std::string prefix_template;  ///< May use ${role_name}, ${rank}, ${local_rank}; empty: as in `Prefix`.
+  std::string prefix_template;  ///< May contain ${role_name}, ${rank}, ${local_rank}; empty: as `Prefix` says.
 };
 
-/// The processes that one node starts. nodes.h describes how the nodes of a job find each other.
+/// The description of the processes that one node starts. nodes.h describes how the nodes of a job find each other.
 struct LaunchSpec {
   std::string name = "yoke run";            ///< The beginning of messages.
   std::vector<std::string> argv;            ///< Program and arguments; `${local_rank}` in them becomes the local rank.
-  Environment environment;                  ///< The environment to which each rank's variables are added.
+  Environment environment;                  ///< The ranks' environment, to which each rank's variables are added.
   int64_t num_ranks = 1;                    ///< The number of ranks on this node.
   std::chrono::milliseconds grace{10'000};  ///< The time between asking ranks to stop and killing them.
-  int64_t max_restarts = 0;                 ///< How often all ranks are started again after one has failed.
+  int64_t max_restarts = 0;                 ///< The maximum number of restarts of all ranks after one has failed.
   std::string run_id = "none";
   std::string role = "default";
   std::string master_addr = "127.0.0.1";  ///< An address of this node.
   std::optional<uint16_t> master_port;    ///< nullopt: any free port.
   BindMode bind;                          ///< Which CPUs each rank may use.
-  /// Each rank sees one GPU, which is its device 0, and has local rank 0.
+  /// If true, each rank sees only one GPU, as device 0, and has local rank 0.
   bool virtual_local_rank = false;
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP,
                                    SIGQUIT};  ///< Signals that end the job. SIGUSR1 and SIGUSR2 are passed on.
   Prefix prefix = Prefix::kAllRanks;
   LogOptions logs;
   ColorMode color = ColorMode::kAuto;  ///< Whether prefixes have colours.
-  bool heads_terminal = false;         ///< Used in an agent: the head's standard output is a terminal.
+  bool heads_terminal = false;         ///< Used in an agent: whether the head's standard output is a terminal.
   bool quiet = false;                  ///< Print only why the job failed.
-  bool preload = false;                ///< Fork ranks from the program, which waits before its main (preload.h).
-  std::string store_program;           ///< yoke-store, to serve the store of several nodes; empty: rank 0 serves it.
-  std::vector<int> inherited_fds;      ///< Descriptors that stay open in every rank, under the same numbers.
+  bool preload = false;            ///< Fork ranks from the program after it was loaded, before its main (preload.h).
+  std::string store_program;       ///< yoke-store, which serves the store of several nodes; empty: rank 0 serves it.
+  std::vector<int> inherited_fds;  ///< Descriptors that stay open in every rank, under the same numbers.
 };
 
 }  // namespace yoke::launch

@@ -31,7 +31,7 @@ StreamChoice::StreamChoice(std::string_view text) {
     const auto item = rest.substr(0, rest.find(','));
     const auto colon = item.find(':');
     const auto rank = colon == item.npos ? std::nullopt : parse_int(item.substr(0, colon));
-    // If there is no valid rank, to_streams() gets ":", which it refuses.
+    // Without a valid rank, to_streams() gets ":", which it refuses.
     by_local_rank_[rank.value_or(0)] = to_streams(rank && *rank >= 0 ? item.substr(colon + 1) : ":", text);
     if (item.size() == rest.size()) return;
     rest.remove_prefix(item.size() + 1);

@@ -1,4 +1,4 @@
-// yoke/launch/plan/streams.h -- a choice of output streams by rank, in the form of torchrun: "3", "0:1,1:2".
+// yoke/launch/plan/streams.h -- chooses output streams by rank, in torchrun's form: "3", "0:1,1:2".
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class StreamChoice {
 
   /// Parses "0" (none), "1" (standard output), "2" (standard error) or "3" (both) for all local ranks, or "RANK:N,..."
   /// for some of them.
-  /// Errors  kInvalidArgument: the text has a different form.
+  /// Errors  kInvalidArgument if the text has a different form.
   explicit StreamChoice(std::string_view text);
 
   Streams of(int64_t local_rank) const;

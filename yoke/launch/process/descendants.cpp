@@ -36,7 +36,7 @@ std::optional<Process> read_process(pid_t pid) {
   const ssize_t count = fd ? read(fd.value(), text, sizeof text - 1) : -1;
   if (count <= 0) return std::nullopt;
   text[count] = '\0';
-  const char* after_name = std::strrchr(text, ')');  // the name may contain parentheses itself
+  const char* after_name = std::strrchr(text, ')');  // the name may contain parentheses
   Process process{.pid = pid};
   char state = 0;
   // proc(5): state ppid pgrp session tty_nr tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
@@ -83,17 +83,17 @@ std::vector<Process> descendants_except(const std::vector<pid_t>& keep) {
 
 void signal_process(const Process& process, int signal) {
   const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-  // The pid may have been reused before the pidfd was opened, so check now which process the pidfd refers to.
+  // The pid may have been reused before the pidfd was opened, so check which process the pidfd refers to.
   const auto now = read_process(process.pid);
   if (!now || now->start_ticks != process.start_ticks) return;
   if (handle) {
     syscall(SYS_pidfd_send_signal, handle.value(), signal, nullptr, 0);
-  } else if (errno != ESRCH) {  // out of descriptors, or a kernel before 5.3
+  } else if (errno != ESRCH) {  // out of descriptors, or a kernel older than 5.3
     kill(process.pid, signal);
   }
 }
 
-/// Returns false if there are no more children.
+/// Returns false if this process has no more children.
 bool reap_all() {
   while (true) {
     const pid_t pid = waitpid(-1, nullptr, WNOHANG);
@@ -118,7 +118,7 @@ std::vector<Process> descendants() { return descendants_except({}); }
 
 void signal_descendants(pid_t group, int signal) {
   std::set<std::pair<pid_t, uint64_t>> told;
-  // Repeats for processes that were forked meanwhile. If a program forks faster than this, some of its processes get
+  // Repeated for processes that were forked meanwhile. If a program forks faster than this, some of its processes get
   // no signal.
   for (int pass = 0; pass < kMaxSignalPasses; ++pass) {
     bool is_complete = true;
@@ -139,8 +139,8 @@ bool has_children() {
 
 std::vector<Process> end_descendants(const std::vector<pid_t>& keep, std::chrono::milliseconds patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
-  // Every descendant has a chain of parents up to this process, and orphans become its children. So without a child
-  // there is no descendant.
+  // Orphans become children of this process, so every descendant has a chain of parents up to it. Without a child it
+  // has no descendant.
   while (reap_all()) {
     auto left = descendants_except(keep);
     if (left.empty()) return {};

@@ -1,12 +1,12 @@
-// yoke/launch/process/descriptors.h -- which descriptors a process between the launcher and the ranks keeps open.
+// yoke/launch/process/descriptors.h -- closes the descriptors that a process between launcher and ranks must not keep.
 #pragma once
 
 #include <vector>
 
 namespace yoke::launch {
 
-/// Closes all descriptors except `keep` and the standard streams. If this process kept the write end of another
-/// process's pipe open, the pipe's reader would see no end of file before this process ends.
+/// Closes all descriptors except `keep` and the standard streams. An inherited write end of another process's pipe
+/// would hide the end of file from the pipe's reader until this process ends.
 void close_all_except(std::vector<int> keep);
 
 }  // namespace yoke::launch

@@ -20,9 +20,9 @@ using Segment = ElfW(Phdr);
 using Dynamic = ElfW(Dyn);
 
 constexpr size_t kMaxNameBytes = 4096;
-constexpr size_t kMaxDynamic = 65'536;  ///< The number of entries that are read; programs have about thirty.
+constexpr size_t kMaxDynamic = 65'536;  ///< The number of entries that are read. Programs have about thirty.
 
-/// Returns false if the file is too short. The file is not mapped, since a linker may be writing it.
+/// Returns false if the file is too short. The file is not mapped, because a linker may be writing it.
 bool read_at(int fd, void* to, size_t size, uint64_t offset) {
   return offset <= INT64_MAX && pread(fd, to, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
 }

@@ -1,4 +1,4 @@
-// yoke/launch/process/elf_libraries.h -- which shared libraries a program needs, read from its file.
+// yoke/launch/process/elf_libraries.h -- reads from a program's file which shared libraries it needs.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace yoke::launch {
 
-/// The DT_NEEDED entries of a dynamically linked ELF program for this machine, without those of its libraries. Returns
-/// nullopt if the file is not such a program, or is damaged.
+/// Returns the DT_NEEDED entries of a dynamically linked ELF program for this machine, without those of its libraries.
+/// Returns nullopt if the file is not such a program, or is damaged.
 /// Errors  as errno says, with the path.
 std::optional<std::vector<std::string>> needed_libraries(const std::filesystem::path& program);
 

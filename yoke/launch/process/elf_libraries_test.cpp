@@ -36,7 +36,7 @@ TEST(ElfLibraries, WhatIsNoProgramHasNone) {
   EXPECT_THROW(needed_libraries("/nonexistent/program"), Error);
 }
 
-// Whatever a damaged file contains, nothing outside it is read, and the function returns.
+// Whatever a damaged file contains, the function reads nothing outside of the file, and returns.
 TEST(ElfLibraries, TornFilesAreAnswered) {
   const auto whole = read_file("/proc/self/exe");
   std::mt19937 random(3);

@@ -29,23 +29,23 @@
 namespace yoke::launch {
 namespace {
 
-/// The kernel takes seconds to free a process with much GPU memory or pinned memory.
+/// The kernel may take seconds to free a process that has much GPU memory or pinned memory.
 constexpr std::chrono::seconds kGuardianPatience{10};
 
-/// The time that a program may take to load; enough for libtorch on a slow file system.
+/// How long a program may take to load. Enough for libtorch on a slow file system.
 constexpr std::chrono::seconds kLoadPatience{60};
 
-/// The time for processes that clean up after a rank (Python's resource_tracker, torch_shm_manager) to end by
-/// themselves. If they were killed at once, shared memory would stay behind.
+/// How long processes that clean up after a rank (Python's resource_tracker, torch_shm_manager) may take to end by
+/// themselves. Killing them at once would leave shared memory behind.
 constexpr std::chrono::milliseconds kCourtesy{300};
 
-/// The descriptors that arrive for one rank.
+/// The descriptors that are received for one rank.
 struct Streams {
   UniqueFd in, out, err;
 };
 
-/// The process group of a rank: either its own, whose id is the rank's pid, or the launcher's, which also has members
-/// that are not ranks.
+/// The process group of a rank. It is either the rank's own, whose id is the rank's pid, or the launcher's, which also
+/// has other members.
 struct RankGroup {
   pid_t rank = 0;
   pid_t id = 0;
@@ -61,7 +61,7 @@ class Guardian {
     while (const auto message = receive_message(options_.control.value(), &descriptors)) {
       if (message->kind == Message::Kind::kStart) run_ranks(*message, std::move(descriptors));
       descriptors.clear();
-      if (!is_launcher_there_) break;  // a message other than kStart is for ranks that have ended
+      if (!is_launcher_there_) break;  // other messages than kStart are for ranks that have ended
     }
     preload_.reset();
     starter_.reset();
@@ -74,12 +74,12 @@ class Guardian {
   void tell(const Message& message) const { send_message(options_.control.value(), message); }
 
   void detach() {
-    if (!options_.has_terminal) leave_session();  // with a terminal, only after the session starter has been forked
+    if (!options_.has_terminal) leave_session();  // with a terminal, only after the fork of the session starter
     prctl(PR_SET_NAME, "yoke-guardian");
-    prctl(PR_SET_PDEATHSIG, SIGCONT);  // continues a stopped guardian when the launcher ends, so that it ends the ranks
+    prctl(PR_SET_PDEATHSIG, SIGCONT);  // if the launcher ends, a stopped guardian is continued and ends the ranks
     become_subreaper();
-    // All signals are blocked, since only the launcher controls the guardian: if a scheduler signals every process of a
-    // job, the guardian must live until the grace period of the ranks is over.
+    // All signals are blocked, because only the launcher controls the guardian. If a scheduler signals every process of
+    // a job, the guardian must live until the grace period of the ranks is over.
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -97,12 +97,12 @@ class Guardian {
     if (options_.has_terminal) starter_.emplace(options_.file_limit, options_.keep_open);
   }
 
-  /// Moves to a session of its own, where it gets neither the terminal's signals nor those to the launcher's job.
+  /// Moves to a new session, which gets neither the terminal's signals nor those to the launcher's job.
   void leave_session() const {
     if (getsid(0) != getpid()) setsid();
   }
 
-  /// Starts ranks, and returns when they and all their descendants have ended.
+  /// Starts ranks, and returns after they and all their descendants have ended.
   void run_ranks(const Message& start_message, std::vector<UniqueFd> descriptors) {
     is_stopping_ = must_kill_ = has_told_ = false;
     courtesy_until_.reset();
@@ -111,11 +111,10 @@ class Guardian {
     while (is_launcher_there_ && !is_over()) {
       pollfd polls[] = {
           {options_.control.value(), POLLIN, 0}, {child_signals_.value(), POLLIN, 0}, {failures_.value(), POLLIN, 0}};
-      // The end of a grandchild causes no signal, so the guardian looks repeatedly for the last members of a
-      // group that is to end.
+      // The end of a grandchild causes no signal, so the guardian polls for the last members of a group that is to end.
       poll(polls, 3, ranks_.empty() ? 50 : -1);
       if (polls[0].revents != 0) obey();
-      if (polls[2].revents != 0) tell_failures();  // the failures come before the exit that they cause
+      if (polls[2].revents != 0) tell_failures();  // the failures are reported before the exit that they cause
       reap();
       if (ranks_.empty() && store_ > 0 && !std::exchange(has_told_, true)) tell({.kind = Message::Kind::kOnlyStore});
     }
@@ -128,7 +127,7 @@ class Guardian {
     tell({.kind = Message::Kind::kDone});
   }
 
-  /// Returns the processes that start ranks. They are kept to start the ranks again after a failure.
+  /// Returns the processes that fork ranks. They are kept, because ranks may start again after a failure.
   std::vector<pid_t> to_keep() const {
     std::vector<pid_t> result;
     if (preload_ && preload_->pid() > 0) result.push_back(preload_->pid());
@@ -162,7 +161,7 @@ class Guardian {
     for (size_t i = 0; i < plans.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
       const auto fd_or_null = [&](const UniqueFd& fd) { return fd ? fd.value() : null_.value(); };
-      if (plans[i].is_store) {  // the store ends at the end of its standard input
+      if (plans[i].is_store) {  // the store ends when its standard input ends
         auto pipe = make_pipe();
         streams[i].in = std::move(pipe.read_end);
         store_input_ = std::move(pipe.write_end);
@@ -175,12 +174,12 @@ class Guardian {
                                              .index = index,
                                              .file_limit = options_.file_limit});
       const int error_number = errno;
-      streams[i] = {};  // the reader must see the end of file when the rank has ended
+      streams[i] = {};  // the reader must see the end of file when the rank ends
       if (pid < 0) {
         tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = error_number});
         break;
       }
-      if (plans[i].is_store) {  // the store is not signalled with the ranks
+      if (plans[i].is_store) {  // signals for the ranks do not go to the store
         store_ = pid;
         store_index_ = index;
       } else {
@@ -193,7 +192,7 @@ class Guardian {
     failures_ = std::move(failures.read_end);
   }
 
-  /// Waits until the program can fork ranks. Meanwhile obeys the launcher.
+  /// Waits until the program can fork ranks. Obeys the launcher meanwhile.
   void preload(std::vector<RankPlan> plans) {
     std::erase_if(plans, [](const RankPlan& plan) { return plan.is_store; });
     preload_.emplace(plans);
@@ -213,7 +212,7 @@ class Guardian {
     send_message(options_.control.value(), {.kind = Message::Kind::kNotPreloaded}, {text.value()});
   }
 
-  /// Starts a rank. Sets the process group of `plan` to 0 if the rank could not be started in that group.
+  /// Starts a rank. If it could not be started in the process group of `plan`, sets this member to 0.
   pid_t start_one(RankPlan& plan, const StartOptions& options) {
     if (preload_ && preload_->is_ready() && !plan.is_store) {
       if (const auto pid = preload_->start_rank(plan, options)) return *pid;
@@ -221,7 +220,7 @@ class Guardian {
     }
     if (plan.process_group != 0) {
       if (const auto pid = starter_ ? starter_->start_rank(plan, options) : std::nullopt) return *pid;
-      starter_.reset();  // it was killed; the rank starts without the terminal
+      starter_.reset();  // the starter was killed, so the rank starts without the terminal
       plan.process_group = 0;
     }
     return start_rank(plan, options);
@@ -238,7 +237,7 @@ class Guardian {
       return;
     }
     if (message->kind == Message::Kind::kEndStore) {
-      if (store_ > 0) kill(store_, SIGKILL);  // the store has nothing to save
+      if (store_ > 0) kill(store_, SIGKILL);  // the store has no data to save
       return;
     }
     if (message->kind == Message::Kind::kSignal) is_stopping_ = true;
@@ -246,15 +245,15 @@ class Guardian {
   }
 
   void signal_groups(int signal, pid_t told) const {
-    // Signals only groups with a member (an unreaped rank, or a child that it left), since the id of an empty group may
-    // be reused.
+    // Signals only groups with a member (an unreaped rank, or a child that it left), because the id of an empty group
+    // may be reused.
     const auto left = groups_.size() == ranks_.size() ? std::vector<pid_t>() : groups_of_leftovers();
     for (const auto& group : groups_) {
       if (group.id == told) continue;
       const bool has_rank = ranks_.contains(group.rank);
       if (!has_rank && std::find(left.begin(), left.end(), group.id) == left.end()) continue;
-      // Between its fork and its setsid or setpgid a rank is not yet in its group. At that time the rank blocks the
-      // signal, which stays pending until exec.
+      // Between its fork and its setsid or setpgid a rank is not in its group yet. It then blocks the signal, which
+      // stays pending until exec.
       if (has_rank && getpgid(group.rank) != group.id) kill(group.rank, signal);
       if (group.id == group.rank) {
         kill(-group.id, signal);
@@ -264,7 +263,7 @@ class Guardian {
     }
   }
 
-  /// The groups whose rank has ended, but which still have a member.
+  /// Returns the groups whose rank has ended but which still have a member.
   std::vector<pid_t> groups_of_leftovers() const {
     std::vector<pid_t> result;
     for (const auto& process : descendants()) {
@@ -306,7 +305,7 @@ class Guardian {
     if (must_kill_) return true;
     if (!ranks_.empty() || store_ > 0) return false;
     if (!has_children() || (!to_keep().empty() && !has_others())) return true;
-    // A rank that is a shell ends at the signal, but the program that it started may still be saving its work.
+    // A rank that is a shell ends at once at the signal, but the program that it started may still be saving its work.
     if (is_stopping_ && !groups_of_leftovers().empty()) return false;
     if (!courtesy_until_) courtesy_until_ = std::chrono::steady_clock::now() + kCourtesy;
     return std::chrono::steady_clock::now() >= *courtesy_until_;
@@ -345,7 +344,7 @@ void guard(GuardianOptions options) {
   try {
     Guardian(std::move(options)).run();
   } catch (...) {
-    _exit(1);  // the death signal ends the ranks, and the launcher sees the end of file
+    _exit(1);  // the death signal ends the ranks, and the launcher reads the end of file
   }
   _exit(0);  // not exit(), which would run the launcher's atexit handlers
 }

@@ -17,7 +17,7 @@ namespace yoke::launch {
 
 namespace {
 
-/// The first IPv4 address, since Gloo and torch's store handle IPv4 most reliably; an IPv6 address if there is none.
+/// The first IPv4 address, which Gloo and torch's store handle most reliably, or an IPv6 address if there is none.
 struct Resolved {
   sockaddr_storage address{};
   socklen_t size = 0;
@@ -65,7 +65,7 @@ UniqueFd claim_port(uint16_t port) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   const auto name =
-      fmt::format("yoke/port/{}", port);  // an abstract address, which disappears with the launcher in every case
+      fmt::format("yoke/port/{}", port);  // an abstract address disappears with the launcher in every case
   name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   if (bind(fd.value(), reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
@@ -77,8 +77,8 @@ UniqueFd claim_port(uint16_t port) {
 
 MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any) {
   auto resolved = resolve(address);
-  // On Debian the name of the host itself resolves to 127.0.1.1, which no other host can reach. So the port is taken
-  // on all addresses.
+  // On Debian a host's own name resolves to 127.0.1.1, which no other host can reach. In this case the port is taken on
+  // all addresses.
   if (or_any && is_loopback(resolved) && !is_number(address) && address != "localhost") {
     return take_master_port("0.0.0.0", wanted, false);
   }

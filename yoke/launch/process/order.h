@@ -1,4 +1,4 @@
-// yoke/launch/process/order.h -- the orders that the launcher can give to all ranks at once.
+// yoke/launch/process/order.h -- the orders that the launcher gives to all ranks at once.
 #pragma once
 
 namespace yoke::launch {

@@ -1,4 +1,4 @@
-// yoke/launch/process/plan_codec.h -- plans as text, to send them to the guardian process.
+// yoke/launch/process/plan_codec.h -- encodes plans as text, to send them to the guardian process.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace yoke::launch {
 
-/// The parts of the plans that the guardian needs. Output is left out, because the guardian gets its descriptors.
+/// Encodes what the guardian needs of the plans. Output is left out, because the guardian receives its descriptors.
 std::string encode_plans(const std::vector<RankPlan>& plans);
 
-/// Errors  kInternal: `text` is not from encode_plans().
+/// Errors  kInternal if `text` is not from encode_plans().
 std::vector<RankPlan> decode_plans(std::string_view text);
 
 }  // namespace yoke::launch

@@ -27,10 +27,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLibrary = "libyoke_dist.so";
-/// The time that a fork may take. It takes long if the machine swaps.
+/// How long a fork may take. It takes long if the machine swaps.
 constexpr std::chrono::seconds kPreloadPatience{30};
 constexpr std::chrono::seconds kEndPatience{1};
-/// P_PIDFD of waitid(), which glibc has since 2.36.
+/// P_PIDFD of waitid(). Only glibc 2.36 and later define it.
 constexpr auto kPidfd = static_cast<idtype_t>(3);
 
 }  // namespace
@@ -50,7 +50,8 @@ std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv
     if (word.find("${local_rank}") != word.npos)
       return "the ranks' arguments differ, because they contain ${local_rank}";
   }
-  // OpenMP reads these variables when it is loaded, and would bind a rank's threads to CPUs of other ranks.
+  // OpenMP reads these variables when it is loaded, before the rank is known. It would bind threads to CPUs of other
+  // ranks.
   for (const char* variable : {"OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}) {
     if (environment.contains(variable))
       return fmt::format(
@@ -87,12 +88,11 @@ Preload::Preload(const std::vector<RankPlan>& ranks) : argv_(ranks.at(0).argv) {
       .argv = argv_,
       .environment = std::move(environment),
       .in = kNullStream,
-      .out = STDERR_FILENO,  // messages of the loader must be visible, but not in the output of a rank
+      .out = STDERR_FILENO,  // the loader's messages must be visible, but not in the output of a rank
       .inherited_fds = {sockets.far.value()},
       .process_group = 0,  // SIGKILL to the launcher's group, in which the guardian may be, must not reach the program
       .death_signal = SIGKILL,
-      // Signals stay blocked until a rank is complete, because a scheduler that signals every process must not end the
-      // program.
+      // Signals stay blocked until a rank is set up: a scheduler that signals every process must not end the program.
       .blocked_signals = BlockedSignals::kAll,
   });
   if (pid_ < 0) throw system_error(errno, "starting the program that --preload loads");
@@ -103,11 +103,11 @@ Preload::~Preload() { fail(""); }
 
 void Preload::fail(std::string reason) {
   reason_ = std::move(reason);
-  socket_.reset();  // the program ends when its socket closes, unless it hangs
+  socket_.reset();  // closing the socket ends the program, unless it hangs
   if (!process_) return;
   syscall(SYS_pidfd_send_signal, process_.value(), SIGKILL, nullptr, 0);
   pollfd end{process_.value(), POLLIN, 0};
-  poll(&end, 1, std::chrono::milliseconds(kEndPatience).count());  // a program that is blocked in the kernel ends later
+  poll(&end, 1, std::chrono::milliseconds(kEndPatience).count());  // a process that is blocked in the kernel ends later
   siginfo_t ignored{};
   waitid(kPidfd, static_cast<id_t>(process_.value()), &ignored, WEXITED | WNOHANG);
   process_.reset();
@@ -149,8 +149,8 @@ std::optional<pid_t> Preload::start_rank(const RankPlan& plan, const StartOption
     if (errno == EPIPE || errno == ECONNRESET) fail("the preloaded program has ended");
     return std::nullopt;
   }
-  // Without an answer it is not known whether the rank was forked. Starting it by exec might start it a second time, so
-  // this start fails.
+  // Without an answer it is unknown whether the rank was forked. Starting it by exec might start it twice, so this
+  // start fails.
   pollfd reply{socket_.value(), POLLIN, 0};
   int32_t pid = 0;
   int count = 0;

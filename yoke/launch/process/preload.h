@@ -1,6 +1,6 @@
-// yoke/launch/process/preload.h -- the guardian's side of `--preload`. The user's program loads libtorch and stops
-// before its main; ranks are forked from it in milliseconds, at the start and after every failure. docs/preload.md
-// describes it.
+// yoke/launch/process/preload.h -- the guardian's side of `--preload`. The user's program loads libtorch and waits
+// before its main. Ranks are forked from it in milliseconds, at the start and after every failure. docs/preload.md has
+// the details.
 #pragma once
 
 #include <sys/types.h>
@@ -17,19 +17,20 @@
 
 namespace yoke::launch {
 
-/// The waiting program. Its owner is the guardian: ranks become children of the owner, which must be a child subreaper.
+/// The waiting program. Its owner is the guardian, which must be a child subreaper: ranks become children of the owner.
 /// If the owner dies, the program dies too.
 ///
-/// Threads  the owner has one thread, since the death signal of a process depends on the thread that started it.
+/// Threads  the owner has one thread, because a death signal is tied to the thread that started the process.
 class Preload {
  public:
-  /// Returns nullopt if the program can be preloaded; otherwise a clause with the reason why its ranks must be started
-  /// by exec. Finds the program as exec does. Reads the program's file and does not start it, because a program without
-  /// libyoke_dist would run its main.
+  /// Returns nullopt if the program can be preloaded, otherwise a clause with the reason why its ranks must be started
+  /// by exec. Finds the program as exec does. Reads only the program's file: a program without libyoke_dist would run
+  /// its main if it were started.
   static std::optional<std::string> why_not(const std::vector<std::string>& argv, const Environment& environment);
 
-  /// Starts the program and returns while it loads; poll fd(). REQUIRES: why_not() returned nullopt.
-  /// `ranks`: those of the first attempt; the program gets the variables that they have in common.
+  /// Starts the program and returns while it loads; poll fd(). `ranks` are those of the first attempt; the program gets
+  /// the variables that they have in common.
+  /// REQUIRES: why_not() returned nullopt.
   /// Errors  kUnavailable: no socket or no process.
   explicit Preload(const std::vector<RankPlan>& ranks);
   /// Ends the program, but not its ranks.
@@ -40,16 +41,16 @@ class Preload {
   pid_t pid() const { return pid_; }
   int fd() const { return socket_.value(); }  ///< Readable when the state may have changed; -1: the program has failed.
 
-  /// Waits until it is known whether ranks can be forked, `interrupt` (-1: none) is readable, or `limit` has passed.
+  /// Waits until it is known whether ranks can be forked, `interrupt` is readable (-1: none), or `limit` has passed.
   void wait(int interrupt, std::chrono::milliseconds limit);
   bool is_loading() const { return socket_ && !is_ready_; }
   bool is_ready() const { return socket_ && is_ready_; }
   /// Why the program is neither loading nor ready, as a clause: "the program has 4 threads before its main".
   const std::string& reason() const { return reason_; }
 
-  /// Forks the rank, as a child of the caller. Returns its pid, or -1 with errno as fork does; nullopt: the program is
-  /// not ready, has just failed, or differs from the plan's program. start_rank() of rank_process.h must then start the
-  /// rank.
+  /// Forks the rank as a child of the caller. Returns its pid, or -1 with errno as fork does. Returns nullopt if the
+  /// program is not ready, has just failed, or is not the plan's program; then start_rank() of rank_process.h must
+  /// start the rank.
   std::optional<pid_t> start_rank(const RankPlan& plan, const StartOptions& options);
 
  private:
@@ -58,13 +59,13 @@ class Preload {
 
   const std::vector<std::string> argv_;
   pid_t pid_ = -1;
-  UniqueFd process_;  ///< A pidfd and not a pid, since the owner may have reaped the program already.
+  UniqueFd process_;  ///< A pidfd instead of a pid, because the owner may have reaped the program already.
   UniqueFd socket_;
   bool is_ready_ = false;
   std::string reason_;
 };
 
-/// The environment variables that are the same in all ranks. Pure.
+/// Returns the environment variables that are the same in all ranks. Pure.
 std::vector<std::string> common_environment(const std::vector<RankPlan>& ranks);
 
 }  // namespace yoke::launch

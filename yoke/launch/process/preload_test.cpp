@@ -1,5 +1,5 @@
-// Tests of what is decided before a program is started: whether it can be preloaded, and its environment. The tests in
-// tests/preload start processes.
+// Tests the decisions before a program is started: whether it can be preloaded, and with which environment. The tests
+// in tests/preload start processes.
 #include "yoke/launch/process/preload.h"
 
 #include <gmock/gmock.h>

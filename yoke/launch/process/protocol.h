@@ -1,5 +1,5 @@
-// yoke/launch/process/protocol.h -- the messages between a node and its guardian. They go over a SOCK_SEQPACKET pair: a
-// message arrives as a whole or not at all, and the end of the peer is an end of file.
+// yoke/launch/process/protocol.h -- the messages between a node and its guardian, over a SOCK_SEQPACKET pair. A message
+// arrives as a whole or not at all. When the peer ends, the receiver reads an end of file.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct Message {
     // node to guardian
     kStart,  ///< value: the number of kRank messages that follow; rank: 1 if the program may be preloaded.
              ///< Descriptors: the plans (plan_codec.h) as a text, then the master's socket, if there is one.
-    kRank,   ///< rank: index in the plans; value: RankStream bits. Descriptors: the stream of each bit, in order.
-    /// value: a signal for the process group of every rank, which asks the ranks to end. pid: a process group to
-    /// which the terminal has already sent the signal; 0: none.
+    kRank,   ///< rank: index in the plans; value: RankStream bits. Descriptors: a stream for each bit, in order.
+    /// value: a signal for the process group of every rank, which asks the ranks to end. pid: the process group that
+    /// already got the signal from the terminal; 0: none.
     kSignal,
     kForward,   ///< Like kSignal, but the signal does not ask the ranks to end.
     kKill,      ///< End everything now.
@@ -38,15 +38,15 @@ struct Message {
   int32_t value = 0;
 };
 
-/// The standard streams that come with a kRank message; the others are /dev/null.
+/// The standard streams that come with a kRank message. Streams without a bit are /dev/null.
 enum RankStream : int32_t { kStandardInput = 1, kStandardOutput = 2, kStandardError = 4 };
 
-/// Blocks until there is room. It is no error if the peer has ended: receive_message() reports that.
-/// Errors  kUnavailable: descriptors cannot be sent, since too many are in transit.
+/// Blocks until there is room. A peer that has ended is not an error here: receive_message() reports it.
+/// Errors  kUnavailable if descriptors cannot be sent, because too many are in transit.
 void send_message(int fd, const Message& message, const std::vector<int>& descriptors = {});
 
-/// Blocks until the next message arrives, and returns it; nullopt: the peer has ended. Descriptors are close-on-exec,
-/// and above 2 as long as the standard streams are open.
+/// Blocks until the next message arrives, and returns it; nullopt if the peer has ended. Received descriptors are
+/// close-on-exec, and above 2 as long as the standard streams are open.
 std::optional<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors = nullptr);
 
 }  // namespace yoke::launch

@@ -17,7 +17,7 @@ RankProcess to_rank_process(const RankPlan& plan, const StartOptions& options) {
                       .memory_nodes = plan.memory_nodes,
                       .process_group = plan.process_group,
                       .file_limit = options.file_limit};
-  if (options.master_fd >= 0) {  // added first: of two variables with the same name, the first one counts
+  if (options.master_fd >= 0) {  // inserted first, because the first of two variables with the same name counts
     process.environment.insert(process.environment.begin(), fmt::format("YOKE_MASTER_LISTEN_FD={}", options.master_fd));
     process.inherited_fds.push_back(options.master_fd);
   }
@@ -37,8 +37,8 @@ pid_t start_rank(const RankPlan& plan, const StartOptions& options, Guard guard)
                 .new_session = !has_group,
                 .process_group = has_group ? std::optional(process.process_group) : std::nullopt,
                 .death_signal = SIGKILL,
-                // Unblocks what the launcher blocked. Signals that were ignored when the launcher was started (nohup)
-                // stay ignored.
+                // Unblocks what the launcher blocked. Signals that were ignored at the launcher's start (nohup) stay
+                // ignored.
                 .blocked_signals = BlockedSignals::kNone,
                 .as_sibling = guard == Guard::kParent,
                 .before_exec =

@@ -17,7 +17,7 @@ namespace {
 
 using MessageKind = Message::Kind;
 
-/// The descriptors of a kStart message. Only rank 0 of the job has kMaster.
+/// Positions of the descriptors in a kStart message. Only rank 0 of the job has kMaster.
 enum Descriptor : size_t { kPlan, kIn, kOut, kErr, kFailures, kMaster };
 
 Message start_as_told(const Message& message, const std::vector<UniqueFd>& fds, const rlimit& file_limit) {
@@ -58,7 +58,7 @@ SessionStarter::SessionStarter(const rlimit& file_limit, const std::vector<int>&
   socket_ = std::move(sockets.near);
   const auto theirs = std::move(sockets.far);
   const pid_t guardian = getpid();
-  pid_ = fork();  // not spawn(): the starter runs the code of the guardian, and needs no program on the disk
+  pid_ = fork();  // not spawn(): the starter runs the guardian's code, and needs no program on the disk
   if (pid_ < 0) throw system_error(errno, "starting the process that starts the ranks that use the terminal");
   if (pid_ > 0) return;
   auto keep = inherited_fds;

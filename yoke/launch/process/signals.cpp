@@ -43,7 +43,7 @@ UniqueFd take_signals(const std::vector<int>& stop_signals) {
     if (action.sa_handler != SIG_IGN) sigaddset(&handled, number);
   }
   sigset_t blocked = handled;
-  sigaddset(&blocked, SIGCHLD);  // for end_descendants(), which waits for it
+  sigaddset(&blocked, SIGCHLD);  // end_descendants() waits for this signal
   sigprocmask(SIG_BLOCK, &blocked, nullptr);
   UniqueFd fd(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) throw system_error(errno, "making a descriptor that receives signals");
@@ -66,7 +66,7 @@ void stop_by(int signal) {
   sigset_t only;
   sigemptyset(&only);
   sigaddset(&only, signal);
-  raise(signal);  // the signal is blocked, so it stays pending; a SIGCONT that arrives now cancels it
+  raise(signal);  // the blocked signal stays pending; a SIGCONT that arrives now cancels it
   sigprocmask(SIG_UNBLOCK, &only, nullptr);
   sigprocmask(SIG_BLOCK, &only, nullptr);
 }

@@ -22,7 +22,7 @@ std::chrono::milliseconds to_time(double seconds) {
 
 struct Endpoint {
   std::string host;
-  uint16_t port = 0;  ///< The port; 0 if it is not given.
+  uint16_t port = 0;  ///< 0 if the text has no port.
 };
 
 /// Parses "a:1234", "a", "[::1]:1234" or "::1".
@@ -104,7 +104,7 @@ void check_alone(const RunOptions& options) {
               "started one by one");
 }
 
-/// The place of this node according to the variables of srun or mpirun, if either started this launcher on each node.
+/// Reads the place of this node from the variables of srun or mpirun, if one of them started a launcher on each node.
 std::optional<RankEnv> read_outer_launcher(const Environment& environment) {
   auto own = environment;  // without the rank variables of an outer torchrun or yoke
   for (const auto* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) own.erase(name);
@@ -131,7 +131,7 @@ void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
   if (spec.run_id == "none") spec.run_id = place.run_id;
 }
 
-/// Adds the endpoint of several nodes, each of which is started with the same command.
+/// Adds the endpoint for several nodes that are started with the same command.
 void add_endpoint(const RunOptions& options, NodesSpec& nodes) {
   if (options.node_rank && *options.node_rank >= nodes.membership.max_nodes) {
     throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: nodes are numbered from 0, and the job has {}",
@@ -173,7 +173,7 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
       throw Error(ErrorCode::kInvalidArgument, "--standalone is a job of one node, but --nnodes is {}", options.nnodes);
     }
     add_endpoint(options, nodes);
-    // Nodes join at the port of the static rendezvous, so the store needs a different port.
+    // Nodes use the port of the static rendezvous to join, so the store needs a different port.
     if (options.rdzv_endpoint.empty()) spec.master_port.reset();
   } else if (const auto place = options.nnodes.empty() && options.rdzv_endpoint.empty() && !options.standalone
                                     ? read_outer_launcher(surroundings.environment)
@@ -189,7 +189,7 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
       throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: the job has one node, whose rank is 0",
                   *options.node_rank);
     }
-    // With one node, rank 0 serves the ranks' TCPStore at the endpoint, whatever the rendezvous.
+    // With one node, rank 0 serves the ranks' TCPStore at the endpoint, whatever the rendezvous backend is.
     if (!options.rdzv_endpoint.empty() && !options.standalone) {
       const auto endpoint = parse_endpoint(options.rdzv_endpoint);
       spec.master_addr = endpoint.host;

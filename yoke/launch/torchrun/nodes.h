@@ -1,4 +1,4 @@
-// yoke/launch/torchrun/nodes.h -- which nodes a job of `yoke run` has, and how they find each other.
+// yoke/launch/torchrun/nodes.h -- determines the nodes of a job of `yoke run`, and how they find each other.
 #pragma once
 
 #include "yoke/launch/node/nodes.h"
@@ -7,10 +7,10 @@
 
 namespace yoke::launch {
 
-/// Takes the nodes from --hosts or --hostfile, from --nnodes, or from the variables of srun and mpirun; by default
+/// Takes the nodes from --hosts or --hostfile, from --nnodes, or from the variables of srun and mpirun. By default
 /// there is one node. Adds to `spec` the values that all nodes have in common: the job's id and the address of the
 /// ranks' TCPStore.
-/// Errors  kInvalidArgument: the value of an option, or options that contradict each other.
+/// Errors  kInvalidArgument if an option has a wrong value, or options contradict each other.
 NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, LaunchSpec& spec);
 
 }  // namespace yoke::launch

@@ -173,7 +173,7 @@ TEST_F(RunNodes, HostsAreReachedAndNotWaitedFor) {
   EXPECT_TRUE(nodes().is_elastic());
   options_.nnodes = "1:3";
   EXPECT_THAT(refusal(), HasSubstr("more nodes than the 2 hosts that are listed"));
-  options_.nnodes = "1";  // with one node, only the first one that joins would take part
+  options_.nnodes = "1";  // if this were allowed, only the first node that joins would take part
   EXPECT_THAT(refusal(), HasSubstr("fewer nodes than the 2 hosts that are listed"));
   options_.nnodes = "";
   options_.node_rank = 0;

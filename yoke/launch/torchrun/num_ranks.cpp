@@ -8,7 +8,7 @@
 namespace yoke::launch {
 namespace {
 
-/// More than any node can hold, and small enough that nothing overflows.
+/// More ranks than any node can hold, but few enough that nothing overflows.
 constexpr int64_t kMaxRanks = 1'000'000;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // yoke/launch/torchrun/options.h -- the options of `yoke run` as values: those of torchrun, and yoke's own.
 //
-// The command reads them (yoke/cli/options/run.h); spec.h and nodes.h say what they mean.
+// The command line is parsed in yoke/cli/options/run.h; spec.h and nodes.h say what the options mean.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct RunOptions {
   std::string duplicate_stdout_filters;
   std::string duplicate_stderr_filters;
 
-  std::string nnodes;  ///< Empty: the number of nodes in the variables of srun or mpirun, else 1.
+  std::string nnodes;  ///< Empty: the number of nodes in the variables of srun or mpirun, otherwise 1.
   std::optional<int64_t> node_rank;
   std::string rdzv_backend = "static";
   std::string rdzv_endpoint;
@@ -64,11 +64,10 @@ struct RunOptions {
   std::string monitor_interval, start_method, event_log_handler;
 };
 
-/// The variable from which torchrun takes the default of an option: "PET_MAX_RESTARTS" for "max-restarts".
+/// Returns the variable from which torchrun takes an option's default: "PET_MAX_RESTARTS" for "max-restarts".
 std::string variable_of_option(std::string name);
 
-/// The facts that a launch depends on besides its options: the program, the environment, and whether this process is an
-/// agent.
+/// The inputs of a launch besides its options: the program, the environment, and whether this process is an agent.
 struct Surroundings {
   std::vector<std::string> program;  ///< PROGRAM and its arguments.
   Environment environment;
@@ -79,12 +78,12 @@ struct Surroundings {
   std::optional<int64_t> num_ranks = {};  ///< Replaces --nproc-per-node.
   bool heads_terminal = false;            ///< See LaunchSpec::heads_terminal.
 
-  // Functions that are called only if their result is needed.
-  /// The path of a program on the PATH; nullopt if there is none.
+  // These functions are called only if their result is needed.
+  /// Returns the path of a program on the PATH, or nullopt if there is none.
   std::function<std::optional<std::string>(const std::string& name)> find_program = {};
-  /// The hosts of --hosts or --hostfile, and how an agent is started on each of them.
+  /// Returns the hosts of --hosts or --hostfile, with a function that starts an agent on each.
   std::function<std::vector<Host>()> list_hosts = {};
-  /// The secret that the nodes of this user's jobs share.
+  /// Returns the secret that the nodes of this user's jobs share.
   std::function<std::string()> job_token = {};
 };
 

@@ -39,8 +39,8 @@ int to_stop_signal(const std::string& name) {
   throw Error(ErrorCode::kInvalidArgument, "--signals-to-handle: no process can handle {}", signal_name(signal));
 }
 
-/// Refuses a filter that matches no local rank. Other nodes of a job may have more ranks, so only a job of one node is
-/// checked.
+/// Refuses a filter that matches no local rank. Only a job of one node is checked, because other nodes of a job may
+/// have more ranks.
 void check_shown_ranks(const std::set<int64_t>& shown, int64_t num_ranks, bool is_alone) {
   if (shown.empty() || !is_alone || *shown.begin() < num_ranks) return;
   throw Error(ErrorCode::kInvalidArgument, "--local-ranks-filter {}: no rank would be shown; local ranks are 0 to {}",
@@ -61,7 +61,7 @@ LogOptions to_logs(const RunOptions& options, const Environment& environment) {
   return logs;
 }
 
-/// The value of --bind, or its equivalent for torchrun's --numa-binding.
+/// Returns the value of --bind, or the equivalent of torchrun's --numa-binding.
 std::string bind_of(const RunOptions& options, const Environment& environment) {
   const auto& word = options.numa_binding;
   if (word.empty()) return options.bind;
@@ -83,14 +83,14 @@ std::string random_id() {
 
 std::string find_python(const Surroundings& surroundings) {
   if (const auto named = surroundings.environment.find("PYTHON_EXEC")) return *named;
-  for (const char* name : {"python", "python3"}) {  // an active environment has both, a bare Debian only the second
+  for (const char* name : {"python", "python3"}) {  // an active environment has both, Debian often only python3
     if (const auto found = surroundings.find_program(name)) return *found;
   }
   throw Error(ErrorCode::kFailedPrecondition,
               "there is no python on the PATH; activate an environment, or set PYTHON_EXEC to an interpreter");
 }
 
-/// The number of ranks on this node. With --hosts, the agent of each host determines it.
+/// Returns the number of ranks on this node. With --hosts, the agent on each host determines it.
 int64_t num_ranks(const RunOptions& options, const Surroundings& surroundings, bool runs_elsewhere) {
   if (surroundings.num_ranks) return *surroundings.num_ranks;
   const auto& text = options.nproc_per_node;

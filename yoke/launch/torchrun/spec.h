@@ -1,4 +1,4 @@
-// yoke/launch/torchrun/spec.h -- turns the options of `yoke run` into the spec of one node.
+// yoke/launch/torchrun/spec.h -- converts the options of `yoke run` into the spec of one node.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace yoke::launch {
 
-/// Errors  kInvalidArgument: the value of an option; kFailedPrecondition: there is no GPU, or no Python.
+/// Errors  kInvalidArgument if an option has a wrong value; kFailedPrecondition if there is no GPU, or no Python.
 LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings);
 
-/// The command line of a rank. As in torchrun, Python runs a module and a script (`.py`). Pure except for `python`,
-/// which is called if an interpreter is needed.
-/// Errors  kInvalidArgument: there is no program, or the options contradict each other.
+/// Returns the command line of a rank. As in torchrun, modules and scripts (`.py`) run in Python. `python` returns the
+/// interpreter, and is called only if one is needed. Pure apart from that.
+/// Errors  kInvalidArgument if there is no program, or the options contradict each other.
 std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
                                     const std::function<std::string()>& python);
 

@@ -7,10 +7,10 @@
 
 namespace yoke::launch {
 
-/// The parts of "a,b".
+/// Splits "a,b" into "a" and "b".
 std::vector<std::string> split_at_commas(const std::string& text);
 
-/// Errors  kInvalidArgument with the name of the option.
+/// Errors  kInvalidArgument with the name of the option if `text` is not a number.
 int64_t to_number(const std::string& text, const char* option);
 
 }  // namespace yoke::launch

@@ -1,5 +1,4 @@
-// yoke/device/amdgpu/detail/card.h -- reads one card from the files of the amdgpu driver in the folder of its PCI
-// device.
+// yoke/device/amdgpu/detail/card.h -- reads one card from the amdgpu driver's files in the card's sysfs folder.
 // Source: Linux, drivers/gpu/drm/amd/pm/amdgpu_pm.c and Documentation/gpu/amdgpu/
 #pragma once
 
@@ -21,7 +20,7 @@ class Card {
 
   /// Returns whether the card is still on the bus.
   bool is_there() const;
-  /// Returns whether the card sleeps. If it does, reading its sensors would wake it.
+  /// Returns whether the card sleeps. Reading the sensors of a sleeping card would wake it.
   bool is_asleep() const;
 
   void read_identity(Facts& facts) const;
@@ -36,21 +35,21 @@ class Card {
   void read_errors(Readings& readings) const;
 
   std::filesystem::path folder_, sysroot_;
-  std::filesystem::path hwmon_;                              ///< Empty: the card has no sensors.
-  std::filesystem::path port_;                               ///< The device whose PCIe link leads to the machine.
-  std::map<std::string, std::string, std::less<>> sensors_;  ///< From "temp edge" to the prefix of its files.
+  std::filesystem::path hwmon_;  ///< Empty if the card has no sensors.
+  std::filesystem::path port_;   ///< The sysfs folder of the bridge or device whose PCIe link leads to the machine.
+  std::map<std::string, std::string, std::less<>> sensors_;  ///< "temp edge" -> the prefix of its files.
 };
 
-/// "16.0 GT/s PCIe" -> 4
+/// Returns the generation for a link speed: 4 for "16.0 GT/s PCIe".
 std::optional<int64_t> pcie_generation(std::string_view speed);
 
-/// The highest clock in a pp_dpm_* file, whose lines are like "1: 1700Mhz *".
+/// Returns the highest clock in a pp_dpm_* file, whose lines are like "1: 1700Mhz *".
 std::optional<int64_t> highest_clock_mhz(std::string_view levels);
 
-/// "AMD Instinct MI250X", from our own short table or from libdrm's list.
+/// Returns a name such as "AMD Instinct MI250X" from a built-in table or from libdrm's list.
 std::optional<std::string> card_name(int64_t device_id, int64_t revision, const std::filesystem::path& sysroot);
 
-/// The name in libdrm's amdgpu.ids, whose lines are like "740C,\t01,\tAMD Instinct MI250X / MI250".
+/// Returns the name in libdrm's amdgpu.ids, whose lines are like "740C,\t01,\tAMD Instinct MI250X / MI250".
 std::optional<std::string> find_in_amdgpu_ids(std::string_view text, int64_t device_id, int64_t revision);
 
 }  // namespace yoke::device::amdgpu

@@ -1,5 +1,4 @@
-// yoke/device/amdgpu/detail/kfd.h -- GPUs, their links and their processes as AMD's compute driver lists them in
-// /sys/class/kfd/kfd.
+// yoke/device/amdgpu/detail/kfd.h -- reads GPUs, links and processes from AMD's compute driver in /sys/class/kfd/kfd.
 // Source: Linux, drivers/gpu/drm/amd/amdkfd/{kfd_topology,kfd_crat,kfd_process}.c
 #pragma once
 
@@ -19,7 +18,7 @@ struct KfdGpu {
   int64_t gpu_id = 0;  ///< The GPU's id in KFD's files about processes.
   std::string pci_bus_id;
   int64_t partition = 0;  ///< The index of the partition within its card.
-  std::string uuid;       ///< The UUID as ROCr writes it; empty: the GPU has none.
+  std::string uuid;       ///< The UUID as ROCr writes it; empty if the GPU has none.
   std::string target;
   std::optional<int64_t> render_minor;
   std::optional<int64_t> memory_total_bytes;
@@ -31,18 +30,18 @@ struct KfdGpu {
 struct KfdTopology {
   bool is_there = false;
   std::vector<KfdGpu> gpus;  ///< In KFD's order, which ROCr uses too.
-  /// How many nodes the kernel hides because the devices cgroup of this process does not include their render nodes.
+  /// The number of nodes that the kernel hides because this process's devices cgroup excludes their render nodes.
   int64_t num_denied = 0;
 };
 KfdTopology read_kfd_topology(const std::filesystem::path& kfd);
 
-/// Direct links to other GPUs. A GPU that is only reached through other GPUs is left out.
+/// Returns the direct links to other GPUs. GPUs that can only be reached through other GPUs are left out.
 std::vector<Link> read_kfd_links(const std::filesystem::path& kfd, const std::vector<KfdGpu>& gpus, const KfdGpu& gpu);
 
-/// Processes that have memory or a queue on `gpu`. (KFD has files about every GPU for each process that uses KFD.)
+/// Returns the processes that have memory or a queue on `gpu`. (Each process using KFD has files about every GPU.)
 std::vector<DeviceProcess> read_kfd_processes(const std::filesystem::path& kfd, const KfdGpu& gpu, const Want& want);
 
-/// 90010 -> "gfx90a", 100300 -> "gfx1030"; empty for 0, a node without a GPU.
+/// Returns the target's name: "gfx90a" for 90010, "gfx1030" for 100300; empty for 0, a node without a GPU.
 std::string gfx_target(int64_t version);
 
 }  // namespace yoke::device::amdgpu

@@ -9,7 +9,7 @@
 
 namespace yoke::device {
 
-/// Clock ticks of all processors together since boot.
+/// Clock ticks of all CPUs together since boot.
 struct CpuTime {
   int64_t busy = 0;
   int64_t total = 0;
@@ -17,20 +17,20 @@ struct CpuTime {
   bool operator==(const CpuTime&) const = default;
 };
 
-/// Parses the first line of /proc/stat. The time of guests is not added, since the user time includes it. Time spent
-/// waiting for a disk counts as idle.
+/// Parses the first line of /proc/stat. Guest time is not added, because it is part of user time. Time spent waiting
+/// for a disk counts as idle.
 std::optional<CpuTime> parse_cpu_time(std::string_view stat);
 
-/// "AMD EPYC 7A53 64-Core Processor" from the beginning of /proc/cpuinfo; "CPU" if it has no name.
+/// Returns the CPU's name, such as "AMD EPYC 7A53 64-Core Processor", from /proc/cpuinfo, or "CPU" if it has none.
 std::string cpu_name(std::string_view cpuinfo);
 
-/// Mean number, over a minute, of processes that run or wait for a disk, from /proc/loadavg.
+/// Parses /proc/loadavg: the mean number, over a minute, of processes that run or wait for a disk.
 std::optional<double> parse_load(std::string_view loadavg);
 
-/// The rest of the first line that begins with `name`.
+/// Returns the rest of the first line that begins with `name`.
 std::optional<std::string_view> find_line(std::string_view text, std::string_view name);
 
-/// {0, 1, 2, 8} -> "0-2,8". REQUIRES: `cpus` is sorted.
+/// Converts {0, 1, 2, 8} to "0-2,8". REQUIRES: `cpus` is sorted.
 std::string format_cpu_list(const std::vector<int>& cpus);
 
 }  // namespace yoke::device

@@ -1,4 +1,4 @@
-// yoke/device/doctor/detail/checks.h -- the parts of findings(). Each is a pure function that appends its findings.
+// yoke/device/doctor/detail/checks.h -- the checks that findings() runs. Each is a pure function that appends findings.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace yoke::device {
 
 using Findings = std::vector<Finding>;
 
-// Checks drivers, libraries and what programs may reach.
+// Checks drivers, libraries and the devices that programs can reach.
 void check_gpus(const Observations& observations, Findings& findings);
 void check_nvidia_driver(const Observations& observations, Findings& findings);
 void check_amd_driver(const Observations& observations, Findings& findings);
@@ -37,7 +37,7 @@ struct NamedDevice {
 std::vector<NamedDevice> gpus_of(const Snapshot& snapshot);
 
 bool has_vendor(const Observations& observations, Vendor vendor);  ///< A GPU is on the bus, or its driver is loaded.
-/// nullptr if the backend was not used.
+/// Returns nullptr if the backend was not used.
 const BackendReport* backend_of(const Snapshot& snapshot, std::string_view name);
 
 }  // namespace yoke::device

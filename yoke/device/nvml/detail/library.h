@@ -1,8 +1,8 @@
-// yoke/device/nvml/detail/library.h -- NVIDIA's management library, found by name at run time: types and a table of
-// symbols.
+// yoke/device/nvml/detail/library.h -- types and functions of NVIDIA's management library, opened by name at run time.
 //
 // The types are declared here instead of including nvml.h, so that yoke builds without NVIDIA's software. Layouts and
-// numbers are the library's ABI (nvml.h of CUDA 12.9 and 13.0). A function that the driver lacks is a null pointer.
+// numbers are the library's ABI (nvml.h of CUDA 12.9 and 13.0). The pointer to a function that the driver lacks is
+// null.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ enum Status : int {
   kGpuNotFound = 28,
 };
 
-/// Describes a status in words; a status unknown here is given by its number.
+/// Describes a status in words, or by its number if it is not known here.
 std::string describe(int status);
 
 struct Memory {
@@ -51,7 +51,7 @@ struct Pci {
   char bus_id[32];
 };
 
-/// An entry of a process list in versions 2 and 3. In version 1 it ends after `memory`. Early 535 drivers add 8 bytes.
+/// An entry of a process list in versions 2 and 3. Version 1 ends after `memory`. Early 535 drivers append 8 bytes.
 struct Process {
   uint32_t pid;
   uint64_t memory;

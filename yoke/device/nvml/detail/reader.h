@@ -10,8 +10,8 @@
 
 namespace yoke::device::nvml {
 
-/// Reads everything that `want` names from one device (or MIG device). A call that fails leaves nullopt. If a status
-/// says that the GPU is lost or must be reset, the first such status is kept.
+/// Reads the values that `want` names from one GPU or MIG device. A value whose call fails stays nullopt. The first
+/// status that says that the GPU is lost or must be reset is kept.
 class Reader {
  public:
   Reader(const Library& library, Handle handle) : library_(library), handle_(handle) {}
@@ -30,7 +30,7 @@ class Reader {
   std::optional<int64_t> compute_instance() { return number(library_.compute_instance); }
   std::vector<Handle> mig_handles();
 
-  /// Returns kSuccess, kGpuIsLost or kResetRequired.
+  /// Returns kSuccess, or the status by which the GPU was lost: kGpuIsLost or kResetRequired.
   int loss() const { return loss_; }
 
  private:
@@ -58,9 +58,8 @@ class Reader {
 /// Returns the bus id in the form "0000:c1:00.0".
 std::string pci_bus_id(const Pci& pci);
 
-/// Parses the entries of a process list as the driver wrote them. An entry has 24 bytes, 16 in version 1, and 32 with
-/// some 535 drivers. The size is inferred from the PIDs: with a wrong size, some PIDs would be 0 or above Linux's
-/// limit.
+/// Parses the entries of a process list as the driver wrote them. An entry has 24 bytes; 16 in version 1, and 32 with
+/// some 535 drivers. The size is inferred from the PIDs: with a wrong size, some would be 0 or above Linux's limit.
 /// REQUIRES: `buffer` holds 32 bytes for each of `count` entries.
 std::vector<Process> parse_processes(const std::vector<std::byte>& buffer, size_t count, ProcessForm form);
 

@@ -1,4 +1,4 @@
-// yoke/device/process/detail/cgroup_path.h -- finds containers, Slurm jobs, and systemd's units and sessions from the
+// yoke/device/process/detail/cgroup_path.h -- finds containers, Slurm jobs, and systemd's units and sessions in the
 // names of cgroups.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace yoke::device {
 
-/// `text` is /proc/PID/cgroup, of version 1, 2 or both. If containers are nested, returns the innermost one.
+/// Parses the content of /proc/PID/cgroup, of version 1, 2 or both. If containers are nested, returns the innermost.
 Origin parse_cgroup(std::string_view text);
 
-/// "step_0", "0", "4294967291" (Slurm's number for the batch script) become the usual names "0" and "batch".
+/// Returns the usual name of a step: "0" for "step_0" or "0", "batch" for Slurm's number of it, "4294967291".
 std::string slurm_step_name(std::string_view text);
 
 }  // namespace yoke::device

@@ -10,21 +10,21 @@
 
 namespace yoke::device {
 
-/// The units that each variable selects. Units of `hip` are positions in `amd_left`; other units are positions in
-/// `nvidia` and `amd`.
+/// The units that each variable selects. Units of `hip` are positions in `amd_left`, units of `cuda` in `nvidia`, and
+/// units of `rocr` in `amd`.
 struct Selections {
   Gpus nvidia, amd;
   Gpus amd_left;         ///< The GPUs that ROCr shows, in its order.
-  Gpus amd_without_kfd;  ///< Programs cannot compute on them, since ROCr knows only what KFD lists.
+  Gpus amd_without_kfd;  ///< AMD GPUs that KFD does not list: ROCr does not know them, so programs cannot use them.
   Selection cuda, rocr, hip;
-  std::string hip_variable;  ///< HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES in its place.
+  std::string hip_variable;  ///< HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES if HIP reads that in its place.
 };
 
 Selections select_all(const Environment& environment, const Snapshot& snapshot);
 
 std::vector<std::string> warnings(const Environment& environment, const Selections& selections);
 
-/// A variable's value for use in a message: printable, quoted, and shortened.
+/// Returns a variable's value for use in a message: printable, quoted, and shortened.
 std::string in_quotes(std::string_view value);
 
 }  // namespace yoke::device
