@@ -31,7 +31,7 @@ constexpr std::chrono::seconds kFarewell{1};
 /// Returns a channel on standard input and output. Anything that this process prints later goes to standard error.
 launch::Channel take_standard_streams() {
   UniqueFd in(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)), out(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
-  if (!in || !out) throw system_error(errno, "taking the standard streams");
+  if (!in || !out) throw system_error(errno, "duplicating standard input and output");
   const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   dup2(null.value(), STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);

@@ -24,11 +24,9 @@ std::optional<std::string> read_token(const std::filesystem::path& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd && errno == ENOENT) return std::nullopt;
   if (!fd) {
-    throw system_error(
-        errno,
-        fmt::format(
-            "reading the token of your jobs, {} (check that HOME is your own, or set YOKE_JOB_TOKEN on all nodes)",
-            path.string()));
+    throw system_error(errno, fmt::format("reading the token that your jobs share, {} (check that HOME is your own "
+                                          "folder, or set YOKE_JOB_TOKEN on all nodes)",
+                                          path.string()));
   }
   struct stat status {};
   fstat(fd.value(), &status);

@@ -1,4 +1,4 @@
-// yoke/profile/timeline.h -- a trace as sets of times: what the host and the device did, and when the steps were.
+// yoke/profile/timeline.h -- a trace as sets of time intervals: the work of the host and of the device, and the steps.
 #pragma once
 
 #include <array>

@@ -59,8 +59,8 @@ std::string place_of(const RankStack& rank);
 
 enum class ShownThreads { kMain, kAll };
 
-/// Formats the stacks. Ranks at the same place are shown once, the smallest group last: in a hang, the other ranks wait
-/// for these. kMain shows the other threads as one line for each kind.
+/// Formats the stacks. Ranks at the same place are shown once, as a group. The smallest group comes last: in a hang, it
+/// is mostly the one that the other ranks wait for. With kMain, other threads have one line for each kind.
 std::string to_text(const std::vector<RankStack>& ranks, ShownThreads shown = ShownThreads::kMain);
 nlohmann::ordered_json to_json(const std::vector<RankStack>& ranks);
 

@@ -181,7 +181,7 @@ class Drawing {
     return deepest + (!is_root && branch.forks() ? 1 : 0);
   }
 
-  /// Returns the x of the middles of the leftmost and of the rightmost chip below a bridge.
+  /// Returns the x coordinates of the centres of the leftmost and the rightmost chip below a bridge.
   std::pair<double, double> extent(const Branch& branch) const {
     std::vector<size_t> all;
     branch.collect(all);

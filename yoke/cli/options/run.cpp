@@ -81,7 +81,7 @@ void add_output_options(const Adder& add, launch::RunOptions& options) {
   add.option("--local-ranks-filter", options.local_ranks_filter, "RANKS",
              "Show the output of these local ranks only, such as 0,1");
   add.option("--duplicate-stdout-filters", options.duplicate_stdout_filters, "TEXTS",
-             "Also copy to filtered_stdout.log those lines shown by --tee, of all ranks, that contain one of TEXTS");
+             "Also copy the lines that --tee shows, of all ranks, to filtered_stdout.log if they contain one of TEXTS");
   add.option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS",
              "The same for standard error, to filtered_stderr.log");
   add.command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
@@ -114,8 +114,8 @@ void add_node_options(const Adder& add, launch::RunOptions& options) {
   add.option("--rdzv-endpoint", options.rdzv_endpoint, "HOST:PORT",
              "Address of the head node, where other nodes join; default port 29400");
   add.option("--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...",
-             "join_timeout=600, last_call_timeout=30 (seconds), is_host=1 (this node is the head node); other keys "
-             "have no effect");
+             "join_timeout (seconds, 600 unless given), last_call_timeout (seconds, 30 unless given), is_host=1 (this "
+             "node is the head node); other keys have no effect");
   add.command
       .add_option("--heartbeat-timeout", options.heartbeat_timeout_seconds,
                   "A node that sends nothing for this long counts as lost")

@@ -324,7 +324,7 @@ const DoctorCase kDoctorCases[] = {
 INSTANTIATE_TEST_SUITE_P(Doctor, DoctorTable, testing::ValuesIn(kDoctorCases),
                          [](const auto& instance) { return instance.param.name; });
 
-// The advice equals that of libyoke_dist's message when it refuses to train on the CPU (yoke/dist/plug_choice.cpp).
+// The advice is that of the message with which libyoke_dist refuses to train on the CPU (yoke/dist/plug_choice.cpp).
 TEST(Doctor, ATorchThatCannotUseAnAmdGpuSaysWhatToInstall) {
   Observations all;
   all.system.emplace();

@@ -113,7 +113,7 @@ void JobPolicy::begin_start(Time now) {
   if (is_out_of_reach(address, members_, chosen_)) {
     ranks_.on_refused(
         exit_status(ErrorCode::kInvalidArgument),
-        fmt::format("the ranks' TCPStore would be at {} on rank 0's host, which other hosts cannot reach; "
+        fmt::format("rank 0's host gives {} as the address of the ranks' TCPStore, which other hosts cannot reach; "
                     "name that host by an address that they reach, or give --master-addr",
                     address),
         now);

@@ -15,8 +15,8 @@
 
 namespace yoke::launch {
 
-/// One side of the handshake. The caller passes received bytes to it, and sends its answers. Pure except for the random
-/// bytes.
+/// One side of the handshake. The caller passes the bytes that arrive to the Handshake, and sends its answers to the
+/// peer. Pure except for the random bytes.
 class Handshake {
  public:
   enum class Side { kHead, kAgent };

@@ -168,7 +168,8 @@ void LocalNode::decide_on_preload() {
 }
 
 void LocalNode::start(const Place& place) {
-  if (state_ != State::kIdle) throw Error(ErrorCode::kInternal, "a node that has ranks was told to start ranks");
+  if (state_ != State::kIdle)
+    throw Error(ErrorCode::kInternal, "this node was told to start ranks while its earlier ranks still run");
   try {
     if (!control_) throw Error(ErrorCode::kUnavailable, "the process that starts and watches the ranks was killed");
     decide_on_preload();

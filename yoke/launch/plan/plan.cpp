@@ -147,7 +147,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
   if (spec.argv.empty()) throw Error(ErrorCode::kInvalidArgument, "no program to run");
   if (spec.num_ranks < 1) throw Error(ErrorCode::kInvalidArgument, "cannot start {} ranks", spec.num_ranks);
   if (facts.binding.ranks.size() != static_cast<size_t>(spec.num_ranks)) {
-    throw Error(ErrorCode::kInternal, "the plan has {} ranks, but CPUs were chosen for {}", spec.num_ranks,
+    throw Error(ErrorCode::kInternal, "the plan has {} ranks, but CPUs were chosen for {} ranks", spec.num_ranks,
                 facts.binding.ranks.size());
   }
 

@@ -157,7 +157,7 @@ class Divider {
     return shares;
   }
 
-  /// Whether no core is idle and every rank has at least as many cores as in an even division.
+  /// Returns whether every core is used and no rank has fewer cores than an even division would give it.
   bool is_fair(const Units& units, const std::vector<Indices>& members, const CpuSet& cpus, size_t num_ranks) const {
     for (size_t unit = 0; unit < units.size(); ++unit) {
       const auto count = members[unit].size();

@@ -55,7 +55,8 @@ std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv
   for (const char* variable : {"OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}) {
     if (environment.contains(variable))
       return fmt::format(
-          "OpenMP would read {} before the ranks are forked and bind threads to CPUs of other ranks; unset it",
+          "unset {}: OpenMP would read it before the ranks are forked, and bind threads of a rank to CPUs of other "
+          "ranks",
           variable);
   }
   if (const auto bound = environment.value_or("OMP_PROC_BIND", "false"); bound != "false" && bound != "FALSE") {

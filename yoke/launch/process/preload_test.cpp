@@ -1,4 +1,4 @@
-// Tests the decisions before a program is started: whether it can be preloaded, and with which environment. The tests
+// Tests what is decided before a program is started: whether it can be preloaded, and with which environment. The tests
 // in tests/preload start processes.
 #include "yoke/launch/process/preload.h"
 

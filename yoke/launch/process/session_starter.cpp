@@ -59,7 +59,7 @@ SessionStarter::SessionStarter(const rlimit& file_limit, const std::vector<int>&
   const auto theirs = std::move(sockets.far);
   const pid_t guardian = getpid();
   pid_ = fork();  // not spawn(): the starter runs the guardian's code, and needs no program on the disk
-  if (pid_ < 0) throw system_error(errno, "starting the process that starts the ranks that use the terminal");
+  if (pid_ < 0) throw system_error(errno, "starting the helper process for ranks that use the terminal");
   if (pid_ > 0) return;
   auto keep = inherited_fds;
   keep.push_back(theirs.value());

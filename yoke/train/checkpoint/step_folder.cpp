@@ -156,8 +156,8 @@ void StepFolder::prune(int64_t newest) const noexcept {
   }
 }
 
-/// Removes what killed saves leave: temporary files ".checkpoint-000000000001.safetensors.XXXXXX.tmp" and folders
-/// without an index. A running writer holds a lock on its temporary file, so that file is kept.
+/// Removes what saves that were killed have left: temporary files ".checkpoint-000000000001.safetensors.XXXXXX.tmp" and
+/// folders without an index. A running writer holds a lock on its temporary file, so that file is kept.
 void StepFolder::remove_abandoned() const {
   constexpr std::string_view kEnd = ".tmp";
   constexpr size_t kRandom = 7;  // ".XXXXXX"

@@ -65,7 +65,7 @@ struct LoaderOptions {
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;  ///< Or ChannelsLast, for data [N, C, H, W].
 };
 
-/// The position of a training in its data. Checkpoints save it.
+/// How far a training has got in its data. Checkpoints save it.
 struct LoaderPosition {
   int64_t epoch = 0;
   int64_t batch = 0;  ///< Number of the next batch; while the last batch is in use, the number of batches.

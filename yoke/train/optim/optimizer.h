@@ -181,8 +181,8 @@ class Optimizer : public ScalableOptimizer {
   virtual std::vector<StateKind> state_kinds(size_t group) const = 0;
   virtual void update_fused(Batch&, const KernelScale&) {}  ///< Called only for optimizers with Traits::is_fused.
 
-  /// update_fused and update_foreach run below autograd. Gradients are already unscaled. The lists may be changed in
-  /// place, but not the gradients.
+  /// update_fused and update_foreach run below autograd. Gradients are already unscaled. These functions may change
+  /// the tensors in the lists in place, except the gradients.
   virtual void update_foreach(Batch& batch) = 0;
   virtual void update_sparse(Batch&) {}
 

@@ -131,8 +131,7 @@ DistributedDataParallelBase::Impl::~Impl() {
   for (auto& [tensor, key] : static_hooks) tensor.remove_hook(key);
 }
 
-/// Detects gradients that would not be averaged. Registered after the Reducer's hooks, because these ignore such
-/// gradients.
+/// Detects gradients that would not be averaged, which the Reducer's own hooks ignore.
 void DistributedDataParallelBase::Impl::watch_parameters() {
   using torch::autograd::variable_list;
   for (const auto& named : trained) {

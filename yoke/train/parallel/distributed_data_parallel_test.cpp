@@ -169,7 +169,7 @@ TEST(DistributedDataParallel, EveryRankStartsFromRankZero) {
   });
 }
 
-// Buffers become equal after each backward, so that evaluations, checkpoints and the model are the same on all ranks.
+// After each backward, buffers are made equal on all ranks, so that all ranks evaluate and save the same model.
 TEST(DistributedDataParallel, BuffersFollowRankZero) {
   run_ranks(2, [&](World& world) {
     const auto x = torch::arange(12).to(torch::kFloat).reshape({4, 3}) * (world.rank() + 1);

@@ -36,9 +36,9 @@ struct ProfilerOptions {
 /// Threads  from the warm-up on, one thread ends all steps.
 /// Cost     none before and after the recorded steps; docs/profile.md has measurements of the steps that are recorded.
 ///          Writing takes about 1 s for 300,000 operations.
-/// Errors   kInvalidArgument: no step is recorded, or a number is negative. As errno says: the folder cannot be
-///          written. Later errors come from step() if steps are ended by hand, and are a warning on standard error
-///          otherwise.
+/// Errors   kInvalidArgument: no step is recorded, or a number is negative. The code that errno gives: the
+///          folder cannot be written. Later errors come from step() if steps are ended by hand, and are a warning on
+///          standard error otherwise.
 class Profiler {
  public:
   Profiler(const dist::Group& world, const ProfilerOptions& options);

@@ -68,7 +68,8 @@ class ProfileWindow {
   std::thread::id thread_;
   pid_t process_ = 0;
   std::optional<at::RecordFunction> step_;
-  std::shared_ptr<std::atomic<ProfileWindow*>> self_;  ///< For the end of the recording thread; null after destruction.
+  std::shared_ptr<std::atomic<ProfileWindow*>>
+      self_;  ///< Tells the recording thread, when it exits, whether the window still exists.
 };
 
 }  // namespace yoke::train::detail

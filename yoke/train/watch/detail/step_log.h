@@ -24,7 +24,8 @@ struct StepLogOptions {
 };
 
 /// Appends a line `{"step": 0, "epoch": 1, "time": 1790000000.25, "loss": 0.5}` for each step to a file. A line has the
-/// values that were added with one StepPlace, and the time of the first of them, in seconds since the Unix epoch.
+/// values that were added for one StepPlace, and the time when the first of them was added, in seconds since the Unix
+/// epoch.
 /// Values that are not finite are strings: "NaN", "Infinity", "-Infinity".
 ///
 /// Devices  values stay on their devices until they are read together, as in a TensorBoardWriter.
