@@ -210,9 +210,10 @@ TEST_F(RunningTest, AnswersInTimeAndTrainsOn) {
 TEST_F(RunningTest, OneClientAtATime) {
   auto& program = start(training("none", "100000"));
   ASSERT_EQ(ask(program.pid()).exit_code, 0);
-  Command first(command(words({"--pid", std::to_string(program.pid()), "--steps", "10000"}, {})));
-  ASSERT_TRUE(wait_until([&] { return !left_over().empty(); }));
-  usleep(1'000'000);  // many steps: the program has answered the first client before it sees a second one
+  auto on_terminal = command(words({"--pid", std::to_string(program.pid()), "--steps", "10000"}, {}));
+  on_terminal.on_terminal = true;
+  Command first(on_terminal);
+  ASSERT_TRUE(first.wait_for_output("rank 0 has ended ")) << "its progress line: the program has answered it";
   const auto second = ask(program.pid());
   EXPECT_EQ(second.exit_code, 69);
   EXPECT_THAT(second.err, HasSubstr("another `yoke profile`"));

@@ -245,9 +245,9 @@ std::optional<Error> refusal(int64_t pid) {
   const auto maps = read(root / "maps");
   if (maps.empty() && !is_young(pid)) {
     return Error(ErrorCode::kFailedPrecondition,
-                 "process {} ({}) does not listen for `yoke profile`, and the kernel does not tell which libraries it "
-                 "has loaded; only programs on yoke can be asked",
-                 pid, printable(program));
+                 "process {} does not listen for `yoke profile`, and the kernel does not tell which libraries it has "
+                 "loaded; only programs on yoke can be asked",
+                 pid);
   }
   if (!maps.empty() && maps.find("/libtorch") == maps.npos && !is_young(pid)) {
     return Error(ErrorCode::kFailedPrecondition,

@@ -63,7 +63,7 @@ struct JoinOptions {
 /// Shapes        every gradient keeps its parameter's shape and dtype; its value becomes the mean over ranks. The
 ///               weight of an Embedding or EmbeddingBag with sparse(true) has sparse gradients.
 /// Ranks         the ranks of `group`, the World or a part of it. Collective: all of them construct the object and take
-///               the same number of steps, or they wait for each other forever (see join()).
+///               the same number of steps, or they wait for each other until the timeout (see join()).
 /// Errors        kInvalidArgument: parameters or buffers differ between ranks (names the first). kFailedPrecondition,
 ///               which names the parameter and is reported to the other ranks: the loss does not depend on the
 ///               parameter, and no option allows that; the parameter received a gradient that would not be averaged,
