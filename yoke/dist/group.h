@@ -63,8 +63,8 @@ struct Splits {
 ///     group.all_reduce(tensor);                     // over these ranks alone
 ///
 /// Ranks    all ranks of the group must call the members marked "collective" in the same order; otherwise ranks wait
-///          until the timeout. Each group has its own connections and its own order, so collectives of two groups may overlap in
-///          time; ranks that are in both groups must begin them in the same order.
+///          until the timeout. Each group has its own connections and its own order, so collectives of two groups may
+///          overlap in time; ranks that are in both groups must begin them in the same order.
 /// Threads  one thread at a time.
 /// Errors   kTimeout names the ranks that have not arrived at the collective, by their rank in the World; kUnavailable:
 ///          a peer has ended.
