@@ -199,11 +199,11 @@ class ProfiledProgram {
 
   const ProfileArgs& args_;
   Context& context_;
+  SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
   const OutFolder out_;
   const PrivateFolder folder_;
   Recorder recorder_;
   WatchedProgram program_;
-  SignalMessages messages_;
   bool is_over_ = false;      ///< The report was printed, or why there is none.
   bool is_stopping_ = false;  ///< The program was told to end.
   int result_ = kExitOk;
@@ -354,11 +354,11 @@ class RunningPrograms {
   const ProfileArgs& args_;
   const Context& context_;
   const std::vector<int64_t> pids_;
+  SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
   const OutFolder out_;
   const PrivateFolder folder_;
   Recorder recorder_;
   ProgressLine progress_;
-  SignalMessages messages_;
 };
 
 /// The ranks of a job that run on this host. The others cannot be asked, which `note` says.

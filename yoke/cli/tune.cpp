@@ -302,9 +302,9 @@ class Tuner {
   const Context& context_;
   tune::SearchOptions search_;
   tune::Handover handover_;
+  SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
   PrivateFolder folder_;
   ProgressLine progress_;
-  SignalMessages messages_;
   std::vector<tune::Measurement> measurements_;
   std::string last_output_;
   int64_t host_available_ = 0, host_limit_ = 0;  // when the current run began
