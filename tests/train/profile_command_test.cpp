@@ -300,5 +300,12 @@ TEST_F(PythonTest, IsRecordedWithoutAChangeAndKeepsItsSitecustomize) {
   EXPECT_THAT(result.err, HasSubstr("trained 14 steps seen"));
 }
 
+TEST_F(PythonTest, AnOptimizerThatStepsWithinBackwardIsRefused) {
+  const auto result = profile({}, {python_, YOKE_PYTHON_PROGRAM, "within_backward", "14"});
+  EXPECT_EQ(result.exit_code, 69);
+  EXPECT_THAT(result.err, HasSubstr("the optimizer steps within backward()"));
+  EXPECT_THAT(result.out, HasSubstr("trained 14 steps")) << "the training goes on";
+}
+
 }  // namespace
 }  // namespace yoke::test
