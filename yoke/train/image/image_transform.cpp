@@ -93,6 +93,15 @@ void store(const uint8_t* rgb, const RowShape& shape, const ByteTables<T>& table
     const size_t step = shape.flip ? -size_t{3} : size_t{3};
     if (shape.flip) from += 3 * (shape.width - 1);
     T* row = to + y * shape.width * pixel_step;
+    if (!shape.channels_last) {
+      for (size_t c = 0; c < 3; ++c) {
+        const auto& table = tables[c];
+        T* const plane = row + c * channel_step;
+        const uint8_t* at = from + c;
+        for (size_t x = 0; x < shape.width; ++x, at += step) plane[x] = table[*at];
+      }
+      continue;
+    }
     for (size_t x = 0; x < shape.width; ++x, from += step, row += pixel_step) {
       for (size_t c = 0; c < 3; ++c) row[c * channel_step] = tables[c][from[c]];
     }
