@@ -141,7 +141,7 @@ TEST(Environment, NumbersOfRanks) {
 }
 
 TEST(Environment, AThousandRanks) {
-  const auto result = run(yoke_run({"-n", "1000", "--", "true"}));
+  const auto result = Command(yoke_run({"-n", "1000", "--", "true"})).wait(milliseconds(150'000));
   // If the limit on processes is too low for the ranks, the message must say so.
   if (result.exit_code != 0) {
     EXPECT_THAT(result.err, testing::AnyOf(HasSubstr("open files"), HasSubstr("limit on processes")));

@@ -9,6 +9,7 @@
 //   fails_once=FILE   it fails if the file does not exist, and makes it
 //   grows_kib=K       memory that each step adds
 //   longest=F         times as much memory if YOKE_TUNE_WORST_CASE is set
+//   late_rank=R       that rank begins half a second after the others
 //   log=FILE          appends a line with the batch and its arguments to the file
 //   ignores_sigterm, leaves_daemon, prints_much, never_steps
 #include <fcntl.h>
@@ -94,6 +95,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "many words\nValueError: the loss is nan\n");
     return 3;
   }
+  if (arguments.has("late_rank") && arguments.values["late_rank"] == variable("RANK", "0")) usleep(500'000);
   const double longest = std::getenv("YOKE_TUNE_WORST_CASE") != nullptr ? arguments.number("longest", 1) : 1;
   const double mib = arguments.number("fixed_mib", 300) + longest * arguments.number("sample_kib", 100) * batch / 1024;
   if (!arguments.has("never_steps")) write_steps(arguments, batch, mib);

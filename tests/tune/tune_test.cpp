@@ -147,6 +147,15 @@ TEST_F(Tune, CountsTheSamplesOfAllRanks) {
   expect_nothing_left();
 }
 
+TEST_F(Tune, WaitsForARankThatStepsAfterTheOthersHaveEndedTheirSteps) {
+  auto options = tune({"--min", "32", "--max", "32", "--json", "--soak", "0"}, {"late_rank=1"});
+  auto& words = options.argv;
+  words.insert(words.end() - 2, {YOKE_COMMAND, "run", "-n", "2"});
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(Json::parse(result.out)["ranks"], 2);
+}
+
 TEST_F(Tune, ShowsTheLastLinesOfAProgramThatFails) {
   const auto result = run(tune({}, {"fails_from=1"}));
   EXPECT_EQ(result.exit_code, 69);

@@ -63,6 +63,7 @@ constexpr const char* kUnwritten = "step times are not written";  // the warning
 struct Observation {
   std::optional<tune::Pace> pace;
   int64_t num_steps = 0, num_ranks = 1;
+  int64_t num_rank_steps = 0;  ///< The sum over the ranks of this host.
   double wall_seconds = 0, soak_seconds = 0;
   tune::Memory memory = {};
   double growth_bytes_per_step = 0;
@@ -177,9 +178,14 @@ class Tuner {
   /// Returns whether there are new steps.
   bool take(const std::vector<tune::RankSteps>& ranks, Observation& seen) const {
     if (ranks.empty()) return false;
-    int64_t num_steps = INT64_MAX;
-    for (const auto& rank : ranks) num_steps = std::min(num_steps, rank.num_steps());
-    if (num_steps == 0 || num_steps == seen.num_steps) return false;
+    int64_t num_steps = INT64_MAX, num_rank_steps = 0;
+    for (const auto& rank : ranks) {
+      num_steps = std::min(num_steps, rank.num_steps());
+      num_rank_steps += rank.num_steps();
+    }
+    // A rank that appears later than the others adds steps although all ranks together have no more than before.
+    if (num_steps == 0 || num_rank_steps == seen.num_rank_steps) return false;
+    seen.num_rank_steps = num_rank_steps;
     seen.num_steps = num_steps;
     seen.num_ranks = ranks.front().world_size;
     seen.pace = tune::pace_of(ranks, {.max_seconds = args_.seconds});
