@@ -1,6 +1,7 @@
 // yoke/view/devices.h -- devices as text. Pure.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,11 @@
 
 namespace yoke::view {
 
-/// The everyday table: a row for each device and MIG instance.
-Table device_table(const device::Snapshot& snapshot);
+/// Who has claimed a device, by its id, as claim_labels() (claims.h) has it.
+using ClaimLabels = std::map<std::string, std::string>;
+
+/// The everyday table: a row for each device and MIG instance. It has a column about claims if there are any.
+Table device_table(const device::Snapshot& snapshot, const ClaimLabels& claims = {});
 
 /// A table for programs: the chosen devices and their instances, with more columns, plain numbers and units in the
 /// titles.
