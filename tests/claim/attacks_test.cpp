@@ -53,7 +53,7 @@ class ClaimAttack : public testing::Test {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
-    const auto result = run(machine_.yoke({"devices", "-d", "0", "--json", "--deadline", "60"}));
+    const auto result = run(machine_.yoke({"devices", "-d", "0", "--json"}));
     uuid_ = Json::parse(result.out).at("devices").at(0).at("uuid");
     lock_ = machine_.locks() + "/yoke-dev-" + uuid_;
   }

@@ -30,8 +30,8 @@ int claim_again_and_again(const ClaimMachine& machine, int number, int num_round
   for (int round = 0; round < num_rounds; ++round) {
     const auto num_devices = std::to_string(1 + below(4));
     const auto time = std::to_string(below(4000));
-    Command command(machine.yoke({"claim", "-n", num_devices, "--wait", "--deadline", "60", "--",
-                                  machine.path("claimant"), machine.path("held"), time}));
+    Command command(machine.yoke(
+        {"claim", "-n", num_devices, "--wait", "--", machine.path("claimant"), machine.path("held"), time}));
     if (below(2) == 0) {
       usleep(static_cast<useconds_t>(below(60'000)));
       command.signal(SIGKILL);
@@ -91,7 +91,7 @@ TEST(ClaimUsers, SeeEachOther) {
   Command ada(options);
   ASSERT_TRUE(ada.wait_for_output("started"));
   const auto of_root = machine.claims();
-  const auto of_bob = Json::parse(run(machine.yoke_as(kBob, {"claims", "--json", "--deadline", "60"})).out);
+  const auto of_bob = Json::parse(run(machine.yoke_as(kBob, {"claims", "--json"})).out);
   EXPECT_EQ(of_root, of_bob);
   ASSERT_THAT(of_bob.at("claims"), SizeIs(3));
   for (const auto& claim : of_bob.at("claims")) {

@@ -137,6 +137,10 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
   result.is_hopeless = num_usable < request.wish.num_devices;
   const auto closeness = closeness_of(snapshot, candidates, read_bus_paths(snapshot));
   const auto session = ledger.open(request.is_dry ? Ledger::Access::kLook : Ledger::Access::kTake);
+  // A claim may have ended meanwhile and left a process on its device that the snapshot does not have.
+  constexpr std::chrono::milliseconds kMostAge(500);
+  result.is_stale = std::chrono::steady_clock::now() - request.read_at > kMostAge;
+  if (result.is_stale) return result;
   const auto survey = session.survey();
   mark_claimed(candidates, survey, ledger.folder(), std::chrono::system_clock::now());
   result.turn = turn_of(survey, asker_of(request, place), config.devices_per_user);

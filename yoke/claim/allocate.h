@@ -20,6 +20,8 @@ struct AllocationRequest {
   bool is_dry = false;                 ///< Decides, and takes nothing.
   Note note = {};                      ///< The purpose. Its times are set when devices are taken.
   std::optional<std::chrono::seconds> length = {};
+  std::chrono::steady_clock::time_point read_at =
+      std::chrono::steady_clock::now();  ///< When the snapshot was complete.
 };
 
 struct Allocation {
@@ -28,10 +30,10 @@ struct Allocation {
   std::vector<std::string> sentences;  ///< The reason, for `--explain`.
   std::string refusal;                 ///< Why nothing was chosen.
   Turn turn;
+  bool is_stale = false;     ///< The snapshot was too old when nobody else was allocating any more; read it again.
   bool is_hopeless = false;  ///< Waiting would not help: the machine does not have that many devices.
 };
 
-/// REQUIRES: `snapshot` was taken a moment ago.
 /// Errors  those of Ledger::open and take.
 Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,
                     const SiteConfig& config, const Place* place);

@@ -155,7 +155,7 @@ std::vector<std::string> LockFolder::names(std::string_view beginning) const {
   return result;
 }
 
-LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment) {
+LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment, FolderCheck check) {
   if (const auto chosen = environment.find("YOKE_CLAIM_DIR"))
     return LockFolder(*chosen, LockFolder::Owner::kRootOrSelf);
   std::optional<LockFolder> found;
@@ -172,7 +172,7 @@ LockFolder find_lock_folder(const SiteConfig& config, const Environment& environ
       found.emplace(path);
       continue;
     }
-    const auto claim = found && is_right ? find_claim(LockFolder(path)) : std::nullopt;
+    const auto claim = found && is_right && check == FolderCheck::kAll ? find_claim(LockFolder(path)) : std::nullopt;
     if (!claim) continue;
     throw Error(ErrorCode::kFailedPrecondition,
                 "devices are claimed in {} (by {}) and would now be claimed in {}, so two users could get the same "

@@ -156,6 +156,7 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
   Adopted adopted;
   if (args.adopted_pid) adopted = open_adopted(*args.adopted_pid);
   options.request.note.is_holder = true;
+  options.in_reader = [&report] { report.reset(); };  // or the end of the report would not be seen
   if (options.request.note.purpose.empty() && args.adopted_pid) {
     options.request.note.purpose = device::describe_process(*args.adopted_pid).command;
   }

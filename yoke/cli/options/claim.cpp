@@ -42,6 +42,7 @@ class Acquirer {
       if (!read_devices(result.snapshot, status)) return std::nullopt;
       choose_devices(result.snapshot);
       result.allocation = allocate(site_.ledger, result.snapshot, request_, site_.config, place_ ? &*place_ : nullptr);
+      if (result.allocation.is_stale) continue;
       if (result.allocation.refusal.empty()) {
         if (interruption(status)) return std::nullopt;
         explain(result.allocation);
@@ -71,12 +72,14 @@ class Acquirer {
     if (!text) throw system_error(errno, "making a file in memory");
     status = with_source(options_.device, context_, [&](device::Source& source) {
       if (place_) place_->forget();
+      if (options_.in_reader) options_.in_reader();
       const auto line = device::to_json(source.sample({.links = true})).dump();
       write_all(text.value(), std::as_bytes(std::span(line)), "a file in memory");
       return kExitOk;
     });
     if (status != kExitOk) return false;
     snapshot = device::snapshot_from_json(text_of(text));
+    request_.read_at = Clock::now();
     if (const auto missing = view::find_missing_gpu(snapshot)) {
       throw Error(missing->is_certain ? ErrorCode::kNotFound : ErrorCode::kUnavailable, "{}; there is nothing to claim",
                   missing->text());
@@ -203,9 +206,9 @@ class Acquirer {
 
 }  // namespace
 
-ClaimSite open_claim_site(const Context& context) {
+ClaimSite open_claim_site(const Context& context, claim::FolderCheck check) {
   auto config = claim::read_config(context.environment);
-  auto folder = claim::find_lock_folder(config, context.environment);
+  auto folder = claim::find_lock_folder(config, context.environment, check);
   return {std::move(config), claim::Ledger(std::move(folder))};
 }
 
@@ -221,7 +224,7 @@ claim::Survey look_at_claims(const ClaimSite& site, const Context& context) {
 
 std::map<std::string, std::string> claim_column(const device::Snapshot& snapshot, const Context& context) {
   try {
-    const auto site = open_claim_site(context);
+    const auto site = open_claim_site(context, claim::FolderCheck::kOwn);
     // A table of devices neither waits for others nor makes files.
     const auto survey = site.ledger.look_without_lock();
     if (survey.holdings.empty()) return {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,7 +22,7 @@ struct ClaimSite {
   claim::SiteConfig config;
   claim::Ledger ledger;
 };
-ClaimSite open_claim_site(const Context& context);
+ClaimSite open_claim_site(const Context& context, claim::FolderCheck check = claim::FolderCheck::kAll);
 
 /// Who holds what. If somebody does not give the allocation lock back, a warning says so, and the kernel's list of
 /// locks is used.
@@ -50,6 +51,8 @@ struct AcquireOptions {
   std::optional<std::chrono::seconds> wait_limit;
   std::optional<int64_t> adopted_pid;  ///< Takes the devices that this process uses.
   bool explains = false;
+  std::function<void()> in_reader =
+      {};  ///< Called in the child that reads the devices, which may outlive this process.
 };
 
 /// The devices that were taken, or with Allocation::claim empty, those that would be (AllocationRequest::is_dry).
