@@ -143,6 +143,18 @@ TEST(ClaimCommand, TheQueueIsFirstComeFirstServed) {
   EXPECT_TRUE(second.wait_for_output("started"));
 }
 
+TEST(ClaimCommand, AShortClaimMayFillAGapInTheQueue) {
+  const ClaimMachine machine;
+  Command holder(machine.yoke(ClaimMachine::claim_and_wait({"-n", "7", "--for", "1h"})));
+  ASSERT_TRUE(holder.wait_for_output("started"));
+  Command first(machine.yoke(ClaimMachine::claim_and_wait({"-n", "8", "--wait"})));
+  ASSERT_TRUE(wait_until([&] { return machine.claims().at("queue").size() == 1; }));
+  EXPECT_EQ(run(machine.yoke({"claim", "--for", "30m", "--", "true"})).exit_code, 75);
+  EXPECT_EQ(run(machine.yoke({"claim", "--backfill", "--for", "30m", "--", "true"})).exit_code, 0);
+  EXPECT_EQ(run(machine.yoke({"claim", "--backfill", "--for", "2h", "--", "true"})).exit_code, 75);
+  EXPECT_EQ(run(machine.yoke({"claim", "--backfill", "--", "true"})).exit_code, 64);
+}
+
 TEST(ClaimCommand, AnInterruptedWaitLeavesTheQueue) {
   const ClaimMachine machine;
   Command holder(machine.yoke(ClaimMachine::claim_and_wait({"-n", "8"})));

@@ -30,6 +30,17 @@ std::string claimed_by(const Holding& holding, const Survey& survey, Time now) {
   return holding.is_locked ? text : text + ", whose lock file was replaced";
 }
 
+/// The turn, in which a request may be before others if it says how long it takes.
+Turn turn_with_backfill(const Survey& survey, const AllocationRequest& request, const Place* place,
+                        const SiteConfig& config, int64_t num_free) {
+  const auto asker = asker_of(request, place);
+  auto turn = turn_of(survey, asker, config.devices_per_user);
+  if (turn.is_ours || !request.goes_ahead || !request.length) return turn;
+  turn.is_ours =
+      may_go_ahead(survey, asker, config.devices_per_user, num_free, *request.length, std::chrono::system_clock::now());
+  return turn;
+}
+
 bool may_be_given(Standing standing) {
   return standing != Standing::kUnusable && standing != Standing::kExcluded && standing != Standing::kTooSmall;
 }
@@ -143,7 +154,9 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
   if (result.is_stale) return result;
   const auto survey = session.survey();
   mark_claimed(candidates, survey, ledger.folder(), std::chrono::system_clock::now());
-  result.turn = turn_of(survey, asker_of(request, place), config.devices_per_user);
+  const auto num_free = std::count_if(candidates.begin(), candidates.end(),
+                                      [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
+  result.turn = turn_with_backfill(survey, request, place, config, num_free);
   for (;;) {
     const auto picked = pick(candidates, closeness, request.wish);
     result.sentences = picked.sentences;
@@ -180,8 +193,7 @@ bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, c
   const auto survey = ledger.open(Ledger::Access::kLook).survey();
   const auto num_free =
       std::count_if(keys.begin(), keys.end(), [&](const std::string& key) { return survey.find(key) == nullptr; });
-  return num_free >= request.wish.num_devices &&
-         turn_of(survey, asker_of(request, &place), config.devices_per_user).is_ours;
+  return num_free >= request.wish.num_devices && turn_with_backfill(survey, request, &place, config, num_free).is_ours;
 }
 
 }  // namespace yoke::claim

@@ -17,8 +17,9 @@ struct AllocationRequest {
   Wish wish;
   std::vector<std::string> only = {};  ///< Ids of the devices that may be given; empty: all.
   bool takes_used = false;             ///< Also gives devices that are in use without a claim (`--adopt`).
-  bool is_dry = false;                 ///< Decides, and takes nothing.
-  Note note = {};                      ///< The purpose. Its times are set when devices are taken.
+  bool goes_ahead = false;  ///< Starts before others where that delays nobody (`--backfill`); needs `length`.
+  bool is_dry = false;      ///< Decides, and takes nothing.
+  Note note = {};           ///< The purpose. Its times are set when devices are taken.
   std::optional<std::chrono::seconds> length = {};
   std::chrono::steady_clock::time_point read_at =
       std::chrono::steady_clock::now();  ///< When the snapshot was complete.

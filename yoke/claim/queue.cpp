@@ -3,6 +3,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -34,6 +35,30 @@ Turn turn_of(const Survey& survey, const Asker& asker, const std::optional<int64
   }
   turn.is_ours = turn.num_ahead == 0 && !turn.is_limited;
   return turn;
+}
+
+bool may_go_ahead(const Survey& survey, const Asker& asker, const std::optional<int64_t>& devices_per_user,
+                  int64_t num_free, std::chrono::seconds length, Time now) {
+  if (turn_of(survey, asker, devices_per_user).is_limited) return false;
+  const auto first = std::find_if(survey.tickets.begin(), survey.tickets.end(), [&](const Ticket& ticket) {
+    const Asker other{.uid = ticket.uid, .num_devices = ticket.request.num_devices, .ticket = ticket.name};
+    return !turn_of(survey, other, devices_per_user).is_limited;
+  });
+  if (first == survey.tickets.end() || first->name == asker.ticket) return true;
+  const auto wanted = first->request.num_devices;
+  if (num_free >= wanted) return false;  // the first one is about to start
+  std::vector<Time> ends;
+  for (const auto& holding : survey.holdings) {
+    const auto* const held = holding.note ? &survey.notes[*holding.note] : nullptr;
+    if (held != nullptr && held->note && held->note->until) ends.push_back(std::max(now, *held->note->until));
+  }
+  std::sort(ends.begin(), ends.end());
+  const auto missing = static_cast<size_t>(wanted - num_free);
+  if (missing > ends.size()) return false;  // it is not known when the first one starts
+  const auto start = ends[missing - 1];
+  if (now + length <= start) return true;
+  const auto num_ended = std::count_if(ends.begin(), ends.end(), [&](Time end) { return end <= start; });
+  return num_free + num_ended - wanted >= asker.num_devices;
 }
 
 Wakeup::Wakeup(const LockFolder& folder) : fd_(inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {

@@ -31,6 +31,12 @@ struct Asker {
 /// free. Requests of users who have reached the limit do not keep others waiting. Root has no limit.
 Turn turn_of(const Survey& survey, const Asker& asker, const std::optional<int64_t>& devices_per_user);
 
+/// Whether a request that takes `length` may start before others without delaying the first of them. It may if it ends
+/// before enough claims have ended for that one, by what they say, or if enough devices are left then. Claims without
+/// an end count as if they never ended. Pure.
+bool may_go_ahead(const Survey& survey, const Asker& asker, const std::optional<int64_t>& devices_per_user,
+                  int64_t num_free, std::chrono::seconds length, Time now);
+
 /// How many devices each user holds.
 std::map<int64_t, int64_t> num_held_by_user(const Survey& survey);
 

@@ -40,7 +40,7 @@ struct ClaimArgs {
   std::optional<int64_t> num_devices;
   std::string memory, name, length, wait;
   std::optional<int64_t> adopted_pid;
-  bool explain = false, json = false;
+  bool backfill = false, explain = false, json = false;
 
   bool is_dry(const Context& context) const {
     return context.rest.empty() && length.empty() && !adopted_pid && explain;
@@ -57,6 +57,7 @@ void check_claim(const ClaimArgs& args, const Context& context) {
   if (!has_program && args.length.empty() && !args.adopted_pid && !args.explain) {
     refuse("say for what: a program, as in `yoke claim -n 2 -- python train.py`, or a time, as in --for 4h");
   }
+  if (args.backfill && args.length.empty()) refuse("--backfill needs to know how long it takes; give --for");
   if (args.json && (has_program || args.is_dry(context))) {
     refuse("--json prints what is held without a program; give --for or --adopt");
   }
@@ -81,6 +82,7 @@ AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config
     }
   }
   request.takes_used = args.adopted_pid.has_value();
+  request.goes_ahead = args.backfill;
   request.is_dry = args.is_dry(context);
   request.length = length_of_claim(args, config);
   request.note.purpose = args.name;
@@ -246,6 +248,8 @@ void add_claim(CLI::App& cmd, Context& context) {
       ->type_name("TIME");
   cmd.add_option("--wait", args->wait, "Queue until devices are free, for at most TIMEOUT (10m, 2h)")
       ->type_name("[TIMEOUT]");
+  cmd.add_flag("--backfill", args->backfill,
+               "Start before those who wait where that does not delay the first of them; needs --for");
   cmd.add_option("--adopt", args->adopted_pid, "Claim the devices that this process uses, until it ends")
       ->type_name("PID");
   cmd.add_flag("--explain", args->explain, "Say why these devices; without a program and --for, take nothing");
