@@ -22,17 +22,31 @@ Time changed_at(const struct stat& status) {
                                                          std::chrono::nanoseconds(status.st_ctim.tv_nsec)));
 }
 
+bool has_key(const Note& note, const std::string& key) {
+  return std::any_of(note.keys.begin(), note.keys.end(),
+                     [&](const std::string& other) { return key_in_name(other) == key; });
+}
+
 /// Whether `note` may be about a lock that `locker` took.
 bool explains(const HeldNote& note, const std::string& key, pid_t locker, const Lookup& lookup) {
-  if (locker == 0 || note.locker != locker) return false;
-  if (note.note && std::none_of(note.note->keys.begin(), note.note->keys.end(),
-                                [&](const std::string& other) { return key_in_name(other) == key; })) {
-    return false;
-  }
+  if (locker == 0 || note.locker != locker || (note.note && !has_key(*note.note, key))) return false;
   const auto facts = lookup.facts(locker);
   if (!facts) return true;  // it has ended, or is hidden: its program holds the lock
   const bool is_later = note.note && facts->start_ticks != note.note->start_ticks;  // the PID was used again
   return is_later || belongs_to(*facts, note.uid);
+}
+
+/// For a lock whose process the kernel does not show here (it is in a different PID namespace, or the file system has
+/// inode numbers of its own): the note that names the device, if there is only one such note. Its owner can so take a
+/// lock upon himself, and cannot put it on somebody else.
+std::optional<size_t> only_note_about(const std::vector<HeldNote>& notes, const std::string& key) {
+  std::optional<size_t> found;
+  for (size_t i = 0; i < notes.size(); ++i) {
+    if (notes[i].locker != 0 || !notes[i].note || !has_key(*notes[i].note, key)) continue;
+    if (found) return std::nullopt;
+    found = i;
+  }
+  return found;
 }
 
 }  // namespace
@@ -80,11 +94,13 @@ std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const s
   for (const auto& device : devices) {
     if (!device.is_held) continue;
     Holding holding{.key = device.name.substr(kDevicePrefix.size())};
+    if (device.locker == 0) holding.note = only_note_about(notes, holding.key);
     for (size_t i = 0; i < notes.size() && !holding.note; ++i) {
-      if (!explains(notes[i], holding.key, device.locker, lookup)) continue;
-      holding.note = i;
-      holding.uid = notes[i].uid;
-      holding.pid = notes[i].pid;
+      if (explains(notes[i], holding.key, device.locker, lookup)) holding.note = i;
+    }
+    if (holding.note) {
+      holding.uid = notes[*holding.note].uid;
+      holding.pid = notes[*holding.note].pid;
     }
     const auto facts = holding.note || device.locker == 0 ? std::nullopt : lookup.facts(device.locker);
     if (facts && lookup.opens(device.locker, device.status.st_ino).value_or(true)) {

@@ -91,6 +91,21 @@ TEST(ClaimSurvey, WithoutANoteTheLockerIsNamedOnlyIfItHasTheFileOpen) {
   EXPECT_EQ(holdings[0].uid, std::nullopt) << "of a different PID namespace";
 }
 
+TEST(ClaimSurvey, ALockOfAHiddenProcessIsThatOfTheOnlyNoteAboutIt) {
+  const Processes machine{{{10, process(1000, 5)}}};
+  auto notes = held_notes({note_file(1000, 0, note_of({"GPU-0"}, 10, 5)), note_file(1001, 0, note_of({"GPU-1"}, 4, 5))},
+                          machine.lookup());
+  auto holdings = holdings_of({device("GPU-0", 0), device("GPU-1", 0)}, notes, machine.lookup());
+  EXPECT_EQ(holdings[0].uid, 1000);
+  EXPECT_EQ(holdings[0].pid, 10);
+  EXPECT_EQ(holdings[1].uid, 1001);
+  EXPECT_EQ(holdings[1].pid, std::nullopt);
+  notes.push_back(held_notes({note_file(2000, 0, note_of({"GPU-0"}, 20, 6))}, machine.lookup()).front());
+  holdings = holdings_of({device("GPU-0", 0)}, notes, machine.lookup());
+  EXPECT_EQ(holdings[0].uid, std::nullopt) << "two say that they have it";
+  EXPECT_TRUE(holdings[0].is_locked);
+}
+
 TEST(ClaimSurvey, AHeldNoteKeepsADeviceWhoseLockFileWasReplaced) {
   const Processes machine{{{10, process(1000, 5)}}};
   const auto notes = held_notes({note_file(1000, 10, note_of({"GPU-0", "MIG-GPU-1/2/0"}, 10, 5))}, machine.lookup());
